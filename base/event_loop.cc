@@ -1,0 +1,154 @@
+#include "base/event_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace ddprun {
+namespace {
+
+// libuv handles live until their close callback has run, so each sits in a heap block that it frees.
+template <typename Handle>
+void CloseHandle(Handle* handle) {
+  handle->on_event = nullptr;
+  uv_close(reinterpret_cast<uv_handle_t*>(&handle->uv),
+           [](uv_handle_t* uv) { delete static_cast<Handle*>(uv->data); });
+}
+
+template <typename Handle>
+void Call(void* data) {
+  // A copy: the callee may destroy the handle.
+  auto on_event = static_cast<Handle*>(data)->on_event;
+  if (on_event) on_event();
+}
+
+}  // namespace
+
+struct Timer::Handle {
+  uv_timer_t uv{};
+  std::function<void()> on_event;
+};
+
+struct FdWatch::Handle {
+  uv_poll_t uv{};
+  int events = 0;
+  std::function<void()> on_event;
+};
+
+struct SignalWatch::Handle {
+  uv_signal_t uv{};
+  std::function<void()> on_event;
+};
+
+absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
+  std::unique_ptr<EventLoop> loop(new EventLoop());
+  if (int error = uv_loop_init(&loop->loop_); error != 0) {
+    return absl::InternalError(absl::StrCat("uv_loop_init: ", uv_strerror(error)));
+  }
+  loop->wake_.data = loop.get();
+  const int error = uv_async_init(&loop->loop_, &loop->wake_, [](uv_async_t* wake) {
+    static_cast<EventLoop*>(wake->data)->RunPosted();
+  });
+  DDPRUN_CHECK(error == 0, uv_strerror(error));
+  return loop;
+}
+
+EventLoop::~EventLoop() {
+  uv_close(reinterpret_cast<uv_handle_t*>(&wake_), nullptr);
+  uv_run(&loop_, UV_RUN_DEFAULT);  // runs the close callbacks
+  const int error = uv_loop_close(&loop_);
+  DDPRUN_CHECK(error == 0, "a handle outlives its event loop");
+}
+
+void EventLoop::Run() {
+  DDPRUN_CHECK(OnLoop(), "Run() is for the thread that made the loop");
+  while (!stopped_) uv_run(&loop_, UV_RUN_ONCE);
+  stopped_ = false;
+}
+
+void EventLoop::Stop() {
+  DDPRUN_CHECK(OnLoop(), "Stop() is for the loop; Post() it from other threads");
+  stopped_ = true;
+}
+
+void EventLoop::Post(std::function<void()> call) {
+  // The wake-up stays under the lock, so that no caller touches wake_ after its call was run.
+  const std::lock_guard lock(mutex_);
+  posted_.push_back(std::move(call));
+  uv_async_send(&wake_);
+}
+
+void EventLoop::RunPosted() {
+  std::vector<std::function<void()>> calls;
+  {
+    const std::lock_guard lock(mutex_);
+    calls.swap(posted_);
+  }
+  for (auto& call : calls) call();
+}
+
+Instant EventLoop::Now() const { return MonotonicNow(); }
+
+Timer::Timer(EventLoop* loop, std::function<void()> on_due) : loop_(loop), handle_(new Handle) {
+  handle_->on_event = std::move(on_due);
+  handle_->uv.data = handle_;
+  uv_timer_init(loop->uv(), &handle_->uv);
+}
+
+Timer::~Timer() { CloseHandle(handle_); }
+
+void Timer::Arm(Instant at) {
+  if (at.is_infinite()) return Disarm();
+  // libuv counts from its cached time and cuts off fractions; waking early would spin.
+  uv_update_time(loop_->uv());
+  const int64_t ns = std::max<int64_t>(0, at.nanoseconds() - loop_->Now().nanoseconds());
+  const uint64_t ms = ns == 0 ? 0 : static_cast<uint64_t>(ns / 1'000'000) + 1;
+  uv_timer_start(&handle_->uv, [](uv_timer_t* uv) { Call<Handle>(uv->data); }, ms, 0);
+}
+
+void Timer::Disarm() { uv_timer_stop(&handle_->uv); }
+
+FdWatch::FdWatch(EventLoop* loop, int fd, std::function<void()> on_ready) : handle_(new Handle) {
+  handle_->on_event = std::move(on_ready);
+  handle_->events = UV_READABLE | UV_DISCONNECT;
+  handle_->uv.data = handle_;
+  const int error = uv_poll_init(loop->uv(), &handle_->uv, fd);
+  DDPRUN_CHECK(error == 0, uv_strerror(error));
+  Resume();
+}
+
+FdWatch::FdWatch(EventLoop* loop, int fd, Writable /*tag*/, std::function<void()> on_ready)
+    : handle_(new Handle) {
+  handle_->on_event = std::move(on_ready);
+  handle_->events = UV_WRITABLE;
+  handle_->uv.data = handle_;
+  const int error = uv_poll_init(loop->uv(), &handle_->uv, fd);
+  DDPRUN_CHECK(error == 0, uv_strerror(error));
+  Resume();
+}
+
+FdWatch::~FdWatch() { CloseHandle(handle_); }
+
+void FdWatch::Pause() { uv_poll_stop(&handle_->uv); }
+
+void FdWatch::Resume() {
+  uv_poll_start(&handle_->uv, handle_->events, [](uv_poll_t* uv, int /*status*/, int /*events*/) {
+    Call<Handle>(uv->data);
+  });
+}
+
+SignalWatch::SignalWatch(EventLoop* loop, int signal_number, std::function<void()> on_signal)
+    : handle_(new Handle) {
+  handle_->on_event = std::move(on_signal);
+  handle_->uv.data = handle_;
+  uv_signal_init(loop->uv(), &handle_->uv);
+  uv_signal_start(
+      &handle_->uv, [](uv_signal_t* uv, int /*number*/) { Call<Handle>(uv->data); }, signal_number);
+}
+
+SignalWatch::~SignalWatch() { CloseHandle(handle_); }
+
+}  // namespace ddprun

@@ -1,0 +1,57 @@
+#ifndef DDPRUN_BASE_FD_H_
+#define DDPRUN_BASE_FD_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+// Owns a file descriptor and closes it. Move-only.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.Release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) Reset(other.Release());
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { Reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  // Gives the descriptor up without closing it.
+  int Release() { return std::exchange(fd_, -1); }
+  // Closes what is held and takes `fd`.
+  void Reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+struct FdPair {
+  Fd first;   // pipe: the read end
+  Fd second;  // pipe: the write end
+};
+
+// pipe2(2) with O_CLOEXEC. Errors: RESOURCE_EXHAUSTED — no descriptor is left.
+absl::StatusOr<FdPair> MakePipe();
+
+// socketpair(2) of SOCK_SEQPACKET with SOCK_CLOEXEC: messages keep their borders, and the death of
+// one side is an end of file at the other.
+absl::StatusOr<FdPair> MakeMessagePair();
+
+// Sets or clears O_NONBLOCK.
+absl::Status SetNonBlocking(int fd, bool on);
+
+// Writes all bytes to a blocking descriptor, over short writes and EINTR.
+absl::Status WriteAll(int fd, absl::string_view bytes);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_BASE_FD_H_

@@ -1,0 +1,29 @@
+#ifndef DDPRUN_BASE_LOG_H_
+#define DDPRUN_BASE_LOG_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace ddprun {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// Sets the least level that is printed, from the value of LOGLEVEL ("DEBUG", "INFO", "WARNING",
+// "ERROR", any case); anything else, and none, mean WARNING, as torchrun's.
+void SetLogLevel(absl::string_view name);
+
+// True when a message of this level is printed; to skip building it.
+bool LogEnabled(LogLevel level);
+
+// Prints one message to stderr, each of its lines as
+// "<L><MMDD> <HH:MM:SS.micros> <pid> ddprun] text" (torchrun's glog style, torchrun-contract 4.7).
+// Threads: any.
+void Log(LogLevel level, absl::string_view message);
+
+// Prints "ddprun: message" to stderr, whatever the level: for what a user must see.
+void Tell(absl::string_view message);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_BASE_LOG_H_

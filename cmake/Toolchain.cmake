@@ -1,0 +1,38 @@
+# Compiler launcher, linker, warnings and sanitizers for every target of ours.
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# Links the warnings and the hardening that all our own code keeps; dependencies come in as SYSTEM.
+add_library(ddprun_options INTERFACE)
+target_compile_options(ddprun_options INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wswitch-enum -Wnon-virtual-dtor -Wold-style-cast -Werror)
+target_include_directories(ddprun_options INTERFACE ${CMAKE_SOURCE_DIR})
+
+if(DDPRUN_SANITIZE)
+  add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${DDPRUN_SANITIZE})
+endif()
+
+# ddprun_library(name SOURCES … [DEPS …] [PRIVATE_DEPS …])
+# A static library of ours with the project's warnings. Link visibility is the layering: what is not
+# in DEPS can't be included from headers, what is in neither can't be used at all.
+function(ddprun_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE ddprun_options ${ARG_PRIVATE_DEPS})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+endfunction()
+
+# ddprun_executable(name SOURCES … DEPS …): a program in bin/.
+function(ddprun_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ddprun_options ${ARG_DEPS})
+endfunction()

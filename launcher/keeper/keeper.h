@@ -1,0 +1,32 @@
+#ifndef DDPRUN_LAUNCHER_KEEPER_KEEPER_H_
+#define DDPRUN_LAUNCHER_KEEPER_KEEPER_H_
+
+#include <sys/types.h>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/fd.h"
+
+namespace ddprun::launcher {
+
+struct KeeperOptions {
+  // Silence of a living agent after which the keeper empties its tree (R1).
+  absl::Duration isolation_timeout = absl::Seconds(120);
+};
+
+struct KeeperProcess {
+  pid_t pid = 0;
+  Fd channel;  // SOCK_SEQPACKET; proto keeper/v1: Command out, Event in
+};
+
+// Forks the keeper: the workers' parent and subreaper, which empties the tree of workers when the
+// agent dies (its end of the channel closes, or its pidfd fires), when the agent is silent for the
+// isolation timeout, or when it is told to, and ends only when wait(2) says that nothing is left.
+//
+// Requires: the calling process has one thread and no gRPC yet; SIGCHLD is not ignored.
+// The child never returns from here. Errors: of fork(2), socketpair(2).
+absl::StatusOr<KeeperProcess> ForkKeeper(const KeeperOptions& options);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_KEEPER_KEEPER_H_

@@ -1,0 +1,75 @@
+#ifndef DDPRUN_LAUNCHER_KEEPER_KEEPER_CLIENT_H_
+#define DDPRUN_LAUNCHER_KEEPER_KEEPER_CLIENT_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "base/instant.h"
+#include "launcher/keeper/keeper.h"
+
+namespace ddprun::launcher {
+
+// One worker to start. Bytes are passed on as they are.
+struct SpawnRequest {
+  uint64_t generation = 0;
+  uint32_t local_rank = 0;
+  std::vector<std::string> argv;         // argv[0] is looked up in PATH
+  std::vector<std::string> environment;  // "NAME=value", over the agent's own environment
+  std::vector<std::string> unset;        // names removed from it
+  Fd stdout_fd;                          // invalid = inherited
+  Fd stderr_fd;
+};
+
+// How a worker ended.
+struct WorkerExit {
+  uint64_t generation = 0;
+  uint32_t local_rank = 0;
+  pid_t pid = 0;
+  int exit_code = 0;
+  int signal = 0;  // 0 = it exited
+  bool core_dumped = false;
+  uint32_t swept = 0;  // what was left of its tree and was killed
+  Instant seen;        // when the keeper saw it
+};
+
+// The agent's side of the keeper.
+// Threads: the loop's.
+class KeeperClient {
+ public:
+  struct Callbacks {
+    std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid)> on_started;
+    // `error` says what failed with its errno: "exec '/x/y': Permission denied (errno 13, EACCES)".
+    std::function<void(uint64_t generation, uint32_t local_rank, absl::Status error)>
+        on_start_failed;
+    std::function<void(const WorkerExit&)> on_exited;
+    std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid, int signal)> on_stopped;
+    // Nothing of the generation is left.
+    std::function<void(uint64_t generation, uint32_t swept)> on_empty;
+    // The keeper itself died; workers died with it (parent-death signal) and what was reparented to
+    // the agent has been killed.
+    std::function<void(absl::Status why)> on_keeper_lost;
+  };
+
+  static std::unique_ptr<KeeperClient> Create(EventLoop* loop, KeeperProcess keeper,
+                                              Callbacks callbacks);
+  virtual ~KeeperClient() = default;
+
+  virtual absl::Status Spawn(SpawnRequest request) = 0;
+  // To all live workers of the generation; SIGCONT follows a SIGKILL or SIGTERM, so that stopped
+  // ones see it.
+  virtual void Signal(uint64_t generation, int signal_number) = 0;
+  // SIGKILLs all that is left of the generation until nothing is; on_empty follows.
+  virtual void Sweep(uint64_t generation) = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_KEEPER_KEEPER_CLIENT_H_

@@ -1,0 +1,47 @@
+#ifndef DDPRUN_LAUNCHER_OS_LOG_PUMP_H_
+#define DDPRUN_LAUNCHER_OS_LOG_PUMP_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+
+namespace ddprun::launcher {
+
+struct LogStreamOptions {
+  std::string file_path;  // "" = no file; else appended to, losslessly
+  int console_fd = -1;    // -1 = no console; else whole lines with `prefix`
+  std::string prefix;     // "[default0]:"
+};
+
+// Moves one output stream of one worker from a pipe to its file and to the console. Files get every
+// byte as it was written. The console gets whole lines: '\r' frames are kept inside their line, a
+// chunk without a newline waits for the rest (up to 64 KiB), and the end of the stream completes the
+// last line. A slow console or disk holds back this worker only (back-pressure through the pipe).
+// Keeps the last 20 lines (4 KiB at most) for the failure report.
+// Threads: the loop's.
+class LogStream {
+ public:
+  // Gives the write end that the worker gets. `on_end` is called once when every holder of the write
+  // end has closed it and all was written out. Errors: of open(2) with the path, of pipe2(2).
+  struct Made {
+    std::unique_ptr<LogStream> stream;
+    Fd worker_end;
+  };
+  static absl::StatusOr<Made> Create(EventLoop* loop, LogStreamOptions options,
+                                     std::function<void()> on_end);
+  virtual ~LogStream() = default;
+
+  // Reads what is in the pipe right now and writes it out, without waiting for the end: called when
+  // the worker is gone but a stray descendant may hold the pipe.
+  virtual void Drain() = 0;
+  // The last lines seen, oldest first, each with its newline.
+  virtual std::string Tail() const = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_LOG_PUMP_H_

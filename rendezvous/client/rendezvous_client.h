@@ -1,0 +1,59 @@
+#ifndef DDPRUN_RENDEZVOUS_CLIENT_RENDEZVOUS_CLIENT_H_
+#define DDPRUN_RENDEZVOUS_CLIENT_RENDEZVOUS_CLIENT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "rendezvous/core/message.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace ddprun::rendezvous {
+
+struct ClientOptions {
+  // gRPC target: "unix:/path", "host:port", "ipv6 in brackets:port".
+  std::string target;
+  // First pause before a reconnect; doubles up to backoff_max. Defaults: design.md §3.
+  absl::Duration backoff_min = absl::Milliseconds(100);
+  absl::Duration backoff_max = absl::Milliseconds(1000);
+};
+
+// An agent's connection to the rendezvous service: keeps one Attend stream open, reconnecting for
+// ever (the owner decides when to give up), and moves messages between it and the loop. It holds no
+// protocol state: on each new stream the owner is asked for a Join, and resends what was not
+// processed (launcher/core does that).
+//
+// Threads: the loop's, all methods and all callbacks.
+class RendezvousClient {
+ public:
+  struct Callbacks {
+    // The transport is up and a stream was opened: Send() a Join next.
+    std::function<void()> on_stream_open;
+    std::function<void(ServiceMessage)> on_message;
+    // The stream ended: OK = orderly after a verdict. UNAVAILABLE and the like mean that the client
+    // is about to try again; statuses of a refusal (see the proto) end the tries.
+    std::function<void(absl::Status status, bool will_retry)> on_stream_closed;
+  };
+
+  // Begins to connect. In tests `channel` replaces the target.
+  static std::unique_ptr<RendezvousClient> Start(EventLoop* loop, ClientOptions options,
+                                                 Callbacks callbacks,
+                                                 std::shared_ptr<grpc::Channel> channel = nullptr);
+  virtual ~RendezvousClient() = default;
+
+  // Queues a message on the current stream; dropped (returns false) when there is none. At most
+  // 1024 wait; beyond that the stream is broken off and reconnected.
+  virtual bool Send(const AgentMessage& message) = 0;
+  // Half-closes the stream after what is queued and stops reconnecting; on_stream_closed follows.
+  virtual void Finish() = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CLIENT_RENDEZVOUS_CLIENT_H_

@@ -1,0 +1,141 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_STATE_MACHINE_H_
+#define DDPRUN_RENDEZVOUS_CORE_STATE_MACHINE_H_
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/instant.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::rendezvous {
+
+// One stream of one agent process, as the shell tells them apart. Chosen by the shell, unique for
+// the life of the service.
+using StreamKey = Strong<struct StreamKeyTag, uint64_t>;
+
+// ------------------------------------------------------------- events: what happened
+
+// A validated message arrived on a stream. The first on each stream is a Join.
+struct MessageReceived {
+  StreamKey stream;
+  AgentMessage message;
+};
+
+// The stream is gone, for whatever reason.
+struct StreamClosed {
+  StreamKey stream;
+};
+
+// A control call asks to end the job.
+struct StopRequested {
+  std::string reason;
+};
+
+// NextDeadline() has come.
+struct TimerDue {};
+
+// The record of the last Persist is durable, or could not be made so.
+struct PersistDone {
+  absl::Status status;
+};
+
+using Event = std::variant<MessageReceived, StreamClosed, StopRequested, TimerDue, PersistDone>;
+
+// ------------------------------------------------------------- effects: what the shell must do
+
+// Send on the stream. After a refused Join: CloseStream with the status instead.
+struct Send {
+  StreamKey stream;
+  ServiceMessage message;
+};
+
+// End the stream with the status; OK is an orderly end.
+struct CloseStream {
+  StreamKey stream;
+  absl::Status status;
+};
+
+// What must outlive the service (R10). Effects after a Persist in the same list, and all later ones,
+// wait until PersistDone; the shell without a journal answers PersistDone(OK) at once.
+struct Persist {
+  Generation generation;
+  uint32_t restart_count = 0;
+  uint32_t membership_changes = 0;
+};
+
+// A fact for the timeline and the log: snake_case event name, ordered key-value pairs.
+struct Note {
+  std::string event;
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+
+// The job is over and every stream that could be told was told: forget it.
+struct Ended {
+  Outcome outcome = Outcome::kFailed;
+};
+
+using Effect = std::variant<Send, CloseStream, Persist, Note, Ended>;
+
+// ------------------------------------------------------------- view: what status calls show
+
+struct NodeView {
+  NodeId node_id;
+  NodeInfo info;
+  std::string state;  // proto NodeStatus.state
+  std::optional<uint32_t> group_rank;
+  absl::Duration silent;
+};
+
+struct JobView {
+  JobSpec spec;
+  std::string phase;  // proto JobStatus.phase
+  std::string reason;
+  Generation generation;
+  uint32_t restart_count = 0;
+  std::vector<NodeView> nodes;  // by group rank, then join order
+};
+
+// Decides membership, ranks, restarts and the verdict of one job: rules R1-R9, R11 and R12 of
+// docs/PROTOCOL.md. Pure: no clock, I/O, thread, log or randomness; the same inputs give the same
+// effects, byte for byte.
+//
+//   forming ──(enough nodes)──► running ──(failure, loss, leave, growth)──► closing
+//      ▲                           │                                          │
+//      │                           └──(all ranks succeeded)──► ended ◄────────┤ (budget spent, stop)
+//      └──────────────(every member answered: next round)◄───────────────────┘
+//
+// Threads: one at a time; the shell's loop.
+class StateMachine {
+ public:
+  // `term` names this life of the service; `token` is the job's secret, "" for none. The job's spec
+  // is that of the first Join.
+  StateMachine(Term term, std::string token);
+  ~StateMachine();
+  StateMachine(const StateMachine&) = delete;
+  StateMachine& operator=(const StateMachine&) = delete;
+
+  // Takes one event at `now` and returns what to do, in this order. `now` never goes back. Events of
+  // unknown or superseded streams are ignored with a Note; nothing from the wire aborts (R9).
+  std::vector<Effect> Step(Instant now, const Event& event);
+
+  // When Step(TimerDue) is wanted next; infinite = not at all.
+  Instant NextDeadline() const;
+
+  JobView View(Instant now) const;
+
+  // Aborts with the state printed when an invariant is broken: ranks 0..world-1 exactly, contiguous
+  // by node; one live generation; each member in one state; deadlines only where something waits.
+  void CheckInvariants() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_STATE_MACHINE_H_

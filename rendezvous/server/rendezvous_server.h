@@ -1,0 +1,52 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUS_SERVER_H_
+#define DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUS_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/event_log.h"
+#include "base/event_loop.h"
+#include "rendezvous/core/types.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace ddprun::rendezvous {
+
+struct ServerOptions {
+  // "0.0.0.0:29400", "[::]:0", or "unix:/path". Port 0 = any free one.
+  std::string listen;
+  // Secret that Join and control calls must carry; "" = none (control calls from loopback only).
+  std::string token;
+  // The one job this service is for; "" = any number of jobs, told apart by run id. A foreign job
+  // at a service of one job is refused with ALREADY_EXISTS that names the holder.
+  std::string only_run_id;
+  // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
+  std::function<void()> on_only_job_ended;
+};
+
+// gRPC around the core: callbacks validate, convert and post to the loop, which owns all state; the
+// answers leave by post. One instance serves many jobs.
+// Threads: the loop's, all methods.
+class RendezvousServer {
+ public:
+  // Errors: UNAVAILABLE — the address is in use or not ours; the text names it and the errno.
+  static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start(EventLoop* loop, EventLog* events,
+                                                                 ServerOptions options);
+  virtual ~RendezvousServer() = default;
+
+  // Port in use; 0 for unix sockets.
+  virtual int port() const = 0;
+  virtual Term term() const = 0;
+  // A channel without a socket; for tests.
+  virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
+  // Ends all streams with UNAVAILABLE and stops serving; returns when no callback runs any more.
+  virtual void Shutdown() = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUS_SERVER_H_
