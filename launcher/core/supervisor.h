@@ -1,0 +1,245 @@
+#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_H_
+#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/instant.h"
+#include "launcher/core/outbox.h"
+#include "launcher/core/worker_group.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::launcher {
+
+// What one agent is told about itself at its start.
+struct SupervisorConfig {
+  rendezvous::JobSpec job;
+  rendezvous::NodeId node_id;
+  rendezvous::Incarnation incarnation;
+  rendezvous::NodeInfo node;  // its master_port is renewed by GroupEmpty events
+  std::string token;
+  std::string release;
+  uint32_t protocol_major = 0;
+  std::string endpoint;        // how messages name the service: "host0:29400"
+  bool hosts_service = false;  // the service is a child of this agent
+  absl::Duration service_loss_timeout = absl::Seconds(10);
+};
+
+// ------------------------------------------------------------- events: what happened
+
+struct StreamOpened {};
+
+struct ServiceMessageReceived {
+  rendezvous::ServiceMessage message;
+};
+
+struct ServiceStreamClosed {
+  absl::Status status;
+  bool will_retry = false;
+};
+
+// The service, a child of this agent, ended. `how`: "killed by SIGKILL".
+struct ServiceExited {
+  std::string how;
+};
+
+struct WorkerStarted {
+  rendezvous::Generation generation;
+  uint32_t local_rank = 0;
+  uint32_t pid = 0;
+};
+
+struct WorkerEnded {
+  rendezvous::Generation generation;
+  WorkerEnd end;
+};
+
+// A worker was stopped by a signal that isn't ours (SIGSTOP, SIGTSTP).
+struct WorkerSuspended {
+  rendezvous::Generation generation;
+  uint32_t local_rank = 0;
+  uint32_t pid = 0;
+  int signal = 0;
+};
+
+// No process of the generation is left; `master_port` is reserved for the next one (0 = none).
+struct GroupEmpty {
+  rendezvous::Generation generation;
+  uint32_t master_port = 0;
+};
+
+// The keeper died, and the workers with it.
+struct KeeperLost {
+  std::string why;
+};
+
+struct SignalReceived {
+  int number = 0;
+};
+
+struct TimerFired {};
+
+using SupervisorEvent = std::variant<StreamOpened, ServiceMessageReceived, ServiceStreamClosed,
+                                     ServiceExited, WorkerStarted, WorkerEnded, WorkerSuspended,
+                                     GroupEmpty, KeeperLost, SignalReceived, TimerFired>;
+
+// ------------------------------------------------------------- effects: what the shell must do
+
+// Send on the current stream; lost without one (the supervisor sends again after a reconnect).
+struct SendMessage {
+  rendezvous::AgentMessage message;
+};
+
+// Half-close the stream and don't reconnect.
+struct FinishStream {};
+
+// Start all workers of this node.
+struct SpawnGroup {
+  rendezvous::Assignment assignment;
+};
+
+struct SignalGroup {
+  rendezvous::Generation generation;
+  int signal = 0;
+};
+
+// Kill all that is left of the generation; GroupEmpty follows.
+struct SweepGroup {
+  rendezvous::Generation generation;
+  std::string why;  // for workers that ask the agent
+};
+
+// A line for the user. kInfo is printed on request only.
+struct TellUser {
+  enum class Level { kInfo, kWarning, kError };
+  Level level = Level::kInfo;
+  std::string text;
+};
+
+// A fact for the timeline.
+struct Record {
+  std::string event;
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+
+// The agent is done: print the report when there are failures in the verdict, then exit.
+struct Exit {
+  int status = 0;
+  std::optional<rendezvous::Verdict> verdict;
+};
+
+using SupervisorEffect = std::variant<SendMessage, FinishStream, SpawnGroup, SignalGroup,
+                                      SweepGroup, TellUser, Record, Exit>;
+
+// Decides what one agent does: talks with the rendezvous service, runs the workers of one
+// generation after the other, answers signals, and ends. Rules R3, R5, R7, R8 of docs/PROTOCOL.md
+// from the agent's side. Pure: time and events in, ordered effects out.
+//
+//   joining ─Welcome─► standby ─Assignment─► (worker group runs, stops, is swept) ─► standby …
+//      any ─verdict, refusal, service lost, signal─► ending ─(group empty, stream closed)─► ended
+//
+// Threads: one at a time; the shell's loop.
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorConfig config, Instant now);
+
+  // Takes one event at `now` (which never goes back) and returns what to do, in this order. After
+  // Exit every event gives nothing.
+  std::vector<SupervisorEffect> Step(Instant now, const SupervisorEvent& event);
+
+  // When Step(TimerFired) is wanted next; infinite = not at all.
+  Instant NextDeadline() const;
+
+  // One line of state, for logs and invariants.
+  std::string DebugString() const;
+
+ private:
+  enum class Phase { kJoining, kStandby, kEnding, kEnded };
+
+  void On(const StreamOpened&);
+  void On(const ServiceMessageReceived&);
+  void On(const ServiceStreamClosed&);
+  void On(const ServiceExited&);
+  void On(const WorkerStarted&);
+  void On(const WorkerEnded&);
+  void On(const WorkerSuspended&);
+  void On(const GroupEmpty&);
+  void On(const KeeperLost&);
+  void On(const SignalReceived&);
+  void On(const TimerFired&);
+
+  void OnMessage(const rendezvous::Welcome&);
+  void OnMessage(const rendezvous::Probe&);
+  void OnMessage(const rendezvous::Standby&);
+  void OnMessage(const rendezvous::Assignment&);
+  void OnMessage(const rendezvous::StopWorkers&);
+  void OnMessage(const rendezvous::Verdict&);
+
+  rendezvous::AgentMessage Header() const;
+  void SendEvent(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
+  void SendJoin();
+  void SendStopped(bool clean);
+  rendezvous::WorkerFailure Describe(const WorkerEnd& end) const;
+
+  void Spawn(const rendezvous::Assignment& assignment);
+  void StopGroup(int signal_number, const std::string& why);
+  void Apply(GroupAction action, const std::string& why);
+  void LeaveOnSignal(int number);
+  void SendLeave(bool end_job);
+  void EndUnclean();
+  void CheckService();
+  void End(int status, std::optional<rendezvous::Verdict> verdict);
+  void ContinueEnding();
+  void LoseService(const std::string& why);
+  void Tell(TellUser::Level level, std::string text);
+  void RecordFact(std::string event, std::vector<std::pair<std::string, std::string>> fields);
+
+  SupervisorConfig config_;
+  Instant now_;
+  Phase phase_ = Phase::kJoining;
+  WorkerGroup group_;
+  Outbox outbox_;
+  std::vector<SupervisorEffect> effects_;
+
+  // The stream.
+  bool stream_up_ = false;
+  bool welcomed_ = false;  // on this stream
+  rendezvous::Term term_;
+  rendezvous::StreamNumber stream_;
+  Instant last_contact_;                        // last message of the service
+  Instant began_;                               // joining
+  Instant lost_since_ = Instant::Infinite();    // without a welcomed stream since
+  Instant tell_joining_ = Instant::Infinite();  // when to tell the user that nobody answers
+  std::string last_error_;
+
+  // The generation.
+  std::optional<rendezvous::Assignment> next_assignment_;  // waits for the group to be empty
+  rendezvous::Generation succeeded_generation_;            // ended well here; 0 = none
+  bool ever_spawned_ = false;
+  std::string stop_reason_;
+
+  // Standby, told when it lasts.
+  std::string standby_text_;
+  Instant tell_standby_ = Instant::Infinite();
+
+  // Ending.
+  int leave_signal_ = 0;  // 0 = nothing asked us to leave; -1 = the keeper died
+  bool leave_sent_ = false;
+  bool finish_sent_ = false;
+  bool waiting_for_service_ = false;
+  Instant finish_bound_ = Instant::Infinite();
+  int exit_status_ = 0;
+  std::optional<rendezvous::Verdict> verdict_;
+  bool service_running_ = false;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_H_

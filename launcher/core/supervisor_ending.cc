@@ -1,0 +1,155 @@
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/core/supervisor.h"
+
+// How an agent ends: by a verdict, a signal, a lost service or keeper, or workers that won't die.
+namespace ddprun::launcher {
+namespace {
+
+// How long the end of the stream, and then of the service child, is waited for. The service itself
+// gives the other agents 2 s to take the verdict.
+constexpr absl::Duration kFinishBound = absl::Seconds(2);
+constexpr absl::Duration kServiceExitBound = absl::Seconds(5);
+
+// In leave_signal_: no signal, but the loss of the keeper makes the agent leave.
+constexpr int kKeeperDied = -1;
+
+bool EndsProcess(int number) {
+  return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+}
+
+std::string SignalName(int number) {
+  const char* name = sigabbrev_np(number);
+  return name != nullptr ? absl::StrCat("SIG", name) : absl::StrCat("signal ", number);
+}
+
+}  // namespace
+
+void Supervisor::On(const SignalReceived& event) {
+  if (!EndsProcess(event.number)) {
+    // USR1 and the like are the workers' business.
+    if (group_.phase() == WorkerGroup::Phase::kRunning) {
+      effects_.push_back(SignalGroup{group_.generation(), event.number});
+    }
+    return;
+  }
+  RecordFact("signal", {{"signal", SignalName(event.number)}});
+  if (leave_signal_ == 0) return LeaveOnSignal(event.number);
+  // The second one: at once.
+  if (group_.phase() == WorkerGroup::Phase::kIdle) {
+    phase_ = Phase::kEnded;
+    effects_.push_back(Exit{exit_status_, verdict_});
+    return;
+  }
+  Tell(TellUser::Level::kWarning,
+       absl::StrCat("got ", SignalName(event.number), " again: killing the workers now"));
+  Apply(group_.KillNow(now_), "killed by a second signal");
+}
+
+void Supervisor::LeaveOnSignal(int number) {
+  leave_signal_ = number;
+  const bool waiting_for_verdict = phase_ == Phase::kEnding;
+  if (!waiting_for_verdict) exit_status_ = ever_spawned_ ? 1 : 128 + number;
+  phase_ = Phase::kEnding;
+  if (group_.phase() != WorkerGroup::Phase::kIdle) {
+    Tell(TellUser::Level::kWarning,
+         absl::StrCat("got ", SignalName(number),
+                      ": stopping the workers, killing what is left after ",
+                      absl::FormatDuration(config_.job.stop_grace), " (again: at once)"));
+  }
+  // The others should not wait for our workers to end when the job ends anyhow.
+  if (!waiting_for_verdict && (number == SIGINT || config_.hosts_service)) SendLeave(true);
+  StopGroup(number, absl::StrCat("the agent got ", SignalName(number)));
+  ContinueEnding();
+}
+
+void Supervisor::SendLeave(bool end_job) {
+  if (leave_sent_ || !welcomed_) return;
+  leave_sent_ = true;
+  SendEvent(group_.generation(),
+            rendezvous::Leave{leave_signal_ > 0 ? SignalName(leave_signal_) : "its keeper died",
+                              end_job});
+}
+
+void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
+  RecordFact("verdict",
+             {{"outcome", verdict.outcome == rendezvous::Outcome::kSucceeded ? "succeeded"
+                          : verdict.outcome == rendezvous::Outcome::kFailed  ? "failed"
+                                                                             : "stopped"},
+              {"reason", verdict.reason}});
+  if (phase_ == Phase::kEnding) {
+    if (!verdict_.has_value()) verdict_ = verdict;
+    return ContinueEnding();
+  }
+  End(verdict.outcome == rendezvous::Outcome::kSucceeded ? 0 : 1, verdict);
+}
+
+void Supervisor::End(int status, std::optional<rendezvous::Verdict> verdict) {
+  phase_ = Phase::kEnding;
+  exit_status_ = status;
+  verdict_ = std::move(verdict);
+  StopGroup(SIGTERM, verdict_.has_value() ? verdict_->reason : "the agent ends");
+  ContinueEnding();
+}
+
+void Supervisor::LoseService(const std::string& why) {
+  Tell(TellUser::Level::kError,
+       absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
+                    config_.endpoint, ": ", why));
+  End(1, std::nullopt);
+}
+
+void Supervisor::On(const KeeperLost& event) {
+  Tell(TellUser::Level::kError, absl::StrCat("the keeper of the workers died (", event.why,
+                                             "); the workers died with it. This agent ends"));
+  group_.KillNow(now_);
+  if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
+  if (phase_ != Phase::kEnding) {
+    // To the job this is an orderly loss of the node: it has no workers any more.
+    leave_signal_ = kKeeperDied;
+    SendLeave(config_.hosts_service);
+    End(1, std::nullopt);
+  } else {
+    ContinueEnding();
+  }
+}
+
+void Supervisor::EndUnclean() {
+  Tell(
+      TellUser::Level::kError,
+      absl::StrCat("processes of generation ", group_.generation().value(),
+                   " are still there 5 s after SIGKILL (in uninterruptible sleep: look for state D "
+                   "in ps); this node leaves the job"));
+  if (phase_ != Phase::kEnding) SendStopped(/*clean=*/false);
+  phase_ = Phase::kEnding;
+  exit_status_ = 1;
+  ContinueEnding();
+}
+
+// Ends in order: the group is empty, the service knows, the stream is closed, the service child (if
+// it is ours) has let the others go.
+void Supervisor::ContinueEnding() {
+  if (group_.phase() != WorkerGroup::Phase::kIdle && !group_.unclean()) return;
+  if (leave_signal_ != 0 && !verdict_.has_value()) SendLeave(false);
+  if (stream_up_) {
+    if (finish_sent_) return;
+    finish_sent_ = true;
+    finish_bound_ = now_ + kFinishBound;
+    effects_.push_back(FinishStream{});
+    return;
+  }
+  const bool others_are_told = verdict_.has_value() || leave_sent_;
+  if (service_running_ && others_are_told) {  // the coordinator leaves last (R8)
+    if (waiting_for_service_) return;
+    waiting_for_service_ = true;
+    finish_bound_ = now_ + kServiceExitBound;
+    return;
+  }
+  phase_ = Phase::kEnded;
+  effects_.push_back(Exit{exit_status_, verdict_});
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,118 @@
+#include "launcher/core/worker_group.h"
+
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// R3: what outlives KILL for so long makes the node unclean.
+constexpr absl::Duration kSweepBound = absl::Seconds(5);
+
+}  // namespace
+
+std::string DescribeEnd(const WorkerEnd& end) {
+  if (!end.start_error.empty()) return absl::StrCat("could not be started: ", end.start_error);
+  if (end.signal == 0) return absl::StrCat("exited with status ", end.exit_code);
+  const char* name = sigabbrev_np(end.signal);
+  return absl::StrCat(
+      "was killed by ",
+      name != nullptr ? absl::StrCat("SIG", name) : absl::StrCat("signal ", end.signal),
+      end.core_dumped ? " (core dumped)" : "");
+}
+
+void WorkerGroup::Begin(rendezvous::Generation generation, uint32_t base_rank,
+                        uint32_t worker_count) {
+  DDPRUN_CHECK(phase_ == Phase::kIdle, "a group begins only after the last one is empty");
+  *this = WorkerGroup();
+  phase_ = Phase::kRunning;
+  generation_ = generation;
+  base_rank_ = base_rank;
+  workers_.resize(worker_count);
+}
+
+bool WorkerGroup::OnStarted(uint32_t local_rank, uint32_t pid) {
+  if (phase_ == Phase::kIdle || local_rank >= workers_.size()) return false;
+  Worker& worker = workers_[local_rank];
+  if (worker.started) return false;
+  worker.started = true;
+  worker.pid = pid;
+  ++started_;
+  return started_ == workers_.size() && phase_ == Phase::kRunning;
+}
+
+GroupAction WorkerGroup::OnEnded(const WorkerEnd& end) {
+  if (phase_ == Phase::kIdle || end.local_rank >= workers_.size()) return GroupAction::kNone;
+  Worker& worker = workers_[end.local_rank];
+  if (worker.ended) return GroupAction::kNone;
+  worker.ended = true;
+  ++ended_;
+  // What ended after our signal went out is our doing, whatever its status says (R12).
+  const bool own_failure = !end.ok() && (!stop_requested_ || end.seen < stop_began_);
+  if (own_failure && failures_.size() < rendezvous::kFailuresMax) failures_.push_back(end);
+  if (ended_ < workers_.size() || phase_ == Phase::kSweeping) return GroupAction::kNone;
+  return Sweep(end.seen);
+}
+
+GroupAction WorkerGroup::Stop(Instant now, int signal_number, absl::Duration grace) {
+  if (phase_ != Phase::kRunning) {
+    stop_requested_ = stop_requested_ || phase_ == Phase::kSweeping;
+    return GroupAction::kNone;
+  }
+  phase_ = Phase::kStopping;
+  stop_requested_ = true;
+  stop_signal_ = signal_number;
+  stop_began_ = now;
+  grace_end_ = now + grace;
+  return GroupAction::kSignal;
+}
+
+GroupAction WorkerGroup::KillNow(Instant now) {
+  if (phase_ != Phase::kRunning && phase_ != Phase::kStopping) return GroupAction::kNone;
+  if (!stop_requested_) stop_began_ = now;
+  stop_requested_ = true;
+  return Sweep(now);
+}
+
+GroupAction WorkerGroup::OnTimer(Instant now) {
+  if (phase_ == Phase::kStopping && now >= grace_end_) return KillNow(now);
+  if (phase_ == Phase::kSweeping && now >= sweep_end_) {
+    unclean_ = true;
+    sweep_end_ = Instant::Infinite();
+  }
+  return GroupAction::kNone;
+}
+
+GroupAction WorkerGroup::Sweep(Instant now) {
+  phase_ = Phase::kSweeping;
+  sweep_end_ = now + kSweepBound;
+  return GroupAction::kSweep;
+}
+
+void WorkerGroup::OnEmpty() {
+  DDPRUN_CHECK(phase_ == Phase::kSweeping, "only a swept group is empty");
+  phase_ = Phase::kIdle;
+}
+
+Instant WorkerGroup::Deadline() const {
+  switch (phase_) {
+    case Phase::kStopping:
+      return grace_end_;
+    case Phase::kSweeping:
+      return sweep_end_;
+    case Phase::kIdle:
+    case Phase::kRunning:
+      break;
+  }
+  return Instant::Infinite();
+}
+
+bool WorkerGroup::succeeded() const {
+  return ended_ == workers_.size() && failures_.empty() && !stop_requested_;
+}
+
+}  // namespace ddprun::launcher
