@@ -26,8 +26,7 @@ Supervisor::Supervisor(SupervisorConfig config, Instant now)
       now_(now),
       last_contact_(now),
       began_(now),
-      tell_joining_(now + kTellAfter),
-      service_running_(config_.hosts_service) {}
+      tell_joining_(now + kTellAfter) {}
 
 std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEvent& event) {
   DDPRUN_CHECK(now >= now_, "time went back");
@@ -40,6 +39,13 @@ std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEven
 }
 
 // ------------------------------------------------------------- the stream
+
+void Supervisor::On(const EndpointFound& event) {
+  config_.node.address = event.node_address;
+  config_.node.hosts_endpoint = event.hosts_endpoint;
+  hosts_service_ = event.hosts_service;
+  service_running_ = event.hosts_service;
+}
 
 void Supervisor::On(const StreamOpened& /*event*/) {
   stream_up_ = true;

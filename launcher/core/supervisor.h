@@ -27,12 +27,19 @@ struct SupervisorConfig {
   std::string token;
   std::string release;
   uint32_t protocol_major = 0;
-  std::string endpoint;        // how messages name the service: "host0:29400"
-  bool hosts_service = false;  // the service is a child of this agent
+  std::string endpoint;  // how messages name the service: "host0:29400"
   absl::Duration service_loss_timeout = absl::Seconds(10);
 };
 
 // ------------------------------------------------------------- events: what happened
+
+// Where the service is and how others reach this node was found out. Comes once, before the first
+// StreamOpened.
+struct EndpointFound {
+  std::string node_address;
+  bool hosts_service = false;   // the service is a child of this agent
+  bool hosts_endpoint = false;  // the endpoint's address is this machine's
+};
 
 struct StreamOpened {};
 
@@ -163,6 +170,7 @@ class Supervisor {
  private:
   enum class Phase { kJoining, kStandby, kEnding, kEnded };
 
+  void On(const EndpointFound&);
   void On(const StreamOpened&);
   void On(const ServiceMessageReceived&);
   void On(const ServiceStreamClosed&);
@@ -237,6 +245,7 @@ class Supervisor {
   Instant finish_bound_ = Instant::Infinite();
   int exit_status_ = 0;
   std::optional<rendezvous::Verdict> verdict_;
+  bool hosts_service_ = false;
   bool service_running_ = false;
 };
 

@@ -61,7 +61,7 @@ void Supervisor::LeaveOnSignal(int number) {
                       absl::FormatDuration(config_.job.stop_grace), " (again: at once)"));
   }
   // The others should not wait for our workers to end when the job ends anyhow.
-  if (!waiting_for_verdict && (number == SIGINT || config_.hosts_service)) SendLeave(true);
+  if (!waiting_for_verdict && (number == SIGINT || hosts_service_)) SendLeave(true);
   StopGroup(number, absl::StrCat("the agent got ", SignalName(number)));
   ContinueEnding();
 }
@@ -110,7 +110,7 @@ void Supervisor::On(const KeeperLost& event) {
   if (phase_ != Phase::kEnding) {
     // To the job this is an orderly loss of the node: it has no workers any more.
     leave_signal_ = kKeeperDied;
-    SendLeave(config_.hosts_service);
+    SendLeave(hosts_service_);
     End(1, std::nullopt);
   } else {
     ContinueEnding();
