@@ -1,0 +1,63 @@
+#include "launcher/core/environment.h"
+
+#include "absl/strings/str_cat.h"
+#include "launcher/core/text.h"
+
+namespace ddprun::launcher {
+
+bool DefaultsOmpThreads(const LaunchPlan& plan, const EnvironmentLookup& inherited) {
+  return plan.worker_count > 1 && !inherited("OMP_NUM_THREADS").has_value();
+}
+
+std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
+                                           const rendezvous::Assignment& assignment,
+                                           uint32_t local_rank, const EnvironmentLookup& inherited,
+                                           const WorkerPaths& paths) {
+  std::vector<std::string> environment;
+  const auto set = [&environment](const char* name, const auto& value) {
+    environment.push_back(absl::StrCat(name, "=", value));
+  };
+  set("LOCAL_RANK", local_rank);
+  set("RANK", assignment.base_rank + local_rank);
+  set("GROUP_RANK", assignment.group_rank);
+  set("ROLE_RANK", assignment.base_role_rank + local_rank);
+  set("ROLE_NAME", plan.role);
+  set("LOCAL_WORLD_SIZE", plan.worker_count);
+  set("WORLD_SIZE", assignment.world_size);
+  set("GROUP_WORLD_SIZE", assignment.group_world_size);
+  set("ROLE_WORLD_SIZE", assignment.role_world_size);
+  set("MASTER_ADDR", assignment.master_addr);
+  set("MASTER_PORT", assignment.master_port);
+  set("TORCHELASTIC_RESTART_COUNT", assignment.restart_count);
+  set("TORCHELASTIC_MAX_RESTARTS", plan.job.max_restarts);
+  set("TORCHELASTIC_RUN_ID", plan.job.run_id);
+  // Worker rank 0 hosts the workers' store, on the port that the agent has reserved (R11).
+  set("TORCHELASTIC_USE_AGENT_STORE", "False");
+  set("TORCHELASTIC_ERROR_FILE", paths.error_file);
+  // What the agent passes on; torch's worker side only reads it.
+  set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  set("TORCH_NCCL_ASYNC_ERROR_HANDLING",
+      inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
+  if (DefaultsOmpThreads(plan, inherited)) set("OMP_NUM_THREADS", 1);
+  set("DDPRUN_GENERATION", assignment.generation.value());
+  set("DDPRUN_AGENT", paths.agent_socket);
+  return environment;
+}
+
+std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_rank) {
+  std::vector<std::string> arguments = plan.argv;
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    arguments[i] = Substitute(arguments[i], {{"local_rank", absl::StrCat(local_rank)}});
+  }
+  return arguments;
+}
+
+std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
+                          uint32_t local_rank) {
+  return Substitute(plan.output.prefix_template,
+                    {{"role_name", plan.role},
+                     {"rank", absl::StrCat(assignment.base_rank + local_rank)},
+                     {"local_rank", absl::StrCat(local_rank)}});
+}
+
+}  // namespace ddprun::launcher

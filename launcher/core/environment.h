@@ -1,0 +1,48 @@
+#ifndef DDPRUN_LAUNCHER_CORE_ENVIRONMENT_H_
+#define DDPRUN_LAUNCHER_CORE_ENVIRONMENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/core/launch_plan.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::launcher {
+
+// The value of an environment variable of this process, or nullopt when it is not set.
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+// Paths that belong to one worker of one generation.
+struct WorkerPaths {
+  std::string agent_socket;  // unix socket of the agent's service: DDPRUN_AGENT
+  std::string error_file;    // where the worker writes its error; "" = nowhere
+};
+
+// What one worker gets on top of the agent's own environment: torchrun's contract for torch 2.11
+// and DDPRUN_GENERATION, DDPRUN_AGENT. Everything else is inherited as it is.
+// Params: local_rank — below plan.worker_count. inherited — the agent's own environment, for
+// variables that a user's value overrides.
+// Returns: "NAME=value" in a fixed order, each name once. Threads: any.
+std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
+                                           const rendezvous::Assignment& assignment,
+                                           uint32_t local_rank, const EnvironmentLookup& inherited,
+                                           const WorkerPaths& paths);
+
+// True when WorkerEnvironment sets OMP_NUM_THREADS=1 by itself (torchrun's rule: more than one
+// worker on the node and the user has not set it), which deserves a line to the user.
+bool DefaultsOmpThreads(const LaunchPlan& plan, const EnvironmentLookup& inherited);
+
+// plan.argv for one worker: in every argument after the program, $local_rank and ${local_rank} are
+// replaced, "$$" becomes "$", and other macros stay.
+std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_rank);
+
+// What every console line of one worker begins with where its output is prefixed: "[default0]:".
+std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
+                          uint32_t local_rank);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_ENVIRONMENT_H_

@@ -1,0 +1,32 @@
+#ifndef DDPRUN_LAUNCHER_CORE_FAILURE_REPORT_H_
+#define DDPRUN_LAUNCHER_CORE_FAILURE_REPORT_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::launcher {
+
+struct ReportOptions {
+  std::string entry_point;  // LaunchPlan::entry_point
+  // True when workers' stderr goes through the agents (file, tee or prefix), so that a failure
+  // without a tail means an empty stderr, and not one that nobody kept.
+  bool stderr_captured = false;
+  absl::TimeZone time_zone = absl::UTCTimeZone();  // of the times shown
+};
+
+// What a user reads when a job has failed: torchrun's ChildFailedError block (torchrun-contract
+// 4.5) headed by the first cause over all nodes (R12), then the other failures, at most ten of them
+// and how many more there are. Several first causes are shown as a tie. Sentences are wrapped at 80
+// columns; lines of the worker's own are not. Texts of workers can't steer the terminal.
+// Returns: whole lines; "" when the verdict is not kFailed. Threads: any.
+std::string FailureReport(const rendezvous::Verdict& verdict, const ReportOptions& options);
+
+// How a worker ended, in words: "killed by SIGSEGV (11, segmentation fault), core dumped",
+// "exited with code 3", "could not be started: …". One line.
+std::string DescribeFailure(const rendezvous::WorkerFailure& failure);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_FAILURE_REPORT_H_

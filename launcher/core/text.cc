@@ -1,0 +1,118 @@
+#include "launcher/core/text.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kQuotedBytesMax = 120;
+constexpr char kEscape = '\x1b';
+
+// Index after the escape sequence that begins at `start`.
+size_t SkipEscape(absl::string_view bytes, size_t start) {
+  size_t i = start + 1;
+  if (i >= bytes.size()) return i;
+  if (bytes[i] == '[') {  // CSI: parameters 0x20-0x3f, then one final byte 0x40-0x7e
+    ++i;
+    while (i < bytes.size() && bytes[i] >= 0x20 && bytes[i] <= 0x3f) ++i;
+    return i < bytes.size() && bytes[i] >= 0x40 && bytes[i] <= 0x7e ? i + 1 : i;
+  }
+  if (bytes[i] == ']') {  // OSC: up to BEL or ESC backslash; never past its line
+    ++i;
+    while (i < bytes.size() && bytes[i] != '\a' && bytes[i] != '\n' && bytes[i] != kEscape) ++i;
+    if (i < bytes.size() && bytes[i] == '\a') return i + 1;
+    if (i + 1 < bytes.size() && bytes[i] == kEscape && bytes[i + 1] == '\\') return i + 2;
+    return i;
+  }
+  return bytes[i] >= 0x30 && bytes[i] <= 0x7e ? i + 1 : i;
+}
+
+bool StartsName(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; }
+bool ContinuesName(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
+// The name at the start of `text`; "" = none.
+absl::string_view LeadingName(absl::string_view text) {
+  if (text.empty() || !StartsName(text[0])) return {};
+  size_t length = 1;
+  while (length < text.size() && ContinuesName(text[length])) ++length;
+  return text.substr(0, length);
+}
+
+}  // namespace
+
+std::vector<std::string> WrapText(absl::string_view text, size_t width) {
+  std::vector<std::string> lines;
+  for (absl::string_view paragraph : absl::StrSplit(text, '\n')) {
+    std::string line;
+    for (absl::string_view word : absl::StrSplit(paragraph, ' ', absl::SkipEmpty())) {
+      if (!line.empty() && line.size() + 1 + word.size() > width) {
+        lines.push_back(std::move(line));
+        line.clear();
+      }
+      absl::StrAppend(&line, line.empty() ? "" : " ", word);
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::string Printable(absl::string_view bytes) {
+  std::string text;
+  for (size_t i = 0; i < bytes.size();) {
+    const char c = bytes[i];
+    if (c == kEscape) {
+      i = SkipEscape(bytes, i);
+      continue;
+    }
+    ++i;
+    if (c == '\r') {
+      if (i >= bytes.size() || bytes[i] != '\n') text += '\n';
+    } else if (c == '\n' || c == '\t' || !absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      text += c;
+    }
+  }
+  return text;
+}
+
+std::string Quoted(absl::string_view value) {
+  const bool cut = value.size() > kQuotedBytesMax;
+  return absl::StrCat("'", absl::Utf8SafeCHexEscape(value.substr(0, kQuotedBytesMax)),
+                      cut ? "…'" : "'");
+}
+
+std::string Substitute(absl::string_view text, const std::map<std::string, std::string>& values) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t dollar = text.find('$');
+    result.append(text.data(), dollar == absl::string_view::npos ? text.size() : dollar);
+    if (dollar == absl::string_view::npos) break;
+    text.remove_prefix(dollar);
+    if (text.size() > 1 && text[1] == '$') {
+      result += '$';
+      text.remove_prefix(2);
+      continue;
+    }
+    const bool braced = text.size() > 1 && text[1] == '{';
+    const size_t name_at = braced ? 2 : 1;
+    const absl::string_view name = LeadingName(text.substr(name_at));
+    size_t end = name_at + name.size();
+    const bool closed = !braced || (end < text.size() && text[end] == '}');
+    if (braced && closed) ++end;
+    const auto found = name.empty() || !closed ? values.end() : values.find(std::string(name));
+    if (found == values.end()) {
+      result += '$';  // what follows is copied as ordinary text
+      text.remove_prefix(1);
+    } else {
+      result += found->second;
+      text.remove_prefix(end);
+    }
+  }
+  return result;
+}
+
+}  // namespace ddprun::launcher

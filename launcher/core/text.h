@@ -1,0 +1,34 @@
+#ifndef DDPRUN_LAUNCHER_CORE_TEXT_H_
+#define DDPRUN_LAUNCHER_CORE_TEXT_H_
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace ddprun::launcher {
+
+// Text helpers of the command line and the failure report. Pure; threads: any.
+
+// Breaks prose into lines of at most `width` bytes at blanks; newlines stay. A word that is longer
+// has a line for itself. Lines have no blanks at their ends.
+std::vector<std::string> WrapText(absl::string_view text, size_t width);
+
+// `bytes` without what could steer a terminal: escape sequences (ECMA-48: colours, cursor moves,
+// titles) and control characters are dropped, newlines and tabs stay, "\r\n" and a lone '\r' become
+// a newline. Bytes from 0x80 on are kept as they are.
+std::string Printable(absl::string_view bytes);
+
+// One value of the user's in an error message: quoted, control characters escaped, cut at 120
+// bytes.
+std::string Quoted(absl::string_view value);
+
+// Python's string.Template.safe_substitute(): $name and ${name} become values["name"], "$$" becomes
+// "$", everything else stays as it is. Names are [A-Za-z_][A-Za-z0-9_]*.
+std::string Substitute(absl::string_view text, const std::map<std::string, std::string>& values);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_TEXT_H_
