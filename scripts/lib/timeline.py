@@ -1,0 +1,242 @@
+"""Follows JSON-lines files and processes without polling, and knows what a run left behind.
+
+Shared by the demo, the tests and the benchmarks. Only the standard library; Linux only. Times are
+CLOCK_MONOTONIC seconds, as the event log's "t".
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+
+TAG_VARIABLE = "DDPRUN_RUN_TAG"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_IN_MODIFY = 0x00000002
+_IN_NONBLOCK = os.O_NONBLOCK
+_IN_CLOEXEC = os.O_CLOEXEC
+
+
+class TimelineError(Exception):
+    """Something that was waited for did not happen; the text says what and what was seen."""
+
+
+class JsonLines:
+    """One file of JSON lines that other processes append to; `lines` holds the whole ones so far."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.lines = []
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._rest = b""
+
+    def read_new(self):
+        while True:
+            chunk = os.read(self._fd, 1 << 16)
+            if not chunk:
+                return
+            *whole, self._rest = (self._rest + chunk).split(b"\n")
+            for text in whole:
+                if text.strip():
+                    self.lines.append(json.loads(text))
+
+    def find(self, event=None, after=0.0, **fields):
+        """Lines with this "event", "t" > after and these fields, oldest first. Values compare as text."""
+        return [
+            line for line in self.lines
+            if (event is None or line.get("event") == event) and line.get("t", 0.0) > after
+            and all(str(line.get(name)) == str(value) for name, value in fields.items())
+        ]
+
+    def close(self):
+        os.close(self._fd)
+
+
+class Follower:
+    """Waits until files say what is wanted. Wakes by inotify(7) and pidfds, never by a timer."""
+
+    def __init__(self):
+        self._inotify = _libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
+        if self._inotify < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+        self.files = []
+
+    def follow(self, path):
+        lines = JsonLines(path)
+        if _libc.inotify_add_watch(self._inotify, lines.path.encode(), _IN_MODIFY) < 0:
+            raise OSError(ctypes.get_errno(), f"inotify_add_watch {lines.path}")
+        self.files.append(lines)
+        return lines
+
+    def refresh(self):
+        for lines in self.files:
+            lines.read_new()
+
+    def wait(self, condition, what, timeout, alive=()):
+        """Returns condition()'s first true value; it is asked after every change of a file.
+
+        `alive`: Processes that must not end meanwhile. Errors: TimelineError after `timeout`
+        seconds, or when one of them ended.
+        """
+        deadline = time.monotonic() + timeout
+        poll = select.poll()
+        poll.register(self._inotify, select.POLLIN)
+        for process in alive:
+            poll.register(process.pidfd, select.POLLIN)
+        while True:
+            ended = [process for process in alive if process.ended()]
+            self.refresh()
+            value = condition()
+            if value:
+                return value
+            if ended:
+                raise TimelineError(f"{ended[0].name} ended with {ended[0].returncode} before: {what}")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimelineError(f"not within {timeout:g} s: {what}")
+            poll.poll(left * 1000)
+            try:
+                os.read(self._inotify, 1 << 16)
+            except BlockingIOError:
+                pass
+
+    def close(self):
+        os.close(self._inotify)
+        for lines in self.files:
+            lines.close()
+
+
+class Process:
+    """A child with a name, whose end is waited for through a pidfd."""
+
+    def __init__(self, name, argv, output=None, env=None, **options):
+        """`output`: path that gets stdout and stderr; None = pipes kept by the caller's options."""
+        self.name = name
+        self.output = output
+        if output is not None:
+            with open(output, "ab") as sink:
+                self._child = subprocess.Popen(
+                    argv, stdout=sink, stderr=subprocess.STDOUT, env=env, **{"stdin": subprocess.DEVNULL, **options})
+        else:
+            self._child = subprocess.Popen(argv, env=env, **options)
+        self.started = time.monotonic()
+        self.pid = self._child.pid
+        self.stdout = self._child.stdout
+        self.stderr = self._child.stderr
+        self.pidfd = os.pidfd_open(self.pid)
+
+    @property
+    def returncode(self):
+        return self._child.returncode
+
+    def ended(self):
+        return self._child.poll() is not None
+
+    def signal(self, number):
+        if not self.ended():
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def wait(self, timeout):
+        """The exit status (negative: signal). Errors: TimelineError after `timeout` seconds."""
+        if not wait_readable(self.pidfd, timeout):
+            raise TimelineError(f"{self.name} (pid {self.pid}) still runs after {timeout:g} s")
+        return self._child.wait()
+
+    def text(self):
+        if self.output is None:
+            return ""
+        with open(self.output, encoding="utf-8", errors="replace") as source:
+            return source.read()
+
+    def close(self):
+        """Kills it if it still runs."""
+        if not self.ended():
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self._child.wait()
+        for stream in (self._child.stdout, self._child.stderr, self._child.stdin):
+            if stream is not None:
+                stream.close()
+        os.close(self.pidfd)
+
+
+def wait_readable(fd, timeout):
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout) * 1000))
+
+
+def state_of(pid):
+    """The letter of /proc/PID/stat: R, S, D, T, Z, …; None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
+            return source.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def tagged(tag):
+    """Processes, zombies apart, whose environment has TAG_VARIABLE=tag: {pid: command line}."""
+    found = {}
+    needle = f"{TAG_VARIABLE}={tag}".encode()
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as source:
+                if needle not in source.read().split(b"\0"):
+                    continue
+            with open(f"/proc/{entry}/cmdline", "rb") as source:
+                command = source.read().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue
+        if state_of(entry) not in (None, "Z"):
+            found[int(entry)] = command
+    return found
+
+
+def leftovers(tag, within):
+    """What of a run is still there `within` seconds from now at the latest; {} as soon as nothing is."""
+    deadline = time.monotonic() + within
+    while True:
+        found = tagged(tag)
+        if not found:
+            return {}
+        gone = False
+        for pid in found:
+            try:
+                pidfd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                gone = True
+                continue
+            try:
+                gone = wait_readable(pidfd, deadline - time.monotonic()) or gone
+            finally:
+                os.close(pidfd)
+        if not gone or time.monotonic() >= deadline:
+            return tagged(tag)
+
+
+def kill_tagged(tag):
+    """Kills what a run left; for cleaning up after a failure."""
+    for pid in tagged(tag):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def memory_kib(pid):
+    """(VmRSS, PSS) of a process in KiB."""
+    rss = pss = 0
+    with open(f"/proc/{pid}/status", encoding="utf-8") as source:
+        for line in source:
+            if line.startswith("VmRSS:"):
+                rss = int(line.split()[1])
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as source:
+        for line in source:
+            if line.startswith("Pss:"):
+                pss = int(line.split()[1])
+    return rss, pss

@@ -1,0 +1,73 @@
+"""Calls and habits that the project has replaced, each with its replacement."""
+
+import re
+
+from tree import CODE_FOLDERS, PRODUCTION_FOLDERS, Finding
+
+# (pattern in code without comments and literals, folders, paths where it is allowed, what to do instead)
+_CPP = [
+    (r"\b(sleep_for|sleep_until)\s*\(|(?<![\w.>:])(sleep|usleep|nanosleep)\s*\(", CODE_FOLDERS, (),
+     "wait for the event itself: EventLoop::After, a pidfd, a pipe; tests use a fake clock"),
+    (r"\bsystem_clock\b|\bgettimeofday\s*\(|(?<![\w.>:])time\s*\(\s*(NULL|nullptr|0)\s*\)|\bCLOCK_REALTIME\b",
+     CODE_FOLDERS, (), "use base/clock.h (monotonic); for people's eyes absl::Now()"),
+    (r"(?<![\w.>:])(::)?kill(pg)?\s*\(", PRODUCTION_FOLDERS, ("launcher/keeper/", "launcher/os/"),
+     "a pid may be somebody else's by now: pidfd_send_signal through launcher/keeper"),
+    (r"(?<![\w.>:])s?rand\s*\(|\brandom_device\b", CODE_FOLDERS, ("base/rng.cc",), "use base/rng.h with an injected seed"),
+    (r"\bstd::regex\b", CODE_FOLDERS, (), "absl/strings, or a parser with tests"),
+    (r"(?<![\w.>:])assert\s*\(", CODE_FOLDERS, (), "DDPRUN_CHECK (base/check.h): it stays on in release"),
+    (r"(?<![\w.>:])system\s*\(|(?<![\w.>:])popen\s*\(", CODE_FOLDERS, (), "spawn through launcher/keeper, without a shell"),
+    (r"\b(strcpy|strcat|sprintf|vsprintf|gets|strtok|atoi|atol|atof)\s*\(", CODE_FOLDERS, (),
+     "absl::SimpleAtoi, absl::StrCat, absl::SNPrintF"),
+    (r"(?<![\w.>:])(throw)\s+\w", PRODUCTION_FOLDERS, ("worker/torch/",), "return absl::Status"),
+    (r"\babsl::SleepFor\b", CODE_FOLDERS, (), "wait for the event itself"),
+    (r"#\s*include\s+<(iostream)>", PRODUCTION_FOLDERS, ("examples/",), "base/log.h"),
+]
+_HEADER_ONLY = [(r"\busing\s+namespace\b", "a using-directive in a header reaches everybody who includes it")]
+_PYTHON = [
+    (r"\btime\.sleep\s*\(", "wait for the event itself: scripts/lib/timeline.py"),
+    (r"\btime\.time\s*\(", "time.monotonic(): wall clocks jump"),
+    (r"shell\s*=\s*True", "pass the arguments as a list"),
+    (r"^\s*except\s*:", "name the exception"),
+]
+_SHELL = [(r"(?<![\w./-])sleep\s+[\d.$]", "wait for the event itself, not for some time")]
+_EVERYWHERE = [
+    (r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b", "finish it, or file an issue"),
+    (r"(?<![\w.])/(work|root|home/\w+|Users/\w+)/", "no paths of one machine in the project"),
+]
+
+
+def check(tree):
+    """Banned calls, unfinished marks and machine paths."""
+    return _check_cpp(tree) + _check_lines(tree)
+
+
+def _check_cpp(tree):
+    findings = []
+    for path in tree.paths(CODE_FOLDERS, (".h", ".cc")):
+        for number, line in enumerate(tree.code(path).splitlines(), start=1):
+            for pattern, folders, allowed, instead in _CPP:
+                if path.split("/")[0] in folders and not path.startswith(allowed or ("\0",)) and re.search(pattern, line):
+                    findings.append(Finding(path, number, f"'{line.strip()[:60]}' is banned: {instead}"))
+            if path.endswith(".h"):
+                findings += [Finding(path, number, why) for pattern, why in _HEADER_ONLY if re.search(pattern, line)]
+    return findings
+
+
+def _check_lines(tree):
+    findings = []
+    for path in tree.paths():
+        rules = list(_EVERYWHERE)
+        shebang = tree.text(path)[:40].split("\n")[0]
+        # The linter's own bad examples stand as strings in its tests.
+        if path.endswith(".py") and not path.startswith("tests/lint/"):
+            rules += _PYTHON
+        elif path.endswith(".sh") or ("bash" in shebang and shebang.startswith("#!")):
+            rules += _SHELL
+        for number, line in tree.lines(path):
+            if path.startswith("tests/lint/"):
+                continue
+            findings += [
+                Finding(path, number, f"'{line.strip()[:60]}': {instead}") for pattern, instead in rules
+                if re.search(pattern, line)
+            ]
+    return findings

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The checks that need a compiler: clang-format, headers that compile alone, clang-tidy.
+
+compiled.py {format|headers|tidy} --build DIR [--root DIR] [--files FILE…]
+
+What passed once is remembered in ~/.cache/ddprun/lint under a digest of the file, everything of ours
+that it includes, the command and the tool's version, so a second run takes a second.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from tree import CODE_FOLDERS, PRODUCTION_FOLDERS, Tree  # noqa: E402
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+class Cache:
+    def __init__(self, tree, tool):
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        self._folder = os.path.join(base, "ddprun", "lint")
+        os.makedirs(self._folder, exist_ok=True)
+        version = subprocess.run([tool, "--version"], capture_output=True, check=True).stdout
+        protos = "".join(tree.text(path) for path in tree.paths(("proto",), (".proto",)))
+        self._common = version + protos.encode()
+        self._tree = tree
+
+    def key(self, path, command, extra=""):
+        digest = hashlib.sha256(self._common)
+        for part in [*command, extra]:
+            digest.update(part.encode() + b"\0")
+        for name in self._closure(path):
+            digest.update(name.encode() + b"\0" + self._tree.text(name).encode())
+        return digest.hexdigest()
+
+    def _closure(self, path):
+        """The file and all files of ours that it includes."""
+        seen, todo = set(), [path]
+        while todo:
+            name = todo.pop()
+            if name in seen or name not in self._tree:
+                continue
+            seen.add(name)
+            todo += _INCLUDE.findall(self._tree.text(name))
+        return sorted(seen)
+
+    def passed(self, key):
+        return os.path.exists(os.path.join(self._folder, key))
+
+    def remember(self, key):
+        with open(os.path.join(self._folder, key), "wb"):
+            pass
+
+
+def compile_commands(build, root):
+    """{path relative to the root: argument list}, our own sources only."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as source:
+        entries = json.load(source)
+    commands = {}
+    for entry in entries:
+        path = os.path.relpath(entry["file"], root)
+        if path.split("/")[0] in CODE_FOLDERS:
+            arguments = shlex.split(entry["command"])
+            commands[path] = arguments[1:] if os.path.basename(arguments[0]) == "ccache" else arguments
+    return commands
+
+
+def flags_for(path, commands):
+    """Compiler and flags of the nearest source: same stem, same folder, then any folder above."""
+    stem = path.rsplit(".", 1)[0] + ".cc"
+    folder = path
+    command = commands.get(stem)
+    while command is None and "/" in folder:
+        folder = folder.rsplit("/", 1)[0]
+        command = next((commands[p] for p in sorted(commands) if p.startswith(folder + "/")), None)
+    if command is None:
+        return None
+    flags, skip = [], False
+    for argument in command[1:]:
+        if skip or argument in ("-c",) or argument.endswith(".cc"):
+            skip = False
+        elif argument in ("-o", "-MF", "-MT", "-MQ"):
+            skip = True
+        elif argument not in ("-MD", "-MMD"):
+            flags.append(argument)
+    return [command[0], *flags]
+
+
+def run_all(jobs, cache, what):
+    """jobs: [(path, command, key extra, stdin)]. Prints what fails; returns (run, cached, failed)."""
+    todo, cached = [], 0
+    for path, command, extra, stdin in jobs:
+        key = cache.key(path, command, extra)
+        if cache.passed(key):
+            cached += 1
+        else:
+            todo.append((path, command, key, stdin))
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        done = pool.map(
+            lambda job: subprocess.run(job[1], input=job[3], capture_output=True, text=True, check=False), todo)
+        for (path, _, key, _), result in zip(todo, done):
+            if result.returncode == 0:
+                cache.remember(key)
+            else:
+                failed += 1
+                print(f"{what}: {path}\n{result.stdout}{result.stderr}".rstrip(), flush=True)
+    print(f"{what}: {len(todo)} checked, {cached} unchanged since they passed, {failed} failed")
+    return failed
+
+
+def check_format(tree, arguments):
+    """clang-format has nothing to change."""
+    cache = Cache(tree, "clang-format")
+    style = tree.text(".clang-format")
+    jobs = [(path, ["clang-format", "--dry-run", "-Werror", os.path.join(tree.root, path)], style, None)
+            for path in tree.paths(CODE_FOLDERS, (".h", ".cc")) if selected(path, arguments)]
+    return run_all(jobs, cache, "format")
+
+
+def check_headers(tree, arguments):
+    """Every header compiles alone."""
+    commands = compile_commands(arguments.build, tree.root)
+    cache = Cache(tree, "g++")
+    jobs = []
+    for path in tree.paths(PRODUCTION_FOLDERS, (".h",)):
+        flags = flags_for(path, commands)
+        if not selected(path, arguments):
+            continue
+        if flags is None:
+            print(f"headers: {path} skipped: nothing of its folder is part of this build")
+            continue
+        jobs.append((path, [*flags, "-fsyntax-only", "-x", "c++", "-"], "", f'#include "{path}"\n'))
+    return run_all(jobs, cache, "headers")
+
+
+def check_tidy(tree, arguments):
+    """clang-tidy with .clang-tidy over the production sources."""
+    commands = compile_commands(arguments.build, tree.root)
+    cache = Cache(tree, "clang-tidy")
+    config = tree.text(".clang-tidy")
+    jobs = [(path, ["clang-tidy", "--quiet", "-p", arguments.build, "--extra-arg=-Wno-unknown-warning-option",
+                    os.path.join(tree.root, path)], config + " ".join(commands[path]), None)
+            for path in sorted(commands) if path.startswith(PRODUCTION_FOLDERS) and path in tree and
+            selected(path, arguments)]
+    return run_all(jobs, cache, "tidy")
+
+
+def selected(path, arguments):
+    return not arguments.files or path in arguments.files
+
+
+def main():
+    checks = {"format": check_format, "headers": check_headers, "tidy": check_tidy}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("check", choices=checks)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+    parser.add_argument("--files", nargs="*", default=[])
+    arguments = parser.parse_args()
+    tree = Tree.from_directory(os.path.abspath(arguments.root))
+    return 1 if checks[arguments.check](tree, arguments) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

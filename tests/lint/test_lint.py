@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Every lint check finds its bad example, and leaves the good one alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import banned  # noqa: E402
+import docs  # noqa: E402
+import layering  # noqa: E402
+import lengths  # noqa: E402
+import structure  # noqa: E402
+from tree import Tree, blank_cpp  # noqa: E402
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def found(check, path, text, **others):
+    files = {name.replace("__", "/"): body for name, body in others.items()}
+    return [str(finding) for finding in check(Tree({path: text, **files})) if finding.path == path]
+
+
+class Layering(unittest.TestCase):
+    def refused(self, path, included):
+        return bool(found(layering.check, path, f'#include "{included}"\n'))
+
+    def test_cores_are_pure(self):
+        for included in ("chrono", "thread", "mutex", "base/clock.h", "base/log.h", "grpcpp/grpcpp.h", "unistd.h",
+                         "ddprun/rendezvous/v1/rendezvous.pb.h", "absl/time/clock.h", "absl/synchronization/mutex.h"):
+            self.assertTrue(self.refused("rendezvous/core/rank.cc", included), included)
+            self.assertTrue(self.refused("launcher/core/plan.cc", included), included)
+        for included in ("map", "absl/strings/str_cat.h", "base/check.h", "rendezvous/core/types.h"):
+            self.assertFalse(self.refused("rendezvous/core/rank.cc", included), included)
+
+    def test_launcher_core_shares_only_plain_types(self):
+        self.assertFalse(self.refused("launcher/core/plan.cc", "rendezvous/core/types.h"))
+        self.assertTrue(self.refused("launcher/core/plan.cc", "rendezvous/core/state_machine.h"))
+        self.assertTrue(self.refused("rendezvous/core/rank.cc", "launcher/core/launch_plan.h"))
+
+    def test_layers_point_downwards(self):
+        for path, included in (("base/fd.cc", "launcher/os/spawn.h"), ("base/fd.cc", "grpcpp/grpcpp.h"),
+                               ("launcher/os/spawn.cc", "launcher/agent/agent.h"),
+                               ("launcher/os/spawn.cc", "grpcpp/grpcpp.h"),
+                               ("launcher/keeper/keeper.cc", "ddprun/rendezvous/v1/rendezvous.pb.h"),
+                               ("launcher/agent/agent.cc", "torch/torch.h"),
+                               ("launcher/agent/agent.cc", "worker/torch/process_group.h"),
+                               ("rendezvous/client/client.cc", "rendezvous/server/server.h"),
+                               ("worker/client/client.cc", "c10/util/Exception.h"),
+                               ("worker/torch/store.cc", "grpcpp/grpcpp.h"),
+                               ("worker/torch/store.cc", "ddprun/agent/v1/agent.pb.h"),
+                               ("base/fd.cc", "tests/support/fake_clock.h")):
+            self.assertTrue(self.refused(path, included), f"{path} {included}")
+        for path, included in (("launcher/keeper/keeper.cc", "ddprun/keeper/v1/keeper.pb.h"),
+                               ("launcher/agent/agent.cc", "rendezvous/client/rendezvous_client.h"),
+                               ("worker/torch/store.cc", "torch/csrc/distributed/c10d/Store.hpp"),
+                               ("worker/client/client.cc", "ddprun/agent/v1/agent.grpc.pb.h")):
+            self.assertFalse(self.refused(path, included), f"{path} {included}")
+
+
+class Banned(unittest.TestCase):
+    def test_cpp(self):
+        for line in ("std::this_thread::sleep_for(ms);", "usleep(10);", "auto t = std::chrono::system_clock::now();",
+                     "gettimeofday(&tv, nullptr);", "kill(pid, SIGTERM);", "::kill(pid, 9);", "int r = rand();",
+                     "std::regex re(text);", "assert(x > 0);", "system(command);", "throw Error();",
+                     "absl::SleepFor(absl::Seconds(1));", "#include <iostream>"):
+            self.assertTrue(found(banned.check, "launcher/agent/a.cc", line + "\n"), line)
+
+    def test_cpp_allowed(self):
+        for line in ("// never sleep_for() here", 'Log("kill(pid)");', "process.kill(3);", "static_assert(true);",
+                     "keeper->Signal(g, SIGKILL);"):
+            self.assertFalse(found(banned.check, "launcher/agent/a.cc", line + "\n"), line)
+        self.assertFalse(found(banned.check, "launcher/keeper/a.cc", "kill(pid, SIGKILL);\n"))
+
+    def test_using_namespace_only_in_sources(self):
+        self.assertTrue(found(banned.check, "base/a.h", "using namespace std;\n"))
+        self.assertFalse(found(banned.check, "base/a.cc", "using namespace std::chrono_literals;\n"))
+
+    def test_scripts(self):
+        self.assertTrue(found(banned.check, "tests/x.py", "time.sleep(1)\n"))
+        self.assertTrue(found(banned.check, "scripts/x", "#!/usr/bin/env bash\nsleep 1\n"))
+        self.assertFalse(found(banned.check, "scripts/x", "#!/usr/bin/env bash\nsleepy 1\n"))
+
+    def test_everywhere(self):
+        for line in ("// TO" + "DO: later", "FIX" + "ME", "see /ro" + "ot/notes", "/ho" + "me/me/x"):
+            self.assertTrue(found(banned.check, "docs/x.md", line + "\n"), line)
+
+
+class Lengths(unittest.TestCase):
+    def test_functions(self):
+        body = "  Call();\n" * 70
+        bad = f"namespace a {{\nclass B {{\n int C(int x) const {{\n{body} }}\n}};\n}}\n"
+        self.assertTrue(found(lengths.check, "base/a.cc", bad))
+        good = bad.replace(body, "  Call();\n" * 60)
+        self.assertFalse(found(lengths.check, "base/a.cc", good))
+        # Two short ones are not one long one; a long class isn't a function.
+        two = "void A() {\n" + "  Call();\n" * 50 + "}\nvoid B() {\n" + "  Call();\n" * 50 + "}\n"
+        self.assertFalse(found(lengths.check, "base/a.cc", two))
+        self.assertFalse(found(lengths.check, "base/a.cc", "struct A {\n" + "  int x;\n" * 90 + "};\n"))
+
+    def test_constructor_with_initialisers(self):
+        bad = "A::A(int x)\n    : x_(x), y_{x} {\n" + "  Call();\n" * 75 + "}\n"
+        self.assertTrue(found(lengths.check, "base/a.cc", bad))
+
+    def test_python_functions(self):
+        self.assertTrue(found(lengths.check, "tests/a.py", "def f():\n" + "    g()\n" * 71))
+
+    def test_files(self):
+        self.assertTrue(found(lengths.check, "base/a.h", "\n" * 251))
+        self.assertFalse(found(lengths.check, "base/a.cc", "\n" * 251))
+        self.assertTrue(found(lengths.check, "base/a.cc", "\n" * 501))
+        self.assertTrue(found(lengths.check, "base/a.cc", "/" * 101 + "\n"))
+        self.assertTrue(found(lengths.check, "README.md", "line\n" * 121))
+
+
+class Structure(unittest.TestCase):
+    GUARDED = "#ifndef DDPRUN_BASE_A_H_\n#define DDPRUN_BASE_A_H_\n#endif  // DDPRUN_BASE_A_H_\n"
+
+    def test_guards(self):
+        user = {"base__b.cc": '#include "base/a.h"\n', "base__CMakeLists.txt": "b.cc"}
+        self.assertFalse(found(structure.check, "base/a.h", self.GUARDED, **user))
+        self.assertTrue(found(structure.check, "base/a.h", self.GUARDED.replace("_A_", "_B_"), **user))
+        self.assertTrue(found(structure.check, "base/a.h", "#pragma once\n", **user))
+
+    def test_dead_files(self):
+        self.assertTrue(found(structure.check, "base/a.h", self.GUARDED))
+        self.assertTrue(found(structure.check, "base/dead.cc", "\n", base__CMakeLists__txt="live.cc"))
+        self.assertTrue(found(structure.check, "base/dead.cc", "\n", **{"base__CMakeLists.txt": "not_dead.cc"}))
+        self.assertFalse(found(structure.check, "base/x/live.cc", "\n", **{"base__CMakeLists.txt": "x/live.cc"}))
+
+    def test_proto_comments(self):
+        bad = "message A {\n  uint32 x = 1;\n}\n"
+        self.assertTrue(found(structure.check, "proto/a.proto", bad))
+        self.assertFalse(found(structure.check, "proto/a.proto", bad.replace("  uint32", "  // Milliseconds.\n  uint32")))
+
+
+class Docs(unittest.TestCase):
+    def test_links(self):
+        self.assertTrue(found(docs.check, "README.md", "see [that](docs/nothing.md)\n"))
+        self.assertTrue(found(docs.check, "README.md", "see `scripts/nothing`\n"))
+        self.assertFalse(found(docs.check, "README.md", "see [that](docs/a.md#the-end)\n", **{"docs__a.md": "# The end\n"}))
+        self.assertTrue(found(docs.check, "README.md", "see [that](docs/a.md#no)\n", **{"docs__a.md": "# The end\n"}))
+        self.assertFalse(found(docs.check, "docs/a.md", "[web](https://example.org) [here](#x)\n"))
+
+    def test_shellcheck(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "x.sh"), "w", encoding="utf-8") as script:
+                script.write("#!/bin/bash\nrm $1\n")
+            self.assertTrue(docs.check_scripts(Tree.from_directory(folder)))
+
+
+class Compiled(unittest.TestCase):
+    """The checks that need compilers, on a one-file project."""
+
+    def setUp(self):
+        for tool in ("clang-format", "clang-tidy", "g++"):
+            if shutil.which(tool) is None:
+                self.skipTest(f"{tool} is not installed")
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        os.makedirs(os.path.join(self.folder, "base"))
+        self.write(".clang-format", "BasedOnStyle: Google\n")
+        self.write(".clang-tidy", "Checks: '-*,bugprone-sizeof-expression,bugprone-suspicious-memset-usage'\n"
+                   "WarningsAsErrors: '*'\n")
+
+    def write(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as sink:
+            sink.write(text)
+
+    def run_check(self, name):
+        source = os.path.join(self.folder, "base", "a.cc")
+        self.write("compile_commands.json", f'[{{"directory": "{self.folder}", "file": "{source}", '
+                   f'"command": "g++ -std=c++20 -I{self.folder} -o a.o -c {source}"}}]')
+        result = subprocess.run(
+            [sys.executable, os.path.join(_HERE, "compiled.py"), name, "--build", self.folder, "--root", self.folder],
+            env={**os.environ, "XDG_CACHE_HOME": os.path.join(self.folder, "cache")}, capture_output=True, text=True,
+            check=False)
+        return result.returncode, result.stdout + result.stderr
+
+    def test_format(self):
+        self.write("base/a.cc", "int main( ) { return 0; }\n")
+        self.assertEqual(1, self.run_check("format")[0])
+        self.write("base/a.cc", "int main() { return 0; }\n")
+        self.assertEqual(0, self.run_check("format")[0])
+
+    def test_headers(self):
+        self.write("base/a.cc", "int main() { return 0; }\n")
+        self.write("base/a.h", "inline std::string Name();\n")
+        status, text = self.run_check("headers")
+        self.assertEqual(1, status, text)
+        self.write("base/a.h", "#include <string>\nstd::string Name();\n")
+        self.assertEqual(0, self.run_check("headers")[0])
+
+    def test_tidy_and_its_memory(self):
+        self.write("base/a.cc", "#include <cstring>\nint main() {\n  int b[4];\n  memset(b, '0', 16);\n  return b[0];\n}\n")
+        status, text = self.run_check("tidy")
+        self.assertEqual(1, status, text)
+        self.assertIn("suspicious-memset", text)
+        self.write("base/a.cc", "int main() { return 0; }\n")
+        self.assertIn("1 checked, 0 unchanged", self.run_check("tidy")[1])
+        self.assertIn("0 checked, 1 unchanged", self.run_check("tidy")[1])
+
+
+class Blanking(unittest.TestCase):
+    def test_keeps_lines_and_code(self):
+        text = 'a("x // y"); // c\n/* d\n e */ f(1\'000, \'"\');\nR"(kill(1)\n)"; g();\n'
+        blanked = blank_cpp(text)
+        self.assertEqual(text.count("\n"), blanked.count("\n"))
+        for gone in ("x", "c\n", "d\n", "kill"):
+            self.assertNotIn(gone, blanked)
+        for kept in ("a(", "f(1'000", "g();"):
+            self.assertIn(kept, blanked)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
