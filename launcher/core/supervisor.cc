@@ -42,6 +42,7 @@ std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEven
 
 void Supervisor::On(const EndpointFound& event) {
   config_.node.address = event.node_address;
+  config_.node.store_address = event.store_address;
   config_.node.hosts_endpoint = event.hosts_endpoint;
   hosts_service_ = event.hosts_service;
   service_running_ = event.hosts_service;

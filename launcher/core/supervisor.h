@@ -37,6 +37,7 @@ struct SupervisorConfig {
 // StreamOpened.
 struct EndpointFound {
   std::string node_address;
+  std::string store_address;    // of the agent's store for other nodes; "" = none
   bool hosts_service = false;   // the service is a child of this agent
   bool hosts_endpoint = false;  // the endpoint's address is this machine's
 };
@@ -93,9 +94,10 @@ struct SignalReceived {
 
 struct TimerFired {};
 
-using SupervisorEvent = std::variant<StreamOpened, ServiceMessageReceived, ServiceStreamClosed,
-                                     ServiceExited, WorkerStarted, WorkerEnded, WorkerSuspended,
-                                     GroupEmpty, KeeperLost, SignalReceived, TimerFired>;
+using SupervisorEvent =
+    std::variant<EndpointFound, StreamOpened, ServiceMessageReceived, ServiceStreamClosed,
+                 ServiceExited, WorkerStarted, WorkerEnded, WorkerSuspended, GroupEmpty, KeeperLost,
+                 SignalReceived, TimerFired>;
 
 // ------------------------------------------------------------- effects: what the shell must do
 

@@ -1,0 +1,404 @@
+#include "launcher/agent/agent.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "launcher/core/failure_report.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::Generation;
+
+constexpr int kHandledSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+// Brackets around an IPv6 literal, as targets and listen addresses need them.
+std::string HostPort(const std::string& host, int port) {
+  const bool literal_v6 = host.find(':') != std::string::npos;
+  return literal_v6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
+  DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
+  agent->runtime_dir_.emplace(std::move(runtime_dir));
+  const LaunchPlan& p = agent->plan_;
+  const bool is_rank_zero = p.job.nodes_max == 1 || p.node_rank == 0U;
+  absl::StatusOr<ReservedPort> port = ReservePort(p.master_port.value_or(0));
+  if (port.ok()) {
+    agent->master_port_ = *std::move(port);
+  } else if (is_rank_zero) {
+    return absl::UnavailableError(
+        absl::StrCat("--master_port: ", port.status().message(),
+                     "; choose another one, or leave the option out to get a free one"));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(KeeperProcess keeper,
+                          ForkKeeper({.isolation_timeout = p.isolation_timeout}));
+  agent->keeper_process_.emplace(std::move(keeper));
+  if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
+    DDPRUN_ASSIGN_OR_RETURN(agent->service_,
+                            ServiceChild::Fork({agent->keeper_process_->channel.get(),
+                                                agent->master_port_.socket.get()}));
+  }
+  return agent;
+}
+
+Agent::~Agent() {
+  // In the order in which they hold on to each other; the loop last, since all have handles on it.
+  client_.reset();
+  if (agent_server_ != nullptr) agent_server_->Shutdown("the agent ends");
+  agent_server_.reset();
+  finder_.reset();
+  keeper_.reset();
+  workers_.reset();
+  service_.reset();
+  timer_.reset();
+  signals_.clear();
+}
+
+int Agent::Run() {
+  // Writing to a console that is gone is an error to ignore, not a reason to die.
+  signal(SIGPIPE, SIG_IGN);
+  if (absl::Status status = StartParts(); !status.ok()) {
+    Tell(absl::StrCat("error: ", status.message()));
+    return 1;
+  }
+  StartEndpoint();
+  loop_->Run();
+  DDPRUN_CHECK(exit_.has_value(), "the loop ends with an exit status");
+  return exit_->status;
+}
+
+absl::Status Agent::StartParts() {
+  DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+  const std::string hostname = Hostname();
+  const std::string node_id = plan_.node_rank.has_value()
+                                  ? absl::StrCat(hostname, "/", *plan_.node_rank)
+                                  : absl::StrCat(hostname, "#", getpid());
+  if (!plan_.event_log.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(events_,
+                            EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id)));
+  }
+  Write("agent_start", {{"node", node_id}, {"host", hostname}, {"keeper", keeper_process_->pid}});
+
+  SupervisorConfig config;
+  config.job = plan_.job;
+  config.node_id = rendezvous::NodeId(node_id);
+  config.incarnation = rendezvous::Incarnation(RandomNumber() | 1);
+  config.node.hostname = hostname;
+  config.node.agent_pid = static_cast<uint32_t>(getpid());
+  config.node.worker_count = plan_.worker_count;
+  config.node.role = plan_.role;
+  config.node.node_rank = plan_.node_rank;
+  config.node.master_port = master_port_.port;
+  config.token = plan_.token;
+  config.release = kVersion;
+  config.protocol_major = kProtocolMajor;
+  endpoint_name_ = plan_.endpoint.kind == EndpointPlan::Kind::kUnix
+                       ? "this node"
+                       : HostPort(plan_.endpoint.host, plan_.endpoint.port);
+  config.endpoint = endpoint_name_;
+  config.service_loss_timeout = plan_.service_loss_timeout;
+  supervisor_ = std::make_unique<Supervisor>(std::move(config), loop_->Now());
+
+  timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
+  workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, runtime_dir_->path(),
+                                              runtime_dir_->File("agent.sock"));
+  keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
+  if (service_ != nullptr) keeper_->LeaveAlone(service_->pid());
+  WatchSignals();
+  timer_->Arm(supervisor_->NextDeadline());
+  return absl::OkStatus();
+}
+
+void Agent::WatchSignals() {
+  for (const int number : kHandledSignals) {
+    signals_.push_back(std::make_unique<SignalWatch>(
+        loop_.get(), number, [this, number] { Feed(SignalReceived{number}); }));
+  }
+}
+
+// ------------------------------------------------------------- the service and the way to it
+
+void Agent::StartEndpoint() {
+  if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) {
+    const FoundEndpoint found{
+        .is_local = true,
+        .loopback = true,
+        .node_address = plan_.master_addr.empty() ? "127.0.0.1" : plan_.master_addr,
+        .literal = ""};
+    service_->Serve(
+        loop_.get(),
+        {.listen = absl::StrCat("unix:", runtime_dir_->File("service.sock")),
+         .token = plan_.token,
+         .run_id = plan_.job.run_id,
+         .event_log = plan_.event_log},
+        [this, found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
+        [this](const std::string& how) { Feed(ServiceExited{how}); });
+    return;
+  }
+  finder_ = EndpointFinder::Start(
+      loop_.get(), plan_,
+      [this](const absl::Status& error) {
+        Feed(ServiceStreamClosed{error, /*will_retry=*/true});
+      },
+      [this](const FoundEndpoint& found) { OnEndpointFound(found); });
+}
+
+void Agent::OnEndpointFound(const FoundEndpoint& found) {
+  const EndpointPlan& endpoint = plan_.endpoint;
+  const bool host = endpoint.hosting == EndpointPlan::Hosting::kAlways ||
+                    (endpoint.hosting == EndpointPlan::Hosting::kAuto && found.is_local);
+  if (!host) {
+    service_.reset();
+    return Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false);
+  }
+  // A loopback endpoint is for this machine alone; any other is reached over any interface.
+  const std::string listen_host = found.loopback ? found.literal : "::";
+  service_->Serve(
+      loop_.get(),
+      {.listen = HostPort(listen_host, endpoint.port),
+       .token = plan_.token,
+       .run_id = plan_.job.run_id,
+       .event_log = plan_.event_log},
+      [this, found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
+      [this](const std::string& how) {
+        // One that could not listen, and whose place another agent's service has, may go.
+        if (service_ != nullptr) Feed(ServiceExited{how});
+      });
+}
+
+void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port) {
+  const EndpointPlan& endpoint = plan_.endpoint;
+  if (port.ok()) {
+    Write("service_started", {{"port", *port}, {"service_pid", service_->pid()}});
+    if (endpoint.kind == EndpointPlan::Kind::kUnix) {
+      return Connect(absl::StrCat("unix:", runtime_dir_->File("service.sock")), found, true);
+    }
+    return Connect(HostPort(found.loopback ? found.literal : endpoint.host, *port), found, true);
+  }
+  const bool may_join =
+      endpoint.kind == EndpointPlan::Kind::kTcp && endpoint.hosting == EndpointPlan::Hosting::kAuto;
+  if (!may_join) return Fail(port.status());
+  // Another agent of this machine is quicker: its service is ours too.
+  service_.reset();
+  Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false);
+}
+
+void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool hosts) {
+  if (absl::Status status = StartAgentServer(found.node_address); !status.ok()) {
+    return Fail(status);
+  }
+  Feed(
+      EndpointFound{.node_address = found.node_address,
+                    .store_address = agent_server_->peer_port() == 0
+                                         ? ""
+                                         : HostPort(found.node_address, agent_server_->peer_port()),
+                    .hosts_service = hosts,
+                    .hosts_endpoint = found.is_local});
+  client_ =
+      rendezvous::RendezvousClient::Start(loop_.get(), {.target = target},
+                                          {.on_stream_open = [this] { Feed(StreamOpened{}); },
+                                           .on_message =
+                                               [this](rendezvous::ServiceMessage message) {
+                                                 Feed(ServiceMessageReceived{std::move(message)});
+                                               },
+                                           .on_stream_closed =
+                                               [this](const absl::Status& status, bool will_retry) {
+                                                 Feed(ServiceStreamClosed{status, will_retry});
+                                               }});
+}
+
+absl::Status Agent::StartAgentServer(const std::string& node_address) {
+  AgentServerOptions options;
+  options.socket_path = runtime_dir_->File("agent.sock");
+  const bool loopback = node_address == "localhost" || absl::StartsWith(node_address, "127.");
+  if (plan_.job.nodes_max > 1) options.peer_listen = loopback ? "127.0.0.1:0" : "[::]:0";
+  options.run_id = plan_.job.run_id;
+  options.node_address = node_address;
+  options.worker_count = plan_.worker_count;
+  options.max_restarts = plan_.job.max_restarts;
+  DDPRUN_ASSIGN_OR_RETURN(agent_server_, AgentServer::Start(loop_.get(), std::move(options)));
+  return absl::OkStatus();
+}
+
+// ------------------------------------------------------------- the keeper
+
+KeeperClient::Callbacks Agent::KeeperCallbacks() {
+  KeeperClient::Callbacks callbacks;
+  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid) {
+    Write("worker_started",
+          {{"generation", generation}, {"local_rank", local_rank}, {"worker_pid", pid}});
+    Feed(WorkerStarted{Generation(generation), local_rank, static_cast<uint32_t>(pid)});
+  };
+  callbacks.on_start_failed = [this](uint64_t generation, uint32_t local_rank,
+                                     const absl::Status& error) {
+    Feed(WorkerEnded{Generation(generation), workers_->DescribeStartFailure(local_rank, error)});
+  };
+  callbacks.on_exited = [this](const WorkerExit& exit) {
+    Write("worker_exit", {{"generation", exit.generation},
+                          {"local_rank", exit.local_rank},
+                          {"worker_pid", exit.pid},
+                          {"exit_code", exit.exit_code},
+                          {"signal", exit.signal},
+                          {"swept", exit.swept},
+                          {"t_seen", static_cast<double>(exit.seen.nanoseconds()) / 1e9}});
+    Feed(WorkerEnded{Generation(exit.generation), workers_->Describe(exit)});
+  };
+  callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {
+    Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number});
+  };
+  callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
+    OnGroupEmpty(generation, swept);
+  };
+  callbacks.on_keeper_lost = [this](const absl::Status& why) {
+    Feed(KeeperLost{std::string(why.message())});
+  };
+  return callbacks;
+}
+
+void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
+  if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
+  RenewMasterPort();
+  Feed(GroupEmpty{Generation(generation), master_port_.port});
+}
+
+void Agent::RenewMasterPort() {
+  if (plan_.master_port.has_value()) return;  // the one that the user gave, for every generation
+  absl::StatusOr<ReservedPort> fresh = ReservePort(0);
+  if (!fresh.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("no new master port: ", fresh.status().message()));
+    return;
+  }
+  // Only now does the old one go, so that the two differ.
+  master_port_ = *std::move(fresh);
+}
+
+// ------------------------------------------------------------- the supervisor
+
+// Effects can give rise to events (a spawn that fails); those wait until the effects are done.
+void Agent::Feed(const SupervisorEvent& event) {
+  if (exit_.has_value()) return;
+  queued_.push_back(event);
+  if (feeding_) return;
+  feeding_ = true;
+  for (size_t i = 0; i < queued_.size() && !exit_.has_value(); ++i) {
+    const SupervisorEvent next = std::move(queued_[i]);
+    for (const SupervisorEffect& effect : supervisor_->Step(loop_->Now(), next)) {
+      std::visit([this](const auto& e) { Do(e); }, effect);
+    }
+  }
+  queued_.clear();
+  feeding_ = false;
+  timer_->Arm(supervisor_->NextDeadline());
+}
+
+void Agent::Do(const SendMessage& effect) {
+  if (client_ != nullptr) client_->Send(effect.message);
+}
+
+void Agent::Do(const FinishStream& /*effect*/) {
+  if (client_ != nullptr) client_->Finish();
+}
+
+void Agent::Do(const SpawnGroup& effect) {
+  agent_server_->BeginGeneration(effect.assignment);
+  Write("spawn", {{"generation", effect.assignment.generation.value()}});
+  const absl::Status status = workers_->Start(keeper_.get(), effect.assignment);
+  if (status.ok()) return;
+  // What could not be spawned has failed; what could is stopped as with any failure.
+  for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
+    Feed(WorkerEnded{effect.assignment.generation,
+                     workers_->DescribeStartFailure(local_rank, status)});
+  }
+}
+
+void Agent::Do(const SignalGroup& effect) {
+  keeper_->Signal(effect.generation.value(), effect.signal);
+}
+
+void Agent::Do(const SweepGroup& effect) {
+  agent_server_->EndGeneration(effect.generation, effect.why);
+  keeper_->Sweep(effect.generation.value());
+}
+
+void Agent::Do(const TellUser& effect) {
+  switch (effect.level) {
+    case TellUser::Level::kInfo:
+      return Log(LogLevel::kInfo, effect.text);
+    case TellUser::Level::kWarning:
+      return Tell(effect.text);
+    case TellUser::Level::kError:
+      return Tell(absl::StrCat("error: ", effect.text));
+  }
+}
+
+void Agent::Do(const Record& effect) {
+  nlohmann::json fields;
+  for (const auto& [key, value] : effect.fields) fields[key] = value;
+  Write(effect.event, std::move(fields));
+}
+
+void Agent::Do(const Exit& effect) {
+  exit_ = effect;
+  Write("agent_exit", {{"status", effect.status}});
+  workers_->set_on_drained([this] { StopWhenDrained(); });
+  // Output that a slow console has not taken yet is not lost; another Ctrl-C gives it up.
+  signals_.clear();
+  for (const int number : kHandledSignals) signal(number, SIG_DFL);
+  StopWhenDrained();
+}
+
+void Agent::StopWhenDrained() {
+  if (!workers_->Drained()) return;
+  if (exit_->verdict.has_value()) Report(*exit_->verdict);
+  loop_->Stop();
+}
+
+void Agent::Report(const rendezvous::Verdict& verdict) {
+  switch (verdict.outcome) {
+    case rendezvous::Outcome::kSucceeded:
+      return;
+    case rendezvous::Outcome::kStopped:
+      return Tell(absl::StrCat("the job was stopped: ", verdict.reason));
+    case rendezvous::Outcome::kFailed:
+      break;
+  }
+  Tell(absl::StrCat("error: the job failed: ", verdict.reason));
+  const bool captured =
+      std::any_of(plan_.output.stderr_sinks.begin(), plan_.output.stderr_sinks.end(),
+                  [](const auto& sink) { return sink.second != StreamSink::kInherit; });
+  const std::string report = FailureReport(verdict, {.entry_point = plan_.entry_point,
+                                                     .stderr_captured = captured,
+                                                     .time_zone = absl::LocalTimeZone()});
+  WriteAll(STDERR_FILENO, report).IgnoreError();  // a console that is gone
+}
+
+void Agent::Fail(const absl::Status& error) {
+  Tell(absl::StrCat("error: ", error.message()));
+  if (!exit_.has_value()) Do(Exit{1, std::nullopt});
+}
+
+void Agent::Write(const std::string& event, nlohmann::json fields) {
+  events_.Write(loop_->Now(), event, std::move(fields));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,92 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_AGENT_H_
+#define DDPRUN_LAUNCHER_AGENT_AGENT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/event_log.h"
+#include "base/event_loop.h"
+#include "launcher/agent/agent_server.h"
+#include "launcher/agent/endpoint_finder.h"
+#include "launcher/agent/runtime_dir.h"
+#include "launcher/agent/service_child.h"
+#include "launcher/agent/worker_launcher.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/core/supervisor.h"
+#include "launcher/keeper/keeper_client.h"
+#include "launcher/os/host_probe.h"
+#include "rendezvous/client/rendezvous_client.h"
+
+namespace ddprun::launcher {
+
+// One `ddprun` process on one node: wires the supervisor (which decides) with the keeper, the
+// rendezvous client, the service child, the workers' server, signals and the clock.
+//
+// Life: Prepare() while the process has one thread (it forks), then Run() until the job is over.
+// Threads: the one that made it.
+class Agent {
+ public:
+  // Forks the keeper and the service child, makes the runtime directory and reserves the master
+  // port. Errors: of those, with the name of what failed.
+  static absl::StatusOr<std::unique_ptr<Agent>> Prepare(LaunchPlan plan);
+  ~Agent();
+
+  // Runs the job. Returns the exit status for the shell.
+  int Run();
+
+ private:
+  explicit Agent(LaunchPlan plan) : plan_(std::move(plan)) {}
+
+  absl::Status StartParts();
+  void WatchSignals();
+  void StartEndpoint();
+  void OnEndpointFound(const FoundEndpoint& found);
+  void OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port);
+  void Connect(const std::string& target, const FoundEndpoint& found, bool hosts);
+  KeeperClient::Callbacks KeeperCallbacks();
+  absl::Status StartAgentServer(const std::string& node_address);
+
+  void Feed(const SupervisorEvent& event);
+  void Do(const SendMessage& effect);
+  void Do(const FinishStream& effect);
+  void Do(const SpawnGroup& effect);
+  void Do(const SignalGroup& effect);
+  void Do(const SweepGroup& effect);
+  void Do(const TellUser& effect);
+  void Do(const Record& effect);
+  void Do(const Exit& effect);
+
+  void OnGroupEmpty(uint64_t generation, uint32_t swept);
+  void RenewMasterPort();
+  void Fail(const absl::Status& error);
+  void StopWhenDrained();
+  void Report(const rendezvous::Verdict& verdict);
+  void Write(const std::string& event, nlohmann::json fields = {});
+
+  LaunchPlan plan_;
+  std::optional<RuntimeDir> runtime_dir_;
+  std::optional<KeeperProcess> keeper_process_;
+  std::unique_ptr<EventLoop> loop_;
+  EventLog events_;
+  ReservedPort master_port_;
+  std::unique_ptr<ServiceChild> service_;
+  std::unique_ptr<WorkerLauncher> workers_;
+  std::unique_ptr<KeeperClient> keeper_;
+  std::unique_ptr<AgentServer> agent_server_;
+  std::unique_ptr<EndpointFinder> finder_;
+  std::unique_ptr<rendezvous::RendezvousClient> client_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Timer> timer_;
+  std::vector<std::unique_ptr<SignalWatch>> signals_;
+  std::string endpoint_name_;
+  bool feeding_ = false;
+  std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
+  std::optional<Exit> exit_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_AGENT_H_

@@ -1,0 +1,44 @@
+#include "launcher/agent/runtime_dir.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Room for the longest socket name in it within sockaddr_un.sun_path.
+constexpr size_t kPathBytesMax = 90;
+
+}  // namespace
+
+absl::StatusOr<RuntimeDir> RuntimeDir::Create() {
+  absl::Status first_error;
+  for (const char* base : {std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"), "/tmp"}) {
+    if (base == nullptr || *base == '\0') continue;
+    std::string path = absl::StrCat(base, "/ddprun_XXXXXX");
+    if (path.size() > kPathBytesMax) {
+      first_error.Update(absl::InvalidArgumentError(
+          absl::StrCat("'", base, "' is too long for a directory of unix sockets")));
+      continue;
+    }
+    if (mkdtemp(path.data()) != nullptr) return RuntimeDir(std::move(path));
+    first_error.Update(ErrnoStatus(errno, absl::StrCat("mkdtemp '", base, "/ddprun_XXXXXX'")));
+  }
+  return first_error;
+}
+
+RuntimeDir::RuntimeDir(RuntimeDir&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+
+RuntimeDir::~RuntimeDir() {
+  if (path_.empty()) return;
+  std::error_code ignored;  // a directory that is left is no reason to fail a job
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,77 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_WORKER_LAUNCHER_H_
+#define DDPRUN_LAUNCHER_AGENT_WORKER_LAUNCHER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/event_loop.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/core/worker_group.h"
+#include "launcher/keeper/keeper_client.h"
+#include "launcher/os/log_pump.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::launcher {
+
+// Starts the workers of a generation with their environment and their output streams, and collects
+// what they leave behind when they end: the error file and the last lines of stderr.
+//
+// Directories: <log_dir>/<run_id>_<random8>/attempt_<restart count>/<local rank>/{stdout.log,
+// stderr.log,error.json} (torchrun-contract 4.6). Without --log_dir the runtime directory takes
+// log_dir's place. Nothing of an older attempt is deleted: a generation that begins without a new
+// restart count (a node came or left) gets attempt_<count>.generation_<generation>.
+// Threads: the loop's.
+class WorkerLauncher {
+ public:
+  WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, std::string runtime_dir,
+                 std::string agent_socket);
+  ~WorkerLauncher();
+
+  // Spawns all workers through the keeper. Errors: a directory, file or pipe can't be made, or the
+  // keeper is gone; the text names it. What was spawned before stays to be swept.
+  absl::Status Start(KeeperClient* keeper, const rendezvous::Assignment& assignment);
+
+  // The end of a worker with all that is known about it.
+  WorkerEnd Describe(const WorkerExit& exit);
+  WorkerEnd DescribeStartFailure(uint32_t local_rank, const absl::Status& error);
+
+  // All output of all generations has reached its files and the console.
+  bool Drained() const { return streams_.empty(); }
+  // Called on the loop each time that becomes true.
+  void set_on_drained(std::function<void()> on_drained) { on_drained_ = std::move(on_drained); }
+
+ private:
+  struct Worker {
+    std::string directory;
+    std::string error_file;
+    std::string stderr_path;  // "" = not in a file
+    int stderr_stream = 0;    // key of streams_; 0 = none
+  };
+
+  absl::Status SpawnWorker(KeeperClient* keeper, const rendezvous::Assignment& assignment,
+                           uint32_t local_rank);
+  absl::StatusOr<std::string> MakeAttemptDirectory(const rendezvous::Assignment& assignment);
+  absl::StatusOr<std::pair<Fd, int>> OpenSink(StreamSink sink, const std::string& path,
+                                              int console_fd, const std::string& prefix);
+  std::string StderrTail(const Worker& worker);
+
+  EventLoop* loop_;
+  const LaunchPlan* plan_;
+  std::string runtime_dir_;
+  std::string agent_socket_;
+  std::string run_directory_;  // made at the first start
+  std::string attempt_directory_;
+  std::vector<Worker> workers_;  // of the newest generation, by local rank
+  int next_stream_ = 1;
+  std::map<int, std::unique_ptr<LogStream>> streams_;  // until their end of file
+  std::function<void()> on_drained_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_WORKER_LAUNCHER_H_
