@@ -191,10 +191,13 @@ TEST_F(KeyValueStoreTest, CloseAbortsWaitersAndAllLaterCalls) {
 }
 
 TEST_F(KeyValueStoreTest, EmptyKeysAreMalformed) {
-  const std::vector<StoreOperation> all = {
-      SetKey{"", "x"}, GetKey{"", absl::Seconds(1)}, WaitForKeys{{"a", ""}, absl::Seconds(1)},
-      AddToKey{"", 1}, CheckKeys{{""}},              DeleteKey{""},
-      CompareAndSetKey{"", "", "x"}};
+  const std::vector<StoreOperation> all = {SetKey{"", "x"},
+                                           GetKey{"", absl::Seconds(1)},
+                                           WaitForKeys{{"a", ""}, absl::Seconds(1)},
+                                           AddToKey{"", 1},
+                                           CheckKeys{{""}},
+                                           DeleteKey{""},
+                                           CompareAndSetKey{"", "", "x"}};
   for (const StoreOperation& operation : all) {
     Do(operation);
     ASSERT_EQ(last_answers_.size(), 1U) << OperationName(operation);
