@@ -1,0 +1,36 @@
+#ifndef DDPRUN_LAUNCHER_CLI_HOST_H_
+#define DDPRUN_LAUNCHER_CLI_HOST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ddprun::launcher {
+
+// What the command line asks this machine, so that its tests bring their own. Threads: any.
+class Host {
+ public:
+  enum class PathKind { kMissing, kFile, kDirectory, kOther };
+
+  virtual ~Host() = default;
+
+  virtual uint32_t CpuCount() const = 0;   // CPUs that this process may use, at least 1
+  virtual uint32_t CudaCount() const = 0;  // CUDA devices that it may use
+  // What is at `path`, links followed.
+  virtual PathKind KindOf(const std::string& path) const = 0;
+  // OK when this process may read `path`; else its errno (ErrnoStatus) with the path.
+  virtual absl::Status CheckReadable(const std::string& path) const = 0;
+  // The program that execvp(3) would run for `name`: with a '/' that path, else from PATH.
+  // Errors: errno with the name.
+  virtual absl::StatusOr<std::string> FindProgram(const std::string& name) const = 0;
+  // The first 64 KiB of a file. Errors: errno with the path.
+  virtual absl::StatusOr<std::string> ReadFile(const std::string& path) const = 0;
+  // A fresh name for a job, as a version 4 UUID (RFC 9562).
+  virtual std::string RandomId() const = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_HOST_H_

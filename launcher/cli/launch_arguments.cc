@@ -1,0 +1,208 @@
+#include "launcher/cli/launch_arguments.h"
+
+namespace ddprun::launcher {
+namespace {
+
+void DefineSize(LaunchArguments* target, OptionSet* options) {
+  options->Group("Job size");
+  options->AddValue(&target->nnodes,
+                    {.names = "--nnodes",
+                     .placeholder = "N|MIN:MAX",
+                     .help = "Number of nodes, or the range within which the job may shrink and "
+                             "grow. Default: 1."});
+  options->AddValue(&target->nproc_per_node,
+                    {.names = "--nproc-per-node",
+                     .placeholder = "N|cpu|gpu|auto",
+                     .help = "Number of workers on this node. gpu: one for each CUDA device; cpu: "
+                             "one for each CPU that this process may use; auto: gpu, else cpu. "
+                             "Default: 1."});
+  options->AddValue(&target->node_rank,
+                    {.names = "--node-rank",
+                     .placeholder = "N",
+                     .help = "This node's number, from 0. With the static rendezvous node 0 hosts "
+                             "the rendezvous service; otherwise a claim that is honoured when "
+                             "given. Default: 0 (static)."});
+  options->AddFlag(&target->standalone,
+                   {.names = "--standalone",
+                    .help = "A job of this machine alone, under a fresh run id: several can run "
+                            "side by side."});
+}
+
+void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
+  options->Group("Rendezvous");
+  options->AddValue(&target->master_addr,
+                    {.names = "--master-addr",
+                     .placeholder = "HOST",
+                     .help = "Host of node 0: the workers' MASTER_ADDR, and where the static "
+                             "rendezvous is. Default: 127.0.0.1."});
+  options->AddValue(&target->master_port,
+                    {.names = "--master-port",
+                     .placeholder = "PORT",
+                     .help = "The workers' MASTER_PORT. Default: a free port for each generation. "
+                             "The static rendezvous service is at this port + 1 (29501 when none "
+                             "is given)."});
+  options->AddValue(&target->rdzv_backend,
+                    {.names = "--rdzv-backend",
+                     .placeholder = "static|c10d",
+                     .help = "static: nodes are numbered by --node_rank, node 0 hosts the service. "
+                             "c10d: nodes are numbered as they come, the node that owns the "
+                             "endpoint's address hosts it. Both are served by ddprun's own "
+                             "service. Default: static; c10d when only --rdzv_endpoint is given."});
+  options->AddValue(&target->rdzv_endpoint,
+                    {.names = "--rdzv-endpoint",
+                     .placeholder = "HOST[:PORT]",
+                     .help = "Where the rendezvous service is, the same on every node. Default: "
+                             "see --master_port; with c10d localhost:29400, and 29400 is the "
+                             "port when none is given."});
+  options->AddValue(&target->rdzv_id, {.names = "--rdzv-id",
+                                       .placeholder = "NAME",
+                                       .help = "Name of the job, the same on every node. Default: "
+                                               "none."});
+  options->AddValue(&target->rdzv_conf,
+                    {.names = "--rdzv-conf",
+                     .placeholder = "KEY=VALUE,…",
+                     .help = "join_timeout (seconds to wait for enough nodes, default 600; timeout "
+                             "is the same), last_call_timeout (seconds that the first start waits "
+                             "for more than MIN nodes, default 30), lease (see --lease), is_host "
+                             "(true or false: this node does or does not host the service)."});
+  options->AddValue(&target->local_addr,
+                    {.names = "--local-addr",
+                     .placeholder = "HOST",
+                     .help = "Address under which other nodes reach this one. Default: the one "
+                             "from which this machine reaches the endpoint."});
+  options->AddValue(&target->token,
+                    {.names = "--token",
+                     .placeholder = "SECRET",
+                     .help = "Secret of the job, the same on every node; without one only this "
+                             "machine may stop the job. Visible in the list of processes, which "
+                             "--token_file and the variable are not. Default: none.",
+                     .environment = "DDPRUN_TOKEN"});
+  options->AddValue(&target->token_file, {.names = "--token-file",
+                                          .placeholder = "FILE",
+                                          .help = "File that holds the secret; blanks around it "
+                                                  "don't count. Default: none."});
+}
+
+void DefineWorkers(LaunchArguments* target, OptionSet* options) {
+  options->Group("Workers");
+  options->AddFlag(&target->module, {.names = "-m,--module",
+                                     .help = "The script is a Python module, as in python -m."});
+  options->AddFlag(&target->no_python,
+                   {.names = "--no-python",
+                    .help = "The script is a program that is run as it is, not with Python. (The "
+                            "interpreter is $PYTHON_EXEC, else python3, else python.)"});
+  options->AddValue(&target->role, {.names = "--role",
+                                    .placeholder = "NAME",
+                                    .help = "Role of this node's workers, shown in the prefix of "
+                                            "their output. Default: default."});
+}
+
+void DefineOutput(LaunchArguments* target, OptionSet* options) {
+  options->Group("Output");
+  options->AddValue(&target->log_dir,
+                    {.names = "--log-dir",
+                     .placeholder = "DIR",
+                     .help = "Where log and error files go; /dev/null: nowhere. Default: a "
+                             "temporary directory when a file is needed."});
+  options->AddValue(&target->redirects,
+                    {.names = "-r,--redirects",
+                     .placeholder = "STREAMS",
+                     .help = "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both; for "
+                             "single workers LOCAL_RANK:DIGIT,… as in 0:3,1:2. Default: 0."});
+  options->AddValue(&target->tee, {.names = "-t,--tee",
+                                   .placeholder = "STREAMS",
+                                   .help = "Streams that go to files and, prefixed, to the "
+                                           "console; written as for --redirects. Default: 0."});
+  options->AddFlag(&target->prefix_output,
+                   {.names = "--prefix-output",
+                    .help = "Prefix every line on the console with role and rank "
+                            "([default0]:, or $TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)."});
+  options->AddValue(&target->event_log, {.names = "--event-log",
+                                         .placeholder = "FILE",
+                                         .help = "Append the timeline of this run to FILE, as JSON "
+                                                 "lines. Default: none."});
+}
+
+void DefineRecovery(LaunchArguments* target, OptionSet* options) {
+  options->Group("Recovery (times in seconds, or with a unit: 150ms, 2m)");
+  options->AddValue(&target->max_restarts,
+                    {.names = "--max-restarts",
+                     .placeholder = "N",
+                     .help = "How often failed workers may restart the job, counted once for the "
+                             "whole job. Default: 0."});
+  options->AddValue(&target->grace,
+                    {.names = "--grace",
+                     .placeholder = "SECONDS",
+                     .help = "Time that workers have between TERM and KILL. Default: 30."});
+  options->AddValue(&target->lease,
+                    {.names = "--lease",
+                     .placeholder = "SECONDS",
+                     .help = "How long a silent node counts as alive. Default: 5."});
+  options->AddValue(&target->reconnect_grace,
+                    {.names = "--reconnect-grace",
+                     .placeholder = "SECONDS",
+                     .help = "How long a closed connection may take to come back before its node "
+                             "counts as lost. Default: 0.15."});
+  options->AddValue(&target->service_loss_timeout,
+                    {.names = "--service-loss-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "How long this node keeps its workers when the rendezvous service "
+                             "is lost. Default: 10."});
+  options->AddValue(&target->isolation_timeout,
+                    {.names = "--isolation-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "After this time without contact a node's workers are killed, "
+                             "whatever else fails; longer than the lease. Default: 120."});
+  options->AddValue(&target->monitor_interval,
+                    {.names = "--monitor-interval",
+                     .placeholder = "SECONDS",
+                     .help = "Accepted for torchrun's sake; ddprun is told of events by the "
+                             "kernel and has no interval. Default: 0.1."});
+}
+
+}  // namespace
+
+void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
+  DefineSize(target, options);
+  DefineRendezvous(target, options);
+  DefineWorkers(target, options);
+  DefineOutput(target, options);
+  DefineRecovery(target, options);
+  options->Group("Help");
+  options->AddFlag(
+      &target->version,
+      {.names = "--version", .help = "Print the version and exit.", .environment = ""});
+  options->AddUnsupported({"start-method", "event-log-handler", "run-path", "logs-specs",
+                           "local-ranks-filter", "duplicate-stdout-filters",
+                           "duplicate-stderr-filters", "numa-binding", "signals-to-handle",
+                           "virtual-local-rank"});
+}
+
+std::string LaunchIntroduction() {
+  return R"(usage: ddprun [options] script [arguments of the script]
+       ddprun rendezvous|status|stop [options]
+
+Starts one distributed training job on one or many machines and keeps it
+training through failures. Takes torchrun's options and gives workers torchrun's
+environment.
+
+One machine, four workers:
+  ddprun --standalone --nproc_per_node 4 train.py --lr 0.1
+Two machines; the same on the second one with --node_rank 1:
+  ddprun --nnodes 2 --node_rank 0 --master_addr host0 train.py
+Two to four machines that may come and go, the same line on each:
+  ddprun --nnodes 2:4 --rdzv_endpoint host0:29400 --rdzv_id job7 train.py
+Restart up to three times, keep output in files and show it too:
+  ddprun --nproc_per_node 2 --max_restarts 3 --tee 3 --log_dir logs train.py
+A program instead of a Python script:
+  ddprun --nproc_per_node 2 --no_python ./train --epochs 3
+
+ddprun rendezvous runs the rendezvous service alone, ddprun status shows the
+jobs of a service, ddprun stop ends one; each has its own --help. A script of
+such a name is started as ./status.
+
+Options end at the script; what follows is the script's. Each option may be
+written with dashes or underscores, or come from the variable in brackets.)";
+}
+
+}  // namespace ddprun::launcher

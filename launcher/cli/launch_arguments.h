@@ -1,0 +1,64 @@
+#ifndef DDPRUN_LAUNCHER_CLI_LAUNCH_ARGUMENTS_H_
+#define DDPRUN_LAUNCHER_CLI_LAUNCH_ARGUMENTS_H_
+
+#include <string>
+#include <vector>
+
+#include "launcher/cli/option_set.h"
+
+namespace ddprun::launcher {
+
+// What `ddprun [options] script …` was given, word by word; launch_planner.h makes a plan of it.
+// The texts here are the defaults.
+struct LaunchArguments {
+  // Job size
+  Argument nnodes{.text = "1", .source = ""};
+  Argument nproc_per_node{.text = "1", .source = ""};
+  Argument node_rank{.text = "0", .source = ""};
+  bool standalone = false;
+
+  // Rendezvous
+  Argument master_addr;
+  Argument master_port;
+  Argument rdzv_backend{.text = "static", .source = ""};
+  Argument rdzv_endpoint;
+  Argument rdzv_id{.text = "none", .source = ""};
+  Argument rdzv_conf;
+  Argument local_addr;
+  Argument token;
+  Argument token_file;
+
+  // Workers
+  bool module = false;
+  bool no_python = false;
+  Argument role{.text = "default", .source = ""};
+
+  // Output
+  Argument log_dir;
+  Argument redirects{.text = "0", .source = ""};
+  Argument tee{.text = "0", .source = ""};
+  bool prefix_output = false;
+  Argument event_log;
+
+  // Recovery
+  Argument max_restarts{.text = "0", .source = ""};
+  Argument grace{.text = "30", .source = ""};
+  Argument lease{.text = "5", .source = ""};
+  Argument reconnect_grace{.text = "0.15", .source = ""};
+  Argument service_loss_timeout{.text = "10", .source = ""};
+  Argument isolation_timeout{.text = "120", .source = ""};
+  Argument monitor_interval{.text = "0.1", .source = ""};
+
+  bool version = false;
+  std::vector<std::string> command;  // script (module, program) and its arguments
+};
+
+// Defines all of them, with their help. `target` must outlive `options`.
+void DefineLaunchOptions(LaunchArguments* target, OptionSet* options);
+
+// What `ddprun --help` begins with.
+std::string LaunchIntroduction();
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_LAUNCH_ARGUMENTS_H_

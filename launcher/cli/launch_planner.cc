@@ -1,0 +1,389 @@
+#include "launcher/cli/launch_planner.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "launcher/cli/errors.h"
+#include "launcher/cli/rendezvous_config.h"
+#include "launcher/cli/values.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/core/text.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr uint16_t kDynamicPort = 29400;  // torchrun's for c10d
+constexpr uint16_t kMasterPort = 29500;   // torchrun's for static
+constexpr char kLoopback[] = "127.0.0.1";
+constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
+
+absl::Status CheckLength(const Argument& argument) {
+  if (argument.text.size() <= rendezvous::kNameBytesMax) return absl::OkStatus();
+  return BadValue(argument, absl::StrCat("is longer than ", rendezvous::kNameBytesMax, " bytes"));
+}
+
+absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, const Host& host) {
+  const uint32_t devices = argument.text == "gpu" || argument.text == "auto" ? host.CudaCount() : 0;
+  if (argument.text == "gpu" && devices == 0) {
+    return BadValue(argument,
+                    "Cuda is not available: no CUDA device was found; give a number or "
+                    "cpu");
+  }
+  if (devices > 0) return devices;
+  if (argument.text == "cpu" || argument.text == "auto") return host.CpuCount();
+  const std::optional<int64_t> count = ReadInteger(argument.text);
+  if (!count.has_value()) {
+    return BadValue(argument, "is not a number of workers; give a number, gpu, cpu or auto");
+  }
+  if (*count < 1 || *count > int64_t{rendezvous::kWorkersPerNodeMax}) {
+    return BadValue(argument, absl::StrCat("must be from 1 to ", rendezvous::kWorkersPerNodeMax));
+  }
+  return static_cast<uint32_t>(*count);
+}
+
+class Planner {
+ public:
+  Planner(const LaunchArguments& arguments, const EnvironmentLookup& environment, const Host& host,
+          std::vector<std::string>* warnings)
+      : arguments_(arguments), environment_(environment), host_(host), warnings_(warnings) {}
+
+  absl::StatusOr<LaunchPlan> Plan() {
+    // The command first: a missing script is the most usual mistake, and says the most.
+    DDPRUN_ASSIGN_OR_RETURN(WorkerCommand command,
+                            MakeWorkerCommand(arguments_, environment_, host_));
+    DDPRUN_RETURN_IF_ERROR(PlanSize());
+    DDPRUN_RETURN_IF_ERROR(PlanMode());
+    DDPRUN_RETURN_IF_ERROR(PlanNames());
+    DDPRUN_RETURN_IF_ERROR(PlanMasterPort());
+    DDPRUN_RETURN_IF_ERROR(PlanNodeRank());
+    DDPRUN_RETURN_IF_ERROR(PlanEndpoint());
+    PlanMasterAddress();
+    DDPRUN_RETURN_IF_ERROR(PlanTimes());
+    DDPRUN_RETURN_IF_ERROR(PlanOutput());
+    IdentifyJob(command, &plan_.job);
+    plan_.argv = std::move(command.argv);
+    plan_.entry_point = std::move(command.entry_point);
+    return std::move(plan_);
+  }
+
+ private:
+  enum class Mode { kStandalone, kStatic, kDynamic };
+
+  void Warn(std::string text) { warnings_->push_back(std::move(text)); }
+  bool ManyNodes() const { return plan_.job.nodes_max > 1; }
+
+  absl::Status PlanSize();
+  absl::Status PlanMode();
+  absl::Status PlanNames();
+  absl::Status PlanMasterPort();
+  absl::Status PlanNodeRank();
+  absl::Status PlanEndpoint();
+  absl::Status PlanStaticEndpoint();
+  absl::Status PlanDynamicEndpoint();
+  void PlanMasterAddress();
+  absl::Status PlanTimes();
+  absl::Status PlanOutput();
+
+  const LaunchArguments& arguments_;
+  const EnvironmentLookup& environment_;
+  const Host& host_;
+  std::vector<std::string>* warnings_;
+  Mode mode_ = Mode::kStatic;
+  RendezvousConfig config_;
+  std::string master_addr_;  // as given, without brackets
+  LaunchPlan plan_;
+};
+
+absl::Status Planner::PlanSize() {
+  DDPRUN_ASSIGN_OR_RETURN(const NodeRange nodes, ParseNodeRange(arguments_.nnodes));
+  plan_.job.nodes_min = nodes.min;
+  plan_.job.nodes_max = nodes.max;
+  DDPRUN_ASSIGN_OR_RETURN(plan_.worker_count, ParseWorkerCount(arguments_.nproc_per_node, host_));
+  DDPRUN_ASSIGN_OR_RETURN(
+      const int64_t restarts,
+      ParseInteger(arguments_.max_restarts, 0, std::numeric_limits<int32_t>::max()));
+  plan_.job.max_restarts = static_cast<uint32_t>(restarts);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanMode() {
+  const std::string& backend = arguments_.rdzv_backend.text;
+  if (arguments_.standalone) {
+    mode_ = Mode::kStandalone;
+    if (ManyNodes()) {
+      return UsageError(absl::StrCat("--standalone is a job of one node, but ",
+                                     arguments_.nnodes.source, " is ",
+                                     Quoted(arguments_.nnodes.text), "; leave one of them out"));
+    }
+    for (const Argument* ignored : {&arguments_.rdzv_endpoint, &arguments_.rdzv_id}) {
+      if (ignored->filled()) Warn(absl::StrCat("--standalone ignores ", ignored->source));
+    }
+  } else if (backend == "etcd" || backend == "etcd-v2") {
+    return BadValue(arguments_.rdzv_backend,
+                    "this release of ddprun has no etcd; give c10d, which needs no other service");
+  } else if (backend != "static" && backend != "c10d") {
+    return BadValue(arguments_.rdzv_backend, "is no backend; give static or c10d");
+  } else if (arguments_.rdzv_backend.given()) {
+    mode_ = backend == "c10d" ? Mode::kDynamic : Mode::kStatic;
+  } else if (arguments_.rdzv_endpoint.filled() && !arguments_.node_rank.given()) {
+    mode_ = Mode::kDynamic;
+  }
+  DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, warnings_));
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanNames() {
+  plan_.job.run_id = arguments_.rdzv_id.text;
+  if (mode_ == Mode::kStandalone) {
+    plan_.job.run_id = host_.RandomId();
+  } else if (plan_.job.run_id.empty()) {
+    plan_.job.run_id = host_.RandomId();
+    Warn(absl::StrCat(arguments_.rdzv_id.source, " is empty; this run is called ",
+                      plan_.job.run_id));
+  }
+  DDPRUN_RETURN_IF_ERROR(CheckLength(arguments_.rdzv_id));
+  DDPRUN_RETURN_IF_ERROR(CheckLength(arguments_.role));
+  plan_.role = arguments_.role.text;
+  if (arguments_.local_addr.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(plan_.local_addr, ParseHost(arguments_.local_addr));
+  }
+  if (arguments_.master_addr.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(master_addr_, ParseHost(arguments_.master_addr));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(plan_.token, ReadToken(arguments_.token, arguments_.token_file, host_));
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanMasterPort() {
+  if (!arguments_.master_port.given()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t port, ParseInteger(arguments_.master_port, 0,
+                                                           std::numeric_limits<uint16_t>::max()));
+  if (port == 0 && ManyNodes()) {
+    return BadValue(arguments_.master_port,
+                    "any free port can't be known to the other nodes; give a port, or leave it "
+                    "out");
+  }
+  if (port != 0) plan_.master_port = static_cast<uint16_t>(port);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanNodeRank() {
+  if (mode_ == Mode::kStandalone) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t rank, ParseInteger(arguments_.node_rank, 0,
+                                                           int64_t{rendezvous::kNodesMax} - 1));
+  const std::string outside = absl::StrCat("the nodes of --nnodes ", Quoted(arguments_.nnodes.text),
+                                           " are 0 to ", plan_.job.nodes_max - 1);
+  if (rank >= plan_.job.nodes_max) {
+    if (mode_ == Mode::kStatic) return BadValue(arguments_.node_rank, outside);
+    // Under c10d torchrun ignores the option, and spare nodes carry such numbers.
+    Warn(absl::StrCat(arguments_.node_rank.source, " ", rank, " is ignored: ", outside));
+    return absl::OkStatus();
+  }
+  if (ManyNodes() && (mode_ == Mode::kStatic || arguments_.node_rank.given())) {
+    plan_.node_rank = static_cast<uint32_t>(rank);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanEndpoint() {
+  switch (mode_) {
+    case Mode::kStandalone:
+      plan_.endpoint.hosting = EndpointPlan::Hosting::kAlways;
+      return absl::OkStatus();
+    case Mode::kStatic:
+      DDPRUN_RETURN_IF_ERROR(PlanStaticEndpoint());
+      break;
+    case Mode::kDynamic:
+      DDPRUN_RETURN_IF_ERROR(PlanDynamicEndpoint());
+      break;
+  }
+  if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) return absl::OkStatus();
+  if (config_.is_host.has_value()) {
+    plan_.endpoint.hosting =
+        *config_.is_host ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
+  }
+  if (plan_.endpoint.port == 0 && ManyNodes()) {
+    return BadValue(arguments_.rdzv_endpoint,
+                    "port 0 is any free port, which the other nodes can't know; give a port");
+  }
+  if (plan_.master_port == plan_.endpoint.port) {
+    Warn(absl::StrCat(arguments_.master_port.source, " ", *plan_.master_port,
+                      " is where the rendezvous service is, so workers get a free MASTER_PORT"));
+    plan_.master_port.reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanStaticEndpoint() {
+  EndpointPlan& endpoint = plan_.endpoint;
+  const bool is_first = plan_.node_rank.value_or(0) == 0;
+  endpoint.hosting = is_first ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
+  if (arguments_.rdzv_endpoint.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(const Endpoint given, ParseEndpoint(arguments_.rdzv_endpoint));
+    if (!given.port.has_value()) {
+      return BadValue(arguments_.rdzv_endpoint,
+                      "has no port, which the static rendezvous needs; give HOST:PORT, or "
+                      "--master_addr and --master_port instead");
+    }
+    endpoint.kind = EndpointPlan::Kind::kTcp;
+    endpoint.host = given.host;
+    endpoint.port = *given.port;
+    return absl::OkStatus();
+  }
+  if (!ManyNodes()) return absl::OkStatus();
+  const uint16_t master_port = plan_.master_port.value_or(kMasterPort);
+  if (master_port == std::numeric_limits<uint16_t>::max()) {
+    return BadValue(arguments_.master_port,
+                    "the rendezvous service would be at the port after it; give a lower one, or "
+                    "--rdzv_endpoint HOST:PORT too");
+  }
+  endpoint.kind = EndpointPlan::Kind::kTcp;
+  endpoint.host = master_addr_.empty() ? kLoopback : master_addr_;
+  endpoint.port = static_cast<uint16_t>(master_port + 1);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanDynamicEndpoint() {
+  EndpointPlan& endpoint = plan_.endpoint;
+  endpoint.kind = EndpointPlan::Kind::kTcp;
+  endpoint.hosting = EndpointPlan::Hosting::kAuto;
+  endpoint.host = "localhost";
+  endpoint.port = kDynamicPort;
+  if (arguments_.rdzv_endpoint.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(const Endpoint given, ParseEndpoint(arguments_.rdzv_endpoint));
+    endpoint.host = given.host;
+    endpoint.port = given.port.value_or(kDynamicPort);
+  } else {
+    Warn(absl::StrCat("no --rdzv_endpoint was given; the rendezvous is at localhost:",
+                      kDynamicPort));
+  }
+  if (!master_addr_.empty()) {
+    Warn(absl::StrCat(arguments_.master_addr.source,
+                      " is ignored: it belongs to the static rendezvous; here MASTER_ADDR is the "
+                      "address of the node that has rank 0 (see --local_addr)"));
+  }
+  return absl::OkStatus();
+}
+
+void Planner::PlanMasterAddress() {
+  switch (mode_) {
+    case Mode::kStandalone:
+      plan_.master_addr = plan_.local_addr.empty() ? kLoopback : plan_.local_addr;
+      return;
+    case Mode::kStatic:
+      // As torchrun: an endpoint wins over --master_addr.
+      if (plan_.endpoint.kind == EndpointPlan::Kind::kTcp) {
+        plan_.master_addr = plan_.endpoint.host;
+      } else {
+        plan_.master_addr = master_addr_.empty() ? kLoopback : master_addr_;
+      }
+      return;
+    case Mode::kDynamic:
+      return;  // the node's own
+  }
+}
+
+absl::Status Planner::PlanTimes() {
+  rendezvous::JobSpec& job = plan_.job;
+  job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
+  job.last_call_timeout = config_.last_call_timeout.value_or(job.last_call_timeout);
+  DDPRUN_ASSIGN_OR_RETURN(job.lease, ParseDuration(arguments_.lease, kLeaseMin));
+  if (!arguments_.lease.given() && config_.lease.has_value()) job.lease = *config_.lease;
+  if (job.lease < kLeaseMin) {
+    return BadValue(arguments_.rdzv_conf,
+                    absl::StrCat("lease must be at least ", absl::FormatDuration(kLeaseMin)));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(job.reconnect_grace,
+                          ParseDuration(arguments_.reconnect_grace, absl::ZeroDuration()));
+  if (!arguments_.reconnect_grace.given()) {
+    job.reconnect_grace = std::min(job.reconnect_grace, job.lease);
+  }
+  if (job.reconnect_grace > job.lease) {
+    return BadValue(arguments_.reconnect_grace,
+                    absl::StrCat("must not be longer than the lease (",
+                                 absl::FormatDuration(job.lease), "); see --lease"));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(job.stop_grace, ParseDuration(arguments_.grace, absl::ZeroDuration()));
+  DDPRUN_ASSIGN_OR_RETURN(plan_.service_loss_timeout,
+                          ParseDuration(arguments_.service_loss_timeout, absl::ZeroDuration()));
+  DDPRUN_ASSIGN_OR_RETURN(plan_.isolation_timeout,
+                          ParseDuration(arguments_.isolation_timeout, kLeaseMin));
+  if (plan_.isolation_timeout <= job.lease) {
+    return PlanError(absl::StrCat(
+        "--isolation_timeout (", absl::FormatDuration(plan_.isolation_timeout),
+        ") must be longer than the lease (", absl::FormatDuration(job.lease), "); set both"));
+  }
+  return ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status();
+}
+
+absl::Status Planner::PlanOutput() {
+  OutputPlan& output = plan_.output;
+  DDPRUN_ASSIGN_OR_RETURN(StreamChoice redirects, ParseStreams(arguments_.redirects));
+  DDPRUN_ASSIGN_OR_RETURN(StreamChoice tee, ParseStreams(arguments_.tee));
+  output.log_dir = arguments_.log_dir.text;
+  const bool no_files = output.log_dir == "/dev/null";
+  const Host::PathKind kind =
+      output.log_dir.empty() || no_files ? Host::PathKind::kMissing : host_.KindOf(output.log_dir);
+  if (kind == Host::PathKind::kFile || kind == Host::PathKind::kOther) {
+    return BadValue(arguments_.log_dir, "is not a directory; give one, or a path to make one at");
+  }
+  // torchrun's: without files both options mean nothing.
+  if (no_files) redirects = tee = StreamChoice();
+
+  const auto sink_of = [&](uint32_t rank, uint32_t bit) {
+    if ((tee.Of(rank) & bit) != 0) return StreamSink::kTee;
+    if ((redirects.Of(rank) & bit) != 0) return StreamSink::kFile;
+    return arguments_.prefix_output ? StreamSink::kPrefixed : StreamSink::kInherit;
+  };
+  for (uint32_t rank = 0; rank < plan_.worker_count; ++rank) {
+    if (const StreamSink sink = sink_of(rank, 1); sink != StreamSink::kInherit) {
+      output.stdout_sinks[rank] = sink;
+    }
+    if (const StreamSink sink = sink_of(rank, 2); sink != StreamSink::kInherit) {
+      output.stderr_sinks[rank] = sink;
+    }
+  }
+  output.prefix_template =
+      environment_("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(output.prefix_template);
+  plan_.event_log = arguments_.event_log.text;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& token_file,
+                                      const Host& host) {
+  // A file on the command line wins over the variable.
+  const bool use_file = token_file.filled() && (!token.filled() || token.source == "DDPRUN_TOKEN");
+  std::string secret = token.text;
+  if (use_file) {
+    absl::StatusOr<std::string> content = host.ReadFile(token_file.text);
+    if (!content.ok()) {
+      return PlanError(absl::StrCat(token_file.source, ": ", content.status().message()));
+    }
+    secret = std::string(absl::StripAsciiWhitespace(*content));
+    if (secret.empty()) return BadValue(token_file, "the file holds no secret");
+  }
+  if (secret.size() > rendezvous::kNameBytesMax) {
+    return PlanError(absl::StrCat(use_file ? token_file.source : token.source,
+                                  ": the secret is longer than ", rendezvous::kNameBytesMax,
+                                  " bytes"));
+  }
+  return secret;
+}
+
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
+                                          const EnvironmentLookup& environment, const Host& host,
+                                          std::vector<std::string>* warnings) {
+  return Planner(arguments, environment, host, warnings).Plan();
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,36 @@
+#ifndef DDPRUN_LAUNCHER_CLI_LAUNCH_PLANNER_H_
+#define DDPRUN_LAUNCHER_CLI_LAUNCH_PLANNER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/cli/host.h"
+#include "launcher/cli/launch_arguments.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+
+namespace ddprun::launcher {
+
+// Checks what was given, fills in what was not, and decides where the rendezvous is:
+//
+//   --standalone                                  a unix socket, fresh run id
+//   static (default), one node, no endpoint       a unix socket
+//   static, more nodes                            endpoint, else master_addr:master_port + 1;
+//                                                 node rank 0 hosts, every node claims its rank
+//   c10d, or an endpoint alone                    endpoint, else localhost:29400; the owner of its
+//                                                 address hosts; a rank is claimed only when given
+//
+// Errors: usage and plan errors (errors.h). `warnings` gets lines for the user.
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
+                                          const EnvironmentLookup& environment, const Host& host,
+                                          std::vector<std::string>* warnings);
+
+// The secret of --token, else of --token_file; "" = none.
+// Errors: plan — the file can't be read or is empty, or the secret is too long.
+absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& token_file,
+                                      const Host& host);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_LAUNCH_PLANNER_H_

@@ -1,0 +1,295 @@
+#include "launcher/cli/option_set.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "launcher/cli/errors.h"
+#include "launcher/cli/values.h"
+#include "launcher/core/text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kHelpWidth = 80;
+
+// Each option on a line of its own with both spellings, its help below, in 80 columns.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override { return ""; }
+  std::string make_option(const CLI::Option* option, bool) const override {
+    std::string text =
+        absl::StrCat("  ", absl::StrReplaceAll(option->get_name(false, true), {{",", ", "}}));
+    if (option->get_items_expected_max() > 0) absl::StrAppend(&text, " ", option->get_type_name());
+    const std::string indent(6, ' ');
+    return absl::StrCat(
+        text, "\n", indent,
+        absl::StrJoin(WrapText(option->get_description(), kHelpWidth - indent.size()),
+                      "\n" + indent),
+        "\n");
+  }
+};
+
+std::string WithUnderscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// torchrun's name of an option in the environment.
+std::string VariableOf(const std::string& long_name) {
+  return absl::StrCat("PET_", absl::AsciiStrToUpper(WithUnderscores(long_name)));
+}
+
+// "-r,--nproc-per-node" -> "-r,--nproc-per-node,--nproc_per_node".
+std::string WithBothSpellings(const std::string& names) {
+  const std::string long_name = names.substr(names.find("--") + 2);
+  if (!absl::StrContains(long_name, '-')) return names;
+  return absl::StrCat(names, ",--", WithUnderscores(long_name));
+}
+
+std::string WithDashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// Levenshtein distance (1966), for "did you mean".
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
+    }
+  }
+  return row.back();
+}
+
+bool LooksLikeOption(const std::string& token) {
+  return token.size() > 1 && token[0] == '-' && !ReadDuration(token).has_value();
+}
+
+}  // namespace
+
+OptionSet::OptionSet(const std::string& introduction) : app_(introduction) {
+  app_.formatter(std::make_shared<HelpFormatter>());
+  app_.set_help_flag("-h,--help", "Print this and exit.")->group("Help");
+}
+
+void OptionSet::AddEntry(CLI::Option* option, Argument* argument, const OptionText& text) {
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group(group_);
+  const std::string environment =
+      text.environment.value_or(VariableOf(option->get_lnames().front()));
+  option->description(environment.empty() ? text.help
+                                          : absl::StrCat(text.help, " [", environment, "]"));
+  entries_.push_back({.option = option, .argument = argument, .environment = environment});
+}
+
+void OptionSet::AddValue(Argument* target, const OptionText& text) {
+  CLI::Option* option = app_.add_option(WithBothSpellings(text.names), target->text);
+  option->type_name(text.placeholder);
+  AddEntry(option, target, text);
+}
+
+void OptionSet::AddFlag(bool* target, const OptionText& text) {
+  AddEntry(app_.add_flag(WithBothSpellings(text.names), *target), nullptr, text);
+}
+
+bool OptionSet::IsFlag(const CLI::Option* option) const {
+  return option->get_items_expected_max() == 0;
+}
+
+absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
+  const std::string name =
+      WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
+  if (std::find(unsupported_.begin(), unsupported_.end(), name) != unsupported_.end()) {
+    return UsageError(absl::StrCat(
+        spelled,
+        " is an option of torchrun that this release of ddprun doesn't have; leave it out"));
+  }
+  std::string best;
+  size_t best_distance = 3;  // more than two letters apart is no typing error
+  for (const Entry& entry : entries_) {
+    const std::string& candidate = entry.option->get_lnames().front();
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance && distance < candidate.size() / 2) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return UsageError(absl::StrCat("unknown option ", Quoted(spelled),
+                                 best.empty() ? "" : absl::StrCat("; did you mean --", best, "?"),
+                                 " (see --help)"));
+}
+
+// The option with the long name, or the only one whose name begins with it.
+absl::StatusOr<const CLI::Option*> OptionSet::FindLong(const std::string& name) const {
+  std::vector<const CLI::Option*> candidates;
+  std::vector<std::string> candidate_names;
+  for (const CLI::Option* option : app_.get_options()) {
+    const std::vector<std::string>& names = option->get_lnames();
+    if (std::find(names.begin(), names.end(), name) != names.end()) return option;
+    const bool matches =
+        !name.empty() && std::any_of(names.begin(), names.end(), [&name](const std::string& full) {
+          return absl::StartsWith(full, name);
+        });
+    if (!matches) continue;
+    candidates.push_back(option);
+    candidate_names.push_back(absl::StrCat("--", names.front()));
+  }
+  const std::string spelled = absl::StrCat("--", name);
+  if (candidates.empty()) return UnknownOption(spelled);
+  if (candidates.size() > 1) {
+    return UsageError(absl::StrCat("ambiguous option ", Quoted(spelled), ": it could be ",
+                                   absl::StrJoin(candidate_names, ", "), "; write more of it"));
+  }
+  return candidates.front();
+}
+
+absl::Status OptionSet::TakeOption(const CLI::Option* option, const std::string& source,
+                                   std::optional<std::string> value, Scan* scan) const {
+  if (option == app_.get_help_ptr()) {
+    scan->help = true;
+    return absl::OkStatus();
+  }
+  if (IsFlag(option)) {
+    const std::optional<bool> on = ReadBoolean(value.value_or("true"));
+    if (!on.has_value()) {
+      return UsageError(absl::StrCat(source, " ", Quoted(*value), ": give it without a value"));
+    }
+    value = *on ? "true" : "false";
+  } else if (!value.has_value()) {
+    const bool is_last = scan->next >= scan->arguments->size();
+    if (is_last || LooksLikeOption((*scan->arguments)[scan->next])) {
+      return UsageError(absl::StrCat(source, " needs a value (", option->get_type_name(), ")",
+                                     is_last ? ""
+                                             : absl::StrCat("; one that begins with '-' is "
+                                                            "given as ",
+                                                            source, "=VALUE")));
+    }
+    value = (*scan->arguments)[scan->next++];
+  }
+  scan->given.push_back({.option = option, .source = source, .value = *std::move(value)});
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::ScanLong(const std::string& token, Scan* scan) const {
+  const size_t equals = token.find('=');
+  const std::string spelled = token.substr(0, equals);
+  DDPRUN_ASSIGN_OR_RETURN(const CLI::Option* option, FindLong(spelled.substr(2)));
+  std::optional<std::string> value;
+  if (equals != std::string::npos) value = token.substr(equals + 1);
+  return TakeOption(option, spelled, std::move(value), scan);
+}
+
+// "-m", "-r3", "-r=3", "-mr3": letters are flags until one takes a value.
+absl::Status OptionSet::ScanShort(const std::string& token, Scan* scan) const {
+  for (size_t i = 1; i < token.size(); ++i) {
+    const std::string spelled = absl::StrCat("-", token.substr(i, 1));
+    const CLI::Option* option = app_.get_option_no_throw(spelled);
+    if (option == nullptr) return UnknownOption(i == 1 ? token : spelled);
+    const bool has_rest = i + 1 < token.size();
+    if (!has_rest || IsFlag(option)) {
+      if (has_rest && token[i + 1] == '=') {
+        return UsageError(
+            absl::StrCat(spelled, " takes no value; it was given as ", Quoted(token)));
+      }
+      DDPRUN_RETURN_IF_ERROR(TakeOption(option, spelled, std::nullopt, scan));
+      continue;
+    }
+    const size_t value_at = token[i + 1] == '=' ? i + 2 : i + 1;
+    return TakeOption(option, spelled, token.substr(value_at), scan);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const {
+  for (const Entry& entry : entries_) {
+    const bool given = std::any_of(scan->given.begin(), scan->given.end(), [&](const Given& other) {
+      return other.option == entry.option;
+    });
+    if (given || entry.environment.empty()) continue;
+    std::optional<std::string> value = environment(entry.environment);
+    if (!value.has_value()) continue;
+    if (IsFlag(entry.option)) {
+      const std::optional<bool> on = ReadBoolean(*value);
+      if (!on.has_value()) {
+        return PlanError(absl::StrCat(entry.environment, " ", Quoted(*value),
+                                      ": give 1 or 0, true or false, or unset it"));
+      }
+      value = *on ? "true" : "false";
+    }
+    scan->given.push_back(
+        {.option = entry.option, .source = entry.environment, .value = *std::move(value)});
+  }
+  return absl::OkStatus();
+}
+
+// Hands what was found to CLI11, each value apart from its option so that none is read anew.
+absl::Status OptionSet::Store(const Scan& scan) {
+  std::vector<std::string> arguments;
+  for (const Given& given : scan.given) {
+    const std::string name = absl::StrCat("--", given.option->get_lnames().front());
+    if (IsFlag(given.option)) {
+      arguments.push_back(absl::StrCat(name, "=", given.value));
+    } else {
+      arguments.push_back(name);
+      arguments.push_back(given.value);
+    }
+    for (Entry& entry : entries_) {
+      if (entry.option == given.option && entry.argument != nullptr) {
+        entry.argument->source = given.source;
+      }
+    }
+  }
+  std::reverse(arguments.begin(), arguments.end());  // App::parse takes them from the back
+  try {
+    app_.parse(std::move(arguments));
+  } catch (const CLI::Error& error) {
+    return UsageError(error.what());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>& arguments,
+                                                 const EnvironmentLookup& environment) {
+  Scan scan{.arguments = &arguments};
+  while (scan.next < arguments.size() && !scan.help) {
+    const std::string& token = arguments[scan.next];
+    const bool is_option = token.size() > 1 && token[0] == '-' && token != "--";
+    if (!is_option) break;
+    ++scan.next;
+    DDPRUN_RETURN_IF_ERROR(absl::StartsWith(token, "--") ? ScanLong(token, &scan)
+                                                         : ScanShort(token, &scan));
+  }
+  if (scan.help) return ParsedArguments{.help = true};
+  DDPRUN_RETURN_IF_ERROR(AddFromEnvironment(environment, &scan));
+  DDPRUN_RETURN_IF_ERROR(Store(scan));
+
+  ParsedArguments parsed;
+  parsed.positionals.assign(arguments.begin() + static_cast<ptrdiff_t>(scan.next), arguments.end());
+  for (const std::string& name : unsupported_) {
+    const std::string variable = VariableOf(name);
+    if (!environment(variable).value_or("").empty()) {
+      parsed.warnings.push_back(absl::StrCat(
+          variable, " is ignored: this release of ddprun doesn't have --", WithUnderscores(name)));
+    }
+  }
+  // Python 3.11's argparse drops one "--": before the script, else the one right after it.
+  for (size_t i : {0U, 1U}) {
+    if (i >= parsed.positionals.size() || parsed.positionals[i] != "--") continue;
+    parsed.positionals.erase(parsed.positionals.begin() + static_cast<ptrdiff_t>(i));
+    break;
+  }
+  return parsed;
+}
+
+}  // namespace ddprun::launcher

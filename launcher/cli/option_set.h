@@ -1,0 +1,118 @@
+#ifndef DDPRUN_LAUNCHER_CLI_OPTION_SET_H_
+#define DDPRUN_LAUNCHER_CLI_OPTION_SET_H_
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/core/environment.h"
+
+namespace ddprun::launcher {
+
+// The value of an option, and who gave it.
+struct Argument {
+  std::string text;    // the default's text when nobody gave one
+  std::string source;  // as typed: "--nnodes", or "PET_NNODES"; "" = nobody
+
+  bool given() const { return !source.empty(); }
+  // Given, and not as an empty text (`--rdzv_endpoint ""`, `PET_RDZV_ENDPOINT=`).
+  bool filled() const { return given() && !text.empty(); }
+};
+
+// How one option is called and explained.
+struct OptionText {
+  // Long name with dashes, after an optional short one: "-r,--redirects", "--nproc-per-node". The
+  // spelling with underscores is added.
+  std::string names;
+  std::string placeholder;  // of the value: "N|MIN:MAX"
+  std::string help;
+  // Environment variable that is read when the option isn't given: nullopt = PET_<LONG_NAME>
+  // (torchrun's rule), "" = none.
+  std::optional<std::string> environment = std::nullopt;
+};
+
+// What remains after the options.
+struct ParsedArguments {
+  bool help = false;  // nothing else was looked at
+  std::vector<std::string> positionals;
+  std::vector<std::string> warnings;  // variables of unsupported options that are set
+};
+
+// The options of one command, with the grammar of Python's argparse as torchrun uses it
+// (torchrun-contract 1.1, 1.2): both spellings, --option=value, -r3, unique prefixes, last one
+// wins, options end at the first positional, environment fallbacks.
+//
+// CLI11 keeps the options, their values and the help. What it reads differently than argparse is
+// brought into a form without doubt before: "--option=" (CLI11 would take the next argument),
+// prefixes, "--", everything after the script, and values from the environment (CLI11 would ask the
+// process's own and ignore empty ones).
+//
+// Threads: one at a time.
+class OptionSet {
+ public:
+  // `introduction`: what the help begins with: usage, purpose, examples.
+  explicit OptionSet(const std::string& introduction);
+  OptionSet(const OptionSet&) = delete;
+  OptionSet& operator=(const OptionSet&) = delete;
+
+  // Begins a titled group of the help.
+  void Group(const std::string& title) { group_ = title; }
+  // The targets must outlive the set; what they hold is the default.
+  void AddValue(Argument* target, const OptionText& text);
+  void AddFlag(bool* target, const OptionText& text);
+  // Options of torchrun (long names with dashes) that are refused by name.
+  void AddUnsupported(std::vector<std::string> names) { unsupported_ = std::move(names); }
+
+  // Fills the targets. `arguments` are without the program's name.
+  // Errors: usage errors (errors.h), one line each; a plan error for a flag whose variable holds no
+  // boolean.
+  absl::StatusOr<ParsedArguments> Parse(const std::vector<std::string>& arguments,
+                                        const EnvironmentLookup& environment);
+
+  std::string Help() const { return app_.help(); }
+
+ private:
+  struct Entry {
+    const CLI::Option* option = nullptr;
+    Argument* argument = nullptr;  // null for flags
+    std::string environment;
+  };
+  // One option as it was given.
+  struct Given {
+    const CLI::Option* option = nullptr;
+    std::string source;
+    std::string value;  // of flags: "true" or "false"
+  };
+  // State of reading one command line.
+  struct Scan {
+    const std::vector<std::string>* arguments = nullptr;
+    size_t next = 0;
+    std::vector<Given> given;
+    bool help = false;
+  };
+
+  void AddEntry(CLI::Option* option, Argument* argument, const OptionText& text);
+  absl::StatusOr<const CLI::Option*> FindLong(const std::string& name) const;
+  absl::Status UnknownOption(const std::string& spelled) const;
+  absl::Status ScanLong(const std::string& token, Scan* scan) const;
+  absl::Status ScanShort(const std::string& token, Scan* scan) const;
+  absl::Status TakeOption(const CLI::Option* option, const std::string& source,
+                          std::optional<std::string> value, Scan* scan) const;
+  absl::Status AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const;
+  absl::Status Store(const Scan& scan);
+  bool IsFlag(const CLI::Option* option) const;
+
+  CLI::App app_;
+  std::string group_;
+  std::vector<Entry> entries_;
+  std::vector<std::string> unsupported_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_OPTION_SET_H_

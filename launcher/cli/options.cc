@@ -1,0 +1,70 @@
+#include "launcher/cli/options.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/version.h"
+#include "launcher/cli/errors.h"
+#include "launcher/cli/launch_arguments.h"
+#include "launcher/cli/launch_planner.h"
+#include "launcher/core/text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+ExitNow Fail(const absl::Status& error) {
+  // One line, whatever bytes the user's words had.
+  const std::string text =
+      absl::StrReplaceAll(Printable(error.message()), {{"\n", " "}, {"\t", " "}});
+  return {.status = ExitStatusOf(error),
+          .text = absl::StrCat("ddprun: error: ", text, "\n"),
+          .to_stderr = true};
+}
+
+template <typename Options>
+CommandLine Finish(absl::StatusOr<OptionsOrHelp<Options>> parsed) {
+  if (!parsed.ok()) return {.command = Fail(parsed.status())};
+  if (!parsed->help.empty()) return {.command = ExitNow{.text = std::move(parsed->help)}};
+  return {.command = std::move(parsed->options)};
+}
+
+CommandLine ParseLaunch(const std::vector<std::string>& arguments,
+                        const EnvironmentLookup& environment, const Host& host) {
+  LaunchArguments launch;
+  OptionSet options(LaunchIntroduction());
+  DefineLaunchOptions(&launch, &options);
+  absl::StatusOr<ParsedArguments> parsed = options.Parse(arguments, environment);
+  if (!parsed.ok()) return {.command = Fail(parsed.status())};
+  if (parsed->help) return {.command = ExitNow{.text = options.Help()}};
+  if (launch.version) {
+    return {.command = ExitNow{.text = absl::StrCat("ddprun ", kVersion, "\n")}};
+  }
+  launch.command = std::move(parsed->positionals);
+
+  CommandLine result;
+  result.warnings = std::move(parsed->warnings);
+  absl::StatusOr<LaunchPlan> plan = MakeLaunchPlan(launch, environment, host, &result.warnings);
+  if (plan.ok()) {
+    result.command = *std::move(plan);
+  } else {
+    result.command = Fail(plan.status());
+  }
+  return result;
+}
+
+}  // namespace
+
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
+                             const EnvironmentLookup& environment, const Host& host) {
+  const std::string first = arguments.empty() ? "" : arguments.front();
+  if (first == "rendezvous" || first == "status" || first == "stop") {
+    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+    if (first == "rendezvous") return Finish(ParseServiceOptions(rest, environment, host));
+    if (first == "status") return Finish(ParseStatusOptions(rest, environment));
+    return Finish(ParseStopOptions(rest, environment, host));
+  }
+  return ParseLaunch(arguments, environment, host);
+}
+
+}  // namespace ddprun::launcher

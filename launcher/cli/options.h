@@ -1,0 +1,39 @@
+#ifndef DDPRUN_LAUNCHER_CLI_OPTIONS_H_
+#define DDPRUN_LAUNCHER_CLI_OPTIONS_H_
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/cli/host.h"
+#include "launcher/cli/service_options.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+
+namespace ddprun::launcher {
+
+// Nothing is to be run: print the text and exit. Help and version go to stdout with status 0; an
+// error is one line, "ddprun: error: …", on stderr with status 2 (usage) or 1 (it can't be done).
+struct ExitNow {
+  int status = 0;
+  std::string text;  // ends with a newline
+  bool to_stderr = false;
+};
+
+// What a command line asks for.
+struct CommandLine {
+  std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, ExitNow> command;
+  std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
+};
+
+// Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
+// one of the commands rendezvous, status and stop as the first word.
+// Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN, PYTHON_EXEC,
+// TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read.
+// Never throws; any bytes are fine. Bound: linear in the size of the arguments. Threads: any.
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
+                             const EnvironmentLookup& environment, const Host& host);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_OPTIONS_H_

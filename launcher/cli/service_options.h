@@ -1,0 +1,55 @@
+#ifndef DDPRUN_LAUNCHER_CLI_SERVICE_OPTIONS_H_
+#define DDPRUN_LAUNCHER_CLI_SERVICE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/cli/host.h"
+#include "launcher/core/environment.h"
+
+namespace ddprun::launcher {
+
+// `ddprun rendezvous`: the service alone.
+struct ServiceOptions {
+  std::string listen_host = "0.0.0.0";  // without brackets
+  uint16_t listen_port = 29400;         // 0 = any free port
+  std::string token;                    // "" = none
+  std::string event_log;                // "" = none
+};
+
+// `ddprun status` and `ddprun stop`: a call to a service.
+struct QueryOptions {
+  std::string host = "localhost";  // without brackets
+  uint16_t port = 29400;
+  std::string run_id;  // "" = all jobs (status only)
+  absl::Duration timeout = absl::Seconds(5);
+  bool json = false;   // status only
+  std::string token;   // stop only
+  std::string reason;  // stop only; for people
+};
+struct StatusOptions : QueryOptions {};
+struct StopOptions : QueryOptions {};
+
+// One of these or the text of --help. `arguments` come after the command's own name.
+template <typename Options>
+struct OptionsOrHelp {
+  Options options;
+  std::string help;  // "" = the options count
+};
+
+// Errors: usage and plan errors (errors.h).
+absl::StatusOr<OptionsOrHelp<ServiceOptions>> ParseServiceOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
+absl::StatusOr<OptionsOrHelp<StopOptions>> ParseStopOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_SERVICE_OPTIONS_H_

@@ -1,0 +1,29 @@
+#ifndef DDPRUN_LAUNCHER_CLI_SYSTEM_HOST_H_
+#define DDPRUN_LAUNCHER_CLI_SYSTEM_HOST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "launcher/cli/host.h"
+
+namespace ddprun::launcher {
+
+// getenv(3) as an EnvironmentLookup.
+std::optional<std::string> ProcessEnvironment(const std::string& name);
+
+// The machine that this process runs on. Threads: any, while nobody calls setenv(3).
+class SystemHost : public Host {
+ public:
+  uint32_t CpuCount() const override;
+  uint32_t CudaCount() const override;
+  PathKind KindOf(const std::string& path) const override;
+  absl::Status CheckReadable(const std::string& path) const override;
+  absl::StatusOr<std::string> FindProgram(const std::string& name) const override;
+  absl::StatusOr<std::string> ReadFile(const std::string& path) const override;
+  std::string RandomId() const override;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_SYSTEM_HOST_H_
