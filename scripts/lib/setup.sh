@@ -38,7 +38,8 @@ as_root() {
     sudo "$@"
   else
     fail "installing packages needs root, and there is no sudo here" \
-      "run this script as root, or have an administrator run: apt-get install $(missing_packages "${wanted_packages[@]}" | tr '\n' ' ')"
+      "run this script as root, or have an administrator install:" \
+      "$(missing_packages "${wanted_packages[@]}" | tr '\n' ' ')"
   fi
 }
 

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""The network fails: silence, one direction only, the service's node gone."""
+
+import signal
+
+import job
+from bed import SLOW
+from timeline import leftovers
+
+LEASE = 1.0
+CONF = f"lease={LEASE:g},last_call_timeout=30"
+
+
+class Cuts(job.ClusterTestCase):
+    def noticed(self, cut, within):
+        """Runs three elastic nodes, cuts n3 off, and expects the other two to go on."""
+        agents, generation = self.start_all(3, "1:3", conf=CONF)
+        started = self.bed.workers(generation, 3)[-1]["t"]
+        cut()
+        lost = self.bed.event("node_lost", after=started, alive=agents[:2], timeout=within + 5 * SLOW)
+        alone = self.bed.next_workers(generation, 2, 2, alive=agents[:2])
+        self.assertEqual(["n1", "n2"], [line["host"] for line in alone])
+        self.assertEqual([0, 0], [line["restart_count"] for line in alone])
+        self.assertIn("n3", str(lost))
+        return agents, alone[0]["generation"]
+
+    def test_cable_pulled(self):
+        agents, generation = self.noticed(lambda: self.cluster.pull_cable(3), LEASE + 0.5)
+        self.finish(agents[:2], generation, 2)
+
+    def test_one_way_cut_toward_the_service(self):
+        agents, generation = self.noticed(lambda: self.cluster.cut_one_way(3, 1), LEASE + 0.5)
+        self.finish(agents[:2], generation, 2)
+
+    def test_one_way_cut_from_the_service(self):
+        agents, generation = self.noticed(lambda: self.cluster.cut_one_way(1, 3), LEASE + 0.5)
+        self.finish(agents[:2], generation, 2)
+
+    def test_long_lease_is_patient(self):
+        """The twin: the lease is what notices; a longer one doesn't, and a healed cut costs nothing."""
+        agents, generation = self.start_all(3, "1:3", conf="lease=30,last_call_timeout=30")
+        self.cluster.pull_cable(3)
+        self.assert_quiet(lambda: self.bed.events.find("node_lost"), 1.5 * LEASE)
+        self.cluster.heal()
+        self.finish(agents, generation, 3)
+
+    def test_cut_between_workers_nodes_is_not_the_services_business(self):
+        agents, generation = self.start_all(3, "1:3", conf=CONF)
+        self.cluster.cut_one_way(2, 3)
+        self.assert_quiet(lambda: self.bed.events.find("node_lost"), 1.5 * LEASE)
+        self.finish(agents, generation, 3)
+
+    def test_healed_node_joins_again(self):
+        agents, generation = self.noticed(lambda: self.cluster.pull_cable(3), LEASE + 0.5)
+        self.cluster.heal()
+        grown = self.bed.next_workers(generation, 3, 3, alive=agents)
+        self.finish(agents, grown[0]["generation"], 3)
+
+
+class ServiceLost(job.ClusterTestCase):
+    TIMEOUT = 1.5
+
+    def check_survivor_ends(self, survivor):
+        self.assert_status(1, survivor, (self.TIMEOUT + 2) * SLOW)
+        self.assertIn(f"n1:{job.PORT}", survivor.text(), "says whose loss ended it")
+
+    def start_two(self):
+        agents, _ = self.start_all(2, "1:2", options=("--service_loss_timeout", self.TIMEOUT), conf="lease=1")
+        return agents
+
+    def test_host_agent_killed(self):
+        agents = self.start_two()
+        agents[0].signal(signal.SIGKILL)
+        agents[0].wait(5)
+        self.check_survivor_ends(agents[1])
+
+    def test_host_unreachable(self):
+        agents = self.start_two()
+        self.cluster.pull_cable(1)
+        self.check_survivor_ends(agents[1])
+
+    def test_short_absence_is_survived(self):
+        """The twin: back before the timeout, nothing restarts."""
+        agents, generation = self.start_all(2, "1:2", options=("--service_loss_timeout", 30), conf="lease=30")
+        self.cluster.pull_cable(1)
+        self.assert_quiet(lambda: any(agent.ended() for agent in agents), 1)
+        self.cluster.heal()
+        self.finish(agents, generation, 2)
+
+    def test_nothing_is_left_on_the_hosts_side(self):
+        """The killed agent's workers and service are gone before its node could be used again."""
+        agents = self.start_two()
+        agents[1].signal(signal.SIGTERM)
+        agents[1].wait(5 * SLOW)
+        agents[0].signal(signal.SIGKILL)
+        agents[0].wait(5)
+        self.assertEqual({}, leftovers(self.bed.tag, 2 * SLOW))
+
+
+if __name__ == "__main__":
+    job.main()

@@ -1,0 +1,196 @@
+"""What the tests of whole programs stand on: agents, their event log, the workers' journal.
+
+No sleeps: everything waits for a line of the event log or journal, or for a process's end.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
+
+from timeline import (  # noqa: E402
+    TAG_VARIABLE, Follower, Process, TimelineError, kill_tagged, leftovers, wait_readable)
+
+DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "dev", "bin", "ddprun"))
+# Programs under sanitizers are slower; bounds on time are multiplied by this.
+SLOW = float(os.environ.get("DDPRUN_TEST_SLOWNESS", "1"))
+WORKER = os.path.join(ROOT, "tests", "support", "worker.py")
+# No test of ours may wait longer than this for one thing.
+PATIENCE = 20 * SLOW
+
+
+def read_until(stream, pattern, timeout):
+    """What a pipe gave up to and with the first match of `pattern` (bytes), or until its end.
+
+    Errors: TimelineError after `timeout` seconds, with what came.
+    """
+    deadline = time.monotonic() + timeout
+    text = b""
+    while not re.search(pattern, text):
+        if not wait_readable(stream.fileno(), deadline - time.monotonic()):
+            raise TimelineError(f"no {pattern!r} within {timeout:g} s in {text!r}")
+        chunk = os.read(stream.fileno(), 1 << 16)
+        if not chunk:
+            break
+        text += chunk
+    return text
+
+
+def free_port():
+    """A TCP port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Bed:
+    """One job of a test: its folder, its processes, its timeline."""
+
+    def __init__(self, cluster=None):
+        self.cluster = cluster
+        self.tag = uuid.uuid4().hex
+        self.folder = tempfile.mkdtemp(prefix="ddprun-test-")
+        self.follower = Follower()
+        self.events = self.follower.follow(os.path.join(self.folder, "events.jsonl"))
+        self.journal = self.follower.follow(os.path.join(self.folder, "journal.jsonl"))
+        self.agents = []
+        self.environment = {
+            name: value for name, value in os.environ.items()
+            if not name.startswith(("PET_", "TORCHELASTIC_", "DDPRUN_", "SLURM_", "MASTER_"))
+        }
+        self.environment[TAG_VARIABLE] = self.tag
+        self.environment["PYTHON_EXEC"] = sys.executable
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text, mode=0o644):
+        with open(self.path(name), "w", encoding="utf-8") as sink:
+            sink.write(text)
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+    def run(self, name, arguments, host=None, env=None, **options):
+        """Starts `ddprun arguments…`; stdout and stderr go to one file unless options say otherwise."""
+        command = [DDPRUN, *map(str, arguments)]
+        if host is not None:
+            command = self.cluster.command(host, command)
+        output = None if "stdout" in options else self.path(f"{name}.out")
+        agent = Process(name, command, output=output, env={**self.environment, **(env or {})}, cwd=self.folder, **options)
+        self.agents.append(agent)
+        return agent
+
+    def agent(self, name, options, worker=("wait",), host=None, env=None):
+        """An agent of a job of worker.py workers."""
+        return self.run(name, [*options, "--event_log", self.events.path, WORKER, self.journal.path, *worker], host, env)
+
+    # ---------------------------------------------------------------- waiting
+
+    def wait(self, condition, what, timeout=None, alive=()):
+        return self.follower.wait(condition, what, timeout or PATIENCE, alive)
+
+    def event(self, name, after=0.0, count=1, timeout=None, alive=(), **fields):
+        """The `count`-th line with this event name and these fields, after `after`."""
+        what = f"event {name} {fields or ''}"
+        return self.wait(lambda: self.events.find(name, after, **fields)[count - 1:], what, timeout, alive)[0]
+
+    def workers(self, generation, count, timeout=None, alive=()):
+        """The journal lines of a generation's workers by rank, once there are `count`."""
+        def all_there():
+            lines = self.journal.find("worker", generation=generation)
+            return lines if len(lines) >= count else None
+        lines = self.wait(all_there, f"{count} workers of generation {generation}", timeout, alive)
+        return sorted(lines, key=lambda line: line["rank"])
+
+    def next_workers(self, after, count, world, timeout=None, alive=()):
+        """The workers of the first generation newer than `after` that has `world` ranks."""
+        def complete():
+            by_generation = {}
+            for line in self.journal.find("worker", world=world):
+                if line["generation"] > after:
+                    by_generation.setdefault(line["generation"], []).append(line)
+            return next((lines for lines in by_generation.values() if len(lines) >= count), None)
+        lines = self.wait(complete, f"{count} workers of a generation after {after} with world size {world}", timeout, alive)
+        return sorted(lines, key=lambda line: line["rank"])
+
+    # ---------------------------------------------------------------- acting
+
+    @staticmethod
+    def signal_workers(lines, number):
+        for line in lines:
+            try:
+                os.kill(line["pid"], number)
+            except ProcessLookupError:
+                pass
+
+    def finish(self, lines):
+        """Lets the workers end well."""
+        self.signal_workers(lines, signal.SIGUSR1)
+
+    # ---------------------------------------------------------------- ending
+
+    def stop(self):
+        """Ends everything; returns what outlived the agents although it should not have."""
+        running = [agent for agent in self.agents if not agent.ended()]
+        for agent in running:
+            agent.signal(signal.SIGTERM)
+            agent.signal(signal.SIGCONT)
+        for agent in running:
+            try:
+                agent.wait(PATIENCE)
+            except TimelineError:
+                pass
+        left = leftovers(self.tag, 2 * SLOW)
+        kill_tagged(self.tag)
+        return left
+
+    def close(self):
+        for agent in self.agents:
+            agent.close()
+        self.follower.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def story(self):
+        """The timeline and every agent's output, for a failed test."""
+        self.follower.refresh()
+        lines = sorted(self.events.lines + self.journal.lines, key=lambda line: line.get("t", 0))
+        start = lines[0]["t"] if lines else 0
+        text = []
+        for line in lines:
+            fields = " ".join(f"{k}={v}" for k, v in line.items()
+                              if k not in ("t", "wall", "who", "event", "environment"))
+            text.append(f"  {line['t'] - start:9.4f}s {line.get('who', ''):<22} {line['event']:<16} {fields}")
+        for agent in self.agents:
+            text.append(f"---- {agent.name}: pid {agent.pid}, status {agent.returncode}")
+            text.append(agent.text().rstrip())
+        return "\n".join(text)
+
+
+class BedTestCase(unittest.TestCase):
+    """A test with a Bed: prints the story when it fails, and fails when something is left behind."""
+
+    cluster = None
+
+    def setUp(self):
+        self.bed = Bed(self.cluster)
+        self.addCleanup(self._end)
+
+    def _end(self):
+        left = self.bed.stop()
+        outcome = getattr(self, "_outcome", None)
+        if left or (outcome is not None and not outcome.success):
+            print(f"\n{self.id()}:\n{self.bed.story()}", flush=True)
+        self.bed.close()
+        self.assertEqual({}, left, "processes outlived their agents")
+
+    def assert_status(self, expected, agent, timeout=None):
+        self.assertEqual(expected, agent.wait(timeout or PATIENCE), f"exit status of {agent.name}")

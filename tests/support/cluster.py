@@ -1,0 +1,128 @@
+"""A few "hosts" on one machine: network and UTS namespaces joined by a switch.
+
+The test program re-executes itself once in namespaces of its own (user where it isn't root, pid, mount,
+net): the switch lives in its network namespace, pids are its own, and when it ends, however, the
+kernel takes everything away. Nothing outside is ever changed.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+_INSIDE = "DDPRUN_TEST_INSIDE_NAMESPACES"
+_UNSHARE = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def _unshare_command():
+    return _UNSHARE if os.geteuid() == 0 else [_UNSHARE[0], "--user", "--map-root-user", *_UNSHARE[1:]]
+
+
+def why_not():
+    """Why namespaces can't be had here; '' when they can."""
+    for tool in ("unshare", "nsenter", "ip", "nft"):
+        if shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
+            return f"no namespace hosts here: {tool} is not installed"
+    probe = "mount -t tmpfs none /mnt && ip link add br0 type bridge && nft add table bridge t"
+    result = subprocess.run([*_unshare_command(), "sh", "-c", probe], capture_output=True, text=True, check=False)
+    return f"no namespace hosts here: {result.stderr.strip()}" if result.returncode != 0 else ""
+
+
+def main():
+    """unittest.main() within the namespaces; without them every test is skipped with the reason."""
+    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    if os.environ.get(_INSIDE) != "1":
+        os.environ["DDPRUN_TEST_WHY_NOT"] = why_not()
+        os.environ[_INSIDE] = "1"
+        if not os.environ["DDPRUN_TEST_WHY_NOT"]:
+            sys.stdout.flush()
+            os.execvp("unshare", [*_unshare_command(), sys.executable, *sys.argv])
+    unittest.main(verbosity=2)
+
+
+class Cluster:
+    """Hosts n1 … nN at 10.77.0.1 … 10.77.0.N; host names resolve on all of them."""
+
+    def __init__(self, count):
+        self.count = count
+        self._folder = "/mnt"  # in this mount namespace only
+        _run("mount", "-t", "tmpfs", "none", self._folder)
+        hosts = os.path.join(self._folder, "hosts")
+        with open(hosts, "w", encoding="utf-8") as sink:
+            sink.write("127.0.0.1 localhost\n" + "".join(f"10.77.0.{i} n{i}\n" for i in range(1, count + 1)))
+        _run("mount", "--bind", hosts, "/etc/hosts")
+        _run("ip", "link", "set", "lo", "up")
+        _run("ip", "link", "add", "br0", "type", "bridge")
+        _run("ip", "link", "set", "br0", "up")
+        _run("nft", "add table bridge cuts; add chain bridge cuts passing { type filter hook forward priority 0; }")
+        for i in range(1, count + 1):
+            self._add_host(i)
+
+    def _add_host(self, i):
+        with open(self._namespace(i), "wb"):
+            pass
+        _run("unshare", f"--net={self._namespace(i)}", "true")
+        self._on(i, "link", "add", "eth0", "type", "veth", "peer", "name", f"p{i}", "netns", str(os.getpid()))
+        _run("ip", "link", "set", f"p{i}", "master", "br0", "up")
+        self._on(i, "addr", "add", f"10.77.0.{i}/24", "dev", "eth0")
+        self._on(i, "link", "set", "eth0", "up")
+        self._on(i, "link", "set", "lo", "up")
+
+    def _namespace(self, i):
+        return os.path.join(self._folder, f"n{i}")
+
+    def _on(self, i, *arguments):
+        _run("nsenter", f"--net={self._namespace(i)}", "ip", *arguments)
+
+    def command(self, i, command):
+        """`command` as a process of host i; the chain of execs keeps the pid."""
+        return ["nsenter", f"--net={self._namespace(i)}", "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"',
+                f"n{i}", *command]
+
+    # ---------------------------------------------------------------- faults
+
+    def pull_cable(self, i):
+        """Host i's switch port goes down: both sides only hear silence."""
+        _run("ip", "link", "set", f"p{i}", "down")
+
+    def cut_one_way(self, source, target):
+        """Nothing gets from `source` to `target` any more; the other way works."""
+        _run("nft", f"add rule bridge cuts passing iifname p{source} oifname p{target} drop")
+
+    def heal(self):
+        _run("nft", "flush chain bridge cuts passing")
+        for i in range(1, self.count + 1):
+            _run("ip", "link", "set", f"p{i}", "up")
+
+
+class ClusterTestCaseMixin:
+    """setUpClass makes the hosts, or skips."""
+
+    hosts = 3
+
+    @classmethod
+    def setUpClass(cls):
+        reason = os.environ.get("DDPRUN_TEST_WHY_NOT", "run through cluster.main()")
+        if reason or os.environ.get(_INSIDE) != "1":
+            raise unittest.SkipTest(reason)
+        cls.cluster = shared_cluster(cls.hosts)
+
+    def tearDown(self):
+        self.cluster.heal()
+
+
+_shared = {}
+
+
+def shared_cluster(count):
+    """One set of hosts for the whole program: tests end all their processes and heal all cuts."""
+    if not _shared:
+        _shared["cluster"] = Cluster(max(count, 4))
+    return _shared["cluster"]
+
+
+def _run(*command):
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {result.stderr.strip()}")

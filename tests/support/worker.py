@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""A worker for tests: writes down what it was told, then does what its arguments say.
+
+worker.py JOURNAL [wait | exit=N | die=SIGNAL | print=TEXT |
+          complain=TEXT | error-file=TEXT | ignore-term | only-rank=R | only-first]…
+
+`wait` (the default) waits for SIGUSR1 (exit 0) or SIGUSR2 (exit 3), which a test sends to the pid in
+the journal. `only-rank=R`, `only-first`: what follows is for rank R, for restart count 0; others wait.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR",
+          "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "DDPRUN_GENERATION")
+
+
+def write_line(path, event, **fields):
+    line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": event, **fields}
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(fd, (json.dumps(line) + "\n").encode())
+    os.close(fd)
+
+
+def main():
+    journal, actions = sys.argv[1], sys.argv[2:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
+    if "ignore-term" in actions:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    write_line(journal, "worker", host=os.uname().nodename, environment={n: os.environ.get(n) for n in _NAMES},
+               generation=int(os.environ.get("DDPRUN_GENERATION", 0)), rank=int(os.environ.get("RANK", -1)),
+               world=int(os.environ.get("WORLD_SIZE", 0)), group_rank=int(os.environ.get("GROUP_RANK", -1)),
+               restart_count=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", -1)), arguments=actions)
+    for action in actions:
+        name, _, value = action.partition("=")
+        if name == "only-rank" and os.environ.get("RANK") != value:
+            break
+        if name == "only-first" and os.environ.get("TORCHELASTIC_RESTART_COUNT") != "0":
+            break
+        if name == "print":
+            print(value, flush=True)
+        elif name == "complain":
+            print(value, file=sys.stderr, flush=True)
+        elif name == "error-file":
+            with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as sink:
+                json.dump({"message": {"message": value, "extraInfo": {
+                    "py_callstack": "Traceback: in train\n" + value, "timestamp": "1700000000"}}}, sink)
+        elif name == "exit":
+            sys.exit(int(value))
+        elif name == "die":
+            os.kill(os.getpid(), getattr(signal, value))
+    sys.exit(0 if signal.sigwait({signal.SIGUSR1, signal.SIGUSR2}) == signal.SIGUSR1 else 3)
+
+
+if __name__ == "__main__":
+    main()
