@@ -123,7 +123,6 @@ absl::Status Agent::StartParts() {
   workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, runtime_dir_->path(),
                                               runtime_dir_->File("agent.sock"));
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
-  if (service_ != nullptr) keeper_->LeaveAlone(service_->pid());
   WatchSignals();
   timer_->Arm(supervisor_->NextDeadline());
   return absl::OkStatus();
@@ -268,6 +267,9 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
   };
   callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
     OnGroupEmpty(generation, swept);
+  };
+  callbacks.is_own_child = [this](pid_t pid) {
+    return service_ != nullptr && service_->pid() == pid;
   };
   callbacks.on_keeper_lost = [this](const absl::Status& why) {
     Feed(KeeperLost{std::string(why.message())});

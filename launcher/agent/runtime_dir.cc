@@ -1,5 +1,6 @@
 #include "launcher/agent/runtime_dir.h"
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -19,7 +20,9 @@ constexpr size_t kPathBytesMax = 90;
 
 absl::StatusOr<RuntimeDir> RuntimeDir::Create() {
   absl::Status first_error;
-  for (const char* base : {std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"), "/tmp"}) {
+  const std::array<const char*, 3> bases = {std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"),
+                                            "/tmp"};
+  for (const char* base : bases) {
     if (base == nullptr || *base == '\0') continue;
     std::string path = absl::StrCat(base, "/ddprun_XXXXXX");
     if (path.size() > kPathBytesMax) {

@@ -185,11 +185,12 @@ WorkerEnd WorkerLauncher::Describe(const WorkerExit& exit) {
   const Worker& worker = workers_[exit.local_rank];
   end.wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
   end.stderr_tail = StderrTail(worker);
-  if (std::filesystem::exists(worker.error_file)) {
-    const ErrorFile file = ReadErrorFile(worker.error_file);
+  if (const absl::StatusOr<ErrorFile> file = ReadErrorFile(worker.error_file); file.ok()) {
     end.error_file = worker.error_file;
-    end.message = file.message;
-    end.traceback = file.traceback;
+    end.message = file->message;
+    end.traceback = file->traceback;
+  } else if (!absl::IsNotFound(file.status())) {
+    end.message = std::string(file.status().message());
   }
   return end;
 }

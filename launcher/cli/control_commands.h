@@ -1,0 +1,18 @@
+#ifndef DDPRUN_LAUNCHER_CLI_CONTROL_COMMANDS_H_
+#define DDPRUN_LAUNCHER_CLI_CONTROL_COMMANDS_H_
+
+#include "launcher/cli/service_options.h"
+
+namespace ddprun::launcher {
+
+// `ddprun status`: prints the jobs of a rendezvous service and their nodes, as a table or as JSON
+// (proto GetStatusReply in protobuf's JSON form). Returns the exit status: 0, or 1 with one line on
+// stderr.
+int ShowStatus(const StatusOptions& options);
+
+// `ddprun stop`: ends a job. Exit status as above.
+int StopJob(const StopOptions& options);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_CONTROL_COMMANDS_H_

@@ -1,0 +1,62 @@
+// ddprun: starts and keeps distributed training jobs. See --help and docs/ARCHITECTURE.md.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "launcher/agent/agent.h"
+#include "launcher/cli/control_commands.h"
+#include "launcher/cli/options.h"
+#include "launcher/cli/system_host.h"
+#include "rendezvous/server/serve.h"
+
+namespace ddprun::launcher {
+namespace {
+
+int Run(const ExitNow& exit) {
+  std::fputs(exit.text.c_str(), exit.to_stderr ? stderr : stdout);
+  return exit.status;
+}
+
+int Run(LaunchPlan plan) {
+  // Forks; nothing before this may make a thread or touch gRPC.
+  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(std::move(plan));
+  if (!agent.ok()) {
+    Tell(absl::StrCat("error: ", agent.status().message()));
+    return 1;
+  }
+  return (*agent)->Run();
+}
+
+int Run(const ServiceOptions& options) {
+  rendezvous::ServeConfig config;
+  const bool literal_v6 = options.listen_host.find(':') != std::string::npos;
+  config.listen = literal_v6 ? absl::StrCat("[", options.listen_host, "]:", options.listen_port)
+                             : absl::StrCat(options.listen_host, ":", options.listen_port);
+  config.token = options.token;
+  config.event_log = options.event_log;
+  return rendezvous::ServeMain(config);
+}
+
+int Run(const StatusOptions& options) { return ShowStatus(options); }
+int Run(const StopOptions& options) { return StopJob(options); }
+
+int Main(int argc, char** argv) {
+  const char* level = std::getenv("LOGLEVEL");
+  SetLogLevel(level == nullptr ? "" : level);
+  CommandLine line =
+      ParseCommandLine(std::vector<std::string>(argv + std::min(argc, 1), argv + argc),
+                       ProcessEnvironment, SystemHost());
+  for (const std::string& warning : line.warnings) Tell(absl::StrCat("warning: ", warning));
+  return std::visit([](auto& command) { return Run(std::move(command)); }, line.command);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
+
+int main(int argc, char** argv) { return ddprun::launcher::Main(argc, argv); }
