@@ -10,7 +10,8 @@
 #include "rendezvous/core/types.h"
 
 // The messages of proto/ddprun/rendezvous/v1 as plain data, so that both cores and the simulation
-// work without protobuf. rendezvous/wire converts and validates; the units and defaults stand there.
+// work without protobuf. rendezvous/wire converts and validates; the units and defaults stand
+// there.
 namespace ddprun::rendezvous {
 
 // ------------------------------------------------------------- agent to service
@@ -124,8 +125,7 @@ struct Verdict {
   uint32_t restart_count = 0;
 };
 
-using ServiceMessage =
-    std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict>;
+using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict>;
 
 }  // namespace ddprun::rendezvous
 

@@ -59,8 +59,8 @@ struct CloseStream {
   absl::Status status;
 };
 
-// What must outlive the service (R10). Effects after a Persist in the same list, and all later ones,
-// wait until PersistDone; the shell without a journal answers PersistDone(OK) at once.
+// What must outlive the service (R10). Effects after a Persist in the same list, and all later
+// ones, wait until PersistDone; the shell without a journal answers PersistDone(OK) at once.
 struct Persist {
   Generation generation;
   uint32_t restart_count = 0;
@@ -105,8 +105,8 @@ struct JobView {
 //
 //   forming ──(enough nodes)──► running ──(failure, loss, leave, growth)──► closing
 //      ▲                           │                                          │
-//      │                           └──(all ranks succeeded)──► ended ◄────────┤ (budget spent, stop)
-//      └──────────────(every member answered: next round)◄───────────────────┘
+//      │                           └──(all ranks succeeded)──► ended ◄────────┤ (budget spent,
+//      stop) └──────────────(every member answered: next round)◄───────────────────┘
 //
 // Threads: one at a time; the shell's loop.
 class StateMachine {
@@ -118,8 +118,8 @@ class StateMachine {
   StateMachine(const StateMachine&) = delete;
   StateMachine& operator=(const StateMachine&) = delete;
 
-  // Takes one event at `now` and returns what to do, in this order. `now` never goes back. Events of
-  // unknown or superseded streams are ignored with a Note; nothing from the wire aborts (R9).
+  // Takes one event at `now` and returns what to do, in this order. `now` never goes back. Events
+  // of unknown or superseded streams are ignored with a Note; nothing from the wire aborts (R9).
   std::vector<Effect> Step(Instant now, const Event& event);
 
   // When Step(TimerDue) is wanted next; infinite = not at all.

@@ -1,0 +1,34 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_ADMISSION_H_
+#define DDPRUN_RENDEZVOUS_CORE_ADMISSION_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/types.h"
+
+// The checks of a Join that need no look at other nodes; pure. Every status says what to do (R6,
+// R9).
+namespace ddprun::rendezvous {
+
+// True when both are equal. Takes the same time whatever differs, but for the length of `offered`.
+bool SameSecret(const std::string& expected, const std::string& offered);
+
+// Errors: FAILED_PRECONDITION — another protocol major; names the side to upgrade.
+absl::Status CheckProtocol(const Join& join);
+
+// Errors: UNAUTHENTICATED — not the job's token. An empty `token` takes everyone.
+absl::Status CheckToken(const std::string& token, const Join& join);
+
+// Errors: ABORTED — the agent knows another term.
+absl::Status CheckTerm(Term ours, const AgentMessage& message);
+
+// Errors: INVALID_ARGUMENT — a value that no correct agent sends; RESOURCE_EXHAUSTED — a bound.
+absl::Status CheckBounds(const AgentMessage& message, const Join& join);
+
+// Errors: ALREADY_EXISTS — the job of `join` is another one; names the holder and what differs.
+absl::Status CheckSameJob(const JobSpec& held, const std::string& holder, const JobSpec& offered);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_ADMISSION_H_

@@ -1,0 +1,78 @@
+#include "rendezvous/core/describe.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kNamesListedMax = 3;
+constexpr size_t kMessageShownMax = 200;
+
+std::string SignalText(int signal) {
+  const char* name = sigabbrev_np(signal);  // sigabbrev_np(3): null for unknown numbers
+  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
+}
+
+}  // namespace
+
+std::string DurationText(absl::Duration duration) {
+  if (duration % absl::Seconds(1) == absl::ZeroDuration()) {
+    return absl::StrCat(absl::ToInt64Seconds(duration), " s");
+  }
+  return absl::StrCat(absl::ToInt64Milliseconds(duration), " ms");
+}
+
+std::string NodesText(const JobSpec& spec) {
+  return spec.nodes_min == spec.nodes_max ? absl::StrCat(spec.nodes_max)
+                                          : absl::StrCat(spec.nodes_min, " to ", spec.nodes_max);
+}
+
+std::string CountText(uint64_t count, const std::string& noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+std::string ListText(const std::vector<std::string>& names) {
+  if (names.empty()) return "none";
+  const size_t listed = std::min(names.size(), kNamesListedMax);
+  std::string text = absl::StrJoin(absl::MakeConstSpan(names).first(listed), ", ");
+  if (names.size() > listed) absl::StrAppend(&text, " and ", names.size() - listed, " more");
+  return text;
+}
+
+std::string FailureText(const WorkerFailure& failure) {
+  const std::string who = absl::StrCat("worker rank ", failure.rank, " on ", failure.hostname);
+  if (!failure.start_error.empty()) {
+    return absl::StrCat(who, " couldn't be started: ", failure.start_error);
+  }
+  if (failure.signal != 0) {
+    return absl::StrCat(who, " was killed by ", SignalText(failure.signal));
+  }
+  const std::string exited = absl::StrCat(who, " exited with code ", failure.exit_code);
+  if (failure.message.empty()) return exited;
+  const std::string first_line = failure.message.substr(0, failure.message.find('\n'));
+  return absl::StrCat(exited, ": ", Bounded(first_line, kMessageShownMax));
+}
+
+std::string OutcomeText(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kSucceeded:
+      return "succeeded";
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kStopped:
+      return "stopped";
+  }
+  return "unknown";
+}
+
+std::string Bounded(std::string text, size_t bytes_max) {
+  if (text.size() > bytes_max) text.resize(bytes_max);
+  return text;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,37 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_DESCRIBE_H_
+#define DDPRUN_RENDEZVOUS_CORE_DESCRIBE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "rendezvous/core/types.h"
+
+// Texts for people, in one place so that all messages speak alike. Pure.
+namespace ddprun::rendezvous {
+
+// "600 s", "150 ms".
+std::string DurationText(absl::Duration duration);
+
+// "2", or "2 to 4" when the number of nodes is elastic.
+std::string NodesText(const JobSpec& spec);
+
+// "1 node", "3 nodes".
+std::string CountText(uint64_t count, const std::string& noun);
+
+// "a, b, c and 4 more"; "none" for an empty list.
+std::string ListText(const std::vector<std::string>& names);
+
+// "worker rank 3 on host1 was killed by SIGKILL", "… exited with code 1", "… couldn't be started:
+// …".
+std::string FailureText(const WorkerFailure& failure);
+
+// "succeeded", "failed" or "stopped".
+std::string OutcomeText(Outcome outcome);
+
+// Cuts off what is beyond `bytes_max`.
+std::string Bounded(std::string text, size_t bytes_max);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_DESCRIBE_H_

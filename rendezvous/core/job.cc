@@ -1,0 +1,410 @@
+#include "rendezvous/core/job.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/core/describe.h"
+#include "rendezvous/core/rank_assigner.h"
+#include "rendezvous/core/timing.h"
+
+namespace ddprun::rendezvous {
+
+Job::Job(Term term, std::string token) : term_(term), token_(std::move(token)) {
+  DDPRUN_CHECK(term != Term(), "a service needs a term");
+}
+
+std::vector<Effect> Job::Step(Instant now, const Event& event) {
+  DDPRUN_CHECK(now >= now_, "time went back");
+  effects_.clear();
+  JudgeStall(now);
+  now_ = now;
+  std::visit([this](const auto& e) { On(e); }, event);
+  Advance();
+  SendDueStandbys();
+  return std::move(effects_);
+}
+
+void Job::On(const StopRequested& event) {
+  if (phase_ != Phase::kEnded) EndJob(Outcome::kStopped, event.reason);
+}
+
+void Job::On(const PersistDone& event) {
+  if (event.status.ok() || phase_ == Phase::kEnded) return;
+  EndJob(Outcome::kFailed,
+         absl::StrCat("generation ", generation_.value(),
+                      " can't be recorded, so a restart of the service would lose it: ",
+                      event.status.ToString()));
+}
+
+void Job::On(const TimerDue& /*event*/) {
+  while (const std::optional<uint64_t> order = deadlines_.PopDue(now_)) {
+    Expire(*nodes_.FindByOrder(*order));
+  }
+  if (now_ >= tick_due_) Tick();
+}
+
+// ------------------------------------------------------------- time
+
+Instant Job::NextDeadline() const {
+  return std::min({deadlines_.Earliest(), tick_due_, PhaseDeadline()});
+}
+
+Instant Job::PhaseDeadline() const {
+  switch (phase_) {
+    case Phase::kForming:
+      return has_spec_ ? DecideForming(spec_, FormingState()).until : Instant::Infinite();
+    case Phase::kRunning:
+      return DecideGrowth(spec_, GrowthState()).until;
+    case Phase::kClosing:
+      return Instant::Infinite();  // the members have their own bounds
+    case Phase::kEnded:
+      return farewell_end_;
+  }
+  return Instant::Infinite();
+}
+
+// When we were held up ourselves, silence proves nothing: what came meanwhile is still unread (R4).
+void Job::JudgeStall(Instant now) {
+  const Instant due = std::max(NextDeadline(), now_);
+  if (!has_spec_ || nodes_.nodes().empty() || now <= due) return;
+  const absl::Duration stall = now - due;
+  if (stall <= spec_.lease / 4) return;
+  for (auto& [order, node] : nodes_.nodes()) {
+    node.lease_end = node.lease_end + stall;
+    node.grace_end = node.grace_end + stall;
+    node.stop_bound = node.stop_bound + stall;
+    node.heard = node.heard + stall;
+    Refresh(node);
+  }
+  AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
+}
+
+void Job::Tick() {
+  if (nodes_.connected() == 0 || phase_ == Phase::kEnded) {
+    tick_due_ = Instant::Infinite();
+    return;
+  }
+  tick_due_ = now_ + ProbeInterval(spec_.lease);
+  const uint64_t nonce = probes_.Send(now_);
+  for (const auto& [order, node] : nodes_.nodes()) {
+    SendTo(node, Probe{.nonce = nonce, .processed_sequence = node.processed});
+  }
+  standby_due_all_ = true;
+}
+
+void Job::Refresh(Node& node) {
+  const bool could_start = CouldStart(node);
+  if (could_start != node.counted) {
+    node.counted = could_start;
+    could_start ? ++candidates_ : --candidates_;
+  }
+  if (node.group_rank) round_->SetConnected(*node.group_rank, node.stream.has_value());
+  deadlines_.Set(node.order, std::min({node.lease_end, node.grace_end, node.stop_bound}));
+}
+
+bool Job::CouldStart(const Node& node) const {
+  return node.stream && !node.group_rank && node.cleaning == Generation() &&
+         phase_ != Phase::kEnded && nodes_.HoldsItsClaim(node);
+}
+
+FormingInput Job::FormingState() const {
+  return {.cause = cause_,
+          .present = candidates_,
+          .now = now_,
+          .began = forming_since_,
+          .min_reached = min_reached_};
+}
+
+GrowthInput Job::GrowthState() const {
+  return {.members = static_cast<uint32_t>(round_->members().size()),
+          .newcomers = candidates_,
+          .any_succeeded = round_->any_succeeded(),
+          .now = now_,
+          .newcomers_since = newcomers_since_};
+}
+
+// Since when there are enough nodes, or newcomers.
+void Job::WatchCounts() {
+  const auto watch = [this](bool holds, Instant& since) {
+    if (!holds) since = Instant::Infinite();
+    if (holds && since.is_infinite()) since = now_;
+  };
+  watch(phase_ == Phase::kForming && has_spec_ && candidates_ >= spec_.nodes_min, min_reached_);
+  watch(phase_ == Phase::kRunning && candidates_ > 0, newcomers_since_);
+}
+
+// ------------------------------------------------------------- phases
+
+void Job::Advance() {
+  while (AdvanceOnce()) {
+  }
+}
+
+// Takes the next step of the phases if its time has come; false when there is none to take now.
+bool Job::AdvanceOnce() {
+  WatchCounts();
+  switch (phase_) {
+    case Phase::kForming: {
+      if (!has_spec_) return false;
+      const FormingDecision decision = DecideForming(spec_, FormingState());
+      if (decision.action == FormingDecision::Action::kWait) return false;
+      decision.action == FormingDecision::Action::kForm ? FormGeneration() : GiveUpForming();
+      return true;
+    }
+    case Phase::kRunning: {
+      if (!DecideGrowth(spec_, GrowthState()).close) return false;
+      const std::string reason = absl::StrCat(CountText(candidates_, "node"), " joined");
+      for_growth_ = true;
+      BeginClosing(reason, "growth");
+      return true;
+    }
+    case Phase::kClosing:
+      if (!round_->settled()) return false;
+      CloseRound();
+      return true;
+    case Phase::kEnded:
+      CheckFarewell();
+      return false;
+  }
+  return false;
+}
+
+void Job::GiveUpForming() {
+  std::vector<std::string> here;
+  for (const auto& [order, node] : nodes_.nodes()) {
+    if (node.counted) here.push_back(node.info.hostname);
+  }
+  EndJob(Outcome::kFailed,
+         absl::StrCat("only ", candidates_, " of ", CountText(spec_.nodes_min, "node"),
+                      " came within ", DurationText(spec_.join_timeout),
+                      cause_ == RoundCause::kFirst ? "" : absl::StrCat(" after ", cause_text_),
+                      "; here: ", ListText(here)));
+}
+
+// The nodes of the next generation by group rank (R2).
+std::vector<Node*> Job::ChooseNodes() {
+  std::vector<Candidate> candidates;
+  for (const auto& [order, node] : nodes_.nodes()) {
+    if (!node.counted) continue;
+    candidates.push_back({.node_id = node.id,
+                          .join_order = order,
+                          .claim = node.info.node_rank,
+                          .hosts_endpoint = node.info.hosts_endpoint});
+  }
+  const size_t wanted = std::min<size_t>(candidates.size(), spec_.nodes_max);
+  std::vector<Node*> ranked;
+  for (const size_t index : AssignRanks(previous_ranks_, candidates, wanted)) {
+    ranked.push_back(nodes_.FindByOrder(candidates[index].join_order));
+  }
+  return ranked;
+}
+
+// Makes the live round; returns its ranks as "a=[0..1] b=[2..3]".
+std::string Job::MakeRound(const std::vector<Node*>& ranked) {
+  std::vector<Share> shares;
+  for (const Node* node : ranked) shares.push_back({node->info.worker_count, node->info.role});
+  const std::vector<Placement> placements = PlaceWorkers(shares);
+  std::vector<RoundMember> members(ranked.size());
+  std::string ranks;
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    const Node& node = *ranked[i];
+    members[i].node_order = node.order;
+    members[i].node_id = node.id;
+    members[i].hostname = node.info.hostname;
+    members[i].worker_count = node.info.worker_count;
+    members[i].placement = placements[i];
+    if (ranks.size() >= kTextBytesMax) continue;
+    absl::StrAppend(&ranks, i == 0 ? "" : " ", node.id.value(), "=[", placements[i].base_rank, "..",
+                    placements[i].base_rank + node.info.worker_count - 1, "]");
+  }
+  const uint32_t world = placements.back().base_rank + members.back().worker_count;
+  generation_ = generation_.Next();
+  round_.emplace(generation_, now_, world, std::move(members));
+  return Bounded(std::move(ranks), kTextBytesMax);
+}
+
+void Job::FormGeneration() {
+  const std::vector<Node*> ranked = ChooseNodes();
+  const std::string ranks = MakeRound(ranked);
+  Node& first = *ranked.front();
+  master_addr_ = first.info.address;
+  master_port_ = std::exchange(first.info.master_port, 0);  // used up by this generation (R11)
+  store_address_ = first.info.store_address;
+  assignment_reason_ = cause_ == RoundCause::kFirst
+                           ? absl::StrCat(CountText(ranked.size(), "node"), " came together")
+                           : cause_text_;
+  phase_ = Phase::kRunning;
+  reason_ = assignment_reason_;
+  for_growth_ = false;
+  loss_reason_.clear();
+
+  effects_.push_back(Persist{.generation = generation_,
+                             .restart_count = budget_.restart_count,
+                             .membership_changes = budget_.membership_changes});
+  AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
+                         {"world", absl::StrCat(round_->world_size())},
+                         {"nodes", absl::StrCat(ranked.size())},
+                         {"ranks", ranks},
+                         {"reason", assignment_reason_},
+                         {"restart_count", absl::StrCat(budget_.restart_count)}});
+  for (uint32_t rank = 0; rank < ranked.size(); ++rank) {
+    Node& node = *ranked[rank];
+    node.group_rank = rank;
+    node.standby.reset();
+    Refresh(node);
+    SendTo(node, AssignmentOf(rank));
+  }
+  standby_due_all_ = candidates_ > 0;
+}
+
+Assignment Job::AssignmentOf(uint32_t group_rank) const {
+  const RoundMember& self = round_->member(group_rank);
+  Assignment assignment;
+  assignment.generation = generation_;
+  assignment.restart_count = budget_.restart_count;
+  assignment.world_size = round_->world_size();
+  assignment.group_rank = group_rank;
+  assignment.group_world_size = static_cast<uint32_t>(round_->members().size());
+  assignment.base_rank = self.placement.base_rank;
+  assignment.base_role_rank = self.placement.base_role_rank;
+  assignment.role_world_size = self.placement.role_world_size;
+  assignment.master_addr = master_addr_;
+  assignment.master_port = master_port_;
+  if (group_rank != 0) assignment.store_address = store_address_;
+  for (const RoundMember& member : round_->members()) {
+    if (assignment.members.size() == kMembersListedMax) break;
+    assignment.members.push_back({.node_id = member.node_id,
+                                  .hostname = member.hostname,
+                                  .base_rank = member.placement.base_rank,
+                                  .worker_count = member.worker_count});
+  }
+  assignment.reason = assignment_reason_;
+  return assignment;
+}
+
+void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
+  phase_ = Phase::kClosing;
+  reason_ = reason;
+  close_reason_ = reason;
+  uptime_ = now_ - round_->formed();
+  AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
+                            {"reason", reason},
+                            {"trigger", trigger}});
+  for (uint32_t rank = 0; rank < round_->members().size(); ++rank) {
+    const RoundMember& member = round_->member(rank);
+    if (member.gone() || member.state == RoundMember::State::kStopped) continue;
+    if (member.node_order == 0) {  // it was done, so its loss did no harm until now (R8)
+      AddNote("node_lost", {{"node", member.node_id.value()}, {"why", "done and gone"}});
+      round_->SetState(rank, RoundMember::State::kLost);
+      continue;
+    }
+    Node& node = *nodes_.FindByOrder(member.node_order);
+    if (node.stream) SendStop(node);
+  }
+}
+
+// Asks a member for its stop; its bound runs from now (R3).
+void Job::SendStop(Node& node) {
+  round_->SetState(*node.group_rank, RoundMember::State::kStopping);
+  node.stop_bound = now_ + spec_.stop_grace + kStopSlack;
+  Refresh(node);
+  SendTo(node, StopWorkers{.generation = generation_, .reason = close_reason_});
+}
+
+void Job::CloseRound() {
+  const BlameDecision decision =
+      DecideBlame(spec_, budget_,
+                  {.any_gone = round_->any_gone(), .for_growth = for_growth_, .uptime = uptime_});
+  budget_ = decision.budget;
+  AddNote("round_closed", {{"generation", absl::StrCat(generation_.value())},
+                           {"blame", BlameName(decision.blame)},
+                           {"restart_count", absl::StrCat(budget_.restart_count)}});
+  const bool membership = decision.blame == Blame::kMembership;
+  cause_text_ = membership && !loss_reason_.empty() ? loss_reason_ : close_reason_;
+  if (decision.spent) {
+    EndJob(Outcome::kFailed,
+           membership ? absl::StrCat("more than ", kMembershipChangesMax,
+                                     " membership changes without a generation that lasted ",
+                                     DurationText(kProgressUptime), "; last: ", cause_text_)
+           : spec_.max_restarts == 0
+               ? cause_text_
+               : absl::StrCat(cause_text_, " (all ", CountText(spec_.max_restarts, "restart"),
+                              " are used up)"));
+    return;
+  }
+  previous_ranks_.clear();
+  for (const RoundMember& member : round_->members()) previous_ranks_.push_back(member.node_id);
+  const Round closed = *std::exchange(round_, std::nullopt);
+  phase_ = Phase::kForming;
+  for (const RoundMember& member : closed.members()) {
+    if (member.node_order == 0) continue;
+    Node& node = *nodes_.FindByOrder(member.node_order);
+    node.group_rank.reset();
+    Refresh(node);
+  }
+  cause_ = decision.blame == Blame::kGrowth ? RoundCause::kGrowth : RoundCause::kFault;
+  forming_since_ = now_;
+  min_reached_ = Instant::Infinite();
+  reason_ = absl::StrCat("waiting for nodes after ", cause_text_);
+  standby_due_all_ = true;
+}
+
+// ------------------------------------------------------------- the end
+
+void Job::EndJob(Outcome outcome, std::string reason) {
+  FirstCause cause;
+  if (round_) cause = FindFirstCause(round_->failures());
+  // After a loss, failures are its consequences (R7).
+  const bool names_cause = outcome == Outcome::kFailed && round_ && !round_->any_gone();
+  verdict_ = {.outcome = outcome,
+              .reason = Bounded(std::move(reason), kTextBytesMax),
+              .failures = std::move(cause.failures),
+              .first_causes = names_cause ? cause.ties : 0,
+              .generation = generation_,
+              .restart_count = budget_.restart_count};
+  phase_ = Phase::kEnded;
+  reason_ = verdict_.reason;
+  farewell_end_ = now_ + kFarewell;
+  tick_due_ = Instant::Infinite();
+  round_.reset();
+  AddNote("verdict", {{"outcome", OutcomeText(outcome)}, {"reason", verdict_.reason}});
+  for (auto& [order, node] : nodes_.nodes()) {
+    node.group_rank.reset();
+    node.cleaning = Generation();
+    node.lease_end = Instant::Infinite();
+    node.stop_bound = Instant::Infinite();
+    Refresh(node);
+    SendTo(node, verdict_);
+  }
+}
+
+// The job can be forgotten when everybody who can be told was told and has closed its stream.
+void Job::CheckFarewell() {
+  if (forgotten_) return;
+  if (now_ >= farewell_end_) {
+    for (auto& [order, node] : nodes_.nodes()) {
+      if (node.stream) CloseNodeStream(node, absl::OkStatus());
+    }
+  } else if (nodes_.stream_count() > 0 || !nodes_.nodes().empty()) {
+    return;
+  }
+  forgotten_ = true;
+  farewell_end_ = Instant::Infinite();
+  for (auto& [order, node] : nodes_.nodes()) {
+    node.grace_end = Instant::Infinite();
+    Refresh(node);
+  }
+  effects_.push_back(Ended{.outcome = verdict_.outcome});
+}
+
+void Job::SendTo(const Node& node, ServiceMessage message) {
+  if (node.stream) effects_.push_back(Send{.stream = *node.stream, .message = std::move(message)});
+}
+
+void Job::AddNote(std::string event, Fields fields) {
+  effects_.push_back(Note{.event = std::move(event), .fields = std::move(fields)});
+}
+
+}  // namespace ddprun::rendezvous

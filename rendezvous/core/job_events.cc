@@ -1,0 +1,274 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/admission.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/core/describe.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/timing.h"
+
+// What nodes report, and their loss (R1, R4, R5, R6, R8).
+namespace ddprun::rendezvous {
+namespace {
+
+std::string MessageName(const AgentMessage& message) {
+  static constexpr const char* kNames[] = {"Join",         "Renewal",        "WorkersStarted",
+                                           "WorkerFailed", "GroupSucceeded", "GroupStopped",
+                                           "Leave"};
+  return kNames[message.body.index()];
+}
+
+std::string NodeText(const Node& node) {
+  return node.id.value() == node.info.hostname
+             ? absl::StrCat("node ", node.id.value())
+             : absl::StrCat("node ", node.id.value(), " on ", node.info.hostname);
+}
+
+}  // namespace
+
+void Job::OnMessage(Node& node, const AgentMessage& message) {
+  absl::Status status = CheckTerm(term_, message);
+  if (message.run_id != spec_.run_id || message.node_id != node.id ||
+      message.incarnation != node.incarnation || message.stream != node.stream_number) {
+    status = absl::InvalidArgumentError(
+        "a message that doesn't belong to its stream: run id, node id, incarnation and stream "
+        "number must stay those of the Join");
+  } else if (std::holds_alternative<Join>(message.body)) {
+    status = absl::InvalidArgumentError("a second Join on one stream");
+  }
+  if (!status.ok()) return BreakOff(node, std::move(status));
+  if (const Renewal* renewal = std::get_if<Renewal>(&message.body))
+    return OnRenewal(node, *renewal);
+  if (TakeSequence(node, message)) OnEvent(node, message);
+}
+
+// Ends the stream of a node that broke the protocol. It may come back within its grace.
+void Job::BreakOff(Node& node, absl::Status status) {
+  AddNote("node_refused", {{"node", node.id.value()}, {"why", std::string(status.message())}});
+  CloseNodeStream(node, std::move(status));
+  node.closed_at = now_;
+  node.grace_end = now_ + spec_.reconnect_grace;
+  node.standby.reset();
+  Refresh(node);
+}
+
+// Each event is processed once (R6). False: not this one.
+bool Job::TakeSequence(Node& node, const AgentMessage& message) {
+  if (message.sequence == node.processed + 1) {
+    node.processed = message.sequence;
+    return true;
+  }
+  if (message.sequence != 0 && message.sequence <= node.processed) return false;
+  BreakOff(node, absl::InvalidArgumentError(absl::StrCat("event ", message.sequence, " came after ",
+                                                         node.processed,
+                                                         ": events of an agent count up by one")));
+  return false;
+}
+
+void Job::OnRenewal(Node& node, const Renewal& renewal) {
+  const std::optional<Instant> sent = probes_.SentAt(renewal.nonce);
+  if (!sent || phase_ == Phase::kEnded) return;
+  node.heard = now_;
+  node.proof = std::max(node.proof, *sent);
+  node.lease_end = std::max(node.lease_end, *sent + spec_.lease);
+  if (node.idle_nonce != 0 && renewal.nonce >= node.idle_nonce) {
+    node.idle_nonce = 0;
+    const bool awaited = phase_ == Phase::kClosing && node.group_rank &&
+                         round_->member(*node.group_rank).state == RoundMember::State::kStopping;
+    if (awaited) {
+      round_->SetState(*node.group_rank, RoundMember::State::kStopped);
+      node.stop_bound = Instant::Infinite();
+    }
+  }
+  Refresh(node);
+  RefuseRivals(node);
+}
+
+void Job::OnEvent(Node& node, const AgentMessage& message) {
+  if (phase_ == Phase::kEnded) return Ignore(node, message, "the job has ended");
+  if (const Leave* leave = std::get_if<Leave>(&message.body)) return OnLeave(node, *leave);
+  if (node.cleaning != Generation()) {
+    const GroupStopped* stopped = std::get_if<GroupStopped>(&message.body);
+    if (stopped != nullptr && message.generation == node.cleaning) return OnCleaned(node, *stopped);
+  }
+  if (!node.group_rank || message.generation != generation_) {
+    return Ignore(node, message,
+                  absl::StrCat("generation ", message.generation.value(), " is not current"));
+  }
+  const bool stopped = round_->member(*node.group_rank).state == RoundMember::State::kStopped;
+  if (stopped) return Ignore(node, message, "its workers were stopped already");
+  std::visit(
+      [&](const auto& report) {
+        if constexpr (requires { OnReport(node, report); }) OnReport(node, report);
+      },
+      message.body);
+}
+
+void Job::Ignore(const Node& node, const AgentMessage& message, const std::string& why) {
+  AddNote("ignored", {{"node", node.id.value()}, {"message", MessageName(message)}, {"why", why}});
+}
+
+void Job::OnCleaned(Node& node, const GroupStopped& stopped) {
+  if (!stopped.clean) return LoseNode(node, LossWhy::kUnclean);
+  node.cleaning = Generation();
+  node.stop_bound = Instant::Infinite();
+  node.info.master_port = stopped.master_port;
+  standby_due_.push_back(node.order);
+  Refresh(node);
+}
+
+void Job::OnReport(Node& node, const WorkersStarted& /*started*/) {
+  if (round_->SetStarted(*node.group_rank)) {
+    AddNote("started", {{"generation", absl::StrCat(generation_.value())}});
+  }
+}
+
+// Notes a failure under the sender's name, whatever the message says. False: no such worker.
+bool Job::AddFailure(const Node& node, WorkerFailure failure) {
+  const RoundMember& member = round_->member(*node.group_rank);
+  if (failure.local_rank >= member.worker_count) return false;
+  failure.rank = member.placement.base_rank + failure.local_rank;
+  failure.node_id = node.id;
+  failure.hostname = node.info.hostname;
+  failure.generation = generation_;
+  failure.message = Bounded(std::move(failure.message), kTextBytesMax);
+  failure.stderr_tail = Bounded(std::move(failure.stderr_tail), kTextBytesMax);
+  failure.traceback = Bounded(std::move(failure.traceback), kTracebackBytesMax);
+  round_->AddFailure(std::move(failure), now_);
+  return true;
+}
+
+void Job::OnReport(Node& node, const WorkerFailed& failed) {
+  if (!AddFailure(node, failed.failure)) return;
+  if (phase_ != Phase::kRunning) return;
+  WorkerFailure failure = failed.failure;
+  failure.rank = round_->member(*node.group_rank).placement.base_rank + failure.local_rank;
+  failure.hostname = node.info.hostname;
+  BeginClosing(FailureText(failure), "worker_failed");
+}
+
+void Job::OnReport(Node& node, const GroupSucceeded& /*succeeded*/) {
+  round_->SetSucceeded(*node.group_rank);
+  if (!round_->all_succeeded()) return;
+  EndJob(Outcome::kSucceeded,
+         absl::StrCat("all ", CountText(round_->world_size(), "worker"), " ended with 0"));
+}
+
+void Job::OnReport(Node& node, const GroupStopped& stopped) {
+  for (const WorkerFailure& failure : stopped.failures) AddFailure(node, failure);
+  if (phase_ == Phase::kRunning) {
+    BeginClosing(stopped.failures.empty()
+                     ? absl::StrCat("the workers of ", NodeText(node), " were stopped there")
+                     : FailureText(round_->failures().front().failure),
+                 "group_stopped");
+  }
+  if (!stopped.clean) return LoseNode(node, LossWhy::kUnclean);
+  round_->SetState(*node.group_rank, RoundMember::State::kStopped);
+  node.info.master_port = stopped.master_port;
+  node.stop_bound = Instant::Infinite();
+  Refresh(node);
+}
+
+void Job::OnLeave(Node& node, const Leave& leave) {
+  AddNote("node_left", {{"node", node.id.value()}, {"why", leave.reason}});
+  if (leave.end_job) {
+    return EndJob(Outcome::kStopped, absl::StrCat(node.info.hostname, " left: ", leave.reason));
+  }
+  const std::string reason = absl::StrCat(NodeText(node), " left: ", leave.reason);
+  CloseNodeStream(node, absl::OkStatus());
+  RemoveNode(node, RoundMember::State::kLeft, reason, absl::OkStatus());
+}
+
+// ------------------------------------------------------------- loss
+
+void Job::Expire(Node& node) {
+  if (phase_ == Phase::kEnded) {
+    return RemoveNode(node, RoundMember::State::kLost, "", absl::OkStatus());
+  }
+  if (now_ >= node.grace_end) return LoseNode(node, LossWhy::kStreamClosed);
+  if (now_ >= node.lease_end) return LoseNode(node, LossWhy::kLeaseExpired);
+  if (now_ >= node.stop_bound) return LoseNode(node, LossWhy::kUnclean);
+  Refresh(node);
+}
+
+void Job::LoseNode(Node& node, LossWhy why) {
+  std::string text;
+  absl::Status refusal;  // for later joins of this agent process
+  absl::Status goodbye;  // for the stream that is open
+  switch (why) {
+    case LossWhy::kStreamClosed:
+      text = "stream closed";
+      break;
+    case LossWhy::kLeaseExpired:
+      text = "lease expired";
+      goodbye = absl::UnavailableError(
+          absl::StrCat("this agent was silent for longer than the lease of ",
+                       DurationText(spec_.lease), " and counts as lost: join again"));
+      break;
+    case LossWhy::kUnclean:
+      text = "unclean";
+      goodbye = absl::AbortedError(absl::StrCat(
+          NodeText(node), " still has processes of an old generation ",
+          DurationText(spec_.stop_grace + kStopSlack),
+          " after it was asked to stop them: end them, then start ddprun there again"));
+      refusal = goodbye;
+      break;
+    case LossWhy::kSuperseded:
+      text = "a new agent took its place";
+      goodbye = absl::AbortedError("a newer agent of this node took its place");
+      refusal = goodbye;
+      break;
+  }
+  Fields fields = {{"node", node.id.value()},
+                   {"why", text},
+                   {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))}};
+  if (!node.stream) {
+    fields.emplace_back("since_closed_ms",
+                        absl::StrCat(absl::ToInt64Milliseconds(now_ - node.closed_at)));
+  }
+  AddNote("node_lost", std::move(fields));
+  const std::string reason = absl::StrCat(NodeText(node), " was lost (", text, ")");
+  if (node.stream) CloseNodeStream(node, goodbye);
+  RemoveNode(node, RoundMember::State::kLost, reason, std::move(refusal));
+}
+
+// Takes a node without a stream out of the table and, if it is a member, out of the live
+// generation.
+void Job::RemoveNode(Node& node, RoundMember::State member_state, const std::string& reason,
+                     absl::Status refusal) {
+  Refresh(node);
+  deadlines_.Set(node.order, Instant::Infinite());
+  Departed record{.id = node.id,
+                  .stream_number = node.stream_number,
+                  .processed = node.processed,
+                  .refusal = std::move(refusal),
+                  .left = member_state == RoundMember::State::kLeft && phase_ != Phase::kEnded &&
+                          !reason.empty(),
+                  .done_in = Generation(),
+                  .done_rank = std::nullopt};
+  const std::optional<uint32_t> rank = node.group_rank;
+  const std::optional<uint32_t> claim = node.info.node_rank;
+  const bool done = rank && phase_ == Phase::kRunning && round_->member(*rank).succeeded;
+  if (done) {
+    record.done_in = generation_;
+    record.done_rank = rank;
+  }
+  nodes_.Remove(node, std::move(record));
+  if (claim) {  // whoever waited for this claim can start now
+    const std::vector<uint64_t> heirs = nodes_.Claimants(*claim);
+    if (!heirs.empty()) {
+      standby_due_.push_back(heirs.front());
+      Refresh(*nodes_.FindByOrder(heirs.front()));
+    }
+  }
+  if (!rank || !round_) return;
+  round_->SetNode(*rank, 0);
+  if (done) return;  // done is not dead (R8)
+  if (loss_reason_.empty()) loss_reason_ = reason;
+  round_->SetState(*rank, member_state);
+  if (phase_ == Phase::kRunning) {
+    BeginClosing(reason, member_state == RoundMember::State::kLeft ? "node_left" : "node_lost");
+  }
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,35 @@
+#include "rendezvous/core/state_machine.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "rendezvous/core/job.h"
+
+namespace ddprun::rendezvous {
+
+struct StateMachine::Impl {
+  Impl(Term term, std::string token) : job(term, std::move(token)) {}
+  Job job;
+};
+
+StateMachine::StateMachine(Term term, std::string token)
+    : impl_(std::make_unique<Impl>(term, std::move(token))) {}
+
+StateMachine::~StateMachine() = default;
+
+std::vector<Effect> StateMachine::Step(Instant now, const Event& event) {
+  return impl_->job.Step(now, event);
+}
+
+Instant StateMachine::NextDeadline() const { return impl_->job.NextDeadline(); }
+
+JobView StateMachine::View(Instant now) const { return impl_->job.View(now); }
+
+void StateMachine::CheckInvariants() const {
+  const std::string broken = impl_->job.BrokenInvariant();
+  if (broken.empty()) return;
+  DDPRUN_CHECK(broken.empty(), absl::StrCat(broken, "\n", impl_->job.DebugString()));
+}
+
+}  // namespace ddprun::rendezvous

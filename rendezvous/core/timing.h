@@ -1,0 +1,36 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_TIMING_H_
+#define DDPRUN_RENDEZVOUS_CORE_TIMING_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace ddprun::rendezvous {
+
+// The service's time constants that no flag changes; docs/PROTOCOL.md "Times" has the whole table.
+
+// What a node has beyond its stop grace to answer StopWorkers; then it is unclean (R3).
+inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
+
+// How long streams may stay open after the verdict.
+inline constexpr absl::Duration kFarewell = absl::Seconds(2);
+
+// A generation that lasted this long refills the budget of membership changes (R7).
+inline constexpr absl::Duration kProgressUptime = absl::Seconds(60);
+
+// Membership changes in a row, without a generation that lasted kProgressUptime (R7).
+inline constexpr uint32_t kMembershipChangesMax = 100;
+
+// Failures of two nodes that arrive closer together than this are not told apart (R12): noticing,
+// loop and network jitter are of that size.
+inline constexpr absl::Duration kArrivalTie = absl::Milliseconds(50);
+
+// Pause between two probes: a fifth of the lease, within [50 ms, 1 s] (R4).
+inline absl::Duration ProbeInterval(absl::Duration lease) {
+  return std::clamp(lease / 5, absl::Milliseconds(50), absl::Seconds(1));
+}
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_TIMING_H_
