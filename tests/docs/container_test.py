@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""docker/: the linter has nothing to say, the compose file's options exist, and the image builds where buildah is."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import DDPRUN, ROOT  # noqa: E402
+
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
+HADOLINT = os.path.join(CACHE, "hadolint", "bin", "hadolint")
+DOCKERFILE = os.path.join(ROOT, "docker", "Dockerfile")
+
+
+class Containers(unittest.TestCase):
+    def lint(self, text):
+        return subprocess.run([HADOLINT, "-"], input=text, capture_output=True, text=True, check=False)
+
+    def setUp(self):
+        with open(DOCKERFILE, encoding="utf-8") as source:
+            self.dockerfile = source.read()
+
+    def test_hadolint(self):
+        if not os.access(HADOLINT, os.X_OK):
+            self.skipTest(f"{HADOLINT} is not installed (scripts/setup does that)")
+        result = self.lint(self.dockerfile)
+        self.assertEqual(0, result.returncode, result.stdout + result.stderr)
+        # The twin: it does find a mistake.
+        self.assertNotEqual(0, self.lint("FROM debian\nRUN cd /tmp && sudo true\n").returncode)
+
+    def test_copied_files_exist(self):
+        for sources in re.findall(r"^COPY (?!--from)(.*)$", self.dockerfile, re.MULTILINE):
+            for source in sources.split()[:-1]:
+                self.assertTrue(os.path.exists(os.path.join(ROOT, source)), source)
+
+    def test_options_of_the_compose_file_exist(self):
+        with open(os.path.join(ROOT, "docker", "compose.yaml"), encoding="utf-8") as source:
+            words = re.findall(r"^\s+- (--\w+)", source.read(), re.MULTILINE)
+        self.assertGreater(len(words), 3)
+        text = "".join(
+            subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+            for program in (DDPRUN, os.path.join(ROOT, "build", "release", "bin", "digits")) if os.path.exists(program))
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_image_builds(self):
+        if shutil.which("buildah") is None:
+            self.skipTest("buildah is not installed: the image is only linted")
+        probe = subprocess.run(["buildah", "pull", "--quiet", "docker.io/library/debian:12"], capture_output=True, text=True,
+                               check=False)
+        if probe.returncode != 0:
+            self.skipTest("the base image debian:12 can't be pulled here: the image is only linted")
+        result = subprocess.run(["buildah", "build", "--isolation", "chroot", "-f", DOCKERFILE, ROOT], capture_output=True,
+                                text=True, check=False)
+        self.assertEqual(0, result.returncode, result.stdout[-3000:] + result.stderr[-3000:])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
