@@ -1,6 +1,8 @@
 #ifndef DDPRUN_RENDEZVOUS_WIRE_CONVERT_H_
 #define DDPRUN_RENDEZVOUS_WIRE_CONVERT_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
@@ -9,14 +11,20 @@
 
 namespace ddprun::rendezvous {
 
+// Minor version of the wire protocol: counts what was added since the major (base/version.h).
+inline constexpr uint32_t kProtocolMinor = 0;
+
 // Between protobuf and the core's plain messages. Everything from the wire is validated here, once:
-// bounds of core/bounds.h, UTF-8 of names, ranges, defaults for absent numbers.
-// Errors: INVALID_ARGUMENT or RESOURCE_EXHAUSTED; the text names the field, the value and the bound.
-// Threads: any.
+// bounds of core/bounds.h, names, ranges, defaults for absent numbers (UTF-8 by protobuf's parser).
+// Errors: INVALID_ARGUMENT or RESOURCE_EXHAUSTED; the text names the field, the value and the
+// bound. FAILED_PRECONDITION — a Join or Welcome of another protocol major; says which side to
+// upgrade. Threads: any.
 absl::StatusOr<AgentMessage> FromProto(const v1::AgentMessage& proto);
 absl::StatusOr<ServiceMessage> FromProto(const v1::ServiceMessage& proto);
 
-// Texts beyond their bound are cut at a character border, with "…".
+// Texts beyond their bound are cut at a character border, with "…"; bytes that are no UTF-8 become
+// U+FFFD. Durations are rounded up to milliseconds, at least 1, since 0 is the default on the wire.
+// The list of members is left out of an assignment that would burst a message.
 v1::AgentMessage ToProto(const AgentMessage& message);
 v1::ServiceMessage ToProto(const ServiceMessage& message);
 v1::JobStatus ToProto(const JobView& view);

@@ -1,0 +1,63 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_FIELD_CHECKER_H_
+#define DDPRUN_RENDEZVOUS_WIRE_FIELD_CHECKER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::rendezvous {
+
+// Reads the fields of one message from the wire and keeps the first thing that is wrong with any of
+// them, so that a conversion is a list of its fields with their ranges.
+//
+// Each method returns the value (or its default); after an error the value means nothing. `field`
+// is its path in the proto, for the error: "join.node.worker_count". Threads: any, one at a time.
+class FieldChecker {
+ public:
+  // A name: 1 to kNameBytesMax bytes without control characters.
+  std::string Name(absl::string_view field, const std::string& value);
+  // The same, or "".
+  std::string OptionalName(absl::string_view field, const std::string& value);
+  // A text for people, of any characters: what a worker printed may hold all of them.
+  std::string Text(absl::string_view field, const std::string& value,
+                   size_t bytes_max = kTextBytesMax);
+  // A number within [least, most].
+  uint32_t Number(absl::string_view field, uint32_t value, uint32_t least, uint32_t most);
+  // A number that is never 0.
+  uint64_t NonZero(absl::string_view field, uint64_t value);
+  // A process id, or 0.
+  uint32_t ProcessId(absl::string_view field, uint32_t value);
+  // A TCP port, or 0.
+  uint32_t Port(absl::string_view field, uint32_t value);
+  // A time of [least, kTimeoutMax]; 0 stands for the default.
+  absl::Duration Milliseconds(absl::string_view field, uint32_t ms, absl::Duration default_value,
+                              absl::Duration least = absl::Milliseconds(1));
+  // A number of entries.
+  void Count(absl::string_view field, int count, size_t most);
+  // Refuses when `has` is false.
+  void Present(absl::string_view field, bool has);
+  // Refuses when `ok` is false: "<field>: <what is wrong>".
+  void Require(bool ok, absl::string_view field, absl::string_view wrong);
+
+  // OK, or the first error: INVALID_ARGUMENT; RESOURCE_EXHAUSTED for a bound of core/bounds.h.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Refuse(absl::StatusCode code, absl::string_view field, absl::string_view wrong);
+
+  absl::Status status_;
+};
+
+// Longest time that a job may ask for.
+inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);
+// Shortest lease: below it, probes and the jitter of schedulers are of the same size.
+inline constexpr absl::Duration kLeaseMin = absl::Milliseconds(10);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_FIELD_CHECKER_H_

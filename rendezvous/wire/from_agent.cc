@@ -1,0 +1,170 @@
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/version.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/wire/convert.h"
+#include "rendezvous/wire/convert_failure.h"
+#include "rendezvous/wire/field_checker.h"
+#include "rendezvous/wire/text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+GroupState ReadGroupState(FieldChecker* checker, int state) {
+  switch (state) {
+    case v1::GROUP_STATE_IDLE:
+      return GroupState::kIdle;
+    case v1::GROUP_STATE_RUNNING:
+      return GroupState::kRunning;
+    case v1::GROUP_STATE_STOPPING:
+      return GroupState::kStopping;
+    case v1::GROUP_STATE_SUCCEEDED:
+      return GroupState::kSucceeded;
+    default:  // open enumerations of proto3 take any number
+      checker->Require(false, "join.group_state", absl::StrCat(state, " is no known state"));
+      return GroupState::kIdle;
+  }
+}
+
+JobSpec ReadJobSpec(FieldChecker* checker, const std::string& run_id, const v1::JobSpec& proto) {
+  const JobSpec defaults;
+  JobSpec job;
+  job.run_id = run_id;
+  job.nodes_max = checker->Number("join.job.nodes_max", proto.nodes_max(), 1, kNodesMax);
+  job.nodes_min = checker->Number("join.job.nodes_min", proto.nodes_min(), 1, proto.nodes_max());
+  job.max_restarts = checker->Number("join.job.max_restarts", proto.max_restarts(), 0,
+                                     std::numeric_limits<int32_t>::max());
+  job.fingerprint = checker->OptionalName("join.job.fingerprint", proto.fingerprint());
+  job.description = checker->Text("join.job.description", proto.description());
+  job.join_timeout = checker->Milliseconds("join.job.join_timeout_ms", proto.join_timeout_ms(),
+                                           defaults.join_timeout);
+  job.last_call_timeout = checker->Milliseconds(
+      "join.job.last_call_timeout_ms", proto.last_call_timeout_ms(), defaults.last_call_timeout);
+  job.lease =
+      checker->Milliseconds("join.job.lease_ms", proto.lease_ms(), defaults.lease, kLeaseMin);
+  job.reconnect_grace = checker->Milliseconds("join.job.reconnect_grace_ms",
+                                              proto.reconnect_grace_ms(), defaults.reconnect_grace);
+  job.stop_grace =
+      checker->Milliseconds("join.job.stop_grace_ms", proto.stop_grace_ms(), defaults.stop_grace);
+  return job;
+}
+
+NodeInfo ReadNodeInfo(FieldChecker* checker, const v1::NodeInfo& proto, uint32_t nodes_max) {
+  NodeInfo node;
+  node.hostname = checker->Name("join.node.hostname", proto.hostname());
+  node.agent_pid = checker->ProcessId("join.node.agent_pid", proto.agent_pid());
+  node.address = checker->Name("join.node.address", proto.address());
+  node.worker_count =
+      checker->Number("join.node.worker_count", proto.worker_count(), 1, kWorkersPerNodeMax);
+  if (!proto.role().empty()) node.role = checker->Name("join.node.role", proto.role());
+  if (proto.has_node_rank()) {
+    node.node_rank = proto.node_rank();
+    checker->Require(
+        proto.node_rank() < nodes_max, "join.node.node_rank",
+        absl::StrCat(proto.node_rank(), " is not below nodes_max, which is ", nodes_max));
+  }
+  node.hosts_endpoint = proto.hosts_endpoint();
+  node.master_port = checker->Port("join.node.master_port", proto.master_port());
+  node.store_address = checker->OptionalName("join.node.store_address", proto.store_address());
+  return node;
+}
+
+Join ReadJoin(FieldChecker* checker, const std::string& run_id, const v1::Join& proto) {
+  Join join;
+  join.protocol_major = proto.protocol_major();
+  join.protocol_minor = proto.protocol_minor();
+  join.release = checker->OptionalName("join.release", proto.release());
+  join.token = checker->Text("join.token", proto.token());
+  checker->Present("join.job", proto.has_job());
+  checker->Present("join.node", proto.has_node());
+  join.job = ReadJobSpec(checker, run_id, proto.job());
+  join.node = ReadNodeInfo(checker, proto.node(), proto.job().nodes_max());
+  join.group_state = ReadGroupState(checker, proto.group_state());
+  return join;
+}
+
+GroupStopped ReadGroupStopped(FieldChecker* checker, const v1::GroupStopped& proto) {
+  GroupStopped stopped;
+  stopped.failures = ReadFailures(checker, "group_stopped.failures", proto.failures());
+  stopped.clean = proto.clean();
+  stopped.master_port = checker->Port("group_stopped.master_port", proto.master_port());
+  return stopped;
+}
+
+WorkerFailed ReadWorkerFailed(FieldChecker* checker, const v1::WorkerFailed& proto) {
+  checker->Present("worker_failed.failure", proto.has_failure());
+  return {ReadFailure(checker, "worker_failed.failure", proto.failure())};
+}
+
+Leave ReadLeave(FieldChecker* checker, const v1::Leave& proto) {
+  return {.reason = checker->Text("leave.reason", proto.reason()), .end_job = proto.end_job()};
+}
+
+constexpr size_t kReleaseQuotedMax = 32;
+
+// Must come before all other checks: what the fields of another major mean is unknown.
+absl::Status CheckMajor(const v1::Join& join) {
+  if (join.protocol_major() == kProtocolMajor) return absl::OkStatus();
+  const bool agent_is_older = join.protocol_major() < kProtocolMajor;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the agent (release '", CutText(join.release(), kReleaseQuotedMax), "') speaks protocol ",
+      join.protocol_major(), ", this rendezvous service (release '", kVersion,
+      "') speaks protocol ", kProtocolMajor, ": upgrade ddprun ",
+      agent_is_older ? "on the agent's node" : "where the rendezvous service runs"));
+}
+
+void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage* message) {
+  switch (proto.body_case()) {
+    case v1::AgentMessage::kJoin:
+      message->body = ReadJoin(checker, proto.run_id(), proto.join());
+      break;
+    case v1::AgentMessage::kRenewal:
+      message->body = Renewal{proto.renewal().nonce()};
+      break;
+    case v1::AgentMessage::kWorkersStarted:
+      message->body = WorkersStarted{};
+      break;
+    case v1::AgentMessage::kWorkerFailed:
+      message->body = ReadWorkerFailed(checker, proto.worker_failed());
+      break;
+    case v1::AgentMessage::kGroupSucceeded:
+      message->body = GroupSucceeded{};
+      break;
+    case v1::AgentMessage::kGroupStopped:
+      message->body = ReadGroupStopped(checker, proto.group_stopped());
+      break;
+    case v1::AgentMessage::kLeave:
+      message->body = ReadLeave(checker, proto.leave());
+      break;
+    case v1::AgentMessage::BODY_NOT_SET:
+      checker->Require(false, "body", "is missing, or of a later minor version of the protocol");
+      break;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<AgentMessage> FromProto(const v1::AgentMessage& proto) {
+  if (proto.has_join()) {
+    if (absl::Status status = CheckMajor(proto.join()); !status.ok()) return status;
+  }
+  FieldChecker checker;
+  AgentMessage message;
+  message.run_id = checker.Name("run_id", proto.run_id());
+  message.term = Term(proto.term());
+  message.node_id = NodeId(checker.Name("node_id", proto.node_id()));
+  message.incarnation = Incarnation(checker.NonZero("incarnation", proto.incarnation()));
+  message.stream = StreamNumber(checker.NonZero("stream", proto.stream()));
+  message.generation = Generation(proto.generation());
+  message.sequence = proto.sequence();
+  ReadBody(&checker, proto, &message);
+  const bool repeatable = proto.has_join() || proto.has_renewal();
+  checker.Require(repeatable == (proto.sequence() == 0), "sequence",
+                  repeatable ? "is not 0 in a Join or Renewal" : "is 0 in an event");
+  if (!checker.status().ok()) return checker.status();
+  return message;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/version.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/wire/convert.h"
+#include "rendezvous/wire/convert_failure.h"
+#include "rendezvous/wire/field_checker.h"
+#include "rendezvous/wire/text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr uint32_t kWorkersMax = kNodesMax * kWorkersPerNodeMax;
+
+constexpr size_t kReleaseQuotedMax = 32;
+
+absl::Status CheckMajor(const v1::Welcome& welcome) {
+  if (welcome.protocol_major() == kProtocolMajor) return absl::OkStatus();
+  const bool service_is_older = welcome.protocol_major() < kProtocolMajor;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the rendezvous service (release '", CutText(welcome.release(), kReleaseQuotedMax),
+      "') speaks protocol ", welcome.protocol_major(), ", this agent (release '", kVersion,
+      "') speaks protocol ", kProtocolMajor, ": upgrade ddprun ",
+      service_is_older ? "where the rendezvous service runs" : "on this node"));
+}
+
+Welcome ReadWelcome(FieldChecker* checker, const v1::Welcome& proto) {
+  Welcome welcome;
+  welcome.term = Term(checker->NonZero("welcome.term", proto.term()));
+  welcome.release = checker->OptionalName("welcome.release", proto.release());
+  welcome.lease =
+      checker->Milliseconds("welcome.lease_ms", proto.lease_ms(), JobSpec{}.lease, kLeaseMin);
+  welcome.processed_sequence = proto.processed_sequence();
+  return welcome;
+}
+
+Standby ReadStandby(FieldChecker* checker, const v1::Standby& proto) {
+  Standby standby;
+  standby.reason = checker->Text("standby.reason", proto.reason());
+  standby.spare = proto.spare();
+  standby.nodes_present =
+      checker->Number("standby.nodes_present", proto.nodes_present(), 0, kNodesMax);
+  standby.nodes_wanted =
+      checker->Number("standby.nodes_wanted", proto.nodes_wanted(), 0, kNodesMax);
+  return standby;
+}
+
+Member ReadMember(FieldChecker* checker, const v1::Member& proto, uint32_t world_size) {
+  Member member;
+  member.node_id = NodeId(checker->Name("assignment.members.node_id", proto.node_id()));
+  member.hostname = checker->OptionalName("assignment.members.hostname", proto.hostname());
+  member.base_rank = proto.base_rank();
+  member.worker_count = checker->Number("assignment.members.worker_count", proto.worker_count(), 1,
+                                        kWorkersPerNodeMax);
+  checker->Require(
+      proto.base_rank() < world_size && proto.worker_count() <= world_size - proto.base_rank(),
+      "assignment.members.base_rank", "lies outside of the world");
+  return member;
+}
+
+Assignment ReadAssignment(FieldChecker* checker, const v1::Assignment& proto) {
+  Assignment assignment;
+  assignment.generation = Generation(checker->NonZero("assignment.generation", proto.generation()));
+  assignment.restart_count = proto.restart_count();
+  assignment.world_size =
+      checker->Number("assignment.world_size", proto.world_size(), 1, kWorkersMax);
+  assignment.group_world_size =
+      checker->Number("assignment.group_world_size", proto.group_world_size(), 1, kNodesMax);
+  assignment.group_rank = proto.group_rank();
+  checker->Require(proto.group_rank() < proto.group_world_size(), "assignment.group_rank",
+                   "is not below group_world_size");
+  assignment.base_rank = proto.base_rank();
+  checker->Require(proto.base_rank() < proto.world_size(), "assignment.base_rank",
+                   "is not below world_size");
+  assignment.role_world_size =
+      checker->Number("assignment.role_world_size", proto.role_world_size(), 1, proto.world_size());
+  assignment.base_role_rank = proto.base_role_rank();
+  checker->Require(proto.base_role_rank() < proto.role_world_size(), "assignment.base_role_rank",
+                   "is not below role_world_size");
+  assignment.master_addr = checker->Name("assignment.master_addr", proto.master_addr());
+  assignment.master_port = checker->Port("assignment.master_port", proto.master_port());
+  assignment.store_address =
+      checker->OptionalName("assignment.store_address", proto.store_address());
+  checker->Count("assignment.members", proto.members_size(), kNodesMax);
+  assignment.reason = checker->Text("assignment.reason", proto.reason());
+  if (!checker->status().ok()) return assignment;
+  for (const v1::Member& member : proto.members()) {
+    assignment.members.push_back(ReadMember(checker, member, proto.world_size()));
+  }
+  return assignment;
+}
+
+StopWorkers ReadStopWorkers(FieldChecker* checker, const v1::StopWorkers& proto) {
+  return {.generation = Generation(checker->NonZero("stop_workers.generation", proto.generation())),
+          .reason = checker->Text("stop_workers.reason", proto.reason())};
+}
+
+Outcome ReadOutcome(FieldChecker* checker, int outcome) {
+  switch (outcome) {
+    case v1::OUTCOME_SUCCEEDED:
+      return Outcome::kSucceeded;
+    case v1::OUTCOME_FAILED:
+      return Outcome::kFailed;
+    case v1::OUTCOME_STOPPED:
+      return Outcome::kStopped;
+    default:  // open enumerations of proto3 take any number
+      checker->Require(false, "verdict.outcome", absl::StrCat(outcome, " is no known outcome"));
+      return Outcome::kFailed;
+  }
+}
+
+Verdict ReadVerdict(FieldChecker* checker, const v1::Verdict& proto) {
+  Verdict verdict;
+  verdict.outcome = ReadOutcome(checker, proto.outcome());
+  verdict.reason = checker->Text("verdict.reason", proto.reason());
+  verdict.failures = ReadFailures(checker, "verdict.failures", proto.failures());
+  verdict.first_causes = proto.first_causes();
+  checker->Require(proto.first_causes() <= static_cast<uint32_t>(proto.failures_size()),
+                   "verdict.first_causes", "is more than the number of failures");
+  verdict.generation = Generation(proto.generation());
+  verdict.restart_count = proto.restart_count();
+  return verdict;
+}
+
+ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) {
+  switch (proto.body_case()) {
+    case v1::ServiceMessage::kWelcome:
+      return ReadWelcome(checker, proto.welcome());
+    case v1::ServiceMessage::kProbe:
+      return Probe{.nonce = proto.probe().nonce(),
+                   .processed_sequence = proto.probe().processed_sequence()};
+    case v1::ServiceMessage::kStandby:
+      return ReadStandby(checker, proto.standby());
+    case v1::ServiceMessage::kAssignment:
+      return ReadAssignment(checker, proto.assignment());
+    case v1::ServiceMessage::kStopWorkers:
+      return ReadStopWorkers(checker, proto.stop_workers());
+    case v1::ServiceMessage::kVerdict:
+      return ReadVerdict(checker, proto.verdict());
+    case v1::ServiceMessage::BODY_NOT_SET:
+      break;
+  }
+  checker->Require(false, "body", "is missing, or of a later minor version of the protocol");
+  return Probe{};
+}
+
+}  // namespace
+
+absl::StatusOr<ServiceMessage> FromProto(const v1::ServiceMessage& proto) {
+  if (proto.has_welcome()) {
+    if (absl::Status status = CheckMajor(proto.welcome()); !status.ok()) return status;
+  }
+  FieldChecker checker;
+  ServiceMessage message = ReadBody(&checker, proto);
+  if (!checker.status().ok()) return checker.status();
+  return message;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "base/version.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/wire/convert.h"
+#include "rendezvous/wire/convert_failure.h"
+#include "rendezvous/wire/text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+template <typename... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <typename... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+// 0 means "the default" on the wire, so the shortest time that can be said is 1 ms.
+uint32_t ToMilliseconds(absl::Duration time) {
+  const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(time, absl::Milliseconds(1)));
+  return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
+}
+
+v1::GroupState ToProto(GroupState state) {
+  switch (state) {
+    case GroupState::kIdle:
+      return v1::GROUP_STATE_IDLE;
+    case GroupState::kRunning:
+      return v1::GROUP_STATE_RUNNING;
+    case GroupState::kStopping:
+      return v1::GROUP_STATE_STOPPING;
+    case GroupState::kSucceeded:
+      return v1::GROUP_STATE_SUCCEEDED;
+  }
+  return v1::GROUP_STATE_UNSPECIFIED;
+}
+
+v1::Outcome ToProto(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kSucceeded:
+      return v1::OUTCOME_SUCCEEDED;
+    case Outcome::kFailed:
+      return v1::OUTCOME_FAILED;
+    case Outcome::kStopped:
+      return v1::OUTCOME_STOPPED;
+  }
+  return v1::OUTCOME_UNSPECIFIED;
+}
+
+// Names are not cut: they are identities, and the receiver refuses a long one by its field's name.
+void Write(const JobSpec& job, v1::JobSpec* proto) {
+  proto->set_nodes_min(job.nodes_min);
+  proto->set_nodes_max(job.nodes_max);
+  proto->set_max_restarts(job.max_restarts);
+  proto->set_fingerprint(ValidUtf8(job.fingerprint));
+  proto->set_description(CutText(job.description, kTextBytesMax));
+  proto->set_join_timeout_ms(ToMilliseconds(job.join_timeout));
+  proto->set_last_call_timeout_ms(ToMilliseconds(job.last_call_timeout));
+  proto->set_lease_ms(ToMilliseconds(job.lease));
+  proto->set_reconnect_grace_ms(ToMilliseconds(job.reconnect_grace));
+  proto->set_stop_grace_ms(ToMilliseconds(job.stop_grace));
+}
+
+void Write(const NodeInfo& node, v1::NodeInfo* proto) {
+  proto->set_hostname(ValidUtf8(node.hostname));
+  proto->set_agent_pid(node.agent_pid);
+  proto->set_address(ValidUtf8(node.address));
+  proto->set_worker_count(node.worker_count);
+  proto->set_role(ValidUtf8(node.role));
+  if (node.node_rank.has_value()) proto->set_node_rank(*node.node_rank);
+  proto->set_hosts_endpoint(node.hosts_endpoint);
+  proto->set_master_port(node.master_port);
+  proto->set_store_address(ValidUtf8(node.store_address));
+}
+
+void Write(const Join& join, v1::Join* proto) {
+  proto->set_protocol_major(join.protocol_major);
+  proto->set_protocol_minor(join.protocol_minor);
+  proto->set_release(CutText(join.release, kNameBytesMax));
+  proto->set_token(ValidUtf8(join.token));
+  Write(join.job, proto->mutable_job());
+  Write(join.node, proto->mutable_node());
+  proto->set_group_state(ToProto(join.group_state));
+}
+
+void Write(const GroupStopped& stopped, v1::GroupStopped* proto) {
+  WriteFailures(stopped.failures, proto->mutable_failures());
+  proto->set_clean(stopped.clean);
+  proto->set_master_port(stopped.master_port);
+}
+
+void Write(const Leave& leave, v1::Leave* proto) {
+  proto->set_reason(CutText(leave.reason, kTextBytesMax));
+  proto->set_end_job(leave.end_job);
+}
+
+void Write(const Welcome& welcome, v1::Welcome* proto) {
+  proto->set_term(welcome.term.value());
+  proto->set_protocol_major(kProtocolMajor);
+  proto->set_protocol_minor(kProtocolMinor);
+  proto->set_release(CutText(welcome.release.empty() ? kVersion : welcome.release, kNameBytesMax));
+  proto->set_lease_ms(ToMilliseconds(welcome.lease));
+  proto->set_processed_sequence(welcome.processed_sequence);
+}
+
+void Write(const Probe& probe, v1::Probe* proto) {
+  proto->set_nonce(probe.nonce);
+  proto->set_processed_sequence(probe.processed_sequence);
+}
+
+void Write(const Standby& standby, v1::Standby* proto) {
+  proto->set_reason(CutText(standby.reason, kTextBytesMax));
+  proto->set_spare(standby.spare);
+  proto->set_nodes_present(standby.nodes_present);
+  proto->set_nodes_wanted(standby.nodes_wanted);
+}
+
+void Write(const Member& member, v1::Member* proto) {
+  proto->set_node_id(ValidUtf8(member.node_id.value()));
+  proto->set_hostname(CutText(member.hostname, kNameBytesMax));
+  proto->set_base_rank(member.base_rank);
+  proto->set_worker_count(member.worker_count);
+}
+
+void Write(const Assignment& assignment, v1::Assignment* proto) {
+  proto->set_generation(assignment.generation.value());
+  proto->set_restart_count(assignment.restart_count);
+  proto->set_world_size(assignment.world_size);
+  proto->set_group_rank(assignment.group_rank);
+  proto->set_group_world_size(assignment.group_world_size);
+  proto->set_base_rank(assignment.base_rank);
+  proto->set_base_role_rank(assignment.base_role_rank);
+  proto->set_role_world_size(assignment.role_world_size);
+  proto->set_master_addr(ValidUtf8(assignment.master_addr));
+  proto->set_master_port(assignment.master_port);
+  proto->set_store_address(ValidUtf8(assignment.store_address));
+  proto->set_reason(CutText(assignment.reason, kTextBytesMax));
+  for (const Member& member : assignment.members) Write(member, proto->add_members());
+  // The list is for logs alone: what would burst the message goes without it.
+  if (proto->ByteSizeLong() > kMessageBytesMax / 2) proto->clear_members();
+}
+
+void Write(const StopWorkers& stop, v1::StopWorkers* proto) {
+  proto->set_generation(stop.generation.value());
+  proto->set_reason(CutText(stop.reason, kTextBytesMax));
+}
+
+void Write(const Verdict& verdict, v1::Verdict* proto) {
+  proto->set_outcome(ToProto(verdict.outcome));
+  proto->set_reason(CutText(verdict.reason, kTextBytesMax));
+  WriteFailures(verdict.failures, proto->mutable_failures());
+  proto->set_first_causes(
+      std::min(verdict.first_causes, static_cast<uint32_t>(proto->failures_size())));
+  proto->set_generation(verdict.generation.value());
+  proto->set_restart_count(verdict.restart_count);
+}
+
+void Write(const NodeView& node, v1::NodeStatus* proto) {
+  proto->set_node_id(ValidUtf8(node.node_id.value()));
+  proto->set_hostname(CutText(node.info.hostname, kNameBytesMax));
+  proto->set_state(node.state);
+  if (node.group_rank.has_value()) proto->set_group_rank(*node.group_rank);
+  proto->set_worker_count(node.info.worker_count);
+  const absl::Duration silent = std::max(node.silent, absl::ZeroDuration());
+  proto->set_silent_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(silent)));
+  proto->set_address(CutText(node.info.address, kNameBytesMax));
+}
+
+}  // namespace
+
+v1::AgentMessage ToProto(const AgentMessage& message) {
+  v1::AgentMessage proto;
+  proto.set_run_id(ValidUtf8(message.run_id));
+  proto.set_term(message.term.value());
+  proto.set_node_id(ValidUtf8(message.node_id.value()));
+  proto.set_incarnation(message.incarnation.value());
+  proto.set_stream(message.stream.value());
+  proto.set_generation(message.generation.value());
+  proto.set_sequence(message.sequence);
+  std::visit(
+      Overloaded{
+          [&](const Join& join) { Write(join, proto.mutable_join()); },
+          [&](const Renewal& renewal) { proto.mutable_renewal()->set_nonce(renewal.nonce); },
+          [&](const WorkersStarted&) { proto.mutable_workers_started(); },
+          [&](const WorkerFailed& failed) {
+            WriteFailure(failed.failure, proto.mutable_worker_failed()->mutable_failure());
+          },
+          [&](const GroupSucceeded&) { proto.mutable_group_succeeded(); },
+          [&](const GroupStopped& stopped) { Write(stopped, proto.mutable_group_stopped()); },
+          [&](const Leave& leave) { Write(leave, proto.mutable_leave()); },
+      },
+      message.body);
+  return proto;
+}
+
+v1::ServiceMessage ToProto(const ServiceMessage& message) {
+  v1::ServiceMessage proto;
+  std::visit(Overloaded{
+                 [&](const Welcome& body) { Write(body, proto.mutable_welcome()); },
+                 [&](const Probe& body) { Write(body, proto.mutable_probe()); },
+                 [&](const Standby& body) { Write(body, proto.mutable_standby()); },
+                 [&](const Assignment& body) { Write(body, proto.mutable_assignment()); },
+                 [&](const StopWorkers& body) { Write(body, proto.mutable_stop_workers()); },
+                 [&](const Verdict& body) { Write(body, proto.mutable_verdict()); },
+             },
+             message);
+  return proto;
+}
+
+v1::JobStatus ToProto(const JobView& view) {
+  v1::JobStatus proto;
+  proto.set_run_id(ValidUtf8(view.spec.run_id));
+  proto.set_description(CutText(view.spec.description, kTextBytesMax));
+  proto.set_phase(view.phase);
+  proto.set_reason(CutText(view.reason, kTextBytesMax));
+  proto.set_generation(view.generation.value());
+  proto.set_restart_count(view.restart_count);
+  proto.set_max_restarts(view.spec.max_restarts);
+  for (const NodeView& node : view.nodes) Write(node, proto.add_nodes());
+  return proto;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,125 @@
+#include "tests/support/sample_messages.h"
+
+#include <utility>
+
+#include "base/version.h"
+#include "rendezvous/wire/convert.h"
+
+namespace ddprun::rendezvous {
+
+WorkerFailure SampleFailure() {
+  WorkerFailure failure;
+  failure.rank = 3;
+  failure.local_rank = 1;
+  failure.node_id = NodeId("node-b");
+  failure.hostname = "host1";
+  failure.pid = 4711;
+  failure.exit_code = 1;
+  failure.signal = 9;
+  failure.core_dumped = true;
+  failure.start_error = "execve 'train.py': Permission denied";
+  failure.message = "RuntimeError: größer\n";
+  failure.traceback = "Traceback (most recent call last):\n…";
+  failure.error_file = "/tmp/error.json";
+  failure.stderr_tail = "last words";
+  failure.wall_time_ms = 1'700'000'000'123;
+  failure.after_first_ms = 17;
+  failure.generation = Generation(5);
+  return failure;
+}
+
+AgentMessage SampleJoin(const std::string& run_id, const std::string& node_id, uint32_t nodes) {
+  Join join;
+  join.protocol_major = kProtocolMajor;
+  join.protocol_minor = kProtocolMinor;
+  join.release = kVersion;
+  join.job.run_id = run_id;
+  join.job.nodes_min = nodes;
+  join.job.nodes_max = nodes;
+  join.job.fingerprint = "f00d";
+  join.job.description = "train.py --lr 0.1";
+  join.node.hostname = "host-" + node_id;
+  join.node.agent_pid = 99;
+  join.node.address = "127.0.0.1";
+  join.node.master_port = 29500;
+  return {.run_id = run_id,
+          .term = Term(0),
+          .node_id = NodeId(node_id),
+          .incarnation = Incarnation(7),
+          .stream = StreamNumber(1),
+          .generation = Generation(0),
+          .sequence = 0,
+          .body = std::move(join)};
+}
+
+std::vector<AgentMessage> SampleAgentMessages() {
+  AgentMessage full = SampleJoin("job7", "node-b", 4);
+  auto& join = std::get<Join>(full.body);
+  join.protocol_minor = 3;
+  join.token = "geheim";
+  join.job.nodes_min = 2;
+  join.job.max_restarts = 3;
+  join.job.join_timeout = absl::Seconds(11);
+  join.job.last_call_timeout = absl::Seconds(12);
+  join.job.lease = absl::Seconds(13);
+  join.job.reconnect_grace = absl::Milliseconds(14);
+  join.job.stop_grace = absl::Seconds(15);
+  join.node.worker_count = 8;
+  join.node.role = "trainer";
+  join.node.node_rank = 0;
+  join.node.hosts_endpoint = true;
+  join.node.store_address = "host1:4444";
+  join.group_state = GroupState::kStopping;
+  full.term = Term(77);
+  full.generation = Generation(5);
+  std::vector<AgentMessage> messages = {full};
+  const auto add = [&](auto body, uint64_t sequence) {
+    AgentMessage message = full;
+    message.sequence = sequence;
+    message.body = std::move(body);
+    messages.push_back(message);
+  };
+  add(Renewal{.nonce = 42}, 0);
+  add(WorkersStarted{}, 1);
+  add(WorkerFailed{SampleFailure()}, 2);
+  add(GroupSucceeded{}, 3);
+  add(
+      GroupStopped{
+          .failures = {SampleFailure(), SampleFailure()}, .clean = false, .master_port = 29501},
+      4);
+  add(Leave{.reason = "SIGTERM", .end_job = true}, 5);
+  return messages;
+}
+
+std::vector<ServiceMessage> SampleServiceMessages() {
+  const Assignment assignment = {
+      .generation = Generation(5),
+      .restart_count = 2,
+      .world_size = 12,
+      .group_rank = 1,
+      .group_world_size = 2,
+      .base_rank = 4,
+      .base_role_rank = 3,
+      .role_world_size = 11,
+      .master_addr = "host0",
+      .master_port = 29500,
+      .store_address = "host0:4444",
+      .members = {{.node_id = NodeId("a"), .hostname = "host0", .base_rank = 0, .worker_count = 4},
+                  {.node_id = NodeId("b"), .hostname = "host1", .base_rank = 4, .worker_count = 8}},
+      .reason = "node c lost"};
+  return {
+      Welcome{
+          .term = Term(77), .release = "0.1.0", .lease = absl::Seconds(4), .processed_sequence = 3},
+      Probe{.nonce = 42, .processed_sequence = 4},
+      Standby{.reason = "1 of 2 nodes", .spare = true, .nodes_present = 1, .nodes_wanted = 2},
+      assignment,
+      StopWorkers{.generation = Generation(5), .reason = "rank 3 failed"},
+      Verdict{.outcome = Outcome::kStopped,
+              .reason = "stopped on request",
+              .failures = {SampleFailure()},
+              .first_causes = 1,
+              .generation = Generation(5),
+              .restart_count = 2}};
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,265 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/wire/convert.h"
+#include "tests/support/sample_messages.h"
+
+// What the network may say and is refused for (R9): each row breaks one field of a valid message.
+namespace ddprun::rendezvous {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kMalformed = absl::StatusCode::kInvalidArgument;
+constexpr auto kTooMuch = absl::StatusCode::kResourceExhausted;
+constexpr auto kMajor = absl::StatusCode::kFailedPrecondition;
+constexpr uint32_t kWeek = 7 * 24 * 3600 * 1000;
+
+enum AgentSample { kJoin, kRenewal, kStarted, kFailed, kSucceeded, kStopped, kLeave };
+enum ServiceSample { kWelcome, kProbe, kStandby, kAssignment, kStopWorkers, kVerdict };
+
+const std::string kLongName(kNameBytesMax + 1, 'n');
+const std::string kLongText(kTextBytesMax + 1, 't');
+
+struct AgentRow {
+  AgentSample sample;
+  std::function<void(v1::AgentMessage*)> damage;
+  absl::StatusCode code;
+  std::string text;  // what the error must name
+};
+
+using M = v1::AgentMessage;
+using AgentRows = std::vector<AgentRow>;
+constexpr uint32_t kHuge = std::numeric_limits<uint32_t>::max();
+
+AgentRows EnvelopeRows() {
+  return {
+
+      {kRenewal, [](M* m) { m->clear_run_id(); }, kMalformed, "run_id: is empty"},
+      {kRenewal, [](M* m) { m->set_run_id(kLongName); }, kTooMuch, "run_id: has 257 bytes"},
+      {kRenewal, [](M* m) { m->set_run_id("a\nb"); }, kMalformed, "run_id: 'a\\nb' holds"},
+      {kRenewal, [](M* m) { m->clear_node_id(); }, kMalformed, "node_id: is empty"},
+      {kRenewal, [](M* m) { m->set_node_id(kLongName); }, kTooMuch, "node_id: has 257 bytes"},
+      {kRenewal, [](M* m) { m->clear_incarnation(); }, kMalformed, "incarnation: is 0"},
+      {kRenewal, [](M* m) { m->clear_stream(); }, kMalformed, "stream: is 0"},
+      {kRenewal, [](M* m) { m->set_sequence(3); }, kMalformed, "sequence: is not 0"},
+      {kJoin, [](M* m) { m->set_sequence(3); }, kMalformed, "sequence: is not 0"},
+      {kStarted, [](M* m) { m->clear_sequence(); }, kMalformed, "sequence: is 0"},
+      {kLeave, [](M* m) { m->clear_sequence(); }, kMalformed, "sequence: is 0"},
+      {kRenewal, [](M* m) { m->clear_body(); }, kMalformed, "body: is missing"},
+      {kJoin, [](M* m) { m->mutable_join()->set_protocol_major(2); }, kMajor,
+       "upgrade ddprun where the rendezvous service runs"},
+      {kJoin, [](M* m) { m->mutable_join()->set_protocol_major(0); }, kMajor,
+       "upgrade ddprun on the agent's node"},
+      // Nothing else of another major is judged.
+      {kJoin, [](M* m) { m->clear_run_id(), m->mutable_join()->set_protocol_major(9); }, kMajor,
+       "speaks protocol 9"},
+  };
+}
+
+AgentRows JobRows() {
+  const auto job = [](M* m) { return m->mutable_join()->mutable_job(); };
+  return {
+      {kJoin, [](M* m) { m->mutable_join()->clear_job(); }, kMalformed, "join.job: is missing"},
+      {kJoin, [](M* m) { m->mutable_join()->clear_node(); }, kMalformed, "join.node: is missing"},
+      {kJoin, [](M* m) { m->mutable_join()->set_release(kLongName); }, kTooMuch, "join.release"},
+      {kJoin, [](M* m) { m->mutable_join()->set_token(kLongText); }, kTooMuch, "join.token"},
+      {kJoin, [](M* m) { m->mutable_join()->clear_group_state(); }, kMalformed,
+       "join.group_state: 0"},
+      {kJoin, [](M* m) { m->mutable_join()->set_group_state(static_cast<v1::GroupState>(5)); },
+       kMalformed, "join.group_state: 5"},
+      {kJoin, [=](M* m) { job(m)->set_nodes_min(0); }, kMalformed, "join.job.nodes_min: 0"},
+      {kJoin, [=](M* m) { job(m)->set_nodes_min(5); }, kMalformed,
+       "join.job.nodes_min: 5 is not within 1 to 4"},
+      {kJoin, [=](M* m) { job(m)->set_nodes_max(0); }, kMalformed, "join.job.nodes_max: 0"},
+      {kJoin, [=](M* m) { job(m)->set_nodes_max(kNodesMax + 1); }, kMalformed,
+       "join.job.nodes_max: 16385 is not within 1 to 16384"},
+      {kJoin, [=](M* m) { job(m)->set_max_restarts(kHuge); }, kMalformed, "join.job.max_restarts"},
+      {kJoin, [=](M* m) { job(m)->set_fingerprint(kLongName); }, kTooMuch, "join.job.fingerprint"},
+      {kJoin, [=](M* m) { job(m)->set_description(kLongText); }, kTooMuch, "join.job.description"},
+      {kJoin, [=](M* m) { job(m)->set_join_timeout_ms(kWeek + 1); }, kMalformed,
+       "join.job.join_timeout_ms: 604800001 ms is not within"},
+      {kJoin, [=](M* m) { job(m)->set_last_call_timeout_ms(kHuge); }, kMalformed,
+       "join.job.last_call_timeout_ms"},
+      {kJoin, [=](M* m) { job(m)->set_lease_ms(kHuge); }, kMalformed, "join.job.lease_ms"},
+      {kJoin, [=](M* m) { job(m)->set_lease_ms(9); }, kMalformed, "join.job.lease_ms: 9 ms"},
+      {kJoin, [=](M* m) { job(m)->set_reconnect_grace_ms(kHuge); }, kMalformed,
+       "join.job.reconnect_grace_ms"},
+      {kJoin, [=](M* m) { job(m)->set_stop_grace_ms(kHuge); }, kMalformed,
+       "join.job.stop_grace_ms"},
+  };
+}
+
+AgentRows NodeRows() {
+  const auto node = [](M* m) { return m->mutable_join()->mutable_node(); };
+  return {
+      {kJoin, [=](M* m) { node(m)->clear_hostname(); }, kMalformed, "join.node.hostname"},
+      {kJoin, [=](M* m) { node(m)->set_hostname(kLongName); }, kTooMuch, "join.node.hostname"},
+      {kJoin, [=](M* m) { node(m)->set_agent_pid(kHuge); }, kMalformed, "join.node.agent_pid"},
+      {kJoin, [=](M* m) { node(m)->clear_address(); }, kMalformed, "join.node.address: is empty"},
+      {kJoin, [=](M* m) { node(m)->set_address(kLongName); }, kTooMuch, "join.node.address"},
+      {kJoin, [=](M* m) { node(m)->set_worker_count(0); }, kMalformed,
+       "join.node.worker_count: 0 is not within 1 to 4096"},
+      {kJoin, [=](M* m) { node(m)->set_worker_count(4097); }, kMalformed,
+       "join.node.worker_count: 4097"},
+      {kJoin, [=](M* m) { node(m)->set_role(kLongName); }, kTooMuch, "join.node.role"},
+      {kJoin, [=](M* m) { node(m)->set_node_rank(4); }, kMalformed,
+       "join.node.node_rank: 4 is not below nodes_max"},
+      {kJoin, [=](M* m) { node(m)->set_master_port(65536); }, kMalformed, "join.node.master_port"},
+      {kJoin, [=](M* m) { node(m)->set_store_address(kLongName); }, kTooMuch,
+       "join.node.store_address"},
+  };
+}
+
+AgentRows EventRows() {
+  const auto failure = [](M* m) { return m->mutable_worker_failed()->mutable_failure(); };
+  return {
+      {kFailed, [](M* m) { m->mutable_worker_failed()->clear_failure(); }, kMalformed,
+       "worker_failed.failure: is missing"},
+      {kFailed, [=](M* m) { failure(m)->set_rank(kHuge); }, kMalformed, "failure.rank"},
+      {kFailed, [=](M* m) { failure(m)->set_local_rank(4096); }, kMalformed, "failure.local_rank"},
+      {kFailed, [=](M* m) { failure(m)->set_node_id(kLongName); }, kTooMuch, "failure.node_id"},
+      {kFailed, [=](M* m) { failure(m)->set_hostname("a\x1b[2J"); }, kMalformed,
+       "failure.hostname: 'a\\x1b[2J' holds a control character"},
+      {kFailed, [=](M* m) { failure(m)->set_pid(kHuge); }, kMalformed, "failure.pid"},
+      {kFailed, [=](M* m) { failure(m)->set_exit_code(256); }, kMalformed, "failure.exit_code"},
+      {kFailed, [=](M* m) { failure(m)->set_signal(65); }, kMalformed, "failure.signal"},
+      {kFailed, [=](M* m) { failure(m)->set_start_error(kLongText); }, kTooMuch, "start_error"},
+      {kFailed, [=](M* m) { failure(m)->set_message(kLongText); }, kTooMuch, "failure.message"},
+      {kFailed, [=](M* m) { failure(m)->set_traceback(std::string(kTracebackBytesMax + 1, 'x')); },
+       kTooMuch, "failure.traceback: has 16385 bytes, at most 16384"},
+      {kFailed, [=](M* m) { failure(m)->set_error_file(kLongText); }, kTooMuch, "error_file"},
+      {kFailed, [=](M* m) { failure(m)->set_stderr_tail(kLongText); }, kTooMuch, "stderr_tail"},
+      {kStopped,
+       [](M* m) {
+         for (int i = 0; i < 63; ++i) m->mutable_group_stopped()->add_failures();
+       },
+       kTooMuch, "group_stopped.failures: has 65 entries"},
+      {kStopped, [](M* m) { m->mutable_group_stopped()->mutable_failures(1)->set_signal(99); },
+       kMalformed, "group_stopped.failures[1].signal: 99"},
+      {kStopped, [](M* m) { m->mutable_group_stopped()->set_master_port(70000); }, kMalformed,
+       "group_stopped.master_port"},
+      {kLeave, [](M* m) { m->mutable_leave()->set_reason(kLongText); }, kTooMuch, "leave.reason"},
+  };
+}
+
+TEST(FromProtoRefuses, EachDamagedAgentMessage) {
+  const std::vector<AgentMessage> samples = SampleAgentMessages();
+  AgentRows rows;
+  for (const AgentRows& part : {EnvelopeRows(), JobRows(), NodeRows(), EventRows()}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  for (const AgentRow& row : rows) {
+    v1::AgentMessage proto = ToProto(samples[row.sample]);
+    ASSERT_TRUE(FromProto(proto).ok()) << FromProto(proto).status();
+    row.damage(&proto);
+    const absl::Status status = FromProto(proto).status();
+    EXPECT_EQ(status.code(), row.code) << row.text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(row.text));
+  }
+}
+
+struct ServiceRow {
+  ServiceSample sample;
+  std::function<void(v1::ServiceMessage*)> damage;
+  absl::StatusCode code;
+  std::string text;
+};
+
+std::vector<ServiceRow> ServiceRows() {
+  using S = v1::ServiceMessage;
+  const auto assignment = [](S* m) { return m->mutable_assignment(); };
+  return {
+      {kProbe, [](S* m) { m->clear_body(); }, kMalformed, "body: is missing"},
+      {kWelcome, [](S* m) { m->mutable_welcome()->set_protocol_major(2); }, kMajor,
+       "upgrade ddprun on this node"},
+      {kWelcome, [](S* m) { m->mutable_welcome()->set_protocol_major(0); }, kMajor,
+       "upgrade ddprun where the rendezvous service runs"},
+      {kWelcome, [](S* m) { m->mutable_welcome()->clear_term(); }, kMalformed, "welcome.term"},
+      {kWelcome, [](S* m) { m->mutable_welcome()->set_release(kLongName); }, kTooMuch, "release"},
+      {kWelcome, [](S* m) { m->mutable_welcome()->set_lease_ms(5); }, kMalformed, "lease_ms"},
+      {kStandby, [](S* m) { m->mutable_standby()->set_reason(kLongText); }, kTooMuch, "reason"},
+      {kStandby, [](S* m) { m->mutable_standby()->set_nodes_present(16385); }, kMalformed,
+       "standby.nodes_present"},
+      {kStandby, [](S* m) { m->mutable_standby()->set_nodes_wanted(16385); }, kMalformed,
+       "standby.nodes_wanted"},
+      {kAssignment, [=](S* m) { assignment(m)->clear_generation(); }, kMalformed, "generation"},
+      {kAssignment, [=](S* m) { assignment(m)->set_world_size(0); }, kMalformed, "world_size: 0"},
+      {kAssignment, [=](S* m) { assignment(m)->set_group_rank(2); }, kMalformed, "group_rank"},
+      {kAssignment, [=](S* m) { assignment(m)->set_group_world_size(0); }, kMalformed,
+       "group_world_size"},
+      {kAssignment, [=](S* m) { assignment(m)->set_base_rank(12); }, kMalformed, "base_rank"},
+      {kAssignment, [=](S* m) { assignment(m)->set_base_role_rank(11); }, kMalformed,
+       "base_role_rank"},
+      {kAssignment, [=](S* m) { assignment(m)->set_role_world_size(13); }, kMalformed,
+       "role_world_size: 13 is not within 1 to 12"},
+      {kAssignment, [=](S* m) { assignment(m)->clear_master_addr(); }, kMalformed, "master_addr"},
+      {kAssignment, [=](S* m) { assignment(m)->set_master_port(65536); }, kMalformed,
+       "master_port"},
+      {kAssignment, [=](S* m) { assignment(m)->set_store_address(kLongName); }, kTooMuch,
+       "store_address"},
+      {kAssignment, [=](S* m) { assignment(m)->set_reason(kLongText); }, kTooMuch, "reason"},
+      {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->clear_node_id(); }, kMalformed,
+       "members.node_id"},
+      {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->set_hostname(kLongName); },
+       kTooMuch, "members.hostname"},
+      {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->set_worker_count(0); },
+       kMalformed, "members.worker_count"},
+      {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->set_base_rank(5); }, kMalformed,
+       "members.base_rank: lies outside of the world"},
+      {kAssignment,
+       [=](S* m) {
+         for (uint32_t i = 0; i < kNodesMax; ++i) assignment(m)->add_members();
+       },
+       kTooMuch, "assignment.members: has 16386 entries"},
+      {kStopWorkers, [](S* m) { m->mutable_stop_workers()->clear_generation(); }, kMalformed,
+       "stop_workers.generation"},
+      {kStopWorkers, [](S* m) { m->mutable_stop_workers()->set_reason(kLongText); }, kTooMuch,
+       "stop_workers.reason"},
+      {kVerdict, [](S* m) { m->mutable_verdict()->clear_outcome(); }, kMalformed, "outcome: 0"},
+      {kVerdict, [](S* m) { m->mutable_verdict()->set_outcome(static_cast<v1::Outcome>(4)); },
+       kMalformed, "outcome: 4"},
+      {kVerdict, [](S* m) { m->mutable_verdict()->set_reason(kLongText); }, kTooMuch, "reason"},
+      {kVerdict, [](S* m) { m->mutable_verdict()->set_first_causes(2); }, kMalformed,
+       "first_causes"},
+      {kVerdict, [](S* m) { m->mutable_verdict()->mutable_failures(0)->set_signal(65); },
+       kMalformed, "verdict.failures[0].signal"},
+  };
+}
+
+TEST(FromProtoRefuses, EachDamagedServiceMessage) {
+  const std::vector<ServiceMessage> samples = SampleServiceMessages();
+  for (const ServiceRow& row : ServiceRows()) {
+    v1::ServiceMessage proto = ToProto(samples[row.sample]);
+    ASSERT_TRUE(FromProto(proto).ok()) << FromProto(proto).status();
+    row.damage(&proto);
+    const absl::Status status = FromProto(proto).status();
+    EXPECT_EQ(status.code(), row.code) << row.text;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(row.text));
+  }
+}
+
+// The bounds themselves are allowed.
+TEST(FromProtoTakes, ValuesAtTheirBounds) {
+  v1::AgentMessage proto = ToProto(SampleAgentMessages()[kJoin]);
+  proto.set_run_id(std::string(kNameBytesMax, 'r'));
+  v1::JobSpec* job = proto.mutable_join()->mutable_job();
+  job->set_nodes_max(kNodesMax);
+  job->set_nodes_min(kNodesMax);
+  job->set_description(std::string(kTextBytesMax, 'd'));
+  job->set_join_timeout_ms(kWeek);
+  job->set_lease_ms(10);
+  proto.mutable_join()->mutable_node()->set_worker_count(kWorkersPerNodeMax);
+  proto.mutable_join()->mutable_node()->set_node_rank(kNodesMax - 1);
+  proto.mutable_join()->mutable_node()->set_master_port(65535);
+  EXPECT_TRUE(FromProto(proto).ok()) << FromProto(proto).status();
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,188 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/version.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/wire/convert.h"
+#include "tests/support/sample_messages.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// Every field of the message and of those in it is set to something else than its default.
+void ExpectAllFieldsSet(const google::protobuf::Message& message, const std::string& path) {
+  const auto* descriptor = message.GetDescriptor();
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    const std::string name = path + "." + field->name();
+    if (field->real_containing_oneof() != nullptr && !reflection->HasField(message, field))
+      continue;
+    if (field->is_repeated()) {
+      EXPECT_GT(reflection->FieldSize(message, field), 0) << name << " is not converted";
+    } else {
+      EXPECT_TRUE(reflection->HasField(message, field)) << name << " is not converted";
+      if (field->message_type() != nullptr) {
+        ExpectAllFieldsSet(reflection->GetMessage(message, field), name);
+      }
+    }
+  }
+}
+
+TEST(RoundTrip, AgentMessagesComeBackWhole) {
+  std::vector<bool> seen(20);
+  for (const AgentMessage& message : SampleAgentMessages()) {
+    v1::AgentMessage proto = ToProto(message);
+    seen[static_cast<size_t>(proto.body_case())] = true;
+    const auto back = FromProto(proto);
+    ASSERT_TRUE(back.ok()) << back.status() << proto.DebugString();
+    EXPECT_EQ(ToProto(*back).DebugString(), proto.DebugString());
+    if (proto.sequence() == 0) proto.set_sequence(1);  // 0 by its kind
+    if (proto.has_group_stopped()) proto.mutable_group_stopped()->set_clean(true);
+    ExpectAllFieldsSet(proto, "AgentMessage");
+  }
+  const auto* body = v1::AgentMessage::descriptor()->oneof_decl(0);
+  for (int i = 0; i < body->field_count(); ++i) {
+    EXPECT_TRUE(seen[static_cast<size_t>(body->field(i)->number())]) << body->field(i)->name();
+  }
+}
+
+TEST(RoundTrip, ServiceMessagesComeBackWhole) {
+  std::vector<bool> seen(20);
+  for (const ServiceMessage& message : SampleServiceMessages()) {
+    v1::ServiceMessage proto = ToProto(message);
+    seen[static_cast<size_t>(proto.body_case())] = true;
+    const auto back = FromProto(proto);
+    ASSERT_TRUE(back.ok()) << back.status() << proto.DebugString();
+    EXPECT_EQ(ToProto(*back).DebugString(), proto.DebugString());
+    if (proto.has_welcome()) proto.mutable_welcome()->set_protocol_minor(1);  // 0 so far
+    ExpectAllFieldsSet(proto, "ServiceMessage");
+  }
+  const auto* body = v1::ServiceMessage::descriptor()->oneof_decl(0);
+  for (int i = 0; i < body->field_count(); ++i) {
+    EXPECT_TRUE(seen[static_cast<size_t>(body->field(i)->number())]) << body->field(i)->name();
+  }
+}
+
+TEST(RoundTrip, ValuesSurvive) {
+  const auto back = FromProto(ToProto(SampleAgentMessages()[0]));
+  ASSERT_TRUE(back.ok()) << back.status();
+  const auto& join = std::get<Join>(back->body);
+  EXPECT_EQ(back->run_id, "job7");
+  EXPECT_EQ(join.job.run_id, "job7");
+  EXPECT_EQ(back->incarnation, Incarnation(7));
+  EXPECT_EQ(join.job.lease, absl::Seconds(13));
+  EXPECT_EQ(join.job.stop_grace, absl::Seconds(15));
+  EXPECT_EQ(join.node.node_rank, 0U);
+  EXPECT_EQ(join.group_state, GroupState::kStopping);
+  const auto failed = FromProto(ToProto(SampleAgentMessages()[3]));
+  EXPECT_EQ(std::get<WorkerFailed>(failed->body).failure, SampleFailure());
+  const auto assignment = FromProto(ToProto(SampleServiceMessages()[3]));
+  EXPECT_EQ(std::get<Assignment>(*assignment), std::get<Assignment>(SampleServiceMessages()[3]));
+}
+
+TEST(RoundTrip, AbsentNumbersHaveTheirDefaults) {
+  v1::AgentMessage proto = ToProto(SampleJoin("job7", "a"));
+  v1::JobSpec* job = proto.mutable_join()->mutable_job();
+  job->clear_join_timeout_ms();
+  job->clear_last_call_timeout_ms();
+  job->clear_lease_ms();
+  job->clear_reconnect_grace_ms();
+  job->clear_stop_grace_ms();
+  proto.mutable_join()->mutable_node()->clear_role();
+  const auto message = FromProto(proto);
+  ASSERT_TRUE(message.ok()) << message.status();
+  const auto& join = std::get<Join>(message->body);
+  EXPECT_EQ(join.job.join_timeout, absl::Seconds(600));
+  EXPECT_EQ(join.job.last_call_timeout, absl::Seconds(30));
+  EXPECT_EQ(join.job.lease, absl::Seconds(5));
+  EXPECT_EQ(join.job.reconnect_grace, absl::Milliseconds(150));
+  EXPECT_EQ(join.job.stop_grace, absl::Seconds(30));
+  EXPECT_EQ(join.node.role, "default");
+  EXPECT_EQ(join.node.node_rank, std::nullopt);
+}
+
+// 0 ms would come back as the default, 30 s.
+TEST(RoundTrip, NoTimeBecomesTheShortest) {
+  AgentMessage message = SampleJoin("job7", "a");
+  std::get<Join>(message.body).job.last_call_timeout = absl::ZeroDuration();
+  std::get<Join>(message.body).job.reconnect_grace = absl::Microseconds(1500);
+  const auto back = FromProto(ToProto(message));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(std::get<Join>(back->body).job.last_call_timeout, absl::Milliseconds(1));
+  EXPECT_EQ(std::get<Join>(back->body).job.reconnect_grace, absl::Milliseconds(2));
+}
+
+TEST(ToProto, CutsTextsAndMakesThemValid) {
+  AgentMessage message = SampleAgentMessages()[5];
+  WorkerFailure failure = SampleFailure();
+  failure.message = std::string(kTextBytesMax - 1, 'x') + "ßß";
+  failure.stderr_tail = std::string(2 * kTextBytesMax, '\xFF') + "the end";
+  failure.traceback = std::string(2 * kTracebackBytesMax, 'y');
+  std::get<GroupStopped>(message.body).failures.assign(kFailuresMax + 5, failure);
+  const v1::AgentMessage proto = ToProto(message);
+  const v1::WorkerFailure& out = proto.group_stopped().failures(0);
+  EXPECT_EQ(proto.group_stopped().failures_size(), static_cast<int>(kFailuresMax));
+  EXPECT_LE(out.message().size(), kTextBytesMax);
+  EXPECT_TRUE(out.message().ends_with("x…")) << out.message().substr(kTextBytesMax - 9);
+  EXPECT_LE(out.stderr_tail().size(), kTextBytesMax);
+  EXPECT_TRUE(out.stderr_tail().ends_with("the end"));
+  EXPECT_EQ(out.traceback().size(), kTracebackBytesMax);
+  EXPECT_LE(proto.ByteSizeLong(), kMessageBytesMax);
+  // Protobuf's parser refuses a message with a text that is no UTF-8.
+  v1::AgentMessage parsed;
+  ASSERT_TRUE(parsed.ParseFromString(proto.SerializeAsString()));
+  EXPECT_TRUE(FromProto(parsed).ok()) << FromProto(parsed).status();
+}
+
+TEST(ToProto, LeavesTheMembersOutOfAnAssignmentThatWouldBurstTheMessage) {
+  Assignment assignment = std::get<Assignment>(SampleServiceMessages()[3]);
+  assignment.members.assign(kNodesMax, {.node_id = NodeId(std::string(kNameBytesMax, 'n')),
+                                        .hostname = std::string(kNameBytesMax, 'h'),
+                                        .base_rank = 0,
+                                        .worker_count = 1});
+  const v1::ServiceMessage proto = ToProto(ServiceMessage(assignment));
+  EXPECT_EQ(proto.assignment().members_size(), 0);
+  EXPECT_EQ(proto.assignment().world_size(), 12U);
+  EXPECT_LE(proto.ByteSizeLong(), kMessageBytesMax);
+}
+
+TEST(ToProto, WelcomeCarriesOurVersion) {
+  const v1::ServiceMessage proto = ToProto(ServiceMessage(Welcome{.term = Term(1)}));
+  EXPECT_EQ(proto.welcome().protocol_major(), static_cast<uint32_t>(kProtocolMajor));
+  EXPECT_EQ(proto.welcome().release(), kVersion);
+}
+
+TEST(ToProto, StatusShowsTheJobAndItsNodes) {
+  JobView view;
+  view.spec.run_id = "job7";
+  view.spec.description = "train.py";
+  view.spec.max_restarts = 3;
+  view.phase = "running";
+  view.reason = "all nodes are here";
+  view.generation = Generation(2);
+  view.restart_count = 1;
+  NodeView node = {.node_id = NodeId("a"),
+                   .info = {},
+                   .state = "running",
+                   .group_rank = 0,
+                   .silent = absl::Milliseconds(120)};
+  node.info.hostname = "host0";
+  node.info.address = "10.0.0.1";
+  node.info.worker_count = 4;
+  view.nodes = {node};
+  view.nodes.push_back(node);
+  view.nodes[1].group_rank.reset();
+  view.nodes[1].silent = -absl::Seconds(1);
+  v1::JobStatus proto = ToProto(view);
+  ExpectAllFieldsSet(proto, "JobStatus");
+  ExpectAllFieldsSet(proto.nodes(0), "NodeStatus");
+  EXPECT_EQ(proto.nodes(0).silent_ms(), 120U);
+  EXPECT_FALSE(proto.nodes(1).has_group_rank());
+  EXPECT_EQ(proto.nodes(1).silent_ms(), 0U);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
