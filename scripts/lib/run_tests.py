@@ -102,7 +102,8 @@ def count_cases(output):
     failed = len(re.findall(r"^\[  FAILED  \] .*\(\d+ ms\)$", output, re.MULTILINE))
     reasons = [
         (re.search(r"Skipped\n(.*)", body) or re.search(r"()", "")).group(1).strip() or "no reason given"
-        for body in re.findall(r"^\[ RUN      \][^\n]*\n((?:(?!\[ RUN)[^\n]*\n)*?)\[  SKIPPED \]", output, re.MULTILINE)
+        for body in re.findall(r"^\[ RUN      \][^\n]*\n((?:(?!\[ RUN)[^\n]*\n)*?)\[  SKIPPED \] .*ms\)$", output,
+                               re.MULTILINE)
     ]
     for count, _, details in _UNITTEST_END.findall(output):
         numbers = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", details)}

@@ -113,7 +113,7 @@ ensure_packages() {
     fail "apt-get update did not work" "is there a network, and are /etc/apt/sources.list and proxies right? whole log: $log"
   fi
   local plan total
-  plan=$(apt-get install --assume-no --no-install-recommends "${missing[@]}" 2>&1 || true)
+  plan=$(as_root env LC_ALL=C apt-get install --assume-no --no-install-recommends "${missing[@]}" 2>&1 || true)
   total=$(sed -n 's/^[0-9]* upgraded, \([0-9]*\) newly installed.*/\1/p' <<<"$plan")
   grep -E '^(Need to get|After this operation)' <<<"$plan" | sed 's/^/    /' || true
   if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The counter behind scripts/test's last line, on outputs of GoogleTest, unittest and others."""
+
+import os
+import sys
+import unittest
+import xml.etree.ElementTree
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "lib"))
+
+from run_tests import Suite, count_cases, count_test, print_summary  # noqa: E402
+
+GOOGLE = """[==========] Running 4 tests from 1 test suite.
+[ RUN      ] A.Works
+[       OK ] A.Works (0 ms)
+[ RUN      ] A.NeedsGpu
+/x/a_test.cc:12: Skipped
+no GPU here
+
+[  SKIPPED ] A.NeedsGpu (0 ms)
+[ RUN      ] A.Breaks
+/x/a_test.cc:20: Failure
+[  FAILED  ] A.Breaks (3 ms)
+[ RUN      ] A.WorksToo
+[       OK ] A.WorksToo (1 ms)
+[  PASSED  ] 2 tests.
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] A.NeedsGpu
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] A.Breaks
+"""
+UNITTEST = """test_a (x.T.test_a) ... ok
+test_b (x.T.test_b) ... skipped 'no namespaces here'
+test_c (x.T.test_c) ... FAIL
+
+----------------------------------------------------------------------
+Ran 3 tests in 0.010s
+
+FAILED (failures=1, skipped=1)
+"""
+
+
+def counted(status, output, message=None):
+    suite = Suite("s")
+    skipped = None
+    if message is not None:
+        skipped = xml.etree.ElementTree.Element("skipped", message=message)
+    count_test(suite, "t", status, output, skipped)
+    return suite.passed, suite.failed, suite.skipped
+
+
+class Counting(unittest.TestCase):
+    def test_google(self):
+        self.assertEqual((2, 1, ["no GPU here"]), count_cases(GOOGLE))
+
+    def test_unittest(self):
+        self.assertEqual((1, 1, ["no namespaces here"]), count_cases(UNITTEST))
+        self.assertEqual((2, 0, []), count_cases("Ran 2 tests in 0.1s\n\nOK\n"))
+        self.assertEqual((0, 0, ["no reason given"] * 2), count_cases("Ran 2 tests in 0.1s\n\nOK (skipped=2)\n"))
+
+    def test_whole_class_skipped(self):
+        text = "setUpClass (x.T) ... skipped 'no hosts'\n\n---\nRan 0 tests in 0.0s\n\nOK (skipped=1)\n"
+        self.assertEqual((0, 0, ["no hosts"]), count_cases(text))
+
+    def test_others_count_as_one(self):
+        self.assertEqual((1, 0, {}), counted("run", "fine\n"))
+        self.assertEqual((0, 1, {}), counted("fail", "not fine\n"))
+
+    def test_a_crash_counts_beside_what_passed(self):
+        self.assertEqual((1, 1, {}), counted("fail", "[       OK ] A.B (0 ms)\nSegmentation fault\n"))
+
+    def test_a_program_that_is_not_there_failed(self):
+        self.assertEqual((0, 1, {}), counted("notrun", "", "Unable to find executable"))
+
+    def test_skip_return_code(self):
+        self.assertEqual((0, 0, {"t: torchrun is not there": 1}),
+                         counted("notrun", "torchrun is not there\n", "SKIP_RETURN_CODE=77"))
+
+    def test_nothing_run_is_a_failure(self):
+        self.assertEqual(1, print_summary([Suite("empty")], 0))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, buffer=True)
