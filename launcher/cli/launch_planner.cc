@@ -25,9 +25,13 @@ constexpr uint16_t kMasterPort = 29500;   // torchrun's for static
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
 
-absl::Status CheckLength(const Argument& argument) {
-  if (argument.text.size() <= rendezvous::kNameBytesMax) return absl::OkStatus();
-  return BadValue(argument, absl::StrCat("is longer than ", rendezvous::kNameBytesMax, " bytes"));
+// A name travels as UTF-8 text of bounded length.
+absl::Status CheckName(const Argument& argument) {
+  if (argument.text.size() > rendezvous::kNameBytesMax) {
+    return BadValue(argument, absl::StrCat("is longer than ", rendezvous::kNameBytesMax, " bytes"));
+  }
+  if (!IsUtf8(argument.text)) return BadValue(argument, "is not UTF-8 text");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, const Host& host) {
@@ -149,8 +153,8 @@ absl::Status Planner::PlanNames() {
     Warn(absl::StrCat(arguments_.rdzv_id.source, " is empty; this run is called ",
                       plan_.job.run_id));
   }
-  DDPRUN_RETURN_IF_ERROR(CheckLength(arguments_.rdzv_id));
-  DDPRUN_RETURN_IF_ERROR(CheckLength(arguments_.role));
+  DDPRUN_RETURN_IF_ERROR(CheckName(arguments_.rdzv_id));
+  DDPRUN_RETURN_IF_ERROR(CheckName(arguments_.role));
   plan_.role = arguments_.role.text;
   if (arguments_.local_addr.filled()) {
     DDPRUN_ASSIGN_OR_RETURN(plan_.local_addr, ParseHost(arguments_.local_addr));
@@ -376,6 +380,10 @@ absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& tok
     return PlanError(absl::StrCat(use_file ? token_file.source : token.source,
                                   ": the secret is longer than ", rendezvous::kNameBytesMax,
                                   " bytes"));
+  }
+  if (!IsUtf8(secret)) {
+    return PlanError(absl::StrCat(use_file ? token_file.source : token.source,
+                                  ": the secret is not UTF-8 text"));
   }
   return secret;
 }

@@ -116,9 +116,9 @@ void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
   job->fingerprint = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
 
   const size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
-  std::string line = Quoted(absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
-                                          command.argv.end(), " "));
-  job->description = absl::StrCat(line.substr(0, kCommandBytesShown), " (", NodesText(*job), ")");
+  const std::string line = absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
+                                         command.argv.end(), " ");
+  job->description = absl::StrCat(Shown(line, kCommandBytesShown), " (", NodesText(*job), ")");
 }
 
 }  // namespace ddprun::launcher

@@ -136,7 +136,7 @@ void AddDetails(const WorkerFailure& failure, const ReportOptions& options, std:
   }
   if (!failure.error_file.empty()) AddField("error_file", OneLine(failure.error_file), report);
   if (!failure.traceback.empty()) {
-    AddField("traceback", "", report);
+    AddField("traceback", "(from the error file)", report);
     AddLines(failure.traceback, report);
     return;
   }

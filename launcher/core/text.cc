@@ -1,5 +1,7 @@
 #include "launcher/core/text.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -27,7 +29,27 @@ size_t SkipEscape(absl::string_view bytes, size_t start) {
     if (i + 1 < bytes.size() && bytes[i] == kEscape && bytes[i + 1] == '\\') return i + 2;
     return i;
   }
-  return bytes[i] >= 0x30 && bytes[i] <= 0x7e ? i + 1 : i;
+  // Two bytes, with intermediates 0x20-0x2f in between (choice of a character set).
+  while (i < bytes.size() && bytes[i] >= 0x20 && bytes[i] <= 0x2f) ++i;
+  return i < bytes.size() && bytes[i] >= 0x30 && bytes[i] <= 0x7e ? i + 1 : i;
+}
+
+// Bytes of the UTF-8 character that `bytes` (not empty) begins with; 0 = it is none. RFC 3629 §4:
+// no overlong forms, no surrogates, nothing beyond U+10FFFF.
+size_t CharacterLength(absl::string_view bytes) {
+  const auto byte = [bytes](size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (bytes.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80) return 0;
+  }
+  const unsigned second = byte(1);
+  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f)) return 0;
+  if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
+  return length;
 }
 
 bool StartsName(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; }
@@ -79,10 +101,28 @@ std::string Printable(absl::string_view bytes) {
   return text;
 }
 
+bool IsUtf8(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t length = CharacterLength(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string Shown(absl::string_view value, size_t bytes_max) {
+  // Cut between two characters.
+  size_t end = std::min(value.size(), bytes_max);
+  while (end > 0 && end < value.size() && (static_cast<unsigned char>(value[end]) & 0xc0) == 0x80) {
+    --end;
+  }
+  const absl::string_view shown = value.substr(0, end);
+  return absl::StrCat(IsUtf8(shown) ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown),
+                      end < value.size() ? "…" : "");
+}
+
 std::string Quoted(absl::string_view value) {
-  const bool cut = value.size() > kQuotedBytesMax;
-  return absl::StrCat("'", absl::Utf8SafeCHexEscape(value.substr(0, kQuotedBytesMax)),
-                      cut ? "…'" : "'");
+  return absl::StrCat("'", Shown(value, kQuotedBytesMax), "'");
 }
 
 std::string Substitute(absl::string_view text, const std::map<std::string, std::string>& values) {

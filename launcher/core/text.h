@@ -21,8 +21,14 @@ std::vector<std::string> WrapText(absl::string_view text, size_t width);
 // a newline. Bytes from 0x80 on are kept as they are.
 std::string Printable(absl::string_view bytes);
 
-// One value of the user's in an error message: quoted, control characters escaped, cut at 120
-// bytes.
+// True for well-formed UTF-8 (RFC 3629), which texts on the wire must be.
+bool IsUtf8(absl::string_view bytes);
+
+// One value of the user's inside a sentence: control characters escaped, at most `bytes_max` bytes
+// of it and "…" for the rest. Returns: UTF-8; a value that isn't comes out in ASCII, with "\xff".
+std::string Shown(absl::string_view value, size_t bytes_max);
+
+// The same in quotes, at most 120 bytes of it: for error messages.
 std::string Quoted(absl::string_view value);
 
 // Python's string.Template.safe_substitute(): $name and ${name} become values["name"], "$$" becomes

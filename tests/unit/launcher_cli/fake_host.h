@@ -1,0 +1,103 @@
+#ifndef DDPRUN_TESTS_UNIT_LAUNCHER_CLI_FAKE_HOST_H_
+#define DDPRUN_TESTS_UNIT_LAUNCHER_CLI_FAKE_HOST_H_
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "launcher/cli/options.h"
+
+namespace ddprun::launcher {
+
+// A machine that is what the test says: 6 CPUs, no GPU, train.py and python3.
+class FakeHost : public Host {
+ public:
+  uint32_t cpus = 6;
+  uint32_t gpus = 0;
+  std::map<std::string, PathKind> paths = {
+      {"train.py", PathKind::kFile},        {"/work/app/train.py", PathKind::kFile},
+      {"secret.py", PathKind::kFile},       {"app", PathKind::kDirectory},
+      {"app/__main__.py", PathKind::kFile}, {"empty", PathKind::kDirectory},
+      {"logs", PathKind::kDirectory}};
+  std::string unreadable = "secret.py";
+  std::map<std::string, std::string> programs = {{"python3", "/usr/bin/python3"},
+                                                 {"python", "/usr/bin/python"},
+                                                 {"echo", "/bin/echo"},
+                                                 {"/bin/echo", "/bin/echo"}};
+  std::map<std::string, std::string> files = {{"token", " s3cret\n"}, {"blank", " \n"}};
+
+  uint32_t CpuCount() const override { return cpus; }
+  uint32_t CudaCount() const override { return gpus; }
+  PathKind KindOf(const std::string& path) const override {
+    const auto found = paths.find(path);
+    return found == paths.end() ? PathKind::kMissing : found->second;
+  }
+  absl::Status CheckReadable(const std::string& path) const override {
+    if (path == unreadable) return Error(path, "Permission denied (errno 13, EACCES)");
+    if (paths.count(path) > 0) return absl::OkStatus();
+    return Error(path, "No such file or directory (errno 2, ENOENT)");
+  }
+  absl::StatusOr<std::string> FindProgram(const std::string& name) const override {
+    const auto found = programs.find(name);
+    if (found != programs.end()) return found->second;
+    return Error(name, "No such file or directory (errno 2, ENOENT)");
+  }
+  absl::StatusOr<std::string> ReadFile(const std::string& path) const override {
+    const auto found = files.find(path);
+    if (found != files.end()) return found->second;
+    return Error(path, "No such file or directory (errno 2, ENOENT)");
+  }
+  std::string RandomId() const override { return "00000000-0000-4000-8000-000000000001"; }
+
+ private:
+  static absl::Status Error(const std::string& path, const std::string& what) {
+    return absl::NotFoundError(absl::StrCat("'", path, "': ", what));
+  }
+};
+
+using Variables = std::map<std::string, std::string>;
+
+inline CommandLine Parse(const std::vector<std::string>& arguments, const Variables& variables = {},
+                         const FakeHost& host = {}) {
+  return ParseCommandLine(
+      arguments,
+      [&variables](const std::string& name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        if (found == variables.end()) return std::nullopt;
+        return found->second;
+      },
+      host);
+}
+
+// Words without blanks in them: "--nnodes 2 train.py".
+inline std::vector<std::string> Words(const std::string& line) {
+  return absl::StrSplit(line, ' ', absl::SkipEmpty());
+}
+
+inline LaunchPlan PlanOf(const CommandLine& parsed) {
+  if (const auto* exit = std::get_if<ExitNow>(&parsed.command); exit != nullptr) {
+    ADD_FAILURE() << "no plan but exit " << exit->status << ": " << exit->text;
+  }
+  const auto* plan = std::get_if<LaunchPlan>(&parsed.command);
+  return plan == nullptr ? LaunchPlan() : *plan;
+}
+inline LaunchPlan PlanOf(const std::string& line, const Variables& variables = {},
+                         const FakeHost& host = {}) {
+  return PlanOf(Parse(Words(line), variables, host));
+}
+
+// The exit that a command line comes to; status -1 when there is none.
+inline ExitNow ExitOf(const CommandLine& parsed) {
+  const auto* exit = std::get_if<ExitNow>(&parsed.command);
+  return exit == nullptr ? ExitNow{.status = -1, .text = "there is a plan"} : *exit;
+}
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_TESTS_UNIT_LAUNCHER_CLI_FAKE_HOST_H_

@@ -1,0 +1,136 @@
+// The worker's environment: torchrun-contract 2 and checks 18, 39-43, 47, 75 of its list.
+#include "launcher/core/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+
+using Variables = std::map<std::string, std::string>;
+
+EnvironmentLookup LookupIn(const Variables& variables) {
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+// Node 1 of two: two workers of role b on node 0, this one of role a (check 47 with more workers).
+LaunchPlan SecondNode() {
+  LaunchPlan plan;
+  plan.job.run_id = "job7";
+  plan.job.max_restarts = 3;
+  plan.role = "a";
+  plan.worker_count = 2;
+  return plan;
+}
+
+rendezvous::Assignment SecondAssignment() {
+  return {.generation = rendezvous::Generation(5),
+          .restart_count = 1,
+          .world_size = 4,
+          .group_rank = 1,
+          .group_world_size = 2,
+          .base_rank = 2,
+          .base_role_rank = 0,
+          .role_world_size = 2,
+          .master_addr = "host0",
+          .master_port = 41000};
+}
+
+Variables EnvironmentOf(uint32_t local_rank, const Variables& inherited,
+                        const LaunchPlan& plan = SecondNode()) {
+  Variables result;
+  for (const std::string& entry :
+       WorkerEnvironment(plan, SecondAssignment(), local_rank, LookupIn(inherited),
+                         {.agent_socket = "/run/agent", .error_file = "/logs/1/error.json"})) {
+    const size_t equals = entry.find('=');
+    EXPECT_TRUE(result.emplace(entry.substr(0, equals), entry.substr(equals + 1)).second)
+        << "twice: " << entry;
+  }
+  return result;
+}
+
+TEST(WorkerEnvironment, IsTorchrunsCompleteList) {  // 39
+  const Variables expected = {
+      {"RANK", "3"},
+      {"LOCAL_RANK", "1"},
+      {"WORLD_SIZE", "4"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_NAME", "a"},
+      {"ROLE_RANK", "1"},
+      {"ROLE_WORLD_SIZE", "2"},
+      {"MASTER_ADDR", "host0"},
+      {"MASTER_PORT", "41000"},
+      {"TORCHELASTIC_RESTART_COUNT", "1"},
+      {"TORCHELASTIC_MAX_RESTARTS", "3"},
+      {"TORCHELASTIC_RUN_ID", "job7"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_ERROR_FILE", "/logs/1/error.json"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"OMP_NUM_THREADS", "1"},
+      {"DDPRUN_GENERATION", "5"},
+      {"DDPRUN_AGENT", "/run/agent"},
+  };
+  EXPECT_EQ(EnvironmentOf(1, {}), expected);
+}
+
+TEST(WorkerEnvironment, RanksCountFromTheBase) {  // 47
+  const Variables first = EnvironmentOf(0, {});
+  EXPECT_EQ(first.at("RANK"), "2");
+  EXPECT_EQ(first.at("ROLE_RANK"), "0");
+  EXPECT_EQ(first.at("LOCAL_RANK"), "0");
+}
+
+TEST(WorkerEnvironment, OmpThreads) {  // 42
+  EXPECT_EQ(EnvironmentOf(0, {{"OMP_NUM_THREADS", "5"}}).count("OMP_NUM_THREADS"), 0U);
+  LaunchPlan single = SecondNode();
+  single.worker_count = 1;
+  EXPECT_EQ(EnvironmentOf(0, {}, single).count("OMP_NUM_THREADS"), 0U);
+  EXPECT_FALSE(DefaultsOmpThreads(single, LookupIn({})));
+  EXPECT_FALSE(DefaultsOmpThreads(SecondNode(), LookupIn({{"OMP_NUM_THREADS", "5"}})));
+  EXPECT_TRUE(DefaultsOmpThreads(SecondNode(), LookupIn({})));
+}
+
+TEST(WorkerEnvironment, NcclErrorHandling) {  // 43
+  EXPECT_EQ(EnvironmentOf(0, {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"}})
+                .at("TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+            "3");
+}
+
+TEST(WorkerEnvironment, ErrorFileMayBeEmpty) {  // 78
+  const std::vector<std::string> environment =
+      WorkerEnvironment(SecondNode(), SecondAssignment(), 0, LookupIn({}), {});
+  EXPECT_THAT(environment, testing::Contains("TORCHELASTIC_ERROR_FILE="));
+}
+
+TEST(WorkerArguments, Macros) {  // 18
+  LaunchPlan plan;
+  plan.argv = {"/bin/$local_rank", "-u", "${local_rank}", "$local_rank",    "${x}",        "$$y",
+               "$local_rank2",     "$",  "${local_rank",  "a$local_rank.b", "$$local_rank"};
+  EXPECT_THAT(WorkerArguments(plan, 7),
+              ElementsAre("/bin/$local_rank", "-u", "7", "7", "${x}", "$y", "$local_rank2", "$",
+                          "${local_rank", "a7.b", "$local_rank"));
+}
+
+TEST(ConsolePrefix, Templates) {  // 74, 75
+  LaunchPlan plan = SecondNode();
+  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), 1), "[a1]:");
+  plan.output.prefix_template = "<${role_name}|${rank}|${local_rank}|${foo}> ";
+  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), 1), "<a|3|1|${foo}> ");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,236 @@
+// Golden texts of the failure report: torchrun-contract 4.5, rule R12.
+#include "launcher/core/failure_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::NodeId;
+using rendezvous::Outcome;
+using rendezvous::Verdict;
+using rendezvous::WorkerFailure;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr uint64_t kNoon = 1'767'355'445'000;  // 2026-01-02 12:04:05 UTC
+
+WorkerFailure Failure(uint32_t rank) {
+  return {.rank = rank,
+          .local_rank = rank % 2,
+          .node_id = NodeId("host1"),
+          .hostname = "host1",
+          .pid = 4240 + rank,
+          .exit_code = 1,
+          .wall_time_ms = kNoon};
+}
+
+std::string Report(const Verdict& verdict, bool stderr_captured = false) {
+  return FailureReport(verdict, {.entry_point = "train.py", .stderr_captured = stderr_captured});
+}
+
+TEST(FailureReport, KilledWorkerHeadsTheReport) {
+  WorkerFailure killed = Failure(3);
+  killed.signal = SIGKILL;
+  WorkerFailure victim = Failure(0);
+  victim.hostname = "host0";
+  victim.node_id = NodeId("host0-b");
+  victim.message = "RuntimeError: Connection closed by peer";
+  victim.traceback = "Traceback …\n  File \"train.py\", line 3\nRuntimeError: Connection closed";
+  victim.after_first_ms = 12;
+  const Verdict verdict{.outcome = Outcome::kFailed,
+                        .reason =
+                            "worker rank 3 on host1 was killed by SIGKILL, and no restarts "
+                            "are left (2 of 2 used)",
+                        .failures = {killed, victim},
+                        .first_causes = 1};
+  EXPECT_EQ(Report(verdict), R"(============================================================
+train.py FAILED
+worker rank 3 on host1 was killed by SIGKILL, and no restarts are left (2 of 2
+used)
+------------------------------------------------------------
+Root Cause (first observed failure over all nodes):
+[0]:
+  time      : 2026-01-02_12:04:05
+  host      : host1
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 4243)
+  cause     : killed by SIGKILL (9)
+  hint      : ddprun did not send it. Most often the kernel's out-of-memory
+              killer did (look for the pid in `dmesg`); else a scheduler or a
+              person.
+  stderr    : not captured: it is in the output of ddprun on host1. With --tee 2
+              it is kept and shown here.
+------------------------------------------------------------
+Other Failures:
+[1]:
+  time      : 2026-01-02_12:04:05 (12 ms after the first of this node)
+  host      : host0 (node: host0-b)
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 4240)
+  cause     : exited with code 1: RuntimeError: Connection closed by peer
+============================================================
+)");
+}
+
+TEST(FailureReport, ExceptionShowsItsStack) {
+  WorkerFailure failure = Failure(1);
+  failure.message = "ValueError: bad\nsecond line";
+  failure.traceback =
+      "Traceback (most recent call last):\n  File \"t.py\", line 1\nValueError: bad\n";
+  failure.error_file = "/logs/job7/attempt_0/1/error.json";
+  failure.stderr_tail = "not shown, since the stack says it";
+  EXPECT_EQ(Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1}),
+            R"(============================================================
+train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure over all nodes):
+[0]:
+  time      : 2026-01-02_12:04:05
+  host      : host1
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 4241)
+  cause     : exited with code 1: ValueError: bad second line
+  error_file: /logs/job7/attempt_0/1/error.json
+  traceback : (from the error file)
+    Traceback (most recent call last):
+      File "t.py", line 1
+    ValueError: bad
+------------------------------------------------------------
+Other Failures:
+  <NO_OTHER_FAILURES>
+============================================================
+)");
+}
+
+TEST(FailureReport, StderrWhereThereIsNoStack) {
+  WorkerFailure failure = Failure(1);
+  failure.exit_code = 3;
+  failure.stderr_tail = "loading\nout of disk\n";
+  const Verdict verdict{.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1};
+  EXPECT_THAT(Report(verdict, true),
+              HasSubstr("  stderr    : (last lines)\n    loading\n    out of disk\n-----"));
+  Verdict silent = verdict;
+  silent.failures[0].stderr_tail.clear();
+  EXPECT_THAT(Report(silent, true), HasSubstr("  stderr    : nothing was written\n"));
+  EXPECT_THAT(Report(silent, false), HasSubstr("  stderr    : not captured: it is in the output"));
+}
+
+TEST(FailureReport, WorkerThatNeverStarted) {
+  WorkerFailure failure = Failure(0);
+  failure.pid = 0;
+  failure.start_error = "exec './train': Permission denied (errno 13, EACCES)";
+  const std::string report =
+      Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1});
+  EXPECT_THAT(report, HasSubstr("  exitcode  : <N/A> (never started)\n"
+                                "  cause     : could not be started: exec './train': Permission "
+                                "denied (errno 13,\n              EACCES)\n"
+                                "-----"));
+}
+
+TEST(FailureReport, TieIsShownAsATie) {
+  const Verdict verdict{.outcome = Outcome::kFailed,
+                        .failures = {Failure(0), Failure(1), Failure(2)},
+                        .first_causes = 2};
+  const std::string report = Report(verdict);
+  EXPECT_THAT(
+      report,
+      HasSubstr("Root Cause (a tie: 2 failures, none of them known to be the first):\n[0]"));
+  const size_t second = report.find("[1]:");
+  const size_t others = report.find("Other Failures:\n[2]:");
+  ASSERT_NE(others, std::string::npos);
+  EXPECT_LT(second, others);
+}
+
+TEST(FailureReport, IsBounded) {
+  Verdict verdict{.outcome = Outcome::kFailed, .first_causes = 1};
+  for (uint32_t rank = 0; rank < 64; ++rank) verdict.failures.push_back(Failure(rank));
+  const std::string report = Report(verdict);
+  EXPECT_THAT(report, HasSubstr("[10]:\n"));
+  EXPECT_THAT(report, Not(HasSubstr("[11]:\n")));
+  EXPECT_THAT(report, HasSubstr("… and 53 more\n"));
+  verdict.first_causes = 64;
+  const std::string tie = Report(verdict);
+  EXPECT_THAT(tie, HasSubstr("… and 53 more\n"));
+  EXPECT_THAT(tie, HasSubstr("<NO_OTHER_FAILURES>"));
+}
+
+TEST(FailureReport, CountsOfTheServiceAreNotTrusted) {
+  Verdict verdict{.outcome = Outcome::kFailed, .failures = {Failure(0)}, .first_causes = 9999};
+  EXPECT_THAT(Report(verdict), HasSubstr("first observed failure"));
+  verdict.first_causes = 0;
+  EXPECT_THAT(Report(verdict), HasSubstr("first observed failure"));
+  verdict.failures[0].wall_time_ms = std::numeric_limits<uint64_t>::max();
+  verdict.failures[0].signal = 4711;
+  EXPECT_THAT(Report(verdict), HasSubstr("killed by signal 4711 (4711)"));
+  verdict.failures[0].signal = -5;
+  EXPECT_THAT(Report(verdict), HasSubstr("killed by signal -5"));
+  verdict.failures[0].wall_time_ms = 0;
+  EXPECT_THAT(Report(verdict), HasSubstr("  time      : <N/A>\n"));
+}
+
+TEST(FailureReport, WithoutFailuresTheReasonStands) {
+  EXPECT_EQ(Report({.outcome = Outcome::kFailed, .reason = "1 of 2 nodes came within 600 s"}),
+            R"(============================================================
+train.py FAILED
+1 of 2 nodes came within 600 s
+============================================================
+)");
+}
+
+TEST(FailureReport, OnlyFailuresHaveAReport) {
+  EXPECT_EQ(Report({.outcome = Outcome::kSucceeded, .failures = {Failure(0)}}), "");
+  EXPECT_EQ(Report({.outcome = Outcome::kStopped, .reason = "SIGINT"}), "");
+}
+
+TEST(FailureReport, TextsOfWorkersDoNotSteerTheTerminal) {
+  WorkerFailure failure = Failure(0);
+  failure.hostname = "evil\x1b[2J\nhost";
+  failure.message = "\x1b]0;x\a" + std::string(5000, 'm');
+  failure.traceback = "\x1b[31mred\x1b[0m\rnext";
+  failure.error_file = "a\nb";
+  const std::string report = Report({.outcome = Outcome::kFailed,
+                                     .reason = "r\x1b[0m",
+                                     .failures = {failure},
+                                     .first_causes = 1});
+  EXPECT_THAT(report, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(report, HasSubstr("    red\n    next\n"));
+  EXPECT_THAT(report, HasSubstr("evil host"));
+  EXPECT_LT(report.size(), 3000U);
+}
+
+TEST(DescribeFailure, Words) {
+  const auto by_signal = [](int signal, bool core = false) {
+    return DescribeFailure({.signal = signal, .core_dumped = core});
+  };
+  EXPECT_EQ(by_signal(SIGKILL), "killed by SIGKILL (9)");
+  EXPECT_EQ(by_signal(SIGTERM), "killed by SIGTERM (15)");
+  EXPECT_EQ(by_signal(SIGSEGV, true), "killed by SIGSEGV (11, segmentation fault), core dumped");
+  EXPECT_EQ(by_signal(SIGABRT), "killed by SIGABRT (6, aborted)");
+  EXPECT_EQ(DescribeFailure({.exit_code = 3}), "exited with code 3");
+  EXPECT_EQ(DescribeFailure({.exit_code = 137}),
+            "exited with code 137 (128 + 9: a child of it was killed by SIGKILL)");
+  EXPECT_EQ(DescribeFailure({.exit_code = 255}), "exited with code 255");
+}
+
+TEST(FailureReport, FitsInEightyColumns) {
+  WorkerFailure failure = Failure(0);
+  for (int signal = 1; signal < 32; ++signal) {
+    failure.signal = signal;
+    const std::string report =
+        Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1});
+    for (absl::string_view line : absl::StrSplit(report, '\n')) EXPECT_LE(line.size(), 80U) << line;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
