@@ -126,11 +126,11 @@ def own_share(job, fault, nodes):
     stops = [line["t"] for line in job.event("stop_begin", fault)]
     noticed = job.event("worker_exit", fault)[0]
     empty = [line["t"] for line in job.event("group_empty", fault)]
-    spawned = job.follower.wait(
-        lambda: (lambda lines: lines if len(lines) >= nodes else None)(job.events.find("workers_spawned", fault)),
-        "workers_spawned", PATIENCE)
+    begun_lines = job.follower.wait(
+        lambda: (lambda lines: lines if len(lines) >= nodes else None)(job.events.find("worker_started", fault)),
+        "worker_started", PATIENCE)
     told = max([float(noticed.get("t_seen", noticed["t"])), *stops]) - fault
-    begun = max(line["t"] for line in spawned) - max(empty)
+    begun = max(line["t"] for line in begun_lines) - max(empty)
     return {"noticed": float(noticed.get("t_seen", noticed["t"])) - fault, "own_share": told + begun,
             "dying": max(empty) - fault - told}
 
@@ -151,7 +151,7 @@ def memory(launcher, nodes, nproc):
         agent = job.agents[0]
         figures = {}
         figures["agent_rss"], figures["agent_pss"] = memory_kib(agent.pid)
-        services = {line["pid"] for line in job.events.lines if line["who"].startswith("service")}
+        services = {line["pid"] for line in job.event("generation", 0)}
         for pid in children(agent.pid) - workers:
             name = "service" if pid in services else "keeper"
             figures[f"{name}_rss"], figures[f"{name}_pss"] = memory_kib(pid)

@@ -47,6 +47,7 @@ class Story:
         self.started = time.monotonic()
         self.agents = []
         self.names = {}  # agent's pid: "node a"
+        self.nodes = {}  # node id: "node a"
         self.told = 0
         self.figures = {}
 
@@ -68,23 +69,19 @@ class Story:
         event = line["event"]
         who = self.names.get(line["pid"], line.get("who", "?"))
         if event == "node_joined":
-            return f"{self.name_of_node(line)} joined"
+            self.nodes[line["node"]] = self.names.get(line["pid"], line["node"])
+        node = self.nodes.get(line.get("node"), line.get("node"))
+        if event == "node_joined":
+            return f"{node} joined (pid {line['pid']})"
         if event == "node_lost":
-            return f"{self.name_of_node(line)} is lost: {line.get('reason', '')}"
+            return f"{node} is lost: {line['why']}"
         if event == "generation":
-            return f"generation {line.get('generation')} begins: {line.get('ranks') or line.get('world')}"
+            return f"generation {line['generation']}: {line['world']} ranks on {line['nodes']} node(s); {line['reason']}"
         if event == "assignment":
-            return f"    {who} has rank {line.get('base_rank', line.get('rank'))} of {line.get('world', line.get('world_size'))}"
-        if event == "verdict" and line.get("who", "").startswith("service"):
-            return f"verdict: {line.get('outcome')}, {line.get('reason', '')}"
+            return f"    {who}: rank {line['rank']} of {line['world']}, restart count {line['restart_count']}"
+        if event == "verdict" and line["who"] == "service":
+            return f"verdict: {line['outcome']}; {line['reason']}"
         return None
-
-    def name_of_node(self, line):
-        node = str(line.get("node", ""))
-        for pid, name in self.names.items():
-            if str(pid) in node or str(pid) == str(line.get("agent_pid")):
-                return name
-        return node
 
     # ---------------------------------------------------------------- acting
 

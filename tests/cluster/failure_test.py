@@ -36,7 +36,7 @@ class WorkerFailures(job.ClusterTestCase):
             self.assert_status(1, agent)
 
     def test_workers_that_ignore_term_are_killed(self):
-        agents, generation = self.start_all(2, "2", worker=("ignore-term", "wait"), options=("--shutdown_timeout", 0.5))
+        agents, generation = self.start_all(2, "2", worker=("ignore-term", "wait"), options=("--grace", 0.5))
         self.bed.signal_workers(self.bed.workers(generation, 2)[:1], signal.SIGKILL)
         after = self.bed.next_workers(generation, 2, 2, alive=agents)
         self.finish(agents, after[0]["generation"], 2)
