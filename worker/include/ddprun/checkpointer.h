@@ -1,0 +1,74 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_CHECKPOINTER_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_CHECKPOINTER_H_
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ddprun/context.h"
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
+
+namespace ddprun {
+
+// How far training has come.
+struct TrainingProgress {
+  int64_t step = 0;           // optimizer steps done
+  int64_t epoch = 0;          // epochs done
+  int64_t epoch_samples = 0;  // samples that all ranks together have seen of the current epoch
+
+  friend bool operator==(const TrainingProgress&, const TrainingProgress&) = default;
+};
+
+struct CheckpointerOptions {
+  std::string directory;  // created when missing; shared by the nodes, or one a node
+  uint32_t keep = 3;      // this many of the newest stay; at least 1
+};
+
+// Saves and resumes training: the module's parameters and buffers by name, the optimizer's state by
+// parameter order, the learning rates, every rank's random generators, and the progress.
+//
+// Files are safetensors with a checksum, written to a temporary name, synced and renamed, so that a
+// crash at any moment leaves whole checkpoints only; one that is damaged all the same is reported
+// and the previous one is taken. Rank 0 writes. Names carry a fence, so that what a cut-off worker
+// of an older generation writes is never resumed by those who went on without it.
+//
+// Save and Restore are collectives: all ranks call them in the same order. On the same number of
+// ranks a resumed run is bit-identical with one that was never interrupted.
+// Threads: one. Requires: context and optimizer outlive it.
+class Checkpointer {
+ public:
+  Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
+               torch::optim::Optimizer& optimizer, CheckpointerOptions options);
+  ~Checkpointer();
+  Checkpointer(const Checkpointer&) = delete;
+  Checkpointer& operator=(const Checkpointer&) = delete;
+
+  // Loads the newest whole checkpoint that any rank finds; ranks that lack it get it from one that
+  // has it. Nothing = there is none: start from the beginning.
+  // Errors: DATA_LOSS — there are checkpoints, but no rank has a whole one; the text names the
+  // newest. FAILED_PRECONDITION — it is of another model or optimizer; the text names what doesn't
+  // fit. UNAVAILABLE — a peer is gone.
+  absl::StatusOr<std::optional<TrainingProgress>> Restore();
+
+  // Writes a checkpoint.
+  // Errors, on rank 0: those of the file system, with the path; older checkpoints stay.
+  // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
+  absl::Status Save(const TrainingProgress& progress);
+
+ private:
+  struct Implementation;
+
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_CHECKPOINTER_H_

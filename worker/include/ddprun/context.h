@@ -1,0 +1,83 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_CONTEXT_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_CONTEXT_H_
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace ddprun {
+
+struct ContextOptions {
+  // "gloo", "nccl", or "auto": nccl where the machine has GPUs and this build has its plug-in.
+  std::string backend = "auto";
+  // For all workers of the generation to appear.
+  absl::Duration start_timeout = absl::Minutes(10);
+  // For one collective, as torch's default. A peer that dies is noticed at once all the same.
+  absl::Duration collective_timeout = absl::Minutes(30);
+};
+
+// A worker's place in its generation and its connection to the other workers.
+//
+// Started by ddprun, the place comes from the own agent, and the workers find each other through
+// it. Under torchrun it comes from the environment and MASTER_ADDR:MASTER_PORT (env://). A program
+// that was started by hand is a world of one.
+//
+// Collectives are called by all ranks, in the same order. An error whose text starts with
+// "PeerError: " means that another worker, not this one, failed: end the process, and the agents
+// start the next generation.
+// Threads: one.
+class Context {
+ public:
+  // Reads the environment, meets the other workers and connects to them.
+  // Errors: INVALID_ARGUMENT — the environment contradicts torchrun's contract, or an unknown
+  // backend. ABORTED — the generation is over already. UNAVAILABLE — the agent or a peer is gone.
+  // FAILED_PRECONDITION — nccl was asked for where there is none.
+  static absl::StatusOr<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  uint32_t rank() const;
+  uint32_t local_rank() const;
+  uint32_t world_size() const;
+  // Rank 0: prints, and writes checkpoints.
+  bool is_main() const { return rank() == 0; }
+  // Number of this assignment of ranks; 0 when not started by ddprun.
+  uint64_t generation() const;
+  uint32_t restart_count() const;
+  // Names the job; "none" when its launcher gave no name.
+  const std::string& run_id() const;
+  // Where models and batches belong: cpu, or this worker's GPU.
+  torch::Device device() const;
+  // "gloo" or "nccl".
+  const std::string& backend() const;
+
+  // Adds `tensor` over all ranks, in place. Requires: contiguous, on device().
+  absl::Status AllReduceSum(torch::Tensor& tensor);
+  // Copies rank `source`'s tensor to all, in place. Requires: as above, the same size everywhere.
+  absl::Status Broadcast(torch::Tensor& tensor, uint32_t source);
+  // Every rank's tensor, by rank. Requires: the same shape and type everywhere.
+  absl::StatusOr<std::vector<torch::Tensor>> AllGather(const torch::Tensor& tensor);
+  // Waits until every rank is here.
+  absl::Status Barrier();
+
+  // For the library itself.
+  struct Implementation;
+  Implementation& implementation() { return *implementation_; }
+
+ private:
+  explicit Context(std::unique_ptr<Implementation> implementation);
+
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_CONTEXT_H_

@@ -1,0 +1,62 @@
+#ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_DIRECTORY_H_
+#define DDPRUN_WORKER_TORCH_CHECKPOINT_DIRECTORY_H_
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/torch/tensor_file.h"
+
+namespace ddprun::worker {
+
+// What orders the checkpoints of a directory; the greatest is resumed.
+//
+// `fence` is one more than that of the checkpoint the writer resumed from. So what a cut-off worker
+// of an older generation still writes never counts as newer than what was written after the others
+// had resumed without it, whatever its step; and a new run of the job, whose generations begin at 1
+// again, goes on after the old one.
+struct CheckpointId {
+  uint64_t fence = 0;
+  uint64_t generation = 0;
+  uint64_t step = 0;
+
+  friend auto operator<=>(const CheckpointId&, const CheckpointId&) = default;
+};
+
+// "checkpoint-f000001-g000003-s0000000120.safetensors".
+std::string CheckpointName(const CheckpointId& id);
+// Nothing when it's no name of a checkpoint.
+std::optional<CheckpointId> ParseCheckpointName(const std::string& name);
+
+// The checkpoints of a directory, newest first; none when there is no such directory.
+absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory);
+
+// A checkpoint that was read and found whole.
+struct LoadedCheckpoint {
+  CheckpointId id;
+  std::string bytes;
+  TensorFile file;  // points into bytes
+};
+
+struct NewestCheckpoint {
+  std::unique_ptr<LoadedCheckpoint> loaded;  // null = there is none, or none is whole
+  // DATA_LOSS, with the path, for each newer one that is damaged or can't be read.
+  std::vector<absl::Status> damaged;
+};
+
+// Reads the newest checkpoint that is whole.
+// Errors: those of listing the directory.
+absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directory);
+
+// Deletes all checkpoints up to `newest` but the last `keep`, and what writers that died left.
+// Newer ones are not ours to judge. Errors are ignored: room is no reason to stop.
+void PruneCheckpoints(const std::string& directory, const CheckpointId& newest, uint32_t keep);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_CHECKPOINT_DIRECTORY_H_

@@ -1,0 +1,220 @@
+#include "ddprun/context.h"
+
+#include <exception>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "worker/client/agent_client.h"
+#include "worker/torch/agent_store.h"
+#include "worker/torch/context_implementation.h"
+#include "worker/torch/exception_status.h"
+#include "worker/torch/nccl_plugin.h"
+#include "worker/torch/process_group.h"
+
+namespace ddprun {
+namespace {
+
+using worker::AgentClient;
+using worker::BackendKind;
+using worker::CatchExceptions;
+using worker::WorkerAssignment;
+using worker::WorkerEnvironment;
+
+// The agent knew the assignment before it started this process.
+constexpr absl::Duration kAssignmentTimeout = absl::Seconds(10);
+
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+absl::Status CheckStillCurrent(const WorkerEnvironment& environment,
+                               const WorkerAssignment& assignment) {
+  if (assignment.generation != environment.generation) {
+    return absl::AbortedError(absl::StrCat(
+        worker::kPeerErrorPrefix, "this worker belongs to generation ", environment.generation,
+        ", the current one is ", assignment.generation, "; its agent starts a new worker"));
+  }
+  if (assignment.rank != environment.rank || assignment.world_size != environment.world_size) {
+    return absl::InternalError(absl::StrCat(
+        "the agent assigns rank ", assignment.rank, " of ", assignment.world_size,
+        " in generation ", assignment.generation, ", the environment says ", environment.rank,
+        " of ", environment.world_size, "; keep RANK and WORLD_SIZE as the agent set them"));
+  }
+  return absl::OkStatus();
+}
+
+// Takes the live assignment, and its store, from the own agent.
+absl::Status JoinThroughAgent(Context::Implementation& context) {
+  WorkerEnvironment& environment = context.environment;
+  const std::unique_ptr<AgentClient> agent =
+      AgentClient::Create(environment.agent_socket, environment.run_id);
+  DDPRUN_ASSIGN_OR_RETURN(
+      const WorkerAssignment assignment,
+      agent->GetAssignment(environment.local_rank, environment.generation - 1, kAssignmentTimeout));
+  DDPRUN_RETURN_IF_ERROR(CheckStillCurrent(environment, assignment));
+  context.node_address = assignment.node_address;
+  context.store = c10::make_intrusive<worker::AgentStore>(agent->Store(environment.generation));
+  return absl::OkStatus();
+}
+
+// Under torchrun: what Python's env:// does. On one node the restart count keeps the keys of
+// earlier attempts apart, which torchrun's shared store still holds; over several nodes the counts
+// differ.
+absl::Status JoinThroughMaster(Context::Implementation& context, absl::Duration timeout) {
+  const WorkerEnvironment& environment = context.environment;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(environment.master_port);
+  options.isServer = environment.rank == 0 && !environment.launcher_serves_store;
+  options.waitWorkers = false;
+  options.timeout = absl::ToChronoMilliseconds(timeout);
+  context.store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+  if (environment.local_world_size == environment.world_size) {
+    context.store = c10::make_intrusive<c10d::PrefixStore>(
+        absl::StrCat("attempt_", environment.restart_count), context.store);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Join(Context::Implementation& context, absl::Duration timeout) {
+  if (context.environment.started_by_ddprun()) return JoinThroughAgent(context);
+  if (context.environment.master_port != 0) return JoinThroughMaster(context, timeout);
+  context.store = c10::make_intrusive<c10d::HashStore>();
+  context.node_address = "127.0.0.1";
+  return absl::OkStatus();
+}
+
+// "auto" takes NCCL only where nothing stands against it; "nccl" says what does.
+absl::StatusOr<BackendKind> ChooseBackend(const std::string& wanted,
+                                          const WorkerEnvironment& environment) {
+  if (wanted == "gloo") return BackendKind::kGloo;
+  if (wanted == "nccl") return BackendKind::kNccl;
+  if (wanted != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown backend '", wanted, "'; use auto, gloo or nccl"));
+  }
+  if (!worker::MachineHasGpus()) return BackendKind::kGloo;
+  const absl::StatusOr<worker::NcclPlugin> plugin = worker::LoadNcclPlugin();
+  if (!plugin.ok()) {
+    if (environment.local_rank == 0) {
+      Log(LogLevel::kWarning, absl::StrCat("training on the CPU: ", plugin.status().message()));
+    }
+    return BackendKind::kGloo;
+  }
+  const bool enough = plugin->device_count() >= static_cast<int>(environment.local_world_size);
+  return enough ? BackendKind::kNccl : BackendKind::kGloo;
+}
+
+// The GPU of a worker: its local rank, unless the launcher gave each worker a GPU of its own.
+absl::StatusOr<int> ChooseGpu(uint32_t local_rank) {
+  DDPRUN_ASSIGN_OR_RETURN(const worker::NcclPlugin plugin, worker::LoadNcclPlugin());
+  const int count = plugin.device_count();
+  if (count == 0) {
+    return absl::FailedPreconditionError(
+        "the backend 'nccl' needs a GPU, and CUDA sees none; use the backend 'gloo'");
+  }
+  if (count == 1) return 0;
+  if (static_cast<int>(local_rank) >= count) {
+    return absl::FailedPreconditionError(absl::StrCat("local rank ", local_rank,
+                                                      " has no GPU: CUDA sees ", count,
+                                                      "; start at most one worker a GPU"));
+  }
+  return static_cast<int>(local_rank);
+}
+
+absl::Status Connect(Context::Implementation& context, BackendKind backend,
+                     const ContextOptions& options) {
+  worker::ProcessGroupPlan plan;
+  plan.backend = backend;
+  plan.rank = context.environment.rank;
+  plan.world_size = context.environment.world_size;
+  plan.bind_address = context.node_address;
+  plan.start_timeout = options.start_timeout;
+  plan.collective_timeout = options.collective_timeout;
+  context.backend = "gloo";
+  if (backend == BackendKind::kNccl) {
+    DDPRUN_ASSIGN_OR_RETURN(plan.device_index, ChooseGpu(context.environment.local_rank));
+    context.backend = "nccl";
+    context.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
+  return CatchExceptions([&]() -> absl::StatusOr<std::unique_ptr<Context>> {
+    auto implementation = std::make_unique<Implementation>();
+    DDPRUN_ASSIGN_OR_RETURN(implementation->environment, worker::ReadWorkerEnvironment());
+    DDPRUN_ASSIGN_OR_RETURN(const BackendKind backend,
+                            ChooseBackend(options.backend, implementation->environment));
+    DDPRUN_RETURN_IF_ERROR(Join(*implementation, options.start_timeout));
+    DDPRUN_RETURN_IF_ERROR(Connect(*implementation, backend, options));
+    return std::unique_ptr<Context>(new Context(std::move(implementation)));
+  });
+}
+
+Context::Context(std::unique_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
+
+Context::~Context() {
+  // While an error travels up, a peer may be gone for good: NCCL's destructor would wait for it.
+  if (std::uncaught_exceptions() > 0 && implementation_->backend == "nccl") {
+    implementation_->group->getDefaultBackend()->abort();
+  }
+}
+
+uint32_t Context::rank() const { return implementation_->environment.rank; }
+uint32_t Context::local_rank() const { return implementation_->environment.local_rank; }
+uint32_t Context::world_size() const { return implementation_->environment.world_size; }
+uint64_t Context::generation() const { return implementation_->environment.generation; }
+uint32_t Context::restart_count() const { return implementation_->environment.restart_count; }
+const std::string& Context::run_id() const { return implementation_->environment.run_id; }
+torch::Device Context::device() const { return implementation_->device; }
+const std::string& Context::backend() const { return implementation_->backend; }
+
+absl::Status Context::AllReduceSum(torch::Tensor& tensor) {
+  return CatchExceptions([&]() -> absl::Status {
+    std::vector<torch::Tensor> tensors = {tensor};
+    implementation_->group->allreduce(tensors)->wait();
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Context::Broadcast(torch::Tensor& tensor, uint32_t source) {
+  return CatchExceptions([&]() -> absl::Status {
+    std::vector<torch::Tensor> tensors = {tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = source;
+    implementation_->group->broadcast(tensors, options)->wait();
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::vector<torch::Tensor>> Context::AllGather(const torch::Tensor& tensor) {
+  return CatchExceptions([&]() -> absl::StatusOr<std::vector<torch::Tensor>> {
+    std::vector<torch::Tensor> inputs = {tensor};
+    std::vector<std::vector<torch::Tensor>> outputs(1);
+    for (uint32_t rank = 0; rank < world_size(); ++rank) {
+      outputs[0].push_back(torch::empty_like(tensor));
+    }
+    implementation_->group->allgather(outputs, inputs)->wait();
+    return std::move(outputs[0]);
+  });
+}
+
+absl::Status Context::Barrier() {
+  return CatchExceptions([&]() -> absl::Status {
+    c10d::BarrierOptions options;
+    if (implementation_->device.is_cuda()) {
+      options.device_ids = {implementation_->device.index()};
+    }
+    implementation_->group->barrier(options)->wait();
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace ddprun

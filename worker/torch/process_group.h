@@ -1,0 +1,38 @@
+#ifndef DDPRUN_WORKER_TORCH_PROCESS_GROUP_H_
+#define DDPRUN_WORKER_TORCH_PROCESS_GROUP_H_
+
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace ddprun::worker {
+
+enum class BackendKind { kGloo, kNccl };
+
+struct ProcessGroupPlan {
+  BackendKind backend = BackendKind::kGloo;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  int device_index = 0;  // NCCL: this process' GPU
+  // Name or IP that Gloo binds and that peers reach; "" = what this machine's name resolves to.
+  // The interfaces of GLOO_SOCKET_IFNAME come before it, as in Python.
+  std::string bind_address;
+  absl::Duration start_timeout;       // for all peers to appear
+  absl::Duration collective_timeout;  // for one collective
+};
+
+// Meets all peers through `store` (no rank is bound or connected before all have come), then
+// connects them.
+// Errors: UNAVAILABLE, "PeerError: …" — a peer did not come within start_timeout, died meanwhile,
+// or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —
+// NCCL was asked for and this build or machine has none. Bound: start_timeout + 5 connect timeouts
+// of 5 s (c10d's retries, when a peer dies at that moment).
+absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_PROCESS_GROUP_H_
