@@ -65,16 +65,20 @@ Instant Job::PhaseDeadline() const {
   return Instant::Infinite();
 }
 
-// When we were held up ourselves, silence proves nothing: what came meanwhile is still unread (R4).
+// When we were held up ourselves, silence proves nothing (R4).
 void Job::JudgeStall(Instant now) {
   const Instant due = std::max(NextDeadline(), now_);
   if (!has_spec_ || nodes_.nodes().empty() || now <= due) return;
   const absl::Duration stall = now - due;
   if (stall <= spec_.lease / 4) return;
+  // What came meanwhile is read only after this step, so nothing may end before it can be.
+  const auto extend = [&](Instant& end, absl::Duration least) {
+    if (!end.is_infinite()) end = std::max(end + stall, now + least);
+  };
   for (auto& [order, node] : nodes_.nodes()) {
-    node.lease_end = node.lease_end + stall;
-    node.grace_end = node.grace_end + stall;
-    node.stop_bound = node.stop_bound + stall;
+    extend(node.lease_end, ProbeInterval(spec_.lease));
+    extend(node.grace_end, spec_.reconnect_grace);
+    extend(node.stop_bound, ProbeInterval(spec_.lease));
     node.heard = node.heard + stall;
     Refresh(node);
   }
@@ -297,6 +301,10 @@ void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
     if (member.gone() || member.state == RoundMember::State::kStopped) continue;
     if (member.node_order == 0) {  // it was done, so its loss did no harm until now (R8)
       AddNote("node_lost", {{"node", member.node_id.value()}, {"why", "done and gone"}});
+      if (loss_reason_.empty()) {
+        loss_reason_ =
+            absl::StrCat("node ", member.node_id.value(), " was done and gone when ", reason);
+      }
       round_->SetState(rank, RoundMember::State::kLost);
       continue;
     }
@@ -305,10 +313,10 @@ void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
   }
 }
 
-// Asks a member for its stop; its bound runs from now (R3).
+// Asks a member for its stop; its bound runs from the first time (R3).
 void Job::SendStop(Node& node) {
   round_->SetState(*node.group_rank, RoundMember::State::kStopping);
-  node.stop_bound = now_ + spec_.stop_grace + kStopSlack;
+  if (node.stop_bound.is_infinite()) node.stop_bound = now_ + spec_.stop_grace + kStopSlack;
   Refresh(node);
   SendTo(node, StopWorkers{.generation = generation_, .reason = close_reason_});
 }
@@ -322,7 +330,10 @@ void Job::CloseRound() {
                            {"blame", BlameName(decision.blame)},
                            {"restart_count", absl::StrCat(budget_.restart_count)}});
   const bool membership = decision.blame == Blame::kMembership;
-  cause_text_ = membership && !loss_reason_.empty() ? loss_reason_ : close_reason_;
+  cause_text_ = membership ? loss_reason_ : close_reason_;
+  if (decision.blame == Blame::kWorker && !round_->failures().empty()) {
+    cause_text_ = FailureText(FindFirstCause(round_->failures()).failures.front());
+  }
   if (decision.spent) {
     EndJob(Outcome::kFailed,
            membership ? absl::StrCat("more than ", kMembershipChangesMax,

@@ -83,6 +83,7 @@ class Job {
   void LoseNode(Node& node, LossWhy why);
   void RemoveNode(Node& node, RoundMember::State member_state, const std::string& reason,
                   absl::Status refusal);
+  bool IsDone(const Node& node) const;
   void Expire(Node& node);
 
   // Phases.

@@ -139,34 +139,29 @@ bool Job::AddFailure(const Node& node, WorkerFailure failure) {
 }
 
 void Job::OnReport(Node& node, const WorkerFailed& failed) {
-  if (!AddFailure(node, failed.failure)) return;
-  if (phase_ != Phase::kRunning) return;
-  WorkerFailure failure = failed.failure;
-  failure.rank = round_->member(*node.group_rank).placement.base_rank + failure.local_rank;
-  failure.hostname = node.info.hostname;
-  BeginClosing(FailureText(failure), "worker_failed");
+  if (!AddFailure(node, failed.failure) || phase_ != Phase::kRunning) return;
+  BeginClosing(FailureText(round_->failures().front().failure), "worker_failed");
 }
 
 void Job::OnReport(Node& node, const GroupSucceeded& /*succeeded*/) {
   round_->SetSucceeded(*node.group_rank);
   if (!round_->all_succeeded()) return;
   EndJob(Outcome::kSucceeded,
-         absl::StrCat("all ", CountText(round_->world_size(), "worker"), " ended with 0"));
+         absl::StrCat("every rank of generation ", generation_.value(), " ended with 0"));
 }
 
 void Job::OnReport(Node& node, const GroupStopped& stopped) {
   for (const WorkerFailure& failure : stopped.failures) AddFailure(node, failure);
-  if (phase_ == Phase::kRunning) {
-    BeginClosing(stopped.failures.empty()
-                     ? absl::StrCat("the workers of ", NodeText(node), " were stopped there")
-                     : FailureText(round_->failures().front().failure),
-                 "group_stopped");
-  }
   if (!stopped.clean) return LoseNode(node, LossWhy::kUnclean);
   round_->SetState(*node.group_rank, RoundMember::State::kStopped);
   node.info.master_port = stopped.master_port;
   node.stop_bound = Instant::Infinite();
   Refresh(node);
+  if (phase_ != Phase::kRunning) return;
+  BeginClosing(round_->failures().empty()
+                   ? absl::StrCat("the workers of ", NodeText(node), " were stopped there")
+                   : FailureText(round_->failures().front().failure),
+               "group_stopped");
 }
 
 void Job::OnLeave(Node& node, const Leave& leave) {
@@ -207,10 +202,10 @@ void Job::LoseNode(Node& node, LossWhy why) {
       break;
     case LossWhy::kUnclean:
       text = "unclean";
-      goodbye = absl::AbortedError(absl::StrCat(
-          NodeText(node), " still has processes of an old generation ",
-          DurationText(spec_.stop_grace + kStopSlack),
-          " after it was asked to stop them: end them, then start ddprun there again"));
+      goodbye = absl::AbortedError(
+          absl::StrCat(NodeText(node), " couldn't end its processes of an old generation within ",
+                       DurationText(spec_.stop_grace + kStopSlack),
+                       ": end them by hand, then start ddprun there again"));
       refusal = goodbye;
       break;
     case LossWhy::kSuperseded:
@@ -226,10 +221,16 @@ void Job::LoseNode(Node& node, LossWhy why) {
     fields.emplace_back("since_closed_ms",
                         absl::StrCat(absl::ToInt64Milliseconds(now_ - node.closed_at)));
   }
-  AddNote("node_lost", std::move(fields));
+  // Done is not dead (R8): whether it is missed shows later.
+  AddNote(IsDone(node) ? "node_left" : "node_lost", std::move(fields));
   const std::string reason = absl::StrCat(NodeText(node), " was lost (", text, ")");
   if (node.stream) CloseNodeStream(node, goodbye);
   RemoveNode(node, RoundMember::State::kLost, reason, std::move(refusal));
+}
+
+// Whether its workers all ended well and nobody needs it any more (R8).
+bool Job::IsDone(const Node& node) const {
+  return node.group_rank && phase_ == Phase::kRunning && round_->member(*node.group_rank).succeeded;
 }
 
 // Takes a node without a stream out of the table and, if it is a member, out of the live
@@ -248,7 +249,7 @@ void Job::RemoveNode(Node& node, RoundMember::State member_state, const std::str
                   .done_rank = std::nullopt};
   const std::optional<uint32_t> rank = node.group_rank;
   const std::optional<uint32_t> claim = node.info.node_rank;
-  const bool done = rank && phase_ == Phase::kRunning && round_->member(*rank).succeeded;
+  const bool done = IsDone(node);
   if (done) {
     record.done_in = generation_;
     record.done_rank = rank;

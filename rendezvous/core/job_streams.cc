@@ -58,7 +58,6 @@ void Job::OnFirstMessage(StreamKey stream, const AgentMessage& message) {
     return Refuse(stream, message.node_id, std::move(status));
   }
   if (node != nullptr) LoseNode(*node, LossWhy::kSuperseded);
-  if (phase_ == Phase::kEnded) return JoinEnded(stream, message, *join);
   AddNode(stream, message, *join);
 }
 
@@ -225,7 +224,7 @@ void Job::Resync(Node& node, const AgentMessage& message, const Join& join) {
 // A node that runs workers of a generation without it stops them before it can take part.
 void Job::BeginCleaning(Node& node, Generation generation) {
   node.cleaning = generation;
-  node.stop_bound = now_ + spec_.stop_grace + kStopSlack;
+  if (node.stop_bound.is_infinite()) node.stop_bound = now_ + spec_.stop_grace + kStopSlack;
   SendTo(node, StopWorkers{.generation = generation,
                            .reason = absl::StrCat("generation ", generation.value(),
                                                   " goes on without this node, which was lost")});

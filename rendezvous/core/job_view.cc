@@ -35,12 +35,12 @@ Standby Job::StandbyOf(const Node& node) const {
                              "; this one is a spare and steps in when one is lost");
   } else if (candidates_ < spec_.nodes_min) {
     standby.reason = absl::StrCat(candidates_, " of ", CountText(spec_.nodes_min, "node"),
-                                  candidates_ == 1 ? " is here" : " are here", "; waiting for ",
-                                  spec_.nodes_min - candidates_, " more",
+                                  " are here; waiting for ", spec_.nodes_min - candidates_, " more",
                                   cause_text_.empty() ? "" : absl::StrCat(" after ", cause_text_));
   } else {
-    standby.reason = absl::StrCat(candidates_, " of ", NodesText(spec_), " nodes are here; up to ",
-                                  DurationText(spec_.last_call_timeout), " are left for more");
+    standby.reason =
+        absl::StrCat(candidates_, " of ", NodesText(spec_), " nodes are here; waiting up to ",
+                     DurationText(spec_.last_call_timeout), " for more");
   }
   return standby;
 }

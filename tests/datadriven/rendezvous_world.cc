@@ -1,0 +1,265 @@
+#include "tests/datadriven/rendezvous_world.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/version.h"
+#include "rendezvous/core/trace_text.h"
+
+namespace ddprun::testing {
+
+using namespace rendezvous;  // NOLINT(google-build-using-namespace): a test's own file
+
+std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
+  output_.clear();
+  if (line.front() == '#') return {};
+  const Command command = ParseCommand(line);
+  const std::string& verb = command.verb;
+  if (verb == "job") {
+    StartJob(command);
+  } else if (verb == "join") {
+    OpenStream(command);
+  } else if (verb == "close") {
+    const StreamKey stream = *std::exchange(Get(command.subject).stream, std::nullopt);
+    Step(StreamClosed{stream});
+    streams_.erase(stream);
+  } else if (verb == "cut" || verb == "heal") {
+    Cut(command);
+  } else if (verb == "advance" || verb == "stall") {
+    absl::Duration duration;
+    DDPRUN_CHECK(absl::ParseDuration(command.subject, &duration), line);
+    if (verb == "advance") {
+      Advance(duration);
+    } else {
+      now_ = now_ + duration;
+      Step(TimerDue{});
+    }
+  } else if (verb == "stop") {
+    Step(StopRequested{command.subject});
+  } else if (verb == "persisted") {
+    Step(
+        PersistDone{command.subject == "ok" ? absl::OkStatus() : absl::DataLossError("disk full")});
+  } else if (verb == "view") {
+    for (absl::string_view text : absl::StrSplit(TraceText(machine_->View(now_)), '\n')) {
+      output_.emplace_back(text);
+    }
+  } else if (verb == "deadline") {
+    output_.push_back(ToString(machine_->NextDeadline()));
+  } else if (verb == "probes") {
+    show_probes_ = command.subject == "on";
+  } else {
+    Report(command);
+  }
+  return std::move(output_);
+}
+
+void RendezvousWorld::StartJob(const Command& command) {
+  spec_ = JobSpec();
+  spec_.run_id = "job7";
+  spec_.nodes_min = command.Number("min", command.Number("nodes", 1));
+  spec_.nodes_max = command.Number("max", command.Number("nodes", 1));
+  spec_.max_restarts = command.Number("max_restarts", 0);
+  spec_.fingerprint = "f";
+  spec_.description = "train.py";
+  spec_.join_timeout = command.Duration("join_timeout", spec_.join_timeout);
+  spec_.last_call_timeout = command.Duration("last_call", spec_.last_call_timeout);
+  spec_.lease = command.Duration("lease", spec_.lease);
+  spec_.reconnect_grace = command.Duration("grace", spec_.reconnect_grace);
+  spec_.stop_grace = command.Duration("stop_grace", spec_.stop_grace);
+  token_ = command.Text("token", "");
+  machine_ = std::make_unique<StateMachine>(Term(command.Number("term", 7)), token_);
+  now_ = Instant();
+  puppets_.clear();
+  streams_.clear();
+}
+
+RendezvousWorld::Puppet& RendezvousWorld::Get(const std::string& name) {
+  const auto found = puppets_.find(name);
+  DDPRUN_CHECK(found != puppets_.end(), absl::StrCat("no agent is called ", name));
+  return found->second;
+}
+
+void RendezvousWorld::FillJoin(const Command& command, Puppet& puppet) {
+  Join& join = puppet.join;
+  join.protocol_major = command.Number("major", kProtocolMajor);
+  join.release = "0.1.0";
+  join.token = command.Text("token", token_);
+  join.job = spec_;
+  join.job.run_id = command.Text("run_id", spec_.run_id);
+  join.job.fingerprint = command.Text("fingerprint", spec_.fingerprint);
+  join.job.description = command.Text("description", spec_.description);
+  join.job.max_restarts = command.Number("max_restarts", spec_.max_restarts);
+  join.job.nodes_min = command.Number("nodes", spec_.nodes_min);
+  join.job.nodes_max = command.Number("nodes", spec_.nodes_max);
+  NodeInfo& node = join.node;
+  const std::string host = command.Text("host", absl::StrCat("host", puppet.id.value()));
+  node.hostname = host;
+  node.agent_pid = command.Number("pid", 100);
+  node.address = command.Text("address", host);
+  node.worker_count = command.Number("workers", 1);
+  node.role = command.Text("role", "default");
+  node.node_rank.reset();
+  if (command.Has("rank")) node.node_rank = command.Number("rank", 0);
+  node.hosts_endpoint = command.Has("endpoint");
+  node.master_port = command.Number("port", 5000);
+  node.store_address = command.Text("store", absl::StrCat(host, ":6000"));
+}
+
+void RendezvousWorld::OpenStream(const Command& command) {
+  const std::string& name = command.subject;
+  if (!puppets_.contains(name) || command.Has("new")) {
+    Puppet fresh;
+    fresh.id = NodeId(command.Text("as", name));
+    fresh.incarnation = Incarnation(next_incarnation_++);
+    FillJoin(command, fresh);
+    puppets_[name] = std::move(fresh);
+  }
+  Puppet& puppet = puppets_[name];
+  const std::string state = command.Text("state", "idle");
+  puppet.join.group_state = state == "running"     ? GroupState::kRunning
+                            : state == "stopping"  ? GroupState::kStopping
+                            : state == "succeeded" ? GroupState::kSucceeded
+                                                   : GroupState::kIdle;
+  puppet.stream_number = StreamNumber(
+      command.Number("stream", static_cast<uint32_t>(puppet.stream_number.value()) + 1));
+  const StreamKey stream(next_stream_++);
+  puppet.stream = stream;
+  streams_[stream] = name;
+  AgentMessage message = Header(puppet);
+  message.term = Term(command.Number("term", static_cast<uint32_t>(puppet.term.value())));
+  const bool idle = puppet.join.group_state == GroupState::kIdle;
+  message.generation = Generation(
+      command.Number("gen", idle ? 0 : static_cast<uint32_t>(puppet.generation.value())));
+  message.run_id = puppet.join.job.run_id;
+  message.body = puppet.join;
+  Step(MessageReceived{stream, message});
+}
+
+AgentMessage RendezvousWorld::Header(const Puppet& puppet) const {
+  AgentMessage message;
+  message.run_id = spec_.run_id;
+  message.term = puppet.term;
+  message.node_id = puppet.id;
+  message.incarnation = puppet.incarnation;
+  message.stream = puppet.stream_number;
+  return message;
+}
+
+WorkerFailure RendezvousWorld::Failure(const Command& command) const {
+  WorkerFailure failure;
+  failure.local_rank = command.Number("local", 0);
+  failure.pid = 1000 + failure.local_rank;
+  failure.signal = static_cast<int>(command.Number("signal", 0));
+  failure.exit_code = static_cast<int>(command.Number("code", failure.signal == 0 ? 1 : 0));
+  failure.message = command.Text("message", "");
+  failure.stderr_tail = command.Text("stderr", "");
+  failure.start_error = command.Text("start_error", "");
+  failure.after_first_ms = command.Number("after", 0);
+  return failure;
+}
+
+void RendezvousWorld::Report(const Command& command) {
+  Puppet& puppet = Get(command.subject);
+  DDPRUN_CHECK(puppet.stream.has_value(), absl::StrCat(command.subject, " has no stream"));
+  AgentMessage message = Header(puppet);
+  message.generation =
+      Generation(command.Number("gen", static_cast<uint32_t>(puppet.generation.value())));
+  const std::string& verb = command.verb;
+  if (verb == "started") {
+    message.body = WorkersStarted{};
+  } else if (verb == "succeeded") {
+    message.body = GroupSucceeded{};
+  } else if (verb == "failed") {
+    message.body = WorkerFailed{Failure(command)};
+  } else if (verb == "stopped") {
+    GroupStopped stopped;
+    stopped.clean = !command.Has("unclean");
+    stopped.master_port = command.Number("port", 5000);
+    if (command.Has("code") || command.Has("signal")) stopped.failures.push_back(Failure(command));
+    message.body = stopped;
+  } else if (verb == "leave") {
+    message.body = Leave{command.Text("reason", "SIGTERM"), command.Has("end")};
+  } else if (verb == "renew") {
+    message.body = Renewal{command.Number("nonce", 0)};
+  } else {
+    DDPRUN_CHECK(verb == "rejoin", absl::StrCat("unknown command ", verb));
+    message.body = puppet.join;
+  }
+  if (verb != "renew" && verb != "rejoin") {
+    message.sequence = command.Number("seq", static_cast<uint32_t>(puppet.sequence) + 1);
+    puppet.sequence = message.sequence;
+  }
+  if (command.Has("as")) message.node_id = NodeId(command.Text("as", ""));
+  Step(MessageReceived{*puppet.stream, message});
+}
+
+void RendezvousWorld::Cut(const Command& command) {
+  Puppet& puppet = Get(command.subject);
+  const bool cut = command.verb == "cut";
+  const bool both = !cut || command.Has("both");
+  if (both || command.Has("in")) puppet.cut_in = cut;
+  if (both || command.Has("out")) puppet.cut_out = cut;
+}
+
+void RendezvousWorld::Advance(absl::Duration duration) {
+  const Instant end = now_ + duration;
+  while (machine_->NextDeadline() <= end) {
+    now_ = std::max(now_, machine_->NextDeadline());
+    Step(TimerDue{});
+  }
+  now_ = end;
+}
+
+void RendezvousWorld::Step(const Event& event) {
+  answers_.push_back(event);
+  while (!answers_.empty()) {
+    const std::vector<Event> events = std::exchange(answers_, {});
+    for (const Event& next : events) {
+      for (const Effect& effect : machine_->Step(now_, next)) Take(effect);
+      machine_->CheckInvariants();
+    }
+  }
+}
+
+std::string RendezvousWorld::StreamName(StreamKey stream) const {
+  const auto found = streams_.find(stream);
+  return found == streams_.end() ? DefaultStreamName(stream) : found->second;
+}
+
+void RendezvousWorld::Take(const Effect& effect) {
+  const Send* send = std::get_if<Send>(&effect);
+  const bool probe = send != nullptr && std::holds_alternative<Probe>(send->message);
+  if (show_probes_ || !probe) {
+    const auto name = [this](StreamKey stream) { return StreamName(stream); };
+    output_.push_back(absl::StrCat(ToString(now_), " ", TraceText(effect, name)));
+  }
+  if (send != nullptr && streams_.contains(send->stream)) {
+    Puppet& puppet = Get(streams_.at(send->stream));
+    if (puppet.stream == send->stream) TakeMessage(puppet, send->message);
+  }
+  if (const CloseStream* close = std::get_if<CloseStream>(&effect)) {
+    const auto found = streams_.find(close->stream);
+    if (found == streams_.end()) return;
+    Puppet& puppet = Get(found->second);
+    if (puppet.stream == close->stream) puppet.stream.reset();
+    streams_.erase(found);
+    answers_.push_back(StreamClosed{close->stream});
+  }
+}
+
+void RendezvousWorld::TakeMessage(Puppet& puppet, const ServiceMessage& message) {
+  if (puppet.cut_out) return;
+  if (const Welcome* welcome = std::get_if<Welcome>(&message)) puppet.term = welcome->term;
+  if (const Assignment* assignment = std::get_if<Assignment>(&message)) {
+    puppet.generation = assignment->generation;
+  }
+  const Probe* probe = std::get_if<Probe>(&message);
+  if (probe == nullptr || puppet.cut_in) return;
+  AgentMessage renewal = Header(puppet);
+  renewal.body = Renewal{probe->nonce};
+  answers_.push_back(MessageReceived{*puppet.stream, renewal});
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,79 @@
+#ifndef DDPRUN_TESTS_DATADRIVEN_RENDEZVOUS_WORLD_H_
+#define DDPRUN_TESTS_DATADRIVEN_RENDEZVOUS_WORLD_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/state_machine.h"
+#include "tests/datadriven/script.h"
+
+namespace ddprun::testing {
+
+// A state machine under a script, with puppets for agents: each keeps its stream, sequence and
+// generation, and answers probes at once unless it is cut. Commands (times as Go writes them):
+//
+//   job nodes=2 | min=1 max=2 [max_restarts= lease= grace= stop_grace= last_call= join_timeout=
+//       token= term=]                       a new service; time is 0
+//   join a [as=nodeid] [host= workers= role= rank= endpoint port= store= pid= state= gen= token=
+//       fingerprint= max_restarts= nodes= description= major= term= stream= new]
+//                                           opens a stream; "new" = another agent process
+//   started|succeeded a                     of the generation that a knows; gen= overrides, seq=
+//   too failed a [local=0 signal= code=1 message= stderr= after= start_error=] stopped a [unclean]
+//   [port=] [local= …]  options of "failed" add a failure leave a [end] [reason=] close a its
+//   stream closes cut a in|out|both, heal a               in: nothing of a's probes' answers
+//   arrives; out: no probes renew a nonce=                          by hand raw a kind=… any
+//   message without the puppet's care advance 5s                              on time, deadline by
+//   deadline stall 3s                                time passes without a step, then the timer
+//   stop "reason", persisted ok|error, view, deadline, probes on|off
+class RendezvousWorld {
+ public:
+  // Runs one command line and returns its output lines.
+  std::vector<std::string> Run(const std::string& line);
+
+ private:
+  struct Puppet {
+    rendezvous::NodeId id;
+    rendezvous::Incarnation incarnation;
+    rendezvous::StreamNumber stream_number;
+    std::optional<rendezvous::StreamKey> stream;
+    rendezvous::Term term;
+    uint64_t sequence = 0;
+    rendezvous::Generation generation;
+    rendezvous::Join join;
+    bool cut_in = false;
+    bool cut_out = false;
+  };
+
+  void StartJob(const Command& command);
+  void OpenStream(const Command& command);
+  void FillJoin(const Command& command, Puppet& puppet);
+  void Report(const Command& command);
+  void Cut(const Command& command);
+  void Advance(absl::Duration duration);
+  void Step(const rendezvous::Event& event);
+  void Take(const rendezvous::Effect& effect);
+  void TakeMessage(Puppet& puppet, const rendezvous::ServiceMessage& message);
+  rendezvous::AgentMessage Header(const Puppet& puppet) const;
+  rendezvous::WorkerFailure Failure(const Command& command) const;
+  Puppet& Get(const std::string& name);
+  std::string StreamName(rendezvous::StreamKey stream) const;
+
+  std::unique_ptr<rendezvous::StateMachine> machine_;
+  rendezvous::JobSpec spec_;
+  std::string token_;
+  Instant now_;
+  std::map<std::string, Puppet> puppets_;
+  std::map<rendezvous::StreamKey, std::string> streams_;  // to the puppet's name
+  uint64_t next_stream_ = 1;
+  uint64_t next_incarnation_ = 1;
+  bool show_probes_ = false;
+  std::vector<rendezvous::Event> answers_;  // of puppets, for the next step
+  std::vector<std::string> output_;
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_DATADRIVEN_RENDEZVOUS_WORLD_H_
