@@ -3,6 +3,7 @@
 #include <grpcpp/channel.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,30 +15,21 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Statuses with which the service, or something else at its address, says no for good.
+// Statuses with which the service, or something else at its address, says no for good; OK is an
+// orderly end. All others may pass.
 bool IsRefusal(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kOk:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnimplemented:
-      return true;
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDataLoss:
-    default:
-      return false;
-  }
+  static constexpr absl::StatusCode kRefusals[] = {
+      absl::StatusCode::kOk,
+      absl::StatusCode::kFailedPrecondition,
+      absl::StatusCode::kUnauthenticated,
+      absl::StatusCode::kInvalidArgument,
+      absl::StatusCode::kAlreadyExists,
+      absl::StatusCode::kAborted,
+      absl::StatusCode::kResourceExhausted,
+      absl::StatusCode::kPermissionDenied,
+      absl::StatusCode::kUnimplemented,
+  };
+  return std::find(std::begin(kRefusals), std::end(kRefusals), code) != std::end(kRefusals);
 }
 
 // A peer that speaks, but not gRPC, or gRPC without our service. gRPC tells it in words only.

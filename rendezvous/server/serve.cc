@@ -1,0 +1,87 @@
+#include "rendezvous/server/serve.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/event_log.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "rendezvous/server/rendezvous_server.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+void TellReady(const ServeConfig& config, const absl::StatusOr<int>& port) {
+  if (config.ready_fd >= 0) {
+    const std::string line =
+        port.ok() ? absl::StrCat("ok ", *port, "\n")
+                  : absl::StrCat("error ",
+                                 absl::StrReplaceAll(port.status().message(), {{"\n", " "}}), "\n");
+    WriteAll(config.ready_fd, line).IgnoreError();  // an agent that is gone is seen by life_fd
+    return;
+  }
+  if (port.ok()) {
+    Tell(absl::StrCat("rendezvous service on ", config.listen, *port == 0 ? "" : ", port ",
+                      *port == 0 ? "" : absl::StrCat(*port), "; Ctrl-C ends it"));
+  } else {
+    Tell(absl::StrCat("error: ", port.status().message()));
+  }
+}
+
+// Ends the loop when the agent's end of the pipe closes. What else comes in is not for us.
+std::unique_ptr<FdWatch> WatchLife(EventLoop* loop, int life_fd) {
+  return std::make_unique<FdWatch>(loop, life_fd, [loop, life_fd] {
+    char bytes[64];
+    const ssize_t n = read(life_fd, bytes, sizeof(bytes));
+    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) loop->Stop();
+  });
+}
+
+absl::StatusOr<EventLog> OpenEvents(const ServeConfig& config) {
+  if (config.event_log.empty()) return EventLog();
+  return EventLog::Open(config.event_log, "service");
+}
+
+}  // namespace
+
+int ServeMain(const ServeConfig& config) {
+  signal(SIGPIPE, SIG_IGN);
+  absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
+  absl::StatusOr<EventLog> events = OpenEvents(config);
+  if (!loop.ok() || !events.ok()) {
+    TellReady(config, loop.ok() ? events.status() : loop.status());
+    return 1;
+  }
+  ServerOptions options;
+  options.listen = config.listen;
+  options.token = config.token;
+  options.only_run_id = config.only_run_id;
+  options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
+  absl::StatusOr<std::unique_ptr<RendezvousServer>> server =
+      RendezvousServer::Start(loop->get(), &*events, std::move(options));
+  if (!server.ok()) {
+    TellReady(config, server.status());
+    return 1;
+  }
+  std::unique_ptr<FdWatch> life;
+  std::unique_ptr<SignalWatch> interrupt;
+  if (config.life_fd >= 0) {
+    life = WatchLife(loop->get(), config.life_fd);
+  } else {
+    interrupt = std::make_unique<SignalWatch>(loop->get(), SIGINT, [&loop] { (*loop)->Stop(); });
+  }
+  const SignalWatch terminate(loop->get(), SIGTERM, [&loop] { (*loop)->Stop(); });
+  TellReady(config, (*server)->port());
+  (*loop)->Run();
+  (*server)->Shutdown();
+  return 0;
+}
+
+}  // namespace ddprun::rendezvous

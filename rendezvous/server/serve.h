@@ -1,0 +1,28 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_SERVE_H_
+#define DDPRUN_RENDEZVOUS_SERVER_SERVE_H_
+
+#include <string>
+
+namespace ddprun::rendezvous {
+
+// How a process serves; see ServerOptions for the first three.
+struct ServeConfig {
+  std::string listen;
+  std::string token;
+  std::string only_run_id;
+  std::string event_log;  // path; "" = none
+  // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 = none:
+  // the result is told to the user on stderr.
+  int ready_fd = -1;
+  // Its end of file ends the service: the agent is gone. -1 = none: SIGINT and SIGTERM end it.
+  int life_fd = -1;
+};
+
+// Runs a rendezvous service in this process until it is no longer wanted: the body of `ddprun
+// rendezvous`, and of the child that an agent forks. Initializes gRPC; makes its own loop.
+// Returns the exit status: 0, or 1 when it could not serve.
+int ServeMain(const ServeConfig& config);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_SERVE_H_
