@@ -23,14 +23,17 @@ namespace {
 constexpr uint16_t kDynamicPort = 29400;  // torchrun's for c10d
 constexpr uint16_t kMasterPort = 29500;   // torchrun's for static
 constexpr char kLoopback[] = "127.0.0.1";
-constexpr absl::Duration kLeaseMin = absl::Milliseconds(100);
 
-// A name travels as UTF-8 text of bounded length.
+// A name travels as UTF-8 text of bounded length without control characters.
 absl::Status CheckName(const Argument& argument) {
   if (argument.text.size() > rendezvous::kNameBytesMax) {
     return BadValue(argument, absl::StrCat("is longer than ", rendezvous::kNameBytesMax, " bytes"));
   }
   if (!IsUtf8(argument.text)) return BadValue(argument, "is not UTF-8 text");
+  if (std::any_of(argument.text.begin(), argument.text.end(),
+                  [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); })) {
+    return BadValue(argument, "holds a control character");
+  }
   return absl::OkStatus();
 }
 
@@ -299,11 +302,12 @@ absl::Status Planner::PlanTimes() {
   rendezvous::JobSpec& job = plan_.job;
   job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
   job.last_call_timeout = config_.last_call_timeout.value_or(job.last_call_timeout);
-  DDPRUN_ASSIGN_OR_RETURN(job.lease, ParseDuration(arguments_.lease, kLeaseMin));
+  DDPRUN_ASSIGN_OR_RETURN(job.lease, ParseDuration(arguments_.lease, rendezvous::kLeaseMin));
   if (!arguments_.lease.given() && config_.lease.has_value()) job.lease = *config_.lease;
-  if (job.lease < kLeaseMin) {
-    return BadValue(arguments_.rdzv_conf,
-                    absl::StrCat("lease must be at least ", absl::FormatDuration(kLeaseMin)));
+  if (job.lease < rendezvous::kLeaseMin) {
+    return BadValue(
+        arguments_.rdzv_conf,
+        absl::StrCat("lease must be at least ", absl::FormatDuration(rendezvous::kLeaseMin)));
   }
   DDPRUN_ASSIGN_OR_RETURN(job.reconnect_grace,
                           ParseDuration(arguments_.reconnect_grace, absl::ZeroDuration()));
@@ -319,7 +323,7 @@ absl::Status Planner::PlanTimes() {
   DDPRUN_ASSIGN_OR_RETURN(plan_.service_loss_timeout,
                           ParseDuration(arguments_.service_loss_timeout, absl::ZeroDuration()));
   DDPRUN_ASSIGN_OR_RETURN(plan_.isolation_timeout,
-                          ParseDuration(arguments_.isolation_timeout, kLeaseMin));
+                          ParseDuration(arguments_.isolation_timeout, rendezvous::kLeaseMin));
   if (plan_.isolation_timeout <= job.lease) {
     return PlanError(absl::StrCat(
         "--isolation_timeout (", absl::FormatDuration(plan_.isolation_timeout),

@@ -19,10 +19,6 @@
 namespace ddprun::launcher {
 namespace {
 
-// What a uint32 of milliseconds holds, which is how durations travel.
-constexpr absl::Duration kDurationMax =
-    absl::Milliseconds(int64_t{std::numeric_limits<uint32_t>::max()});
-
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 bool IsHostCharacter(char c) {
@@ -139,9 +135,9 @@ absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Dur
   if (!value.has_value()) {
     return BadWord(argument, "is not a number of seconds; give for example 30, 0.5 or 150ms");
   }
-  if (*value < min || *value > kDurationMax) {
+  if (*value < min || *value > rendezvous::kTimeoutMax) {
     return BadValue(argument, absl::StrCat("must be from ", absl::FormatDuration(min), " to ",
-                                           absl::FormatDuration(kDurationMax)));
+                                           absl::FormatDuration(rendezvous::kTimeoutMax)));
   }
   return *value;
 }

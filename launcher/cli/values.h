@@ -32,7 +32,7 @@ std::optional<absl::Duration> ReadDuration(absl::string_view text);
 
 // An integer within [min, max]. Errors: usage — no number; plan — outside.
 absl::StatusOr<int64_t> ParseInteger(const Argument& argument, int64_t min, int64_t max);
-// A duration from `min` to the longest one that the wire carries (49 days).
+// A duration from `min` to kTimeoutMax (7 days).
 // Errors: usage — no duration; plan — outside.
 absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Duration min);
 

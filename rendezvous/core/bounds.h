@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/time/time.h"
+
 namespace ddprun::rendezvous {
 
 // Every bound of the rendezvous. Input beyond one is refused with RESOURCE_EXHAUSTED or
@@ -19,6 +21,11 @@ inline constexpr size_t kNameBytesMax = 256;           // run id, node id, host 
 inline constexpr size_t kTextBytesMax = 4096;          // descriptions, reasons, stderr tails
 inline constexpr size_t kTracebackBytesMax = 16384;    // stack of a failure
 inline constexpr size_t kMessageBytesMax = 4U << 20;   // one message on the wire
+
+// Longest time that a job may ask for.
+inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);
+// Shortest lease: below it, probes and the jitter of schedulers are of the same size.
+inline constexpr absl::Duration kLeaseMin = absl::Milliseconds(10);
 
 }  // namespace ddprun::rendezvous
 

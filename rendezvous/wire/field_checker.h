@@ -53,11 +53,6 @@ class FieldChecker {
   absl::Status status_;
 };
 
-// Longest time that a job may ask for.
-inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);
-// Shortest lease: below it, probes and the jitter of schedulers are of the same size.
-inline constexpr absl::Duration kLeaseMin = absl::Milliseconds(10);
-
 }  // namespace ddprun::rendezvous
 
 #endif  // DDPRUN_RENDEZVOUS_WIRE_FIELD_CHECKER_H_

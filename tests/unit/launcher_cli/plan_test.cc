@@ -62,7 +62,7 @@ TEST(Plan, Refusals) {
       {"--rdzv-conf join_timeout=x train.py", 1, "--rdzv-conf join_timeout 'x'"},
       {"--rdzv-conf join_timeout=0 train.py", 1, "--rdzv-conf join_timeout '0': must be from"},
       {"--rdzv-conf store_type=foo train.py", 1, "--rdzv-conf store_type 'foo'"},
-      {"--rdzv-conf lease=0.01 train.py", 1, "lease must be at least 100ms"},
+      {"--rdzv-conf lease=0.001 train.py", 1, "lease must be at least 10ms"},
       // 30
       {"--rdzv-backend=foo train.py", 1, "--rdzv-backend 'foo': is no backend"},
       {"--rdzv-backend=etcd train.py", 1, "no etcd"},
@@ -95,7 +95,9 @@ TEST(Plan, Refusals) {
       {"--grace=-1 train.py", 1, "--grace '-1': must be from 0 to"},
       {"--grace=inf train.py", 2, "--grace 'inf'"},
       {"--lease 1h --isolation_timeout 2 train.py", 1, "must be longer than the lease (1h)"},
-      {"--lease 0.01 train.py", 1, "--lease '0.01': must be from 100ms"},
+      {"--lease 0.001 train.py", 1, "--lease '0.001': must be from 10ms to 168h"},
+      {"--rdzv_conf join_timeout=8d train.py", 1, "join_timeout '8d'"},
+      {"--rdzv_conf join_timeout=169h train.py", 1, "must be from 1ms to 168h"},
       {"--lease 1 --reconnect_grace 2 train.py", 1, "must not be longer than the lease (1s)"},
       {"--token_file nowhere train.py", 1, "--token_file: 'nowhere': No such file"},
       {"--token_file blank train.py", 1, "the file holds no secret"},
@@ -129,9 +131,12 @@ TEST(Plan, LongNamesAreRefused) {
   PlanOf(Parse({"--role", std::string(256, 'x'), "train.py"}));
 }
 
-TEST(Plan, NamesAreUtf8) {
+TEST(Plan, NamesAreText) {
   for (const char* option : {"--role", "--rdzv_id", "--token"}) {
     EXPECT_EQ(ExitOf(Parse({option, "\xff", "train.py"})).status, 1) << option;
+    if (std::string(option) != "--token") {
+      EXPECT_EQ(ExitOf(Parse({option, "a\nb", "train.py"})).status, 1) << option;
+    }
     PlanOf(Parse({option, "größe", "train.py"}));
   }
 }
