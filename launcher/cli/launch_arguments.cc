@@ -70,13 +70,15 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "HOST",
                      .help = "Address under which other nodes reach this one. Default: the one "
                              "from which this machine reaches the endpoint."});
-  options->AddValue(&target->token,
-                    {.names = "--token",
-                     .placeholder = "SECRET",
-                     .help = "Secret of the job, the same on every node; without one only this "
-                             "machine may stop the job. Visible in the list of processes, which "
-                             "--token_file and the variable are not. Default: none.",
-                     .environment = "DDPRUN_TOKEN"});
+  options->AddValue(
+      &target->token,
+      {.names = "--token",
+       .placeholder = "SECRET",
+       .help = "Secret of the job, the same on every node; without one the job can be "
+               "stopped from the service's own machine only. Visible in the list of "
+               "processes, which --token_file and the variable are not. Default: "
+               "none.",
+       .environment = "DDPRUN_TOKEN"});
   options->AddValue(&target->token_file, {.names = "--token-file",
                                           .placeholder = "FILE",
                                           .help = "File that holds the secret; blanks around it "

@@ -23,7 +23,13 @@ constexpr size_t kHelpWidth = 80;
 // Each option on a line of its own with both spellings, its help below, in 80 columns.
 class HelpFormatter : public CLI::Formatter {
  public:
-  std::string make_usage(const CLI::App*, std::string) const override { return ""; }
+  std::string make_usage(const CLI::App*, std::string) const override { return "\n"; }
+  std::string make_group(std::string title, bool,
+                         std::vector<const CLI::Option*> options) const override {
+    std::string text = absl::StrCat(title, ":\n");
+    for (const CLI::Option* option : options) absl::StrAppend(&text, make_option(option, false));
+    return text;
+  }
   std::string make_option(const CLI::Option* option, bool) const override {
     std::string text =
         absl::StrCat("  ", absl::StrReplaceAll(option->get_name(false, true), {{",", ", "}}));
@@ -81,7 +87,7 @@ bool LooksLikeOption(const std::string& token) {
 
 OptionSet::OptionSet(const std::string& introduction) : app_(introduction) {
   app_.formatter(std::make_shared<HelpFormatter>());
-  app_.set_help_flag("-h,--help", "Print this and exit.")->group("Help");
+  app_.set_help_flag();  // none, until Parse() puts it last
 }
 
 void OptionSet::AddEntry(CLI::Option* option, Argument* argument, const OptionText& text) {
@@ -259,8 +265,13 @@ absl::Status OptionSet::Store(const Scan& scan) {
   return absl::OkStatus();
 }
 
+std::string OptionSet::Help() const {
+  return absl::StrCat(absl::StripTrailingAsciiWhitespace(app_.help()), "\n");
+}
+
 absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>& arguments,
                                                  const EnvironmentLookup& environment) {
+  app_.set_help_flag("-h,--help", "Print this and exit.")->group("Help");
   Scan scan{.arguments = &arguments};
   while (scan.next < arguments.size() && !scan.help) {
     const std::string& token = arguments[scan.next];

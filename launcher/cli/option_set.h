@@ -70,11 +70,12 @@ class OptionSet {
 
   // Fills the targets. `arguments` are without the program's name.
   // Errors: usage errors (errors.h), one line each; a plan error for a flag whose variable holds no
-  // boolean.
+  // boolean. Requires: called once.
   absl::StatusOr<ParsedArguments> Parse(const std::vector<std::string>& arguments,
                                         const EnvironmentLookup& environment);
 
-  std::string Help() const { return app_.help(); }
+  // The text of --help; complete once Parse() was called.
+  std::string Help() const;
 
  private:
   struct Entry {

@@ -21,7 +21,7 @@ class FakeHost : public Host {
   uint32_t cpus = 6;
   uint32_t gpus = 0;
   std::map<std::string, PathKind> paths = {
-      {"train.py", PathKind::kFile},        {"/work/app/train.py", PathKind::kFile},
+      {"train.py", PathKind::kFile},        {"/opt/app/train.py", PathKind::kFile},
       {"secret.py", PathKind::kFile},       {"app", PathKind::kDirectory},
       {"app/__main__.py", PathKind::kFile}, {"empty", PathKind::kDirectory},
       {"logs", PathKind::kDirectory}};
