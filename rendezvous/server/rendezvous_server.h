@@ -1,7 +1,9 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUS_SERVER_H_
 #define DDPRUN_RENDEZVOUS_SERVER_RENDEZVOUS_SERVER_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -16,6 +18,8 @@ class Channel;
 
 namespace ddprun::rendezvous {
 
+class Journal;
+
 struct ServerOptions {
   // "0.0.0.0:29400", "[::]:0", or "unix:/path". Port 0 = any free one.
   std::string listen;
@@ -24,6 +28,8 @@ struct ServerOptions {
   // The one job this service is for; "" = any number of jobs, told apart by run id. A foreign job
   // at a service of one job is refused with ALREADY_EXISTS that names the holder.
   std::string only_run_id;
+  // Where the service keeps what must outlive it (R10); null = nowhere.
+  std::shared_ptr<Journal> journal;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
   std::function<void()> on_only_job_ended;
 };
@@ -33,7 +39,8 @@ struct ServerOptions {
 // Threads: the loop's, all methods.
 class RendezvousServer {
  public:
-  // Errors: UNAVAILABLE — the address is in use or not ours; the text names it and the errno.
+  // Errors: those of StartGrpcListener: UNAVAILABLE — the address is in use or not ours; the text
+  // names it and the errno.
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start(EventLoop* loop, EventLog* events,
                                                                  ServerOptions options);
   virtual ~RendezvousServer() = default;
@@ -41,6 +48,10 @@ class RendezvousServer {
   // Port in use; 0 for unix sockets.
   virtual int port() const = 0;
   virtual Term term() const = 0;
+  // How often input was refused, by kind ("malformed_message", "foreign_job", …; R9).
+  virtual const std::map<std::string, uint64_t>& refusals() const = 0;
+  // Calls `on_idle` once, from the loop, as soon as no agent's stream is open.
+  virtual void NotifyWhenIdle(std::function<void()> on_idle) = 0;
   // A channel without a socket; for tests.
   virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
   // Ends all streams with UNAVAILABLE and stops serving; returns when no callback runs any more.

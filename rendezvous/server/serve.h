@@ -11,8 +11,8 @@ struct ServeConfig {
   std::string token;
   std::string only_run_id;
   std::string event_log;  // path; "" = none
-  // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 = none:
-  // the result is told to the user on stderr.
+  // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 =
+  // none: the result is told to the user on stderr.
   int ready_fd = -1;
   // Its end of file ends the service: the agent is gone. -1 = none: SIGINT and SIGTERM end it.
   int life_fd = -1;

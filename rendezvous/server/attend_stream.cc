@@ -1,0 +1,153 @@
+#include "rendezvous/server/attend_stream.h"
+
+#include <grpcpp/server_context.h>
+
+#include <utility>
+
+#include "rendezvous/server/call_registry.h"
+#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/convert.h"
+#include "rendezvous/wire/grpc_status.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+absl::StatusOr<AgentMessage> Parse(const grpc::ByteBuffer& bytes) {
+  v1::AgentMessage proto;
+  if (!ParseBytes(bytes, &proto)) {
+    return absl::InvalidArgumentError("the bytes are no message of this protocol");
+  }
+  return FromProto(proto);
+}
+
+}  // namespace
+
+AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+                                   std::shared_ptr<CallRegistry> registry,
+                                   grpc::CallbackServerContext* context) {
+  const std::shared_ptr<AttendStream> stream(
+      new AttendStream(loop, owner, std::move(gate), registry, context));
+  stream->self_ = stream;
+  if (const absl::Status status = registry->Add(stream); !status.ok()) {
+    stream->Finish(ToGrpcStatus(status));  // the loop never hears of it
+    return stream.get();
+  }
+  // At once, so that the agent knows that its stream is up before it says anything.
+  stream->StartSendInitialMetadata();
+  stream->Post(&AttendStream::Open);
+  return stream.get();
+}
+
+AttendStream::AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+                           std::shared_ptr<CallRegistry> registry,
+                           grpc::CallbackServerContext* context)
+    : loop_(loop),
+      owner_(owner),
+      gate_(std::move(gate)),
+      registry_(std::move(registry)),
+      context_(context),
+      peer_(context->peer()) {}
+
+// ------------------------------------------------------------- gRPC's threads
+
+void AttendStream::Post(void (AttendStream::*call)()) {
+  LoopGate::Post(gate_, [self = shared_from_this(), call] { (self.get()->*call)(); });
+}
+
+void AttendStream::OnReadDone(bool ok) {
+  if (!ok) return Post(&AttendStream::Ended);
+  LoopGate::Post(gate_, [self = shared_from_this(), message = Parse(incoming_)] {
+    self->heard_ = true;
+    if (!self->closing()) self->owner_->OnStreamMessage(self.get(), message);
+  });
+}
+
+void AttendStream::OnWriteDone(bool ok) {
+  LoopGate::Post(gate_, [self = shared_from_this(), ok] { self->Written(ok); });
+}
+
+void AttendStream::OnCancel() { Post(&AttendStream::Ended); }
+
+void AttendStream::OnDone() {
+  LoopGate::Post(gate_, [self = shared_from_this()] { self->owner_->OnStreamDone(self.get()); });
+  registry_->Remove(this);
+  self_.reset();  // may destroy this
+}
+
+// ------------------------------------------------------------- the loop
+
+void AttendStream::Open() {
+  timer_ = std::make_unique<Timer>(loop_, [this] { OnTimeout(); });
+  timer_->Arm(loop_->Now() + kFirstMessageTimeout);
+  owner_->OnStreamOpen(shared_from_this());
+}
+
+void AttendStream::ReadNext() {
+  if (!finished_) StartRead(&incoming_);
+}
+
+bool AttendStream::Send(const ServiceMessage& message) {
+  if (closing()) return true;  // it would come too late
+  grpc::ByteBuffer bytes = ToBytes(ToProto(message));
+  const size_t size = bytes.Length();
+  if (queue_.size() >= kQueuedMessagesMax || queued_bytes_ + size > kQueuedBytesMax) return false;
+  queued_bytes_ += size;
+  queue_.push_back(std::move(bytes));
+  Advance();
+  return true;
+}
+
+void AttendStream::Written(bool ok) {
+  writing_ = false;
+  queued_bytes_ -= queue_.front().Length();
+  queue_.pop_front();
+  if (!ok) {  // nobody is there any more; OnCancel tells so too
+    queue_.clear();
+    queued_bytes_ = 0;
+  }
+  Advance();
+}
+
+void AttendStream::Ended() {
+  if (std::exchange(ended_, true)) return;
+  owner_->OnStreamEnded(this);
+}
+
+void AttendStream::Close(const absl::Status& status, bool flush) {
+  if (closing()) return;
+  final_status_ = status;
+  if (!flush && !queue_.empty()) {
+    queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
+  }
+  if (timer_ != nullptr) timer_->Arm(loop_->Now() + kCloseTimeout);
+  Advance();
+}
+
+// Starts the next write, or the end when nothing is left to write.
+void AttendStream::Advance() {
+  if (writing_ || finished_) return;
+  if (!queue_.empty()) {
+    writing_ = true;
+    return StartWrite(&queue_.front());
+  }
+  if (closing()) FinishNow(*final_status_);
+}
+
+void AttendStream::FinishNow(const absl::Status& status) {
+  if (std::exchange(finished_, true)) return;
+  if (!closing()) final_status_ = status;
+  timer_.reset();
+  Finish(ToGrpcStatus(*final_status_));
+}
+
+void AttendStream::OnTimeout() {
+  if (!closing()) {
+    if (!heard_) owner_->OnStreamSilent(this);
+    return;
+  }
+  // The peer takes nothing, so it would not hear the status either.
+  context_->TryCancel();
+  FinishNow(*final_status_);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,120 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_ATTEND_STREAM_H_
+#define DDPRUN_RENDEZVOUS_SERVER_ATTEND_STREAM_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/state_machine.h"
+#include "rendezvous/wire/loop_gate.h"
+
+namespace ddprun::rendezvous {
+
+class CallRegistry;
+
+// What waits to be written to one agent; beyond either the stream is ended.
+inline constexpr size_t kQueuedMessagesMax = 256;
+inline constexpr size_t kQueuedBytesMax = 16U << 20;
+// How long a new stream may take to send its first message.
+inline constexpr absl::Duration kFirstMessageTimeout = absl::Seconds(10);
+// How long the end of a stream may wait for a peer that does not read.
+inline constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+
+// One agent's stream on the service's side.
+//
+// gRPC's threads run the reactions (On…Done, OnCancel), which only parse, validate and post; all
+// state is the loop's, and every operation is started there. So a reaction may come before another
+// that it follows in the stream (a read before the write it answers: gRPC promises no order), and
+// nothing breaks. One message is read at a time, and the next only after the loop took it: a peer
+// that floods fills its own window, not our memory.
+//
+// Life: made in a gRPC thread, held by itself until OnDone.
+class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public std::enable_shared_from_this<AttendStream> {
+ public:
+  // The loop's side; all calls on the loop.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void OnStreamOpen(const std::shared_ptr<AttendStream>& stream) = 0;
+    // A message, or why it is none. Followed by ReadNext() or Close().
+    virtual void OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessage> message) = 0;
+    // No first message came in time.
+    virtual void OnStreamSilent(AttendStream* stream) = 0;
+    // The peer closed its side or is gone; once. Followed by Close().
+    virtual void OnStreamEnded(AttendStream* stream) = 0;
+    // gRPC is done with it. Always comes, unless the owner ends before.
+    virtual void OnStreamDone(AttendStream* stream) = 0;
+  };
+
+  // Called by gRPC for a new call. The stream lives on its own.
+  // Threads: any.
+  static AttendStream* Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+                              std::shared_ptr<CallRegistry> registry,
+                              grpc::CallbackServerContext* context);
+
+  // ------------------------------------------------------------- the loop's
+
+  StreamKey key() const { return key_; }
+  void set_key(StreamKey key) { key_ = key; }
+  // gRPC's name of the peer: "ipv4:10.0.0.1:4711".
+  const std::string& peer() const { return peer_; }
+  bool closing() const { return final_status_.has_value(); }
+
+  // Queues a message. False when too much waits already: nothing is queued.
+  bool Send(const ServiceMessage& message);
+  // Asks for the peer's next message.
+  void ReadNext();
+  // Ends the stream with the status, after what is queued if `flush`. Only the first call counts.
+  void Close(const absl::Status& status, bool flush = true);
+  // The same without waiting for anything; for the end of the server.
+  void FinishNow(const absl::Status& status);
+
+ private:
+  AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+               std::shared_ptr<CallRegistry> registry, grpc::CallbackServerContext* context);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void Post(void (AttendStream::*call)());
+  void Open();
+  void Ended();
+  void Written(bool ok);
+  void Advance();
+  void OnTimeout();
+
+  EventLoop* const loop_;
+  Owner* const owner_;  // used while the gate is open
+  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<CallRegistry> registry_;
+  grpc::CallbackServerContext* const context_;  // gRPC's; not to be touched after Finish
+  const std::string peer_;
+  std::shared_ptr<AttendStream> self_;  // until OnDone
+
+  grpc::ByteBuffer incoming_;  // gRPC's between StartRead and OnReadDone
+  // From here on the loop's.
+  StreamKey key_;
+  std::deque<grpc::ByteBuffer> queue_;  // the first is gRPC's while writing_
+  size_t queued_bytes_ = 0;
+  bool writing_ = false;
+  bool heard_ = false;  // a first message came
+  bool ended_ = false;
+  bool finished_ = false;
+  std::optional<absl::Status> final_status_;
+  std::unique_ptr<Timer> timer_;  // for the first message, then for the end
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_ATTEND_STREAM_H_

@@ -1,0 +1,63 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_CALL_REGISTRY_H_
+#define DDPRUN_RENDEZVOUS_SERVER_CALL_REGISTRY_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/server/attend_stream.h"
+
+namespace ddprun::rendezvous {
+
+inline constexpr size_t kStreamsMax = 2 * size_t{kNodesMax};
+inline constexpr size_t kUnaryCallsMax = 1024;  // status and stop calls that wait for the loop
+
+// All calls that gRPC has given us and that are not answered: every one must be finished before the
+// server can end, also one that arrives while the loop is ending it.
+// Threads: any.
+class CallRegistry {
+ public:
+  // Errors: RESOURCE_EXHAUSTED — too many; UNAVAILABLE — the service is ending. The stream must
+  // finish itself then.
+  absl::Status Add(const std::shared_ptr<AttendStream>& stream);
+  // gRPC is done with it, whether it was refused or not.
+  void Remove(AttendStream* stream);
+  // The number by which the loop takes the call; finishes it itself, and returns 0, when it can't
+  // be taken.
+  uint64_t Add(grpc::ServerUnaryReactor* call);
+  // The call to answer; nullptr when that was done already.
+  grpc::ServerUnaryReactor* Take(uint64_t number);
+
+  struct Open {
+    std::vector<std::shared_ptr<AttendStream>> streams;
+    std::vector<grpc::ServerUnaryReactor*> calls;
+  };
+  // Takes no more and gives out what is open.
+  Open Close();
+  // Waits until gRPC is done with all streams. False when they weren't in time.
+  bool WaitUntilDone(absl::Duration limit);
+
+ private:
+  absl::Status Admit(size_t open, size_t most) const;
+
+  std::mutex mutex_;
+  std::condition_variable done_;
+  bool closed_ = false;
+  uint64_t last_number_ = 0;
+  std::map<AttendStream*, std::shared_ptr<AttendStream>> streams_;
+  std::set<AttendStream*> refused_;  // finished by themselves, but not done yet
+  std::map<uint64_t, grpc::ServerUnaryReactor*> calls_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_CALL_REGISTRY_H_

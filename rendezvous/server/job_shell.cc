@@ -1,0 +1,76 @@
+#include "rendezvous/server/job_shell.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace ddprun::rendezvous {
+
+JobShell::JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host,
+                   std::string run_id, Term term, const std::string& token)
+    : loop_(loop),
+      events_(events),
+      journal_(journal),
+      host_(host),
+      run_id_(std::move(run_id)),
+      machine_(term, token),
+      timer_(loop, [this] { Step(TimerDue{}); }) {}
+
+JobShell::~JobShell() { *alive_ = false; }
+
+void JobShell::Step(const Event& event) {
+  if (ended_) return;
+  for (Effect& effect : machine_.Step(loop_->Now(), event)) waiting_.push_back(std::move(effect));
+  timer_.Arm(machine_.NextDeadline());
+  CarryOut();
+}
+
+void JobShell::CarryOut() {
+  if (carrying_out_) return;
+  carrying_out_ = true;
+  while (!persisting_ && !waiting_.empty()) {
+    const Effect effect = std::move(waiting_.front());
+    waiting_.pop_front();
+    std::visit([this](const auto& e) { Do(e); }, effect);
+  }
+  carrying_out_ = false;
+}
+
+void JobShell::Do(const Send& effect) { host_->SendTo(effect.stream, effect.message); }
+
+void JobShell::Do(const CloseStream& effect) { host_->EndStream(effect.stream, effect.status); }
+
+void JobShell::Do(const Persist& effect) {
+  persisting_ = true;
+  journal_->Write(run_id_, effect, [this, alive = alive_](const absl::Status& status) {
+    if (*alive) OnPersisted(status);
+  });
+}
+
+void JobShell::OnPersisted(const absl::Status& status) {
+  persisting_ = false;
+  Step(PersistDone{status});
+}
+
+void JobShell::Do(const Note& effect) {
+  if (events_->enabled()) {
+    nlohmann::json fields = {{"run_id", run_id_}};
+    for (const auto& [key, value] : effect.fields) fields[key] = value;
+    events_->Write(loop_->Now(), effect.event, std::move(fields));
+  }
+  if (!LogEnabled(LogLevel::kInfo)) return;
+  std::string line = absl::StrCat(effect.event, " job=", run_id_);
+  for (const auto& [key, value] : effect.fields) absl::StrAppend(&line, " ", key, "=", value);
+  Log(LogLevel::kInfo, line);
+}
+
+void JobShell::Do(const Ended& /*effect*/) {
+  ended_ = true;
+  timer_.Disarm();
+  journal_->Forget(run_id_);
+  host_->OnJobEnded(this);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,193 @@
+#include "rendezvous/server/rendezvous_server.h"
+
+#include <grpc/support/time.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/status_macros.h"
+#include "rendezvous/server/server_impl.h"
+#include "rendezvous/wire/grpc_listener.h"
+#include "rendezvous/wire/grpc_settings.h"
+#include "rendezvous/wire/grpc_status.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// How long Shutdown lets streams deliver their last status before they are cut.
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(200);
+constexpr absl::Duration kShutdownBound = absl::Seconds(2);
+
+Term DrawTerm() {
+  uint64_t number = 0;
+  while (number == 0) number = RandomNumber();
+  return Term(number);
+}
+
+std::shared_ptr<Journal> OrNoJournal(std::shared_ptr<Journal> journal) {
+  return journal != nullptr ? std::move(journal) : std::make_shared<NoJournal>();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(EventLoop* loop,
+                                                                          EventLog* events,
+                                                                          ServerOptions options) {
+  auto server = std::make_unique<ServerImpl>(loop, events, std::move(options));
+  DDPRUN_RETURN_IF_ERROR(server->Listen());
+  return server;
+}
+
+ServerImpl::ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options)
+    : loop_(loop),
+      events_(events),
+      options_(std::move(options)),
+      term_(DrawTerm()),
+      journal_(OrNoJournal(options_.journal)),
+      refusals_(events),
+      gate_(std::make_shared<LoopGate>(loop)),
+      registry_(std::make_shared<CallRegistry>()),
+      service_(loop, this, gate_, registry_) {}
+
+ServerImpl::~ServerImpl() { Shutdown(); }
+
+absl::Status ServerImpl::Listen() {
+  DDPRUN_ASSIGN_OR_RETURN(GrpcListener listener, StartGrpcListener(options_.listen, &service_));
+  server_ = std::move(listener.server);
+  port_ = listener.port;
+  events_->Write(loop_->Now(), "service_listening",
+                 {{"listen", options_.listen}, {"port", port_}, {"term", term_.value()}});
+  Log(LogLevel::kInfo, absl::StrCat("service_listening listen=", options_.listen, " port=", port_,
+                                    " term=", term_.value()));
+  return absl::OkStatus();
+}
+
+std::shared_ptr<grpc::Channel> ServerImpl::InProcessChannel() {
+  return server_->InProcessChannel(ChannelSettings());
+}
+
+void ServerImpl::Shutdown() {
+  DDPRUN_CHECK(loop_->OnLoop(), "Shutdown() is for the loop");
+  if (server_ == nullptr) return;
+  // From here on nothing is posted that would be run; what was posted is dropped.
+  gate_->Close();
+  const absl::Status ending = absl::UnavailableError("the rendezvous service is ending");
+  const CallRegistry::Open open = registry_->Close();
+  for (const auto& stream : open.streams) stream->FinishNow(ending);
+  for (grpc::ServerUnaryReactor* call : open.calls) call->Finish(ToGrpcStatus(ending));
+  server_->Shutdown(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                   gpr_time_from_millis(absl::ToInt64Milliseconds(kShutdownGrace), GPR_TIMESPAN)));
+  const bool done = registry_->WaitUntilDone(kShutdownBound);
+  DDPRUN_CHECK(done, "gRPC is not done with a stream after its server's end");
+  streams_.clear();
+  lingering_.clear();
+  jobs_.clear();
+  server_.reset();
+}
+
+// ------------------------------------------------------------- streams
+
+void ServerImpl::OnStreamOpen(const std::shared_ptr<AttendStream>& stream) {
+  stream->set_key(StreamKey(++last_key_));
+  streams_[stream->key()].stream = stream;
+  stream->ReadNext();
+}
+
+void ServerImpl::OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessage> message) {
+  StreamEntry& entry = streams_.at(stream->key());
+  if (!message.ok()) {
+    const bool version = message.status().code() == absl::StatusCode::kFailedPrecondition;
+    return Refuse(entry, version ? "other_protocol" : "malformed_message", message.status());
+  }
+  if (entry.job == nullptr) {
+    OnFirstMessage(entry, *std::move(message));
+  } else {
+    entry.job->Step(MessageReceived{.stream = stream->key(), .message = *std::move(message)});
+  }
+  if (!stream->closing()) stream->ReadNext();
+}
+
+void ServerImpl::OnFirstMessage(StreamEntry& entry, AgentMessage message) {
+  const Join* join = std::get_if<Join>(&message.body);
+  if (join == nullptr) {
+    return Refuse(entry, "no_join",
+                  absl::InvalidArgumentError("the first message of a stream must be a Join"));
+  }
+  absl::StatusOr<JobShell*> job = FindJob(message, *join);
+  if (!job.ok()) {
+    return Refuse(entry, absl::StrCat("join_", absl::StatusCodeToString(job.status().code())),
+                  job.status());
+  }
+  entry.job = *job;
+  entry.job->streams().insert(entry.stream->key());
+  entry.job->Step(MessageReceived{.stream = entry.stream->key(), .message = std::move(message)});
+}
+
+void ServerImpl::OnStreamSilent(AttendStream* stream) {
+  Refuse(streams_.at(stream->key()), "silent_stream",
+         absl::DeadlineExceededError(
+             absl::StrCat("no Join came within ", absl::FormatDuration(kFirstMessageTimeout))));
+}
+
+void ServerImpl::OnStreamEnded(AttendStream* stream) {
+  TellJobClosed(streams_.at(stream->key()));
+  stream->Close(absl::OkStatus());
+}
+
+void ServerImpl::OnStreamDone(AttendStream* stream) {
+  const auto found = streams_.find(stream->key());
+  if (found == streams_.end()) return;  // refused by the registry
+  TellJobClosed(found->second);
+  JobShell* job = found->second.job;
+  streams_.erase(found);
+  const auto gate = gate_;
+  if (job != nullptr) {
+    job->streams().erase(stream->key());
+    ForgetIfDone(job);
+    if (!gate->open()) return;  // the end of the only job was ours too
+  }
+  if (streams_.empty()) {
+    for (const auto& on_idle : std::exchange(on_idle_, {})) on_idle();
+  }
+}
+
+void ServerImpl::NotifyWhenIdle(std::function<void()> on_idle) {
+  on_idle_.push_back(std::move(on_idle));
+  if (!streams_.empty()) return;
+  LoopGate::Post(gate_, [this] {
+    if (!streams_.empty()) return;
+    for (const auto& call : std::exchange(on_idle_, {})) call();
+  });
+}
+
+// Each stream that a job knows of is reported closed once.
+void ServerImpl::TellJobClosed(StreamEntry& entry) {
+  if (entry.job == nullptr || std::exchange(entry.told_job, true)) return;
+  entry.job->Step(StreamClosed{entry.stream->key()});
+}
+
+void ServerImpl::Refuse(StreamEntry& entry, const std::string& kind, const absl::Status& status,
+                        bool flush) {
+  refusals_.Count(loop_->Now(), kind, entry.stream->peer(), status);
+  entry.stream->Close(status, flush);
+  TellJobClosed(entry);
+}
+
+void ServerImpl::SendTo(StreamKey key, const ServiceMessage& message) {
+  const auto found = streams_.find(key);
+  if (found == streams_.end() || found->second.stream->Send(message)) return;
+  Refuse(found->second, "slow_reader",
+         absl::ResourceExhaustedError("the agent does not read: too many messages wait for it"),
+         /*flush=*/false);
+}
+
+void ServerImpl::EndStream(StreamKey key, const absl::Status& status) {
+  const auto found = streams_.find(key);
+  if (found != streams_.end()) found->second.stream->Close(status);
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,86 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_SERVER_IMPL_H_
+#define DDPRUN_RENDEZVOUS_SERVER_SERVER_IMPL_H_
+
+#include <grpcpp/server.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/server/job_shell.h"
+#include "rendezvous/server/journal.h"
+#include "rendezvous/server/refusals.h"
+#include "rendezvous/server/rendezvous_server.h"
+#include "rendezvous/server/service.h"
+
+namespace ddprun::rendezvous {
+
+// Streams and jobs, and which belongs to which. Threads: the loop's.
+class ServerImpl final : public RendezvousServer, public Service::Owner, public JobShell::Host {
+ public:
+  ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options);
+  ~ServerImpl() override;
+
+  absl::Status Listen();
+
+  int port() const override { return port_; }
+  Term term() const override { return term_; }
+  const std::map<std::string, uint64_t>& refusals() const override { return refusals_.counts(); }
+  void NotifyWhenIdle(std::function<void()> on_idle) override;
+  std::shared_ptr<grpc::Channel> InProcessChannel() override;
+  void Shutdown() override;
+
+ private:
+  struct StreamEntry {
+    std::shared_ptr<AttendStream> stream;
+    JobShell* job = nullptr;  // since its Join
+    bool told_job = false;    // that it is closed
+  };
+
+  // AttendStream::Owner
+  void OnStreamOpen(const std::shared_ptr<AttendStream>& stream) override;
+  void OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessage> message) override;
+  void OnStreamSilent(AttendStream* stream) override;
+  void OnStreamEnded(AttendStream* stream) override;
+  void OnStreamDone(AttendStream* stream) override;
+  // Service::Owner
+  absl::Status OnGetStatus(const v1::GetStatusRequest& request, v1::GetStatusReply* reply) override;
+  absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) override;
+  // JobShell::Host
+  void SendTo(StreamKey stream, const ServiceMessage& message) override;
+  void EndStream(StreamKey stream, const absl::Status& status) override;
+  void OnJobEnded(JobShell* job) override;
+
+  void OnFirstMessage(StreamEntry& entry, AgentMessage message);
+  absl::StatusOr<JobShell*> FindJob(const AgentMessage& message, const Join& join);
+  absl::Status CheckRunId(const std::string& run_id) const;
+  absl::Status NoSuchJob(const std::string& run_id) const;
+  void Refuse(StreamEntry& entry, const std::string& kind, const absl::Status& status,
+              bool flush = true);
+  void TellJobClosed(StreamEntry& entry);
+  void ForgetJob(const std::string& run_id);
+  void ForgetIfDone(JobShell* job);
+
+  EventLoop* const loop_;
+  EventLog* const events_;
+  const ServerOptions options_;
+  const Term term_;
+  const std::shared_ptr<Journal> journal_;
+  Refusals refusals_;
+  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<CallRegistry> registry_;
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+  uint64_t last_key_ = 0;
+  std::map<StreamKey, StreamEntry> streams_;
+  std::map<std::string, std::unique_ptr<JobShell>> jobs_;
+  std::map<std::string, std::unique_ptr<Timer>> lingering_;  // bounds of ended jobs
+  std::vector<std::function<void()>> on_idle_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_SERVER_IMPL_H_

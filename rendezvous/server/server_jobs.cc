@@ -1,0 +1,145 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "rendezvous/core/admission.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/server/peer.h"
+#include "rendezvous/server/server_impl.h"
+#include "rendezvous/wire/convert.h"
+
+// Which jobs there are, and what control calls see of them.
+namespace ddprun::rendezvous {
+namespace {
+
+// How long the streams of an ended job may take to be done, after the core's own farewell.
+constexpr absl::Duration kLinger = absl::Seconds(1);
+constexpr size_t kNamesShownMax = 3;
+
+}  // namespace
+
+// Errors: ALREADY_EXISTS — this service is for another job.
+absl::Status ServerImpl::CheckRunId(const std::string& run_id) const {
+  if (options_.only_run_id.empty() || run_id == options_.only_run_id) return absl::OkStatus();
+  const auto job = jobs_.find(options_.only_run_id);
+  const std::string description = job == jobs_.end() ? "" : job->second->View().spec.description;
+  return absl::AlreadyExistsError(absl::StrCat(
+      "this rendezvous service is for run id '", options_.only_run_id, "' alone",
+      description.empty() ? "" : absl::StrCat(" (", description, ")"), ", not for '", run_id,
+      "': give all nodes of one job the same --rdzv_id, or this job another port"));
+}
+
+// The job that a Join is for; a new one when it is the first.
+absl::StatusOr<JobShell*> ServerImpl::FindJob(const AgentMessage& message, const Join& join) {
+  DDPRUN_RETURN_IF_ERROR(CheckRunId(message.run_id));
+  // Here as well as in the core: nobody without the token makes this service hold a job.
+  DDPRUN_RETURN_IF_ERROR(CheckToken(options_.token, join));
+  const auto found = jobs_.find(message.run_id);
+  if (found != jobs_.end()) {
+    if (!found->second->ended()) return found->second.get();
+    return absl::AbortedError(absl::StrCat("the job '", message.run_id, "' has just ended"));
+  }
+  DDPRUN_RETURN_IF_ERROR(CheckTerm(term_, message));
+  if (jobs_.size() >= kJobsMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("this rendezvous service holds ", jobs_.size(),
+                                                     " jobs, its most: start another service"));
+  }
+  auto& job = jobs_[message.run_id];
+  job = std::make_unique<JobShell>(loop_, events_, journal_.get(), this, message.run_id, term_,
+                                   options_.token);
+  return job.get();
+}
+
+void ServerImpl::OnJobEnded(JobShell* job) {
+  // Not now: the job is at work. Its streams that are not done yet have a moment to be.
+  auto& timer = lingering_[job->run_id()];
+  timer = std::make_unique<Timer>(loop_, [this, run_id = job->run_id()] { ForgetJob(run_id); });
+  timer->Arm(loop_->Now() + (job->streams().empty() ? absl::ZeroDuration() : kLinger));
+}
+
+// Ended and all streams done; or its only Join was refused, and nothing is to be remembered.
+void ServerImpl::ForgetIfDone(JobShell* job) {
+  if (!job->streams().empty()) return;
+  if (job->ended()) return ForgetJob(std::string(job->run_id()));
+  const JobView view = job->View();
+  const bool never_joined = view.generation == Generation() && view.spec.run_id.empty();
+  if (never_joined) jobs_.erase(std::string(job->run_id()));
+}
+
+void ServerImpl::ForgetJob(const std::string& run_id) {
+  const auto found = jobs_.find(run_id);
+  if (found == jobs_.end()) return;
+  for (const StreamKey key : found->second->streams()) {
+    StreamEntry& entry = streams_.at(key);
+    entry.job = nullptr;
+    entry.stream->Close(absl::OkStatus(), /*flush=*/false);
+  }
+  const std::string ended_id = run_id;  // the argument may belong to what goes now
+  jobs_.erase(found);
+  lingering_.erase(ended_id);
+  if (ended_id == options_.only_run_id && options_.on_only_job_ended) {
+    const auto on_ended = options_.on_only_job_ended;  // it may destroy us
+    on_ended();
+  }
+}
+
+// ------------------------------------------------------------- control calls
+
+absl::Status ServerImpl::NoSuchJob(const std::string& run_id) const {
+  std::vector<std::string> names;
+  for (const auto& [name, job] : jobs_) {
+    if (names.size() == kNamesShownMax) break;
+    names.push_back(absl::StrCat("'", name, "'"));
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "no job with the run id '", run_id, "' is here; this service holds ", jobs_.size(),
+      names.empty() ? "" : absl::StrCat(": ", absl::StrJoin(names, ", ")),
+      names.size() < jobs_.size() ? ", …" : ""));
+}
+
+absl::Status ServerImpl::OnGetStatus(const v1::GetStatusRequest& request,
+                                     v1::GetStatusReply* reply) {
+  reply->set_term(term_.value());
+  reply->set_release(kVersion);
+  if (!request.run_id().empty() && !jobs_.contains(request.run_id())) {
+    return NoSuchJob(request.run_id());
+  }
+  size_t bytes = 0;
+  for (const auto& [run_id, job] : jobs_) {
+    if (!request.run_id().empty() && run_id != request.run_id()) continue;
+    v1::JobStatus* status = reply->add_jobs();
+    *status = ToProto(job->View());
+    // A reply has a bound; what bursts it is shown without its nodes.
+    if (bytes + status->ByteSizeLong() > kMessageBytesMax / 2) status->clear_nodes();
+    bytes += status->ByteSizeLong();
+    if (bytes > kMessageBytesMax * 3 / 4) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::OnStopJob(const v1::StopJobRequest& request, const std::string& peer) {
+  if (options_.token.empty() && !IsLocalPeer(peer)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("a job without a token is stopped only from the machine of its rendezvous "
+                     "service, not from ",
+                     peer, ": run the command there, or start jobs with a token"));
+  }
+  if (!options_.token.empty() && !SameSecret(options_.token, request.token())) {
+    const absl::Status status = absl::UnauthenticatedError("wrong or missing token of the job");
+    refusals_.Count(loop_->Now(), "stop_without_token", peer, status);
+    return status;
+  }
+  if (request.reason().size() > kTextBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "reason: has ", request.reason().size(), " bytes, at most ", kTextBytesMax, " are taken"));
+  }
+  const auto found = jobs_.find(request.run_id());
+  if (found == jobs_.end() || found->second->ended()) return NoSuchJob(request.run_id());
+  found->second->Step(
+      StopRequested{request.reason().empty() ? "stopped on request" : request.reason()});
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::rendezvous

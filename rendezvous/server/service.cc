@@ -1,0 +1,45 @@
+#include "rendezvous/server/service.h"
+
+#include <utility>
+
+#include "rendezvous/wire/grpc_status.h"
+
+namespace ddprun::rendezvous {
+
+Service::Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+                 std::shared_ptr<CallRegistry> registry)
+    : loop_(loop), owner_(owner), gate_(std::move(gate)), registry_(std::move(registry)) {}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::Attend(
+    grpc::CallbackServerContext* context) {
+  return AttendStream::Create(loop_, owner_, gate_, registry_, context);
+}
+
+grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,
+                                             const v1::GetStatusRequest* request,
+                                             v1::GetStatusReply* reply) {
+  return Answer(context->DefaultReactor(),
+                [this, request, reply] { return owner_->OnGetStatus(*request, reply); });
+}
+
+grpc::ServerUnaryReactor* Service::StopJob(grpc::CallbackServerContext* context,
+                                           const v1::StopJobRequest* request,
+                                           v1::StopJobReply* /*reply*/) {
+  return Answer(context->DefaultReactor(), [this, request, peer = std::string(context->peer())] {
+    return owner_->OnStopJob(*request, peer);
+  });
+}
+
+grpc::ServerUnaryReactor* Service::Answer(grpc::ServerUnaryReactor* call,
+                                          std::function<absl::Status()> handle) {
+  const uint64_t number = registry_->Add(call);
+  if (number == 0) return call;
+  LoopGate::Post(gate_, [registry = registry_, number, handle = std::move(handle)] {
+    // Before anything of the call is touched: its end frees request and reply.
+    grpc::ServerUnaryReactor* open = registry->Take(number);
+    if (open != nullptr) open->Finish(ToGrpcStatus(handle()));
+  });
+  return call;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,55 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_SERVICE_H_
+#define DDPRUN_RENDEZVOUS_SERVER_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
+#include "rendezvous/server/attend_stream.h"
+#include "rendezvous/server/call_registry.h"
+#include "rendezvous/wire/loop_gate.h"
+
+namespace ddprun::rendezvous {
+
+// The methods of the proto as gRPC calls them, on its threads: registers each call and posts it.
+class Service final
+    : public v1::Rendezvous::WithRawCallbackMethod_Attend<
+          v1::Rendezvous::WithCallbackMethod_GetStatus<
+              v1::Rendezvous::WithCallbackMethod_StopJob<v1::Rendezvous::Service>>> {
+ public:
+  // The loop's side of the unary calls.
+  class Owner : public AttendStream::Owner {
+   public:
+    virtual absl::Status OnGetStatus(const v1::GetStatusRequest& request,
+                                     v1::GetStatusReply* reply) = 0;
+    virtual absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) = 0;
+  };
+
+  Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+          std::shared_ptr<CallRegistry> registry);
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusReply* reply) override;
+  grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
+                                    const v1::StopJobRequest* request,
+                                    v1::StopJobReply* reply) override;
+
+ private:
+  // Answers `call` with what `handle` returns on the loop.
+  grpc::ServerUnaryReactor* Answer(grpc::ServerUnaryReactor* call,
+                                   std::function<absl::Status()> handle);
+
+  EventLoop* const loop_;
+  Owner* const owner_;  // used while the gate is open
+  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<CallRegistry> registry_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_SERVICE_H_

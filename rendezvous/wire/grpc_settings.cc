@@ -1,0 +1,105 @@
+#include "rendezvous/wire/grpc_settings.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/grpc.h>
+#include <grpc/support/log.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr absl::Duration kReconnectBackoffMin = absl::Milliseconds(100);
+constexpr absl::Duration kReconnectBackoffMax = absl::Seconds(1);
+constexpr absl::Duration kResolvePause = absl::Milliseconds(200);
+constexpr absl::Duration kPingIntervalMin = absl::Milliseconds(500);
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+
+int ToMilliseconds(absl::Duration time) {
+  return static_cast<int>(absl::ToInt64Milliseconds(time));
+}
+
+// gRPC's own errors say nothing that our statuses don't; a user sees them with LOGLEVEL=INFO.
+void LogFromGrpc(gpr_log_func_args* args) {
+  Log(args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kInfo : LogLevel::kDebug,
+      absl::StrCat("grpc: ", args->message));
+}
+
+void Initialize() {
+  // Each string on the wire that is no UTF-8 would be told of on stderr: a flood at a peer's will.
+  google::protobuf::SetLogHandler(nullptr);
+  if (std::getenv("GRPC_VERBOSITY") == nullptr && std::getenv("GRPC_TRACE") == nullptr) {
+    gpr_set_log_function(LogFromGrpc);
+  }
+  // There is no other door to this setting. The workers' environment is not to hold it.
+  const bool chosen = std::getenv("GRPC_DNS_RESOLVER") != nullptr;
+  if (!chosen) setenv("GRPC_DNS_RESOLVER", "native", 1);
+  grpc_init();  // never shut down: it would take its threads away from whoever still uses it
+  if (!chosen) unsetenv("GRPC_DNS_RESOLVER");
+}
+
+}  // namespace
+
+void InitializeGrpc() {
+  static std::once_flag once;
+  std::call_once(once, Initialize);
+}
+
+void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits) {
+  InitializeGrpc();
+  // Else two servers share a port, and half of the agents meet the wrong one.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes));
+  builder->SetMaxSendMessageSize(static_cast<int>(limits.message_bytes));
+  // A small message could unpack to gigabytes before its size is looked at.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(kServerKeepaliveTime));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                              ToMilliseconds(kServerKeepaliveTimeout));
+  // Pings of our clients are no attack (default: at most one in 5 minutes, two strikes).
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              ToMilliseconds(kPingIntervalMin));
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Connections that say nothing, and streams without number (defaults: 120 s, no bound).
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              ToMilliseconds(kHandshakeTimeout));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                              static_cast<int>(limits.streams_per_connection));
+}
+
+grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
+  InitializeGrpc();
+  grpc::ChannelArguments arguments;
+  // Clusters set http_proxy for everything; through it not even 127.0.0.1 can be reached.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, ToMilliseconds(kReconnectBackoffMin));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, ToMilliseconds(kReconnectBackoffMax));
+  // In spite of its name: how long one attempt to connect may take (default 20 s).
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, ToMilliseconds(kConnectTimeout));
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, ToMilliseconds(kResolvePause));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(kClientKeepaliveTime));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMilliseconds(kClientKeepaliveTimeout));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0 = no limit; default 2
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes));
+  arguments.SetMaxSendMessageSize(static_cast<int>(limits.message_bytes));
+  // A name server must not be able to change how calls behave.
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // we know better what may be repeated
+  // Else channels to one address share a connection, and its back-off.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return arguments;
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), ChannelSettings());
+}
+
+}  // namespace ddprun::rendezvous

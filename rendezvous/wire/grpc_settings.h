@@ -1,0 +1,57 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_GRPC_SETTINGS_H_
+#define DDPRUN_RENDEZVOUS_WIRE_GRPC_SETTINGS_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::rendezvous {
+
+// gRPC as every server and client of ours uses it: where its defaults are unsafe here (design.md
+// §3), and why. tests/server/grpc_settings_test.cc has a test for each that fails with the default.
+
+// One attempt at one address: long enough for one lost SYN (sent again after 1 s).
+inline constexpr absl::Duration kConnectTimeout = absl::Milliseconds(1500);
+// A client asks a silent service for a sign of life after this time, and gives the connection up
+// after that one; a new connection supersedes the old, so an early end costs nothing.
+inline constexpr absl::Duration kClientKeepaliveTime = absl::Seconds(2);
+inline constexpr absl::Duration kClientKeepaliveTimeout = absl::Seconds(3);
+// A service must not do the same as early: a closed stream is one of the two proofs of death (R4),
+// and leases decide about silent agents. This only clears away what no lease covers.
+inline constexpr absl::Duration kServerKeepaliveTime = absl::Seconds(60);
+inline constexpr absl::Duration kServerKeepaliveTimeout = absl::Seconds(60);
+
+// Sets up what gRPC and protobuf have one of in a process, once: names are resolved by
+// getaddrinfo(3) (nsswitch, mDNS, /etc/hosts; as the workers do it), and their messages go to our
+// log, unless GRPC_DNS_RESOLVER, GRPC_VERBOSITY or GRPC_TRACE say otherwise. The functions below
+// call it. Threads: any, but the first call changes the environment for a moment (setenv(3)), so no
+// other thread may read it then.
+void InitializeGrpc();
+
+// What differs between services. Of an argument that is set twice gRPC takes the first, so these
+// can't be changed afterwards.
+struct GrpcLimits {
+  size_t message_bytes = kMessageBytesMax;
+  size_t streams_per_connection = 256;  // of a server; more wait in the client until others end
+};
+
+// For each server, before it is built.
+void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits = {});
+
+// For each channel.
+grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits = {});
+
+// A channel with those settings and without credentials; connects when it is first used. `target`:
+// "host:port", "[IPv6]:port", "unix:/path".
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_GRPC_SETTINGS_H_
