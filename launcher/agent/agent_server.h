@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "rendezvous/core/message.h"
 
@@ -20,27 +21,38 @@ struct AgentServerOptions {
   std::string node_address;  // how other nodes reach this one
   uint32_t worker_count = 1;
   uint32_t max_restarts = 0;
+  // Agents learn of a generation one after the other: how long a store call waits for a generation
+  // that its sender knows already and this agent does not.
+  absl::Duration generation_wait = absl::Seconds(10);
+  // How long after an operation's own timeout, and the wait above, rank 0's agent counts as silent.
+  absl::Duration peer_patience = absl::Seconds(5);
 };
 
-// proto agent/v1 for this node's workers (unix socket) and for the agents of other nodes (TCP): the
-// live assignment, and the key-value store of the current generation. The store's data lives at the
-// agent of rank 0's node; others forward to it.
-// Threads: the loop's.
+// proto agent/v1 for this node's workers (unix socket) and for the agents of other nodes (TCP,
+// store calls only): the live assignment, and the key-value store of the current generation. The
+// store's data lives at the agent of rank 0's node; others forward to it. docs/PROTOCOL.md,
+// "Workers and their agent", has the rules. Threads: the loop's.
 class AgentServer {
  public:
-  // Errors: UNAVAILABLE — the address can't be bound; the text names it.
+  // `loop` outlives the server. The directory of the socket exists and belongs to the job: the
+  // socket is open to its owner only (0600). Errors: UNAVAILABLE — the address can't be bound,
+  // INVALID_ARGUMENT — the socket's path is too long (107 bytes); the text names it.
   static absl::StatusOr<std::unique_ptr<AgentServer>> Start(EventLoop* loop,
                                                             AgentServerOptions options);
+  // Shuts down if that was not done.
   virtual ~AgentServer() = default;
 
   // Port of the peer listener; 0 = none.
   virtual int peer_port() const = 0;
   // A generation begins: waiting GetAssignment calls are answered, a new empty store is opened, and
-  // calls of older generations get ABORTED.
+  // calls of older generations get ABORTED. One that isn't newer than all before is ignored.
   virtual void BeginGeneration(const rendezvous::Assignment& assignment) = 0;
-  // The generation is over: its store is dropped, its pending calls get ABORTED with `why`.
+  // The generation is over: its store is dropped, its pending calls and later ones get ABORTED with
+  // `why`. Ignored unless it is current.
   virtual void EndGeneration(rendezvous::Generation generation, const std::string& why) = 0;
-  // The job is over: everything pending gets ABORTED with `why`. Returns when no callback runs.
+  // The job is over: everything pending gets ABORTED with `why`, the socket is removed. Returns
+  // when no callback of gRPC's runs. Bound: 200 ms, when a caller is stopped and doesn't take its
+  // answer.
   virtual void Shutdown(const std::string& why) = 0;
 };
 

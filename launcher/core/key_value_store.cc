@@ -1,28 +1,18 @@
 #include "launcher/core/key_value_store.h"
 
 #include <algorithm>
-#include <array>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kKeyBytesShown = 128;
 // Longer than any job, and far from the end of the clock.
 constexpr absl::Duration kTimeoutMax = absl::Hours(10 * 365 * 24);
-
-// A key as messages show it: quoted, printable, not endless.
-std::string Shown(absl::string_view key) {
-  if (key.size() <= kKeyBytesShown) return absl::StrCat("'", absl::CHexEscape(key), "'");
-  return absl::StrCat("'", absl::CHexEscape(key.substr(0, kKeyBytesShown)), "…' (", key.size(),
-                      " bytes)");
-}
 
 size_t BytesOf(const std::vector<std::string>& keys) {
   size_t bytes = 0;
@@ -31,12 +21,6 @@ size_t BytesOf(const std::vector<std::string>& keys) {
 }
 
 }  // namespace
-
-std::string OperationName(const StoreOperation& operation) {
-  static constexpr std::array<const char*, std::variant_size_v<StoreOperation>> kNames = {
-      "set", "get", "wait", "add", "check", "delete", "compare_set", "count"};
-  return kNames[operation.index()];
-}
 
 KeyValueStore::KeyValueStore(StoreBounds bounds) : bounds_(bounds) {}
 
@@ -175,7 +159,7 @@ absl::Status KeyValueStore::CheckKey(const char* operation, const std::string& k
         absl::StrCat("store ", operation, ": the key is empty; name one"));
   }
   if (key.size() > bounds_.key_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("store ", operation, ": key ", Shown(key),
+    return absl::ResourceExhaustedError(absl::StrCat("store ", operation, ": key ", Quoted(key),
                                                      " is longer than ", bounds_.key_bytes,
                                                      " bytes; use a shorter one"));
   }
@@ -196,21 +180,21 @@ absl::Status KeyValueStore::CheckKeyList(const char* operation,
 absl::Status KeyValueStore::Put(const char* operation, const std::string& key, std::string value) {
   if (value.size() > bounds_.value_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("store ", operation, " ", Shown(key), ": the value has ", value.size(),
+        absl::StrCat("store ", operation, " ", Quoted(key), ": the value has ", value.size(),
                      " bytes, at most ", bounds_.value_bytes, " are allowed; split it"));
   }
   const auto found = values_.find(key);
   const bool absent = found == values_.end();
   if (absent && values_.size() >= bounds_.keys) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("store ", operation, " ", Shown(key), ": the store is full with ",
+        absl::StrCat("store ", operation, " ", Quoted(key), ": the store is full with ",
                      bounds_.keys, " keys; delete those that are no longer needed"));
   }
   const size_t before = absent ? 0 : key.size() + found->second->size();
   const size_t after = bytes_ - before + key.size() + value.size();
   if (after > bounds_.bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "store ", operation, " ", Shown(key), ": the store would hold ", after, " bytes, at most ",
+        "store ", operation, " ", Quoted(key), ": the store would hold ", after, " bytes, at most ",
         bounds_.bytes, " are allowed; delete keys that are no longer needed"));
   }
   bytes_ = after;
@@ -224,13 +208,13 @@ absl::StatusOr<int64_t> KeyValueStore::Sum(const AddToKey& operation) const {
   int64_t number = 0;
   if (!absl::SimpleAtoi(*found->second, &number)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("store add ", Shown(operation.key), ": its value ", Shown(*found->second),
+        absl::StrCat("store add ", Quoted(operation.key), ": its value ", Quoted(*found->second),
                      " is no decimal number of 64 bits; add only to keys that were made by add"));
   }
   int64_t sum = 0;
   if (__builtin_add_overflow(number, operation.amount, &sum)) {
-    return absl::InvalidArgumentError(absl::StrCat("store add ", Shown(operation.key), ": ", number,
-                                                   " + ", operation.amount,
+    return absl::InvalidArgumentError(absl::StrCat("store add ", Quoted(operation.key), ": ",
+                                                   number, " + ", operation.amount,
                                                    " is beyond 64 bits; add less"));
   }
   return sum;
@@ -321,9 +305,9 @@ absl::Status KeyValueStore::Expired(const Waiter& waiter) const {
   size_t absent = 0;
   for (const std::string& key : waiter.keys) absent += values_.contains(key) ? 0 : 1;
   const std::string what =
-      waiter.wants_value ? absl::StrCat("store get: key ", Shown(waiter.keys.front()))
+      waiter.wants_value ? absl::StrCat("store get: key ", Quoted(waiter.keys.front()))
                          : absl::StrCat("store wait: ", absent, " of ", waiter.keys.size(),
-                                        " keys, one is ", Shown(waiter.keys[waiter.watched]), ",");
+                                        " keys, one is ", Quoted(waiter.keys[waiter.watched]), ",");
   return absl::DeadlineExceededError(
       absl::StrCat(what, " not there within ", absl::FormatDuration(waiter.timeout),
                    " (the store has ", values_.size(), " keys); look for the rank that sets it"));

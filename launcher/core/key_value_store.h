@@ -86,9 +86,6 @@ struct CountKeys {};
 using StoreOperation = std::variant<SetKey, GetKey, WaitForKeys, AddToKey, CheckKeys, DeleteKey,
                                     CompareAndSetKey, CountKeys>;
 
-// The operation's name for messages: "set", "compare_set".
-std::string OperationName(const StoreOperation& operation);
-
 // ------------------------------------------------------------- events and effects
 
 struct StoreCall {

@@ -1,0 +1,373 @@
+#include "launcher/agent/agent_server.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <grpc/support/time.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "launcher/agent/agent_service.h"
+#include "launcher/agent/loop_inbox.h"
+#include "launcher/agent/peer_store.h"
+#include "launcher/agent/store_wire.h"
+#include "launcher/core/key_value_store.h"
+#include "launcher/core/text.h"
+#include "rendezvous/wire/grpc_listener.h"
+#include "rendezvous/wire/grpc_settings.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::Assignment;
+using rendezvous::Generation;
+
+// For answers that are under way when the server shuts down; a caller that is stopped never reads.
+constexpr int64_t kShutdownPatienceMs = 200;
+
+class AgentServerImpl final : public AgentServer {
+ public:
+  AgentServerImpl(EventLoop* loop, AgentServerOptions options);
+  ~AgentServerImpl() override { Shutdown("the agent has ended"); }
+
+  absl::Status Listen();
+
+  int peer_port() const override { return peer_port_; }
+  void BeginGeneration(const Assignment& assignment) override;
+  void EndGeneration(Generation generation, const std::string& why) override;
+  void Shutdown(const std::string& why) override;
+
+ private:
+  // A call that is owed an answer, and who will give it.
+  enum class Waits {
+    kForGeneration,  // parked until `deadline`
+    kForStore,
+    kForPeer,
+  };
+  struct Pending {
+    std::shared_ptr<AgentCall> call;
+    Instant deadline;  // how long it may be parked
+    Waits waits = Waits::kForGeneration;
+  };
+
+  void OnCall(std::shared_ptr<AgentCall> call);
+  void OnCancel(uint64_t id);
+  void OnPeerReply(uint64_t id, const absl::Status& status, agent::v1::StoreReply* reply);
+  void OnTimer();
+  void Rearm();
+
+  // Answers the call if it can be, or gives it to who will; else it stays parked.
+  void Route(uint64_t id);
+  void Route(uint64_t id, const AssignmentExchange& exchange);
+  void Route(uint64_t id, StoreExchange& exchange);
+  absl::Status Fence(Generation generation) const;
+  agent::v1::WorkerAssignment AssignmentOf(uint32_t local_rank) const;
+
+  void Park(std::shared_ptr<AgentCall> call, absl::Duration patience);
+  void Unpark(uint64_t id, Waits waits);
+  void ExpireParked();
+  absl::Status Expired(AgentCall& call) const;
+  void StepStore(StoreEvent event);
+  void CloseGeneration(const std::string& why);
+  void Answer(uint64_t id, const absl::Status& status);
+
+  EventLoop* const loop_;
+  const AgentServerOptions options_;
+  const std::shared_ptr<LoopInbox> inbox_;
+  AgentService service_;
+  std::unique_ptr<grpc::Server> server_;
+  int peer_port_ = 0;
+  Timer timer_;
+  bool shut_down_ = false;
+
+  std::optional<Assignment> newest_;    // generation that began here
+  std::optional<std::string> over_;     // why it has ended; none while it is current
+  std::optional<KeyValueStore> store_;  // while it is current and rank 0 is here
+  std::unique_ptr<PeerStore> peer_;     // rank 0's agent, when it was elsewhere
+
+  std::map<uint64_t, Pending> pending_;            // by the id of the call
+  std::set<std::pair<Instant, uint64_t>> parked_;  // those that wait for a generation
+};
+
+AgentServerImpl::AgentServerImpl(EventLoop* loop, AgentServerOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      inbox_(LoopInbox::Create(loop)),
+      service_(options_.run_id, options_.worker_count, inbox_,
+               {.on_call = [this](std::shared_ptr<AgentCall> call) { OnCall(std::move(call)); },
+                .on_cancel = [this](uint64_t id) { OnCancel(id); }}),
+      timer_(loop, [this] { OnTimer(); }) {}
+
+// ------------------------------------------------------------- listening
+
+absl::Status AgentServerImpl::Listen() {
+  const std::string socket = absl::StrCat("unix:", options_.socket_path);
+  grpc::ServerBuilder builder;
+  // The calls of all workers of a node wait on one connection; service_ bounds them.
+  rendezvous::ApplyServerSettings(
+      &builder, {.message_bytes = kAgentMessageBytesMax, .streams_per_connection = kAgentCallsMax});
+  DDPRUN_RETURN_IF_ERROR(rendezvous::CheckListenable(socket));
+  builder.AddListeningPort(socket, grpc::InsecureServerCredentials());
+  if (!options_.peer_listen.empty()) {
+    DDPRUN_RETURN_IF_ERROR(rendezvous::CheckListenable(options_.peer_listen));
+    builder.AddListeningPort(options_.peer_listen, grpc::InsecureServerCredentials(), &peer_port_);
+  }
+  builder.RegisterService(&service_);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        "agent: can't listen on ", socket, " and ", Quoted(options_.peer_listen),
+        ": one was taken a moment ago, or gRPC refuses it; LOGLEVEL=INFO shows its reason"));
+  }
+  if (chmod(options_.socket_path.c_str(), S_IRUSR | S_IWUSR) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("chmod ", Quoted(options_.socket_path)));
+  }
+  return absl::OkStatus();
+}
+
+// ------------------------------------------------------------- generations
+
+void AgentServerImpl::BeginGeneration(const Assignment& assignment) {
+  DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
+  const uint64_t number = assignment.generation.value();
+  if (shut_down_) return;
+  if (newest_.has_value() && assignment.generation <= newest_->generation) {
+    Log(LogLevel::kWarning, absl::StrCat("agent: generation ", number, " is ignored, ",
+                                         newest_->generation.value(), " began before"));
+    return;
+  }
+  if (newest_.has_value() && !over_.has_value()) {
+    CloseGeneration(absl::StrCat("generation ", newest_->generation.value(), " is over; ", number,
+                                 " is current: get the new assignment"));
+  }
+  newest_ = assignment;
+  over_.reset();
+  if (assignment.store_address.empty()) {
+    peer_.reset();
+    store_.emplace();
+  } else if (peer_ == nullptr || peer_->address() != assignment.store_address || peer_->Failing()) {
+    peer_ = std::make_unique<PeerStore>(
+        loop_, assignment.store_address, options_.generation_wait + options_.peer_patience,
+        [this](uint64_t id, const absl::Status& status, agent::v1::StoreReply* reply) {
+          OnPeerReply(id, status, reply);
+        });
+  }
+  for (const auto& [deadline, id] : std::vector(parked_.begin(), parked_.end())) Route(id);
+  Rearm();
+}
+
+void AgentServerImpl::EndGeneration(Generation generation, const std::string& why) {
+  DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
+  if (!newest_.has_value() || newest_->generation != generation || over_.has_value()) return;
+  CloseGeneration(absl::StrCat("generation ", generation.value(), " is over: ", why));
+  Rearm();
+}
+
+void AgentServerImpl::CloseGeneration(const std::string& why) {
+  over_ = why;
+  if (store_.has_value()) StepStore(StoreClosed{why});
+  store_.reset();
+  std::vector<uint64_t> forwarded;
+  for (const auto& [id, pending] : pending_) {
+    if (pending.waits == Waits::kForPeer) forwarded.push_back(id);
+  }
+  for (const uint64_t id : forwarded) {
+    peer_->Cancel(id);
+    Answer(id, absl::AbortedError(why));
+  }
+}
+
+void AgentServerImpl::Shutdown(const std::string& why) {
+  DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
+  if (std::exchange(shut_down_, true)) return;
+  inbox_->Close();
+  CloseGeneration(why);
+  while (!pending_.empty()) Answer(pending_.begin()->first, absl::AbortedError(why));
+  timer_.Disarm();
+  peer_.reset();
+  if (server_ == nullptr) return;
+  server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                 gpr_time_from_millis(kShutdownPatienceMs, GPR_TIMESPAN)));
+  server_.reset();
+  unlink(options_.socket_path.c_str());
+}
+
+// ------------------------------------------------------------- calls
+
+void AgentServerImpl::OnCall(std::shared_ptr<AgentCall> call) {
+  const uint64_t id = call->id();
+  const auto* assignment = std::get_if<AssignmentExchange>(&call->exchange());
+  Park(std::move(call), assignment == nullptr
+                            ? options_.generation_wait
+                            : absl::Milliseconds(assignment->request->timeout_ms()));
+  Route(id);
+  ExpireParked();
+  Rearm();
+}
+
+void AgentServerImpl::OnCancel(uint64_t id) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  if (found->second.waits == Waits::kForStore) StepStore(StoreCallCancelled{StoreCallId(id)});
+  if (found->second.waits == Waits::kForPeer) peer_->Cancel(id);
+  Answer(id, absl::CancelledError("the caller is gone"));
+  Rearm();
+}
+
+void AgentServerImpl::OnPeerReply(uint64_t id, const absl::Status& status,
+                                  agent::v1::StoreReply* reply) {
+  auto& exchange = std::get<StoreExchange>(pending_.at(id).call->exchange());
+  if (status.ok()) exchange.reply->Swap(reply);
+  Answer(id, status);
+}
+
+void AgentServerImpl::OnTimer() {
+  if (store_.has_value()) StepStore(StoreTimerDue{});
+  ExpireParked();
+  Rearm();
+}
+
+void AgentServerImpl::Rearm() {
+  Instant next = store_.has_value() ? store_->NextDeadline() : Instant::Infinite();
+  if (!parked_.empty()) next = std::min(next, parked_.begin()->first);
+  timer_.Arm(next);
+}
+
+void AgentServerImpl::Route(uint64_t id) {
+  std::visit([&](auto& exchange) { Route(id, exchange); }, pending_.at(id).call->exchange());
+}
+
+void AgentServerImpl::Route(uint64_t id, const AssignmentExchange& exchange) {
+  const Generation after(exchange.request->after_generation());
+  if (over_.has_value() || !newest_.has_value() || newest_->generation <= after) return;
+  *exchange.reply = AssignmentOf(exchange.request->local_rank());
+  Answer(id, absl::OkStatus());
+}
+
+void AgentServerImpl::Route(uint64_t id, StoreExchange& exchange) {
+  const Generation generation(exchange.request->generation());
+  if (!newest_.has_value() || generation > newest_->generation) return;
+  if (absl::Status fence = Fence(generation); !fence.ok()) return Answer(id, fence);
+  if (store_.has_value()) {
+    Unpark(id, Waits::kForStore);
+    return StepStore(StoreCall{StoreCallId(id), std::move(exchange.operation)});
+  }
+  if (exchange.from_peer) {
+    return Answer(
+        id, absl::FailedPreconditionError(absl::StrCat(
+                "store ", OperationName(*exchange.request), ": generation ", generation.value(),
+                " keeps its store at ", newest_->store_address, ", not at this agent; ask there")));
+  }
+  Unpark(id, Waits::kForPeer);
+  peer_->Forward(id, *exchange.request);
+}
+
+absl::Status AgentServerImpl::Fence(Generation generation) const {
+  if (generation == newest_->generation) {
+    return over_.has_value() ? absl::AbortedError(*over_) : absl::OkStatus();
+  }
+  const std::string now = over_.has_value()
+                              ? absl::StrCat(" and so is its successor (", *over_, ")")
+                              : absl::StrCat("; ", newest_->generation.value(), " is current");
+  return absl::AbortedError(
+      absl::StrCat("generation ", generation.value(), " is over", now, ": get the new assignment"));
+}
+
+agent::v1::WorkerAssignment AgentServerImpl::AssignmentOf(uint32_t local_rank) const {
+  agent::v1::WorkerAssignment reply;
+  reply.set_generation(newest_->generation.value());
+  reply.set_rank(newest_->base_rank + local_rank);
+  reply.set_local_rank(local_rank);
+  reply.set_world_size(newest_->world_size);
+  reply.set_local_world_size(options_.worker_count);
+  reply.set_group_rank(newest_->group_rank);
+  reply.set_group_world_size(newest_->group_world_size);
+  reply.set_restart_count(newest_->restart_count);
+  reply.set_max_restarts(options_.max_restarts);
+  reply.set_run_id(options_.run_id);
+  reply.set_master_addr(newest_->master_addr);
+  reply.set_master_port(newest_->master_port);
+  reply.set_node_address(options_.node_address);
+  return reply;
+}
+
+// ------------------------------------------------------------- who owes what
+
+void AgentServerImpl::Park(std::shared_ptr<AgentCall> call, absl::Duration patience) {
+  const uint64_t id = call->id();
+  const Instant deadline = loop_->Now() + patience;
+  parked_.emplace(deadline, id);
+  pending_.emplace(id, Pending{std::move(call), deadline, Waits::kForGeneration});
+}
+
+void AgentServerImpl::Unpark(uint64_t id, Waits waits) {
+  Pending& pending = pending_.at(id);
+  parked_.erase({pending.deadline, id});
+  pending.waits = waits;
+}
+
+void AgentServerImpl::ExpireParked() {
+  const Instant now = loop_->Now();
+  while (!parked_.empty() && parked_.begin()->first <= now) {
+    const uint64_t id = parked_.begin()->second;
+    Answer(id, Expired(*pending_.at(id).call));
+  }
+}
+
+absl::Status AgentServerImpl::Expired(AgentCall& call) const {
+  const std::string newest = !newest_.has_value() ? "none has begun here"
+                             : over_.has_value()
+                                 ? *over_
+                                 : absl::StrCat(newest_->generation.value(), " is current here");
+  if (const auto* assignment = std::get_if<AssignmentExchange>(&call.exchange())) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "assignment: no generation after ", assignment->request->after_generation(),
+        " began within ", assignment->request->timeout_ms(), " ms; ", newest, "; ask again"));
+  }
+  const auto& request = *std::get<StoreExchange>(call.exchange()).request;
+  return absl::UnavailableError(absl::StrCat(
+      "store ", OperationName(request), ": generation ", request.generation(),
+      " did not begin at this agent within ", absl::FormatDuration(options_.generation_wait), "; ",
+      newest, "; is this agent cut off from the rendezvous service?"));
+}
+
+void AgentServerImpl::StepStore(StoreEvent event) {
+  for (StoreAnswer& answer : store_->Step(loop_->Now(), std::move(event))) {
+    const uint64_t id = answer.call.value();
+    auto& exchange = std::get<StoreExchange>(pending_.at(id).call->exchange());
+    if (answer.result.ok()) *exchange.reply = ToProto(*answer.result);
+    Answer(id, answer.result.status());
+  }
+}
+
+void AgentServerImpl::Answer(uint64_t id, const absl::Status& status) {
+  const auto node = pending_.extract(id);
+  parked_.erase({node.mapped().deadline, id});
+  node.mapped().call->Answer(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AgentServer>> AgentServer::Start(EventLoop* loop,
+                                                                AgentServerOptions options) {
+  auto server = std::make_unique<AgentServerImpl>(loop, std::move(options));
+  DDPRUN_RETURN_IF_ERROR(server->Listen());
+  return server;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,110 @@
+#include "launcher/agent/agent_service.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/agent/store_wire.h"
+#include "launcher/core/text.h"
+#include "rendezvous/wire/grpc_status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// gRPC names callers "unix:…", "ipv4:…" or "ipv6:…".
+bool IsPeer(const grpc::CallbackServerContext& context) {
+  return !absl::StartsWith(context.peer(), "unix:");
+}
+
+}  // namespace
+
+std::shared_ptr<AgentCall> AgentCall::Create(AgentService* service, uint64_t id,
+                                             Exchange exchange) {
+  std::shared_ptr<AgentCall> call(new AgentCall(service, id, std::move(exchange)));
+  call->self_ = call;
+  return call;
+}
+
+void AgentCall::Answer(const absl::Status& status) { Finish(rendezvous::ToGrpcStatus(status)); }
+
+void AgentCall::OnCancel() { service_->OnCancel(id_); }
+
+void AgentCall::OnDone() {
+  service_->OnDone();
+  const auto released = std::move(self_);  // may be the last reference
+}
+
+AgentService::AgentService(std::string run_id, uint32_t worker_count,
+                           std::shared_ptr<LoopInbox> inbox, Handlers handlers)
+    : run_id_(std::move(run_id)),
+      worker_count_(worker_count),
+      inbox_(std::move(inbox)),
+      handlers_(std::move(handlers)) {}
+
+grpc::ServerUnaryReactor* AgentService::GetAssignment(
+    grpc::CallbackServerContext* context, const agent::v1::GetAssignmentRequest* request,
+    agent::v1::WorkerAssignment* reply) {
+  return Accept(AssignmentExchange{request, reply}, CheckAssignment(*request, IsPeer(*context)));
+}
+
+grpc::ServerUnaryReactor* AgentService::Store(grpc::CallbackServerContext* context,
+                                              const agent::v1::StoreRequest* request,
+                                              agent::v1::StoreReply* reply) {
+  StoreExchange exchange{.request = request, .reply = reply, .from_peer = IsPeer(*context)};
+  absl::Status checked = CheckStore(*request);
+  if (checked.ok()) {
+    absl::StatusOr<StoreOperation> operation = FromProto(*request);
+    checked = operation.status();
+    if (operation.ok()) exchange.operation = *std::move(operation);
+  }
+  return Accept(std::move(exchange), std::move(checked));
+}
+
+void AgentService::OnCancel(uint64_t id) {
+  inbox_->Post([this, id] { handlers_.on_cancel(id); });
+}
+
+void AgentService::OnDone() { --calls_; }
+
+absl::Status AgentService::CheckAssignment(const agent::v1::GetAssignmentRequest& request,
+                                           bool from_peer) const {
+  if (from_peer) {
+    return absl::PermissionDeniedError(
+        "assignment: only workers of this node may ask for it; use the unix socket DDPRUN_AGENT");
+  }
+  if (request.local_rank() >= worker_count_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "assignment: there is no local rank ", request.local_rank(), ", this node has ",
+        worker_count_, " workers; take LOCAL_RANK of the environment"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AgentService::CheckStore(const agent::v1::StoreRequest& request) const {
+  if (request.run_id() != run_id_) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "store: the request is of job ", Quoted(request.run_id()), ", this agent serves job ",
+        Quoted(run_id_), "; take run id and address from your own assignment"));
+  }
+  if (request.generation() == 0) {
+    return absl::InvalidArgumentError(
+        "store: the request has no generation; take it from your assignment");
+  }
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* AgentService::Accept(AgentCall::Exchange exchange, absl::Status checked) {
+  const std::shared_ptr<AgentCall> call = AgentCall::Create(this, ++last_id_, std::move(exchange));
+  if (++calls_ > kAgentCallsMax && checked.ok()) {
+    checked = absl::ResourceExhaustedError(absl::StrCat(
+        "agent: ", kAgentCallsMax, " calls are open already; end some that wait, then try again"));
+  }
+  if (!checked.ok()) {
+    call->Answer(checked);
+  } else if (!inbox_->Post([this, call] { handlers_.on_call(call); })) {
+    call->Answer(absl::AbortedError("the agent is ending; the job is over"));
+  }
+  return call.get();
+}
+
+}  // namespace ddprun::launcher

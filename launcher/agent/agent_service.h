@@ -1,0 +1,111 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_AGENT_SERVICE_H_
+#define DDPRUN_LAUNCHER_AGENT_AGENT_SERVICE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include <grpcpp/support/server_callback.h>
+
+#include "absl/status/status.h"
+#include "ddprun/agent/v1/agent.grpc.pb.h"
+#include "ddprun/agent/v1/agent.pb.h"
+#include "launcher/agent/loop_inbox.h"
+#include "launcher/core/key_value_store.h"
+
+namespace ddprun::launcher {
+
+// Calls that one agent has at a time, as many as a store lets wait; more get RESOURCE_EXHAUSTED.
+inline constexpr size_t kAgentCallsMax = 1U << 16;
+
+// What came and what is to be filled in; both live until the call is answered.
+struct AssignmentExchange {
+  const agent::v1::GetAssignmentRequest* request;
+  agent::v1::WorkerAssignment* reply;
+};
+struct StoreExchange {
+  const agent::v1::StoreRequest* request;
+  agent::v1::StoreReply* reply;
+  StoreOperation operation;  // what the request asks for
+  bool from_peer = false;    // from the agent of another node; else from a worker of this one
+};
+
+class AgentService;
+
+// One call from its arrival until gRPC is done with it. It holds itself until then; the loop holds
+// it while it owes the answer.
+class AgentCall final : public grpc::ServerUnaryReactor {
+ public:
+  using Exchange = std::variant<AssignmentExchange, StoreExchange>;
+
+  // `service` outlives gRPC's interest in the call.
+  static std::shared_ptr<AgentCall> Create(AgentService* service, uint64_t id, Exchange exchange);
+
+  uint64_t id() const { return id_; }
+  // Not to be used any more after Answer().
+  Exchange& exchange() { return exchange_; }
+
+  // Ends the call, once; for OK the reply was filled in before. Threads: the one that owes the
+  // answer: gRPC's before the call was brought to the loop, then the loop's.
+  void Answer(const absl::Status& status);
+
+ private:
+  AgentCall(AgentService* service, uint64_t id, Exchange exchange)
+      : service_(service), id_(id), exchange_(std::move(exchange)) {}
+
+  void OnCancel() override;
+  void OnDone() override;
+
+  AgentService* const service_;
+  const uint64_t id_;
+  Exchange exchange_;
+  std::shared_ptr<AgentCall> self_;  // until OnDone
+};
+
+// The gRPC side of proto agent/v1: checks what can be checked without the agent's state, and brings
+// the calls to the loop. Workers come over the unix socket, the agents of other nodes over TCP.
+class AgentService final : public agent::v1::Agent::CallbackService {
+ public:
+  // What the loop does with calls.
+  struct Handlers {
+    // Owes the call an answer from now on.
+    std::function<void(std::shared_ptr<AgentCall>)> on_call;
+    // The caller of this id is gone. May come after the answer.
+    std::function<void(uint64_t id)> on_cancel;
+  };
+
+  AgentService(std::string run_id, uint32_t worker_count, std::shared_ptr<LoopInbox> inbox,
+               Handlers handlers);
+
+  // Threads of all that follows: gRPC's.
+  grpc::ServerUnaryReactor* GetAssignment(grpc::CallbackServerContext* context,
+                                          const agent::v1::GetAssignmentRequest* request,
+                                          agent::v1::WorkerAssignment* reply) override;
+  grpc::ServerUnaryReactor* Store(grpc::CallbackServerContext* context,
+                                  const agent::v1::StoreRequest* request,
+                                  agent::v1::StoreReply* reply) override;
+  void OnCancel(uint64_t id);
+  void OnDone();
+
+ private:
+  absl::Status CheckAssignment(const agent::v1::GetAssignmentRequest& request,
+                               bool from_peer) const;
+  absl::Status CheckStore(const agent::v1::StoreRequest& request) const;
+  grpc::ServerUnaryReactor* Accept(AgentCall::Exchange exchange, absl::Status checked);
+
+  const std::string run_id_;
+  const uint32_t worker_count_;
+  const std::shared_ptr<LoopInbox> inbox_;
+  const Handlers handlers_;
+  std::atomic<uint64_t> last_id_{0};
+  std::atomic<size_t> calls_{0};  // that gRPC is not done with
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_AGENT_SERVICE_H_
