@@ -1,9 +1,5 @@
 #include "launcher/agent/agent.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/pidfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include "launcher/agent/service_child.h"
 
 #include <signal.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<ServiceChild>> ServiceChild::Fork(
   child->to_child_ = std::move(settings.second);
   child->from_child_ = std::move(ready.first);
   // Nobody but us reaps, so the pid can't have been reused.
-  child->pidfd_.Reset(pidfd_open(pid, 0));
+  child->pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!child->pidfd_.valid()) return ErrnoStatus(errno, "pidfd_open of the rendezvous service");
   return child;
 }
@@ -90,7 +90,7 @@ ServiceChild::~ServiceChild() {
   to_child_.Reset();
   if (exited_) return;
   // It ends at the end of file above; a service that doesn't has lost its reason to live too.
-  if (pidfd_.valid()) pidfd_send_signal(pidfd_.get(), SIGKILL, nullptr, 0);
+  if (pidfd_.valid()) syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
   waitpid(pid_, nullptr, 0);
 }
 

@@ -1,27 +1,29 @@
 #include "rendezvous/client/control_client.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
 #include "absl/strings/str_cat.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
+#include "rendezvous/client/failure_text.h"
+#include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/grpc_settings.h"
-#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/text.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// gRPC counts deadlines on a clock of its own when they are given as a span.
-void SetTimeout(grpc::ClientContext* context, absl::Duration timeout) {
-  context->set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN));
+void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
+  context->set_deadline(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                   gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN)));
 }
 
-absl::Status Explain(const std::string& target, const grpc::Status& status) {
-  const absl::Status plain = FromGrpcStatus(status);
-  if (absl::IsUnavailable(plain) || absl::IsDeadlineExceeded(plain)) {
-    return {plain.code(),
-            absl::StrCat("no rendezvous service answers at ", target, ": ", plain.message())};
+absl::Status Describe(const std::string& target, const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
+    return absl::NotFoundError(status.error_message());
   }
-  return plain;
+  return DescribeFailure(target, status, /*was_open=*/false);
 }
 
 }  // namespace
@@ -30,12 +32,12 @@ absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const 
                                                absl::Duration timeout) {
   const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
   grpc::ClientContext context;
-  SetTimeout(&context, timeout);
+  SetTimeout(timeout, &context);
   v1::GetStatusRequest request;
-  request.set_run_id(run_id);
+  request.set_run_id(ValidUtf8(run_id));
   v1::GetStatusReply reply;
   const grpc::Status status = stub->GetStatus(&context, request, &reply);
-  if (!status.ok()) return Explain(target, status);
+  if (!status.ok()) return Describe(target, status);
   return reply;
 }
 
@@ -44,14 +46,13 @@ absl::Status RequestStop(const std::string& target, const std::string& run_id,
                          absl::Duration timeout) {
   const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
   grpc::ClientContext context;
-  SetTimeout(&context, timeout);
+  SetTimeout(timeout, &context);
   v1::StopJobRequest request;
-  request.set_run_id(run_id);
-  request.set_token(token);
-  request.set_reason(reason);
+  request.set_run_id(ValidUtf8(run_id));
+  request.set_token(ValidUtf8(token));
+  request.set_reason(CutText(reason, kTextBytesMax));
   v1::StopJobReply reply;
-  const grpc::Status status = stub->StopJob(&context, request, &reply);
-  return status.ok() ? absl::OkStatus() : Explain(target, status);
+  return Describe(target, stub->StopJob(&context, request, &reply));
 }
 
 }  // namespace ddprun::rendezvous

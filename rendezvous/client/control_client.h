@@ -10,14 +10,18 @@
 
 namespace ddprun::rendezvous {
 
-// Unary calls to a service, for the command line. They block until the answer or the timeout; the
-// target is one of ClientOptions. Errors: UNAVAILABLE or DEADLINE_EXCEEDED with the target — nobody
-// answers there; else those of the proto.
+// One call each to a rendezvous service, for `ddprun status` and `ddprun stop`. Blocking: not for a
+// loop. `target` as in ClientOptions; `timeout` covers connecting and the answer.
+// Errors: UNAVAILABLE, DEADLINE_EXCEEDED — not reached; the text says why. UNIMPLEMENTED —
+// something else is at that address. NOT_FOUND — the service holds no such job. Threads: any, but
+// the first of a process alone (InitializeGrpc).
 
-// `run_id` "" = all jobs.
+// The jobs that the service holds; `run_id` "" = all.
 absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
                                                absl::Duration timeout);
 
+// Ends a job. Errors, too: UNAUTHENTICATED — not the job's token; PERMISSION_DENIED — there is no
+// token, and the service is on another machine.
 absl::Status RequestStop(const std::string& target, const std::string& run_id,
                          const std::string& token, const std::string& reason,
                          absl::Duration timeout);

@@ -1,140 +1,207 @@
 #include "rendezvous/client/rendezvous_client.h"
 
-#include <grpcpp/channel.h>
-
 #include <algorithm>
-#include <iterator>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/rng.h"
-#include "rendezvous/client/attend_stream.h"
+#include "rendezvous/client/attend_call.h"
+#include "rendezvous/client/failure_text.h"
 #include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// Statuses with which the service, or something else at its address, says no for good; OK is an
-// orderly end. All others may pass.
-bool IsRefusal(absl::StatusCode code) {
-  static constexpr absl::StatusCode kRefusals[] = {
-      absl::StatusCode::kOk,
-      absl::StatusCode::kFailedPrecondition,
-      absl::StatusCode::kUnauthenticated,
-      absl::StatusCode::kInvalidArgument,
-      absl::StatusCode::kAlreadyExists,
-      absl::StatusCode::kAborted,
-      absl::StatusCode::kResourceExhausted,
-      absl::StatusCode::kPermissionDenied,
-      absl::StatusCode::kUnimplemented,
-  };
-  return std::find(std::begin(kRefusals), std::end(kRefusals), code) != std::end(kRefusals);
-}
+// How long a try may take until the owner hears of it. It grows with each try in a row, since a
+// name server that hangs or a network that loses packets may need more.
+constexpr absl::Duration kOpenTimeoutMin = absl::Milliseconds(1800);
+constexpr absl::Duration kOpenTimeoutMax = absl::Seconds(8);
+// How long the service may take to end a stream whose other side is closed.
+constexpr absl::Duration kFinishTimeout = absl::Seconds(2);
 
-// A peer that speaks, but not gRPC, or gRPC without our service. gRPC tells it in words only.
-bool IsForeignPeer(const absl::Status& status) {
-  if (status.code() == absl::StatusCode::kUnimplemented) return true;
-  for (const char* sign :
-       {"http2 header with status", "Trying to connect an http1.x server", "Failed parsing HTTP/2",
-        "unexpected bytes", "Expected SETTINGS frame"}) {
-    if (absl::StrContains(std::string(status.message()), sign)) return true;
-  }
-  return false;
-}
-
-class RendezvousClientImpl final : public RendezvousClient {
+class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
  public:
-  RendezvousClientImpl(EventLoop* loop, ClientOptions options, Callbacks callbacks,
-                       std::shared_ptr<grpc::Channel> channel)
-      : loop_(loop),
-        options_(std::move(options)),
-        callbacks_(std::move(callbacks)),
-        channel_(channel != nullptr ? std::move(channel) : MakeChannel(options_.target)),
-        stub_(v1::Rendezvous::NewStub(channel_)),
-        backoff_(options_.backoff_min),
-        jitter_(RandomNumber()),
-        retry_(loop, [this] { Open(); }) {
-    Open();
-  }
+  ClientImpl(EventLoop* loop, ClientOptions options, Callbacks callbacks,
+             std::shared_ptr<grpc::Channel> channel);
+  ~ClientImpl() override;
 
-  ~RendezvousClientImpl() override {
-    if (stream_ != nullptr) stream_->Abandon();
-  }
+  bool Send(const AgentMessage& message) override;
+  void Finish() override;
 
-  bool Send(const AgentMessage& message) override {
-    return open_ && stream_ != nullptr && stream_->Send(message);
-  }
-
-  void Finish() override {
-    finishing_ = true;
-    retry_.Disarm();
-    if (stream_ == nullptr) return;
-    stream_->Finish();
-  }
+  void OnCallOpen(AttendCall* call) override;
+  void OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> message) override;
+  void OnCallDone(AttendCall* call, const grpc::Status& status) override;
 
  private:
-  void Open() {
-    stream_ = AttendStream::Start(
-        loop_, stub_.get(),
-        {.on_open =
-             [this] {
-               open_ = true;
-               callbacks_.on_stream_open();
-             },
-         .on_message =
-             [this](ServiceMessage message) {
-               // It works: the next loss is a new one.
-               backoff_ = options_.backoff_min;
-               was_served_ = true;
-               callbacks_.on_message(std::move(message));
-             },
-         .on_closed = [this](absl::Status status) { OnClosed(std::move(status)); }});
-  }
-
-  void OnClosed(absl::Status status) {
-    stream_.reset();
-    open_ = false;
-    if (IsForeignPeer(status)) {
-      status = absl::FailedPreconditionError(
-          absl::StrCat("what answers at ", options_.target, " is not a ddprun rendezvous service (",
-                       status.message(), "): another program has this port; choose a free one"));
-    }
-    const bool will_retry = !finishing_ && !IsRefusal(status.code());
-    if (will_retry) ArmRetry();
-    callbacks_.on_stream_closed(status, will_retry);
-  }
-
-  // The first try after a stream that worked comes at once; then 100 ms doubling to 1 s, each ±20 %
-  // so that the agents of a large job don't come in step.
-  void ArmRetry() {
-    if (std::exchange(was_served_, false)) return retry_.Arm(loop_->Now());
-    const double factor = 0.8 + static_cast<double>(jitter_.Below(401)) / 1000.0;
-    retry_.Arm(loop_->Now() + backoff_ * factor);
-    backoff_ = std::min(backoff_ * 2, options_.backoff_max);
-  }
+  void Try();
+  void BreakOff(absl::Status why, bool retry);
+  void OnOpenTimeout();
+  absl::Duration NextPause();
+  void TellClosed(const absl::Status& status, bool will_retry);
 
   EventLoop* const loop_;
   const ClientOptions options_;
   const Callbacks callbacks_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Rendezvous::Stub> stub_;
-  absl::Duration backoff_;
-  Rng jitter_;
-  Timer retry_;
-  std::shared_ptr<AttendStream> stream_;
+  const std::shared_ptr<grpc::Channel> fixed_channel_;
+  const std::shared_ptr<LoopGate> gate_;
+  Rng rng_{RandomNumber()};
+  std::shared_ptr<AttendCall> call_;  // the current try; null between two
   bool open_ = false;
-  bool was_served_ = false;
+  bool heard_ = false;  // on this stream
   bool finishing_ = false;
+  // Why we broke the call off; else its status tells.
+  struct Own {
+    absl::Status why;
+    bool retry;
+  };
+  std::optional<Own> own_reason_;
+  absl::Duration backoff_;
+  absl::Duration open_timeout_ = kOpenTimeoutMin;
+  Timer retry_timer_;
+  Timer open_timer_;
+  Timer finish_timer_;
 };
+
+ClientImpl::ClientImpl(EventLoop* loop, ClientOptions options, Callbacks callbacks,
+                       std::shared_ptr<grpc::Channel> channel)
+    : loop_(loop),
+      options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      fixed_channel_(std::move(channel)),
+      gate_(std::make_shared<LoopGate>(loop)),
+      backoff_(options_.backoff_min),
+      retry_timer_(loop, [this] { Try(); }),
+      open_timer_(loop, [this] { OnOpenTimeout(); }),
+      finish_timer_(loop, [this] {
+        BreakOff(absl::DeadlineExceededError(absl::StrCat(
+                     "the rendezvous service at ", options_.target, " did not end the stream")),
+                 /*retry=*/false);
+      }) {
+  Try();
+}
+
+ClientImpl::~ClientImpl() {
+  gate_->Close();
+  if (call_ != nullptr) call_->Abandon();
+}
+
+void ClientImpl::Try() {
+  open_ = false;
+  heard_ = false;
+  own_reason_.reset();
+  // A channel of its own for each try: one that failed before would first sit out gRPC's back-offs,
+  // of which the name resolver's (1 s, growing to 2 minutes) has no setting.
+  call_ = AttendCall::Start(
+      this, gate_, fixed_channel_ != nullptr ? fixed_channel_ : MakeChannel(options_.target));
+  open_timer_.Arm(loop_->Now() + open_timeout_);
+}
+
+void ClientImpl::OnOpenTimeout() {
+  BreakOff(absl::DeadlineExceededError(
+               absl::StrCat("cannot reach the rendezvous service at ", options_.target,
+                            ": no answer within ", absl::FormatDuration(open_timeout_),
+                            "; is the address right, and does a firewall drop packets?")),
+           /*retry=*/true);
+  open_timeout_ = std::min(2 * open_timeout_, kOpenTimeoutMax);
+}
+
+void ClientImpl::BreakOff(absl::Status why, bool retry) {
+  if (call_ == nullptr) return;
+  if (!own_reason_.has_value()) own_reason_ = Own{.why = std::move(why), .retry = retry};
+  open_ = false;
+  call_->Cancel();
+}
+
+void ClientImpl::OnCallOpen(AttendCall* call) {
+  if (call != call_.get() || own_reason_.has_value()) return;
+  open_ = true;
+  open_timer_.Disarm();
+  open_timeout_ = kOpenTimeoutMin;
+  const auto on_open = callbacks_.on_stream_open;  // it may destroy us
+  on_open();
+}
+
+void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> message) {
+  if (!message.ok()) {
+    BreakOff({message.status().code(),
+              absl::StrCat("rendezvous service at ", options_.target,
+                           " sent a message that is refused: ", message.status().message())},
+             /*retry=*/false);
+  } else if (!own_reason_.has_value()) {
+    heard_ = true;
+    const auto gate = gate_;
+    const auto on_message = callbacks_.on_message;
+    on_message(*std::move(message));
+    if (!gate->open()) return;  // it destroyed us
+  }
+  call->ReadNext();
+}
+
+void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
+  const bool was_open = open_;
+  call_.reset();
+  open_ = false;
+  open_timer_.Disarm();
+  finish_timer_.Disarm();
+  absl::Status why = own_reason_.has_value() && !status.ok()
+                         ? own_reason_->why
+                         : DescribeFailure(options_.target, status, was_open);
+  const bool retry =
+      !finishing_ && (own_reason_.has_value() ? own_reason_->retry : IsWorthRetrying(why));
+  if (retry) retry_timer_.Arm(loop_->Now() + NextPause());
+  TellClosed(why, retry);
+}
+
+// A stream that worked is opened again at once; tries that fail come at growing distances.
+absl::Duration ClientImpl::NextPause() {
+  if (heard_) {
+    backoff_ = options_.backoff_min;
+    return absl::ZeroDuration();
+  }
+  const auto percent = static_cast<int64_t>(80 + rng_.Below(41));  // not all nodes at once
+  const absl::Duration pause = backoff_ * percent / 100;
+  backoff_ = std::min(2 * backoff_, options_.backoff_max);
+  return pause;
+}
+
+void ClientImpl::TellClosed(const absl::Status& status, bool will_retry) {
+  const auto on_closed = callbacks_.on_stream_closed;  // it may destroy us
+  on_closed(status, will_retry);
+}
+
+bool ClientImpl::Send(const AgentMessage& message) {
+  DDPRUN_CHECK(loop_->OnLoop(), "Send() is for the loop");
+  if (!open_ || finishing_) return false;
+  if (call_->Write(message)) return true;
+  BreakOff(absl::UnavailableError(absl::StrCat("the rendezvous service at ", options_.target,
+                                               " does not read: ", kOutgoingMessagesMax,
+                                               " messages wait; connecting anew")),
+           /*retry=*/true);
+  return false;
+}
+
+void ClientImpl::Finish() {
+  DDPRUN_CHECK(loop_->OnLoop(), "Finish() is for the loop");
+  if (std::exchange(finishing_, true)) return;
+  const absl::Status cancelled = absl::CancelledError("finished before a stream was open");
+  if (call_ == nullptr) {
+    retry_timer_.Disarm();
+    return LoopGate::Post(gate_, [this, cancelled] { TellClosed(cancelled, false); });
+  }
+  if (!open_) return BreakOff(cancelled, /*retry=*/false);
+  call_->HalfClose();
+  finish_timer_.Arm(loop_->Now() + kFinishTimeout);
+}
 
 }  // namespace
 
 std::unique_ptr<RendezvousClient> RendezvousClient::Start(EventLoop* loop, ClientOptions options,
                                                           Callbacks callbacks,
                                                           std::shared_ptr<grpc::Channel> channel) {
-  return std::make_unique<RendezvousClientImpl>(loop, std::move(options), std::move(callbacks),
-                                                std::move(channel));
+  return std::make_unique<ClientImpl>(loop, std::move(options), std::move(callbacks),
+                                      std::move(channel));
 }
 
 }  // namespace ddprun::rendezvous

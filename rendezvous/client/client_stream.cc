@@ -1,4 +1,4 @@
-#include "rendezvous/client/attend_stream.h"
+#include "rendezvous/client/client_stream.h"
 
 #include <utility>
 
@@ -14,9 +14,9 @@ constexpr size_t kOutgoingMax = 1024;
 
 }  // namespace
 
-std::shared_ptr<AttendStream> AttendStream::Start(EventLoop* loop, v1::Rendezvous::Stub* stub,
+std::shared_ptr<ClientStream> ClientStream::Start(EventLoop* loop, v1::Rendezvous::Stub* stub,
                                                   Callbacks callbacks) {
-  std::shared_ptr<AttendStream> stream(new AttendStream(loop, std::move(callbacks)));
+  std::shared_ptr<ClientStream> stream(new ClientStream(loop, std::move(callbacks)));
   stream->self_ = stream;
   stub->async()->Attend(&stream->context_, stream.get());
   stream->StartRead(&stream->incoming_);
@@ -24,7 +24,7 @@ std::shared_ptr<AttendStream> AttendStream::Start(EventLoop* loop, v1::Rendezvou
   return stream;
 }
 
-bool AttendStream::Send(const AgentMessage& message) {
+bool ClientStream::Send(const AgentMessage& message) {
   const std::lock_guard lock(mutex_);
   if (ended_ || finishing_) return false;
   if (outgoing_.size() >= kOutgoingMax) {
@@ -36,14 +36,14 @@ bool AttendStream::Send(const AgentMessage& message) {
   return true;
 }
 
-void AttendStream::Finish() {
+void ClientStream::Finish() {
   const std::lock_guard lock(mutex_);
   if (ended_ || finishing_) return;
   finishing_ = true;
   StartNextWrite();
 }
 
-void AttendStream::StartNextWrite() {
+void ClientStream::StartNextWrite() {
   if (ended_ || half_closed_ || writing_) return;
   if (!outgoing_.empty()) {
     writing_ = true;
@@ -54,20 +54,20 @@ void AttendStream::StartNextWrite() {
   }
 }
 
-void AttendStream::OnWriteDone(bool ok) {
+void ClientStream::OnWriteDone(bool ok) {
   const std::lock_guard lock(mutex_);
   writing_ = false;
   outgoing_.pop_front();
   if (ok) StartNextWrite();
 }
 
-void AttendStream::Abandon() {
+void ClientStream::Abandon() {
   abandoned_ = true;
   context_.TryCancel();
   done_.WaitForNotification();
 }
 
-void AttendStream::PostToOwner(std::function<void(const Callbacks&)> call) {
+void ClientStream::PostToOwner(std::function<void(const Callbacks&)> call) {
   loop_->Post([self = shared_from_this(), call = std::move(call)] {
     if (self->abandoned_) return;
     // A callback may drop the owner, and with it this stream; `self` keeps it to the end.
@@ -75,12 +75,12 @@ void AttendStream::PostToOwner(std::function<void(const Callbacks&)> call) {
   });
 }
 
-void AttendStream::OnReadInitialMetadataDone(bool ok) {
+void ClientStream::OnReadInitialMetadataDone(bool ok) {
   if (!ok) return;  // OnDone has the reason
   PostToOwner([](const Callbacks& owner) { owner.on_open(); });
 }
 
-void AttendStream::OnReadDone(bool ok) {
+void ClientStream::OnReadDone(bool ok) {
   if (!ok) return;
   absl::StatusOr<ServiceMessage> message = FromProto(incoming_);
   if (!message.ok()) {
@@ -96,7 +96,7 @@ void AttendStream::OnReadDone(bool ok) {
   StartRead(&incoming_);
 }
 
-void AttendStream::OnDone(const grpc::Status& status) {
+void ClientStream::OnDone(const grpc::Status& status) {
   absl::Status reason = FromGrpcStatus(status);
   {
     const std::lock_guard lock(mutex_);
@@ -105,7 +105,7 @@ void AttendStream::OnDone(const grpc::Status& status) {
   }
   PostToOwner([reason](const Callbacks& owner) { owner.on_closed(reason); });
   // After the notification the loop may be gone; only what `self` holds may be touched.
-  const std::shared_ptr<AttendStream> self = std::move(self_);
+  const std::shared_ptr<ClientStream> self = std::move(self_);
   done_.Notify();
 }
 

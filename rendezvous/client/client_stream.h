@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_CLIENT_ATTEND_STREAM_H_
-#define DDPRUN_RENDEZVOUS_CLIENT_ATTEND_STREAM_H_
+#ifndef DDPRUN_RENDEZVOUS_CLIENT_CLIENT_STREAM_H_
+#define DDPRUN_RENDEZVOUS_CLIENT_CLIENT_STREAM_H_
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
@@ -22,8 +22,8 @@ namespace ddprun::rendezvous {
 //
 // Lives until gRPC is done with it (OnDone), whoever still holds it.
 // Threads: Send, Finish, Abandon on the loop; the On… methods are gRPC's.
-class AttendStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::ServiceMessage>,
-                           public std::enable_shared_from_this<AttendStream> {
+class ClientStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::ServiceMessage>,
+                           public std::enable_shared_from_this<ClientStream> {
  public:
   struct Callbacks {
     std::function<void()> on_open;
@@ -31,7 +31,7 @@ class AttendStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::
     std::function<void(absl::Status)> on_closed;  // the last one
   };
 
-  static std::shared_ptr<AttendStream> Start(EventLoop* loop, v1::Rendezvous::Stub* stub,
+  static std::shared_ptr<ClientStream> Start(EventLoop* loop, v1::Rendezvous::Stub* stub,
                                              Callbacks callbacks);
 
   // Queues a message. At most 1024 wait; false and the end of the stream beyond.
@@ -48,7 +48,7 @@ class AttendStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::
   void OnDone(const grpc::Status& status) override;
 
  private:
-  AttendStream(EventLoop* loop, Callbacks callbacks)
+  ClientStream(EventLoop* loop, Callbacks callbacks)
       : loop_(loop), callbacks_(std::move(callbacks)) {}
   void PostToOwner(std::function<void(const Callbacks&)> call);
   void StartNextWrite();  // with mutex_ held
@@ -58,7 +58,7 @@ class AttendStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::
   bool abandoned_ = false;  // of the loop's thread
   grpc::ClientContext context_;
   v1::ServiceMessage incoming_;         // of gRPC's threads, one at a time
-  std::shared_ptr<AttendStream> self_;  // until OnDone
+  std::shared_ptr<ClientStream> self_;  // until OnDone
   absl::Notification done_;
 
   std::mutex mutex_;  // guards what follows
@@ -72,4 +72,4 @@ class AttendStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_CLIENT_ATTEND_STREAM_H_
+#endif  // DDPRUN_RENDEZVOUS_CLIENT_CLIENT_STREAM_H_

@@ -1,0 +1,110 @@
+#include "rendezvous/client/attend_call.h"
+
+#include <utility>
+
+#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/wire/convert.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr char kMethod[] = "/ddprun.rendezvous.v1.Rendezvous/Attend";
+
+absl::StatusOr<ServiceMessage> Parse(const grpc::ByteBuffer& bytes) {
+  v1::ServiceMessage proto;
+  if (!ParseBytes(bytes, &proto)) {
+    return absl::InvalidArgumentError("the bytes are no message of this protocol");
+  }
+  return FromProto(proto);
+}
+
+}  // namespace
+
+std::shared_ptr<AttendCall> AttendCall::Start(Owner* owner, std::shared_ptr<LoopGate> gate,
+                                              std::shared_ptr<grpc::Channel> channel) {
+  std::shared_ptr<AttendCall> call(new AttendCall(owner, std::move(gate), std::move(channel)));
+  call->self_ = call;
+  call->AddHold();  // the loop starts operations outside of reactions
+  call->StartRead(&call->incoming_);
+  call->StartCall();
+  return call;
+}
+
+AttendCall::AttendCall(Owner* owner, std::shared_ptr<LoopGate> gate,
+                       std::shared_ptr<grpc::Channel> channel)
+    : owner_(owner), gate_(std::move(gate)), channel_(std::move(channel)), stub_(channel_) {
+  stub_.PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
+}
+
+// ------------------------------------------------------------- gRPC's threads
+
+void AttendCall::OnReadInitialMetadataDone(bool ok) {
+  if (!ok) return;  // OnDone says why
+  LoopGate::Post(gate_, [self = shared_from_this()] { self->owner_->OnCallOpen(self.get()); });
+}
+
+void AttendCall::OnReadDone(bool ok) {
+  if (!ok) {
+    LoopGate::Post(gate_, [self = shared_from_this()] { self->EndOperations(); });
+    return;
+  }
+  LoopGate::Post(gate_, [self = shared_from_this(), message = Parse(incoming_)] {
+    self->owner_->OnCallMessage(self.get(), message);
+  });
+}
+
+void AttendCall::OnWriteDone(bool ok) {
+  LoopGate::Post(gate_, [self = shared_from_this(), ok] { self->Written(ok); });
+}
+
+void AttendCall::OnDone(const grpc::Status& status) {
+  LoopGate::Post(
+      gate_, [self = shared_from_this(), status] { self->owner_->OnCallDone(self.get(), status); });
+  self_.reset();  // may destroy this
+}
+
+// ------------------------------------------------------------- the loop
+
+bool AttendCall::Write(const AgentMessage& message) {
+  if (queue_.size() >= kOutgoingMessagesMax) return false;
+  if (over_ || half_close_) return true;  // it would come too late
+  queue_.push_back(ToBytes(ToProto(message)));
+  Advance();
+  return true;
+}
+
+void AttendCall::Written(bool ok) {
+  writing_ = false;
+  queue_.pop_front();
+  if (!ok) queue_.clear();  // nobody is there any more; OnDone says why
+  Advance();
+}
+
+void AttendCall::ReadNext() {
+  if (!over_) StartRead(&incoming_);
+}
+
+void AttendCall::HalfClose() {
+  half_close_ = true;
+  Advance();
+}
+
+void AttendCall::Advance() {
+  if (over_ || writing_) return;
+  if (!queue_.empty()) {
+    writing_ = true;
+    return StartWrite(&queue_.front());
+  }
+  if (half_close_ && !std::exchange(half_closed_, true)) StartWritesDone();
+}
+
+void AttendCall::EndOperations() {
+  if (!std::exchange(over_, true)) RemoveHold();
+}
+
+void AttendCall::Abandon() {
+  context_.TryCancel();
+  EndOperations();
+}
+
+}  // namespace ddprun::rendezvous
