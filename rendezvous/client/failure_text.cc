@@ -1,5 +1,8 @@
 #include "rendezvous/client/failure_text.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/wire/grpc_status.h"
@@ -41,28 +44,18 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
 }
 
 bool IsWorthRetrying(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kOk:
-      return false;
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDataLoss:
-    default:
-      return true;
-  }
+  static constexpr absl::StatusCode kFinal[] = {
+      absl::StatusCode::kOk,
+      absl::StatusCode::kInvalidArgument,
+      absl::StatusCode::kAlreadyExists,
+      absl::StatusCode::kPermissionDenied,
+      absl::StatusCode::kResourceExhausted,
+      absl::StatusCode::kFailedPrecondition,
+      absl::StatusCode::kAborted,
+      absl::StatusCode::kUnimplemented,
+      absl::StatusCode::kUnauthenticated,
+  };
+  return std::find(std::begin(kFinal), std::end(kFinal), status.code()) == std::end(kFinal);
 }
 
 }  // namespace ddprun::rendezvous
