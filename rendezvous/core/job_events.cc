@@ -215,7 +215,7 @@ void Job::LoseNode(Node& node, LossWhy why) {
       break;
   }
   Fields fields = {{"node", node.id.value()},
-                   {"why", text},
+                   {"why", IsDone(node) ? absl::StrCat("done, ", text) : text},
                    {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))}};
   if (!node.stream) {
     fields.emplace_back("since_closed_ms",

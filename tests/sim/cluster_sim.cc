@@ -1,0 +1,422 @@
+#include "tests/sim/cluster_sim.h"
+
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/version.h"
+#include "rendezvous/core/trace_text.h"
+
+namespace ddprun::sim {
+
+using rendezvous::AgentMessage;
+using rendezvous::Assignment;
+using rendezvous::CloseStream;
+using rendezvous::Effect;
+using rendezvous::Event;
+using rendezvous::Generation;
+using rendezvous::Note;
+using rendezvous::ServiceMessage;
+using rendezvous::StreamKey;
+
+namespace {
+
+constexpr absl::Duration kSafety = absl::Seconds(40);
+// A formable job has formed and ended by then, and else given up: join_timeout, and twice the bound
+// of an unclean stop, the service loss timeout and a worker's life.
+constexpr absl::Duration kLiveness = absl::Seconds(150);
+constexpr size_t kLinesKept = 400;
+
+absl::Duration Milliseconds(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
+
+}  // namespace
+
+ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace)
+    : seed_(seed), sabotage_(sabotage), trace_(trace), rng_(seed) {
+  MakeJob();
+  service_ = std::make_unique<rendezvous::StateMachine>(rendezvous::Term(7), "");
+  blame_ = std::make_unique<BlameWatch>(job_.max_restarts);
+  network_ = std::make_unique<SimNetwork>(
+      &queue_, &rng_,
+      SimNetwork::Ends{
+          .opened =
+              [this](int node, uint64_t epoch, uint64_t stream) {
+                nodes_[static_cast<size_t>(node)]->OnOpened(epoch, stream);
+              },
+          .to_agent =
+              [this](int node, uint64_t epoch, uint64_t stream, ServiceMessage message) {
+                nodes_[static_cast<size_t>(node)]->OnMessage(epoch, stream, std::move(message));
+              },
+          .agent_closed =
+              [this](int node, uint64_t epoch, uint64_t stream, absl::Status status) {
+                nodes_[static_cast<size_t>(node)]->OnClosed(epoch, stream, std::move(status));
+              },
+          .to_service =
+              [this](uint64_t stream, AgentMessage message) {
+                OnServiceEvent(rendezvous::MessageReceived{StreamKey(stream), std::move(message)});
+              },
+          .service_closed =
+              [this](uint64_t stream) {
+                OnServiceEvent(rendezvous::StreamClosed{StreamKey(stream)});
+              },
+      });
+  MakeNodes();
+}
+
+void ClusterSim::MakeJob() {
+  job_.run_id = absl::StrCat("seed", seed_);
+  job_.nodes_max = static_cast<uint32_t>(1 + rng_.Below(4));
+  job_.nodes_min =
+      rng_.Chance(50) ? job_.nodes_max : static_cast<uint32_t>(1 + rng_.Below(job_.nodes_max));
+  job_.max_restarts = static_cast<uint32_t>(rng_.Below(rng_.Chance(50) ? 4 : 40));
+  job_.fingerprint = "f";
+  job_.join_timeout = absl::Seconds(60);
+  job_.last_call_timeout = absl::Seconds(3);
+  job_.lease = absl::Seconds(2);
+  job_.reconnect_grace = absl::Milliseconds(150);
+  job_.stop_grace = absl::Seconds(2);
+  // Most jobs live through the faults; some end among them.
+  const bool short_life = rng_.Chance(30);
+  habits_.lifetime = [this, short_life] {
+    const absl::Duration own = Milliseconds(500 + rng_.Below(8000));
+    const absl::Duration left = Instant() + kSafety - queue_.now();
+    return short_life || left < absl::ZeroDuration() ? own : left + own;
+  };
+  habits_.unclean_percent = rng_.Chance(10) ? 10 : 0;
+  faults_on_ = !rng_.Chance(10);
+  pause_ms_ = rng_.Chance(30) ? 300 : 4000;
+}
+
+void ClusterSim::MakeNodes() {
+  const uint64_t count = job_.nodes_max + rng_.Below(3);
+  const bool claims = rng_.Chance(20);
+  for (uint64_t i = 0; i < count; ++i) {
+    launcher::SupervisorConfig config;
+    config.job = job_;
+    config.node_id = rendezvous::NodeId(absl::StrCat("n", i));
+    config.node.hostname = absl::StrCat("host", i);
+    config.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
+    if (claims && i < job_.nodes_max) config.node.node_rank = static_cast<uint32_t>(i);
+    config.release = "0.1.0";
+    config.protocol_major = kProtocolMajor;
+    config.endpoint = "host0:29400";
+    SimNode::Callbacks callbacks{
+        .worker_ended = [this](int node, Generation g, bool ok) { OnWorkerEnded(node, g, ok); },
+        .spawned = [this](int node, const Assignment& a) { OnSpawned(node, a); },
+        .exited = [this](int node, const launcher::Exit& exit) { OnExited(node, exit); },
+        .trace = nullptr};
+    if (trace_) callbacks.trace = [this](const std::string& line) { Trace(line); };
+    nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),
+                                               std::move(config), &habits_, std::move(callbacks)));
+    SimNode* node = nodes_.back().get();
+    queue_.After(Milliseconds(rng_.Below(rng_.Chance(70) ? 500 : 15'000)), [node] {
+      if (!node->agent_runs()) node->StartAgent();
+    });
+  }
+}
+
+ClusterSim::Result ClusterSim::Run() {
+  ScheduleFaults();
+  KeepAgentsUp();
+  queue_.At(Instant() + kSafety, [this] { Heal(); });
+  const Instant end = Instant() + kSafety + kLiveness;
+  while (result_.broken.empty() && !Over() && queue_.RunOne(end)) {
+  }
+  if (result_.broken.empty() && !Over()) {
+    std::vector<std::string> states;
+    for (const auto& node : nodes_) states.push_back(node->DebugString());
+    Break(absl::StrCat(verdict_ ? "not everyone is released after the verdict"
+                                : "the job neither runs to its end nor gives up",
+                       ":\n", rendezvous::TraceText(service_->View(queue_.now())), "\n",
+                       absl::StrJoin(states, "\n")));
+  }
+  result_.outcome =
+      verdict_ ? std::string(verdict_->outcome == rendezvous::Outcome::kSucceeded ? "succeeded"
+                             : verdict_->outcome == rendezvous::Outcome::kFailed  ? "failed"
+                                                                                  : "stopped")
+               : "none";
+  result_.trace_tail = absl::StrJoin(lines_, "\n");
+  return result_;
+}
+
+// The job has ended, nobody is left and no worker either.
+bool ClusterSim::Over() const {
+  if (!ended_) return false;
+  for (const auto& node : nodes_) {
+    if (node->agent_runs() || node->live_generation()) return false;
+  }
+  return true;
+}
+
+void ClusterSim::Break(const std::string& what) {
+  if (result_.broken.empty()) result_.broken = absl::StrCat(ToString(queue_.now()), " ", what);
+}
+
+void ClusterSim::Trace(const std::string& line) {
+  if (!trace_) return;
+  lines_.push_back(absl::StrCat(ToString(queue_.now()), " ", line));
+  if (lines_.size() > kLinesKept) lines_.pop_front();
+}
+
+// ------------------------------------------------------------- faults
+
+void ClusterSim::ScheduleFaults() {
+  queue_.After(Milliseconds(20 + rng_.Below(pause_ms_)), [this] {
+    if (!faults_on_) return;
+    Fault();
+    ScheduleFaults();
+  });
+}
+
+void ClusterSim::Fault() {
+  SimNode* node = nodes_[rng_.Below(nodes_.size())].get();
+  const absl::Duration lasts = Milliseconds(rng_.Below(rng_.Chance(50) ? 1000 : 8000));
+  const uint64_t kind = rng_.Below(100);
+  if (kind < 20) {
+    if (node->live_generation()) FailPeers(node->number(), *node->live_generation());
+    node->CrashAgent();
+  } else if (kind < 35) {
+    node->FailWorker(rng_.Chance(50) ? SIGSEGV : 0, "ValueError: NaN loss");
+  } else if (kind < 50) {
+    Trace(absl::StrCat("stream of node ", node->number(), " breaks"));
+    node->BreakStream();
+  } else if (kind < 70) {
+    const uint64_t which = rng_.Below(3);
+    Trace(absl::StrCat("node ", node->number(), " is cut, ", which));
+    network_->SetCut(node->number(), which != 0, which != 1);
+    queue_.After(lasts, [this, number = node->number()] {
+      Trace(absl::StrCat("node ", number, " is healed"));
+      network_->SetCut(number, false, false);
+    });
+  } else if (kind < 80) {
+    node->SetFrozen(true);
+    queue_.After(lasts, [node] { node->SetFrozen(false); });
+  } else if (kind < 90) {
+    Trace(absl::StrCat("the service stalls for ", absl::FormatDuration(lasts)));
+    stalled_until_ = std::max(stalled_until_, queue_.now() + lasts);
+    queue_.At(stalled_until_, [this] { ResumeService(); });
+  } else if (kind < 97) {
+    node->SignalAgent(SIGTERM);
+  } else if (kind < 98) {
+    if (rng_.Chance(10)) node->SignalAgent(SIGINT);
+  } else {
+    node->CrashAgent();  // and back before its loss may be noticed, but not before its keeper is
+                         // done
+    queue_.After(Milliseconds(70 + rng_.Below(200)), [node] {
+      if (!node->agent_runs()) node->StartAgent();
+    });
+  }
+}
+
+void ClusterSim::Heal() {
+  Trace("no more faults");
+  faults_on_ = false;
+  stalled_until_ = queue_.now();
+  ResumeService();
+  for (const auto& node : nodes_) {
+    network_->SetCut(node->number(), false, false);
+    node->SetFrozen(false);
+  }
+}
+
+// Somebody, or something, starts agents again while the job isn't over.
+void ClusterSim::KeepAgentsUp() {
+  queue_.After(Milliseconds(500 + rng_.Below(3000)), [this] {
+    if (verdict_ || ended_) return;
+    for (const auto& node : nodes_) {
+      const bool again = !node->agent_runs() && node->was_started() && !node->live_generation();
+      if (again && (!faults_on_ || rng_.Chance(50))) node->StartAgent();
+    }
+    KeepAgentsUp();
+  });
+}
+
+void ClusterSim::ResumeService() {
+  if (queue_.now() < stalled_until_) return;
+  ArmServiceTimer();
+  while (!stalled_events_.empty()) {
+    const Event event = std::move(stalled_events_.front());
+    stalled_events_.pop_front();
+    StepService(event);
+  }
+}
+
+// ------------------------------------------------------------- nodes
+
+void ClusterSim::OnWorkerEnded(int node, Generation generation, bool ok) {
+  truth_.OnEnded(generation, ok);
+  if (!ok) FailPeers(node, generation);
+}
+
+// The collectives of the others fail within 5 to 70 ms.
+void ClusterSim::FailPeers(int failed, Generation generation) {
+  for (const auto& peer : nodes_) {
+    if (peer->number() == failed || peer->live_generation() != generation || rng_.Chance(40))
+      continue;
+    SimNode* node = peer.get();
+    queue_.After(Milliseconds(5 + rng_.Below(65)), [node, generation] {
+      if (node->live_generation() != generation) return;
+      node->FailWorker(0, "RuntimeError: Connection closed by peer");
+    });
+  }
+}
+
+void ClusterSim::OnSpawned(int node, const Assignment& assignment) {
+  Trace(absl::StrCat("node ", node, " spawns generation ", assignment.generation.value()));
+  const SimNode& self = *nodes_[static_cast<size_t>(node)];
+  if (self.live_generation()) Break("an agent spawns beside old workers");
+  const std::string broken = order_.OnSpawned(self.incarnation(), assignment.generation);
+  if (!broken.empty()) Break(broken);
+}
+
+void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
+  Trace(absl::StrCat("agent of node ", node, " exits with ", exit.status,
+                     exit.verdict ? " after a verdict" : ""));
+  const std::string broken = verdicts_.OnExit(exit);
+  if (!broken.empty()) Break(broken);
+  if (owed_verdict_.contains(node) && !exit.verdict) {
+    Break(absl::StrCat("node ", node, " was there at the verdict and ends without it"));
+  }
+}
+
+// ------------------------------------------------------------- the service
+
+void ClusterSim::OnServiceEvent(const Event& event) {
+  if (queue_.now() < stalled_until_ || !stalled_events_.empty()) {
+    stalled_events_.push_back(event);
+    return;
+  }
+  StepService(event);
+}
+
+void ClusterSim::StepService(const Event& event) {
+  if (trace_ && !std::holds_alternative<rendezvous::TimerDue>(event)) {
+    const std::string text = rendezvous::TraceText(event);
+    if (text.find("renewal") == std::string::npos) Trace(text);
+  }
+  assignments_.clear();
+  formed_ = Generation();
+  const std::vector<Effect> effects = service_->Step(queue_.now(), event);
+  service_->CheckInvariants();
+  const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
+  if (received != nullptr) {
+    AgentMessage& last = last_messages_[received->stream];
+    const uint64_t sequence = std::max(last.sequence, received->message.sequence);
+    last = received->message;
+    last.sequence = sequence;
+  }
+  if (received != nullptr && std::holds_alternative<rendezvous::Join>(received->message.body)) {
+    const std::string broken = CheckJoinAnswered(received->stream, effects);
+    if (!broken.empty()) Break(broken);
+  }
+  for (const Effect& effect : effects) TakeServiceEffect(effect);
+  if (formed_ != Generation()) CheckFormed();
+  ArmServiceTimer();
+}
+
+void ClusterSim::ArmServiceTimer() {
+  const Instant at = service_->NextDeadline();
+  if (at.is_infinite()) return;
+  const uint64_t timer = ++service_timer_;
+  queue_.At(std::max(at, stalled_until_), [this, timer] {
+    if (timer == service_timer_ && queue_.now() >= stalled_until_) {
+      StepService(rendezvous::TimerDue{});
+    }
+  });
+}
+
+void ClusterSim::TakeServiceEffect(const Effect& effect) {
+  ++result_.messages;
+  if (const auto* send = std::get_if<rendezvous::Send>(&effect)) {
+    if (trace_ && !std::holds_alternative<rendezvous::Probe>(send->message)) {
+      Trace(rendezvous::TraceText(effect));
+    }
+    return SendToAgent(send->stream, send->message);
+  }
+  Trace(rendezvous::TraceText(effect));
+  if (const auto* close = std::get_if<CloseStream>(&effect)) {
+    if (sabotage_ == Sabotage::kForgetVerdict && close->status.ok()) return;
+    network_->End(close->stream.value(), close->status);
+  } else if (const auto* note = std::get_if<Note>(&effect)) {
+    OnNote(*note);
+  } else if (std::holds_alternative<rendezvous::Ended>(effect)) {
+    ended_ = true;
+    network_->SetServiceDown();
+  }
+}
+
+void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
+  if (auto* assignment = std::get_if<Assignment>(&message)) {
+    if (sabotage_ == Sabotage::kDuplicateRank && assignment->group_rank == 1) {
+      assignment->base_rank = 0;
+    }
+    if (formed_ != Generation()) assignments_.push_back(*assignment);
+  } else if (const auto* stop = std::get_if<rendezvous::StopWorkers>(&message)) {
+    if (sabotage_ == Sabotage::kEarlyStopped) ForgeStopped(stream, stop->generation);
+  } else if (const auto* verdict = std::get_if<rendezvous::Verdict>(&message)) {
+    if (!verdict_) {
+      verdict_ = *verdict;
+      NoteWhoIsOwedTheVerdict();
+      const std::string broken = truth_.OnVerdict(*verdict, world_size_);
+      if (!broken.empty()) Break(broken);
+    }
+    if (sabotage_ == Sabotage::kForgetVerdict) return;
+  }
+  network_->SendToAgent(stream.value(), std::move(message));
+}
+
+// Without faults, everybody who has a stream when the job ends must hear how.
+void ClusterSim::NoteWhoIsOwedTheVerdict() {
+  if (faults_on_) return;
+  for (const rendezvous::NodeView& view : service_->View(queue_.now()).nodes) {
+    if (view.state == "unreachable") continue;
+    for (const auto& node : nodes_) {
+      const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
+      if (same && node->listens()) owed_verdict_.insert(node->number());
+    }
+  }
+}
+
+void ClusterSim::ForgeStopped(StreamKey stream, Generation generation) {
+  AgentMessage forged = last_messages_[stream];
+  forged.generation = generation;
+  ++forged.sequence;
+  forged.body = rendezvous::GroupStopped{.failures = {}, .clean = true, .master_port = 9};
+  queue_.After(absl::ZeroDuration(), [this, stream, forged] {
+    OnServiceEvent(rendezvous::MessageReceived{stream, forged});
+  });
+}
+
+void ClusterSim::OnNote(const Note& note) {
+  std::string broken = blame_->OnNote(note);
+  if (note.event == "generation") {
+    ++result_.generations;
+    uint64_t number = 0;
+    if (!absl::SimpleAtoi(NoteField(note, "generation"), &number) ||
+        !absl::SimpleAtoi(NoteField(note, "world"), &world_size_)) {
+      broken = "a generation without numbers";
+    }
+    if (sabotage_ == Sabotage::kSkipGeneration && number > 1) --number;
+    formed_ = Generation(number);
+    if (broken.empty()) broken = order_.OnFormed(formed_);
+  } else if (note.event == "node_lost" || note.event == "node_left") {
+    lost_.insert(NoteField(note, "node"));
+  }
+  if (!broken.empty()) Break(broken);
+}
+
+void ClusterSim::CheckFormed() {
+  std::vector<const SimNode*> nodes;
+  for (const auto& node : nodes_) nodes.push_back(node.get());
+  std::string broken = CheckOneLiveGeneration(formed_, nodes, lost_);
+  if (broken.empty()) broken = CheckRanks(assignments_);
+  if (!broken.empty()) Break(broken);
+  // From here on a member that has workers must answer for them again.
+  for (const Assignment& assignment : assignments_) {
+    for (const rendezvous::Member& member : assignment.members) lost_.erase(member.node_id.value());
+  }
+}
+
+}  // namespace ddprun::sim

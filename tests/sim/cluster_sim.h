@@ -1,0 +1,112 @@
+#ifndef DDPRUN_TESTS_SIM_CLUSTER_SIM_H_
+#define DDPRUN_TESTS_SIM_CLUSTER_SIM_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "rendezvous/core/state_machine.h"
+#include "tests/sim/checkers.h"
+#include "tests/sim/event_queue.h"
+#include "tests/sim/sim_network.h"
+#include "tests/sim/sim_node.h"
+
+namespace ddprun::sim {
+
+// A bug put between the service's core and its streams, for the twins that the checkers must catch.
+enum class Sabotage {
+  kNone,
+  kDuplicateRank,   // the second node gets the first one's ranks
+  kEarlyStopped,    // whoever is asked to stop is believed to have stopped
+  kForgetVerdict,   // no verdict is sent, and no stream ended with one
+  kSkipGeneration,  // generation numbers are given twice
+};
+
+// One job on a few machines, from its start through 40 s of faults (safety) to a time without any
+// (liveness): by then it must have ended, everywhere. The same seed gives the same run.
+class ClusterSim {
+ public:
+  struct Result {
+    std::string broken;      // what is wrong; "" = nothing
+    std::string trace_tail;  // the last events, when they were traced
+    // For the summary.
+    std::string outcome;
+    uint64_t generations = 0;
+    uint64_t messages = 0;
+  };
+
+  ClusterSim(uint64_t seed, Sabotage sabotage, bool trace);
+  Result Run();
+
+ private:
+  void MakeJob();
+  void MakeNodes();
+  void ScheduleFaults();
+  void Fault();
+  void Heal();
+  void ResumeService();
+  void KeepAgentsUp();
+  bool Over() const;
+
+  // The service.
+  void OnServiceEvent(const rendezvous::Event& event);
+  void StepService(const rendezvous::Event& event);
+  void TakeServiceEffect(const rendezvous::Effect& effect);
+  void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
+  void NoteWhoIsOwedTheVerdict();
+  void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
+  void OnNote(const rendezvous::Note& note);
+  void ArmServiceTimer();
+  void CheckFormed();
+
+  // The nodes.
+  void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok);
+  void FailPeers(int node, rendezvous::Generation generation);
+  void OnSpawned(int node, const rendezvous::Assignment& assignment);
+  void OnExited(int node, const launcher::Exit& exit);
+
+  void Break(const std::string& what);
+  void Trace(const std::string& line);
+
+  const uint64_t seed_;
+  const Sabotage sabotage_;
+  const bool trace_;
+  Rng rng_;
+  EventQueue queue_;
+  std::unique_ptr<SimNetwork> network_;
+  std::vector<std::unique_ptr<SimNode>> nodes_;
+  rendezvous::JobSpec job_;
+  WorkerHabits habits_;
+  bool faults_on_ = true;
+  uint64_t pause_ms_ = 0;  // most between two faults
+
+  std::unique_ptr<rendezvous::StateMachine> service_;
+  uint64_t service_timer_ = 0;
+  std::map<rendezvous::StreamKey, rendezvous::AgentMessage> last_messages_;
+  Instant stalled_until_;
+  std::deque<rendezvous::Event> stalled_events_;
+  bool ended_ = false;
+  std::set<int> owed_verdict_;
+  std::optional<rendezvous::Verdict> verdict_;
+  uint32_t world_size_ = 0;
+  std::vector<rendezvous::Assignment> assignments_;  // of this step
+  rendezvous::Generation formed_;                    // in this step; 0 = none
+
+  GenerationOrder order_;
+  std::unique_ptr<BlameWatch> blame_;
+  SuccessTruth truth_;
+  VerdictWatch verdicts_;
+  std::set<std::string> lost_;  // node ids that were lost since they joined
+
+  Result result_;
+  std::deque<std::string> lines_;
+};
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_CLUSTER_SIM_H_

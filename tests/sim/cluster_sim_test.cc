@@ -1,0 +1,74 @@
+// A simulated cluster with seeded faults. Options: --seeds N (1000), --first S (1). A failing seed
+// is run again with a trace, which must fail in the same way.
+#include "tests/sim/cluster_sim.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+
+namespace ddprun::sim {
+namespace {
+
+uint64_t first_seed = 1;
+uint64_t seed_count = 1000;
+
+ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage) {
+  return ClusterSim(seed, sabotage, /*trace=*/false).Run();
+}
+
+TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
+  std::map<std::string, uint64_t> outcomes;
+  uint64_t generations = 0;
+  uint64_t messages = 0;
+  for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
+    const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone);
+    ++outcomes[result.outcome];
+    generations += result.generations;
+    messages += result.messages;
+    if (result.broken.empty()) continue;
+    const ClusterSim::Result again = ClusterSim(seed, Sabotage::kNone, true).Run();
+    EXPECT_EQ(again.broken, result.broken) << "a seed must give the same run each time";
+    FAIL() << "seed " << seed << " (--seeds 1 --first " << seed << "): " << result.broken
+           << "\nlast events:\n"
+           << again.trace_tail;
+  }
+  std::cout << seed_count << " seeds from " << first_seed << ": " << generations << " generations, "
+            << messages << " effects; outcomes:";
+  for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
+  std::cout << "\n";
+  if (seed_count < 100) return;
+  // The faults must not be so few, or so many, that nothing is exercised.
+  EXPECT_GT(outcomes["succeeded"], seed_count / 10);
+  EXPECT_GT(outcomes["failed"], seed_count / 50);
+  EXPECT_GT(generations, 3 * seed_count);
+}
+
+// The same seeds with a bug put in: the checkers must see it.
+class Twin : public ::testing::TestWithParam<Sabotage> {};
+
+TEST_P(Twin, IsCaught) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    if (!RunSeed(seed, GetParam()).broken.empty()) return;
+  }
+  FAIL() << "no checker noticed the bug within 20 seeds";
+}
+
+INSTANTIATE_TEST_SUITE_P(ClusterSim, Twin,
+                         ::testing::Values(Sabotage::kDuplicateRank, Sabotage::kEarlyStopped,
+                                           Sabotage::kForgetVerdict, Sabotage::kSkipGeneration));
+
+}  // namespace
+}  // namespace ddprun::sim
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i + 1 < argc; ++i) {
+    const std::string option = argv[i];
+    if (option == "--seeds") ddprun::sim::seed_count = std::strtoull(argv[i + 1], nullptr, 10);
+    if (option == "--first") ddprun::sim::first_seed = std::strtoull(argv[i + 1], nullptr, 10);
+  }
+  return RUN_ALL_TESTS();
+}

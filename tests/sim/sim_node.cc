@@ -1,0 +1,248 @@
+#include "tests/sim/sim_node.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace ddprun::sim {
+
+using launcher::SupervisorEffect;
+using launcher::SupervisorEvent;
+using rendezvous::Generation;
+
+namespace {
+
+bool MayRetry(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable;
+}
+
+}  // namespace
+
+SimNode::SimNode(int number, EventQueue* queue, Rng* rng, SimNetwork* network,
+                 launcher::SupervisorConfig config, const WorkerHabits* habits, Callbacks callbacks)
+    : number_(number),
+      queue_(queue),
+      rng_(rng),
+      network_(network),
+      config_(std::move(config)),
+      habits_(habits),
+      callbacks_(std::move(callbacks)) {}
+
+void SimNode::StartAgent() {
+  DDPRUN_CHECK(!agent_runs(), "two agents on one node");
+  ++epoch_;
+  config_.incarnation =
+      rendezvous::Incarnation((static_cast<uint64_t>(number_) + 1) * 1000 + epoch_);
+  config_.node.agent_pid = static_cast<uint32_t>(config_.incarnation.value());
+  config_.node.master_port = next_port_++;
+  supervisor_ = std::make_unique<launcher::Supervisor>(config_, queue_->now());
+  stream_ = 0;
+  frozen_ = false;
+  finishing_ = false;
+  signalled_ = false;
+  if (callbacks_.trace) callbacks_.trace(absl::StrCat("agent of node ", number_, " starts"));
+  Handle(launcher::EndpointFound{.node_address = config_.node.hostname,
+                                 .store_address = absl::StrCat(config_.node.hostname, ":1"),
+                                 .hosts_service = false,
+                                 .hosts_endpoint = number_ == 0});
+  network_->Connect(number_, epoch_);
+}
+
+// The stream is reset; the keeper ends the workers soon after.
+void SimNode::CrashAgent() {
+  if (!agent_runs()) return;
+  if (callbacks_.trace) callbacks_.trace(absl::StrCat("agent of node ", number_, " is killed"));
+  EndAgent();
+  if (stream_ != 0) network_->Break(std::exchange(stream_, 0));
+}
+
+void SimNode::EndAgent() {
+  supervisor_.reset();
+  frozen_calls_.clear();
+  frozen_ = false;
+  const Generation generation = generation_;
+  queue_->After(absl::Milliseconds(5 + static_cast<int64_t>(rng_->Below(60))), [this, generation] {
+    if (generation_ != generation) return;
+    for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+      EndWorker(generation, rank, {.signal = SIGKILL});
+    }
+  });
+}
+
+void SimNode::SetFrozen(bool frozen) {
+  if (frozen_ == frozen || !agent_runs()) return;
+  frozen_ = frozen;
+  if (callbacks_.trace) {
+    callbacks_.trace(absl::StrCat("agent of node ", number_, frozen ? " freezes" : " thaws"));
+  }
+  if (frozen) return;
+  const std::vector<std::function<void()>> calls = std::exchange(frozen_calls_, {});
+  for (const std::function<void()>& call : calls) call();
+  ArmTimer();
+}
+
+void SimNode::SignalAgent(int signal_number) {
+  if (!agent_runs()) return;
+  signalled_ = true;
+  Handle(launcher::SignalReceived{signal_number});
+}
+
+void SimNode::FailWorker(int signal_number, const std::string& message) {
+  for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+    if (!workers_[rank].alive) continue;
+    return EndWorker(
+        generation_, rank,
+        {.exit_code = signal_number == 0 ? 1 : 0, .signal = signal_number, .message = message});
+  }
+}
+
+void SimNode::BreakStream() {
+  if (stream_ != 0) network_->Break(stream_);
+}
+
+std::optional<Generation> SimNode::live_generation() const {
+  const bool any = std::any_of(workers_.begin(), workers_.end(),
+                               [](const Worker& worker) { return worker.alive; });
+  return any ? std::optional<Generation>(generation_) : std::nullopt;
+}
+
+std::string SimNode::DebugString() const {
+  const std::optional<Generation> live = live_generation();
+  return absl::StrCat(supervisor_ == nullptr ? absl::StrCat(id().value(), ": no agent")
+                                             : supervisor_->DebugString(),
+                      live ? absl::StrCat(", workers of ", live->value()) : ", no workers",
+                      frozen_ ? ", frozen" : "", network_->IsCut(number_) ? ", cut" : "");
+}
+
+// ------------------------------------------------------------- the agent
+
+// A frozen process takes what came when it thaws, in the same order.
+bool SimNode::DeferWhileFrozen(std::function<void()> call) {
+  if (frozen_) frozen_calls_.push_back(std::move(call));
+  return frozen_;
+}
+
+void SimNode::OnOpened(uint64_t epoch, uint64_t stream) {
+  if (DeferWhileFrozen([=, this] { OnOpened(epoch, stream); })) return;
+  if (epoch != epoch_ || !agent_runs() || finishing_) return network_->Break(stream);
+  stream_ = stream;
+  Handle(launcher::StreamOpened{});
+}
+
+void SimNode::OnMessage(uint64_t epoch, uint64_t stream, rendezvous::ServiceMessage message) {
+  if (DeferWhileFrozen([=, this] { OnMessage(epoch, stream, message); })) return;
+  if (epoch != epoch_ || stream != stream_) return;
+  Handle(launcher::ServiceMessageReceived{std::move(message)});
+}
+
+void SimNode::OnClosed(uint64_t epoch, uint64_t stream, absl::Status status) {
+  if (DeferWhileFrozen([=, this] { OnClosed(epoch, stream, status); })) return;
+  if (epoch != epoch_ || !agent_runs()) return;
+  if (stream != 0 && stream != stream_) return;
+  stream_ = 0;
+  const bool retry = MayRetry(status) && !finishing_;
+  Handle(launcher::ServiceStreamClosed{std::move(status), retry});
+  if (!retry) return;
+  queue_->After(absl::Milliseconds(50 + static_cast<int64_t>(rng_->Below(200))), [this, epoch] {
+    if (epoch == epoch_ && agent_runs() && !finishing_) network_->Connect(number_, epoch);
+  });
+}
+
+void SimNode::Handle(SupervisorEvent event) {
+  if (!agent_runs()) return;
+  const bool timer = std::holds_alternative<launcher::TimerFired>(event);
+  if (frozen_ && timer) return;  // armed again when it thaws
+  if (DeferWhileFrozen([this, event] { Handle(event); })) return;
+  for (SupervisorEffect& effect : supervisor_->Step(queue_->now(), event)) {
+    Take(std::move(effect));
+    if (!agent_runs()) return;
+  }
+  ArmTimer();
+}
+
+void SimNode::ArmTimer() {
+  if (!agent_runs() || supervisor_->NextDeadline().is_infinite()) return;
+  const uint64_t timer = ++timer_;
+  queue_->At(supervisor_->NextDeadline(), [this, timer] {
+    if (timer == timer_) Handle(launcher::TimerFired{});
+  });
+}
+
+void SimNode::Take(SupervisorEffect effect) {
+  if (auto* send = std::get_if<launcher::SendMessage>(&effect)) {
+    if (stream_ != 0) network_->SendToService(stream_, std::move(send->message));
+  } else if (std::holds_alternative<launcher::FinishStream>(effect)) {
+    finishing_ = true;
+    if (stream_ != 0) network_->Finish(stream_);
+  } else if (const auto* spawn = std::get_if<launcher::SpawnGroup>(&effect)) {
+    Spawn(spawn->assignment);
+  } else if (const auto* signal = std::get_if<launcher::SignalGroup>(&effect)) {
+    Signal(signal->generation, signal->signal);
+  } else if (const auto* sweep = std::get_if<launcher::SweepGroup>(&effect)) {
+    Sweep(sweep->generation);
+  } else if (const auto* exit = std::get_if<launcher::Exit>(&effect)) {
+    const launcher::Exit done = *exit;
+    if (stream_ != 0) network_->Break(std::exchange(stream_, 0));
+    EndAgent();
+    callbacks_.exited(number_, done);
+  }
+}
+
+// ------------------------------------------------------------- the workers
+
+void SimNode::Spawn(const rendezvous::Assignment& assignment) {
+  callbacks_.spawned(number_, assignment);
+  generation_ = assignment.generation;
+  workers_.assign(config_.node.worker_count, Worker());
+  const Generation generation = generation_;
+  for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+    workers_[rank].pid = 1000 + rank;
+    const absl::Duration start = absl::Milliseconds(1 + static_cast<int64_t>(rng_->Below(20)));
+    queue_->After(start, [this, generation, rank] {
+      if (generation_ != generation || !workers_[rank].alive) return;
+      Handle(launcher::WorkerStarted{generation, rank, workers_[rank].pid});
+    });
+    queue_->After(start + habits_->lifetime(), [this, generation, rank] {
+      if (generation_ == generation && !workers_[rank].stopping) EndWorker(generation, rank, {});
+    });
+  }
+}
+
+void SimNode::Signal(Generation generation, int /*signal_number*/) {
+  const bool ignored = rng_->Chance(habits_->ignores_term_percent);
+  for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+    workers_[rank].stopping = true;
+    if (ignored) continue;
+    queue_->After(absl::Milliseconds(1 + static_cast<int64_t>(rng_->Below(80))),
+                  [this, generation, rank] { EndWorker(generation, rank, {.signal = SIGTERM}); });
+  }
+}
+
+void SimNode::Sweep(Generation generation) {
+  const bool unclean = rng_->Chance(habits_->unclean_percent);
+  const absl::Duration delay =
+      unclean ? absl::Seconds(20) : absl::Milliseconds(1 + static_cast<int64_t>(rng_->Below(30)));
+  queue_->After(delay, [this, generation] {
+    if (generation_ != generation) return;
+    for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+      EndWorker(generation, rank, {.signal = SIGKILL});
+    }
+    Handle(launcher::GroupEmpty{generation, next_port_++});
+  });
+}
+
+void SimNode::EndWorker(Generation generation, uint32_t local_rank,
+                        const launcher::WorkerEnd& how) {
+  if (generation_ != generation || !std::exchange(workers_.at(local_rank).alive, false)) return;
+  launcher::WorkerEnd end = how;
+  end.local_rank = local_rank;
+  end.pid = workers_[local_rank].pid;
+  end.seen = queue_->now();
+  callbacks_.worker_ended(number_, generation, end.ok());
+  Handle(launcher::WorkerEnded{generation, end});
+}
+
+}  // namespace ddprun::sim

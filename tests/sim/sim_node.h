@@ -1,0 +1,113 @@
+#ifndef DDPRUN_TESTS_SIM_SIM_NODE_H_
+#define DDPRUN_TESTS_SIM_SIM_NODE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "launcher/core/supervisor.h"
+#include "tests/sim/event_queue.h"
+#include "tests/sim/sim_network.h"
+
+namespace ddprun::sim {
+
+// How workers of a simulated job behave.
+struct WorkerHabits {
+  // When a worker that nobody disturbs ends with 0, counted from its start.
+  std::function<absl::Duration()> lifetime;
+  // Percent of stops in which TERM is ignored until the sweep.
+  uint32_t ignores_term_percent = 10;
+  // Percent of sweeps that leave something behind for 20 s.
+  uint32_t unclean_percent = 0;
+};
+
+// One machine: the real agent core (launcher/core), with workers that are entries of a table, and
+// the keeper's part of the bargain: when the agent dies, the workers do too, a little later.
+class SimNode {
+ public:
+  // What happens to the outside.
+  struct Callbacks {
+    // A worker ended: by itself with 0, or not well.
+    std::function<void(int node, rendezvous::Generation, bool ok)> worker_ended;
+    std::function<void(int node, const rendezvous::Assignment&)> spawned;
+    std::function<void(int node, const launcher::Exit&)> exited;
+    std::function<void(const std::string&)> trace;  // empty function = no trace
+  };
+
+  SimNode(int number, EventQueue* queue, Rng* rng, SimNetwork* network,
+          launcher::SupervisorConfig config, const WorkerHabits* habits, Callbacks callbacks);
+
+  // A fresh agent process. Requires: none runs.
+  void StartAgent();
+  // kill -9 of the agent.
+  void CrashAgent();
+  // SIGSTOP and SIGCONT of the agent.
+  void SetFrozen(bool frozen);
+  void SignalAgent(int signal_number);
+  // A worker dies by itself; nothing happens without one.
+  void FailWorker(int signal_number, const std::string& message);
+  void BreakStream();
+
+  bool was_started() const { return epoch_ > 0; }
+  bool agent_runs() const { return supervisor_ != nullptr; }
+  // Has a stream and isn't about to close it.
+  bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
+  int number() const { return number_; }
+  rendezvous::Incarnation incarnation() const { return config_.incarnation; }
+  uint32_t pid() const { return config_.node.agent_pid; }
+  const rendezvous::NodeId& id() const { return config_.node_id; }
+  // The generation whose workers are alive here, whoever supervises them.
+  std::optional<rendezvous::Generation> live_generation() const;
+  std::string DebugString() const;
+
+  // From the network.
+  void OnOpened(uint64_t epoch, uint64_t stream);
+  void OnMessage(uint64_t epoch, uint64_t stream, rendezvous::ServiceMessage message);
+  void OnClosed(uint64_t epoch, uint64_t stream, absl::Status status);
+
+ private:
+  struct Worker {
+    uint32_t pid = 0;
+    bool alive = true;
+    bool stopping = false;
+  };
+
+  bool DeferWhileFrozen(std::function<void()> call);
+  void Handle(launcher::SupervisorEvent event);
+  void Take(launcher::SupervisorEffect effect);
+  void ArmTimer();
+  void Spawn(const rendezvous::Assignment& assignment);
+  void Signal(rendezvous::Generation generation, int signal_number);
+  void Sweep(rendezvous::Generation generation);
+  void EndWorker(rendezvous::Generation generation, uint32_t local_rank,
+                 const launcher::WorkerEnd& how);
+  void EndAgent();
+
+  const int number_;
+  EventQueue* queue_;
+  Rng* rng_;
+  SimNetwork* network_;
+  launcher::SupervisorConfig config_;
+  const WorkerHabits* habits_;
+  Callbacks callbacks_;
+
+  std::unique_ptr<launcher::Supervisor> supervisor_;
+  uint64_t epoch_ = 0;  // counts agent processes
+  uint64_t stream_ = 0;
+  bool frozen_ = false;
+  bool signalled_ = false;  // asked to end
+  bool finishing_ = false;  // the stream was half-closed: no more reconnects
+  std::vector<std::function<void()>> frozen_calls_;
+  uint64_t timer_ = 0;  // the one that is armed
+  rendezvous::Generation generation_;
+  std::vector<Worker> workers_;
+  uint32_t next_port_ = 20000;
+};
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_SIM_NODE_H_
