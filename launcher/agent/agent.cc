@@ -93,7 +93,6 @@ absl::Status Agent::StartParts() {
     DDPRUN_ASSIGN_OR_RETURN(events_,
                             EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id)));
   }
-  Write("agent_start", {{"node", node_id}, {"host", hostname}, {"keeper", keeper_process_->pid}});
 
   SupervisorConfig config;
   config.job = plan_.job;
@@ -118,9 +117,11 @@ absl::Status Agent::StartParts() {
   timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
   workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, runtime_dir_->path(),
                                               runtime_dir_->File("agent.sock"));
+  const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
   WatchSignals();
   timer_->Arm(supervisor_->NextDeadline());
+  Write("agent_start", {{"node", node_id}, {"host", hostname}, {"keeper", keeper_pid}});
   return absl::OkStatus();
 }
 

@@ -48,6 +48,10 @@ void Job::OnFirstMessage(StreamKey stream, const AgentMessage& message) {
     return Reattach(*node, stream, message, *join);
   }
   if (node != nullptr && IsLive(*node)) {
+    // Agents of one host that claim one rank have one id; the claim is what their user typed.
+    if (absl::Status status = CheckClaim(nullptr, join->node); !status.ok()) {
+      return Refuse(stream, message.node_id, std::move(status));
+    }
     return Refuse(stream, message.node_id,
                   absl::AlreadyExistsError(absl::StrCat(
                       "node id '", message.node_id.value(), "' is held by a live agent on ",

@@ -28,6 +28,8 @@ def write_line(path, event, **fields):
 def main():
     journal, actions = sys.argv[1], sys.argv[2:]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
+    # sigwait(3) is not left for Python's own handler, which would turn Ctrl-C into an exception.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "ignore-term" in actions:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     write_line(journal, "worker", host=os.uname().nodename, environment={n: os.environ.get(n) for n in _NAMES},
