@@ -256,6 +256,7 @@ void Job::FormGeneration() {
   for (uint32_t rank = 0; rank < ranked.size(); ++rank) {
     Node& node = *ranked[rank];
     node.group_rank = rank;
+    node.idle_nonce = 0;  // an answer to it would speak of the last generation
     node.standby.reset();
     Refresh(node);
     SendTo(node, AssignmentOf(rank));

@@ -135,6 +135,7 @@ void Job::Attach(Node& node, StreamKey stream, StreamNumber number) {
   node.proof = now_;
   node.closed_at = Instant::Infinite();
   node.grace_end = Instant::Infinite();
+  node.idle_nonce = 0;
   node.standby.reset();
   SendTo(node, Welcome{.term = term_,
                        .release = kVersion,

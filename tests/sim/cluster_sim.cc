@@ -111,9 +111,8 @@ void ClusterSim::MakeNodes() {
     nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),
                                                std::move(config), &habits_, std::move(callbacks)));
     SimNode* node = nodes_.back().get();
-    queue_.After(Milliseconds(rng_.Below(rng_.Chance(70) ? 500 : 15'000)), [node] {
-      if (!node->agent_runs()) node->StartAgent();
-    });
+    queue_.After(Milliseconds(rng_.Below(rng_.Chance(70) ? 500 : 15'000)),
+                 [node] { node->StartAgent(); });
   }
 }
 
@@ -204,9 +203,7 @@ void ClusterSim::Fault() {
   } else {
     node->CrashAgent();  // and back before its loss may be noticed, but not before its keeper is
                          // done
-    queue_.After(Milliseconds(70 + rng_.Below(200)), [node] {
-      if (!node->agent_runs()) node->StartAgent();
-    });
+    queue_.After(Milliseconds(70 + rng_.Below(200)), [node] { node->StartAgent(); });
   }
 }
 
@@ -226,8 +223,7 @@ void ClusterSim::KeepAgentsUp() {
   queue_.After(Milliseconds(500 + rng_.Below(3000)), [this] {
     if (verdict_ || ended_) return;
     for (const auto& node : nodes_) {
-      const bool again = !node->agent_runs() && node->was_started() && !node->live_generation();
-      if (again && (!faults_on_ || rng_.Chance(50))) node->StartAgent();
+      if (node->was_started() && (!faults_on_ || rng_.Chance(50))) node->StartAgent();
     }
     KeepAgentsUp();
   });

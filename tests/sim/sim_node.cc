@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 
 namespace ddprun::sim {
 
@@ -32,7 +31,8 @@ SimNode::SimNode(int number, EventQueue* queue, Rng* rng, SimNetwork* network,
       callbacks_(std::move(callbacks)) {}
 
 void SimNode::StartAgent() {
-  DDPRUN_CHECK(!agent_runs(), "two agents on one node");
+  // Nobody is faster than the keeper of the agent before: that has its workers gone within 65 ms.
+  if (agent_runs() || live_generation()) return;
   ++epoch_;
   config_.incarnation =
       rendezvous::Incarnation((static_cast<uint64_t>(number_) + 1) * 1000 + epoch_);

@@ -41,7 +41,7 @@ class SimNode {
   SimNode(int number, EventQueue* queue, Rng* rng, SimNetwork* network,
           launcher::SupervisorConfig config, const WorkerHabits* habits, Callbacks callbacks);
 
-  // A fresh agent process. Requires: none runs.
+  // A fresh agent process, unless one runs or the workers of the last one do.
   void StartAgent();
   // kill -9 of the agent.
   void CrashAgent();
