@@ -20,10 +20,11 @@ void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
 }
 
 absl::Status Describe(const std::string& target, const grpc::Status& status) {
-  if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
-    return absl::NotFoundError(status.error_message());
-  }
-  return DescribeFailure(target, status, /*was_open=*/false);
+  const absl::Status described = DescribeFailure(target, status);
+  // What the service says itself, and what is a whole sentence already.
+  if (!IsWorthRetrying(described) || absl::IsNotFound(described)) return described;
+  return {described.code(), absl::StrCat("cannot reach the rendezvous service at ", target, ": ",
+                                         described.message())};
 }
 
 }  // namespace

@@ -2,45 +2,56 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "rendezvous/wire/grpc_status.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-// What gRPC 1.51 says of a peer that speaks HTTP, but not this service.
+// What gRPC 1.51 says of a peer that speaks something else.
 bool IsForeign(const absl::Status& status) {
-  return absl::IsUnimplemented(status) || absl::StrContains(status.message(), "http1.x server") ||
-         absl::StrContains(status.message(), "http2 header with status");
+  for (const absl::string_view sign :
+       {"http1.x server", "http2 header with status", "Failed parsing HTTP/2"}) {
+    if (absl::StrContains(status.message(), sign)) return true;
+  }
+  return absl::IsUnimplemented(status);
 }
 
-// The reason at the end of gRPC's chain of errors.
-absl::string_view LastReason(absl::string_view text) {
+// The reason at the end of gRPC's chain of errors, without the names of its own parts:
+// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to
+// remote host: Connection refused" is "127.0.0.1:1: Connection refused".
+std::string BareReason(absl::string_view text) {
   static constexpr absl::string_view kMark = "last error: ";
   const size_t mark = text.rfind(kMark);
   if (mark != absl::string_view::npos) text.remove_prefix(mark + kMark.size());
-  return text;
+  return absl::StrReplaceAll(text, {{"UNKNOWN: ", ""},
+                                    {"UNAVAILABLE: ", ""},
+                                    {"ipv4:", ""},
+                                    {"ipv6:", ""},
+                                    {"%5B", "["},
+                                    {"%5D", "]"},
+                                    {"Failed to connect to remote host: ", ""},
+                                    {"DNS resolution failed for", "no address for"},
+                                    {"connection attempt timed out before receiving SETTINGS frame",
+                                     "something listens there, but does not answer"}});
 }
 
 }  // namespace
 
-absl::Status DescribeFailure(const std::string& target, const grpc::Status& status, bool was_open) {
+absl::Status DescribeFailure(const std::string& target, const grpc::Status& status) {
   const absl::Status plain = FromGrpcStatus(status);
   if (plain.ok()) return plain;
-  const absl::string_view reason = LastReason(plain.message());
   if (IsForeign(plain)) {
-    return absl::UnimplementedError(absl::StrCat(
-        target, " is not a ddprun rendezvous service: check host and port (it says: ", reason,
-        ")"));
+    return absl::UnimplementedError(
+        absl::StrCat(target, " is not a ddprun rendezvous service: check host and port (",
+                     BareReason(plain.message()), ")"));
   }
-  if (!IsWorthRetrying(plain)) {
-    return {plain.code(), absl::StrCat("rendezvous service at ", target, ": ", plain.message())};
-  }
-  return {plain.code(), absl::StrCat(was_open ? "lost the rendezvous service at "
-                                              : "cannot reach the rendezvous service at ",
-                                     target, ": ", reason)};
+  if (IsWorthRetrying(plain)) return {plain.code(), BareReason(plain.message())};
+  return {plain.code(), absl::StrCat("rendezvous service at ", target, ": ", plain.message())};
 }
 
 bool IsWorthRetrying(const absl::Status& status) {

@@ -9,10 +9,11 @@
 
 namespace ddprun::rendezvous {
 
-// The end of a call as a sentence for people that names the service. `was_open`: the call had been
-// answered before. A peer that is something else (a web server, another gRPC service) becomes
-// UNIMPLEMENTED "… is not a ddprun rendezvous service". Threads: any.
-absl::Status DescribeFailure(const std::string& target, const grpc::Status& status, bool was_open);
+// The end of a call in words. What may pass becomes the bare reason ("127.0.0.1:29400: Connection
+// refused"), since it is told once as part of a sentence; a refusal, and a peer that is something
+// else than a rendezvous service (UNIMPLEMENTED), become a sentence that names `target`. Threads:
+// any.
+absl::Status DescribeFailure(const std::string& target, const grpc::Status& status);
 
 // False for statuses by which a service refuses for good (rendezvous.proto, Attend). Threads: any.
 bool IsWorthRetrying(const absl::Status& status);

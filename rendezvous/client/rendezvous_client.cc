@@ -100,8 +100,7 @@ void ClientImpl::Try() {
 
 void ClientImpl::OnOpenTimeout() {
   BreakOff(absl::DeadlineExceededError(
-               absl::StrCat("cannot reach the rendezvous service at ", options_.target,
-                            ": no answer within ", absl::FormatDuration(open_timeout_),
+               absl::StrCat("no answer within ", absl::FormatDuration(open_timeout_),
                             "; is the address right, and does a firewall drop packets?")),
            /*retry=*/true);
   open_timeout_ = std::min(2 * open_timeout_, kOpenTimeoutMax);
@@ -140,14 +139,13 @@ void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> 
 }
 
 void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
-  const bool was_open = open_;
   call_.reset();
   open_ = false;
   open_timer_.Disarm();
   finish_timer_.Disarm();
   absl::Status why = own_reason_.has_value() && !status.ok()
                          ? own_reason_->why
-                         : DescribeFailure(options_.target, status, was_open);
+                         : DescribeFailure(options_.target, status);
   const bool retry =
       !finishing_ && (own_reason_.has_value() ? own_reason_->retry : IsWorthRetrying(why));
   if (retry) retry_timer_.Arm(loop_->Now() + NextPause());
@@ -175,9 +173,8 @@ bool ClientImpl::Send(const AgentMessage& message) {
   DDPRUN_CHECK(loop_->OnLoop(), "Send() is for the loop");
   if (!open_ || finishing_) return false;
   if (call_->Write(message)) return true;
-  BreakOff(absl::UnavailableError(absl::StrCat("the rendezvous service at ", options_.target,
-                                               " does not read: ", kOutgoingMessagesMax,
-                                               " messages wait; connecting anew")),
+  BreakOff(absl::UnavailableError(absl::StrCat("the service does not read: ", kOutgoingMessagesMax,
+                                               " messages wait for it")),
            /*retry=*/true);
   return false;
 }
