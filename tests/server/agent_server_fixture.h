@@ -148,6 +148,11 @@ class AgentServerTest : public ::testing::Test {
   [[nodiscard]] bool Ends(const Kind& outcome) {
     return LoopUntil(loop_.get(), [&] { return outcome->done; });
   }
+  template <typename Kind>
+  Kind Finished(Kind outcome) {
+    EXPECT_TRUE(Ends(outcome));
+    return outcome;
+  }
   // Ends the call and returns how, as "OK" or "CODE: text".
   template <typename Kind>
   std::string EndOf(const Kind& outcome) {

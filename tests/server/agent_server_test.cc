@@ -1,8 +1,14 @@
 // One agent and its workers: assignments, the local store, fencing, and the listeners.
 #include "launcher/agent/agent_server.h"
 
+#include <grpcpp/generic/generic_stub.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
+#include <algorithm>
+
+#include "base/fd.h"
 #include "launcher/core/key_value_store.h"
 #include "tests/server/agent_server_fixture.h"
 
@@ -262,6 +268,47 @@ TEST_F(OneAgentTest, ForeignAndMalformedRequestsAreRefused) {
   EXPECT_THAT(EndOf(worker_.Set(1, "", "v")), StartsWith("INVALID_ARGUMENT"));
 }
 
+// gRPC itself refuses what is no StoreRequest; the agent goes on.
+TEST_F(OneAgentTest, BytesThatAreNoRequestAreRefused) {
+  server_->BeginGeneration(Generation(1));
+  grpc::GenericStub stub(
+      grpc::CreateCustomChannel(Target("a"), grpc::InsecureChannelCredentials(), {}));
+  for (const std::string bytes : {"\x0a\xff", "\xff\xff\xff", "\x12\x01\xff"}) {
+    grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer reply;
+    auto outcome = std::make_shared<Outcome<agent::v1::StoreReply>>();
+    stub.UnaryCall(&outcome->context, "/ddprun.agent.v1.Agent/Store", {}, &request, &reply,
+                   [&, outcome](const grpc::Status& status) {
+                     loop_->Post([outcome, status] {
+                       outcome->status = rendezvous::FromGrpcStatus(status);
+                       outcome->done = true;
+                     });
+                   });
+    EXPECT_THAT(EndOf(outcome), StartsWith("INTERNAL"));
+  }
+  EXPECT_EQ(EndOf(worker_.Set(1, "k", "v")), "OK");
+}
+
+TEST_F(AgentServerTest, CallsBeyondTheBoundAreRefused) {
+  AgentServerOptions options = Options("a");
+  options.calls_max = 3;
+  const auto server = StartServer(options);
+  server->BeginGeneration(Generation(1));
+  Client worker(loop_.get(), Target("a"));
+  Client another(loop_.get(), Target("a"));
+  std::vector<StoreOutcome> waiting;
+  for (int i = 0; i < 3; ++i) waiting.push_back(worker.Get(1, "k", kLongMs));
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] {
+    return absl::IsResourceExhausted(Finished(another.Set(1, "other", "v"))->status);
+  }));
+  waiting.back()->context.TryCancel();
+  EXPECT_TRUE(Ends(waiting.back()));
+  ASSERT_TRUE(
+      LoopUntil(loop_.get(), [&] { return Finished(another.Set(1, "k", "v"))->status.ok(); }));
+  for (const StoreOutcome& call : waiting) EXPECT_TRUE(Ends(call));
+}
+
 // ------------------------------------------------------------- listeners and the end
 
 TEST_F(OneAgentTest, SocketIsTheOwnersAndGoesWithTheServer) {
@@ -317,6 +364,25 @@ TEST_F(OneAgentTest, ShutdownAnswersEverythingThatIsPending) {
   server_->BeginGeneration(Generation(2));
   server_->EndGeneration(rendezvous::Generation(2), "ignored");
   server_->Shutdown("again");
+}
+
+// Connections that never say anything, or stop reading, must not hold up the end.
+TEST_F(OneAgentTest, ShutdownDoesNotWaitForSilentConnections) {
+  const Fd mute(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Fd greeted(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = Options("a").socket_path;
+  std::copy(path.begin(), path.end(), address.sun_path);
+  for (const Fd* fd : {&mute, &greeted}) {
+    ASSERT_EQ(connect(fd->get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  }
+  const absl::string_view greeting("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+  ASSERT_TRUE(WriteAll(greeted.get(), greeting).ok());
+  Settle(&worker_);
+  const Instant before = loop_->Now();
+  server_->Shutdown("done");
+  EXPECT_LT(loop_->Now() - before, absl::Seconds(2));
 }
 
 // Calls that have arrived at gRPC, but not at the loop yet.
