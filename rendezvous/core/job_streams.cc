@@ -124,7 +124,7 @@ void Job::RefuseRivals(const Node& holder) {
         "node rank ", *holder.info.node_rank, " is held by ", holder.info.hostname, " (pid ",
         holder.info.agent_pid, "), which is back: give this node another --node_rank"));
     AddNote("node_refused", {{"node", rival.id.value()}, {"why", std::string(refusal.message())}});
-    CloseNodeStream(rival, refusal);
+    if (rival.stream) CloseNodeStream(rival, refusal);
     RemoveNode(rival, RoundMember::State::kLeft, "", absl::OkStatus());
   }
 }

@@ -27,6 +27,8 @@ constexpr absl::Duration kSafety = absl::Seconds(40);
 // A formable job has formed and ended by then, and else given up: join_timeout, and twice the bound
 // of an unclean stop, the service loss timeout and a worker's life.
 constexpr absl::Duration kLiveness = absl::Seconds(150);
+// When the last fault is digested: what was queued is read, who is lost is known.
+constexpr absl::Duration kAftermath = absl::Seconds(3);
 constexpr size_t kLinesKept = 400;
 
 absl::Duration Milliseconds(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
@@ -363,9 +365,9 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
   network_->SendToAgent(stream.value(), std::move(message));
 }
 
-// Without faults, everybody who has a stream when the job ends must hear how.
+// When the last fault is digested, everybody who has a stream when the job ends must hear how.
 void ClusterSim::NoteWhoIsOwedTheVerdict() {
-  if (faults_on_) return;
+  if (queue_.now() < Instant() + kSafety + kAftermath) return;
   for (const rendezvous::NodeView& view : service_->View(queue_.now()).nodes) {
     if (view.state == "unreachable") continue;
     for (const auto& node : nodes_) {

@@ -1,0 +1,260 @@
+#include "tests/fuzz/core_events_fuzz.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/version.h"
+#include "rendezvous/core/state_machine.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kAgents = 6;
+constexpr Term kTerm(7);
+
+class Bytes {
+ public:
+  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  bool empty() const { return size_ == 0; }
+  // Zeros after the end.
+  uint8_t Next() {
+    if (size_ == 0) return 0;
+    --size_;
+    return *data_++;
+  }
+  // Mostly `usual`, else something wild.
+  uint64_t Around(uint64_t usual) {
+    const uint8_t byte = Next();
+    if (byte < 240) return usual;
+    if (byte < 245) return usual + 1;
+    if (byte < 250) return usual - 1;
+    return uint64_t{Next()} << Next() % 57;
+  }
+
+ private:
+  const uint8_t* data_;
+  size_t size_;
+};
+
+class Player {
+ public:
+  Player(const uint8_t* data, size_t size) : bytes_(data, size), machine_(kTerm, "") {
+    const uint8_t shape = bytes_.Next();
+    spec_.run_id = "job7";
+    spec_.nodes_max = 1 + shape % 4;
+    spec_.nodes_min = 1 + (shape / 4) % spec_.nodes_max;
+    spec_.max_restarts = shape / 16 % 4 * 3;
+    spec_.join_timeout = absl::Seconds(20);
+    spec_.last_call_timeout = absl::Seconds(1);
+    spec_.lease = absl::Seconds(2);
+    spec_.stop_grace = absl::Seconds(1);
+    for (size_t i = 0; i < kAgents; ++i) {
+      agents_[i].id = NodeId(absl::StrCat("n", i % 5));  // two agents of one node
+      agents_[i].incarnation = Incarnation(i + 1);
+    }
+  }
+
+  uint64_t Play() {
+    while (!bytes_.empty()) PlayOne();
+    return generations_;
+  }
+
+ private:
+  struct Agent {
+    NodeId id;
+    Incarnation incarnation;
+    StreamNumber stream_number;
+    StreamKey stream;  // 0 = none
+    bool joined = false;
+    uint64_t sequence = 0;
+    Generation generation;
+    uint64_t nonce = 0;
+  };
+
+  void PlayOne() {
+    const uint8_t choice = bytes_.Next();
+    Agent& agent = agents_[choice % kAgents];
+    switch (choice / kAgents % 12) {
+      case 0:
+      case 1:
+        return SendJoin(agent);
+      case 2:
+        if (agent.stream != StreamKey()) Close(agent);
+        return;
+      case 3:
+        now_ = now_ + absl::Milliseconds(bytes_.Next() * 16);
+        return Step(TimerDue{});
+      case 4:
+        return AdvanceToDeadline();
+      case 5:
+        return Send(agent, Renewal{bytes_.Around(agent.nonce)}, /*event=*/false);
+      case 6:
+        return Send(agent, WorkersStarted{});
+      case 7:
+        return Send(agent, WorkerFailed{Failure()});
+      case 8:
+        return Send(agent, GroupSucceeded{});
+      case 9:
+      case 10:
+        return Send(agent, Stopped());
+      default:
+        return PlayRare(agent);
+    }
+  }
+
+  void PlayRare(Agent& agent) {
+    switch (bytes_.Next() % 16) {
+      case 0:
+        return Send(agent, Leave{"SIGINT", true});
+      case 1:
+      case 2:
+      case 3:
+        return Send(agent, Leave{"SIGTERM", false});
+      case 4:
+        return Step(StopRequested{"asked"});
+      case 5:
+        return Step(PersistDone{absl::DataLossError("disk full")});
+      case 6:
+        agent.incarnation = Incarnation(agent.incarnation.value() + kAgents);
+        agent.sequence = 0;
+        agent.stream_number = StreamNumber();
+        if (agent.stream != StreamKey()) Close(agent);
+        return;
+      case 7:
+        return Step(StreamClosed{StreamKey(bytes_.Next() + 1'000'000u)});
+      default:
+        return Step(PersistDone{absl::OkStatus()});
+    }
+  }
+
+  WorkerFailure Failure() {
+    WorkerFailure failure;
+    failure.local_rank = static_cast<uint32_t>(bytes_.Around(0));
+    failure.signal = static_cast<int>(bytes_.Next());
+    failure.message.assign(bytes_.Next() % 3 * 3000, 'x');
+    return failure;
+  }
+
+  GroupStopped Stopped() {
+    GroupStopped stopped;
+    stopped.clean = bytes_.Next() < 250;
+    stopped.master_port = static_cast<uint32_t>(bytes_.Around(5000));
+    if (bytes_.Next() < 80) stopped.failures.push_back(Failure());
+    return stopped;
+  }
+
+  AgentMessage Header(const Agent& agent) {
+    AgentMessage message;
+    message.run_id = bytes_.Next() == 255 ? "job8" : "job7";
+    message.term = Term(bytes_.Around(agent.joined ? kTerm.value() : 0));
+    message.node_id = agent.id;
+    message.incarnation = Incarnation(bytes_.Around(agent.incarnation.value()));
+    message.stream = StreamNumber(bytes_.Around(agent.stream_number.value()));
+    return message;
+  }
+
+  void SendJoin(Agent& agent) {
+    agent.stream_number = agent.stream_number.Next();
+    agent.stream = StreamKey(next_stream_++);
+    owners_[agent.stream] = &agent;
+    Join join;
+    join.protocol_major = static_cast<uint32_t>(bytes_.Around(kProtocolMajor));
+    join.job = spec_;
+    join.job.nodes_max = static_cast<uint32_t>(bytes_.Around(spec_.nodes_max));
+    join.node.hostname = agent.id.value();
+    join.node.worker_count = static_cast<uint32_t>(bytes_.Around(2));
+    join.node.hosts_endpoint = bytes_.Next() % 4 == 0;
+    if (const uint8_t claim = bytes_.Next(); claim > 200) join.node.node_rank = claim % 5;
+    join.group_state = static_cast<GroupState>(bytes_.Next() % 16 % 5 % 4);
+    AgentMessage message = Header(agent);
+    message.generation = Generation(bytes_.Around(agent.generation.value()));
+    message.body = std::move(join);
+    Step(MessageReceived{agent.stream, std::move(message)});
+  }
+
+  void Send(Agent& agent, decltype(AgentMessage::body) body, bool event = true) {
+    StreamKey stream = agent.stream;
+    if (stream == StreamKey()) {
+      if (bytes_.Next() < 200) return;
+      stream = StreamKey(next_stream_++);  // no Join before it
+      owners_[stream] = &agent;
+    }
+    AgentMessage message = Header(agent);
+    message.generation = Generation(bytes_.Around(agent.generation.value()));
+    if (event) message.sequence = bytes_.Around(++agent.sequence);
+    message.body = std::move(body);
+    Step(MessageReceived{stream, std::move(message)});
+  }
+
+  void Close(Agent& agent) {
+    const StreamKey stream = std::exchange(agent.stream, StreamKey());
+    owners_.erase(stream);
+    Step(StreamClosed{stream});
+  }
+
+  void AdvanceToDeadline() {
+    const Instant next = machine_.NextDeadline();
+    if (next.is_infinite()) return;
+    now_ = std::max(now_, next);
+    Step(TimerDue{});
+  }
+
+  void Step(const Event& event) {
+    std::vector<StreamKey> closed;
+    for (const Effect& effect : machine_.Step(now_, event)) Take(effect, closed);
+    machine_.CheckInvariants();
+    (void)machine_.View(now_);
+    for (const StreamKey stream : closed) {
+      // Some streams close late: what they still say must do no harm.
+      if (bytes_.Next() < 40) continue;
+      Agent* agent = owners_.at(stream);
+      if (agent->stream == stream) agent->stream = StreamKey();
+      owners_.erase(stream);
+      Step(StreamClosed{stream});
+    }
+  }
+
+  void Take(const Effect& effect, std::vector<StreamKey>& closed) {
+    if (const CloseStream* close = std::get_if<CloseStream>(&effect)) {
+      DDPRUN_CHECK(owners_.contains(close->stream), "a stream is ended that isn't open");
+      closed.push_back(close->stream);
+      return;
+    }
+    if (const Persist* persist = std::get_if<Persist>(&effect)) {
+      ++generations_;
+      DDPRUN_CHECK(persist->generation == Generation(generations_), "a generation is left out");
+    }
+    const rendezvous::Send* send = std::get_if<rendezvous::Send>(&effect);
+    if (send == nullptr) return;
+    const auto owner = owners_.find(send->stream);
+    DDPRUN_CHECK(owner != owners_.end(), "something is sent on a stream that isn't open");
+    Agent& agent = *owner->second;
+    if (const Welcome* welcome = std::get_if<Welcome>(&send->message)) {
+      agent.joined = true;
+      agent.sequence = welcome->processed_sequence;
+    } else if (const Probe* probe = std::get_if<Probe>(&send->message)) {
+      agent.nonce = probe->nonce;
+    } else if (const Assignment* assignment = std::get_if<Assignment>(&send->message)) {
+      agent.generation = assignment->generation;
+    }
+  }
+
+  Bytes bytes_;
+  StateMachine machine_;
+  JobSpec spec_;
+  Instant now_;
+  Agent agents_[kAgents];
+  std::map<StreamKey, Agent*> owners_;  // of the streams that are open for the shell
+  uint64_t next_stream_ = 1;
+  uint64_t generations_ = 0;
+};
+
+}  // namespace
+
+uint64_t FuzzCoreEvents(const uint8_t* data, size_t size) { return Player(data, size).Play(); }
+
+}  // namespace ddprun::rendezvous
