@@ -16,8 +16,8 @@ namespace {
 namespace wire = ::ddprun::agent::v1;
 
 // An agent answers a wait that ran out by itself; gRPC's own deadline only guards against one that
-// hangs.
-constexpr absl::Duration kReplyMargin = absl::Seconds(10);
+// hangs. More than AgentServerOptions' generation_wait and peer_patience together.
+constexpr absl::Duration kReplyMargin = absl::Seconds(20);
 
 uint32_t WireMilliseconds(absl::Duration timeout) {
   const int64_t most = std::numeric_limits<uint32_t>::max();

@@ -90,6 +90,8 @@ absl::StatusOr<TensorFile> ReadHeader(const json& header, absl::string_view data
 
 // Parses the header; every exception of the parser ends here.
 absl::StatusOr<TensorFile> ParseHeader(absl::string_view text, absl::string_view data) {
+  // The parser takes a NUL for the end of its input.
+  if (text.find('\0') != absl::string_view::npos) return Damaged("a NUL in its header");
   try {
     json header = json::parse(text.begin(), text.end());
     const std::string stored = header.at(kMetadata).at(kChecksum).get<std::string>();

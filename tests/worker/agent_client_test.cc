@@ -1,0 +1,123 @@
+#include "worker/client/agent_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+
+#include "tests/worker/fake_agent.h"
+#include "tests/worker/processes.h"
+
+namespace ddprun::worker {
+namespace {
+
+using testing::FakeAgent;
+using ::testing::HasSubstr;
+using testing::TemporaryDirectory;
+
+constexpr absl::Duration kShort = absl::Milliseconds(50);
+constexpr absl::Duration kLong = absl::Seconds(60);
+
+class AgentClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    agent_ = FakeAgent::Start({.socket_path = directory_.File("agent"), .generation = 4});
+    client_ = AgentClient::Create(directory_.File("agent"), "test");
+    store_ = client_->Store(4);
+  }
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<FakeAgent> agent_;
+  std::unique_ptr<AgentClient> client_;
+  std::shared_ptr<KeyValueStore> store_;
+};
+
+TEST_F(AgentClientTest, AnswersTheLiveAssignment) {
+  const absl::StatusOr<WorkerAssignment> assignment = client_->GetAssignment(1, 3, kLong);
+  ASSERT_TRUE(assignment.ok()) << assignment.status();
+  EXPECT_EQ(assignment->generation, 4U);
+  EXPECT_EQ(assignment->rank, 1U);
+  EXPECT_EQ(assignment->world_size, 2U);
+  EXPECT_EQ(assignment->node_address, "127.0.0.1");
+}
+
+TEST_F(AgentClientTest, AssignmentErrorsKeepTheirCodeAndNameTheAgent) {
+  EXPECT_EQ(client_->GetAssignment(1, 4, kShort).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  const absl::Status status = client_->GetAssignment(9, 0, kShort).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("local rank 9"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(directory_.File("agent")));
+}
+
+TEST_F(AgentClientTest, TheStoreKeepsBytes) {
+  const std::string value("a\0\xff z", 5);
+  ASSERT_TRUE(store_->Set("key", value).ok());
+  EXPECT_EQ(*store_->Get("key", kLong), value);
+  EXPECT_TRUE(*store_->Check({"key"}));
+  EXPECT_FALSE(*store_->Check({"key", "other"}));
+  EXPECT_EQ(*store_->Count(), 1);
+  EXPECT_TRUE(*store_->Delete("key"));
+  EXPECT_FALSE(*store_->Delete("key"));
+  EXPECT_EQ(*store_->Count(), 0);
+}
+
+TEST_F(AgentClientTest, TheStoreCounts) {
+  EXPECT_EQ(*store_->Add("n", 5), 5);
+  EXPECT_EQ(*store_->Add("n", -7), -2);
+}
+
+TEST_F(AgentClientTest, CompareSetIsC10ds) {
+  EXPECT_EQ(*store_->CompareSet("k", "x", "new"), "x");  // absent, and something was expected
+  EXPECT_FALSE(*store_->Check({"k"}));
+  EXPECT_EQ(*store_->CompareSet("k", "", "one"), "one");
+  EXPECT_EQ(*store_->CompareSet("k", "wrong", "two"), "one");
+  EXPECT_EQ(*store_->CompareSet("k", "one", "two"), "two");
+}
+
+TEST_F(AgentClientTest, AWaitThatRunsOutNamesTheKey) {
+  const absl::Status status = store_->Wait({"never"}, kShort);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'never'"));
+}
+
+TEST_F(AgentClientTest, AWaitingGetIsAnsweredWhenTheKeyComes) {
+  auto waiting = std::async(std::launch::async, [&] { return store_->Get("late", kLong); });
+  agent_->AwaitWaiters(1);
+  ASSERT_TRUE(store_->Set("late", "here").ok());
+  EXPECT_EQ(*waiting.get(), "here");
+}
+
+TEST_F(AgentClientTest, TheEndOfTheGenerationEndsWaitsAtOnce) {
+  auto waiting = std::async(std::launch::async, [&] { return store_->Wait({"never"}, kLong); });
+  agent_->AwaitWaiters(1);
+  agent_->EndGeneration("node b was lost");
+  const absl::Status status = waiting.get();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("node b was lost"));
+}
+
+TEST_F(AgentClientTest, AnotherGenerationAndAnotherJobAreRefused) {
+  EXPECT_EQ(client_->Store(3)->Set("k", "v").code(), absl::StatusCode::kAborted);
+  const auto foreign = AgentClient::Create(directory_.File("agent"), "other");
+  EXPECT_EQ(foreign->Store(4)->Set("k", "v").code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(AgentClientTest, AMissingAgentIsAnErrorAtOnce) {
+  const auto nobody = AgentClient::Create(directory_.File("nobody"), "test");
+  const absl::Status status = nobody->Store(4)->Set("k", "v");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(directory_.File("nobody")));
+}
+
+TEST_F(AgentClientTest, TheDeathOfTheAgentEndsAWait) {
+  auto waiting = std::async(std::launch::async, [&] { return store_->Wait({"never"}, kLong); });
+  agent_->AwaitWaiters(1);
+  agent_.reset();
+  EXPECT_FALSE(waiting.get().ok());
+}
+
+}  // namespace
+}  // namespace ddprun::worker

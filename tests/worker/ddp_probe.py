@@ -1,0 +1,81 @@
+"""The network and the data of ddp_probe.cc in plain torch DDP: FILE MODE...; writes FILE.MODE.RANK."""
+
+import contextlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+OPTIONS = {
+    "bucket": {"bucket_cap_mb": 0.005},
+    "view_bucket": {"bucket_cap_mb": 0.005, "gradient_as_bucket_view": True},
+    "view": {"gradient_as_bucket_view": True},
+    "unused": {"find_unused_parameters": True},
+    "static": {"static_graph": True},
+    "no_buffers": {"broadcast_buffers": False},
+}
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(20, 64)
+        self.norm = nn.BatchNorm1d(64)
+        self.b = nn.Linear(64, 64)
+        self.extra = nn.Linear(64, 64)
+        self.c = nn.Linear(64, 10)
+
+    def forward(self, x, use_extra):
+        x = F.relu(self.norm(self.a(x)))
+        x = F.relu(self.b(x))
+        if use_extra:
+            x = x + self.extra(x)
+        return self.c(x)
+
+
+def train(mode, rank):
+    torch.manual_seed(7 if rank == 0 else 99)
+    network = Network()
+    ddp = DistributedDataParallel(network, **OPTIONS.get(mode, {}))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    torch.manual_seed(1000 + rank)
+
+    def step(use_extra):
+        x = torch.randn(16, 20)
+        y = torch.randint(10, (16,))
+        F.cross_entropy(ddp(x, use_extra), y).backward()
+
+    for number in range(20):
+        optimizer.zero_grad()
+        if mode == "no_sync":
+            with ddp.no_sync():
+                step(True)
+        step(mode != "unused" or (rank + number) % 3 == 0)
+        optimizer.step()
+    return network
+
+
+def main():
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    dist.init_process_group(
+        "gloo",
+        init_method="file://" + sys.argv[1] + ".store",
+        rank=rank,
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+    for mode in sys.argv[2:]:
+        network = train(mode, rank)
+        with open(f"{sys.argv[1]}.{mode}.{rank}", "wb") as file:
+            for tensor in list(network.parameters()) + list(network.buffers()):
+                file.write(tensor.detach().float().contiguous().numpy().tobytes())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+// What a worker leaves behind when it, or a peer, fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/worker/fake_agent.h"
+#include "tests/worker/processes.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class FailureTest : public ::testing::Test {
+ protected:
+  void SetUp() override { agent_ = FakeAgent::Start({.socket_path = directory_.File("agent")}); }
+
+  // Starts rank `rank` of two.
+  Process Start(uint32_t rank, const std::string& how) const {
+    return Process({DDPRUN_PROBE, "die", how}, WorkerVariables(directory_.path(), rank, 2),
+                   directory_.File("output." + std::to_string(rank)));
+  }
+
+  // The message of a rank's error file; "" when there is none.
+  std::string Message(uint32_t rank) const {
+    const std::string text = ReadFile(directory_.File("error." + std::to_string(rank)));
+    return text.empty() ? "" : nlohmann::json::parse(text)["message"]["message"].get<std::string>();
+  }
+  std::string Stack(uint32_t rank) const {
+    const std::string text = ReadFile(directory_.File("error." + std::to_string(rank)));
+    return nlohmann::json::parse(text)["message"]["extraInfo"]["py_callstack"].get<std::string>();
+  }
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<FakeAgent> agent_;
+};
+
+TEST_F(FailureTest, AKilledPeerIsAPeerErrorAtTheSurvivor) {
+  Process survivor = Start(0, "kill");
+  Process victim = Start(1, "kill");
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  const auto died = std::chrono::steady_clock::now();
+  EXPECT_EQ(survivor.Wait(), 1);
+  // Gloo notices in 5-70 ms; the rest is for a machine that is busy with other things.
+  EXPECT_LT(std::chrono::steady_clock::now() - died, std::chrono::seconds(10));
+  EXPECT_THAT(Message(0), StartsWith("PeerError: gloo::IoException: "));
+  EXPECT_EQ(Message(1), "");
+  EXPECT_THAT(survivor.Output(), HasSubstr("ddprun: worker of rank 0: PeerError: "));
+}
+
+TEST_F(FailureTest, TheRankThatFailedSaysWhyAndItsPeerDoesNot) {
+  Process peer = Start(0, "throw");
+  Process culprit = Start(1, "throw");
+  EXPECT_EQ(culprit.Wait(), 1);
+  EXPECT_EQ(peer.Wait(), 1);
+  EXPECT_EQ(Message(1), "std::runtime_error: bad sample 17");
+  EXPECT_THAT(Message(0), StartsWith("PeerError: "));
+}
+
+// Gloo throws this one on a thread of its own.
+TEST_F(FailureTest, AMismatchOfCollectivesIsReportedThoughNobodyCanCatchIt) {
+  Process one = Start(0, "mismatch");
+  Process other = Start(1, "mismatch");
+  const int one_end = one.Wait();
+  const int other_end = other.Wait();
+  EXPECT_TRUE(one_end == -SIGABRT || other_end == -SIGABRT) << one_end << " " << other_end;
+  const std::string messages = Message(0) + Message(1);
+  EXPECT_THAT(messages, HasSubstr("gloo::EnforceNotMet"));
+}
+
+TEST_F(FailureTest, TheEndOfTheGenerationEndsAWorkerThatWaitsForItsPeers) {
+  Process lonely = Start(0, "none");
+  agent_->AwaitWaiters(1);
+  agent_->EndGeneration("node b was lost");
+  EXPECT_EQ(lonely.Wait(), 1);
+  EXPECT_THAT(Message(0), StartsWith("PeerError: c10::DistStoreError: ABORTED: "));
+  EXPECT_THAT(Message(0), HasSubstr("node b was lost"));
+  EXPECT_THAT(Stack(0), HasSubstr("frame #"));  // where LibTorch threw it
+}
+
+TEST_F(FailureTest, AWorkerOfAnOlderGenerationIsTurnedAway) {
+  Process late({DDPRUN_PROBE, "die", "none"}, WorkerVariables(directory_.path(), 0, 2, 7),
+               directory_.File("output.0"));
+  EXPECT_EQ(late.Wait(), 1);
+  EXPECT_THAT(Message(0), Not(StartsWith("PeerError: std")));
+  EXPECT_THAT(Message(0), HasSubstr("no newer generation"));
+}
+
+TEST_F(FailureTest, ABadEnvironmentIsNamed) {
+  auto variables = WorkerVariables(directory_.path(), 0, 2);
+  variables["WORLD_SIZE"] = "two";
+  Process confused({DDPRUN_PROBE, "die", "none"}, variables, directory_.File("output.0"));
+  EXPECT_EQ(confused.Wait(), 1);
+  EXPECT_THAT(Message(0), StartsWith("INVALID_ARGUMENT: environment variable WORLD_SIZE is 'two'"));
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,183 @@
+#include "tests/worker/fake_agent.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "ddprun/agent/v1/agent.grpc.pb.h"
+
+namespace ddprun::testing {
+namespace {
+
+namespace wire = ::ddprun::agent::v1;
+
+using Lock = std::unique_lock<std::mutex>;
+using Milliseconds = std::chrono::milliseconds;
+
+class Service : public wire::Agent::Service {
+ public:
+  explicit Service(FakeAgent::Options options) : options_(std::move(options)) {}
+
+  grpc::Status GetAssignment(grpc::ServerContext*, const wire::GetAssignmentRequest* request,
+                             wire::WorkerAssignment* reply) override {
+    Lock lock(mutex_);
+    if (!over_.empty()) return Aborted();
+    if (request->local_rank() >= options_.world_size) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "no such local rank"};
+    }
+    if (options_.generation <= request->after_generation()) {
+      return {grpc::StatusCode::DEADLINE_EXCEEDED, "no newer generation"};
+    }
+    reply->set_generation(options_.generation);
+    reply->set_rank(request->local_rank());
+    reply->set_local_rank(request->local_rank());
+    reply->set_world_size(options_.world_size);
+    reply->set_local_world_size(options_.world_size);
+    reply->set_group_world_size(1);
+    reply->set_run_id(options_.run_id);
+    reply->set_node_address("127.0.0.1");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Store(grpc::ServerContext*, const wire::StoreRequest* request,
+                     wire::StoreReply* reply) override {
+    Lock lock(mutex_);
+    if (!over_.empty() || request->generation() != options_.generation) return Aborted();
+    if (request->run_id() != options_.run_id) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "foreign run id"};
+    }
+    const grpc::Status status = Do(lock, *request, reply);
+    changed_.notify_all();
+    return status;
+  }
+
+  void End(const std::string& why) {
+    const Lock lock(mutex_);
+    over_ = why;
+    changed_.notify_all();
+  }
+
+  void AwaitWaiters(int count) {
+    Lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiters_ >= count; });
+  }
+
+ private:
+  grpc::Status Aborted() const {
+    return {grpc::StatusCode::ABORTED, over_.empty() ? "another generation is current" : over_};
+  }
+
+  grpc::Status Do(Lock& lock, const wire::StoreRequest& request, wire::StoreReply* reply) {
+    switch (request.operation_case()) {
+      case wire::StoreRequest::kSet:
+        data_[request.set().key()] = request.set().value();
+        return grpc::Status::OK;
+      case wire::StoreRequest::kGet:
+        return Get(lock, request.get(), reply);
+      case wire::StoreRequest::kWait:
+        return Wait(lock, {request.wait().keys().begin(), request.wait().keys().end()},
+                    request.wait().timeout_ms());
+      case wire::StoreRequest::kAdd:
+        return Add(request.add(), reply);
+      case wire::StoreRequest::kCheck:
+        reply->set_found(HaveAll({request.check().keys().begin(), request.check().keys().end()}));
+        return grpc::Status::OK;
+      case wire::StoreRequest::kDelete:
+        reply->set_found(data_.erase(request.delete_().key()) > 0);
+        return grpc::Status::OK;
+      case wire::StoreRequest::kCompareSet:
+        return CompareSet(request.compare_set(), reply);
+      case wire::StoreRequest::kCount:
+        reply->set_number(static_cast<int64_t>(data_.size()));
+        return grpc::Status::OK;
+      case wire::StoreRequest::OPERATION_NOT_SET:
+        break;
+    }
+    return {grpc::StatusCode::INVALID_ARGUMENT, "no operation"};
+  }
+
+  bool HaveAll(const std::vector<std::string>& keys) const {
+    return std::all_of(keys.begin(), keys.end(),
+                       [&](const std::string& key) { return data_.count(key) > 0; });
+  }
+
+  grpc::Status Wait(Lock& lock, const std::vector<std::string>& keys, uint32_t timeout_ms) {
+    const auto deadline = std::chrono::steady_clock::now() + Milliseconds(timeout_ms);
+    ++waiters_;
+    changed_.notify_all();
+    const bool done =
+        changed_.wait_until(lock, deadline, [&] { return !over_.empty() || HaveAll(keys); });
+    --waiters_;
+    if (!over_.empty()) return Aborted();
+    if (!done) return {grpc::StatusCode::DEADLINE_EXCEEDED, "key '" + keys[0] + "' is missing"};
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Get(Lock& lock, const wire::StoreGet& request, wire::StoreReply* reply) {
+    const grpc::Status status = Wait(lock, {request.key()}, request.timeout_ms());
+    if (status.ok()) reply->set_value(data_[request.key()]);
+    return status;
+  }
+
+  grpc::Status Add(const wire::StoreAdd& request, wire::StoreReply* reply) {
+    std::string& value = data_[request.key()];
+    const int64_t number = (value.empty() ? 0 : std::stoll(value)) + request.amount();
+    value = std::to_string(number);
+    reply->set_number(number);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status CompareSet(const wire::StoreCompareSet& request, wire::StoreReply* reply) {
+    const auto found = data_.find(request.key());
+    const bool matches =
+        found == data_.end() ? request.expected().empty() : found->second == request.expected();
+    if (matches) data_[request.key()] = request.desired();
+    const auto after = data_.find(request.key());
+    reply->set_value(after == data_.end() ? request.expected() : after->second);
+    return grpc::Status::OK;
+  }
+
+  const FakeAgent::Options options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> data_;
+  std::string over_;  // why the generation ended; "" = it runs
+  int waiters_ = 0;
+};
+
+class FakeAgentServer : public FakeAgent {
+ public:
+  explicit FakeAgentServer(const Options& options) : service_(options) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials());
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    DDPRUN_CHECK(server_ != nullptr, options.socket_path);
+  }
+  ~FakeAgentServer() override {
+    service_.End("the agent is gone");
+    server_->Shutdown();
+  }
+
+  void EndGeneration(const std::string& why) override { service_.End(why); }
+  void AwaitWaiters(int count) override { service_.AwaitWaiters(count); }
+
+ private:
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace
+
+std::unique_ptr<FakeAgent> FakeAgent::Start(const Options& options) {
+  return std::make_unique<FakeAgentServer>(options);
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,32 @@
+#ifndef DDPRUN_TESTS_WORKER_FAKE_AGENT_H_
+#define DDPRUN_TESTS_WORKER_FAKE_AGENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace ddprun::testing {
+
+// The agent of a one-node job as its workers see it: proto agent/v1 on a unix socket, over a plain
+// map. Rank and local rank are the same. Threads: any.
+class FakeAgent {
+ public:
+  struct Options {
+    std::string socket_path;
+    uint32_t world_size = 2;
+    uint64_t generation = 1;
+    std::string run_id = "test";
+  };
+
+  static std::unique_ptr<FakeAgent> Start(const Options& options);
+  virtual ~FakeAgent() = default;
+
+  // Everything pending and later gets ABORTED with `why`.
+  virtual void EndGeneration(const std::string& why) = 0;
+  // Returns when `count` calls wait for a key.
+  virtual void AwaitWaiters(int count) = 0;
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_WORKER_FAKE_AGENT_H_

@@ -1,0 +1,116 @@
+#include "tests/worker/processes.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+
+namespace ddprun::testing {
+namespace {
+
+// This process' environment with `variables` on top, as "NAME=value".
+std::vector<std::string> MergedEnvironment(std::map<std::string, std::string> variables) {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) {
+      variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  std::vector<std::string> merged;
+  for (const auto& [name, value] : variables) merged.push_back(name + "=" + value);
+  return merged;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "ddprun_test_XXXXXX").string();
+  DDPRUN_CHECK(mkdtemp(pattern.data()) != nullptr, pattern);
+  path_ = pattern;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Process::Process(const std::vector<std::string>& command,
+                 const std::map<std::string, std::string>& variables,
+                 const std::string& output_file)
+    : output_file_(output_file) {
+  std::vector<std::string> arguments = command;
+  std::vector<std::string> environment = MergedEnvironment(variables);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, output_file.c_str(), O_CREAT | O_WRONLY | O_APPEND,
+                                   0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  const int error = posix_spawn(&pid_, arguments[0].c_str(), &actions, nullptr,
+                                Pointers(arguments).data(), Pointers(environment).data());
+  posix_spawn_file_actions_destroy(&actions);
+  DDPRUN_CHECK(error == 0, command[0]);
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, 0)), output_file_(std::move(other.output_file_)) {}
+
+Process::~Process() {
+  if (pid_ == 0) return;
+  Kill(SIGKILL);
+  Wait();
+}
+
+int Process::Wait() {
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0) DDPRUN_CHECK(errno == EINTR, "waitpid");
+  pid_ = 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+void Process::Kill(int signal) const { kill(pid_, signal); }
+
+std::string Process::Output() const { return ReadFile(output_file_); }
+
+std::map<std::string, std::string> WorkerVariables(const std::string& directory, uint32_t rank,
+                                                   uint32_t world_size, uint64_t generation) {
+  return {{"RANK", std::to_string(rank)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(world_size)},
+          {"LOCAL_WORLD_SIZE", std::to_string(world_size)},
+          {"GROUP_RANK", "0"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", "1"},
+          {"OMP_NUM_THREADS", "1"},
+          {"TORCHELASTIC_RESTART_COUNT", "0"},
+          {"TORCHELASTIC_MAX_RESTARTS", "0"},
+          {"TORCHELASTIC_RUN_ID", "test"},
+          {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+          {"TORCHELASTIC_ERROR_FILE", directory + "/error." + std::to_string(rank)},
+          {"DDPRUN_GENERATION", std::to_string(generation)},
+          {"DDPRUN_AGENT", directory + "/agent"}};
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace ddprun::testing

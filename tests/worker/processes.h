@@ -1,0 +1,61 @@
+#ifndef DDPRUN_TESTS_WORKER_PROCESSES_H_
+#define DDPRUN_TESTS_WORKER_PROCESSES_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddprun::testing {
+
+// A directory of its own, removed with everything in it at the end.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// A program started with posix_spawn(3), its output going to a file; killed when still there at the
+// end.
+class Process {
+ public:
+  // `variables` come on top of this process' environment.
+  Process(const std::vector<std::string>& command,
+          const std::map<std::string, std::string>& variables, const std::string& output_file);
+  ~Process();
+  Process(Process&& other) noexcept;
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  // Waits for the end: the exit code, or minus the signal.
+  int Wait();
+  void Kill(int signal) const;
+  // What it has printed so far.
+  std::string Output() const;
+
+ private:
+  pid_t pid_ = 0;  // 0 = reaped
+  std::string output_file_;
+};
+
+// The variables that an agent sets for one of `world_size` workers of one node, with the socket
+// "<directory>/agent" and error files "<directory>/error.<rank>".
+std::map<std::string, std::string> WorkerVariables(const std::string& directory, uint32_t rank,
+                                                   uint32_t world_size, uint64_t generation = 1);
+
+// The whole file; "" when there is none.
+std::string ReadFile(const std::string& path);
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_WORKER_PROCESSES_H_
