@@ -20,7 +20,7 @@ class Report(BedTestCase):
     def test_exit_code(self):
         agent = self.failed(["--nproc_per_node", 2], ("only-rank=1", "exit=3"))
         text = agent.text()
-        worker = next(line for line in self.bed.workers(1, 2) if line["rank"] == 1)
+        worker = self.bed.wait(lambda: self.bed.journal.find("worker", rank=1), "the line of rank 1")[0]
         for part in ("FAILED", "Root Cause", "rank      : 1 (local_rank: 1)", f"exitcode  : 3 (pid: {worker['pid']})"):
             self.assertIn(part, text)
         # Rank 0 was stopped by us: no cause.
@@ -54,11 +54,14 @@ class Report(BedTestCase):
     def test_budget(self):
         """Two failures with --max_restarts 2 are forgiven, the third isn't; with 0 the first isn't."""
         self.failed(["--max_restarts", 2], ("exit=9",))
-        counts = [line["restart_count"] for line in self.bed.journal.find("worker")]
-        self.assertEqual([0, 1, 2], counts)
+        self.assertEqual([0, 1, 2], self.restart_counts())
         self.bed.journal.lines.clear()
         self.failed(["--max_restarts", 0], ("exit=9",))
-        self.assertEqual([0], [line["restart_count"] for line in self.bed.journal.find("worker")])
+        self.assertEqual([0], self.restart_counts())
+
+    def restart_counts(self):
+        self.bed.follower.refresh()
+        return [line["restart_count"] for line in self.bed.journal.find("worker")]
 
     def test_restart_then_success(self):
         agent = self.bed.agent("ddprun", ["--max_restarts", 1], worker=("only-first", "exit=9"))
