@@ -1,0 +1,33 @@
+#include "examples/digits/digits_options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace ddprun::examples {
+
+std::optional<int> ParseDigitsOptions(int argc, char** argv, DigitsOptions* options) {
+  CLI::App app("Trains a small CNN on UCI's handwritten digits, on as many workers as there are.");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--data", options->data, "digits.csv.gz")->envname("DDPRUN_DIGITS")->required();
+  app.add_option("--epochs", options->epochs)->check(CLI::PositiveNumber);
+  app.add_option("--batch_size", options->batch_size, "of each worker")->check(CLI::PositiveNumber);
+  app.add_option("--learning_rate", options->learning_rate)->check(CLI::PositiveNumber);
+  app.add_option("--seed", options->seed);
+  app.add_option("--threads", options->threads, "of LibTorch in each worker")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--checkpoint_dir", options->checkpoint_dir,
+                 "resumes from the newest checkpoint there");
+  app.add_option("--checkpoint_every", options->checkpoint_every, "steps")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--backend", options->backend)->check(CLI::IsMember({"auto", "gloo", "nccl"}));
+  app.add_option("--journal", options->journal, "rank 0 appends a JSON line for each step");
+  app.add_option("--step_delay_ms", options->step_delay_ms, "to watch it")
+      ->check(CLI::NonNegativeNumber);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddprun::examples

@@ -1,0 +1,36 @@
+#ifndef DDPRUN_EXAMPLES_DIGITS_JOURNAL_H_
+#define DDPRUN_EXAMPLES_DIGITS_JOURNAL_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+
+namespace ddprun::examples {
+
+// One JSON line for each training step: {"t": CLOCK_MONOTONIC seconds, "generation", "rank",
+// "world", "step", "loss", "pid"}. Workers of all generations append to one file.
+class Journal {
+ public:
+  // Drops everything.
+  Journal() = default;
+  // Errors: of open(2), with the path.
+  static absl::StatusOr<Journal> Open(const std::string& path);
+
+  struct Line {
+    uint64_t generation = 0;
+    uint32_t rank = 0;
+    uint32_t world = 0;
+    int64_t step = 0;
+    double loss = 0;
+  };
+  absl::Status Write(const Line& line) const;
+
+ private:
+  Fd fd_;
+};
+
+}  // namespace ddprun::examples
+
+#endif  // DDPRUN_EXAMPLES_DIGITS_JOURNAL_H_
