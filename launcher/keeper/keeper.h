@@ -17,11 +17,16 @@ struct KeeperOptions {
 struct KeeperProcess {
   pid_t pid = 0;
   Fd channel;  // SOCK_SEQPACKET; proto keeper/v1: Command out, Event in
+  absl::Duration isolation_timeout;
 };
 
 // Forks the keeper: the workers' parent and subreaper, which empties the tree of workers when the
 // agent dies (its end of the channel closes, or its pidfd fires), when the agent is silent for the
 // isolation timeout, or when it is told to, and ends only when wait(2) says that nothing is left.
+//
+// It has a session of its own and all signals blocked, so that only SIGKILL ends it early. Workers
+// inherit the environment, directory, limits and descriptors 0-2 that the caller has now; their
+// signal mask is empty and all dispositions are the default.
 //
 // Requires: the calling process has one thread and no gRPC yet; SIGCHLD is not ignored.
 // The child never returns from here. Errors: of fork(2), socketpair(2).

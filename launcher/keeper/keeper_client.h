@@ -36,7 +36,7 @@ struct WorkerExit {
   int exit_code = 0;
   int signal = 0;  // 0 = it exited
   bool core_dumped = false;
-  uint32_t swept = 0;  // what was left of its tree and was killed
+  uint32_t swept = 0;  // processes that it left behind, killed; see keeper.proto
   Instant seen;        // when the keeper saw it
 };
 
@@ -51,22 +51,32 @@ class KeeperClient {
         on_start_failed;
     std::function<void(const WorkerExit&)> on_exited;
     std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid, int signal)> on_stopped;
-    // Nothing of the generation is left.
+    // Nothing of the generation is left. `swept`: processes other than workers that were killed.
     std::function<void(uint64_t generation, uint32_t swept)> on_empty;
     // The keeper itself died; workers died with it (parent-death signal) and what was reparented to
-    // the agent has been killed.
+    // the agent has been killed, for which it had 2 s. Nothing else is called after this.
     std::function<void(absl::Status why)> on_keeper_lost;
+    // True for a child of the agent that is not the keeper's affair (the service child): left alone
+    // when the keeper is lost. Null = there is none.
+    std::function<bool(pid_t pid)> is_own_child;
   };
 
+  // Makes the process a subreaper (PR_SET_CHILD_SUBREAPER), which gets what a lost keeper leaves.
+  // A callback may destroy the client. Destroying it ends the keeper with all that is below it, and
+  // waits for that up to 500 ms.
   static std::unique_ptr<KeeperClient> Create(EventLoop* loop, KeeperProcess keeper,
                                               Callbacks callbacks);
   virtual ~KeeperClient() = default;
 
+  // Errors: INVALID_ARGUMENT — no argv; RESOURCE_EXHAUSTED — more than 8 MiB; FAILED_PRECONDITION —
+  // the keeper is lost. What fails later comes as on_start_failed. Not before on_empty of the
+  // generation before: a keeper that is sweeping refuses (EBUSY).
   virtual absl::Status Spawn(SpawnRequest request) = 0;
-  // To all live workers of the generation; SIGCONT follows a SIGKILL or SIGTERM, so that stopped
-  // ones see it.
+  // To the process groups of all live workers of the generation; SIGCONT follows one that asks for
+  // the end (TERM, INT, HUP, QUIT), so that stopped ones see it.
   virtual void Signal(uint64_t generation, int signal_number) = 0;
-  // SIGKILLs all that is left of the generation until nothing is; on_empty follows.
+  // SIGKILLs all that is left of the generation until nothing is; on_empty follows. A process that
+  // the kernel can't kill yet (state D) delays that without bound.
   virtual void Sweep(uint64_t generation) = 0;
 };
 

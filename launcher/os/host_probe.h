@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_OS_HOST_PROBE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,17 @@ namespace ddprun::launcher {
 // What this machine has. Files are read below `root` ("" in production), so that tests bring their
 // own /proc and /sys. Threads: any.
 
-// CPUs that this process may use: sched_getaffinity(2), cut by the cgroup's CPU quota (v2 cpu.max or
-// v1 cpu.cfs_quota_us, rounded up). At least 1.
+// CPUs that this process may use: sched_getaffinity(2), cut by the cgroup's CPU quota (v2 cpu.max
+// or v1 cpu.cfs_quota_us, rounded up). At least 1.
 uint32_t UsableCpuCount(const std::string& root = "");
 
-// CUDA devices: the entries of `cuda_visible_devices` when it is set, else what
-// <root>/proc/driver/nvidia/gpus lists. 0 without a driver.
+// The CPU quota of this process's cgroup and of those above it, in whole CPUs, rounded up; none =
+// no limit. Source: the kernel's cgroup-v2.rst (cpu.max) and sched-bwc.rst (cpu.cfs_*).
+std::optional<uint32_t> CgroupCpuQuota(const std::string& root = "");
+
+// CUDA devices that a worker would see: what <root>/proc/driver/nvidia/gpus lists, 0 without a
+// driver; when `cuda_visible_devices` is set, its entries up to the first one that names no device,
+// as CUDA reads it ("" = none, "0,-1,1" = one). nullptr = unset.
 uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& root = "");
 
 // gethostname(2).

@@ -19,14 +19,14 @@ struct LogStreamOptions {
 
 // Moves one output stream of one worker from a pipe to its file and to the console. Files get every
 // byte as it was written. The console gets whole lines: '\r' frames are kept inside their line, a
-// chunk without a newline waits for the rest (up to 64 KiB), and the end of the stream completes the
-// last line. A slow console or disk holds back this worker only (back-pressure through the pipe).
-// Keeps the last 20 lines (4 KiB at most) for the failure report.
+// chunk without a newline waits for the rest (up to 64 KiB), and the end of the stream completes
+// the last line. A slow console or disk holds back this worker only (back-pressure through the
+// pipe). Keeps the last 20 lines (4 KiB at most) for the failure report.
 // Threads: the loop's.
 class LogStream {
  public:
-  // Gives the write end that the worker gets. `on_end` is called once when every holder of the write
-  // end has closed it and all was written out. Errors: of open(2) with the path, of pipe2(2).
+  // Gives the write end that the worker gets. `on_end` is called once when every holder of the
+  // write end has closed it and all was written out. Errors: of open(2) with the path, of pipe2(2).
   struct Made {
     std::unique_ptr<LogStream> stream;
     Fd worker_end;

@@ -1,0 +1,136 @@
+#include "launcher/keeper/keeper.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/errno_status.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "launcher/keeper/keeper_loop.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr char kName[] = "ddprun-keeper";
+
+// Shows `title` instead of the agent's command line in ps(1), by overwriting the area of the
+// arguments, which this process never reads again. Source: proc(5), fields 48 and 49 of stat.
+void SetTitle(const std::string& title) {
+  prctl(PR_SET_NAME, kName);
+  std::ifstream file("/proc/self/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return;
+  const std::vector<std::string> fields =
+      absl::StrSplit(stat.substr(name_end + 1), ' ', absl::SkipWhitespace());
+  constexpr size_t kArgStart = 48 - 3;  // the first field behind the name is number 3
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  if (fields.size() <= kArgStart + 1 || !absl::SimpleAtoi(fields[kArgStart], &begin) ||
+      !absl::SimpleAtoi(fields[kArgStart + 1], &end) || begin == 0 || end <= begin) {
+    return;
+  }
+  char* area = reinterpret_cast<char*>(begin);
+  const size_t size = end - begin;
+  std::memset(area, 0, size);
+  std::memcpy(area, title.data(), std::min(title.size(), size - 1));
+}
+
+// Closes all descriptors but 0-2 and `channel`, and opens what is missing of 0-2, so that no later
+// one gets such a number.
+void KeepOnlyStandardStreamsAnd(int channel) {
+  close_range(STDERR_FILENO + 1, static_cast<unsigned>(channel) - 1, 0);
+  close_range(static_cast<unsigned>(channel) + 1, UINT_MAX, 0);
+  int fd = -1;
+  do {
+    fd = open("/dev/null", O_RDWR);  // the lowest free number
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
+// Workers inherit what is ignored; all else is reset by exec(2).
+void ResetIgnoredSignals() {
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) continue;
+    action.sa_handler = SIG_DFL;
+    sigaction(number, &action, nullptr);
+  }
+}
+
+// Watches the agent beside the channel, whose end a forked child of the agent may hold open.
+Fd OpenAgent(pid_t agent) {
+  Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, agent, 0)));
+  // Only a parent that still is ours can't have been replaced by a process of the same number.
+  if (getppid() != agent) _exit(0);
+  return pidfd;
+}
+
+// Requires: all signals are blocked.
+[[noreturn]] void RunKeeper(pid_t agent, Fd channel, const KeeperOptions& options) {
+  setsid();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  SetTitle(absl::StrCat(kName, " of ", agent));
+  KeepOnlyStandardStreamsAnd(channel.get());
+  ResetIgnoredSignals();
+  sigset_t child_signal;
+  sigemptyset(&child_signal);
+  sigaddset(&child_signal, SIGCHLD);
+  Fd child_signals(signalfd(-1, &child_signal, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!child_signals.valid()) {
+    Log(LogLevel::kError, ErrnoStatus(errno, "signalfd in the keeper").message());
+    _exit(1);
+  }
+  KeeperLoop(std::move(channel), OpenAgent(agent), std::move(child_signals),
+             options.isolation_timeout)
+      .Run();
+  _exit(0);  // nothing of the agent's may be flushed or destroyed twice
+}
+
+}  // namespace
+
+absl::StatusOr<KeeperProcess> ForkKeeper(const KeeperOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(FdPair pair, MakeMessagePair());
+  // Where the agent runs with 0-2 closed, its end is moved out of the way of theirs.
+  Fd keeper_end(fcntl(pair.second.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (!keeper_end.valid()) return ErrnoStatus(errno, "duplicate the keeper's channel");
+  pair.second.Reset();
+
+  // Blocked before the fork, so that no signal meets the child unprepared.
+  const pid_t agent = getpid();
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = _Fork();  // without the fork handlers of libraries; see StartExecChild()
+  const int error = errno;
+  if (pid == 0) {
+    pair.first.Reset();
+    RunKeeper(agent, std::move(keeper_end), options);
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return ErrnoStatus(error, "fork of the keeper");
+  return KeeperProcess{
+      .pid = pid, .channel = std::move(pair.first), .isolation_timeout = options.isolation_timeout};
+}
+
+}  // namespace ddprun::launcher

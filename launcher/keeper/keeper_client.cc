@@ -1,0 +1,309 @@
+#include "launcher/keeper/keeper_client.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/log.h"
+#include "ddprun/keeper/v1/keeper.pb.h"
+#include "launcher/keeper/channel.h"
+#include "launcher/os/child_processes.h"
+#include "launcher/os/signal_name.h"
+
+namespace ddprun::launcher {
+namespace {
+
+namespace v1 = keeper::v1;
+
+// How long what a lost keeper left may take to die.
+constexpr absl::Duration kOrphanLimit = absl::Seconds(2);
+// How long the destructor waits for the keeper.
+constexpr absl::Duration kEndLimit = absl::Milliseconds(500);
+
+// What a person can do about an exec(2) that failed.
+absl::string_view ExecAdvice(int error, const std::string& program) {
+  const bool is_path = absl::StrContains(program, '/');
+  switch (error) {
+    case ENOENT:
+      if (!is_path) return "; it is in no directory of PATH";
+      return access(program.c_str(), F_OK) == 0
+                 ? "; the file is there, but the interpreter in its first line is not"
+                 : "; check the path, relative ones start at the launcher's directory";
+    case EACCES:
+      return "; make it executable (chmod +x) or run it by its interpreter";
+    case ENOEXEC:
+      return "; it is neither a program of this machine nor a script that begins with #!";
+    case E2BIG:
+      return "; its arguments and environment are too long together";
+    default:
+      return "";
+  }
+}
+
+std::string DescribeEnd(const siginfo_t& info) {
+  if (info.si_code != CLD_EXITED) return absl::StrCat("was killed by ", SignalName(info.si_status));
+  if (info.si_status != 0) return absl::StrCat("exited with status ", info.si_status);
+  return "ended by itself, since this process was silent for longer than the isolation timeout";
+}
+
+class ChannelKeeperClient : public KeeperClient {
+ public:
+  ChannelKeeperClient(EventLoop* loop, KeeperProcess keeper, Callbacks callbacks)
+      : loop_(loop),
+        pid_(keeper.pid),
+        beat_interval_(keeper.isolation_timeout / 4),
+        channel_(std::move(keeper.channel)),
+        write_channel_(fcntl(channel_.get(), F_DUPFD_CLOEXEC, 0)),
+        callbacks_(std::make_shared<const Callbacks>(std::move(callbacks))),
+        outbox_(write_channel_.get()),
+        beat_(loop, [this] { Beat(); }) {
+    readable_ = std::make_unique<FdWatch>(loop_, channel_.get(), [this] { ReadEvents(); });
+    Beat();
+  }
+  ~ChannelKeeperClient() override;
+
+  absl::Status Spawn(SpawnRequest request) override;
+  void Signal(uint64_t generation, int signal_number) override;
+  void Sweep(uint64_t generation) override;
+
+ private:
+  using WorkerKey = std::pair<uint64_t, uint32_t>;  // generation, local rank
+
+  absl::Status Send(const v1::Command& command, std::vector<Fd> fds = {});
+  void Flush();
+  void Beat();
+
+  void ReadEvents();
+  void OnEvent(const v1::Event& event);
+  void OnStartFailed(const v1::StartFailed& failed);
+
+  void LoseKeeper();
+  void ClearOrphans();
+  void FinishLoss(absl::string_view leftovers);
+
+  EventLoop* loop_;
+  const pid_t pid_;
+  const absl::Duration beat_interval_;
+  Fd channel_;
+  Fd write_channel_;  // a duplicate: libuv watches a descriptor number only once
+  std::shared_ptr<const Callbacks> callbacks_;  // outlives us in a callback that destroys us
+  Outbox outbox_;
+  Timer beat_;
+  std::unique_ptr<FdWatch> readable_;          // null when the keeper is lost
+  std::unique_ptr<FdWatch> writable_;          // while outbox_ waits
+  std::map<WorkerKey, std::string> starting_;  // programs, for error messages
+  // Goes with us: tells code that called a callback whether we are still there.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+
+  // After the keeper was lost.
+  bool lost_ = false;
+  std::optional<siginfo_t> keeper_end_;  // set when it is reaped
+  std::unique_ptr<SignalWatch> child_signal_;
+  std::unique_ptr<Timer> orphan_limit_;
+};
+
+ChannelKeeperClient::~ChannelKeeperClient() {
+  *alive_ = false;
+  if (keeper_end_.has_value()) return;
+  // Its end of file makes the keeper empty its tree and go.
+  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  readable_.reset();
+  writable_.reset();
+  channel_.Reset();
+  write_channel_.Reset();
+  if (pidfd.valid()) {
+    pollfd poll_fd{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+    poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(kEndLimit)));
+  }
+  waitpid(pid_, nullptr, WNOHANG);
+}
+
+absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
+  if (request.argv.empty() || request.argv[0].empty()) {
+    return absl::InvalidArgumentError("a worker needs a program to run; the command is empty");
+  }
+  v1::Command command;
+  v1::Spawn* spawn = command.mutable_spawn();
+  spawn->set_generation(request.generation);
+  spawn->set_local_rank(request.local_rank);
+  for (const std::string& argument : request.argv) spawn->add_argv(argument);
+  for (const std::string& variable : request.environment) spawn->add_environment(variable);
+  for (const std::string& name : request.unset) spawn->add_unset(name);
+  spawn->set_has_stdout(request.stdout_fd.valid());
+  spawn->set_has_stderr(request.stderr_fd.valid());
+  std::vector<Fd> fds;
+  if (request.stdout_fd.valid()) fds.push_back(std::move(request.stdout_fd));
+  if (request.stderr_fd.valid()) fds.push_back(std::move(request.stderr_fd));
+  const absl::Status sent = Send(command, std::move(fds));
+  if (sent.ok()) starting_[{request.generation, request.local_rank}] = request.argv[0];
+  return sent;
+}
+
+void ChannelKeeperClient::Signal(uint64_t generation, int signal_number) {
+  v1::Command command;
+  command.mutable_signal()->set_generation(generation);
+  command.mutable_signal()->set_signal(signal_number);
+  // A keeper that is lost has no workers any more, and on_keeper_lost tells of it.
+  Send(command).IgnoreError();
+}
+
+void ChannelKeeperClient::Sweep(uint64_t generation) {
+  v1::Command command;
+  command.mutable_sweep()->set_generation(generation);
+  Send(command).IgnoreError();  // as above
+}
+
+absl::Status ChannelKeeperClient::Send(const v1::Command& command, std::vector<Fd> fds) {
+  DDPRUN_CHECK(loop_->OnLoop(), "the keeper client belongs to the loop");
+  if (lost_) return absl::FailedPreconditionError("the keeper process is gone");
+  const absl::Status status = outbox_.Send(command.SerializeAsString(), std::move(fds));
+  // Only a shortage is the caller's affair; a dead keeper is met at the channel's end of file.
+  if (!status.ok() && !absl::IsResourceExhausted(status)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the keeper process is gone: ", status.message()));
+  }
+  if (!outbox_.empty() && writable_ == nullptr) {
+    writable_ = std::make_unique<FdWatch>(loop_, write_channel_.get(), FdWatch::Writable{},
+                                          [this] { Flush(); });
+  }
+  return status;
+}
+
+void ChannelKeeperClient::Flush() {
+  // A dead keeper is met at the end of file.
+  if (!outbox_.Flush().ok() || outbox_.empty()) writable_.reset();
+}
+
+void ChannelKeeperClient::Beat() {
+  v1::Command command;
+  command.mutable_beat();
+  // Whatever waits to be sent is a sign of life as good.
+  if (outbox_.empty()) Send(command).IgnoreError();
+  beat_.Arm(loop_->Now() + beat_interval_);
+}
+
+void ChannelKeeperClient::ReadEvents() {
+  const std::shared_ptr<bool> alive = alive_;
+  const std::shared_ptr<const Callbacks> callbacks = callbacks_;
+  while (*alive && !lost_) {
+    absl::StatusOr<std::optional<Message>> message = ReceiveMessage(channel_.get());
+    if (absl::IsOutOfRange(message.status())) return LoseKeeper();
+    if (message.ok() && !message->has_value()) return;
+    v1::Event event;
+    if (!message.ok() || !event.ParseFromString((*message)->bytes)) {
+      Log(LogLevel::kError, "the keeper sent an event that can't be read; it was dropped");
+      continue;
+    }
+    OnEvent(event);
+  }
+}
+
+void ChannelKeeperClient::OnEvent(const v1::Event& event) {
+  switch (event.body_case()) {
+    case v1::Event::kStarted: {
+      const v1::Started& started = event.started();
+      starting_.erase({started.generation(), started.local_rank()});
+      return callbacks_->on_started(started.generation(), started.local_rank(),
+                                    static_cast<pid_t>(started.pid()));
+    }
+    case v1::Event::kStartFailed:
+      return OnStartFailed(event.start_failed());
+    case v1::Event::kExited: {
+      const v1::Exited& exited = event.exited();
+      return callbacks_->on_exited({.generation = exited.generation(),
+                                    .local_rank = exited.local_rank(),
+                                    .pid = static_cast<pid_t>(exited.pid()),
+                                    .exit_code = exited.exit_code(),
+                                    .signal = exited.signal(),
+                                    .core_dumped = exited.core_dumped(),
+                                    .swept = exited.swept(),
+                                    .seen = Instant::FromNanoseconds(exited.seen_ns())});
+    }
+    case v1::Event::kStopped: {
+      const v1::Stopped& stopped = event.stopped();
+      return callbacks_->on_stopped(stopped.generation(), stopped.local_rank(),
+                                    static_cast<pid_t>(stopped.pid()), stopped.signal());
+    }
+    case v1::Event::kEmpty:
+      return callbacks_->on_empty(event.empty().generation(), event.empty().swept());
+    case v1::Event::BODY_NOT_SET:
+      return;
+  }
+}
+
+void ChannelKeeperClient::OnStartFailed(const v1::StartFailed& failed) {
+  const auto entry = starting_.extract({failed.generation(), failed.local_rank()});
+  const std::string program = entry.empty() ? "" : entry.mapped();
+  const absl::Status error =
+      ErrnoStatus(failed.error_number(), absl::StrCat(failed.stage(), " '", program, "'"));
+  const absl::string_view advice =
+      failed.stage() == "exec" ? ExecAdvice(failed.error_number(), program) : "";
+  callbacks_->on_start_failed(failed.generation(), failed.local_rank(),
+                              absl::Status(error.code(), absl::StrCat(error.message(), advice)));
+}
+
+// The channel's end comes before the keeper's children are ours, so what follows waits for the
+// keeper to be reaped.
+void ChannelKeeperClient::LoseKeeper() {
+  lost_ = true;
+  readable_.reset();
+  writable_.reset();
+  beat_.Disarm();
+  child_signal_ = std::make_unique<SignalWatch>(loop_, SIGCHLD, [this] { ClearOrphans(); });
+  orphan_limit_ = std::make_unique<Timer>(
+      loop_, [this] { FinishLoss("; some of what it left could not be killed within 2 s"); });
+  orphan_limit_->Arm(loop_->Now() + kOrphanLimit);
+  ClearOrphans();
+}
+
+// Kills and reaps what was reparented to us, each time that SIGCHLD says that something changed.
+void ChannelKeeperClient::ClearOrphans() {
+  if (!keeper_end_.has_value()) {
+    siginfo_t info{};
+    const int result = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
+    if (result == 0 && info.si_pid == 0) return;
+    keeper_end_ = info;
+  }
+  bool left = false;
+  for (const pid_t child : DirectChildren()) {
+    if (callbacks_->is_own_child && callbacks_->is_own_child(child)) continue;
+    KillChildAndGroup(child);
+    if (waitpid(child, nullptr, WNOHANG | __WALL) == 0) left = true;
+  }
+  if (!left) FinishLoss("");
+}
+
+void ChannelKeeperClient::FinishLoss(absl::string_view leftovers) {
+  child_signal_.reset();
+  orphan_limit_.reset();
+  const std::string how = keeper_end_.has_value() ? DescribeEnd(*keeper_end_) : "is hanging";
+  const std::shared_ptr<const Callbacks> callbacks = callbacks_;
+  callbacks->on_keeper_lost(absl::InternalError(absl::StrCat(
+      "the keeper process (pid ", pid_, ") ", how, ", and the workers with it", leftovers)));
+}
+
+}  // namespace
+
+std::unique_ptr<KeeperClient> KeeperClient::Create(EventLoop* loop, KeeperProcess keeper,
+                                                   Callbacks callbacks) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  return std::make_unique<ChannelKeeperClient>(loop, std::move(keeper), std::move(callbacks));
+}
+
+}  // namespace ddprun::launcher

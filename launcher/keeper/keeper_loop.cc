@@ -1,0 +1,368 @@
+#include "launcher/keeper/keeper_loop.h"
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "launcher/keeper/exec_child.h"
+#include "launcher/os/child_processes.h"
+
+namespace ddprun::launcher {
+namespace {
+
+namespace v1 = keeper::v1;
+
+constexpr absl::string_view kTagVariable = "DDPRUN_WORKER_TAG";
+// How many children one round reaps before commands are looked at again.
+constexpr int kReapsPerRound = 256;
+// How much of an environment is searched for the tag.
+constexpr size_t kEnvironmentBytesMax = 4 << 20;
+
+std::vector<std::string> OwnEnvironment() {
+  std::vector<std::string> variables;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    variables.emplace_back(*variable);
+  }
+  return variables;
+}
+
+// A variable from /proc/<pid>/environ, which is what the process was started with; "" = it has
+// none, or is not readable (in the middle of an exec(2), or of another user).
+std::string InitialVariable(pid_t pid, absl::string_view name) {
+  const Fd fd(open(absl::StrCat("/proc/", pid, "/environ").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return "";
+  std::string text(1, '\0');  // each variable stands between two NULs
+  char buffer[16 << 10];
+  while (text.size() < kEnvironmentBytesMax) {
+    const ssize_t n = read(fd.get(), buffer, sizeof(buffer));
+    if (n <= 0) break;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  const std::string wanted = absl::StrCat(absl::string_view("\0", 1), name, "=");
+  const size_t begin = text.find(wanted);
+  if (begin == std::string::npos) return "";
+  const size_t value = begin + wanted.size();
+  return text.substr(value, text.find('\0', value) - value);
+}
+
+void Reap(const siginfo_t& child, int what) {
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(child.si_pid), &info, what | WNOHANG | __WALL);
+}
+
+bool AsksForTheEnd(int signal_number) {
+  return signal_number == SIGTERM || signal_number == SIGINT || signal_number == SIGHUP ||
+         signal_number == SIGQUIT;
+}
+
+}  // namespace
+
+KeeperLoop::KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals,
+                       absl::Duration isolation_timeout)
+    : channel_(std::move(channel)),
+      agent_pidfd_(std::move(agent_pidfd)),
+      child_signals_(std::move(child_signals)),
+      isolation_timeout_(isolation_timeout),
+      tag_prefix_(absl::StrCat(getpid(), ".")),
+      inherited_environment_(OwnEnvironment()),
+      outbox_(channel_.get()),
+      silence_deadline_(MonotonicNow() + isolation_timeout * 7 / 8) {}
+
+void KeeperLoop::Run() {
+  while (!agent_lost_ || children_left_) {
+    Wait();
+    CheckSilence();
+    ReapChildren();
+    if (sweeping()) {
+      KillAll();
+      FinishSweep();
+    } else if (!ended_sessions_.empty()) {
+      KillLeftovers();
+    }
+  }
+}
+
+void KeeperLoop::Wait() {
+  std::vector<pollfd> fds;
+  // A negative descriptor is skipped by ppoll(2).
+  const int channel = agent_lost_ ? -1 : channel_.get();
+  const auto channel_events = static_cast<short>(outbox_.empty() ? POLLIN : POLLIN | POLLOUT);
+  fds.push_back({.fd = channel, .events = channel_events, .revents = 0});
+  fds.push_back({.fd = agent_lost_ ? -1 : agent_pidfd_.get(), .events = POLLIN, .revents = 0});
+  fds.push_back({.fd = child_signals_.get(), .events = POLLIN, .revents = 0});
+  std::vector<pid_t> starting;
+  for (const auto& [pid, worker] : workers_) {
+    if (!worker.start_report.valid()) continue;
+    fds.push_back({.fd = worker.start_report.get(), .events = POLLIN, .revents = 0});
+    starting.push_back(pid);
+  }
+
+  const absl::Duration timeout = TimeToNextDeadline();
+  const timespec limit = absl::ToTimespec(timeout);
+  const bool forever = timeout == absl::InfiniteDuration();
+  if (ppoll(fds.data(), fds.size(), forever ? nullptr : &limit, nullptr) <= 0) return;
+
+  signalfd_siginfo ignored{};
+  while (read(child_signals_.get(), &ignored, sizeof(ignored)) > 0) {
+  }
+  for (size_t i = 0; i < starting.size(); ++i) {
+    if (fds[3 + i].revents != 0) SettleStart(starting[i], &workers_.at(starting[i]));
+  }
+  // Commands first: a dead agent's last ones need not be carried out, but a living one's count as a
+  // sign of life.
+  if ((fds[0].revents & POLLOUT) != 0 && !outbox_.Flush().ok()) LoseAgent();
+  if (fds[0].revents != 0) ReadCommands();
+  if (fds[1].revents != 0) LoseAgent();
+}
+
+absl::Duration KeeperLoop::TimeToNextDeadline() const {
+  if (reap_again_) return absl::ZeroDuration();
+  if (agent_lost_) return absl::InfiniteDuration();
+  return std::max(absl::ZeroDuration(), silence_deadline_ - MonotonicNow());
+}
+
+// Silence is judged in two waits, 7/8 and 1/8 of the timeout: when the keeper itself was frozen
+// together with its agent (a paused container), the first one ends at once after the thaw, and the
+// second gives the agent the time to speak.
+void KeeperLoop::CheckSilence() {
+  if (agent_lost_ || MonotonicNow() < silence_deadline_) return;
+  if (last_chance_) return LoseAgent();
+  last_chance_ = true;
+  silence_deadline_ = MonotonicNow() + isolation_timeout_ / 8;
+}
+
+void KeeperLoop::ReadCommands() {
+  for (;;) {
+    absl::StatusOr<std::optional<Message>> message = ReceiveMessage(channel_.get());
+    if (absl::IsOutOfRange(message.status())) return LoseAgent();
+    if (message.ok() && !message->has_value()) return;
+    v1::Command command;
+    if (!message.ok() || !command.ParseFromString((*message)->bytes)) {
+      Log(LogLevel::kError, "the keeper got a command that it can't read, and dropped it");
+      continue;
+    }
+    last_chance_ = false;
+    silence_deadline_ = MonotonicNow() + isolation_timeout_ * 7 / 8;
+    OnCommand(command, std::move((*message)->fds));
+  }
+}
+
+void KeeperLoop::OnCommand(const v1::Command& command, std::vector<Fd> fds) {
+  switch (command.body_case()) {
+    case v1::Command::kSpawn:
+      return OnSpawn(command.spawn(), std::move(fds));
+    case v1::Command::kSignal:
+      return OnSignal(command.signal());
+    case v1::Command::kSweep:
+      sweeps_.insert(command.sweep().generation());
+      return;
+    case v1::Command::kBeat:
+    case v1::Command::BODY_NOT_SET:
+      return;
+  }
+}
+
+void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
+  const uint64_t generation = spawn.generation();
+  const uint32_t local_rank = spawn.local_rank();
+  const size_t streams = (spawn.has_stdout() ? 1U : 0U) + (spawn.has_stderr() ? 1U : 0U);
+  if (spawn.argv().empty() || fds.size() != streams) {
+    return SendStartFailed(generation, local_rank, "read the command", EINVAL);
+  }
+  if (sweeping()) return SendStartFailed(generation, local_rank, "sweep", EBUSY);
+
+  const std::vector<std::string> unset(spawn.unset().begin(), spawn.unset().end());
+  std::vector<std::string> overrides(spawn.environment().begin(), spawn.environment().end());
+  overrides.push_back(absl::StrCat(kTagVariable, "=", TagOf(generation, local_rank)));
+  ExecChildResult result = StartExecChild({
+      .argv = {spawn.argv().begin(), spawn.argv().end()},
+      .environment = ComposeEnvironment(inherited_environment_, overrides, unset),
+      .stdout_fd = spawn.has_stdout() ? fds.front().get() : -1,
+      .stderr_fd = spawn.has_stderr() ? fds.back().get() : -1,
+  });
+  if (result.error.has_value()) {
+    return SendStartFailed(generation, local_rank, StageName(result.error->stage),
+                           result.error->error_number);
+  }
+  children_left_ = true;
+  ended_sessions_.erase(result.child.pid);
+  workers_[result.child.pid] = {.generation = generation,
+                                .local_rank = local_rank,
+                                .start_report = std::move(result.child.report)};
+}
+
+void KeeperLoop::OnSignal(const v1::Signal& command) {
+  const int signal_number = command.signal();
+  for (const auto& [pid, worker] : workers_) {
+    if (worker.generation != command.generation()) continue;
+    // Without a session of its own yet, it is just itself.
+    if (kill(-pid, signal_number) != 0) kill(pid, signal_number);
+    if (AsksForTheEnd(signal_number)) kill(-pid, SIGCONT);
+  }
+}
+
+// Tells the agent about a start that is over. Blocks nobody: called when the report is readable, or
+// when its only writer is dead.
+void KeeperLoop::SettleStart(pid_t pid, Worker* worker) {
+  if (!worker->start_report.valid()) return;
+  const StartReport report = ReadStartReport(worker->start_report.get());
+  if (!report.over) return;
+  worker->start_report.Reset();
+  if (report.error.has_value()) {
+    worker->start_failed = true;
+    return SendStartFailed(worker->generation, worker->local_rank, StageName(report.error->stage),
+                           report.error->error_number);
+  }
+  v1::Event event;
+  v1::Started* started = event.mutable_started();
+  started->set_generation(worker->generation);
+  started->set_local_rank(worker->local_rank);
+  started->set_pid(static_cast<uint32_t>(pid));
+  Send(event);
+}
+
+void KeeperLoop::ReapChildren() {
+  reap_again_ = false;
+  for (int round = 0; round < kReapsPerRound; ++round) {
+    siginfo_t child{};
+    // Only a look: what is not reaped keeps its pid and its group.
+    const int what = WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL;
+    if (waitid(P_ALL, 0, &child, what) != 0) {
+      children_left_ = errno != ECHILD;
+      return;
+    }
+    children_left_ = true;
+    if (child.si_pid == 0) return;
+    if (child.si_code == CLD_STOPPED || child.si_code == CLD_TRAPPED) {
+      OnStopped(child);
+    } else {
+      OnDead(child);
+    }
+  }
+  reap_again_ = true;
+}
+
+void KeeperLoop::OnStopped(const siginfo_t& child) {
+  Reap(child, WSTOPPED);
+  const auto found = workers_.find(child.si_pid);
+  // An agent that doesn't read gets no more of what may come without end.
+  if (found == workers_.end() || !outbox_.empty()) return;
+  v1::Event event;
+  v1::Stopped* stopped = event.mutable_stopped();
+  stopped->set_generation(found->second.generation);
+  stopped->set_local_rank(found->second.local_rank);
+  stopped->set_pid(static_cast<uint32_t>(child.si_pid));
+  stopped->set_signal(child.si_status);
+  Send(event);
+}
+
+void KeeperLoop::OnDead(const siginfo_t& child) {
+  const auto found = workers_.find(child.si_pid);
+  if (found != workers_.end()) return OnWorkerDead(child, found);
+  // Its group may have members that were forked after the last look.
+  if (sweeping()) KillChildAndGroup(child.si_pid);
+  if (child.si_code == CLD_KILLED && child.si_status == SIGKILL) ++killed_;
+  Reap(child, WEXITED);
+}
+
+void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
+  const pid_t pid = child.si_pid;
+  const Instant seen = MonotonicNow();
+  SettleStart(pid, &found->second);
+  const Worker worker = std::move(found->second);
+  // From here on its tag and its session mark leftovers.
+  workers_.erase(found);
+  ended_sessions_.insert(pid);
+  const uint32_t swept = KillLeftovers();
+  kill(-pid, SIGKILL);
+  Reap(child, WEXITED);
+  if (worker.start_failed) return;
+
+  v1::Event event;
+  v1::Exited* exited = event.mutable_exited();
+  exited->set_generation(worker.generation);
+  exited->set_local_rank(worker.local_rank);
+  exited->set_pid(static_cast<uint32_t>(pid));
+  if (child.si_code == CLD_EXITED) {
+    exited->set_exit_code(child.si_status);
+  } else {
+    exited->set_signal(child.si_status);
+    exited->set_core_dumped(child.si_code == CLD_DUMPED);
+  }
+  exited->set_swept(swept);
+  exited->set_seen_ns(seen.nanoseconds());
+  Send(event);
+}
+
+// SIGKILLs all that lives; what loses its parent by that is met in the next round.
+void KeeperLoop::KillAll() {
+  for (const pid_t child : DirectChildren()) KillChildAndGroup(child);
+}
+
+// SIGKILLs the direct children that ended workers have left. Returns how many there were.
+uint32_t KeeperLoop::KillLeftovers() {
+  uint32_t count = 0;
+  for (const pid_t child : DirectChildren()) {
+    if (workers_.contains(child) || IsZombie(child) || !IsLeftover(child)) continue;
+    KillChildAndGroup(child);
+    ++count;
+  }
+  return count;
+}
+
+// Whose an orphan is: by the tag in its environment, else by its session. What has neither stays
+// until the sweep, so that no living worker loses a helper.
+bool KeeperLoop::IsLeftover(pid_t child) const {
+  const std::string tag = InitialVariable(child, kTagVariable);
+  if (!absl::StartsWith(tag, tag_prefix_)) return ended_sessions_.contains(getsid(child));
+  return std::none_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    return TagOf(entry.second.generation, entry.second.local_rank) == tag;
+  });
+}
+
+// With our pid: a worker may run a ddprun of its own.
+std::string KeeperLoop::TagOf(uint64_t generation, uint32_t local_rank) const {
+  return absl::StrCat(tag_prefix_, generation, ".", local_rank);
+}
+
+void KeeperLoop::FinishSweep() {
+  if (children_left_) return;
+  for (const uint64_t generation : sweeps_) {
+    v1::Event event;
+    event.mutable_empty()->set_generation(generation);
+    event.mutable_empty()->set_swept(killed_);
+    Send(event);
+  }
+  sweeps_.clear();
+  ended_sessions_.clear();
+  killed_ = 0;
+}
+
+void KeeperLoop::Send(const v1::Event& event) {
+  if (agent_lost_) return;
+  if (!outbox_.Send(event.SerializeAsString()).ok()) LoseAgent();
+}
+
+void KeeperLoop::SendStartFailed(uint64_t generation, uint32_t local_rank, const char* stage,
+                                 int error) {
+  v1::Event event;
+  v1::StartFailed* failed = event.mutable_start_failed();
+  failed->set_generation(generation);
+  failed->set_local_rank(local_rank);
+  failed->set_stage(stage);
+  failed->set_error_number(error);
+  Send(event);
+}
+
+}  // namespace ddprun::launcher

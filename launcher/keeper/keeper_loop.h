@@ -1,0 +1,97 @@
+#ifndef DDPRUN_LAUNCHER_KEEPER_KEEPER_LOOP_H_
+#define DDPRUN_LAUNCHER_KEEPER_KEEPER_LOOP_H_
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <csignal>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/fd.h"
+#include "base/instant.h"
+#include "ddprun/keeper/v1/keeper.pb.h"
+#include "launcher/keeper/channel.h"
+
+namespace ddprun::launcher {
+
+// What the keeper process does until nothing is left for it to do: one thread, one ppoll(2) over
+// the channel, SIGCHLD, the agent's pidfd and the starts that are under way.
+//
+// How trees are emptied. The keeper is a subreaper, so whoever loses its parent below it becomes
+// its direct child, and it only ever signals direct children that it has not reaped, and their
+// process groups; such a pid or group can't belong to a stranger. Each death brings new direct
+// children or none; when waitid(2) says ECHILD, nothing is left, whatever was forked, double-forked
+// or put into another session meanwhile.
+//
+// Invariants: only this loop reaps; a worker is in workers_ exactly while its process is not
+// reaped. Requires: SIGCHLD is blocked and has its default disposition; the process is a subreaper.
+class KeeperLoop {
+ public:
+  // `agent_pidfd` may be invalid (a kernel without them): then only the channel tells of the end.
+  KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals, absl::Duration isolation_timeout);
+
+  // Returns when the agent is gone or was silent too long, and nothing is left below us.
+  void Run();
+
+ private:
+  struct Worker {
+    uint64_t generation = 0;
+    uint32_t local_rank = 0;
+    Fd start_report;            // valid until exec(2) succeeded or failed
+    bool start_failed = false;  // StartFailed was sent, so no Exited follows
+  };
+  using Workers = std::map<pid_t, Worker>;
+
+  void Wait();
+  absl::Duration TimeToNextDeadline() const;
+  void CheckSilence();
+
+  void ReadCommands();
+  void OnCommand(const keeper::v1::Command& command, std::vector<Fd> fds);
+  void OnSpawn(const keeper::v1::Spawn& spawn, std::vector<Fd> fds);
+  void OnSignal(const keeper::v1::Signal& command);
+
+  void SettleStart(pid_t pid, Worker* worker);
+  void ReapChildren();
+  void OnStopped(const siginfo_t& child);
+  void OnDead(const siginfo_t& child);
+  void OnWorkerDead(const siginfo_t& child, Workers::iterator found);
+
+  bool sweeping() const { return agent_lost_ || !sweeps_.empty(); }
+  void KillAll();
+  uint32_t KillLeftovers();
+  bool IsLeftover(pid_t child) const;
+  std::string TagOf(uint64_t generation, uint32_t local_rank) const;
+  void FinishSweep();
+
+  void LoseAgent() { agent_lost_ = true; }
+  void Send(const keeper::v1::Event& event);
+  void SendStartFailed(uint64_t generation, uint32_t local_rank, const char* stage, int error);
+
+  const Fd channel_;
+  const Fd agent_pidfd_;
+  const Fd child_signals_;  // signalfd of SIGCHLD
+  const absl::Duration isolation_timeout_;
+  const std::string tag_prefix_;  // "<our pid>."
+  const std::vector<std::string> inherited_environment_;
+
+  Outbox outbox_;
+  Workers workers_;
+  std::set<pid_t> ended_sessions_;  // of workers that ended since the last Empty
+  std::set<uint64_t> sweeps_;       // generations whose Empty is owed
+  uint32_t killed_ = 0;             // not workers; since the last Empty
+  bool children_left_ = false;      // as of the last ReapChildren()
+  bool reap_again_ = false;         // it stopped at its bound
+  bool agent_lost_ = false;
+  Instant silence_deadline_;
+  bool last_chance_ = false;  // see CheckSilence()
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_KEEPER_KEEPER_LOOP_H_

@@ -1,0 +1,27 @@
+#ifndef DDPRUN_LAUNCHER_OS_CHILD_PROCESSES_H_
+#define DDPRUN_LAUNCHER_OS_CHILD_PROCESSES_H_
+
+#include <sys/types.h>
+
+#include <vector>
+
+namespace ddprun::launcher {
+
+// The direct children of this process that nobody has reaped yet, zombies too. For a subreaper
+// (PR_SET_CHILD_SUBREAPER) that includes every orphan below it.
+//
+// A pid of this list can't be given to another process before we reap it, so it may be signalled;
+// that is why trees are emptied by killing direct children again and again, never by walking down.
+// Source: /proc/<pid>/task/<tid>/children (CONFIG_PROC_CHILDREN), else every /proc/<pid>/stat.
+std::vector<pid_t> DirectChildren();
+
+// SIGKILLs a direct child that is not reaped yet, and its process group: a group is signalled as a
+// whole, so that no fork(2) of a member escapes. Never signals our own group.
+void KillChildAndGroup(pid_t child);
+
+// True when the direct child is dead and waits to be reaped.
+bool IsZombie(pid_t child);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_CHILD_PROCESSES_H_

@@ -1,0 +1,100 @@
+#include "launcher/os/error_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
+#include "base/fd.h"
+#include "base/status_macros.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kBytesMax = 1 << 20;
+// How much of a file that can't be understood is shown.
+constexpr size_t kExcerptBytes = 2000;
+
+// Up to kBytesMax + 1 bytes, so that a longer file is noticed.
+absl::StatusOr<std::string> ReadBounded(const std::string& path) {
+  // Without O_NONBLOCK a FIFO of that name would hold us up.
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open error file '", path, "'"));
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("error file '", path, "' is no regular file"));
+  }
+  std::string bytes(kBytesMax + 1, '\0');
+  size_t size = 0;
+  while (size < bytes.size()) {
+    const ssize_t n = read(fd.get(), bytes.data() + size, bytes.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, absl::StrCat("read error file '", path, "'"));
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+// Any JSON value as text for people.
+std::string Text(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "";
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string Field(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() ? "" : Text(*found);
+}
+
+// Seconds from a number or from a text that holds one; 0 when it is neither.
+int64_t Seconds(const json& object) {
+  double seconds = 0;
+  if (!absl::SimpleAtod(Field(object, "timestamp"), &seconds)) return 0;
+  constexpr double kSecondsMax = 1e12;
+  return seconds > 0 && seconds < kSecondsMax ? static_cast<int64_t>(seconds) : 0;
+}
+
+ErrorFile FromJson(const json& root) {
+  const auto message = root.find("message");
+  if (!message->is_object()) return {.message = Text(*message), .timestamp = Seconds(root)};
+  ErrorFile file{.message = Field(*message, "message")};
+  const auto extra = message->find("extraInfo");
+  if (extra != message->end() && extra->is_object()) {
+    file.traceback = Field(*extra, "py_callstack");
+    file.timestamp = Seconds(*extra);
+  }
+  return file;
+}
+
+ErrorFile NotUnderstood(const std::string& path, absl::string_view why, absl::string_view bytes) {
+  return {.message = absl::StrCat("error file '", path, "' ", why,
+                                  "; it begins: ", bytes.substr(0, kExcerptBytes))};
+}
+
+}  // namespace
+
+absl::StatusOr<ErrorFile> ReadErrorFile(const std::string& path) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string bytes, ReadBounded(path));
+  if (bytes.empty()) return absl::NotFoundError(absl::StrCat("error file '", path, "' is empty"));
+  if (bytes.size() > kBytesMax) return NotUnderstood(path, "is longer than 1 MiB", bytes);
+  const json root = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  if (root.is_discarded()) return NotUnderstood(path, "is not valid JSON", bytes);
+  if (!root.is_object() || !root.contains("message")) {
+    return NotUnderstood(path, "is JSON without a \"message\"", bytes);
+  }
+  return FromJson(root);
+}
+
+}  // namespace ddprun::launcher
