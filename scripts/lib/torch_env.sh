@@ -1,5 +1,7 @@
 # shellcheck shell=bash
 # The cached environments of LibTorch, Python's torch and the digits. Sourced after setup.sh.
+# $ddprun_cache_dir comes from there.
+# shellcheck disable=SC2154
 # Each is made once, under $ddprun_cache_dir, and stamped with what is in it; a half-made one, or one
 # of another version, is made anew.
 
