@@ -1,13 +1,29 @@
 #include "examples/digits/digits_options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 namespace ddprun::examples {
+namespace {
+
+// Where scripts/demo and scripts/test put the digits.
+std::string DefaultData() {
+  if (const char* path = std::getenv("DDPRUN_DIGITS")) return path;
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::string base = cache != nullptr  ? std::string(cache)
+                           : home != nullptr ? std::string(home) + "/.cache"
+                                             : std::string("/root/.cache");
+  return base + "/ddprun/digits/digits.csv.gz";
+}
+
+}  // namespace
 
 std::optional<int> ParseDigitsOptions(int argc, char** argv, DigitsOptions* options) {
   CLI::App app("Trains a small CNN on UCI's handwritten digits, on as many workers as there are.");
   app.option_defaults()->always_capture_default();
-  app.add_option("--data", options->data, "digits.csv.gz")->envname("DDPRUN_DIGITS")->required();
+  options->data = DefaultData();
+  app.add_option("--data", options->data, "digits.csv.gz; also DDPRUN_DIGITS");
   app.add_option("--epochs", options->epochs)->check(CLI::PositiveNumber);
   app.add_option("--batch_size", options->batch_size, "of each worker")->check(CLI::PositiveNumber);
   app.add_option("--learning_rate", options->learning_rate)->check(CLI::PositiveNumber);

@@ -8,7 +8,7 @@
 namespace ddprun::examples {
 
 struct DigitsOptions {
-  std::string data;  // --data, else DDPRUN_DIGITS
+  std::string data;  // path; default: DDPRUN_DIGITS, else where the scripts put it
   int64_t epochs = 16;
   int64_t batch_size = 32;  // of each worker
   double learning_rate = 2e-3;

@@ -20,9 +20,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data.distributed import DistributedSampler
 
 
+def default_data():
+    """DDPRUN_DIGITS, else where scripts/demo and scripts/test put the digits."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.environ.get("DDPRUN_DIGITS") or os.path.join(cache, "ddprun", "digits", "digits.csv.gz")
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default=os.environ.get("DDPRUN_DIGITS"), help="digits.csv.gz (or DDPRUN_DIGITS)")
+    parser.add_argument("--data", default=default_data(), help="digits.csv.gz; also DDPRUN_DIGITS")
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument("--batch_size", type=int, default=32, help="of each worker")
     parser.add_argument("--learning_rate", type=float, default=2e-3)
@@ -32,10 +38,7 @@ def parse_arguments():
     parser.add_argument("--checkpoint_every", type=int, default=20, help="steps")
     parser.add_argument("--journal", help="rank 0 appends a JSON line for each step")
     parser.add_argument("--step_delay_ms", type=float, default=0, help="to watch it")
-    arguments = parser.parse_args()
-    if not arguments.data:
-        parser.error("--data or DDPRUN_DIGITS must name digits.csv.gz")
-    return arguments
+    return parser.parse_args()
 
 
 def load_digits(path):
