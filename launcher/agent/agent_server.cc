@@ -108,7 +108,7 @@ AgentServerImpl::AgentServerImpl(EventLoop* loop, AgentServerOptions options)
     : loop_(loop),
       options_(std::move(options)),
       inbox_(LoopInbox::Create(loop)),
-      service_(options_.run_id, options_.worker_count, inbox_,
+      service_(options_, inbox_,
                {.on_call = [this](std::shared_ptr<AgentCall> call) { OnCall(std::move(call)); },
                 .on_cancel = [this](uint64_t id) { OnCancel(id); }}),
       timer_(loop, [this] { OnTimer(); }) {}
@@ -119,8 +119,8 @@ absl::Status AgentServerImpl::Listen() {
   const std::string socket = absl::StrCat("unix:", options_.socket_path);
   grpc::ServerBuilder builder;
   // The calls of all workers of a node wait on one connection; service_ bounds them.
-  rendezvous::ApplyServerSettings(
-      &builder, {.message_bytes = kAgentMessageBytesMax, .streams_per_connection = kAgentCallsMax});
+  rendezvous::ApplyServerSettings(&builder, {.message_bytes = kAgentMessageBytesMax,
+                                             .streams_per_connection = options_.calls_max});
   DDPRUN_RETURN_IF_ERROR(rendezvous::CheckListenable(socket));
   builder.AddListeningPort(socket, grpc::InsecureServerCredentials());
   if (!options_.peer_listen.empty()) {

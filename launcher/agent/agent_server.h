@@ -26,6 +26,8 @@ struct AgentServerOptions {
   absl::Duration generation_wait = absl::Seconds(10);
   // How long after an operation's own timeout, and the wait above, rank 0's agent counts as silent.
   absl::Duration peer_patience = absl::Seconds(5);
+  // Calls that are open at a time; more get RESOURCE_EXHAUSTED. As many as a store lets wait.
+  uint32_t calls_max = 1U << 16;
 };
 
 // proto agent/v1 for this node's workers (unix socket) and for the agents of other nodes (TCP,

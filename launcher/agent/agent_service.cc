@@ -34,12 +34,9 @@ void AgentCall::OnDone() {
   const auto released = std::move(self_);  // may be the last reference
 }
 
-AgentService::AgentService(std::string run_id, uint32_t worker_count,
-                           std::shared_ptr<LoopInbox> inbox, Handlers handlers)
-    : run_id_(std::move(run_id)),
-      worker_count_(worker_count),
-      inbox_(std::move(inbox)),
-      handlers_(std::move(handlers)) {}
+AgentService::AgentService(const AgentServerOptions& options, std::shared_ptr<LoopInbox> inbox,
+                           Handlers handlers)
+    : options_(options), inbox_(std::move(inbox)), handlers_(std::move(handlers)) {}
 
 grpc::ServerUnaryReactor* AgentService::GetAssignment(
     grpc::CallbackServerContext* context, const agent::v1::GetAssignmentRequest* request,
@@ -72,19 +69,19 @@ absl::Status AgentService::CheckAssignment(const agent::v1::GetAssignmentRequest
     return absl::PermissionDeniedError(
         "assignment: only workers of this node may ask for it; use the unix socket DDPRUN_AGENT");
   }
-  if (request.local_rank() >= worker_count_) {
+  if (request.local_rank() >= options_.worker_count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "assignment: there is no local rank ", request.local_rank(), ", this node has ",
-        worker_count_, " workers; take LOCAL_RANK of the environment"));
+        options_.worker_count, " workers; take LOCAL_RANK of the environment"));
   }
   return absl::OkStatus();
 }
 
 absl::Status AgentService::CheckStore(const agent::v1::StoreRequest& request) const {
-  if (request.run_id() != run_id_) {
+  if (request.run_id() != options_.run_id) {
     return absl::PermissionDeniedError(absl::StrCat(
         "store: the request is of job ", Quoted(request.run_id()), ", this agent serves job ",
-        Quoted(run_id_), "; take run id and address from your own assignment"));
+        Quoted(options_.run_id), "; take run id and address from your own assignment"));
   }
   if (request.generation() == 0) {
     return absl::InvalidArgumentError(
@@ -95,9 +92,10 @@ absl::Status AgentService::CheckStore(const agent::v1::StoreRequest& request) co
 
 grpc::ServerUnaryReactor* AgentService::Accept(AgentCall::Exchange exchange, absl::Status checked) {
   const std::shared_ptr<AgentCall> call = AgentCall::Create(this, ++last_id_, std::move(exchange));
-  if (++calls_ > kAgentCallsMax && checked.ok()) {
-    checked = absl::ResourceExhaustedError(absl::StrCat(
-        "agent: ", kAgentCallsMax, " calls are open already; end some that wait, then try again"));
+  if (++calls_ > options_.calls_max && checked.ok()) {
+    checked = absl::ResourceExhaustedError(
+        absl::StrCat("agent: ", options_.calls_max,
+                     " calls are open already; end some that wait, then try again"));
   }
   if (!checked.ok()) {
     call->Answer(checked);

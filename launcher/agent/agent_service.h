@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <variant>
 
@@ -15,13 +14,11 @@
 #include "absl/status/status.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
+#include "launcher/agent/agent_server.h"
 #include "launcher/agent/loop_inbox.h"
 #include "launcher/core/key_value_store.h"
 
 namespace ddprun::launcher {
-
-// Calls that one agent has at a time, as many as a store lets wait; more get RESOURCE_EXHAUSTED.
-inline constexpr size_t kAgentCallsMax = 1U << 16;
 
 // What came and what is to be filled in; both live until the call is answered.
 struct AssignmentExchange {
@@ -79,7 +76,8 @@ class AgentService final : public agent::v1::Agent::CallbackService {
     std::function<void(uint64_t id)> on_cancel;
   };
 
-  AgentService(std::string run_id, uint32_t worker_count, std::shared_ptr<LoopInbox> inbox,
+  // `options` outlive the service.
+  AgentService(const AgentServerOptions& options, std::shared_ptr<LoopInbox> inbox,
                Handlers handlers);
 
   // Threads of all that follows: gRPC's.
@@ -98,8 +96,7 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   absl::Status CheckStore(const agent::v1::StoreRequest& request) const;
   grpc::ServerUnaryReactor* Accept(AgentCall::Exchange exchange, absl::Status checked);
 
-  const std::string run_id_;
-  const uint32_t worker_count_;
+  const AgentServerOptions& options_;
   const std::shared_ptr<LoopInbox> inbox_;
   const Handlers handlers_;
   std::atomic<uint64_t> last_id_{0};

@@ -308,9 +308,12 @@ absl::Status KeyValueStore::Expired(const Waiter& waiter) const {
       waiter.wants_value ? absl::StrCat("store get: key ", Quoted(waiter.keys.front()))
                          : absl::StrCat("store wait: ", absent, " of ", waiter.keys.size(),
                                         " keys, one is ", Quoted(waiter.keys[waiter.watched]), ",");
-  return absl::DeadlineExceededError(
-      absl::StrCat(what, " not there within ", absl::FormatDuration(waiter.timeout),
-                   " (the store has ", values_.size(), " keys); look for the rank that sets it"));
+  const std::string within = waiter.timeout > absl::ZeroDuration()
+                                 ? absl::StrCat(" within ", absl::FormatDuration(waiter.timeout))
+                                 : "";
+  return absl::DeadlineExceededError(absl::StrCat(what, " not there", within,
+                                                  " (keys in the store: ", values_.size(),
+                                                  "); look for the rank that sets it"));
 }
 
 void KeyValueStore::CheckInvariants() const {

@@ -99,9 +99,10 @@ TEST_F(KeyValueStoreTest, TimeoutNamesWhatIsMissing) {
   EXPECT_EQ(Do(WaitForKeys{{"there", "p", "q"}, absl::Seconds(6)}), Lines{});
   now_ = At(105);
   EXPECT_EQ(Take(StoreTimerDue{}), Lines{"2 DEADLINE_EXCEEDED"});
-  EXPECT_EQ(LastError(),
-            "store get: key 'gone' not there within 5s (the store has 1 keys); look for the rank "
-            "that sets it");
+  EXPECT_EQ(
+      LastError(),
+      "store get: key 'gone' not there within 5s (keys in the store: 1); look for the rank that "
+      "sets it");
   now_ = At(106);
   EXPECT_EQ(Take(StoreTimerDue{}), Lines{"3 DEADLINE_EXCEEDED"});
   EXPECT_THAT(LastError(), HasSubstr("2 of 3 keys, one is 'p', not there within 6s"));
