@@ -72,6 +72,7 @@ void EventLoop::Run() {
 void EventLoop::Stop() {
   DDPRUN_CHECK(OnLoop(), "Stop() is for the loop; Post() it from other threads");
   stopped_ = true;
+  uv_stop(&loop_);  // a timer's handler runs before the wait of its round, which must not follow
 }
 
 void EventLoop::Post(std::function<void()> call) {
