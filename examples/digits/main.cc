@@ -93,6 +93,7 @@ class Training {
 
  private:
   absl::Status Prepare();
+  void SetLearningRate();
   absl::Status TrainEpoch();
   absl::Status TrainStep(const torch::Tensor& indices);
   absl::Status SaveNow();
@@ -150,7 +151,16 @@ absl::Status Training::Run() {
   return absl::OkStatus();
 }
 
+// Falls linearly to a tenth over the epochs.
+void Training::SetLearningRate() {
+  const double share = static_cast<double>(progress_.epoch) / static_cast<double>(options_.epochs);
+  for (torch::optim::OptimizerParamGroup& group : optimizer_.param_groups()) {
+    group.options().set_lr(options_.learning_rate * (1 - 0.9 * share));
+  }
+}
+
 absl::Status Training::TrainEpoch() {
+  SetLearningRate();
   sampler_.SetEpoch(static_cast<uint64_t>(progress_.epoch));
   const torch::Tensor order = torch::tensor(sampler_.Indices()).to(context_.device());
   // What all ranks have seen of this epoch, however many they were then.

@@ -111,6 +111,8 @@ def train(arguments, net, optimizer, checkpoint, training, held_out):
         print(f"resumed at step {progress['step']}, epoch {progress['epoch']}", flush=True)
     while progress["epoch"] < arguments.epochs:
         sampler.set_epoch(progress["epoch"])
+        for group in optimizer.param_groups:  # falls linearly to a tenth
+            group["lr"] = arguments.learning_rate * (1 - 0.9 * progress["epoch"] / arguments.epochs)
         order = torch.tensor(list(sampler))
         for batch in order[progress["seen"] // world:].split(arguments.batch_size):
             optimizer.zero_grad()

@@ -1,5 +1,7 @@
 #include "launcher/cli/launch_arguments.h"
 
+#include "launcher/cli/option_set.h"
+
 namespace ddprun::launcher {
 namespace {
 

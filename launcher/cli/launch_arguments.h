@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/option_set.h"
+#include "launcher/cli/argument.h"
 
 namespace ddprun::launcher {
+
+class OptionSet;
 
 // What `ddprun [options] script …` was given, word by word; launch_planner.h makes a plan of it.
 // The texts here are the defaults.

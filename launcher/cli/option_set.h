@@ -10,19 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "launcher/cli/argument.h"
 #include "launcher/core/environment.h"
 
 namespace ddprun::launcher {
-
-// The value of an option, and who gave it.
-struct Argument {
-  std::string text;    // the default's text when nobody gave one
-  std::string source;  // as typed: "--nnodes", or "PET_NNODES"; "" = nobody
-
-  bool given() const { return !source.empty(); }
-  // Given, and not as an empty text (`--rdzv_endpoint ""`, `PET_RDZV_ENDPOINT=`).
-  bool filled() const { return given() && !text.empty(); }
-};
 
 // How one option is called and explained.
 struct OptionText {

@@ -8,6 +8,7 @@
 #include "launcher/cli/errors.h"
 #include "launcher/cli/launch_arguments.h"
 #include "launcher/cli/launch_planner.h"
+#include "launcher/cli/option_set.h"
 #include "launcher/core/text.h"
 
 namespace ddprun::launcher {

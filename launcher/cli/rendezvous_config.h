@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "launcher/cli/option_set.h"
+#include "launcher/cli/argument.h"
 
 namespace ddprun::launcher {
 

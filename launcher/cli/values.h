@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "launcher/cli/option_set.h"
+#include "launcher/cli/argument.h"
 
 namespace ddprun::launcher {
 

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/cli/host.h"
 #include "launcher/cli/launch_arguments.h"
+#include "launcher/core/environment.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {

@@ -24,9 +24,10 @@ absl::StatusOr<AgentMessage> Parse(const grpc::ByteBuffer& bytes) {
 
 AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
                                    std::shared_ptr<CallRegistry> registry,
+                                   const StreamLimits& limits,
                                    grpc::CallbackServerContext* context) {
   const std::shared_ptr<AttendStream> stream(
-      new AttendStream(loop, owner, std::move(gate), registry, context));
+      new AttendStream(loop, owner, std::move(gate), registry, limits, context));
   stream->self_ = stream;
   if (const absl::Status status = registry->Add(stream); !status.ok()) {
     stream->Finish(ToGrpcStatus(status));  // the loop never hears of it
@@ -39,12 +40,13 @@ AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_pt
 }
 
 AttendStream::AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
-                           std::shared_ptr<CallRegistry> registry,
+                           std::shared_ptr<CallRegistry> registry, const StreamLimits& limits,
                            grpc::CallbackServerContext* context)
     : loop_(loop),
       owner_(owner),
       gate_(std::move(gate)),
       registry_(std::move(registry)),
+      limits_(limits),
       context_(context),
       peer_(context->peer()) {}
 
@@ -78,7 +80,7 @@ void AttendStream::OnDone() {
 
 void AttendStream::Open() {
   timer_ = std::make_unique<Timer>(loop_, [this] { OnTimeout(); });
-  timer_->Arm(loop_->Now() + kFirstMessageTimeout);
+  timer_->Arm(loop_->Now() + limits_.first_message);
   owner_->OnStreamOpen(shared_from_this());
 }
 
@@ -90,7 +92,8 @@ bool AttendStream::Send(const ServiceMessage& message) {
   if (closing()) return true;  // it would come too late
   grpc::ByteBuffer bytes = ToBytes(ToProto(message));
   const size_t size = bytes.Length();
-  if (queue_.size() >= kQueuedMessagesMax || queued_bytes_ + size > kQueuedBytesMax) return false;
+  if (queue_.size() >= limits_.queued_messages || queued_bytes_ + size > limits_.queued_bytes)
+    return false;
   queued_bytes_ += size;
   queue_.push_back(std::move(bytes));
   Advance();
@@ -119,7 +122,7 @@ void AttendStream::Close(const absl::Status& status, bool flush) {
   if (!flush && !queue_.empty()) {
     queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
   }
-  if (timer_ != nullptr) timer_->Arm(loop_->Now() + kCloseTimeout);
+  if (timer_ != nullptr) timer_->Arm(loop_->Now() + limits_.close);
   Advance();
 }
 

@@ -20,13 +20,15 @@ namespace ddprun::rendezvous {
 
 class CallRegistry;
 
-// What waits to be written to one agent; beyond either the stream is ended.
-inline constexpr size_t kQueuedMessagesMax = 256;
-inline constexpr size_t kQueuedBytesMax = 16U << 20;
-// How long a new stream may take to send its first message.
-inline constexpr absl::Duration kFirstMessageTimeout = absl::Seconds(10);
-// How long the end of a stream may wait for a peer that does not read.
-inline constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+struct StreamLimits {
+  // What may wait to be written to one agent.
+  size_t queued_messages = 256;
+  size_t queued_bytes = 16U << 20;
+  // How long a new stream may take to send its first message.
+  absl::Duration first_message = absl::Seconds(10);
+  // How long the end of a stream may wait for a peer that does not read.
+  absl::Duration close = absl::Seconds(2);
+};
 
 // One agent's stream on the service's side.
 //
@@ -58,7 +60,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   // Called by gRPC for a new call. The stream lives on its own.
   // Threads: any.
   static AttendStream* Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
-                              std::shared_ptr<CallRegistry> registry,
+                              std::shared_ptr<CallRegistry> registry, const StreamLimits& limits,
                               grpc::CallbackServerContext* context);
 
   // ------------------------------------------------------------- the loop's
@@ -80,7 +82,8 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
  private:
   AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
-               std::shared_ptr<CallRegistry> registry, grpc::CallbackServerContext* context);
+               std::shared_ptr<CallRegistry> registry, const StreamLimits& limits,
+               grpc::CallbackServerContext* context);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -98,6 +101,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   Owner* const owner_;  // used while the gate is open
   const std::shared_ptr<LoopGate> gate_;
   const std::shared_ptr<CallRegistry> registry_;
+  const StreamLimits limits_;
   grpc::CallbackServerContext* const context_;  // gRPC's; not to be touched after Finish
   const std::string peer_;
   std::shared_ptr<AttendStream> self_;  // until OnDone

@@ -129,8 +129,8 @@ void ServerImpl::OnFirstMessage(StreamEntry& entry, AgentMessage message) {
 
 void ServerImpl::OnStreamSilent(AttendStream* stream) {
   Refuse(streams_.at(stream->key()), "silent_stream",
-         absl::DeadlineExceededError(
-             absl::StrCat("no Join came within ", absl::FormatDuration(kFirstMessageTimeout))));
+         absl::DeadlineExceededError(absl::StrCat(
+             "no Join came within ", absl::FormatDuration(StreamLimits{}.first_message))));
 }
 
 void ServerImpl::OnStreamEnded(AttendStream* stream) {

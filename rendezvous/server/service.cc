@@ -7,12 +7,16 @@
 namespace ddprun::rendezvous {
 
 Service::Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
-                 std::shared_ptr<CallRegistry> registry)
-    : loop_(loop), owner_(owner), gate_(std::move(gate)), registry_(std::move(registry)) {}
+                 std::shared_ptr<CallRegistry> registry, const StreamLimits& limits)
+    : loop_(loop),
+      owner_(owner),
+      gate_(std::move(gate)),
+      registry_(std::move(registry)),
+      limits_(limits) {}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::Attend(
     grpc::CallbackServerContext* context) {
-  return AttendStream::Create(loop_, owner_, gate_, registry_, context);
+  return AttendStream::Create(loop_, owner_, gate_, registry_, limits_, context);
 }
 
 grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,

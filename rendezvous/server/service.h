@@ -28,7 +28,7 @@ class Service final
   };
 
   Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
-          std::shared_ptr<CallRegistry> registry);
+          std::shared_ptr<CallRegistry> registry, const StreamLimits& limits = {});
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
       grpc::CallbackServerContext* context) override;
@@ -48,6 +48,7 @@ class Service final
   Owner* const owner_;  // used while the gate is open
   const std::shared_ptr<LoopGate> gate_;
   const std::shared_ptr<CallRegistry> registry_;
+  const StreamLimits limits_;
 };
 
 }  // namespace ddprun::rendezvous

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
+#include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/server/rendezvous_server.h"
 #include "rendezvous/wire/grpc_settings.h"
 #include "tests/support/loop_until.h"
