@@ -1,0 +1,103 @@
+#include <thread>
+
+#include "rendezvous/client/control_client.h"
+#include "rendezvous/server/peer.h"
+#include "tests/server/rendezvous_fixture.h"
+
+// Status and stop calls, and who may make them.
+namespace ddprun::rendezvous {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ControlTest : public RendezvousFixture {
+ protected:
+  // The control client blocks, so it runs beside the loop.
+  template <typename Result>
+  Result Beside(const std::function<Result()>& call) {
+    std::optional<Result> result;
+    bool done = false;
+    std::thread thread([&] {
+      result = call();
+      loop_->Post([&done] { done = true; });
+    });
+    EXPECT_TRUE(Until([&done] { return done; }));
+    thread.join();
+    return *std::move(result);
+  }
+  absl::Status Stop(const std::string& run_id, const std::string& token,
+                    const std::string& reason = "enough") {
+    return Beside<absl::Status>(
+        [&] { return RequestStop(target(), run_id, token, reason, absl::Seconds(5)); });
+  }
+};
+
+TEST_F(ControlTest, StatusOverASocket) {
+  Serve();
+  auto agent = Join(SampleJoin("job7", "a"));
+  ASSERT_TRUE(UntilAssigned(*agent));
+  const auto reply = Beside<absl::StatusOr<v1::GetStatusReply>>(
+      [&] { return FetchStatus(target(), "", absl::Seconds(5)); });
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->jobs_size(), 1);
+  EXPECT_EQ(reply->jobs(0).description(), "train.py --lr 0.1");
+  EXPECT_EQ(reply->jobs(0).nodes(0).hostname(), "host-a");
+  const auto missing = Beside<absl::StatusOr<v1::GetStatusReply>>(
+      [&] { return FetchStatus(target(), "job8", absl::Seconds(5)); });
+  EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
+}
+
+TEST_F(ControlTest, StatusOfNobody) {
+  const Instant begin = loop_->Now();
+  const auto reply = FetchStatus("127.0.0.1:1", "", absl::Seconds(5));
+  EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+  EXPECT_THAT(std::string(reply.status().message()),
+              HasSubstr("cannot reach the rendezvous service at 127.0.0.1:1: 127.0.0.1:1: Conn"));
+  EXPECT_LT(loop_->Now() - begin, absl::Seconds(2));
+}
+
+TEST_F(ControlTest, StopFromThisMachineNeedsNoToken) {
+  Serve();
+  auto agent = Join(SampleJoin("job7", "a"));
+  ASSERT_TRUE(UntilAssigned(*agent));
+  EXPECT_TRUE(absl::IsNotFound(Stop("job8", "")));
+  const absl::Status status = Stop("job7", "");
+  EXPECT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(Until([&] { return agent->Last(&v1::ServiceMessage::has_verdict) != nullptr; }));
+  const v1::Verdict& verdict = agent->Last(&v1::ServiceMessage::has_verdict)->verdict();
+  EXPECT_EQ(verdict.outcome(), v1::OUTCOME_STOPPED);
+  EXPECT_EQ(verdict.reason(), "enough");
+}
+
+TEST_F(ControlTest, StopNeedsTheTokenWhereThereIsOne) {
+  Serve({.token = "geheim"});
+  AgentMessage join = SampleJoin("job7", "a");
+  std::get<ddprun::rendezvous::Join>(join.body).token = "geheim";
+  auto agent = Join(join);
+  ASSERT_TRUE(UntilAssigned(*agent));
+  EXPECT_TRUE(absl::IsUnauthenticated(Stop("job7", "")));
+  EXPECT_TRUE(absl::IsUnauthenticated(Stop("job8", "falsch")));
+  EXPECT_EQ(Status().jobs(0).phase(), "running");
+  EXPECT_TRUE(Stop("job7", "geheim").ok());
+  EXPECT_EQ(server_->refusals().at("stop_without_token"), 2U);
+}
+
+TEST(IsLocalPeer, KnowsThisMachine) {
+  for (const char* peer :
+       {"ipv4:127.0.0.1:4711", "ipv4:127.1.2.3:1", "ipv6:%5B::1%5D:4711", "ipv6:[::1]:4711",
+        "ipv6:%5B::ffff:127.0.0.1%5D:1", "unix:", "unix:/tmp/x", "inproc"}) {
+    EXPECT_TRUE(IsLocalPeer(peer)) << peer;
+  }
+}
+
+TEST(IsLocalPeer, TakesNothingElse) {
+  for (const char* peer :
+       {"", "ipv4:10.0.0.1:4711", "ipv4:128.0.0.1:1", "ipv4:127.0.0.1", "ipv4:127.0.0.1.evil:1",
+        "ipv6:%5Bfe80::1%5D:1", "ipv6:%5B::ffff:10.0.0.1%5D:1", "ipv6:%5B::127.0.0.1%5D:1",
+        "ipv6:127.0.0.1:1", "inproc2", "vsock:1:2", "127.0.0.1:1"}) {
+    EXPECT_FALSE(IsLocalPeer(peer)) << peer;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
