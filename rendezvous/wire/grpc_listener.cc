@@ -57,7 +57,9 @@ absl::Status ListenError(int error_number, const std::string& listen) {
   } else if (error_number == EACCES) {
     hint = "; ports below 1024 and the folders of others need more rights";
   }
-  return {status.code(), absl::StrCat(status.message(), hint)};
+  const bool taken = error_number == EADDRINUSE || error_number == EADDRNOTAVAIL;
+  return {taken ? absl::StatusCode::kUnavailable : status.code(),
+          absl::StrCat(status.message(), hint)};
 }
 
 // 0, or an errno.
