@@ -20,10 +20,10 @@ absl::Status CheckName(const char* what, const std::string& name) {
 }
 
 absl::Status CheckDuration(const char* what, absl::Duration duration, absl::Duration least) {
-  if (duration >= least && duration <= absl::Hours(24 * 365)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is ", absl::FormatDuration(duration),
-                                                 "; it must be between ",
-                                                 absl::FormatDuration(least), " and a year"));
+  if (duration >= least && duration <= kTimeoutMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is ", absl::FormatDuration(duration), "; it must be between ",
+                   absl::FormatDuration(least), " and ", absl::FormatDuration(kTimeoutMax)));
 }
 
 absl::Status CheckSizes(const JobSpec& job) {
@@ -116,7 +116,7 @@ absl::Status CheckBounds(const AgentMessage& message, const Join& join) {
   DDPRUN_RETURN_IF_ERROR(CheckSizes(join.job));
   DDPRUN_RETURN_IF_ERROR(CheckNode(join.job, join.node));
   const JobSpec& job = join.job;
-  DDPRUN_RETURN_IF_ERROR(CheckDuration("the lease", job.lease, absl::Milliseconds(50)));
+  DDPRUN_RETURN_IF_ERROR(CheckDuration("the lease", job.lease, kLeaseMin));
   DDPRUN_RETURN_IF_ERROR(
       CheckDuration("the reconnect grace", job.reconnect_grace, absl::ZeroDuration()));
   DDPRUN_RETURN_IF_ERROR(CheckDuration("join_timeout", job.join_timeout, absl::ZeroDuration()));
