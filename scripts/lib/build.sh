@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Configure and build with a CMake preset. Sourced after setup.sh, with $root set and pipefail on.
 
+# What one checkout compiled, another one finds in the cache: paths count from the root.
+export CCACHE_BASEDIR="${root:?}" CCACHE_NOHASHDIR=1
+
 # build_jobs: one compiler for each core, but not more than memory carries: a LibTorch translation
 # unit takes 1.3 GB.
 build_jobs() {
@@ -24,7 +27,7 @@ build_preset() {
   [ $# -eq 0 ] || shift
   [ $# -eq 0 ] || targets=(--target "$@")
   jobs=$(build_jobs)
-  log="${root:?}/build/$preset-build.log"
+  log="$root/build/$preset-build.log"
   mkdir -p "$root/build"
   say "Building preset '$preset' with $jobs jobs${*:+: $*} (log: ${log#"$root/"})"
   if ! (cd "$root" && cmake --preset "$preset" "${options[@]}") >"$log" 2>&1; then
