@@ -1,4 +1,5 @@
-// Agents of two nodes: store calls of the one whose node has no rank 0 go to the other.
+// Agents of two nodes: store calls of the one whose node has no rank 0 go to the other (W2 to W4 of
+// docs/PROTOCOL.md).
 #include <cstdlib>
 
 #include <grpcpp/server.h>

@@ -1,4 +1,5 @@
-// One agent and its workers: assignments, the local store, fencing, and the listeners.
+// One agent and its workers: assignments, the local store, fencing, and the listeners (rules W of
+// docs/PROTOCOL.md).
 #include "launcher/agent/agent_server.h"
 
 #include <grpcpp/generic/generic_stub.h>
@@ -84,6 +85,7 @@ TEST_F(OneAgentTest, AssignmentOfAnUnknownLocalRank) {
                     HasSubstr("has 2 workers")));
 }
 
+// W1
 TEST_F(OneAgentTest, AssignmentsAreForThisNodeOnly) {
   server_->BeginGeneration(Generation(3));
   Client peer(loop_.get(), Peer(*server_));
@@ -91,7 +93,7 @@ TEST_F(OneAgentTest, AssignmentsAreForThisNodeOnly) {
   EXPECT_EQ(EndOf(worker_.GetAssignment(0, 0, 0)), "OK");
 }
 
-// ------------------------------------------------------------- the local store
+// ------------------------------------------------------------- the local store (W5, W6)
 
 TEST_F(OneAgentTest, EveryOperationOverTheWire) {
   server_->BeginGeneration(Generation(1));
@@ -182,7 +184,7 @@ TEST_F(OneAgentTest, LargestValueAndOneByteMore) {
   EXPECT_THAT(EndOf(worker_.Set(1, "k", value)), StartsWith("RESOURCE_EXHAUSTED"));
 }
 
-// ------------------------------------------------------------- fencing
+// ------------------------------------------------------------- fencing (W2, W3)
 
 TEST_F(OneAgentTest, OlderGenerationsAreOver) {
   server_->BeginGeneration(Generation(3));
@@ -298,6 +300,7 @@ TEST_F(OneAgentTest, BytesThatAreNoRequestAreRefused) {
   EXPECT_EQ(EndOf(worker_.Set(1, "k", "v")), "OK");
 }
 
+// W8
 TEST_F(AgentServerTest, CallsBeyondTheBoundAreRefused) {
   AgentServerOptions options = Options("a");
   options.calls_max = 3;
@@ -317,7 +320,7 @@ TEST_F(AgentServerTest, CallsBeyondTheBoundAreRefused) {
   for (const StoreOutcome& call : waiting) EXPECT_TRUE(Ends(call));
 }
 
-// ------------------------------------------------------------- listeners and the end
+// ------------------------------------------------------------- listeners and the end (W1, W7)
 
 TEST_F(OneAgentTest, SocketIsTheOwnersAndGoesWithTheServer) {
   const std::string path = Options("a").socket_path;
