@@ -38,7 +38,9 @@ void SayReady() { Say("ready " + std::to_string(getpid())); }
   LiveOn();
 }
 
-int Number(char** args, int fallback) { return args[0] == nullptr ? fallback : atoi(args[0]); }
+int Number(char** args, int fallback) {
+  return args[0] == nullptr ? fallback : static_cast<int>(strtol(args[0], nullptr, 10));
+}
 
 // exit N
 int Exit(char** args) { return Number(args, 0); }
