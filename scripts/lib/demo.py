@@ -21,13 +21,16 @@ from timeline import TAG_VARIABLE, Follower, Process, TimelineError, kill_tagged
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 DDPRUN = os.path.join(ROOT, "build", "release", "bin", "ddprun")
 DIGITS = os.path.join(ROOT, "build", "release", "bin", "digits")
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 ACCURACY_LEAST = 97.0
 # Nothing of the story takes longer than this, even on a busy machine.
 PATIENCE = 40.0
 # Epochs of training: enough that the whole story happens before the end, and that the model is good.
-EPOCHS = {"full": 40, "short": 16}
+EPOCHS = {"full": 32, "short": 24}
 # Steps that training runs on undisturbed before the next thing happens.
 STEPS_BETWEEN = {"full": 60, "short": 15}
+# A restart repeats at most this many steps.
+CHECKPOINT_EVERY = 10
 
 
 class Story:
@@ -69,7 +72,7 @@ class Story:
         event = line["event"]
         who = self.names.get(line["pid"], line.get("who", "?"))
         if event == "node_joined":
-            self.nodes[line["node"]] = self.names.get(line["pid"], line["node"])
+            self.nodes[line["node"]] = self.names.get(int(line["pid"]), line["node"])
         node = self.nodes.get(line.get("node"), line.get("node"))
         if event == "node_joined":
             return f"{node} joined (pid {line['pid']})"
@@ -90,9 +93,10 @@ class Story:
             DDPRUN, "--nnodes", "1:2", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--rdzv_id",
             "demo", "--rdzv_conf", f"is_host={hosts}", "--nproc_per_node", "1", "--max_restarts", "3", "--event_log",
             self.events.path, "--no_python", DIGITS, "--epochs", str(EPOCHS[self.form]), "--checkpoint_dir",
-            os.path.join(self.folder, "checkpoints"), "--journal", self.journal.path,
+            os.path.join(self.folder, "checkpoints"), "--checkpoint_every", str(CHECKPOINT_EVERY), "--journal",
+            self.journal.path,
         ]
-        environment = {**os.environ, TAG_VARIABLE: self.tag}
+        environment = {"DDPRUN_DIGITS": os.path.join(CACHE, "digits", "digits.csv.gz"), **os.environ, TAG_VARIABLE: self.tag}
         agent = Process(f"node {letter}", command, os.path.join(self.folder, f"node_{letter}.out"), environment)
         self.agents.append(agent)
         self.names[agent.pid] = agent.name
@@ -153,6 +157,8 @@ def worker_pid(story, rank):
 def play(story):
     """The story, step by step; returns the final accuracy in percent."""
     node_a = story.start_agent("a", hosts=1)
+    # Joined first, it has rank 0 and keeps it.
+    story.wait(lambda: story.events.find("node_joined"), "node a joins", [node_a])
     node_b = story.start_agent("b", hosts=0)
     both = [node_a, node_b]
     lines = story.training(2, 0, STEPS_BETWEEN[story.form], both)

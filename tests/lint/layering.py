@@ -19,7 +19,8 @@ _IMPURE_STD = {
     "chrono", "condition_variable", "cstdio", "ctime", "filesystem", "fstream", "future", "iostream", "mutex",
     "random", "shared_mutex", "thread", "atomic", "locale", "iomanip",
 }
-_PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/instant.h", "base/rng.h"}
+_PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/instant.h", "base/rng.h",
+              "base/version.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
 _SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h"}
@@ -93,4 +94,4 @@ def _refusal_in_core(path, included):
     if own == "launcher/core/" and included in _SHARED_CORE:
         return None
     return ("a pure core may include only std, absl containers/strings/status/time, base/{status_macros,check,strong,"
-            "instant,rng}.h and its own folder")
+            "instant,rng,version}.h and its own folder")
