@@ -21,7 +21,7 @@ TEST_F(AttendTest, AJobFromJoinToVerdict) {
   bool ended = false;
   Serve({.only_run_id = "job7", .on_only_job_ended = [&ended] { ended = true; }});
   const AgentMessage join = SampleJoin("job7", "a");
-  auto agent = Join(join);
+  auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));
   EXPECT_TRUE(agent->open());
   const v1::Welcome& welcome = agent->received().at(0).welcome();
@@ -47,7 +47,7 @@ TEST_F(AttendTest, AJobFromJoinToVerdict) {
 TEST_F(AttendTest, TheOnlyJobMayEndItsService) {
   Serve({.only_run_id = "job7", .on_only_job_ended = [this] { server_.reset(); }});
   const AgentMessage join = SampleJoin("job7", "a");
-  auto agent = Join(join);
+  auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));
   agent->Send(EventOf(join, 1, 1, GroupSucceeded{}));
   agent->HalfClose();
@@ -61,7 +61,7 @@ TEST_F(AttendTest, AnEndedJobIsForgottenInTheEnd) {
   bool ended = false;
   Serve({.only_run_id = "job7", .on_only_job_ended = [&ended] { ended = true; }});
   const AgentMessage join = SampleJoin("job7", "a");
-  auto agent = Join(join);
+  auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));
   agent->Send(EventOf(join, 1, 1, GroupSucceeded{}));
   const Instant begin = loop_->Now();
@@ -73,8 +73,8 @@ TEST_F(AttendTest, AnEndedJobIsForgottenInTheEnd) {
 
 TEST_F(AttendTest, ManyJobsAreToldApart) {
   Serve();
-  auto first = Join(SampleJoin("job-a", "n"));
-  auto second = Join(SampleJoin("job-b", "n", 2));
+  auto first = JoinAs(SampleJoin("job-a", "n"));
+  auto second = JoinAs(SampleJoin("job-b", "n", 2));
   ASSERT_TRUE(UntilAssigned(*first));
   ASSERT_TRUE(Until([&] { return second->Last(&Message::has_standby) != nullptr; }));
   const v1::GetStatusReply all = Status();
@@ -96,7 +96,7 @@ TEST_F(AttendTest, TwoHundredNodesGetTheRanksOfOneWorld) {
   for (uint32_t i = 0; i < kNodes; ++i) {
     AgentMessage join = SampleJoin("job7", absl::StrCat("n", i), kNodes);
     join.incarnation = Incarnation(1000 + i);
-    agents.push_back(Join(join));
+    agents.push_back(JoinAs(join));
   }
   std::set<uint32_t> ranks;
   for (const auto& agent : agents) {
@@ -111,13 +111,13 @@ TEST_F(AttendTest, TwoHundredNodesGetTheRanksOfOneWorld) {
 TEST_F(AttendTest, ANewerStreamTakesOver) {
   Serve();
   AgentMessage join = SampleJoin("job7", "a");
-  auto old_stream = Join(join);
+  auto old_stream = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*old_stream));
   join.stream = StreamNumber(2);
   join.term = server_->term();
   join.generation = Generation(1);
-  std::get<ddprun::rendezvous::Join>(join.body).group_state = GroupState::kRunning;
-  auto new_stream = Join(join);
+  std::get<Join>(join.body).group_state = GroupState::kRunning;
+  auto new_stream = JoinAs(join);
   ASSERT_TRUE(UntilDone(*old_stream));
   EXPECT_TRUE(absl::IsAborted(old_stream->status())) << old_stream->status();
   ASSERT_TRUE(Until([&] { return new_stream->Last(&Message::has_welcome) != nullptr; }));
@@ -130,8 +130,8 @@ TEST_F(AttendTest, ACutStreamIsALostNodeAfterItsGrace) {
   AgentMessage first = SampleJoin("job7", "a", 2);
   AgentMessage second = SampleJoin("job7", "b", 2);
   second.incarnation = Incarnation(8);
-  auto a = Join(first);
-  auto b = Join(second);
+  auto a = JoinAs(first);
+  auto b = JoinAs(second);
   ASSERT_TRUE(UntilAssigned(*a));
   const Instant cut = loop_->Now();
   b->Cancel();
@@ -158,7 +158,7 @@ class SlowJournal final : public Journal {
 TEST_F(AttendTest, NobodyHearsOfAGenerationBeforeItIsPersisted) {
   auto journal = std::make_shared<SlowJournal>();
   Serve({.journal = journal});
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
   EXPECT_EQ(journal->records["job7"].generation, Generation(1));
   Status();  // a round trip more: what could be on its way has arrived
@@ -170,7 +170,7 @@ TEST_F(AttendTest, NobodyHearsOfAGenerationBeforeItIsPersisted) {
 TEST_F(AttendTest, AGenerationThatCanNotBePersistedEndsTheJob) {
   auto journal = std::make_shared<SlowJournal>();
   Serve({.journal = journal});
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
   journal->answer(absl::DataLossError("disk full"));
   ASSERT_TRUE(Until([&] { return agent->Last(&Message::has_verdict) != nullptr; }));
@@ -180,7 +180,7 @@ TEST_F(AttendTest, AGenerationThatCanNotBePersistedEndsTheJob) {
 TEST_F(AttendTest, AJournalMayAnswerALostJob) {
   auto journal = std::make_shared<SlowJournal>();
   Serve({.journal = journal});
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
   server_->Shutdown();
   journal->answer(absl::OkStatus());  // must not touch what is gone
@@ -190,7 +190,7 @@ TEST_F(AttendTest, FactsGoToTheEventLog) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/facts.", getpid());
   events_ = *EventLog::Open(path, "service");
   Serve();
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(UntilAssigned(*agent));
   std::string text;
   FILE* file = fopen(path.c_str(), "r");

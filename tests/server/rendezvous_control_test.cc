@@ -34,7 +34,7 @@ class ControlTest : public RendezvousFixture {
 
 TEST_F(ControlTest, StatusOverASocket) {
   Serve();
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(UntilAssigned(*agent));
   const auto reply = Beside<absl::StatusOr<v1::GetStatusReply>>(
       [&] { return FetchStatus(target(), "", absl::Seconds(5)); });
@@ -58,7 +58,7 @@ TEST_F(ControlTest, StatusOfNobody) {
 
 TEST_F(ControlTest, StopFromThisMachineNeedsNoToken) {
   Serve();
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(UntilAssigned(*agent));
   EXPECT_TRUE(absl::IsNotFound(Stop("job8", "")));
   const absl::Status status = Stop("job7", "");
@@ -72,8 +72,8 @@ TEST_F(ControlTest, StopFromThisMachineNeedsNoToken) {
 TEST_F(ControlTest, StopNeedsTheTokenWhereThereIsOne) {
   Serve({.token = "geheim"});
   AgentMessage join = SampleJoin("job7", "a");
-  std::get<ddprun::rendezvous::Join>(join.body).token = "geheim";
-  auto agent = Join(join);
+  std::get<Join>(join.body).token = "geheim";
+  auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));
   EXPECT_TRUE(absl::IsUnauthenticated(Stop("job7", "")));
   EXPECT_TRUE(absl::IsUnauthenticated(Stop("job8", "falsch")));

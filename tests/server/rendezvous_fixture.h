@@ -40,7 +40,7 @@ class RendezvousFixture : public ::testing::Test {
   std::unique_ptr<RawStream> Open(bool reads = true) {
     return std::make_unique<RawStream>(loop_.get(), server_->InProcessChannel(), reads);
   }
-  std::unique_ptr<RawStream> Join(const AgentMessage& join) {
+  std::unique_ptr<RawStream> JoinAs(const AgentMessage& join) {
     auto stream = Open();
     stream->Send(join);
     return stream;

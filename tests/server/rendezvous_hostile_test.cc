@@ -18,7 +18,7 @@ class HostileTest : public RendezvousFixture {
  protected:
   // Ends every test: a well-behaved agent is still served.
   void ExpectAlive() {
-    auto agent = Join(SampleJoin(alive_run_id_, "good"));
+    auto agent = JoinAs(SampleJoin(alive_run_id_, "good"));
     EXPECT_TRUE(UntilAssigned(*agent));
   }
   absl::Status EndOf(const RawStream& stream) {
@@ -67,7 +67,7 @@ TEST_F(HostileTest, AValueOutOfRangeNamesItsField) {
 
 TEST_F(HostileTest, GarbageAfterTheJoinLosesTheNode) {
   Serve();
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(UntilAssigned(*agent));
   agent->SendBytes("\xFF");
   EXPECT_TRUE(absl::IsInvalidArgument(EndOf(*agent)));
@@ -88,7 +88,7 @@ TEST_F(HostileTest, TheFirstMessageIsNoJoin) {
 
 TEST_F(HostileTest, ASecondJoinOnOneStream) {
   Serve();
-  auto agent = Join(SampleJoin("job7", "a"));
+  auto agent = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(UntilAssigned(*agent));
   agent->Send(SampleJoin("job7", "a"));
   EXPECT_TRUE(absl::IsInvalidArgument(EndOf(*agent)));
@@ -98,7 +98,7 @@ TEST_F(HostileTest, AMessageOfAnotherNodeOnTheStream) {
   Serve();
   const AgentMessage join = SampleJoin("job7", "a");
   for (int field = 0; field < 3; ++field) {
-    auto agent = Join(join);
+    auto agent = JoinAs(join);
     ASSERT_TRUE(UntilAssigned(*agent));
     AgentMessage event = EventOf(join, 1, 1, GroupSucceeded{});
     if (field == 0) event.run_id = "job8";
@@ -130,16 +130,16 @@ TEST_F(HostileTest, AWrongOrMissingToken) {
   Serve({.token = "geheim"});
   for (const char* token : {"", "geheiM", "geheim2"}) {
     AgentMessage join = SampleJoin("job7", "a");
-    std::get<ddprun::rendezvous::Join>(join.body).token = token;
-    auto agent = Join(join);
+    std::get<Join>(join.body).token = token;
+    auto agent = JoinAs(join);
     const absl::Status status = EndOf(*agent);
     EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
   }
   EXPECT_EQ(Refused("join_UNAUTHENTICATED"), 3U);
   EXPECT_EQ(Status().jobs_size(), 0) << "nobody without the token makes the service hold a job";
   AgentMessage join = SampleJoin("job7", "a");
-  std::get<ddprun::rendezvous::Join>(join.body).token = "geheim";
-  auto agent = Join(join);
+  std::get<Join>(join.body).token = "geheim";
+  auto agent = JoinAs(join);
   EXPECT_TRUE(UntilAssigned(*agent));
 }
 
@@ -147,7 +147,7 @@ TEST_F(HostileTest, AnAgentOfAnotherTerm) {
   Serve();
   AgentMessage join = SampleJoin("job7", "a");
   join.term = Term(server_->term().value() + 1);
-  auto agent = Join(join);
+  auto agent = JoinAs(join);
   const absl::Status status = EndOf(*agent);
   EXPECT_TRUE(absl::IsAborted(status)) << status;
   EXPECT_EQ(Status().jobs_size(), 0);
@@ -158,7 +158,7 @@ TEST_F(HostileTest, AnAgentOfAJobThatIsForgotten) {
   AgentMessage join = SampleJoin("job7", "a");
   join.term = server_->term();
   join.generation = Generation(3);
-  auto agent = Join(join);
+  auto agent = JoinAs(join);
   const absl::Status status = EndOf(*agent);
   EXPECT_TRUE(absl::IsAborted(status)) << status;
   EXPECT_TRUE(Until([this] { return Status().jobs_size() == 0; })) << "a refused job stays";
@@ -166,9 +166,9 @@ TEST_F(HostileTest, AnAgentOfAJobThatIsForgotten) {
 
 TEST_F(HostileTest, AForeignJobAtTheServiceOfOneJob) {
   Serve({.only_run_id = "job7"});
-  auto holder = Join(SampleJoin("job7", "a"));
+  auto holder = JoinAs(SampleJoin("job7", "a"));
   ASSERT_TRUE(UntilAssigned(*holder));
-  auto foreign = Join(SampleJoin("job8", "b"));
+  auto foreign = JoinAs(SampleJoin("job8", "b"));
   const absl::Status status = EndOf(*foreign);
   EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("'job7' alone (train.py --lr 0.1)"));
@@ -178,22 +178,23 @@ TEST_F(HostileTest, AForeignJobAtTheServiceOfOneJob) {
 
 TEST_F(HostileTest, AnotherCommandUnderTheSameRunId) {
   Serve();
-  auto holder = Join(SampleJoin("job7", "a", 2));
+  auto holder = JoinAs(SampleJoin("job7", "a", 2));
   ASSERT_TRUE(Until([&] { return holder->Last(&Message::has_welcome) != nullptr; }));
   AgentMessage join = SampleJoin("job7", "b", 2);
-  std::get<ddprun::rendezvous::Join>(join.body).job.fingerprint = "beef";
-  auto foreign = Join(join);
+  std::get<Join>(join.body).job.fingerprint = "beef";
+  auto foreign = JoinAs(join);
   EXPECT_TRUE(absl::IsAlreadyExists(EndOf(*foreign)));
 }
 
 TEST_F(HostileTest, MoreJobsThanOneServiceHolds) {
   Serve();
   std::vector<std::unique_ptr<RawStream>> agents;
-  for (size_t i = 0; i < kJobsMax; ++i) agents.push_back(Join(SampleJoin(absl::StrCat(i), "n", 2)));
+  for (size_t i = 0; i < kJobsMax; ++i)
+    agents.push_back(JoinAs(SampleJoin(absl::StrCat(i), "n", 2)));
   for (const auto& agent : agents) {
     ASSERT_TRUE(Until([&] { return agent->Last(&Message::has_welcome) != nullptr; }));
   }
-  auto one_more = Join(SampleJoin("one more", "n", 2));
+  auto one_more = JoinAs(SampleJoin("one more", "n", 2));
   const absl::Status status = EndOf(*one_more);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("1024"));
@@ -205,7 +206,7 @@ TEST_F(HostileTest, AFloodOfMessages) {
   constexpr int kFlood = 20'000;
   Serve();
   const AgentMessage join = SampleJoin("job7", "a");
-  auto agent = Join(join);
+  auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));
   for (int i = 0; i < kFlood; ++i) agent->Send(EventOf(join, 1, 0, Renewal{.nonce = 77}));
   const Instant begin = loop_->Now();
@@ -232,7 +233,7 @@ TEST_F(HostileTest, StreamsThatComeAndGo) {
 
 TEST_F(HostileTest, TheEndOfTheServiceEndsStreams) {
   Serve();
-  auto joined = Join(SampleJoin("job7", "a"));
+  auto joined = JoinAs(SampleJoin("job7", "a"));
   auto silent = Open();
   auto mute = Open(/*reads=*/false);
   ASSERT_TRUE(UntilAssigned(*joined));
