@@ -13,8 +13,8 @@ namespace ddprun {
 
 // Asserts one of our own invariants, in release builds too. Never for bytes from the wire, a file
 // or a child process: those are errors to return.
-#define DDPRUN_CHECK(condition, detail)                                             \
-  do {                                                                              \
+#define DDPRUN_CHECK(condition, detail)                                              \
+  do {                                                                               \
     if (!(condition)) ::ddprun::CheckFailed(__FILE__, __LINE__, #condition, detail); \
   } while (false)
 

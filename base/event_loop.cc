@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// libuv handles live until their close callback has run, so each sits in a heap block that it frees.
+// libuv handles live until their close callback has run: each sits in a heap block that it frees.
 template <typename Handle>
 void CloseHandle(Handle* handle) {
   handle->on_event = nullptr;
@@ -107,7 +107,8 @@ void Timer::Arm(Instant at) {
   uv_update_time(loop_->uv());
   const int64_t ns = std::max<int64_t>(0, at.nanoseconds() - loop_->Now().nanoseconds());
   const uint64_t ms = ns == 0 ? 0 : static_cast<uint64_t>(ns / 1'000'000) + 1;
-  uv_timer_start(&handle_->uv, [](uv_timer_t* uv) { Call<Handle>(uv->data); }, ms, 0);
+  uv_timer_start(
+      &handle_->uv, [](uv_timer_t* uv) { Call<Handle>(uv->data); }, ms, 0);
 }
 
 void Timer::Disarm() { uv_timer_stop(&handle_->uv); }
@@ -136,9 +137,8 @@ FdWatch::~FdWatch() { CloseHandle(handle_); }
 void FdWatch::Pause() { uv_poll_stop(&handle_->uv); }
 
 void FdWatch::Resume() {
-  uv_poll_start(&handle_->uv, handle_->events, [](uv_poll_t* uv, int /*status*/, int /*events*/) {
-    Call<Handle>(uv->data);
-  });
+  uv_poll_start(&handle_->uv, handle_->events,
+                [](uv_poll_t* uv, int /*status*/, int /*events*/) { Call<Handle>(uv->data); });
 }
 
 SignalWatch::SignalWatch(EventLoop* loop, int signal_number, std::function<void()> on_signal)

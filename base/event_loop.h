@@ -47,7 +47,7 @@ class EventLoop {
   uv_async_t wake_{};
   std::thread::id thread_ = std::this_thread::get_id();
   bool stopped_ = false;
-  std::mutex mutex_;                            // guards posted_, the only state shared by threads
+  std::mutex mutex_;  // guards posted_, the only state shared by threads
   std::vector<std::function<void()>> posted_;
 };
 

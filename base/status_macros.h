@@ -7,10 +7,9 @@
 #include "absl/status/statusor.h"
 
 // Returns from the enclosing function when `expression` (an absl::Status) is an error.
-#define DDPRUN_RETURN_IF_ERROR(expression)                              \
-  do {                                                                  \
-    if (absl::Status ddprun_status_ = (expression); !ddprun_status_.ok()) \
-      return ddprun_status_;                                            \
+#define DDPRUN_RETURN_IF_ERROR(expression)                                                       \
+  do {                                                                                           \
+    if (absl::Status ddprun_status_ = (expression); !ddprun_status_.ok()) return ddprun_status_; \
   } while (false)
 
 #define DDPRUN_CONCAT_INNER_(a, b) a##b

@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// A value that can't be mixed up with others of the same representation: Strong<struct RankTag, int>.
+// A value that can't be mixed up with others of its representation: Strong<struct RankTag, int>.
 template <typename Tag, typename Value>
 class Strong {
  public:

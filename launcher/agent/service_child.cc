@@ -39,7 +39,8 @@ std::string ReadLine(int fd) {
 [[noreturn]] void RunChild(Fd settings_pipe, Fd ready_pipe) {
   prctl(PR_SET_NAME, "ddprun-service");
   // A terminal's Ctrl-C reaches the whole foreground group; the agent decides what it means.
-  for (const int number : {SIGINT, SIGHUP, SIGQUIT}) signal(number, SIG_IGN);
+  // So does a scheduler's TERM to all processes of a job; the end of the pipe is what ends it.
+  for (const int number : {SIGINT, SIGHUP, SIGQUIT, SIGTERM}) signal(number, SIG_IGN);
   const std::string line = ReadLine(settings_pipe.get());
   if (line.empty()) _exit(0);  // not needed
   const nlohmann::json settings = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);

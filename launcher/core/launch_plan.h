@@ -53,9 +53,9 @@ struct LaunchPlan {
   std::optional<uint32_t> node_rank;  // explicit claim
   uint32_t worker_count = 1;
   std::string role = "default";
-  std::string local_addr;                // --local_addr; "" = found out
-  std::string master_addr;               // --master_addr as typed (without brackets); "" = the node's own
-  std::optional<uint16_t> master_port;   // --master_port, only when given
+  std::string local_addr;               // --local_addr; "" = found out
+  std::string master_addr;              // --master_addr without brackets; "" = the node's own
+  std::optional<uint16_t> master_port;  // --master_port, only when given
 
   // The worker's command before ${local_rank} macros: {python, "-u", "train.py", …}.
   std::vector<std::string> argv;

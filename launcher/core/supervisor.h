@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "launcher/core/outbox.h"
+#include "launcher/core/supervisor_events.h"
 #include "launcher/core/worker_group.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
@@ -30,122 +31,6 @@ struct SupervisorConfig {
   std::string endpoint;  // how messages name the service: "host0:29400"
   absl::Duration service_loss_timeout = absl::Seconds(10);
 };
-
-// ------------------------------------------------------------- events: what happened
-
-// Where the service is and how others reach this node was found out. Comes once, before the first
-// StreamOpened.
-struct EndpointFound {
-  std::string node_address;
-  std::string store_address;    // of the agent's store for other nodes; "" = none
-  bool hosts_service = false;   // the service is a child of this agent
-  bool hosts_endpoint = false;  // the endpoint's address is this machine's
-};
-
-struct StreamOpened {};
-
-struct ServiceMessageReceived {
-  rendezvous::ServiceMessage message;
-};
-
-struct ServiceStreamClosed {
-  absl::Status status;
-  bool will_retry = false;
-};
-
-// The service, a child of this agent, ended. `how`: "killed by SIGKILL".
-struct ServiceExited {
-  std::string how;
-};
-
-struct WorkerStarted {
-  rendezvous::Generation generation;
-  uint32_t local_rank = 0;
-  uint32_t pid = 0;
-};
-
-struct WorkerEnded {
-  rendezvous::Generation generation;
-  WorkerEnd end;
-};
-
-// A worker was stopped by a signal that isn't ours (SIGSTOP, SIGTSTP).
-struct WorkerSuspended {
-  rendezvous::Generation generation;
-  uint32_t local_rank = 0;
-  uint32_t pid = 0;
-  int signal = 0;
-};
-
-// No process of the generation is left; `master_port` is reserved for the next one (0 = none).
-struct GroupEmpty {
-  rendezvous::Generation generation;
-  uint32_t master_port = 0;
-};
-
-// The keeper died, and the workers with it.
-struct KeeperLost {
-  std::string why;
-};
-
-struct SignalReceived {
-  int number = 0;
-};
-
-struct TimerFired {};
-
-using SupervisorEvent =
-    std::variant<EndpointFound, StreamOpened, ServiceMessageReceived, ServiceStreamClosed,
-                 ServiceExited, WorkerStarted, WorkerEnded, WorkerSuspended, GroupEmpty, KeeperLost,
-                 SignalReceived, TimerFired>;
-
-// ------------------------------------------------------------- effects: what the shell must do
-
-// Send on the current stream; lost without one (the supervisor sends again after a reconnect).
-struct SendMessage {
-  rendezvous::AgentMessage message;
-};
-
-// Half-close the stream and don't reconnect.
-struct FinishStream {};
-
-// Start all workers of this node.
-struct SpawnGroup {
-  rendezvous::Assignment assignment;
-};
-
-struct SignalGroup {
-  rendezvous::Generation generation;
-  int signal = 0;
-};
-
-// Kill all that is left of the generation; GroupEmpty follows.
-struct SweepGroup {
-  rendezvous::Generation generation;
-  std::string why;  // for workers that ask the agent
-};
-
-// A line for the user. kInfo is printed on request only.
-struct TellUser {
-  enum class Level { kInfo, kWarning, kError };
-  Level level = Level::kInfo;
-  std::string text;
-};
-
-// A fact for the timeline.
-struct Record {
-  std::string event;
-  std::vector<std::pair<std::string, std::string>> fields;
-};
-
-// The agent is done: print the report when there are failures in the verdict, then exit.
-struct Exit {
-  int status = 0;
-  std::optional<rendezvous::Verdict> verdict;
-};
-
-using SupervisorEffect = std::variant<SendMessage, FinishStream, SpawnGroup, SignalGroup,
-                                      SweepGroup, TellUser, Record, Exit>;
 
 // Decides what one agent does: talks with the rendezvous service, runs the workers of one
 // generation after the other, answers signals, and ends. Rules R3, R5, R7, R8 of docs/PROTOCOL.md

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -71,13 +72,15 @@ int ServeMain(const ServeConfig& config) {
     return 1;
   }
   std::unique_ptr<FdWatch> life;
-  std::unique_ptr<SignalWatch> interrupt;
+  std::vector<std::unique_ptr<SignalWatch>> signals;
   if (config.life_fd >= 0) {
     life = WatchLife(loop->get(), config.life_fd);
   } else {
-    interrupt = std::make_unique<SignalWatch>(loop->get(), SIGINT, [&loop] { (*loop)->Stop(); });
+    for (const int number : {SIGINT, SIGTERM}) {
+      signals.push_back(
+          std::make_unique<SignalWatch>(loop->get(), number, [&loop] { (*loop)->Stop(); }));
+    }
   }
-  const SignalWatch terminate(loop->get(), SIGTERM, [&loop] { (*loop)->Stop(); });
   TellReady(config, (*server)->port());
   (*loop)->Run();
   (*server)->Shutdown();

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 
@@ -27,7 +28,11 @@ int ToMilliseconds(absl::Duration time) {
 
 // gRPC's own errors say nothing that our statuses don't; a user sees them with LOGLEVEL=INFO.
 void LogFromGrpc(gpr_log_func_args* args) {
-  Log(args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kInfo : LogLevel::kDebug,
+  // gRPC calls much an error that is the business of whoever made the call; not so what it dies of.
+  const bool last_words = absl::StartsWith(args->message, "assertion failed");
+  Log(last_words                                 ? LogLevel::kError
+      : args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kInfo
+                                                 : LogLevel::kDebug,
       absl::StrCat("grpc: ", args->message));
 }
 

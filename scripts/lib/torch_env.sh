@@ -27,7 +27,8 @@ make_environment() {
   # Large downloads break off now and then; what was fetched stays in pip's cache.
   "$home/bin/pip" install --disable-pip-version-check --progress-bar off "$@" ||
     "$home/bin/pip" install --disable-pip-version-check --progress-bar off "$@" ||
-    fail "pip could not install: $*" "is there a network that reaches PyPI, and enough space? $(df -h "$ddprun_cache_dir" | tail -n 1)"
+    fail "pip could not install: $*" "is there a network that reaches PyPI, and enough space?" \
+      "$(df -h "$ddprun_cache_dir" | tail -n 1)"
   printf '%s\n' "$stamp" >"$home/.stamp"
 }
 

@@ -111,8 +111,7 @@ TEST_F(AttendStreamTest, ASlowReaderIsToldWhy) {
 
 // Its flow-control window is full and stays so: the end does not wait for it for ever.
 TEST_F(AttendStreamTest, APeerThatNeverReadsIsCutOff) {
-  Serve(
-      {.queued_messages = 1'000'000, .queued_bytes = 4U << 20, .close = absl::Milliseconds(100)});
+  Serve({.queued_messages = 1'000'000, .queued_bytes = 4U << 20, .close = absl::Milliseconds(100)});
   RawStream agent(loop_.get(), channel_, /*reads=*/false);
   ASSERT_TRUE(Until([&] { return !streams_.empty() && agent.open(); }));
   Fill(streams_[0].get(), Standby{.reason = std::string(4000, 'x')});

@@ -31,9 +31,8 @@ std::string Demangle(const std::type_info& type) {
 
 template <size_t kSize>
 bool ContainsAny(absl::string_view text, const std::array<const char*, kSize>& needles) {
-  return std::any_of(needles.begin(), needles.end(), [text](const char* needle) {
-    return absl::StrContains(text, needle);
-  });
+  return std::any_of(needles.begin(), needles.end(),
+                     [text](const char* needle) { return absl::StrContains(text, needle); });
 }
 
 absl::Status MakeStatus(const std::string& type, absl::string_view text, std::string stack) {

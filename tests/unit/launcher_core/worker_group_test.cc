@@ -11,7 +11,9 @@ namespace {
 using Phase = WorkerGroup::Phase;
 using rendezvous::Generation;
 
-Instant At(double seconds) { return Instant::FromNanoseconds(std::llround(seconds * 1e3) * 1'000'000); }
+Instant At(double seconds) {
+  return Instant::FromNanoseconds(std::llround(seconds * 1e3) * 1'000'000);
+}
 
 WorkerEnd Ended(uint32_t local_rank, double at, int exit_code = 0, int signal = 0) {
   WorkerEnd end;

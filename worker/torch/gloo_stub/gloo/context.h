@@ -6,8 +6,8 @@
 #include <chrono>
 #include <memory>
 
-// LibTorch carries its own Gloo inside libtorch_cpu.so but not its headers. ProcessGroupGloo.hpp needs
-// only these declarations; nothing of ours calls into them.
+// LibTorch carries its own Gloo inside libtorch_cpu.so but not its headers. ProcessGroupGloo.hpp
+// needs only these declarations; nothing of ours calls into them.
 namespace gloo {
 
 class Context {

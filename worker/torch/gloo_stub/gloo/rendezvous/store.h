@@ -8,8 +8,8 @@
 
 #define GLOO_STORE_HAS_STORE_V2 1
 
-// LibTorch carries its own Gloo inside libtorch_cpu.so but not its headers. ProcessGroupGloo.hpp needs
-// only these declarations; nothing of ours calls into them.
+// LibTorch carries its own Gloo inside libtorch_cpu.so but not its headers. ProcessGroupGloo.hpp
+// needs only these declarations; nothing of ours calls into them.
 namespace gloo::rendezvous {
 
 class Store {
