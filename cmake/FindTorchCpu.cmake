@@ -46,7 +46,7 @@ foreach(_candidate IN LISTS _candidates)
   endif()
 endforeach()
 
-set(_install "install it with 'scripts/lib/torch_env.sh libtorch', or name the torch package's \
+set(_install "install it with 'scripts/setup', or name the torch package's \
 directory by -DDDPRUN_TORCH_ROOT=…, or build without the worker runtime by -DDDPRUN_WORKER=OFF")
 if(NOT TorchCpu_ROOT)
   set(TorchCpu_FOUND FALSE)

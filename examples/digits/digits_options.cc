@@ -8,13 +8,17 @@ namespace {
 
 // Where scripts/demo and scripts/test put the digits.
 std::string DefaultData() {
-  if (const char* path = std::getenv("DDPRUN_DIGITS")) return path;
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const std::string base = cache != nullptr  ? std::string(cache)
-                           : home != nullptr ? std::string(home) + "/.cache"
-                                             : std::string("/root/.cache");
-  return base + "/ddprun/digits/digits.csv.gz";
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  if (!variable("DDPRUN_DIGITS").empty()) return variable("DDPRUN_DIGITS");
+  std::string cache = variable("DDPRUN_CACHE");
+  if (cache.empty() && !variable("XDG_CACHE_HOME").empty()) {
+    cache = variable("XDG_CACHE_HOME") + "/ddprun";
+  }
+  if (cache.empty()) cache = variable("HOME") + "/.cache/ddprun";
+  return cache + "/digits/digits.csv.gz";
 }
 
 }  // namespace
@@ -41,7 +45,7 @@ std::optional<int> ParseDigitsOptions(int argc, char** argv, DigitsOptions* opti
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return app.exit(error) == 0 ? 0 : 2;
   }
   return std::nullopt;
 }

@@ -11,7 +11,7 @@ struct DigitsOptions {
   std::string data;  // path; default: DDPRUN_DIGITS, else where the scripts put it
   int64_t epochs = 16;
   int64_t batch_size = 32;  // of each worker
-  double learning_rate = 2e-3;
+  double learning_rate = 4e-3;
   uint64_t seed = 1;
   int threads = 1;                // LibTorch's, of each worker
   std::string checkpoint_dir;     // "" = none

@@ -25,15 +25,21 @@
 namespace ddprun::examples {
 namespace {
 
+using torch::nn::BatchNorm2d;
+using torch::nn::Conv2d;
+using torch::nn::Conv2dOptions;
+using torch::nn::ReLU;
+namespace functional = torch::nn::functional;
+
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     layers = register_module(
         "layers",
-        torch::nn::Sequential(
-            torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 16, 3).padding(1)), torch::nn::ReLU(),
-            torch::nn::Conv2d(torch::nn::Conv2dOptions(16, 32, 3).padding(1)), torch::nn::ReLU(),
-            torch::nn::MaxPool2d(2), torch::nn::Flatten(), torch::nn::Dropout(0.25),
-            torch::nn::Linear(32 * 16, 64), torch::nn::ReLU(), torch::nn::Linear(64, 10)));
+        torch::nn::Sequential(Conv2d(Conv2dOptions(1, 16, 3).padding(1)), BatchNorm2d(16), ReLU(),
+                              Conv2d(Conv2dOptions(16, 32, 3).padding(1)), BatchNorm2d(32), ReLU(),
+                              torch::nn::MaxPool2d(2), Conv2d(Conv2dOptions(32, 32, 3).padding(1)),
+                              BatchNorm2d(32), ReLU(), torch::nn::Flatten(),
+                              torch::nn::Linear(32 * 16, 64), ReLU(), torch::nn::Linear(64, 10)));
   }
   // images: [batch, 1, 8, 8] float. Returns logits [batch, 10].
   torch::Tensor forward(const torch::Tensor& images) { return layers->forward(images); }
@@ -41,6 +47,26 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Sequential layers{nullptr};
 };
 TORCH_MODULE(Net);
+
+// Uniform in [-most, most]: [count].
+torch::Tensor Jitter(const torch::Tensor& images, double most) {
+  return (torch::rand({images.size(0)}, images.options()) * 2 - 1) * most;
+}
+
+// Every image a little turned, scaled, slanted and moved, as other hands would have written it.
+torch::Tensor Augment(const torch::Tensor& images) {
+  const torch::Tensor angle = Jitter(images, 0.2);
+  const torch::Tensor scale = 1 + Jitter(images, 0.12);
+  const torch::Tensor across = torch::cos(angle) * scale;
+  const torch::Tensor along = torch::sin(angle) * scale;
+  const torch::Tensor upper =
+      torch::stack({across, Jitter(images, 0.15) - along, Jitter(images, 0.3)}, 1);
+  const torch::Tensor lower = torch::stack({along, across, Jitter(images, 0.3)}, 1);
+  const torch::Tensor grid =
+      functional::affine_grid(torch::stack({upper, lower}, 1), images.sizes(), false);
+  return functional::grid_sample(images, grid,
+                                 functional::GridSampleFuncOptions().align_corners(false));
+}
 
 struct Split {
   torch::Tensor images;  // [n, 1, 8, 8] float
@@ -50,7 +76,7 @@ struct Split {
 
 struct Data {
   Split training;
-  Split held_out;  // every fifth digit
+  Split held_out;  // the last fifth: other people wrote them
 };
 
 absl::StatusOr<Data> Load(const std::string& path, torch::Device device) {
@@ -58,9 +84,9 @@ absl::StatusOr<Data> Load(const std::string& path, torch::Device device) {
   const torch::Tensor images =
       torch::tensor(digits.pixels).view({-1, 1, kDigitSide, kDigitSide}).to(device);
   const torch::Tensor labels = torch::tensor(digits.labels).to(device);
-  const torch::Tensor held_out = torch::arange(digits.size(), labels.options()).remainder(5).eq(4);
-  return Data{.training = {images.index({~held_out}), labels.index({~held_out})},
-              .held_out = {images.index({held_out}), labels.index({held_out})}};
+  const int64_t learned = digits.size() * 4 / 5;
+  return Data{.training = {images.slice(0, 0, learned), labels.slice(0, 0, learned)},
+              .held_out = {images.slice(0, learned), labels.slice(0, learned)}};
 }
 
 // Share of the held-out digits that are recognised; every rank looks at its part.
@@ -177,10 +203,11 @@ absl::Status Training::TrainEpoch() {
 
 absl::Status Training::TrainStep(const torch::Tensor& indices) {
   ddp_->ZeroGrad();
-  const torch::Tensor images = data_.training.images.index_select(0, indices);
+  const torch::Tensor images = Augment(data_.training.images.index_select(0, indices));
   const torch::Tensor logits = ddp_->Forward([&] { return net_->forward(images); });
   const torch::Tensor loss =
-      torch::nn::functional::cross_entropy(logits, data_.training.labels.index_select(0, indices));
+      functional::cross_entropy(logits, data_.training.labels.index_select(0, indices),
+                                functional::CrossEntropyFuncOptions().label_smoothing(0.1));
   loss.backward();
   optimizer_.step();
   loss_ = loss.item<double>();
@@ -214,7 +241,7 @@ absl::Status Train(const DigitsOptions& options) {
                  options.batch_size * context->world_size());
     std::fflush(stdout);
   }
-  // Dropout differs by rank; the weights are rank 0's.
+  // What is drawn for the images differs by rank; the weights are rank 0's.
   torch::manual_seed(options.seed + context->rank());
   return Training(options, *context, std::move(data), std::move(journal)).Run();
 }
