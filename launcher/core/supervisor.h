@@ -87,7 +87,8 @@ class Supervisor {
   void StopGroup(int signal_number, const std::string& why);
   void Apply(GroupAction action, const std::string& why);
   void LeaveOnSignal(int number);
-  void SendLeave(bool end_job);
+  void SendLeave();
+  bool LeaveEndsJob() const;
   void EndUnclean();
   void CheckService();
   void End(int status, std::optional<rendezvous::Verdict> verdict);

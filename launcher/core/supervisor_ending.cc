@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <utility>
@@ -61,17 +62,20 @@ void Supervisor::LeaveOnSignal(int number) {
                       absl::FormatDuration(config_.job.stop_grace), " (again: at once)"));
   }
   // The others should not wait for our workers to end when the job ends anyhow.
-  if (!waiting_for_verdict && (number == SIGINT || hosts_service_)) SendLeave(true);
+  if (!waiting_for_verdict && LeaveEndsJob()) SendLeave();
   StopGroup(number, absl::StrCat("the agent got ", SignalName(number)));
   ContinueEnding();
 }
 
-void Supervisor::SendLeave(bool end_job) {
+// Ctrl-C is meant for the job; and without its service a job can't go on.
+bool Supervisor::LeaveEndsJob() const { return leave_signal_ == SIGINT || hosts_service_; }
+
+void Supervisor::SendLeave() {
   if (leave_sent_ || !welcomed_) return;
   leave_sent_ = true;
   SendEvent(group_.generation(),
             rendezvous::Leave{leave_signal_ > 0 ? SignalName(leave_signal_) : "its keeper died",
-                              end_job});
+                              LeaveEndsJob()});
 }
 
 void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
@@ -110,7 +114,7 @@ void Supervisor::On(const KeeperLost& event) {
   if (phase_ != Phase::kEnding) {
     // To the job this is an orderly loss of the node: it has no workers any more.
     leave_signal_ = kKeeperDied;
-    SendLeave(hosts_service_);
+    SendLeave();
     End(1, std::nullopt);
   } else {
     ContinueEnding();
@@ -133,7 +137,12 @@ void Supervisor::EndUnclean() {
 // it is ours) has let the others go.
 void Supervisor::ContinueEnding() {
   if (group_.phase() != WorkerGroup::Phase::kIdle && !group_.unclean()) return;
-  if (leave_signal_ != 0 && !verdict_.has_value()) SendLeave(false);
+  const bool owes_leave = leave_signal_ != 0 && !verdict_.has_value() && !leave_sent_;
+  if (owes_leave && stream_up_ && !welcomed_) {  // nothing but the Join goes before the Welcome
+    finish_bound_ = std::min(finish_bound_, now_ + kFinishBound);
+    return;
+  }
+  if (owes_leave) SendLeave();
   if (stream_up_) {
     if (finish_sent_) return;
     finish_sent_ = true;

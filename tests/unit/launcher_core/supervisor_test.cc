@@ -289,6 +289,29 @@ TEST(SupervisorTest, CtrlCEndsTheWholeJobAndASecondOneKills) {
   EXPECT_EQ(bench.exit_->status, 1);
 }
 
+TEST(SupervisorTest, CtrlCBetweenJoinAndWelcomeStillLeaves) {
+  Bench bench(1, /*hosts=*/true);
+  bench.Feed(StreamOpened{});
+  bench.Feed(SignalReceived{SIGINT});
+  EXPECT_FALSE(bench.Effect<FinishStream>().has_value());
+  bench.FeedMessage(rendezvous::Welcome{.term = rendezvous::Term(9)});
+  ASSERT_TRUE(bench.Sent<rendezvous::Leave>().has_value());
+  EXPECT_TRUE(bench.Sent<rendezvous::Leave>()->end_job);
+  EXPECT_TRUE(bench.Effect<FinishStream>().has_value());
+  bench.Feed(ServiceStreamClosed{absl::OkStatus(), false});
+  bench.Feed(ServiceExited{"exited with status 0"});
+  EXPECT_EQ(bench.exit_->status, 130);
+}
+
+TEST(SupervisorTest, CtrlCDoesNotWaitForAWelcomeForEver) {
+  Bench bench(1);
+  bench.Feed(StreamOpened{});
+  bench.Feed(SignalReceived{SIGINT});
+  EXPECT_FALSE(bench.exit_.has_value());
+  bench.Advance(absl::Seconds(2));
+  EXPECT_EQ(bench.exit_->status, 130);
+}
+
 TEST(SupervisorTest, TermAtOneNodeLeavesAfterItsWorkers) {
   Bench bench(1);
   bench.Join();
