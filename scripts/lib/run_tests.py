@@ -17,13 +17,15 @@ import xml.etree.ElementTree
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 # Labels of the dev build in the order in which they run; those of QUICK take seconds.
-DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "cluster", "docs", "bench", "lint"]
+DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "cluster", "docs", "lint", "static", "bench"]
+# What an ordinary run leaves to --all: what compiles everything once more, or only measures.
+EXTRA = ["static", "bench", "asan-ubsan", "tsan", "fuzzers"]
 QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
 # Those that mean something under the sanitizers.
 SANITIZED = ["unit", "datadriven", "sim", "fuzz", "process", "server", "e2e", "cluster"]
 TSAN = ["unit", "datadriven", "sim"]
 # Timing and namespaces: one at a time.
-SERIAL = ["worker", "e2e", "cluster", "docs", "bench"]
+SERIAL = ["worker", "e2e", "cluster", "docs", "bench", "static"]
 
 
 class Suite:
@@ -234,10 +236,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--quick", action="store_true", help="the suites that take seconds")
+    parser.add_argument("--all", action="store_true", help=f"also {', '.join(EXTRA)}")
     parser.add_argument("--only", action="append", choices=every, help="this suite (may be repeated)")
     parser.add_argument("--fuzz-seconds", type=int, default=30)
     arguments = parser.parse_args()
-    chosen = arguments.only or (QUICK if arguments.quick else every)
+    ordinary = every if arguments.all else [name for name in every if name not in EXTRA]
+    chosen = arguments.only or (QUICK if arguments.quick else ordinary)
     started = time.monotonic()
     suites = []
 
