@@ -210,6 +210,8 @@ std::unique_ptr<AgentClient> AgentClient::Create(const std::string& socket_path,
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A value of the store has 16 MiB at most (docs/PROTOCOL.md, "Workers and their agent").
+  arguments.SetMaxReceiveMessageSize(24 << 20);
   auto connection = std::make_shared<Connection>();
   connection->socket_path = socket_path;
   connection->run_id = run_id;
