@@ -14,7 +14,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr uint64_t kSeed = 20240607;
-constexpr int kRounds = 2'000;
+constexpr int kRounds = 8'000;
 
 const char* const kOptions[] = {"--nnodes",
                                 "--nproc-per-node",
