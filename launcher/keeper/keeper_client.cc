@@ -281,10 +281,17 @@ void ChannelKeeperClient::ClearOrphans() {
     keeper_end_ = info;
   }
   bool left = false;
-  for (const pid_t child : DirectChildren()) {
-    if (callbacks_->is_own_child && callbacks_->is_own_child(child)) continue;
-    KillChildAndGroup(child);
-    if (waitpid(child, nullptr, WNOHANG | __WALL) == 0) left = true;
+  // What dies after the list was read leaves its own children to us, so each death asks for another
+  // look.
+  for (bool reaped = true; reaped;) {
+    left = reaped = false;
+    for (const pid_t child : DirectChildren()) {
+      if (callbacks_->is_own_child && callbacks_->is_own_child(child)) continue;
+      KillChildAndGroup(child);
+      const pid_t ended = waitpid(child, nullptr, WNOHANG | __WALL);
+      left |= ended == 0;
+      reaped |= ended > 0;
+    }
   }
   if (!left) FinishLoss("");
 }
