@@ -130,6 +130,7 @@ class Supervisor {
   bool leave_sent_ = false;
   bool finish_sent_ = false;
   bool waiting_for_service_ = false;
+  bool service_given_up_ = false;  // its stream may seem open, but nobody would end it
   Instant finish_bound_ = Instant::Infinite();
   int exit_status_ = 0;
   std::optional<rendezvous::Verdict> verdict_;

@@ -103,6 +103,7 @@ void Supervisor::LoseService(const std::string& why) {
   Tell(TellUser::Level::kError,
        absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
                     config_.endpoint, ": ", why));
+  service_given_up_ = true;
   End(1, std::nullopt);
 }
 
@@ -143,7 +144,7 @@ void Supervisor::ContinueEnding() {
     return;
   }
   if (owes_leave) SendLeave();
-  if (stream_up_) {
+  if (stream_up_ && !service_given_up_) {
     if (finish_sent_) return;
     finish_sent_ = true;
     finish_bound_ = now_ + kFinishBound;
