@@ -27,10 +27,10 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
+// Never destroyed: threads of gRPC still log while a process exits.
 spdlog::logger& Logger() {
-  static const std::shared_ptr<spdlog::logger> logger = [] {
-    auto made = std::make_shared<spdlog::logger>("ddprun",
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  static spdlog::logger* const logger = [] {
+    auto* made = new spdlog::logger("ddprun", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%L%m%d %H:%M:%S.%f %P ddprun] %v");
     made->set_level(spdlog::level::warn);
     made->flush_on(spdlog::level::trace);

@@ -56,7 +56,15 @@ int Main(int argc, char** argv) {
   return std::visit([](auto& command) { return Run(std::move(command)); }, line.command);
 }
 
+// gRPC's threads go on until the process is gone, so what they use must not be destroyed before.
+[[noreturn]] void ExitNoDestructors(int status) {
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
 }  // namespace
 }  // namespace ddprun::launcher
 
-int main(int argc, char** argv) { return ddprun::launcher::Main(argc, argv); }
+int main(int argc, char** argv) {
+  ddprun::launcher::ExitNoDestructors(ddprun::launcher::Main(argc, argv));
+}

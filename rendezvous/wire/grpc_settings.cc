@@ -3,8 +3,11 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
+#include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/support/client_callback.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -36,6 +39,23 @@ void LogFromGrpc(gpr_log_func_args* args) {
       absl::StrCat("grpc: ", args->message));
 }
 
+// A call that is never started, and so holds on to the threads that run reactions. They live as
+// long as some channel or server of the process uses them; the last one to go joins them, and when
+// one of them lets it go, joins itself: the process dies of "assertion failed: prior > 0"
+// (gRPC 1.51, CallbackAlternativeCQ::Unref). Our calls end on those threads, so there must be no
+// last one.
+struct KeptCallbackThreads {
+  class Reactor final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {};
+
+  KeptCallbackThreads() {
+    stub.PrepareBidiStreamingCall(&context, "/never/started", grpc::StubOptions(), &reactor);
+  }
+
+  grpc::GenericStub stub{grpc::CreateChannel("", nullptr)};  // "lame": it can't connect
+  grpc::ClientContext context;
+  Reactor reactor;
+};
+
 void Initialize() {
   // Each string on the wire that is no UTF-8 would be told of on stderr: a flood at a peer's will.
   google::protobuf::SetLogHandler(nullptr);
@@ -47,6 +67,7 @@ void Initialize() {
   if (!chosen) setenv("GRPC_DNS_RESOLVER", "native", 1);
   grpc_init();  // never shut down: it would take its threads away from whoever still uses it
   if (!chosen) unsetenv("GRPC_DNS_RESOLVER");
+  [[maybe_unused]] static const auto* const kept = new KeptCallbackThreads;  // never destroyed
 }
 
 }  // namespace

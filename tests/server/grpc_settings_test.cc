@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
+#include <grpcpp/support/client_callback.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -15,6 +17,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -343,6 +347,50 @@ TEST(GrpcSettings, KeepaliveAndItsTwins) {
   EXPECT_FALSE(healthy->done());
   EXPECT_FALSE(unaware->done());
 }
+
+// A call that ends on a thread of gRPC, which so lets the last reference to the channel go.
+class LastCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  LastCall(const std::shared_ptr<grpc::Channel>& channel, std::promise<void>* gone)
+      : stub_(channel), gone_(gone) {
+    stub_.PrepareBidiStreamingCall(&context_, "/x/y", grpc::StubOptions(), this);
+  }
+  void OnDone(const grpc::Status& /*status*/) override {
+    std::promise<void>* const gone = gone_;
+    delete this;
+    gone->set_value();
+  }
+
+ private:
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  std::promise<void>* const gone_;
+};
+
+void LetLastChannelsGo(bool our_settings) {
+  for (int i = 0; i < 50; ++i) {
+    std::promise<void> gone;
+    (new LastCall(Connect("127.0.0.1:1", our_settings), &gone))->StartCall();
+    gone.get_future().wait();
+  }
+}
+// Run by the two below in processes of their own, where nothing else keeps gRPC's threads.
+TEST(GrpcSettings, DISABLED_LastChannels) { LetLastChannelsGo(true); }
+TEST(GrpcSettings, DISABLED_LastChannelsByDefault) { LetLastChannelsGo(false); }
+
+// Whether one of up to 50 such processes dies.
+bool OneDies(const std::string& test) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command = absl::StrCat(
+      "timeout 10 ", self, " --gtest_also_run_disabled_tests --gtest_filter=GrpcSettings.DISABLED_",
+      test, " > /dev/null 2>&1");
+  for (int i = 0; i < 50; ++i) {
+    if (std::system(command.c_str()) != 0) return true;
+  }
+  return false;
+}
+TEST(GrpcSettings, AThreadOfGrpcMayLetTheLastChannelGo) { EXPECT_FALSE(OneDies("LastChannels")); }
+TEST(GrpcSettings, TwinAThreadOfGrpcJoinsItself) { EXPECT_TRUE(OneDies("LastChannelsByDefault")); }
 
 }  // namespace
 }  // namespace ddprun::rendezvous
