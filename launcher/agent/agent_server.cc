@@ -21,9 +21,9 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/loop_inbox.h"
 #include "base/status_macros.h"
 #include "launcher/agent/agent_service.h"
-#include "launcher/agent/loop_inbox.h"
 #include "launcher/agent/peer_store.h"
 #include "launcher/agent/store_wire.h"
 #include "launcher/core/key_value_store.h"
@@ -195,7 +195,7 @@ void AgentServerImpl::CloseGeneration(const std::string& why) {
 void AgentServerImpl::Shutdown(const std::string& why) {
   DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
   if (std::exchange(shut_down_, true)) return;
-  inbox_->Close();
+  inbox_->RunPostedAndClose();
   CloseGeneration(why);
   while (!pending_.empty()) Answer(pending_.begin()->first, absl::AbortedError(why));
   timer_.Disarm();

@@ -12,10 +12,10 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "absl/status/status.h"
+#include "base/loop_inbox.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"
-#include "launcher/agent/loop_inbox.h"
 #include "launcher/core/key_value_store.h"
 
 namespace ddprun::launcher {

@@ -63,7 +63,7 @@ PeerStore::~PeerStore() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return running_ == 0; });
   lock.unlock();
-  inbox_->Close();
+  inbox_->RunPostedAndClose();
 }
 
 bool PeerStore::Failing() const {

@@ -14,9 +14,9 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/instant.h"
+#include "base/loop_inbox.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
-#include "launcher/agent/loop_inbox.h"
 
 namespace grpc {
 class Channel;

@@ -310,9 +310,6 @@ absl::Status Planner::PlanTimes() {
   }
   DDPRUN_ASSIGN_OR_RETURN(job.reconnect_grace,
                           ParseDuration(arguments_.reconnect_grace, absl::ZeroDuration()));
-  if (!arguments_.reconnect_grace.given()) {
-    job.reconnect_grace = std::min(job.reconnect_grace, job.lease);
-  }
   if (job.reconnect_grace > job.lease) {
     return BadValue(arguments_.reconnect_grace,
                     absl::StrCat("must not be longer than the lease (",

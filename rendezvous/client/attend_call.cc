@@ -20,9 +20,9 @@ absl::StatusOr<ServiceMessage> Parse(const grpc::ByteBuffer& bytes) {
 
 }  // namespace
 
-std::shared_ptr<AttendCall> AttendCall::Start(Owner* owner, std::shared_ptr<LoopGate> gate,
+std::shared_ptr<AttendCall> AttendCall::Start(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                                               std::shared_ptr<grpc::Channel> channel) {
-  std::shared_ptr<AttendCall> call(new AttendCall(owner, std::move(gate), std::move(channel)));
+  std::shared_ptr<AttendCall> call(new AttendCall(owner, std::move(inbox), std::move(channel)));
   call->self_ = call;
   call->AddHold();  // the loop starts operations outside of reactions
   call->StartRead(&call->incoming_);
@@ -30,9 +30,9 @@ std::shared_ptr<AttendCall> AttendCall::Start(Owner* owner, std::shared_ptr<Loop
   return call;
 }
 
-AttendCall::AttendCall(Owner* owner, std::shared_ptr<LoopGate> gate,
+AttendCall::AttendCall(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                        std::shared_ptr<grpc::Channel> channel)
-    : owner_(owner), gate_(std::move(gate)), channel_(std::move(channel)), stub_(channel_) {
+    : owner_(owner), inbox_(std::move(inbox)), channel_(std::move(channel)), stub_(channel_) {
   stub_.PrepareBidiStreamingCall(&context_, kMethod, grpc::StubOptions(), this);
 }
 
@@ -40,26 +40,26 @@ AttendCall::AttendCall(Owner* owner, std::shared_ptr<LoopGate> gate,
 
 void AttendCall::OnReadInitialMetadataDone(bool ok) {
   if (!ok) return;  // OnDone says why
-  LoopGate::Post(gate_, [self = shared_from_this()] { self->owner_->OnCallOpen(self.get()); });
+  inbox_->Post([self = shared_from_this()] { self->owner_->OnCallOpen(self.get()); });
 }
 
 void AttendCall::OnReadDone(bool ok) {
   if (!ok) {
-    LoopGate::Post(gate_, [self = shared_from_this()] { self->EndOperations(); });
+    inbox_->Post([self = shared_from_this()] { self->EndOperations(); });
     return;
   }
-  LoopGate::Post(gate_, [self = shared_from_this(), message = Parse(incoming_)] {
+  inbox_->Post([self = shared_from_this(), message = Parse(incoming_)] {
     self->owner_->OnCallMessage(self.get(), message);
   });
 }
 
 void AttendCall::OnWriteDone(bool ok) {
-  LoopGate::Post(gate_, [self = shared_from_this(), ok] { self->Written(ok); });
+  inbox_->Post([self = shared_from_this(), ok] { self->Written(ok); });
 }
 
 void AttendCall::OnDone(const grpc::Status& status) {
-  LoopGate::Post(
-      gate_, [self = shared_from_this(), status] { self->owner_->OnCallDone(self.get(), status); });
+  inbox_->Post(
+      [self = shared_from_this(), status] { self->owner_->OnCallDone(self.get(), status); });
   self_.reset();  // may destroy this
 }
 

@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "base/loop_inbox.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/wire/loop_gate.h"
 
 namespace ddprun::rendezvous {
 
@@ -25,7 +25,7 @@ inline constexpr size_t kOutgoingMessagesMax = 1024;
 class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public std::enable_shared_from_this<AttendCall> {
  public:
-  // All calls on the loop, none after the gate was closed.
+  // All calls on the loop, none after the inbox was closed.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -36,7 +36,7 @@ class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
     virtual void OnCallDone(AttendCall* call, const grpc::Status& status) = 0;
   };
 
-  static std::shared_ptr<AttendCall> Start(Owner* owner, std::shared_ptr<LoopGate> gate,
+  static std::shared_ptr<AttendCall> Start(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                                            std::shared_ptr<grpc::Channel> channel);
 
   // Queues a message. False when too many wait.
@@ -51,7 +51,8 @@ class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
   void Abandon();
 
  private:
-  AttendCall(Owner* owner, std::shared_ptr<LoopGate> gate, std::shared_ptr<grpc::Channel> channel);
+  AttendCall(Owner* owner, std::shared_ptr<LoopInbox> inbox,
+             std::shared_ptr<grpc::Channel> channel);
 
   void OnReadInitialMetadataDone(bool ok) override;
   void OnReadDone(bool ok) override;
@@ -62,8 +63,8 @@ class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
   void Advance();
   void EndOperations();
 
-  Owner* const owner_;  // used while the gate is open
-  const std::shared_ptr<LoopGate> gate_;
+  Owner* const owner_;  // used while the inbox is open
+  const std::shared_ptr<LoopInbox> inbox_;
   const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
   grpc::ClientContext context_;

@@ -45,7 +45,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   const ClientOptions options_;
   const Callbacks callbacks_;
   const std::shared_ptr<grpc::Channel> fixed_channel_;
-  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<LoopInbox> inbox_;
   Rng rng_{RandomNumber()};
   std::shared_ptr<AttendCall> call_;  // the current try; null between two
   bool open_ = false;
@@ -70,7 +70,7 @@ ClientImpl::ClientImpl(EventLoop* loop, ClientOptions options, Callbacks callbac
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
       fixed_channel_(std::move(channel)),
-      gate_(std::make_shared<LoopGate>(loop)),
+      inbox_(LoopInbox::Create(loop)),
       backoff_(options_.backoff_min),
       retry_timer_(loop, [this] { Try(); }),
       open_timer_(loop, [this] { OnOpenTimeout(); }),
@@ -83,7 +83,7 @@ ClientImpl::ClientImpl(EventLoop* loop, ClientOptions options, Callbacks callbac
 }
 
 ClientImpl::~ClientImpl() {
-  gate_->Close();
+  inbox_->Close();
   if (call_ != nullptr) call_->Abandon();
 }
 
@@ -94,7 +94,7 @@ void ClientImpl::Try() {
   // A channel of its own for each try: one that failed before would first sit out gRPC's back-offs,
   // of which the name resolver's (1 s, growing to 2 minutes) has no setting.
   call_ = AttendCall::Start(
-      this, gate_, fixed_channel_ != nullptr ? fixed_channel_ : MakeChannel(options_.target));
+      this, inbox_, fixed_channel_ != nullptr ? fixed_channel_ : MakeChannel(options_.target));
   open_timer_.Arm(loop_->Now() + open_timeout_);
 }
 
@@ -130,10 +130,10 @@ void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> 
              /*retry=*/false);
   } else if (!own_reason_.has_value()) {
     heard_ = true;
-    const auto gate = gate_;
+    const auto inbox = inbox_;
     const auto on_message = callbacks_.on_message;
     on_message(*std::move(message));
-    if (!gate->open()) return;  // it destroyed us
+    if (!inbox->open()) return;  // it destroyed us
   }
   call->ReadNext();
 }
@@ -185,7 +185,8 @@ void ClientImpl::Finish() {
   const absl::Status cancelled = absl::CancelledError("finished before a stream was open");
   if (call_ == nullptr) {
     retry_timer_.Disarm();
-    return LoopGate::Post(gate_, [this, cancelled] { TellClosed(cancelled, false); });
+    inbox_->Post([this, cancelled] { TellClosed(cancelled, false); });
+    return;
   }
   if (!open_) return BreakOff(cancelled, /*retry=*/false);
   call_->HalfClose();

@@ -24,8 +24,9 @@ inline constexpr size_t kMessageBytesMax = 4U << 20;   // one message on the wir
 
 // Longest time that a job may ask for.
 inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);
-// Shortest lease: below it, probes and the jitter of schedulers are of the same size.
-inline constexpr absl::Duration kLeaseMin = absl::Milliseconds(10);
+// Shortest lease: above the reconnect grace, and four probes of 50 ms. Below it, probes and the
+// jitter of schedulers are of the same size.
+inline constexpr absl::Duration kLeaseMin = absl::Milliseconds(200);
 
 }  // namespace ddprun::rendezvous
 

@@ -26,11 +26,10 @@ inline constexpr uint32_t kMembershipChangesMax = 100;
 // loop and network jitter are of that size.
 inline constexpr absl::Duration kArrivalTie = absl::Milliseconds(50);
 
-// Pause between two probes: a fifth of the lease, at most 1 s and at least 50 ms, but always at
+// Pause between two probes: a fifth of the lease, at most 1 s and at least 50 ms; with kLeaseMin at
 // most a quarter of the lease, so that one lost probe doesn't end it (R4).
 inline absl::Duration ProbeInterval(absl::Duration lease) {
-  const absl::Duration least = std::min(absl::Milliseconds(50), lease / 4);
-  return std::min(std::max(lease / 5, least), absl::Seconds(1));
+  return std::clamp(lease / 5, absl::Milliseconds(50), absl::Seconds(1));
 }
 
 }  // namespace ddprun::rendezvous

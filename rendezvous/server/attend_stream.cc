@@ -22,12 +22,12 @@ absl::StatusOr<AgentMessage> Parse(const grpc::ByteBuffer& bytes) {
 
 }  // namespace
 
-AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
                                    std::shared_ptr<CallRegistry> registry,
                                    const StreamLimits& limits,
                                    grpc::CallbackServerContext* context) {
   const std::shared_ptr<AttendStream> stream(
-      new AttendStream(loop, owner, std::move(gate), registry, limits, context));
+      new AttendStream(loop, owner, std::move(inbox), registry, limits, context));
   stream->self_ = stream;
   if (const absl::Status status = registry->Add(stream); !status.ok()) {
     stream->Finish(ToGrpcStatus(status));  // the loop never hears of it
@@ -39,12 +39,12 @@ AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_pt
   return stream.get();
 }
 
-AttendStream::AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+AttendStream::AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
                            std::shared_ptr<CallRegistry> registry, const StreamLimits& limits,
                            grpc::CallbackServerContext* context)
     : loop_(loop),
       owner_(owner),
-      gate_(std::move(gate)),
+      inbox_(std::move(inbox)),
       registry_(std::move(registry)),
       limits_(limits),
       context_(context),
@@ -53,25 +53,25 @@ AttendStream::AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGa
 // ------------------------------------------------------------- gRPC's threads
 
 void AttendStream::Post(void (AttendStream::*call)()) {
-  LoopGate::Post(gate_, [self = shared_from_this(), call] { (self.get()->*call)(); });
+  inbox_->Post([self = shared_from_this(), call] { (self.get()->*call)(); });
 }
 
 void AttendStream::OnReadDone(bool ok) {
   if (!ok) return Post(&AttendStream::Ended);
-  LoopGate::Post(gate_, [self = shared_from_this(), message = Parse(incoming_)] {
+  inbox_->Post([self = shared_from_this(), message = Parse(incoming_)] {
     self->heard_ = true;
     if (!self->closing()) self->owner_->OnStreamMessage(self.get(), message);
   });
 }
 
 void AttendStream::OnWriteDone(bool ok) {
-  LoopGate::Post(gate_, [self = shared_from_this(), ok] { self->Written(ok); });
+  inbox_->Post([self = shared_from_this(), ok] { self->Written(ok); });
 }
 
 void AttendStream::OnCancel() { Post(&AttendStream::Ended); }
 
 void AttendStream::OnDone() {
-  LoopGate::Post(gate_, [self = shared_from_this()] { self->owner_->OnStreamDone(self.get()); });
+  inbox_->Post([self = shared_from_this()] { self->owner_->OnStreamDone(self.get()); });
   registry_->Remove(this);
   self_.reset();  // may destroy this
 }

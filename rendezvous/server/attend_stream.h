@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "base/loop_inbox.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/state_machine.h"
-#include "rendezvous/wire/loop_gate.h"
 
 namespace ddprun::rendezvous {
 
@@ -59,7 +59,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   // Called by gRPC for a new call. The stream lives on its own.
   // Threads: any.
-  static AttendStream* Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+  static AttendStream* Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
                               std::shared_ptr<CallRegistry> registry, const StreamLimits& limits,
                               grpc::CallbackServerContext* context);
 
@@ -81,7 +81,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void FinishNow(const absl::Status& status);
 
  private:
-  AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+  AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
                std::shared_ptr<CallRegistry> registry, const StreamLimits& limits,
                grpc::CallbackServerContext* context);
 
@@ -98,8 +98,8 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnTimeout();
 
   EventLoop* const loop_;
-  Owner* const owner_;  // used while the gate is open
-  const std::shared_ptr<LoopGate> gate_;
+  Owner* const owner_;  // used while the inbox is open
+  const std::shared_ptr<LoopInbox> inbox_;
   const std::shared_ptr<CallRegistry> registry_;
   const StreamLimits limits_;
   grpc::CallbackServerContext* const context_;  // gRPC's; not to be touched after Finish

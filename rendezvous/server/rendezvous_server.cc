@@ -48,9 +48,9 @@ ServerImpl::ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options)
       term_(DrawTerm()),
       journal_(OrNoJournal(options_.journal)),
       refusals_(events),
-      gate_(std::make_shared<LoopGate>(loop)),
+      inbox_(LoopInbox::Create(loop)),
       registry_(std::make_shared<CallRegistry>()),
-      service_(loop, this, gate_, registry_) {}
+      service_(loop, this, inbox_, registry_) {}
 
 ServerImpl::~ServerImpl() { Shutdown(); }
 
@@ -73,7 +73,7 @@ void ServerImpl::Shutdown() {
   DDPRUN_CHECK(loop_->OnLoop(), "Shutdown() is for the loop");
   if (server_ == nullptr) return;
   // From here on nothing is posted that would be run; what was posted is dropped.
-  gate_->Close();
+  inbox_->Close();
   const absl::Status ending = absl::UnavailableError("the rendezvous service is ending");
   const CallRegistry::Open open = registry_->Close();
   for (const auto& stream : open.streams) stream->FinishNow(ending);
@@ -144,11 +144,11 @@ void ServerImpl::OnStreamDone(AttendStream* stream) {
   TellJobClosed(found->second);
   JobShell* job = found->second.job;
   streams_.erase(found);
-  const auto gate = gate_;
+  const auto inbox = inbox_;
   if (job != nullptr) {
     job->streams().erase(stream->key());
     ForgetIfDone(job);
-    if (!gate->open()) return;  // the end of the only job was ours too
+    if (!inbox->open()) return;  // the end of the only job was ours too
   }
   if (streams_.empty()) {
     for (const auto& on_idle : std::exchange(on_idle_, {})) on_idle();
@@ -158,7 +158,7 @@ void ServerImpl::OnStreamDone(AttendStream* stream) {
 void ServerImpl::NotifyWhenIdle(std::function<void()> on_idle) {
   on_idle_.push_back(std::move(on_idle));
   if (!streams_.empty()) return;
-  LoopGate::Post(gate_, [this] {
+  inbox_->Post([this] {
     if (!streams_.empty()) return;
     for (const auto& call : std::exchange(on_idle_, {})) call();
   });

@@ -69,7 +69,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   const Term term_;
   const std::shared_ptr<Journal> journal_;
   Refusals refusals_;
-  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<LoopInbox> inbox_;
   const std::shared_ptr<CallRegistry> registry_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;

@@ -6,17 +6,17 @@
 
 namespace ddprun::rendezvous {
 
-Service::Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+Service::Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
                  std::shared_ptr<CallRegistry> registry, const StreamLimits& limits)
     : loop_(loop),
       owner_(owner),
-      gate_(std::move(gate)),
+      inbox_(std::move(inbox)),
       registry_(std::move(registry)),
       limits_(limits) {}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::Attend(
     grpc::CallbackServerContext* context) {
-  return AttendStream::Create(loop_, owner_, gate_, registry_, limits_, context);
+  return AttendStream::Create(loop_, owner_, inbox_, registry_, limits_, context);
 }
 
 grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,
@@ -38,7 +38,7 @@ grpc::ServerUnaryReactor* Service::Answer(grpc::ServerUnaryReactor* call,
                                           std::function<absl::Status()> handle) {
   const uint64_t number = registry_->Add(call);
   if (number == 0) return call;
-  LoopGate::Post(gate_, [registry = registry_, number, handle = std::move(handle)] {
+  inbox_->Post([registry = registry_, number, handle = std::move(handle)] {
     // Before anything of the call is touched: its end frees request and reply.
     grpc::ServerUnaryReactor* open = registry->Take(number);
     if (open != nullptr) open->Finish(ToGrpcStatus(handle()));

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "base/loop_inbox.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/server/attend_stream.h"
 #include "rendezvous/server/call_registry.h"
-#include "rendezvous/wire/loop_gate.h"
 
 namespace ddprun::rendezvous {
 
@@ -27,7 +27,7 @@ class Service final
     virtual absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) = 0;
   };
 
-  Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopGate> gate,
+  Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
           std::shared_ptr<CallRegistry> registry, const StreamLimits& limits = {});
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
@@ -45,8 +45,8 @@ class Service final
                                    std::function<absl::Status()> handle);
 
   EventLoop* const loop_;
-  Owner* const owner_;  // used while the gate is open
-  const std::shared_ptr<LoopGate> gate_;
+  Owner* const owner_;  // used while the inbox is open
+  const std::shared_ptr<LoopInbox> inbox_;
   const std::shared_ptr<CallRegistry> registry_;
   const StreamLimits limits_;
 };

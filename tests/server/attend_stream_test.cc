@@ -13,10 +13,9 @@ namespace {
 
 class AttendStreamTest : public ::testing::Test, public Service::Owner {
  protected:
-  AttendStreamTest()
-      : loop_(*EventLoop::Create()), gate_(std::make_shared<LoopGate>(loop_.get())) {}
+  AttendStreamTest() : loop_(*EventLoop::Create()), inbox_(LoopInbox::Create(loop_.get())) {}
   ~AttendStreamTest() override {
-    gate_->Close();
+    inbox_->Close();
     for (const auto& stream : registry_->Close().streams) {
       stream->FinishNow(absl::UnavailableError("end of test"));
     }
@@ -25,7 +24,7 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
   }
 
   void Serve(const StreamLimits& limits) {
-    service_ = std::make_unique<Service>(loop_.get(), this, gate_, registry_, limits);
+    service_ = std::make_unique<Service>(loop_.get(), this, inbox_, registry_, limits);
     auto listener = StartGrpcListener("127.0.0.1:0", service_.get());
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
@@ -65,7 +64,7 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
   }
 
   const std::unique_ptr<EventLoop> loop_;
-  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<LoopInbox> inbox_;
   const std::shared_ptr<CallRegistry> registry_ = std::make_shared<CallRegistry>();
   std::unique_ptr<Service> service_;
   GrpcListener listener_;

@@ -10,8 +10,8 @@ namespace ddprun::rendezvous {
 class RawStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                               public std::enable_shared_from_this<Call> {
  public:
-  Call(std::shared_ptr<LoopGate> gate, const std::shared_ptr<grpc::Channel>& channel)
-      : gate_(std::move(gate)), stub_(channel) {}
+  Call(std::shared_ptr<LoopInbox> inbox, const std::shared_ptr<grpc::Channel>& channel)
+      : inbox_(std::move(inbox)), stub_(channel) {}
 
   void Start(bool reads) {
     self_ = shared_from_this();
@@ -75,10 +75,10 @@ class RawStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, g
 
  private:
   void Post(std::function<void()> call) {
-    LoopGate::Post(gate_, [self = shared_from_this(), call = std::move(call)] { call(); });
+    inbox_->Post([self = shared_from_this(), call = std::move(call)] { call(); });
   }
 
-  std::shared_ptr<LoopGate> gate_;
+  std::shared_ptr<LoopInbox> inbox_;
   grpc::GenericStub stub_;
   std::shared_ptr<Call> self_;
   grpc::ByteBuffer incoming_;
@@ -87,12 +87,12 @@ class RawStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, g
 };
 
 RawStream::RawStream(EventLoop* loop, const std::shared_ptr<grpc::Channel>& channel, bool reads)
-    : gate_(std::make_shared<LoopGate>(loop)), call_(std::make_shared<Call>(gate_, channel)) {
+    : inbox_(LoopInbox::Create(loop)), call_(std::make_shared<Call>(inbox_, channel)) {
   call_->Start(reads);
 }
 
 RawStream::~RawStream() {
-  gate_->Close();
+  inbox_->Close();
   call_->context.TryCancel();
   call_->End();
 }

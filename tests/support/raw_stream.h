@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "base/event_loop.h"
+#include "base/loop_inbox.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/wire/convert.h"
-#include "rendezvous/wire/loop_gate.h"
 
 namespace ddprun::rendezvous {
 
@@ -48,7 +48,7 @@ class RawStream {
 
  private:
   class Call;
-  std::shared_ptr<LoopGate> gate_;
+  std::shared_ptr<LoopInbox> inbox_;
   std::shared_ptr<Call> call_;
 };
 

@@ -367,8 +367,7 @@ TEST(Times, SecondsAndUnits) {
   EXPECT_EQ(plan.job.reconnect_grace, absl::Milliseconds(20));
   EXPECT_EQ(plan.service_loss_timeout, absl::Minutes(1));
   EXPECT_EQ(plan.isolation_timeout, absl::Seconds(100));
-  // A short lease shortens a grace that nobody asked for.
-  EXPECT_EQ(PlanOf("--lease 0.1 train.py").job.reconnect_grace, absl::Milliseconds(100));
+  EXPECT_EQ(PlanOf("--lease 0.2 train.py").job.lease, rendezvous::kLeaseMin);
 }
 
 TEST(Token, FromOptionFileOrVariable) {

@@ -1,10 +1,10 @@
-#include "launcher/agent/loop_inbox.h"
+#include "base/loop_inbox.h"
 
 #include <utility>
 
 #include "base/check.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 std::shared_ptr<LoopInbox> LoopInbox::Create(EventLoop* loop) {
   return std::shared_ptr<LoopInbox>(new LoopInbox(loop));
@@ -12,7 +12,7 @@ std::shared_ptr<LoopInbox> LoopInbox::Create(EventLoop* loop) {
 
 bool LoopInbox::Post(std::function<void()> call) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return false;
+  if (!open_) return false;
   posted_.push_back(std::move(call));
   // One wake-up for a burst. Under the lock: after Close() the loop may be gone.
   if (posted_.size() == 1) {
@@ -24,12 +24,20 @@ bool LoopInbox::Post(std::function<void()> call) {
 }
 
 void LoopInbox::Close() {
-  DDPRUN_CHECK(loop_->OnLoop(), "an inbox is closed on its loop");
-  {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-  }
+  Refuse();
+  dropped_ = true;
+  RunPosted();  // destroys them, outside of the lock
+}
+
+void LoopInbox::RunPostedAndClose() {
+  Refuse();
   RunPosted();
+}
+
+void LoopInbox::Refuse() {
+  DDPRUN_CHECK(loop_->OnLoop(), "an inbox is closed on its loop");
+  const std::lock_guard lock(mutex_);
+  open_ = false;
 }
 
 void LoopInbox::RunPosted() {
@@ -38,7 +46,10 @@ void LoopInbox::RunPosted() {
     const std::lock_guard lock(mutex_);
     calls.swap(posted_);
   }
-  for (auto& call : calls) call();
+  for (auto& call : calls) {
+    if (dropped_) return;
+    call();
+  }
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "launcher/agent/loop_inbox.h"
+#include "base/loop_inbox.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "tests/support/loop_until.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 class LoopInboxTest : public ::testing::Test {
@@ -38,11 +38,25 @@ TEST_F(LoopInboxTest, CallsMayPost) {
   EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return seen == 1; }));
 }
 
-TEST_F(LoopInboxTest, CloseRunsWhatWasPostedAndRefusesTheRest) {
+TEST_F(LoopInboxTest, CloseDropsWhatWasPosted) {
+  int seen = 0;
+  EXPECT_TRUE(inbox_->Post([&] {
+    ++seen;
+    inbox_->Close();
+  }));
+  EXPECT_TRUE(inbox_->Post([&] { ++seen; }));
+  bool later = false;
+  loop_->Post([&] { later = true; });
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return later; }));
+  EXPECT_EQ(seen, 1) << "the first call closed the inbox before the second";
+  EXPECT_FALSE(inbox_->open());
+}
+
+TEST_F(LoopInboxTest, RunsWhatWasPostedAndRefusesTheRest) {
   int seen = 0;
   EXPECT_TRUE(inbox_->Post([&] { ++seen; }));
   EXPECT_TRUE(inbox_->Post([&] { EXPECT_FALSE(inbox_->Post([&] { ++seen; })); }));
-  inbox_->Close();
+  inbox_->RunPostedAndClose();
   EXPECT_EQ(seen, 1);
   EXPECT_FALSE(inbox_->Post([&] { ++seen; }));
   bool later = false;
@@ -67,4 +81,4 @@ TEST_F(LoopInboxTest, OutlivesItsOwnerAndItsLoop) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun
