@@ -78,7 +78,7 @@ TEST(Refusals, Rendezvous) {
       {"--rdzv-conf join_timeout=x train.py", 1, "--rdzv-conf join_timeout 'x'"},
       {"--rdzv-conf join_timeout=0 train.py", 1, "--rdzv-conf join_timeout '0': must be from"},
       {"--rdzv-conf store_type=foo train.py", 1, "--rdzv-conf store_type 'foo'"},
-      {"--rdzv-conf lease=0.001 train.py", 1, "lease must be at least 10ms"},
+      {"--rdzv-conf lease=0.001 train.py", 1, "lease must be at least 200ms"},
       // 30
       {"--rdzv-backend=foo train.py", 1, "--rdzv-backend 'foo': is no backend"},
       {"--rdzv-backend=etcd train.py", 1, "no etcd"},
@@ -115,7 +115,7 @@ TEST(Refusals, TimesAndScripts) {
       {"--grace=-1 train.py", 1, "--grace '-1': must be from 0 to"},
       {"--grace=inf train.py", 2, "--grace 'inf'"},
       {"--lease 1h --isolation_timeout 2 train.py", 1, "must be longer than the lease (1h)"},
-      {"--lease 0.001 train.py", 1, "--lease '0.001': must be from 10ms to 168h"},
+      {"--lease 0.001 train.py", 1, "--lease '0.001': must be from 200ms to 168h"},
       {"--rdzv_conf join_timeout=8d train.py", 1, "join_timeout '8d'"},
       {"--rdzv_conf join_timeout=169h train.py", 1, "must be from 1ms to 168h"},
       {"--lease 1 --reconnect_grace 2 train.py", 1, "must not be longer than the lease (1s)"},
@@ -367,7 +367,7 @@ TEST(Times, SecondsAndUnits) {
   EXPECT_EQ(plan.job.reconnect_grace, absl::Milliseconds(20));
   EXPECT_EQ(plan.service_loss_timeout, absl::Minutes(1));
   EXPECT_EQ(plan.isolation_timeout, absl::Seconds(100));
-  EXPECT_EQ(PlanOf("--lease 0.2 train.py").job.lease, rendezvous::kLeaseMin);
+  EXPECT_EQ(PlanOf("--lease 0.2 train.py").job.lease, absl::Milliseconds(200));
 }
 
 TEST(Token, FromOptionFileOrVariable) {
