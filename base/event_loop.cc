@@ -103,10 +103,12 @@ Timer::~Timer() { CloseHandle(handle_); }
 
 void Timer::Arm(Instant at) {
   if (at.is_infinite()) return Disarm();
-  // libuv counts from its cached time and cuts off fractions; waking early would spin.
+  // libuv has the same clock in whole milliseconds, cut off: a time rounded up on that clock is never
+  // reached early. (Waking early would spin.)
   uv_update_time(loop_->uv());
-  const int64_t ns = std::max<int64_t>(0, at.nanoseconds() - loop_->Now().nanoseconds());
-  const uint64_t ms = ns == 0 ? 0 : static_cast<uint64_t>(ns / 1'000'000) + 1;
+  const int64_t due = at.nanoseconds() / 1'000'000 + 1;
+  const auto ms =
+      static_cast<uint64_t>(std::max<int64_t>(0, due - static_cast<int64_t>(uv_now(loop_->uv()))));
   uv_timer_start(
       &handle_->uv, [](uv_timer_t* uv) { Call<Handle>(uv->data); }, ms, 0);
 }

@@ -75,6 +75,21 @@ TEST_F(EventLoopTest, TimersAreDueInOrderAndNeverEarly) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
+// libuv's clock has whole milliseconds: what matters is where between two of them a timer is due.
+TEST_F(EventLoopTest, NoTimerIsEarlyByAFraction) {
+  std::vector<std::unique_ptr<Timer>> timers;
+  size_t fired = 0;
+  for (int i = 0; i < 40; ++i) {
+    const Instant due = loop_->Now() + absl::Milliseconds(2) + i * absl::Microseconds(50);
+    timers.push_back(std::make_unique<Timer>(loop_.get(), [&, due] {
+      EXPECT_GE(loop_->Now(), due);
+      if (++fired == timers.size()) loop_->Stop();
+    }));
+    timers.back()->Arm(due);
+  }
+  Run();
+}
+
 TEST_F(EventLoopTest, ATimerOfThePastIsDueAtOnce) {
   Timer timer(loop_.get(), [&] { loop_->Stop(); });
   timer.Arm(loop_->Now() - absl::Seconds(5));

@@ -239,7 +239,8 @@ TEST(SupervisorTest, ASilentServiceIsALostService) {
   EXPECT_THAT(bench.told_, HasSubstr("silent"));
   bench.Advance(absl::Seconds(5));
   EXPECT_THAT(bench.told_, HasSubstr("lost the job"));
-  EXPECT_TRUE(bench.exit_.has_value()) << "nothing is left to wait for, though the stream seems open";
+  EXPECT_TRUE(bench.exit_.has_value())
+      << "nothing is left to wait for, though the stream seems open";
 }
 
 TEST(SupervisorTest, NobodyAnswersIsToldSoonAndTriedUntilJoinTimeout) {
