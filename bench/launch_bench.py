@@ -151,6 +151,8 @@ def memory(launcher, nodes, nproc):
         agent = job.agents[0]
         figures = {}
         figures["agent_rss"], figures["agent_pss"] = memory_kib(agent.pid)
+        if launcher is not DDPRUN:
+            return figures
         services = {line["pid"] for line in job.event("generation", 0)}
         for pid in children(agent.pid) - workers:
             name = "service" if pid in services else "keeper"
