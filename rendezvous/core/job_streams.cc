@@ -174,7 +174,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   }
   AddNote("node_joined", {{"node", node.id.value()},
                           {"host", node.info.hostname},
-                          {"pid", absl::StrCat(node.info.agent_pid)},
+                          {"agent_pid", absl::StrCat(node.info.agent_pid)},
                           {"address", node.info.address}});
   Resync(node, message, join);
   Refresh(node);

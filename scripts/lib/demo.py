@@ -72,10 +72,10 @@ class Story:
         event = line["event"]
         who = self.names.get(line["pid"], line.get("who", "?"))
         if event == "node_joined":
-            self.nodes[line["node"]] = self.names.get(int(line["pid"]), line["node"])
+            self.nodes[line["node"]] = self.names.get(int(line["agent_pid"]), line["node"])
         node = self.nodes.get(line.get("node"), line.get("node"))
         if event == "node_joined":
-            return f"{node} joined (pid {line['pid']})"
+            return f"{node} joined (pid {line['agent_pid']})"
         if event == "node_lost":
             return f"{node} is lost: {line['why']}"
         if event == "generation":
