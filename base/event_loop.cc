@@ -103,8 +103,8 @@ Timer::~Timer() { CloseHandle(handle_); }
 
 void Timer::Arm(Instant at) {
   if (at.is_infinite()) return Disarm();
-  // libuv has the same clock in whole milliseconds, cut off: a time rounded up on that clock is never
-  // reached early. (Waking early would spin.)
+  // libuv has the same clock in whole milliseconds, cut off: a time rounded up on that clock is
+  // never reached early. (Waking early would spin.)
   uv_update_time(loop_->uv());
   const int64_t due = at.nanoseconds() / 1'000'000 + 1;
   const auto ms =

@@ -88,7 +88,7 @@ AgentRows JobRows() {
       {kJoin, [=](M* m) { job(m)->set_last_call_timeout_ms(kHuge); }, kMalformed,
        "join.job.last_call_timeout_ms"},
       {kJoin, [=](M* m) { job(m)->set_lease_ms(kHuge); }, kMalformed, "join.job.lease_ms"},
-      {kJoin, [=](M* m) { job(m)->set_lease_ms(9); }, kMalformed, "join.job.lease_ms: 9 ms"},
+      {kJoin, [=](M* m) { job(m)->set_lease_ms(199); }, kMalformed, "join.job.lease_ms: 199 ms"},
       {kJoin, [=](M* m) { job(m)->set_reconnect_grace_ms(kHuge); }, kMalformed,
        "join.job.reconnect_grace_ms"},
       {kJoin, [=](M* m) { job(m)->set_stop_grace_ms(kHuge); }, kMalformed,
@@ -254,7 +254,7 @@ TEST(FromProtoTakes, ValuesAtTheirBounds) {
   job->set_nodes_min(kNodesMax);
   job->set_description(std::string(kTextBytesMax, 'd'));
   job->set_join_timeout_ms(kWeek);
-  job->set_lease_ms(10);
+  job->set_lease_ms(200);
   proto.mutable_join()->mutable_node()->set_worker_count(kWorkersPerNodeMax);
   proto.mutable_join()->mutable_node()->set_node_rank(kNodesMax - 1);
   proto.mutable_join()->mutable_node()->set_master_port(65535);
