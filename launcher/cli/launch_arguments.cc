@@ -15,9 +15,10 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->nproc_per_node,
                     {.names = "--nproc-per-node",
                      .placeholder = "N|cpu|gpu|auto",
-                     .help = "Number of workers on this node. gpu: one for each CUDA device; cpu: "
-                             "one for each CPU that this process may use; auto: gpu, else cpu. "
-                             "Default: 1."});
+                     .help = "Number of workers on this node. gpu: one for each CUDA device; "
+                             "gpu:1,3,5-7: one for each of these; cpu: one for each CPU that this "
+                             "process may use, by its affinity and its cgroup; auto: gpu, else "
+                             "cpu. Default: 1."});
   options->AddValue(&target->node_rank,
                     {.names = "--node-rank",
                      .placeholder = "N",
@@ -95,10 +96,36 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
                    {.names = "--no-python",
                     .help = "The script is a program that is run as it is, not with Python. (The "
                             "interpreter is $PYTHON_EXEC, else python3, else python.)"});
+  options->AddFlag(&target->run_path,
+                   {.names = "--run-path",
+                    .help = "Run the script within a process that records every exception of it."});
   options->AddValue(&target->role, {.names = "--role",
                                     .placeholder = "NAME",
                                     .help = "Role of this node's workers, shown in the prefix of "
                                             "their output. Default: default."});
+  options->AddFlag(&target->virtual_local_rank,
+                   {.names = "--virtual-local-rank",
+                    .help = "Every worker has LOCAL_RANK 0 and sees one device, its own."});
+  options->AddValue(&target->numa_binding,
+                    {.names = "--numa-binding",
+                     .placeholder = "node|socket|exclusive|core-complex",
+                     .help = "Bind each worker to the CPUs near its GPU: those of its NUMA node, "
+                             "of its socket, its share of the node's cores, or one core complex. "
+                             "Default: none.",
+                     .environment = ""});
+  options->AddValue(&target->omp_threads,
+                    {.names = "--omp-threads",
+                     .placeholder = "N|auto",
+                     .help = "OMP_NUM_THREADS of each worker. auto: the CPUs that this process may "
+                             "use, divided by the workers. Default: your own OMP_NUM_THREADS, else "
+                             "1 when there is more than one worker."});
+  options->AddValue(&target->start_method,
+                    {.names = "--start-method",
+                     .placeholder = "spawn|fork|forkserver",
+                     .help = "Accepted for torchrun's sake; every worker is a new process. "
+                             "Default: spawn."});
+  options->Group("");  // not in the help: torch.distributed.launch's
+  options->AddFlag(&target->use_env, {.names = "--use-env", .help = ""});
 }
 
 void DefineOutput(LaunchArguments* target, OptionSet* options) {
@@ -121,6 +148,34 @@ void DefineOutput(LaunchArguments* target, OptionSet* options) {
                    {.names = "--prefix-output",
                     .help = "Prefix every line on the console with role and rank "
                             "([default0]:, or $TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)."});
+  options->AddValue(&target->local_ranks_filter,
+                    {.names = "--local-ranks-filter",
+                     .placeholder = "LOCAL_RANK,…",
+                     .help = "Show the output of these workers alone on the console, as in 0,4-7; "
+                             "files get that of all. Default: all."});
+  options->AddValue(&target->duplicate_stdout_filters,
+                    {.names = "--duplicate-stdout-filters",
+                     .placeholder = "TEXT,…",
+                     .help = "Lines of stdout that hold one of these texts go to "
+                             "filtered_stdout.log too, for streams of --tee; two commas stand for "
+                             "one within a text. Default: none."});
+  options->AddValue(&target->duplicate_stderr_filters,
+                    {.names = "--duplicate-stderr-filters",
+                     .placeholder = "TEXT,…",
+                     .help = "The same for stderr and filtered_stderr.log. Default: none."});
+  options->AddValue(&target->logs_specs,
+                    {.names = "--logs-specs",
+                     .placeholder = "NAME",
+                     .help = "Known and refused: a Python class of torchrun. Default: none.",
+                     .environment = ""});
+  options->AddValue(&target->report_file,
+                    {.names = "--report-file",
+                     .placeholder = "FILE",
+                     .help = "Write how the job ended to FILE, as JSON. Default: none."});
+  options->AddValue(&target->event_log_handler,
+                    {.names = "--event-log-handler",
+                     .placeholder = "null|console",
+                     .help = "console: torchrun's events as JSON lines on stderr. Default: null."});
   options->AddValue(&target->event_log, {.names = "--event-log",
                                          .placeholder = "FILE",
                                          .help = "Append the timeline of this run to FILE, as JSON "
@@ -137,7 +192,22 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->grace,
                     {.names = "--grace",
                      .placeholder = "SECONDS",
-                     .help = "Time that workers have between TERM and KILL. Default: 30."});
+                     .help = "Time that workers have between TERM and KILL, however the job is "
+                             "stopped. Default: 30."});
+  options->AddValue(&target->shutdown_timeout, {.names = "--shutdown-timeout",
+                                                .placeholder = "SECONDS",
+                                                .help = "torchrun's name of --grace. Default: 30.",
+                                                .environment = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
+  options->AddValue(&target->signals_to_handle,
+                    {.names = "--signals-to-handle",
+                     .placeholder = "NAME,…",
+                     .help = "Signals that end the run; workers get the same one. Default: "
+                             "SIGTERM,SIGINT,SIGHUP,SIGQUIT."});
+  options->AddValue(&target->preempt_signals,
+                    {.names = "--preempt-signals",
+                     .placeholder = "NAME,…",
+                     .help = "Signals that say that this node is about to be taken away. "
+                             "Default: none."});
   options->AddValue(&target->lease,
                     {.names = "--lease",
                      .placeholder = "SECONDS",
@@ -157,6 +227,12 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "SECONDS",
                      .help = "After this time without contact a node's workers are killed, "
                              "whatever else fails; longer than the lease. Default: 120."});
+  options->AddValue(&target->exit_barrier_timeout,
+                    {.names = "--exit-barrier-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "Accepted for torchrun's sake; a node that is done waits while "
+                             "others are at work, and never for a lost one. Default: 300.",
+                     .environment = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT"});
   options->AddValue(&target->monitor_interval,
                     {.names = "--monitor-interval",
                      .placeholder = "SECONDS",
@@ -176,10 +252,6 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(
       &target->version,
       {.names = "--version", .help = "Print the version and exit.", .environment = ""});
-  options->AddUnsupported({"start-method", "event-log-handler", "run-path", "logs-specs",
-                           "local-ranks-filter", "duplicate-stdout-filters",
-                           "duplicate-stderr-filters", "numa-binding", "signals-to-handle",
-                           "virtual-local-rank"});
 }
 
 std::string LaunchIntroduction() {

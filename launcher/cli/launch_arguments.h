@@ -33,18 +33,34 @@ struct LaunchArguments {
   // Workers
   bool module = false;
   bool no_python = false;
+  bool run_path = false;
+  bool use_env = true;
   Argument role{.text = "default", .source = ""};
+  Argument start_method{.text = "spawn", .source = ""};
+  bool virtual_local_rank = false;
+  Argument numa_binding;
+  Argument omp_threads;
 
   // Output
   Argument log_dir;
   Argument redirects{.text = "0", .source = ""};
   Argument tee{.text = "0", .source = ""};
   bool prefix_output = false;
+  Argument local_ranks_filter;
+  Argument duplicate_stdout_filters;
+  Argument duplicate_stderr_filters;
+  Argument logs_specs;
   Argument event_log;
+  Argument event_log_handler{.text = "null", .source = ""};
+  Argument report_file;
 
   // Recovery
   Argument max_restarts{.text = "0", .source = ""};
   Argument grace{.text = "30", .source = ""};
+  Argument shutdown_timeout{.text = "30", .source = ""};
+  Argument exit_barrier_timeout{.text = "300", .source = ""};
+  Argument signals_to_handle{.text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", .source = ""};
+  Argument preempt_signals;
   Argument lease{.text = "5", .source = ""};
   Argument reconnect_grace{.text = "0.15", .source = ""};
   Argument service_loss_timeout{.text = "10", .source = ""};

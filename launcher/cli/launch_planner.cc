@@ -7,10 +7,14 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "launcher/cli/devices.h"
 #include "launcher/cli/errors.h"
+#include "launcher/cli/output_planner.h"
 #include "launcher/cli/rendezvous_config.h"
+#include "launcher/cli/signals.h"
 #include "launcher/cli/values.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/core/text.h"
@@ -36,25 +40,6 @@ absl::Status CheckName(const Argument& argument) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, const Host& host) {
-  const uint32_t devices = argument.text == "gpu" || argument.text == "auto" ? host.CudaCount() : 0;
-  if (argument.text == "gpu" && devices == 0) {
-    return BadValue(argument,
-                    "Cuda is not available: no CUDA device was found; give a number or "
-                    "cpu");
-  }
-  if (devices > 0) return devices;
-  if (argument.text == "cpu" || argument.text == "auto") return host.CpuCount();
-  const std::optional<int64_t> count = ReadInteger(argument.text);
-  if (!count.has_value()) {
-    return BadValue(argument, "is not a number of workers; give a number, gpu, cpu or auto");
-  }
-  if (*count < 1 || *count > int64_t{rendezvous::kWorkersPerNodeMax}) {
-    return BadValue(argument, absl::StrCat("must be from 1 to ", rendezvous::kWorkersPerNodeMax));
-  }
-  return static_cast<uint32_t>(*count);
-}
-
 class Planner {
  public:
   Planner(const LaunchArguments& arguments, const EnvironmentLookup& environment, const Host& host,
@@ -66,6 +51,9 @@ class Planner {
     DDPRUN_ASSIGN_OR_RETURN(WorkerCommand command,
                             MakeWorkerCommand(arguments_, environment_, host_));
     DDPRUN_RETURN_IF_ERROR(PlanSize());
+    if (DefaultsOmpThreads(plan_, environment_)) {
+      Warn("OMP_NUM_THREADS is 1 for each worker; set it, or give --omp_threads auto");
+    }
     DDPRUN_RETURN_IF_ERROR(PlanMode());
     DDPRUN_RETURN_IF_ERROR(PlanNames());
     DDPRUN_RETURN_IF_ERROR(PlanMasterPort());
@@ -73,10 +61,13 @@ class Planner {
     DDPRUN_RETURN_IF_ERROR(PlanEndpoint());
     PlanMasterAddress();
     DDPRUN_RETURN_IF_ERROR(PlanTimes());
-    DDPRUN_RETURN_IF_ERROR(PlanOutput());
+    DDPRUN_RETURN_IF_ERROR(CheckIdleOptions());
+    DDPRUN_RETURN_IF_ERROR(PlanOutput(arguments_, environment_, host_, &plan_, warnings_));
+    DDPRUN_ASSIGN_OR_RETURN(plan_.signals, PlanSignals(arguments_, warnings_));
     IdentifyJob(command, &plan_.job);
     plan_.argv = std::move(command.argv);
     plan_.entry_point = std::move(command.entry_point);
+    plan_.run_path = arguments_.run_path;
     return std::move(plan_);
   }
 
@@ -96,7 +87,8 @@ class Planner {
   absl::Status PlanDynamicEndpoint();
   void PlanMasterAddress();
   absl::Status PlanTimes();
-  absl::Status PlanOutput();
+  absl::StatusOr<absl::Duration> StopGrace() const;
+  absl::Status CheckIdleOptions();
 
   const LaunchArguments& arguments_;
   const EnvironmentLookup& environment_;
@@ -112,7 +104,7 @@ absl::Status Planner::PlanSize() {
   DDPRUN_ASSIGN_OR_RETURN(const NodeRange nodes, ParseNodeRange(arguments_.nnodes));
   plan_.job.nodes_min = nodes.min;
   plan_.job.nodes_max = nodes.max;
-  DDPRUN_ASSIGN_OR_RETURN(plan_.worker_count, ParseWorkerCount(arguments_.nproc_per_node, host_));
+  DDPRUN_RETURN_IF_ERROR(PlanDevices(arguments_, environment_, host_, &plan_));
   DDPRUN_ASSIGN_OR_RETURN(
       const int64_t restarts,
       ParseInteger(arguments_.max_restarts, 0, std::numeric_limits<int32_t>::max()));
@@ -297,6 +289,21 @@ void Planner::PlanMasterAddress() {
   }
 }
 
+// --shutdown_timeout is upstream's name of --grace.
+absl::StatusOr<absl::Duration> Planner::StopGrace() const {
+  const Argument& grace = arguments_.grace;
+  const Argument& shutdown = arguments_.shutdown_timeout;
+  DDPRUN_ASSIGN_OR_RETURN(const absl::Duration ours, ParseDuration(grace, absl::ZeroDuration()));
+  DDPRUN_ASSIGN_OR_RETURN(const absl::Duration upstreams,
+                          ParseDuration(shutdown, absl::ZeroDuration()));
+  if (!shutdown.given()) return ours;
+  if (grace.given() && ours != upstreams) {
+    return BadValue(shutdown, absl::StrCat("is the same as ", grace.source, ", which says ",
+                                           Quoted(grace.text), "; give one of them"));
+  }
+  return upstreams;
+}
+
 absl::Status Planner::PlanTimes() {
   rendezvous::JobSpec& job = plan_.job;
   job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
@@ -315,7 +322,7 @@ absl::Status Planner::PlanTimes() {
                     absl::StrCat("must not be longer than the lease (",
                                  absl::FormatDuration(job.lease), "); see --lease"));
   }
-  DDPRUN_ASSIGN_OR_RETURN(job.stop_grace, ParseDuration(arguments_.grace, absl::ZeroDuration()));
+  DDPRUN_ASSIGN_OR_RETURN(job.stop_grace, StopGrace());
   DDPRUN_ASSIGN_OR_RETURN(plan_.service_loss_timeout,
                           ParseDuration(arguments_.service_loss_timeout, absl::ZeroDuration()));
   DDPRUN_ASSIGN_OR_RETURN(plan_.isolation_timeout,
@@ -325,39 +332,28 @@ absl::Status Planner::PlanTimes() {
         "--isolation_timeout (", absl::FormatDuration(plan_.isolation_timeout),
         ") must be longer than the lease (", absl::FormatDuration(job.lease), "); set both"));
   }
-  return ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status();
+  return absl::OkStatus();
 }
 
-absl::Status Planner::PlanOutput() {
-  OutputPlan& output = plan_.output;
-  DDPRUN_ASSIGN_OR_RETURN(StreamChoice redirects, ParseStreams(arguments_.redirects));
-  DDPRUN_ASSIGN_OR_RETURN(StreamChoice tee, ParseStreams(arguments_.tee));
-  output.log_dir = arguments_.log_dir.text;
-  const bool no_files = output.log_dir == "/dev/null";
-  const Host::PathKind kind =
-      output.log_dir.empty() || no_files ? Host::PathKind::kMissing : host_.KindOf(output.log_dir);
-  if (kind == Host::PathKind::kFile || kind == Host::PathKind::kOther) {
-    return BadValue(arguments_.log_dir, "is not a directory; give one, or a path to make one at");
+// Options that torchrun needs and that have nothing to decide here are checked, and explained.
+absl::Status Planner::CheckIdleOptions() {
+  DDPRUN_RETURN_IF_ERROR(ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status());
+  DDPRUN_RETURN_IF_ERROR(
+      ParseDuration(arguments_.exit_barrier_timeout, absl::ZeroDuration()).status());
+  const Argument& method = arguments_.start_method;
+  const bool is_method =
+      method.text == "spawn" || method.text == "fork" || method.text == "forkserver";
+  // torchrun doesn't check the variable.
+  if (!is_method && absl::StartsWith(method.source, "-")) {
+    return BadWord(method, "give spawn, fork or forkserver");
   }
-  // torchrun's: without files both options mean nothing.
-  if (no_files) redirects = tee = StreamChoice();
-
-  const auto sink_of = [&](uint32_t rank, uint32_t bit) {
-    if ((tee.Of(rank) & bit) != 0) return StreamSink::kTee;
-    if ((redirects.Of(rank) & bit) != 0) return StreamSink::kFile;
-    return arguments_.prefix_output ? StreamSink::kPrefixed : StreamSink::kInherit;
+  const auto explain = [this](const Argument& argument, absl::string_view why) {
+    if (argument.given()) Warn(absl::StrCat(argument.source, " has no effect: ", why));
   };
-  for (uint32_t rank = 0; rank < plan_.worker_count; ++rank) {
-    if (const StreamSink sink = sink_of(rank, 1); sink != StreamSink::kInherit) {
-      output.stdout_sinks[rank] = sink;
-    }
-    if (const StreamSink sink = sink_of(rank, 2); sink != StreamSink::kInherit) {
-      output.stderr_sinks[rank] = sink;
-    }
-  }
-  output.prefix_template =
-      environment_("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(output.prefix_template);
-  plan_.event_log = arguments_.event_log.text;
+  explain(arguments_.monitor_interval, "ddprun is told of events at once and asks for none");
+  explain(arguments_.start_method, "every worker is a new process");
+  explain(arguments_.exit_barrier_timeout,
+          "a node that is done waits as long as other nodes of the job are at work, and no longer");
   return absl::OkStatus();
 }
 

@@ -116,11 +116,6 @@ bool OptionSet::IsFlag(const CLI::Option* option) const {
 absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
   const std::string name =
       WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
-  if (std::find(unsupported_.begin(), unsupported_.end(), name) != unsupported_.end()) {
-    return UsageError(absl::StrCat(
-        spelled,
-        " is an option of torchrun that this release of ddprun doesn't have; leave it out"));
-  }
   std::string best;
   size_t best_distance = 3;  // more than two letters apart is no typing error
   for (const Entry& entry : entries_) {
@@ -287,13 +282,6 @@ absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>&
 
   ParsedArguments parsed;
   parsed.positionals.assign(arguments.begin() + static_cast<ptrdiff_t>(scan.next), arguments.end());
-  for (const std::string& name : unsupported_) {
-    const std::string variable = VariableOf(name);
-    if (!environment(variable).value_or("").empty()) {
-      parsed.warnings.push_back(absl::StrCat(
-          variable, " is ignored: this release of ddprun doesn't have --", WithUnderscores(name)));
-    }
-  }
   // Python 3.11's argparse drops one "--": before the script, else the one right after it.
   for (size_t i : {0U, 1U}) {
     if (i >= parsed.positionals.size() || parsed.positionals[i] != "--") continue;

@@ -31,7 +31,6 @@ struct OptionText {
 struct ParsedArguments {
   bool help = false;  // nothing else was looked at
   std::vector<std::string> positionals;
-  std::vector<std::string> warnings;  // variables of unsupported options that are set
 };
 
 // The options of one command, with the grammar of Python's argparse as torchrun uses it
@@ -51,13 +50,11 @@ class OptionSet {
   OptionSet(const OptionSet&) = delete;
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // Begins a titled group of the help.
+  // Begins a titled group of the help; "" = not shown there.
   void Group(const std::string& title) { group_ = title; }
   // The targets must outlive the set; what they hold is the default.
   void AddValue(Argument* target, const OptionText& text);
   void AddFlag(bool* target, const OptionText& text);
-  // Options of torchrun (long names with dashes) that are refused by name.
-  void AddUnsupported(std::vector<std::string> names) { unsupported_ = std::move(names); }
 
   // Fills the targets. `arguments` are without the program's name.
   // Errors: usage errors (errors.h), one line each; a plan error for a flag whose variable holds no
@@ -102,7 +99,6 @@ class OptionSet {
   CLI::App app_;
   std::string group_;
   std::vector<Entry> entries_;
-  std::vector<std::string> unsupported_;
 };
 
 }  // namespace ddprun::launcher

@@ -44,7 +44,6 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   launch.command = std::move(parsed->positionals);
 
   CommandLine result;
-  result.warnings = std::move(parsed->warnings);
   absl::StatusOr<LaunchPlan> plan = MakeLaunchPlan(launch, environment, host, &result.warnings);
   if (plan.ok()) {
     result.command = *std::move(plan);

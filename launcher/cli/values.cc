@@ -50,16 +50,37 @@ absl::Status CheckHost(const Argument& argument, absl::string_view host) {
   return absl::OkStatus();
 }
 
+// "3" or "4-7", both ends included and below kWorkersPerNodeMax; nullopt for anything else.
+struct RankSpan {
+  uint32_t first = 0;
+  uint32_t last = 0;
+};
+std::optional<RankSpan> ReadRankSpan(absl::string_view text) {
+  const std::vector<absl::string_view> ends = absl::StrSplit(text, absl::MaxSplits('-', 1));
+  const std::optional<int64_t> first = ReadInteger(ends.front());
+  const std::optional<int64_t> last = ReadInteger(ends.back());
+  if (!first.has_value() || !last.has_value() || *first < 0 || *first > *last ||
+      *last >= int64_t{rendezvous::kWorkersPerNodeMax}) {
+    return std::nullopt;
+  }
+  return RankSpan{.first = static_cast<uint32_t>(*first), .last = static_cast<uint32_t>(*last)};
+}
+
 // "rank:digit" of a stream list.
 bool ReadStreamItem(absl::string_view item, StreamChoice* choice) {
   const std::vector<absl::string_view> parts = absl::StrSplit(item, ':');
-  uint32_t rank = 0;
-  if (parts.size() != 2 || parts[0].empty() || !IsDigit(parts[0][0]) ||
-      !absl::SimpleAtoi(parts[0], &rank)) {
+  if (parts.size() != 2 || parts[1].size() != 1 || parts[1][0] < '0' || parts[1][0] > '3') {
     return false;
   }
-  if (parts[1].size() != 1 || parts[1][0] < '0' || parts[1][0] > '3') return false;
-  choice->by_rank[rank] = static_cast<uint32_t>(parts[1][0] - '0');
+  const auto streams = static_cast<uint32_t>(parts[1][0] - '0');
+  if (parts[0] == "*") {
+    choice->all = streams;
+    return true;
+  }
+  if (parts[0].empty() || !IsDigit(parts[0].front()) || !IsDigit(parts[0].back())) return false;
+  const std::optional<RankSpan> span = ReadRankSpan(parts[0]);
+  if (!span.has_value()) return false;
+  for (uint32_t rank = span->first; rank <= span->last; ++rank) choice->by_rank[rank] = streams;
   return true;
 }
 
@@ -214,6 +235,38 @@ absl::StatusOr<std::map<std::string, std::string>> ParseKeyValues(const Argument
   return values;
 }
 
+absl::StatusOr<std::vector<uint32_t>> ParseRanks(const Argument& argument) {
+  std::vector<uint32_t> ranks;
+  for (absl::string_view item : absl::StrSplit(argument.text, ',')) {
+    const std::optional<RankSpan> span = ReadRankSpan(item);
+    if (!span.has_value()) {
+      return BadValue(argument, absl::StrCat(Quoted(item), " is no number from 0 to ",
+                                             rendezvous::kWorkersPerNodeMax - 1,
+                                             "; give a list such as 0,2,4-7"));
+    }
+    if (ranks.size() + (span->last - span->first) >= rendezvous::kWorkersPerNodeMax) {
+      return BadValue(argument, absl::StrCat("lists more than ", rendezvous::kWorkersPerNodeMax));
+    }
+    for (uint32_t rank = span->first; rank <= span->last; ++rank) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::vector<std::string> SplitTexts(absl::string_view text) {
+  std::vector<std::string> items(1);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ',') {
+      items.back() += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == ',') {
+      items.back() += ',';
+      ++i;
+    } else {
+      items.emplace_back();
+    }
+  }
+  return items;
+}
+
 uint32_t StreamChoice::Of(uint32_t local_rank) const {
   const auto found = by_rank.find(local_rank);
   return found == by_rank.end() ? all : found->second;
@@ -230,7 +283,7 @@ absl::StatusOr<StreamChoice> ParseStreams(const Argument& argument) {
     if (!ReadStreamItem(item, &choice)) {
       return BadValue(argument,
                       "give 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for all workers, or "
-                      "LOCAL_RANK:DIGIT,… for some, for example 0:1,1:3");
+                      "LOCAL_RANK:DIGIT,… for some, for example 0:1,1:3 or 0-3:1,*:2");
     }
   }
   return choice;

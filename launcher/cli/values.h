@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +57,13 @@ absl::StatusOr<Endpoint> ParseEndpoint(const Argument& argument);
 // "key=value,key=value"; a later key wins.
 absl::StatusOr<std::map<std::string, std::string>> ParseKeyValues(const Argument& argument);
 
+// Local ranks or devices, "0,2,4-7", in this order. Errors: plan — no number, or beyond
+// kWorkersPerNodeMax.
+absl::StatusOr<std::vector<uint32_t>> ParseRanks(const Argument& argument);
+
+// torchrun's list of texts: divided by ',', while ",," is a comma within one. At least one item.
+std::vector<std::string> SplitTexts(absl::string_view text);
+
 // Which streams of a worker are meant: bit 0 stdout, bit 1 stderr.
 struct StreamChoice {
   uint32_t all = 0;                      // of ranks that are not listed
@@ -63,8 +71,8 @@ struct StreamChoice {
 
   uint32_t Of(uint32_t local_rank) const;
 };
-// torchrun's grammar of --redirects and --tee: one digit 0 to 3, or "rank:digit,rank:digit" with
-// ranks of any length.
+// torchrun's grammar of --redirects and --tee, one digit 0 to 3 or "rank:digit,rank:digit", where
+// ranks may be of any length, ranges as "4-7", and "*" for those that are not listed.
 absl::StatusOr<StreamChoice> ParseStreams(const Argument& argument);
 
 }  // namespace ddprun::launcher

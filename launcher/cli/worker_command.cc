@@ -82,12 +82,18 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
         "the script to run is missing; give it after the options, as in: ddprun "
         "--nproc_per_node 2 train.py (see --help)");
   }
-  if (arguments.module && arguments.no_python) {
+  // --run_path wins over both, as in torchrun.
+  const bool no_python = arguments.no_python && !arguments.run_path;
+  const bool module = arguments.module && !arguments.run_path;
+  if (module && no_python) {
     return PlanError("--module and --no_python exclude each other; leave one out");
+  }
+  if (no_python && !arguments.use_env) {
+    return PlanError("a program of --no_python gets no --local-rank; leave --use_env=false out");
   }
   WorkerCommand command;
   command.entry_point = arguments.command.front();
-  if (arguments.no_python) {
+  if (no_python) {
     command.kind = WorkerCommand::Kind::kProgram;
     if (absl::Status found = host.FindProgram(command.entry_point).status(); !found.ok()) {
       return PlanError(absl::StrCat("can't run the program: ", found.message()));
@@ -95,15 +101,18 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
     command.argv = arguments.command;
     return command;
   }
-  if (arguments.module) {
+  if (module) {
     command.kind = WorkerCommand::Kind::kModule;
   } else {
     DDPRUN_RETURN_IF_ERROR(CheckScript(command.entry_point, host));
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::string python, FindPython(environment, host));
   command.argv = {python, "-u"};
-  if (arguments.module) command.argv.push_back("-m");
-  command.argv.insert(command.argv.end(), arguments.command.begin(), arguments.command.end());
+  if (module) command.argv.push_back("-m");
+  command.argv.push_back(command.entry_point);
+  // torch.distributed.launch's argument; the macro is replaced for each worker.
+  if (!arguments.use_env) command.argv.push_back("--local-rank=${local_rank}");
+  command.argv.insert(command.argv.end(), arguments.command.begin() + 1, arguments.command.end());
   return command;
 }
 

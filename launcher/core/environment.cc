@@ -1,12 +1,14 @@
 #include "launcher/core/environment.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 
 bool DefaultsOmpThreads(const LaunchPlan& plan, const EnvironmentLookup& inherited) {
-  return plan.worker_count > 1 && !inherited("OMP_NUM_THREADS").has_value();
+  return plan.worker_count > 1 && !plan.omp_threads.has_value() &&
+         !inherited("OMP_NUM_THREADS").has_value();
 }
 
 std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
@@ -17,15 +19,24 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   const auto set = [&environment](const char* name, const auto& value) {
     environment.push_back(absl::StrCat(name, "=", value));
   };
-  set("LOCAL_RANK", local_rank);
+  // torchrun's shortcut around the exchange of roles: there is one role then.
+  const bool identical = inherited("TORCH_ELASTIC_WORKER_IDENTICAL") == "1";
+  const DevicePlan& devices = plan.devices;
+  set("LOCAL_RANK", devices.virtual_local_rank ? 0 : local_rank);
   set("RANK", assignment.base_rank + local_rank);
   set("GROUP_RANK", assignment.group_rank);
-  set("ROLE_RANK", assignment.base_role_rank + local_rank);
+  set("ROLE_RANK", (identical ? assignment.base_rank : assignment.base_role_rank) + local_rank);
   set("ROLE_NAME", plan.role);
   set("LOCAL_WORLD_SIZE", plan.worker_count);
   set("WORLD_SIZE", assignment.world_size);
   set("GROUP_WORLD_SIZE", assignment.group_world_size);
-  set("ROLE_WORLD_SIZE", assignment.role_world_size);
+  set("ROLE_WORLD_SIZE", identical ? assignment.world_size : assignment.role_world_size);
+  if (devices.virtual_local_rank) {
+    set("CUDA_VISIBLE_DEVICES", local_rank < devices.visible.size() ? devices.visible[local_rank]
+                                                                    : absl::StrCat(local_rank));
+  } else if (!devices.visible.empty()) {
+    set("CUDA_VISIBLE_DEVICES", absl::StrJoin(devices.visible, ","));
+  }
   set("MASTER_ADDR", assignment.master_addr);
   set("MASTER_PORT", assignment.master_port);
   set("TORCHELASTIC_RESTART_COUNT", assignment.restart_count);
@@ -35,10 +46,14 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("TORCHELASTIC_USE_AGENT_STORE", "False");
   set("TORCHELASTIC_ERROR_FILE", paths.error_file);
   // What the agent passes on; torch's worker side only reads it.
-  set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+  set("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.text);
   set("TORCH_NCCL_ASYNC_ERROR_HANDLING",
       inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
-  if (DefaultsOmpThreads(plan, inherited)) set("OMP_NUM_THREADS", 1);
+  if (plan.omp_threads.has_value()) {
+    set("OMP_NUM_THREADS", *plan.omp_threads);
+  } else if (DefaultsOmpThreads(plan, inherited)) {
+    set("OMP_NUM_THREADS", 1);
+  }
   set("DDPRUN_GENERATION", assignment.generation.value());
   set("DDPRUN_AGENT", paths.agent_socket);
   return environment;

@@ -32,7 +32,8 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
                                            const WorkerPaths& paths);
 
 // True when WorkerEnvironment sets OMP_NUM_THREADS=1 by itself (torchrun's rule: more than one
-// worker on the node and the user has not set it), which deserves a line to the user.
+// worker on the node, and the user has set neither it nor --omp_threads), which deserves a line to
+// the user.
 bool DefaultsOmpThreads(const LaunchPlan& plan, const EnvironmentLookup& inherited);
 
 // plan.argv for one worker: in every argument after the program, $local_rank and ${local_rank} are

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,36 @@ struct OutputPlan {
   std::map<uint32_t, StreamSink> stderr_sinks;
   // Template of the console prefix; ${role_name}, ${rank}, ${local_rank} are replaced.
   std::string prefix_template = "[${role_name}${local_rank}]:";
+  // --local_ranks_filter: only these workers' output is shown on the console; empty = all. Of the
+  // others inherited streams are dropped, teed ones go to their files alone.
+  std::set<uint32_t> local_ranks_filter;
+  // --duplicate_stdout_filters, …: lines of teed streams that hold one of these texts go to
+  // filtered_stdout.log (filtered_stderr.log) of the attempt too. "" is in every line.
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
+};
+
+// --numa_binding: the CPUs that a worker is bound to, by its GPU (torchrun-contract 4.9).
+enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
+
+// The signals that mean something to the agent.
+struct SignalPlan {
+  // --signals_to_handle: these end the run; the workers get the same signal. By default torchrun's.
+  std::vector<int> stop = {15, 2, 1, 3};  // TERM, INT, HUP, QUIT (signal(7))
+  // --preempt_signals: this node is about to be taken away. None of them is in `stop`.
+  std::vector<int> preempt;
+  // What workers see in TORCHELASTIC_SIGNALS_TO_HANDLE: --signals_to_handle as given.
+  std::string text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+};
+
+// What CUDA_VISIBLE_DEVICES and LOCAL_RANK say to the workers.
+struct DevicePlan {
+  // --virtual_local_rank: each worker sees its own device only, as number 0.
+  bool virtual_local_rank = false;
+  // The list of this node's devices (numbers, or UUIDs as the user's variable has them): at least
+  // one for each worker with virtual_local_rank. Empty: CUDA_VISIBLE_DEVICES is inherited, or with
+  // virtual_local_rank the local rank.
+  std::vector<std::string> visible;
 };
 
 // Everything that one `ddprun` run was asked to do, checked and complete: what the command line and
@@ -61,9 +92,20 @@ struct LaunchPlan {
   std::vector<std::string> argv;
   // How reports name it: the script, module or program as given.
   std::string entry_point;
+  // --run_path: argv is {python, "-u", script, …}, and the script is run in a process that Python's
+  // runpy has prepared, with every exception recorded.
+  bool run_path = false;
+  DevicePlan devices;
+  // --omp_threads; nullopt = torchrun's rule for OMP_NUM_THREADS.
+  std::optional<uint32_t> omp_threads;
+  NumaBinding numa_binding = NumaBinding::kNone;
+  SignalPlan signals;
 
   OutputPlan output;
-  std::string event_log;  // path of the JSON-lines timeline; "" = none
+  std::string event_log;    // path of the JSON-lines timeline; "" = none
+  std::string report_file;  // --report_file: path of the failure report as JSON; "" = none
+  // --event_log_handler console: torchrun's events as JSON lines on stderr.
+  bool events_on_console = false;
   // How long an agent without its service keeps its workers.
   absl::Duration service_loss_timeout = absl::Seconds(10);
   absl::Duration isolation_timeout = absl::Seconds(120);

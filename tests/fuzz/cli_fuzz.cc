@@ -66,12 +66,20 @@ void Check(const LaunchPlan& plan, const std::vector<std::string>& arguments) {
     DDPRUN_CHECK(!plan.master_port.has_value() || *plan.master_port != plan.endpoint.port,
                  "the master's port is the service's");
   }
+  DDPRUN_CHECK(!plan.devices.virtual_local_rank || plan.devices.visible.empty() ||
+                   plan.devices.visible.size() >= plan.worker_count,
+               "devices");
+  for (const int signal : plan.signals.preempt) {
+    DDPRUN_CHECK(std::count(plan.signals.stop.begin(), plan.signals.stop.end(), signal) == 0,
+                 "a signal with two meanings");
+  }
   // What follows the script reaches the worker untouched.
   const bool with_python = plan.argv.size() > 1 && plan.argv[1] == "-u";
   size_t own = with_python ? 2 : 0;
   if (with_python && plan.argv.size() > 3 && plan.argv[2] == "-m") own = 3;
   DDPRUN_CHECK(plan.argv.size() > own, "no command");
-  const size_t tail = plan.argv.size() - own - 1;
+  size_t tail = plan.argv.size() - own - 1;
+  if (tail > 0 && plan.argv[own + 1] == "--local-rank=${local_rank}") --tail;  // --use_env=false
   DDPRUN_CHECK(tail < arguments.size(), "more arguments than were given");
   DDPRUN_CHECK(std::equal(plan.argv.end() - static_cast<ptrdiff_t>(tail), plan.argv.end(),
                           arguments.end() - static_cast<ptrdiff_t>(tail)),

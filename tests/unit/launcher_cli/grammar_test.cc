@@ -45,18 +45,6 @@ TEST(Grammar, UnknownOptionSuggestsTheNearest) {
   EXPECT_THAT(ExitOf(Parse({"--completely-else"})).text, testing::Not(HasSubstr("did you mean")));
 }
 
-TEST(Grammar, UnsupportedOptionOfTorchrunIsNamed) {  // 12, 13, 37, 38
-  for (const char* word : {"--numa-binding=node", "--numa_binding=node", "--start_method",
-                           "--logs-specs=foo", "--event_log_handler", "--virtual-local-rank"}) {
-    const ExitNow exit = ExitOf(Parse({word, "train.py"}));
-    EXPECT_EQ(exit.status, 2) << word;
-    EXPECT_THAT(exit.text, HasSubstr("is an option of torchrun that this release")) << word;
-  }
-  const CommandLine parsed = Parse({"train.py"}, {{"PET_NUMA_BINDING", "node"}});
-  EXPECT_THAT(parsed.warnings, ElementsAre(HasSubstr("PET_NUMA_BINDING is ignored")));
-  PlanOf(parsed);
-}
-
 TEST(Grammar, BothSpellingsAndBothForms) {  // 14
   for (const char* line :
        {"--nproc_per_node=2 train.py", "--nproc-per-node=2 train.py", "--nproc_per_node 2 train.py",

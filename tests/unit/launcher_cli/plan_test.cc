@@ -60,6 +60,11 @@ TEST(Refusals, SizesAndWorkers) {
       {"-r 0:1, train.py", 1, "-r '0:1,'"},
       {"--tee 0:4 train.py", 1, "--tee '0:4'"},
       {"-t 0:12 train.py", 1, "-t '0:12'"},
+      {"-t 3-1:1 train.py", 1, "-t '3-1:1'"},
+      {"-t -3:1,0:1 train.py", 2, "-t needs a value"},
+      {"-t=-3:1,0:1 train.py", 1, "-t '-3:1,0:1'"},
+      {"-t 0-5000:1 train.py", 1, "-t '0-5000:1'"},
+      {"-t ::1 train.py", 1, "-t '::1'"},
       {"-t -1:1 train.py", 2, "-t needs a value"},
       {"--redirects= train.py", 1, "--redirects ''"},
       // 36
@@ -325,7 +330,8 @@ TEST(Standalone, IsAFreshJobOfOneNode) {  // 41
   EXPECT_EQ(plan.worker_count, 2U);
   EXPECT_EQ(plan.master_addr, "127.0.0.1");
   EXPECT_THAT(parsed.warnings,
-              ElementsAre(HasSubstr("ignores --rdzv_endpoint"), HasSubstr("ignores --rdzv_id")));
+              ElementsAre(HasSubstr("OMP_NUM_THREADS is 1"), HasSubstr("ignores --rdzv_endpoint"),
+                          HasSubstr("ignores --rdzv_id")));
 }
 
 TEST(RunId, EmptyMeansRandom) {  // 35

@@ -104,6 +104,47 @@ TEST(WorkerEnvironment, OmpThreads) {  // 42
   EXPECT_TRUE(DefaultsOmpThreads(SecondNode(), LookupIn({})));
 }
 
+TEST(WorkerEnvironment, OmpThreadsOfTheOption) {
+  LaunchPlan plan = SecondNode();
+  plan.omp_threads = 3;
+  EXPECT_EQ(EnvironmentOf(0, {}, plan).at("OMP_NUM_THREADS"), "3");
+  EXPECT_EQ(EnvironmentOf(0, {{"OMP_NUM_THREADS", "5"}}, plan).at("OMP_NUM_THREADS"), "3");
+  EXPECT_FALSE(DefaultsOmpThreads(plan, LookupIn({})));
+}
+
+TEST(WorkerEnvironment, VirtualLocalRank) {  // 44, 45
+  LaunchPlan plan = SecondNode();
+  plan.devices.virtual_local_rank = true;
+  const Variables second = EnvironmentOf(1, {}, plan);
+  EXPECT_EQ(second.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(second.at("RANK"), "3");
+  EXPECT_EQ(second.at("CUDA_VISIBLE_DEVICES"), "1");
+  plan.devices.visible = {"5", "GPU-7"};
+  EXPECT_EQ(EnvironmentOf(0, {}, plan).at("CUDA_VISIBLE_DEVICES"), "5");
+  EXPECT_EQ(EnvironmentOf(1, {}, plan).at("CUDA_VISIBLE_DEVICES"), "GPU-7");
+}
+
+TEST(WorkerEnvironment, ChosenDevices) {
+  LaunchPlan plan = SecondNode();
+  plan.devices.visible = {"1", "3"};
+  const Variables second = EnvironmentOf(1, {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}, plan);
+  EXPECT_EQ(second.at("LOCAL_RANK"), "1");
+  EXPECT_EQ(second.at("CUDA_VISIBLE_DEVICES"), "1,3");
+}
+
+TEST(WorkerEnvironment, IdenticalWorkersHaveOneRole) {  // 49
+  const Variables worker = EnvironmentOf(1, {{"TORCH_ELASTIC_WORKER_IDENTICAL", "1"}});
+  EXPECT_EQ(worker.at("ROLE_RANK"), "3");
+  EXPECT_EQ(worker.at("ROLE_WORLD_SIZE"), "4");
+  EXPECT_EQ(EnvironmentOf(1, {{"TORCH_ELASTIC_WORKER_IDENTICAL", "0"}}).at("ROLE_RANK"), "1");
+}
+
+TEST(WorkerEnvironment, SignalsAsGiven) {
+  LaunchPlan plan = SecondNode();
+  plan.signals.text = "SIGUSR1";
+  EXPECT_EQ(EnvironmentOf(0, {}, plan).at("TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGUSR1");
+}
+
 TEST(WorkerEnvironment, NcclErrorHandling) {  // 43
   EXPECT_EQ(EnvironmentOf(0, {{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"}})
                 .at("TORCH_NCCL_ASYNC_ERROR_HANDLING"),

@@ -1,0 +1,30 @@
+#ifndef DDPRUN_LAUNCHER_CLI_SIGNALS_H_
+#define DDPRUN_LAUNCHER_CLI_SIGNALS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/cli/launch_arguments.h"
+#include "launcher/core/launch_plan.h"
+
+namespace ddprun::launcher {
+
+// The number of a signal: "SIGTERM", "TERM", "term" or "15". nullopt: none of this machine's
+// standard signals. Threads: any.
+std::optional<int> ReadSignal(absl::string_view text);
+
+// Reads --signals_to_handle and --preempt_signals.
+//
+// What can't be handled in --signals_to_handle gets a warning and is left out, as torchrun does;
+// --preempt_signals is ours, and a mistake in it an error. A signal of both means preemption when
+// --signals_to_handle was not given, else it is an error.
+// Errors: plan errors.
+absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments,
+                                       std::vector<std::string>* warnings);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_SIGNALS_H_
