@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <utility>
@@ -16,6 +15,8 @@
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "launcher/core/failure_report.h"
+#include "launcher/core/output_layout.h"
+#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -46,8 +47,12 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
         absl::StrCat("--master_port: ", port.status().message(),
                      "; choose another one, or leave the option out to get a free one"));
   }
-  DDPRUN_ASSIGN_OR_RETURN(KeeperProcess keeper,
-                          ForkKeeper({.isolation_timeout = p.isolation_timeout}));
+  DDPRUN_ASSIGN_OR_RETURN(
+      KeeperProcess keeper,
+      ForkKeeper({.isolation_timeout = p.isolation_timeout,
+                  .remove_folder = agent->runtime_dir_->path(),
+                  .remove_empty_folders =
+                      agent->log_folders_.temporary() ? agent->log_folders_.root() : ""}));
   agent->keeper_process_.emplace(std::move(keeper));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
     DDPRUN_ASSIGN_OR_RETURN(agent->service_,
@@ -68,6 +73,7 @@ Agent::~Agent() {
   service_.reset();
   timer_.reset();
   signals_.clear();
+  if (log_folders_.temporary()) RemoveEmptyFolders(log_folders_.root());
 }
 
 int Agent::Run() {
@@ -115,7 +121,7 @@ absl::Status Agent::StartParts() {
   supervisor_ = std::make_unique<Supervisor>(std::move(config), loop_->Now());
 
   timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
-  workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, runtime_dir_->path(),
+  workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_,
                                               runtime_dir_->File("agent.sock"));
   const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
@@ -382,9 +388,7 @@ void Agent::Report(const rendezvous::Verdict& verdict) {
       break;
   }
   Tell(absl::StrCat("error: the job failed: ", verdict.reason));
-  const bool captured =
-      std::any_of(plan_.output.stderr_sinks.begin(), plan_.output.stderr_sinks.end(),
-                  [](const auto& sink) { return sink.second != StreamSink::kInherit; });
+  const bool captured = Captures(plan_.output, OutputStream::kStderr, plan_.worker_count);
   const std::string report = FailureReport(verdict, {.entry_point = plan_.entry_point,
                                                      .stderr_captured = captured,
                                                      .time_zone = absl::LocalTimeZone()});

@@ -11,6 +11,7 @@
 #include "base/event_loop.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/endpoint_finder.h"
+#include "launcher/agent/log_folders.h"
 #include "launcher/agent/runtime_dir.h"
 #include "launcher/agent/service_child.h"
 #include "launcher/agent/worker_launcher.h"
@@ -38,7 +39,8 @@ class Agent {
   int Run();
 
  private:
-  explicit Agent(LaunchPlan plan) : plan_(std::move(plan)) {}
+  explicit Agent(LaunchPlan plan)
+      : plan_(std::move(plan)), log_folders_(plan_.output.log_dir, plan_.job.run_id) {}
 
   absl::Status StartParts();
   void WatchSignals();
@@ -67,6 +69,7 @@ class Agent {
   void Write(const std::string& event, nlohmann::json fields = {});
 
   LaunchPlan plan_;
+  LogFolders log_folders_;
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
   std::unique_ptr<EventLoop> loop_;

@@ -3,12 +3,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -38,10 +37,6 @@ absl::StatusOr<RuntimeDir> RuntimeDir::Create() {
 
 RuntimeDir::RuntimeDir(RuntimeDir&& other) noexcept : path_(std::exchange(other.path_, "")) {}
 
-RuntimeDir::~RuntimeDir() {
-  if (path_.empty()) return;
-  std::error_code ignored;  // a directory that is left is no reason to fail a job
-  std::filesystem::remove_all(path_, ignored);
-}
+RuntimeDir::~RuntimeDir() { RemoveFolder(path_); }
 
 }  // namespace ddprun::launcher

@@ -7,8 +7,9 @@
 
 namespace ddprun::launcher {
 
-// A directory of one agent's life, mode 0700, for sockets and error files:
-// ${XDG_RUNTIME_DIR, TMPDIR or /tmp}/ddprun_XXXXXX. Removed with all that is in it when destroyed.
+// A directory of one agent's life, mode 0700, for sockets: ${XDG_RUNTIME_DIR, TMPDIR or
+// /tmp}/ddprun_XXXXXX. Removed with all that is in it when destroyed; of an agent that is killed
+// the keeper removes it.
 class RuntimeDir {
  public:
   // Errors: of mkdtemp(3), with the path tried; INVALID_ARGUMENT when it would be too long for a

@@ -7,18 +7,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/errno_status.h"
 #include "base/log.h"
-#include "base/rng.h"
 #include "base/status_macros.h"
 #include "launcher/core/environment.h"
+#include "launcher/core/output_layout.h"
 #include "launcher/os/error_file.h"
+#include "launcher/os/folders.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
@@ -28,18 +27,6 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   if (value == nullptr) return std::nullopt;
   return value;
-}
-
-absl::Status MakeDirectories(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) return ErrnoStatus(error.value(), absl::StrCat("create directory '", path, "'"));
-  return absl::OkStatus();
-}
-
-StreamSink SinkOf(const std::map<uint32_t, StreamSink>& sinks, uint32_t local_rank) {
-  const auto found = sinks.find(local_rank);
-  return found == sinks.end() ? StreamSink::kInherit : found->second;
 }
 
 // The end of a file, at most `bytes`; "" when there is none.
@@ -56,67 +43,65 @@ std::string FileTail(const std::string& path, size_t bytes) {
   return tail;
 }
 
-// An absolute path, so that a worker that changes its directory still finds its error file.
-std::string Absolute(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  return error ? path : absolute.string();
-}
-
 }  // namespace
 
-WorkerLauncher::WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, std::string runtime_dir,
+WorkerLauncher::WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolders* folders,
                                std::string agent_socket)
-    : loop_(loop),
-      plan_(plan),
-      runtime_dir_(std::move(runtime_dir)),
-      agent_socket_(std::move(agent_socket)) {}
+    : loop_(loop), plan_(plan), folders_(folders), agent_socket_(std::move(agent_socket)) {}
 
 WorkerLauncher::~WorkerLauncher() = default;
 
 absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assignment& assignment) {
-  DDPRUN_ASSIGN_OR_RETURN(attempt_directory_, MakeAttemptDirectory(assignment));
   workers_.assign(plan_->worker_count, Worker());
+  DDPRUN_RETURN_IF_ERROR(BeginAttempt(assignment));
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
     DDPRUN_RETURN_IF_ERROR(SpawnWorker(keeper, assignment, local_rank));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> WorkerLauncher::MakeAttemptDirectory(
-    const rendezvous::Assignment& assignment) {
-  if (run_directory_.empty()) {
-    const std::string base =
-        plan_->output.log_dir.empty() ? runtime_dir_ : Absolute(plan_->output.log_dir);
-    // A run id may hold any character.
-    std::string name = plan_->job.run_id;
-    std::replace(name.begin(), name.end(), '/', '_');
-    run_directory_ = absl::StrCat(base, "/", name, "_", RandomName(8));
+absl::Status WorkerLauncher::BeginAttempt(const rendezvous::Assignment& assignment) {
+  if (!KeepsFiles(plan_->output)) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(attempt_folder_, folders_->MakeAttempt(assignment.restart_count,
+                                                                 assignment.generation.value()));
+  Log(LogLevel::kInfo, absl::StrCat("logs and error files are in ", attempt_folder_));
+  if (!plan_->output.duplicate_stdout_filters.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(filtered_stdout_,
+                            FileAppender::Open(loop_, attempt_folder_ + "/filtered_stdout.log"));
   }
-  std::string attempt = absl::StrCat(run_directory_, "/attempt_", assignment.restart_count);
-  if (std::filesystem::exists(attempt)) {
-    absl::StrAppend(&attempt, ".generation_", assignment.generation.value());
+  if (!plan_->output.duplicate_stderr_filters.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(filtered_stderr_,
+                            FileAppender::Open(loop_, attempt_folder_ + "/filtered_stderr.log"));
   }
-  DDPRUN_RETURN_IF_ERROR(MakeDirectories(attempt));
-  return attempt;
+  return absl::OkStatus();
 }
 
 absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
                                          const rendezvous::Assignment& assignment,
                                          uint32_t local_rank) {
   Worker& worker = workers_[local_rank];
-  worker.directory = absl::StrCat(attempt_directory_, "/", local_rank);
-  worker.error_file = absl::StrCat(worker.directory, "/error.json");
-  DDPRUN_RETURN_IF_ERROR(MakeDirectories(worker.directory));
-
-  const std::string prefix = ConsolePrefix(*plan_, assignment, local_rank);
-  const StreamSink out = SinkOf(plan_->output.stdout_sinks, local_rank);
-  const StreamSink err = SinkOf(plan_->output.stderr_sinks, local_rank);
-  const std::string stdout_path = absl::StrCat(worker.directory, "/stdout.log");
-  const std::string stderr_path = absl::StrCat(worker.directory, "/stderr.log");
-  DDPRUN_ASSIGN_OR_RETURN(auto stdout_sink, OpenSink(out, stdout_path, STDOUT_FILENO, prefix));
-  DDPRUN_ASSIGN_OR_RETURN(auto stderr_sink, OpenSink(err, stderr_path, STDERR_FILENO, prefix));
-  if (err == StreamSink::kFile) worker.stderr_path = stderr_path;
+  std::string folder;
+  if (KeepsFiles(plan_->output)) {
+    folder = absl::StrCat(attempt_folder_, "/", local_rank);
+    worker.error_file = folder + "/error.json";
+    DDPRUN_RETURN_IF_ERROR(MakeFolders(folder));
+  }
+  const StreamSink err = SinkOf(plan_->output, OutputStream::kStderr, local_rank);
+  LogStreamOptions out_options{.file_path = folder + "/stdout.log",
+                               .console_fd = STDOUT_FILENO,
+                               .prefix = ConsolePrefix(*plan_, assignment, local_rank),
+                               .copy_filters = plan_->output.duplicate_stdout_filters,
+                               .copy_file = filtered_stdout_};
+  LogStreamOptions err_options{.file_path = folder + "/stderr.log",
+                               .console_fd = STDERR_FILENO,
+                               .prefix = out_options.prefix,
+                               .copy_filters = plan_->output.duplicate_stderr_filters,
+                               .copy_file = filtered_stderr_};
+  if (err == StreamSink::kFile) worker.stderr_path = err_options.file_path;
+  DDPRUN_ASSIGN_OR_RETURN(
+      auto stdout_sink,
+      OpenSink(SinkOf(plan_->output, OutputStream::kStdout, local_rank), std::move(out_options)));
+  DDPRUN_ASSIGN_OR_RETURN(auto stderr_sink, OpenSink(err, std::move(err_options)));
   worker.stderr_stream = stderr_sink.second;
 
   SpawnRequest request;
@@ -132,29 +117,30 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
 }
 
 // The descriptor for the worker, and the key of the stream that reads its other end (0 = none).
+// `options` are those of a teed stream.
 absl::StatusOr<std::pair<Fd, int>> WorkerLauncher::OpenSink(StreamSink sink,
-                                                            const std::string& path, int console_fd,
-                                                            const std::string& prefix) {
-  LogStreamOptions options;
-  options.prefix = prefix;
+                                                            LogStreamOptions options) {
   switch (sink) {
     case StreamSink::kInherit:
       return std::make_pair(Fd(), 0);
     case StreamSink::kFile: {
-      Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-      if (!file.valid()) return ErrnoStatus(errno, absl::StrCat("open '", path, "'"));
+      Fd file(open(options.file_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+      if (!file.valid()) return ErrnoStatus(errno, absl::StrCat("open '", options.file_path, "'"));
       return std::make_pair(std::move(file), 0);
     }
     case StreamSink::kTee:
-      options.file_path = path;
-      options.console_fd = console_fd;
       break;
     case StreamSink::kPrefixed:
-      options.console_fd = console_fd;
+      options.file_path.clear();
+      options.copy_file.reset();
+      break;
+    case StreamSink::kDiscard:  // read all the same: the report shows its end
+      options = LogStreamOptions();
       break;
   }
   const int key = next_stream_++;
-  DDPRUN_ASSIGN_OR_RETURN(LogStream::Made made, LogStream::Create(loop_, options, [this, key] {
+  DDPRUN_ASSIGN_OR_RETURN(LogStream::Made made,
+                          LogStream::Create(loop_, std::move(options), [this, key] {
                             // Not from inside the stream that ends.
                             loop_->Post([this, key] {
                               streams_.erase(key);
@@ -185,6 +171,7 @@ WorkerEnd WorkerLauncher::Describe(const WorkerExit& exit) {
   const Worker& worker = workers_[exit.local_rank];
   end.wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
   end.stderr_tail = StderrTail(worker);
+  if (worker.error_file.empty()) return end;
   if (const absl::StatusOr<ErrorFile> file = ReadErrorFile(worker.error_file); file.ok()) {
     end.error_file = worker.error_file;
     end.message = file->message;

@@ -10,9 +10,11 @@
 
 #include "absl/status/status.h"
 #include "base/event_loop.h"
+#include "launcher/agent/log_folders.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/worker_group.h"
 #include "launcher/keeper/keeper_client.h"
+#include "launcher/os/file_appender.h"
 #include "launcher/os/log_pump.h"
 #include "rendezvous/core/message.h"
 
@@ -21,14 +23,12 @@ namespace ddprun::launcher {
 // Starts the workers of a generation with their environment and their output streams, and collects
 // what they leave behind when they end: the error file and the last lines of stderr.
 //
-// Directories: <log_dir>/<run_id>_<random8>/attempt_<restart count>/<local rank>/{stdout.log,
-// stderr.log,error.json} (torchrun-contract 4.6). Without --log_dir the runtime directory takes
-// log_dir's place. Nothing of an older attempt is deleted: a generation that begins without a new
-// restart count (a node came or left) gets attempt_<count>.generation_<generation>.
+// Files are where docs/LOGS.md says; with --log_dir /dev/null there are none.
 // Threads: the loop's.
 class WorkerLauncher {
  public:
-  WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, std::string runtime_dir,
+  // `folders` stays the caller's.
+  WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolders* folders,
                  std::string agent_socket);
   ~WorkerLauncher();
 
@@ -47,25 +47,24 @@ class WorkerLauncher {
 
  private:
   struct Worker {
-    std::string directory;
-    std::string error_file;
+    std::string error_file;   // "" = none is wanted
     std::string stderr_path;  // "" = not in a file
     int stderr_stream = 0;    // key of streams_; 0 = none
   };
 
+  absl::Status BeginAttempt(const rendezvous::Assignment& assignment);
   absl::Status SpawnWorker(KeeperClient* keeper, const rendezvous::Assignment& assignment,
                            uint32_t local_rank);
-  absl::StatusOr<std::string> MakeAttemptDirectory(const rendezvous::Assignment& assignment);
-  absl::StatusOr<std::pair<Fd, int>> OpenSink(StreamSink sink, const std::string& path,
-                                              int console_fd, const std::string& prefix);
+  absl::StatusOr<std::pair<Fd, int>> OpenSink(StreamSink sink, LogStreamOptions options);
   std::string StderrTail(const Worker& worker);
 
   EventLoop* loop_;
   const LaunchPlan* plan_;
-  std::string runtime_dir_;
+  LogFolders* folders_;
   std::string agent_socket_;
-  std::string run_directory_;  // made at the first start
-  std::string attempt_directory_;
+  std::string attempt_folder_;                     // of the newest generation
+  std::shared_ptr<FileAppender> filtered_stdout_;  // null = no --duplicate_stdout_filters
+  std::shared_ptr<FileAppender> filtered_stderr_;
   std::vector<Worker> workers_;  // of the newest generation, by local rank
   int next_stream_ = 1;
   std::map<int, std::unique_ptr<LogStream>> streams_;  // until their end of file

@@ -69,10 +69,16 @@ std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_
 
 std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
                           uint32_t local_rank) {
+  std::string host;
+  for (const rendezvous::Member& member : assignment.members) {
+    if (member.base_rank == assignment.base_rank) host = member.hostname;
+  }
   return Substitute(plan.output.prefix_template,
                     {{"role_name", plan.role},
                      {"rank", absl::StrCat(assignment.base_rank + local_rank)},
-                     {"local_rank", absl::StrCat(local_rank)}});
+                     {"local_rank", absl::StrCat(local_rank)},
+                     {"group_rank", absl::StrCat(assignment.group_rank)},
+                     {"host", host}});
 }
 
 }  // namespace ddprun::launcher

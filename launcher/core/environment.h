@@ -41,6 +41,8 @@ bool DefaultsOmpThreads(const LaunchPlan& plan, const EnvironmentLookup& inherit
 std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_rank);
 
 // What every console line of one worker begins with where its output is prefixed: "[default0]:".
+// Besides torchrun's names (role_name, rank, local_rank) the template may use group_rank and host,
+// this node's number and name; others stay as they are.
 std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
                           uint32_t local_rank);
 

@@ -33,6 +33,7 @@ enum class StreamSink {
   kFile,      // --redirects
   kTee,       // --tee: file and prefixed console
   kPrefixed,  // prefixed console only (--prefix_output)
+  kDiscard,   // nowhere (--local_ranks_filter)
 };
 
 struct OutputPlan {

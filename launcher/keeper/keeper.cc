@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/keeper/keeper_loop.h"
+#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -103,6 +104,8 @@ Fd OpenAgent(pid_t agent) {
   KeeperLoop(std::move(channel), OpenAgent(agent), std::move(child_signals),
              options.isolation_timeout)
       .Run();
+  RemoveFolder(options.remove_folder);
+  RemoveEmptyFolders(options.remove_empty_folders);
   _exit(0);  // nothing of the agent's may be flushed or destroyed twice
 }
 

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/fd.h"
@@ -12,6 +14,10 @@ namespace ddprun::launcher {
 struct KeeperOptions {
   // Silence of a living agent after which the keeper empties its tree (R1).
   absl::Duration isolation_timeout = absl::Seconds(120);
+  // Removed by the keeper when it ends, since it outlives an agent that is killed: a folder with
+  // all that is in it, and one as far as it is empty (launcher/os/folders.h). "" = none.
+  std::string remove_folder;
+  std::string remove_empty_folders;
 };
 
 struct KeeperProcess {

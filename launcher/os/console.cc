@@ -22,7 +22,7 @@ namespace {
 constexpr absl::Duration kLastFlush = absl::Milliseconds(200);
 
 // The longest run of whole lines that fits into PIPE_BUF, or the first line if that is longer.
-absl::string_view NextWrite(absl::string_view pending) {
+absl::string_view WholeLines(absl::string_view pending) {
   if (pending.size() <= PIPE_BUF) return pending;
   size_t end = pending.rfind('\n', PIPE_BUF - 1);
   if (end == absl::string_view::npos) end = pending.find('\n');
@@ -57,6 +57,7 @@ void Console::Open(int fd) {
     return;
   }
   socket_ = S_ISSOCK(info.st_mode);
+  regular_ = S_ISREG(info.st_mode);
   if (!S_ISFIFO(info.st_mode) && !S_ISCHR(info.st_mode)) return;  // a regular file never blocks
   own_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(),
                   O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -73,9 +74,9 @@ Console::~Console() {
 }
 
 void Console::Write(absl::string_view lines) {
-  const bool was_busy = busy();
+  // Most of it never needs a copy.
+  if (!busy()) lines.remove_prefix(WriteOut(lines));
   absl::StrAppend(&pending_, lines);
-  if (!was_busy) Flush();
   if (busy() && watch_ == nullptr) WatchWritable();
 }
 
@@ -100,18 +101,20 @@ void Console::Forget(const void* owner) {
                  waiting_.end());
 }
 
-void Console::Flush() {
+void Console::Flush() { pending_.erase(0, WriteOut(pending_)); }
+
+size_t Console::WriteOut(absl::string_view bytes) {
   size_t done = 0;
-  while (done < pending_.size()) {
-    const absl::string_view rest = absl::string_view(pending_).substr(done);
-    const ssize_t n = WriteSome(broken_ ? absl::string_view() : NextWrite(rest));
+  while (done < bytes.size()) {
+    const absl::string_view rest = broken_ ? absl::string_view() : bytes.substr(done);
+    const ssize_t n = WriteSome(regular_ ? rest : WholeLines(rest));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     // EPIPE, EIO: nobody reads any more. Files still get everything.
     if (n <= 0) broken_ = true;
-    done = broken_ ? pending_.size() : done + static_cast<size_t>(n);
+    done = broken_ ? bytes.size() : done + static_cast<size_t>(n);
   }
-  pending_.erase(0, done);
+  return done;
 }
 
 ssize_t Console::WriteSome(absl::string_view bytes) {

@@ -46,6 +46,8 @@ class Console : public std::enable_shared_from_this<Console> {
   void Open(int fd);
   // Writes as much as possible of pending_ without blocking.
   void Flush();
+  // The same of `bytes`. Returns how many are done with: written, or dropped since nobody reads.
+  size_t WriteOut(absl::string_view bytes);
   ssize_t WriteSome(absl::string_view bytes);
   void WatchWritable();
   void OnWritable();
@@ -54,6 +56,7 @@ class Console : public std::enable_shared_from_this<Console> {
   int fd_;  // what is written to: own_ or the caller's
   Fd own_;  // a second, non-blocking description of the same pipe or terminal
   bool socket_ = false;
+  bool regular_ = false;    // a file: no need to write line by line
   bool ask_first_ = false;  // blocking and not to be reopened: poll(2) before each write
   bool broken_ = false;     // the reader is gone; everything is dropped
   // An epoll instance that is readable when fd_ is writable: libuv makes what it watches

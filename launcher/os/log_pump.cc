@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "launcher/os/console.h"
@@ -16,7 +18,9 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kReadBytes = 64 << 10;
+// Of the pipe and of one read(2): few system calls for a flood, and still so little that many
+// workers stay below what one user may have in pipes (64 MiB, pipe(7)).
+constexpr size_t kReadBytes = 256 << 10;
 // A line that is longer goes to the console in pieces.
 constexpr size_t kLineBytesMax = 64 << 10;
 
@@ -25,20 +29,24 @@ class PipeLogStream : public LogStream {
   PipeLogStream(EventLoop* loop, LogStreamOptions options, Fd pipe,
                 std::shared_ptr<FileAppender> file, std::function<void()> on_end)
       : prefix_(std::move(options.prefix)),
+        copy_filters_(std::move(options.copy_filters)),
         pipe_(std::move(pipe)),
         file_(std::move(file)),
+        copy_file_(std::move(options.copy_file)),
         on_end_(std::move(on_end)),
         watch_(std::make_unique<FdWatch>(loop, pipe_.get(), [this] { OnReadable(); })) {
     if (options.console_fd >= 0) console_ = Console::For(loop, options.console_fd);
-    if (file_ != nullptr) file_->set_on_idle([this] { Proceed(); });
+    if (file_ != nullptr) file_->Listen(this, [this] { Proceed(); });
+    if (copy_file_ != nullptr) copy_file_->Listen(this, [this] { Proceed(); });
   }
 
   ~PipeLogStream() override {
-    if (file_ != nullptr) file_->set_on_idle(nullptr);
-    if (console_ == nullptr) return;
-    console_->Forget(this);
+    if (console_ != nullptr) console_->Forget(this);
     CompleteLine();
-    console_->Write(console_text_);
+    MoveLines();
+    if (console_ != nullptr) console_->Write(console_text_);
+    if (file_ != nullptr) file_->Unlisten(this);
+    if (copy_file_ != nullptr) copy_file_->Unlisten(this);
   }
 
   void Drain() override {
@@ -66,10 +74,11 @@ class PipeLogStream : public LogStream {
 
   // Returns how many bytes were read; 0 at the end or when there are none now.
   size_t ReadOnce(size_t bytes_max) {
-    buffer_.resize(std::min(bytes_max, kReadBytes));
+    // One for all streams: what is read is handed on before the next read.
+    static thread_local std::vector<char> buffer(kReadBytes);
     ssize_t n = 0;
     do {
-      n = read(pipe_.get(), buffer_.data(), buffer_.size());
+      n = read(pipe_.get(), buffer.data(), std::min(bytes_max, kReadBytes));
     } while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) return 0;
     if (n <= 0) {
@@ -77,40 +86,64 @@ class PipeLogStream : public LogStream {
       CompleteLine();
       return 0;
     }
-    const absl::string_view bytes(buffer_.data(), static_cast<size_t>(n));
+    const absl::string_view bytes(buffer.data(), static_cast<size_t>(n));
     tail_.Add(bytes);
     if (file_ != nullptr) file_->Append(std::string(bytes));
-    if (console_ != nullptr) AddConsoleText(bytes);
+    if (console_ != nullptr || copy_file_ != nullptr) AddLines(bytes);
     return bytes.size();
   }
 
   // Cuts into lines; what has no newline yet waits in line_.
-  void AddConsoleText(absl::string_view bytes) {
+  void AddLines(absl::string_view bytes) {
     while (!bytes.empty()) {
       const size_t newline = bytes.find('\n');
-      const size_t end = newline == absl::string_view::npos ? bytes.size() : newline;
-      if (newline != 0 && line_.size() >= kLineBytesMax) EmitLine();
-      absl::StrAppend(&line_, bytes.substr(0, end));
-      if (newline != absl::string_view::npos) EmitLine();
-      bytes.remove_prefix(newline == absl::string_view::npos ? end : end + 1);
+      const bool whole = newline != absl::string_view::npos;
+      absl::string_view piece = bytes.substr(0, newline);
+      bytes.remove_prefix(piece.size() + (whole ? 1 : 0));
+      while (line_.size() + piece.size() > kLineBytesMax) {
+        const absl::string_view part = piece.substr(0, kLineBytesMax - line_.size());
+        EmitLine(part);
+        piece.remove_prefix(part.size());
+      }
+      if (whole) {
+        EmitLine(piece);
+      } else {
+        absl::StrAppend(&line_, piece);
+      }
     }
   }
 
-  void EmitLine() {
-    absl::StrAppend(&console_text_, prefix_, line_, "\n");
+  // One line: what waits in line_, then `rest`.
+  void EmitLine(absl::string_view rest) {
+    if (console_ != nullptr) absl::StrAppend(&console_text_, prefix_, line_, rest, "\n");
+    if (copy_file_ != nullptr) CopyLine(rest);
     line_.clear();
   }
 
+  void CopyLine(absl::string_view rest) {
+    const std::string line = absl::StrCat(line_, rest);
+    const bool wanted =
+        std::any_of(copy_filters_.begin(), copy_filters_.end(),
+                    [&](const std::string& filter) { return absl::StrContains(line, filter); });
+    if (wanted) absl::StrAppend(&copy_text_, prefix_, line, "\n");
+  }
+
   void CompleteLine() {
-    if (!line_.empty()) EmitLine();
+    if (!line_.empty()) EmitLine("");
+  }
+
+  // Hands the lines on to whoever can take them.
+  void MoveLines() {
+    if (copy_file_ != nullptr) copy_file_->Append(std::exchange(copy_text_, {}));
+    if (console_ != nullptr && !console_text_.empty() && !console_->busy()) {
+      console_->Write(console_text_);
+      console_text_.clear();  // keeps its space for the next lines
+    }
   }
 
   // Moves on what can be moved, then reads on, waits or ends.
   void Proceed() {
-    if (console_ != nullptr && !console_text_.empty() && !console_->busy()) {
-      console_->Write(std::exchange(console_text_, {}));
-    }
-    const bool file_busy = file_ != nullptr && !file_->idle();
+    MoveLines();
     const bool console_busy = !console_text_.empty() || (ended_ && console_ && console_->busy());
     if (console_busy && !awaiting_console_) {
       awaiting_console_ = true;
@@ -121,9 +154,11 @@ class PipeLogStream : public LogStream {
     }
     if (ended_) {
       watch_.reset();
-      if (!file_busy && !console_busy) End();
+      const bool file_done = file_ == nullptr || file_->idle();
+      const bool copy_done = copy_file_ == nullptr || copy_file_->idle();
+      if (file_done && copy_done && !console_busy) End();
     } else {
-      SetPaused(file_busy || console_busy);
+      SetPaused((file_ && file_->full()) || (copy_file_ && copy_file_->full()) || console_busy);
     }
   }
 
@@ -143,15 +178,17 @@ class PipeLogStream : public LogStream {
   }
 
   const std::string prefix_;
+  const std::vector<std::string> copy_filters_;
   Fd pipe_;
-  std::shared_ptr<FileAppender> file_;  // null = none
-  std::shared_ptr<Console> console_;    // null = none
+  std::shared_ptr<FileAppender> file_;       // null = none
+  std::shared_ptr<FileAppender> copy_file_;  // null = none
+  std::shared_ptr<Console> console_;         // null = none
   std::function<void()> on_end_;
   std::unique_ptr<FdWatch> watch_;  // null after the end
-  std::vector<char> buffer_;
   LineTail tail_;
   std::string line_;          // the beginning of a line whose newline has not come
   std::string console_text_;  // complete lines that a busy console has not taken
+  std::string copy_text_;     // those for copy_file_
   bool awaiting_console_ = false;
   bool paused_ = false;
   bool ended_ = false;
@@ -166,6 +203,8 @@ absl::StatusOr<LogStream::Made> LogStream::Create(EventLoop* loop, LogStreamOpti
     DDPRUN_ASSIGN_OR_RETURN(file, FileAppender::Open(loop, options.file_path));
   }
   DDPRUN_ASSIGN_OR_RETURN(FdPair pipe, MakePipe());
+  fcntl(pipe.first.get(), F_SETPIPE_SZ,
+        kReadBytes);  // refused to a user who has many: then smaller
   return Made{std::make_unique<PipeLogStream>(loop, std::move(options), std::move(pipe.first),
                                               std::move(file), std::move(on_end)),
               std::move(pipe.second)};

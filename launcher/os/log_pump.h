@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "launcher/os/file_appender.h"
 
 namespace ddprun::launcher {
 
@@ -15,6 +17,9 @@ struct LogStreamOptions {
   std::string file_path;  // "" = no file; else appended to, losslessly
   int console_fd = -1;    // -1 = no console; else whole lines with `prefix`
   std::string prefix;     // "[default0]:"
+  // Lines that hold one of these texts go, with the prefix, to this file too; null = none.
+  std::vector<std::string> copy_filters;
+  std::shared_ptr<FileAppender> copy_file;
 };
 
 // Moves one output stream of one worker from a pipe to its file and to the console. Files get every
@@ -22,6 +27,9 @@ struct LogStreamOptions {
 // chunk without a newline waits for the rest (up to 64 KiB), and the end of the stream completes
 // the last line. A slow console or disk holds back this worker only (back-pressure through the
 // pipe). Keeps the last 20 lines (4 KiB at most) for the failure report.
+//
+// Memory: the pipe (256 KiB, less where the system gives less), and at most 256 KiB for the console
+// (before its prefixes) and 1.25 MiB for each file that a slow disk has not taken.
 // Threads: the loop's.
 class LogStream {
  public:

@@ -1,0 +1,35 @@
+#ifndef DDPRUN_LAUNCHER_CORE_OUTPUT_LAYOUT_H_
+#define DDPRUN_LAUNCHER_CORE_OUTPUT_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "launcher/core/launch_plan.h"
+
+// Which stream of which worker goes where, and what the folders for it are called (docs/LOGS.md).
+// Pure; threads: any.
+namespace ddprun::launcher {
+
+enum class OutputStream { kStdout, kStderr };
+
+// False with --log_dir /dev/null: no log, no error file.
+bool KeepsFiles(const OutputPlan& output);
+
+// Where a stream goes when --local_ranks_filter is taken into account: of workers that it leaves
+// out, nothing reaches the console.
+StreamSink SinkOf(const OutputPlan& output, OutputStream stream, uint32_t local_rank);
+
+// True when the agent or a file sees a stream of some worker, so that it can show what came last.
+bool Captures(const OutputPlan& output, OutputStream stream, uint32_t worker_count);
+
+// "job_7_x1y2z3a4": a run id may hold any character, a folder's name may not.
+std::string RunFolderName(absl::string_view run_id, absl::string_view random);
+
+// "attempt_1"; when that folder is an older generation's, "attempt_1.g4".
+std::string AttemptFolderName(uint32_t restart_count);
+std::string AttemptFolderName(uint32_t restart_count, uint64_t generation);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_OUTPUT_LAYOUT_H_

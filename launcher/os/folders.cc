@@ -1,0 +1,38 @@
+#include "launcher/os/folders.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
+
+namespace ddprun::launcher {
+
+absl::Status MakeFolders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return ErrnoStatus(error.value(), absl::StrCat("create directory '", path, "'"));
+  return absl::OkStatus();
+}
+
+void RemoveEmptyFolders(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  std::filesystem::directory_iterator entry(path, ignored);
+  for (; entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+    if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) {
+      RemoveEmptyFolders(entry->path());
+    }
+  }
+  rmdir(path.c_str());  // refuses what isn't empty
+}
+
+void RemoveFolder(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,25 @@
+#ifndef DDPRUN_LAUNCHER_OS_FOLDERS_H_
+#define DDPRUN_LAUNCHER_OS_FOLDERS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace ddprun::launcher {
+
+// Makes a folder and those on the way to it, with the mode that the umask leaves; OK when it is
+// there. Errors: of mkdir(2), with the path. Threads: any.
+absl::Status MakeFolders(const std::string& path);
+
+// Removes `path` and all folders below it that hold nothing but empty folders. Files stay, and so
+// do the folders on the way to them; symbolic links are files. What can't be removed is left: it
+// harms nobody. Threads: any.
+void RemoveEmptyFolders(const std::string& path);
+
+// Removes `path` with all that is in it; symbolic links are not followed. "" = nothing. What can't
+// be removed is left. Threads: any.
+void RemoveFolder(const std::string& path);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_FOLDERS_H_
