@@ -23,18 +23,24 @@ namespace {
 
 using rendezvous::Generation;
 
-constexpr int kHandledSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
 // Brackets around an IPv6 literal, as targets and listen addresses need them.
 std::string HostPort(const std::string& host, int port) {
   const bool literal_v6 = host.find(':') != std::string::npos;
   return literal_v6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
+bool IsIgnored(int number) {
+  struct sigaction action {};
+  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
   std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
+  const SignalPlan& signals = agent->plan_.signals;
+  agent->signal_policy_ = {.ending = {signals.stop.begin(), signals.stop.end()},
+                           .preempting = {signals.preempt.begin(), signals.preempt.end()}};
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
   const LaunchPlan& p = agent->plan_;
@@ -118,6 +124,8 @@ absl::Status Agent::StartParts() {
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
   config.endpoint = endpoint_name_;
   config.service_loss_timeout = plan_.service_loss_timeout;
+  config.signals = signal_policy_;
+  config.exit_with_first_cause = plan_.exit_with_first_cause;
   supervisor_ = std::make_unique<Supervisor>(std::move(config), loop_->Now());
 
   timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
@@ -132,7 +140,9 @@ absl::Status Agent::StartParts() {
 }
 
 void Agent::WatchSignals() {
-  for (const int number : kHandledSignals) {
+  for (const int number : WatchedSignals(signal_policy_)) {
+    // nohup(1) and its kin: who ignored it for us meant it.
+    if (number == SIGHUP && IsIgnored(number)) continue;
     signals_.push_back(std::make_unique<SignalWatch>(
         loop_.get(), number, [this, number] { Feed(SignalReceived{number}); }));
   }
@@ -368,7 +378,9 @@ void Agent::Do(const Exit& effect) {
   workers_->set_on_drained([this] { StopWhenDrained(); });
   // Output that a slow console has not taken yet is not lost; another Ctrl-C gives it up.
   signals_.clear();
-  for (const int number : kHandledSignals) signal(number, SIG_DFL);
+  for (const int number : WatchedSignals(signal_policy_)) {
+    if (!IsIgnored(number)) signal(number, signal_policy_.Ends(number) ? SIG_DFL : SIG_IGN);
+  }
   StopWhenDrained();
 }
 

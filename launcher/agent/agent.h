@@ -70,6 +70,7 @@ class Agent {
 
   LaunchPlan plan_;
   LogFolders log_folders_;
+  SignalPolicy signal_policy_;
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
   std::unique_ptr<EventLoop> loop_;

@@ -17,6 +17,7 @@
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/core/signal_policy.h"
 #include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {
@@ -41,6 +42,7 @@ std::string ReadLine(int fd) {
   // A terminal's Ctrl-C reaches the whole foreground group; the agent decides what it means.
   // So does a scheduler's TERM to all processes of a job; the end of the pipe is what ends it.
   for (const int number : {SIGINT, SIGHUP, SIGQUIT, SIGTERM}) signal(number, SIG_IGN);
+  for (const int number : PassedOnSignals()) signal(number, SIG_IGN);
   const std::string line = ReadLine(settings_pipe.get());
   if (line.empty()) _exit(0);  // not needed
   const nlohmann::json settings = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);

@@ -233,6 +233,11 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                      .help = "Accepted for torchrun's sake; a node that is done waits while "
                              "others are at work, and never for a lost one. Default: 300.",
                      .environment = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT"});
+  options->AddValue(&target->exit_code,
+                    {.names = "--exit-code",
+                     .placeholder = "1|worker",
+                     .help = "Exit status when the job failed. worker: that of the worker that "
+                             "failed first, or 128 + its signal. Default: 1."});
   options->AddValue(&target->monitor_interval,
                     {.names = "--monitor-interval",
                      .placeholder = "SECONDS",

@@ -65,6 +65,7 @@ struct LaunchArguments {
   Argument reconnect_grace{.text = "0.15", .source = ""};
   Argument service_loss_timeout{.text = "10", .source = ""};
   Argument isolation_timeout{.text = "120", .source = ""};
+  Argument exit_code{.text = "1", .source = ""};
   Argument monitor_interval{.text = "0.1", .source = ""};
 
   bool version = false;

@@ -332,6 +332,11 @@ absl::Status Planner::PlanTimes() {
         "--isolation_timeout (", absl::FormatDuration(plan_.isolation_timeout),
         ") must be longer than the lease (", absl::FormatDuration(job.lease), "); set both"));
   }
+  const std::string& exit_code = arguments_.exit_code.text;
+  if (exit_code != "1" && exit_code != "worker") {
+    return BadWord(arguments_.exit_code, "is neither 1 nor worker");
+  }
+  plan_.exit_with_first_cause = exit_code == "worker";
   return absl::OkStatus();
 }
 

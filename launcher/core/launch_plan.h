@@ -110,6 +110,8 @@ struct LaunchPlan {
   // How long an agent without its service keeps its workers.
   absl::Duration service_loss_timeout = absl::Seconds(10);
   absl::Duration isolation_timeout = absl::Seconds(120);
+  // --exit_code worker: a failed job's agents exit with the first cause's own status.
+  bool exit_with_first_cause = false;
 };
 
 }  // namespace ddprun::launcher

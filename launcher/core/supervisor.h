@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "launcher/core/outbox.h"
+#include "launcher/core/signal_policy.h"
 #include "launcher/core/supervisor_events.h"
 #include "launcher/core/worker_group.h"
 #include "rendezvous/core/message.h"
@@ -30,6 +31,9 @@ struct SupervisorConfig {
   uint32_t protocol_major = 0;
   std::string endpoint;  // how messages name the service: "host0:29400"
   absl::Duration service_loss_timeout = absl::Seconds(10);
+  SignalPolicy signals;
+  // Exit with the first cause's own status when the job failed (128 + signal), not with 1.
+  bool exit_with_first_cause = false;
 };
 
 // Decides what one agent does: talks with the rendezvous service, runs the workers of one
@@ -89,6 +93,7 @@ class Supervisor {
   void LeaveOnSignal(int number);
   void SendLeave();
   bool LeaveEndsJob() const;
+  int StatusOf(const rendezvous::Verdict& verdict) const;
   void EndUnclean();
   void CheckService();
   void End(int status, std::optional<rendezvous::Verdict> verdict);

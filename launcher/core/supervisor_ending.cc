@@ -18,10 +18,6 @@ constexpr absl::Duration kServiceExitBound = absl::Seconds(5);
 // In leave_signal_: no signal, but the loss of the keeper makes the agent leave.
 constexpr int kKeeperDied = -1;
 
-bool EndsProcess(int number) {
-  return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
-}
-
 std::string SignalName(int number) {
   const char* name = sigabbrev_np(number);
   return name != nullptr ? absl::StrCat("SIG", name) : absl::StrCat("signal ", number);
@@ -30,7 +26,7 @@ std::string SignalName(int number) {
 }  // namespace
 
 void Supervisor::On(const SignalReceived& event) {
-  if (!EndsProcess(event.number)) {
+  if (!config_.signals.Ends(event.number)) {
     // USR1 and the like are the workers' business.
     if (group_.phase() == WorkerGroup::Phase::kRunning) {
       effects_.push_back(SignalGroup{group_.generation(), event.number});
@@ -67,8 +63,19 @@ void Supervisor::LeaveOnSignal(int number) {
   ContinueEnding();
 }
 
-// Ctrl-C is meant for the job; and without its service a job can't go on.
-bool Supervisor::LeaveEndsJob() const { return leave_signal_ == SIGINT || hosts_service_; }
+// Without its service a job can't go on.
+bool Supervisor::LeaveEndsJob() const {
+  return config_.signals.EndsJob(leave_signal_) || hosts_service_;
+}
+
+int Supervisor::StatusOf(const rendezvous::Verdict& verdict) const {
+  if (verdict.outcome == rendezvous::Outcome::kSucceeded) return 0;
+  const bool has_cause = verdict.first_causes > 0 && !verdict.failures.empty();
+  if (!config_.exit_with_first_cause || !has_cause) return 1;
+  const rendezvous::WorkerFailure& cause = verdict.failures.front();
+  if (cause.signal != 0) return 128 + cause.signal;  // as a shell says it
+  return cause.exit_code != 0 ? cause.exit_code : 1;
+}
 
 void Supervisor::SendLeave() {
   if (leave_sent_ || !welcomed_) return;
@@ -88,7 +95,7 @@ void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
     if (!verdict_.has_value()) verdict_ = verdict;
     return ContinueEnding();
   }
-  End(verdict.outcome == rendezvous::Outcome::kSucceeded ? 0 : 1, verdict);
+  End(StatusOf(verdict), verdict);
 }
 
 void Supervisor::End(int status, std::optional<rendezvous::Verdict> verdict) {

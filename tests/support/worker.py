@@ -2,10 +2,11 @@
 """A worker for tests: writes down what it was told, then does what its arguments say.
 
 worker.py JOURNAL [wait | exit=N | die=SIGNAL | print=TEXT |
-          complain=TEXT | error-file=TEXT | ignore-term | only-rank=R | only-first]…
+          complain=TEXT | error-file=TEXT | ignore-term | log-signals | only-rank=R | only-first]…
 
 `wait` (the default) waits for SIGUSR1 (exit 0) or SIGUSR2 (exit 3), which a test sends to the pid in
-the journal. `only-rank=R`, `only-first`: what follows is for rank R, for restart count 0; others wait.
+the journal. `log-signals` writes each signal down instead, until one asks for the end. `only-rank=R`,
+`only-first`: what follows is for rank R, for restart count 0; others wait.
 """
 
 import json
@@ -17,6 +18,9 @@ import time
 _NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR",
           "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "DDPRUN_GENERATION")
 
+LOGGED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
+          signal.SIGRTMIN}
+
 
 def write_line(path, event, **fields):
     line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": event, **fields}
@@ -25,11 +29,22 @@ def write_line(path, event, **fields):
     os.close(fd)
 
 
+def log_signals(journal):
+    """Writes each signal into the journal; exits with 0 at TERM, INT, HUP or QUIT."""
+    while True:
+        number = signal.sigwait(LOGGED)
+        write_line(journal, "got", signal=number, rank=int(os.environ["RANK"]))
+        if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            sys.exit(0)
+
+
 def main():
     journal, actions = sys.argv[1], sys.argv[2:]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
     # sigwait(3) is not left for Python's own handler, which would turn Ctrl-C into an exception.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if "log-signals" in actions:
+        signal.pthread_sigmask(signal.SIG_BLOCK, LOGGED)
     if "ignore-term" in actions:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     write_line(journal, "worker", host=os.uname().nodename, environment={n: os.environ.get(n) for n in _NAMES},
@@ -42,7 +57,9 @@ def main():
             break
         if name == "only-first" and os.environ.get("TORCHELASTIC_RESTART_COUNT") != "0":
             break
-        if name == "print":
+        if name == "log-signals":
+            log_signals(journal)
+        elif name == "print":
             print(value, flush=True)
         elif name == "complain":
             print(value, file=sys.stderr, flush=True)

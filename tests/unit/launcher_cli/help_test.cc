@@ -39,6 +39,7 @@ const char* const kOptions[] = {"nnodes",
                                 "event-log",
                                 "prefix-output",
                                 "grace",
+                                "exit-code",
                                 "lease",
                                 "reconnect-grace",
                                 "service-loss-timeout",
@@ -90,7 +91,7 @@ TEST(Help, EveryValueOptionSaysDefaultAndVariable) {
     EXPECT_THAT(paragraphs[i], testing::ContainsRegex("\\[(PET|DDPRUN|TORCH)_[A-Z_]+\\]"))
         << first_line;
   }
-  EXPECT_EQ(values, 37U);
+  EXPECT_EQ(values, 38U);
 }
 
 TEST(Help, IsGroupedAndFitsInEightyColumns) {

@@ -119,6 +119,7 @@ TEST(Refusals, TimesAndScripts) {
       {"--standalone --nnodes 2 train.py", 2, "--standalone is a job of one node"},
       {"--grace=-1 train.py", 1, "--grace '-1': must be from 0 to"},
       {"--grace=inf train.py", 2, "--grace 'inf'"},
+      {"--exit_code=2 train.py", 2, "--exit_code '2': is neither 1 nor worker"},
       {"--lease 1h --isolation_timeout 2 train.py", 1, "must be longer than the lease (1h)"},
       {"--lease 0.001 train.py", 1, "--lease '0.001': must be from 200ms to 168h"},
       {"--rdzv_conf join_timeout=8d train.py", 1, "join_timeout '8d'"},
@@ -374,6 +375,12 @@ TEST(Times, SecondsAndUnits) {
   EXPECT_EQ(plan.service_loss_timeout, absl::Minutes(1));
   EXPECT_EQ(plan.isolation_timeout, absl::Seconds(100));
   EXPECT_EQ(PlanOf("--lease 0.2 train.py").job.lease, absl::Milliseconds(200));
+}
+
+TEST(ExitCode, IsOneOrTheWorkers) {
+  EXPECT_FALSE(PlanOf("train.py").exit_with_first_cause);
+  EXPECT_FALSE(PlanOf("--exit_code 1 train.py").exit_with_first_cause);
+  EXPECT_TRUE(PlanOf("--exit_code worker train.py").exit_with_first_cause);
 }
 
 TEST(Token, FromOptionFileOrVariable) {

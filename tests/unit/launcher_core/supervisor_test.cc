@@ -4,111 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "tests/unit/launcher_core/supervisor_bench.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using rendezvous::Generation;
 using ::testing::HasSubstr;
-
-// One supervisor on a clock of the test's; remembers the effects of the last step by kind.
-class Bench {
- public:
-  explicit Bench(uint32_t workers = 2, bool hosts = false)
-      : supervisor_(Config(workers), Instant()) {
-    Feed(EndpointFound{.node_address = "10.0.0.1",
-                       .store_address = "10.0.0.1:7",
-                       .hosts_service = hosts,
-                       .hosts_endpoint = hosts});
-  }
-
-  static SupervisorConfig Config(uint32_t workers) {
-    SupervisorConfig config;
-    config.job.run_id = "job";
-    config.job.max_restarts = 3;
-    config.node_id = rendezvous::NodeId("a");
-    config.incarnation = rendezvous::Incarnation(1);
-    config.node.worker_count = workers;
-    config.endpoint = "host0:29400";
-    return config;
-  }
-
-  void Advance(absl::Duration by) {
-    now_ = now_ + by;
-    while (supervisor_.NextDeadline() <= now_) Feed(TimerFired{});
-  }
-
-  void Feed(const SupervisorEvent& event) {
-    effects_ = supervisor_.Step(now_, event);
-    for (const SupervisorEffect& effect : effects_) {
-      if (const auto* told = std::get_if<TellUser>(&effect)) told_ += told->text + "\n";
-      if (const auto* exit = std::get_if<Exit>(&effect)) exit_ = *exit;
-    }
-  }
-
-  void Join(uint64_t processed = 0) {
-    Feed(StreamOpened{});
-    FeedMessage(rendezvous::Welcome{.term = rendezvous::Term(9),
-                                    .release = "x",
-                                    .lease = absl::Seconds(5),
-                                    .processed_sequence = processed});
-  }
-
-  void FeedMessage(rendezvous::ServiceMessage message) {
-    Feed(ServiceMessageReceived{std::move(message)});
-  }
-
-  void Assign(uint64_t generation) {
-    rendezvous::Assignment assignment;
-    assignment.generation = Generation(generation);
-    assignment.world_size = 4;
-    assignment.group_world_size = 2;
-    assignment.base_rank = 2;
-    FeedMessage(assignment);
-  }
-
-  void End(uint64_t generation, uint32_t local_rank, int exit_code, int signal = 0) {
-    WorkerEnd end;
-    end.local_rank = local_rank;
-    end.pid = 100;
-    end.exit_code = exit_code;
-    end.signal = signal;
-    end.seen = now_;
-    Feed(WorkerEnded{Generation(generation), end});
-  }
-
-  void Empty(uint64_t generation) { Feed(GroupEmpty{Generation(generation), 4242}); }
-
-  template <typename T>
-  std::optional<T> Effect() const {
-    for (const SupervisorEffect& effect : effects_) {
-      if (const auto* found = std::get_if<T>(&effect)) return *found;
-    }
-    return std::nullopt;
-  }
-
-  // The body of the first message of that kind among the effects.
-  template <typename T>
-  std::optional<T> Sent() const {
-    for (const SupervisorEffect& effect : effects_) {
-      const auto* send = std::get_if<SendMessage>(&effect);
-      if (send == nullptr) continue;
-      if (const auto* body = std::get_if<T>(&send->message.body)) return *body;
-    }
-    return std::nullopt;
-  }
-
-  Supervisor supervisor_;
-  Instant now_;
-  std::vector<SupervisorEffect> effects_;
-  std::string told_;
-  std::optional<Exit> exit_;
-};
 
 TEST(SupervisorTest, RunsAGenerationToSuccess) {
   Bench bench;
@@ -265,71 +169,6 @@ TEST(SupervisorTest, ARefusalEndsTheAgent) {
   EXPECT_THAT(bench.told_, HasSubstr("node rank 0 is held by host1"));
 }
 
-TEST(SupervisorTest, SignalsBeforeWorkersHaveTheShellsStatus) {
-  for (const int number : {SIGINT, SIGTERM}) {
-    Bench bench;
-    bench.Feed(SignalReceived{number});
-    ASSERT_TRUE(bench.exit_.has_value());
-    EXPECT_EQ(bench.exit_->status, 128 + number);
-  }
-}
-
-TEST(SupervisorTest, CtrlCEndsTheWholeJobAndASecondOneKills) {
-  Bench bench(1);
-  bench.Join();
-  bench.Assign(1);
-  bench.Feed(SignalReceived{SIGINT});
-  ASSERT_TRUE(bench.Sent<rendezvous::Leave>().has_value());
-  EXPECT_TRUE(bench.Sent<rendezvous::Leave>()->end_job);
-  EXPECT_EQ(bench.Effect<SignalGroup>()->signal, SIGINT);
-  bench.Feed(SignalReceived{SIGINT});
-  EXPECT_TRUE(bench.Effect<SweepGroup>().has_value());
-  bench.End(1, 0, 0, SIGKILL);
-  bench.Empty(1);
-  bench.Feed(ServiceStreamClosed{absl::OkStatus(), false});
-  ASSERT_TRUE(bench.exit_.has_value());
-  EXPECT_EQ(bench.exit_->status, 1);
-}
-
-TEST(SupervisorTest, CtrlCBetweenJoinAndWelcomeStillLeaves) {
-  Bench bench(1, /*hosts=*/true);
-  bench.Feed(StreamOpened{});
-  bench.Feed(SignalReceived{SIGINT});
-  EXPECT_FALSE(bench.Effect<FinishStream>().has_value());
-  bench.FeedMessage(rendezvous::Welcome{.term = rendezvous::Term(9)});
-  ASSERT_TRUE(bench.Sent<rendezvous::Leave>().has_value());
-  EXPECT_TRUE(bench.Sent<rendezvous::Leave>()->end_job);
-  EXPECT_TRUE(bench.Effect<FinishStream>().has_value());
-  bench.Feed(ServiceStreamClosed{absl::OkStatus(), false});
-  bench.Feed(ServiceExited{"exited with status 0"});
-  EXPECT_EQ(bench.exit_->status, 130);
-}
-
-TEST(SupervisorTest, CtrlCDoesNotWaitForAWelcomeForEver) {
-  Bench bench(1);
-  bench.Feed(StreamOpened{});
-  bench.Feed(SignalReceived{SIGINT});
-  EXPECT_FALSE(bench.exit_.has_value());
-  bench.Advance(absl::Seconds(2));
-  EXPECT_EQ(bench.exit_->status, 130);
-}
-
-TEST(SupervisorTest, TermAtOneNodeLeavesAfterItsWorkers) {
-  Bench bench(1);
-  bench.Join();
-  bench.Assign(1);
-  bench.Feed(SignalReceived{SIGTERM});
-  EXPECT_FALSE(bench.Sent<rendezvous::Leave>().has_value());
-  // The others fail meanwhile; the answer to that is that we leave.
-  bench.FeedMessage(rendezvous::StopWorkers{Generation(1), "rank 0 failed"});
-  bench.End(1, 0, 1);
-  bench.Empty(1);
-  EXPECT_FALSE(bench.Sent<rendezvous::GroupStopped>().has_value());
-  ASSERT_TRUE(bench.Sent<rendezvous::Leave>().has_value());
-  EXPECT_FALSE(bench.Sent<rendezvous::Leave>()->end_job);
-  EXPECT_TRUE(bench.Effect<FinishStream>().has_value());
-}
-
 TEST(SupervisorTest, TheHostLeavesLast) {
   Bench bench(1, /*hosts=*/true);
   bench.Join();
@@ -388,15 +227,6 @@ TEST(SupervisorTest, ProcessesThatOutliveKillMakeTheNodeUnclean) {
   bench.Feed(ServiceStreamClosed{absl::OkStatus(), false});
   ASSERT_TRUE(bench.exit_.has_value());
   EXPECT_EQ(bench.exit_->status, 1);
-}
-
-TEST(SupervisorTest, UserSignalsGoToTheWorkers) {
-  Bench bench(1);
-  bench.Join();
-  bench.Assign(1);
-  bench.Feed(SignalReceived{SIGUSR1});
-  EXPECT_EQ(bench.Effect<SignalGroup>()->signal, SIGUSR1);
-  EXPECT_FALSE(bench.exit_.has_value());
 }
 
 TEST(SupervisorTest, StandbyIsToldWhenItLasts) {

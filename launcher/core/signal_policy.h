@@ -1,0 +1,34 @@
+#ifndef DDPRUN_LAUNCHER_CORE_SIGNAL_POLICY_H_
+#define DDPRUN_LAUNCHER_CORE_SIGNAL_POLICY_H_
+
+#include <csignal>
+#include <set>
+#include <vector>
+
+namespace ddprun::launcher {
+
+// What an agent does with each signal that it gets; docs/SIGNALS.md is this as a table.
+struct SignalPolicy {
+  // --signals_to_handle: these stop the workers with the same signal, and the agent leaves.
+  std::set<int> ending = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  // --preempt_signals: these also end the job on all nodes.
+  std::set<int> preempting;
+
+  bool Ends(int number) const { return ending.contains(number) || preempting.contains(number); }
+  // Ctrl-C is meant for the job, whatever is left of it elsewhere.
+  bool EndsJob(int number) const { return preempting.contains(number) || number == SIGINT; }
+};
+
+// Signals that come from outside and don't ask for an end: an agent passes them on to its workers.
+// SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR and the real-time ones. Not among
+// them is what the kernel sends a process for its own doing, and what doesn't end one by default.
+std::vector<int> PassedOnSignals();
+
+// What an agent of this policy watches: its ending and preempting signals and the passed on ones,
+// in ascending order. TERM, INT, HUP and QUIT outside the policy keep their default, so that no
+// agent is beyond the reach of a plain kill(1); its keeper kills the workers then.
+std::vector<int> WatchedSignals(const SignalPolicy& policy);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_SIGNAL_POLICY_H_
