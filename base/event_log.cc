@@ -20,14 +20,14 @@ absl::StatusOr<EventLog> EventLog::Open(const std::string& path, std::string who
   return log;
 }
 
-void EventLog::Write(Instant now, const std::string& event, nlohmann::json fields) const {
+void EventLog::Write(Instant now, const std::string& event, const nlohmann::json& fields) const {
   if (!enabled()) return;
   nlohmann::ordered_json line = {{"t", static_cast<double>(now.nanoseconds()) / 1e9},
                                  {"wall", absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())},
                                  {"pid", getpid()},
                                  {"who", who_},
                                  {"event", event}};
-  for (auto& [key, value] : fields.items()) line[key] = std::move(value);
+  for (const auto& [key, value] : fields.items()) line[key] = value;
   // Worker output may hold any bytes; what is no UTF-8 becomes U+FFFD.
   const std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   WriteAll(fd_.get(), absl::StrCat(text, "\n")).IgnoreError();  // see the contract

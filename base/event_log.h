@@ -25,7 +25,7 @@ class EventLog {
   static absl::StatusOr<EventLog> Open(const std::string& path, std::string who);
 
   // Appends one line; a failed write is dropped, since a timeline must not stop a job.
-  void Write(Instant now, const std::string& event, nlohmann::json fields = {}) const;
+  void Write(Instant now, const std::string& event, const nlohmann::json& fields = {}) const;
   bool enabled() const { return fd_.valid(); }
 
  private:
