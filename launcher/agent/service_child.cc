@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/signal_name.h"
 #include "base/status_macros.h"
 #include "launcher/core/signal_policy.h"
 #include "rendezvous/server/serve.h"
@@ -59,8 +59,7 @@ std::string ReadLine(int fd) {
 
 std::string DescribeExit(const siginfo_t& info) {
   if (info.si_code == CLD_EXITED) return absl::StrCat("exited with status ", info.si_status);
-  const char* name = sigabbrev_np(info.si_status);
-  return absl::StrCat("was killed by SIG", name != nullptr ? name : "?");
+  return absl::StrCat("was killed by ", SignalName(info.si_status));
 }
 
 }  // namespace

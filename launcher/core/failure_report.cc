@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/signal_name.h"
 #include "launcher/core/text.h"
 
 namespace ddprun::launcher {
@@ -34,12 +35,6 @@ std::string OneLine(absl::string_view text) {
       absl::StrReplaceAll(Printable(absl::StripAsciiWhitespace(text)), {{"\n", " "}, {"\t", " "}});
   if (line.size() > kLineBytesMax) line = absl::StrCat(line.substr(0, kLineBytesMax), "…");
   return line;
-}
-
-// "SIGKILL"; "SIGRTMIN+3" and unknown ones by number.
-std::string SignalName(int signal) {
-  if (const char* name = sigabbrev_np(signal); name != nullptr) return absl::StrCat("SIG", name);
-  return absl::StrCat("signal ", signal);
 }
 
 // What sends this signal when we did not; "" = nothing that is usual.

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/signal_name.h"
 #include "launcher/core/supervisor.h"
 
 // How an agent ends: by a verdict, a signal, a lost service or keeper, or workers that won't die.
@@ -17,11 +17,6 @@ constexpr absl::Duration kServiceExitBound = absl::Seconds(5);
 
 // In leave_signal_: no signal, but the loss of the keeper makes the agent leave.
 constexpr int kKeeperDied = -1;
-
-std::string SignalName(int number) {
-  const char* name = sigabbrev_np(number);
-  return name != nullptr ? absl::StrCat("SIG", name) : absl::StrCat("signal ", number);
-}
 
 }  // namespace
 

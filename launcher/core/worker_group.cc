@@ -1,10 +1,10 @@
 #include "launcher/core/worker_group.h"
 
 #include <csignal>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/signal_name.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
@@ -18,11 +18,8 @@ constexpr absl::Duration kSweepBound = absl::Seconds(5);
 std::string DescribeEnd(const WorkerEnd& end) {
   if (!end.start_error.empty()) return absl::StrCat("could not be started: ", end.start_error);
   if (end.signal == 0) return absl::StrCat("exited with status ", end.exit_code);
-  const char* name = sigabbrev_np(end.signal);
-  return absl::StrCat(
-      "was killed by ",
-      name != nullptr ? absl::StrCat("SIG", name) : absl::StrCat("signal ", end.signal),
-      end.core_dumped ? " (core dumped)" : "");
+  return absl::StrCat("was killed by ", SignalName(end.signal),
+                      end.core_dumped ? " (core dumped)" : "");
 }
 
 void WorkerGroup::Begin(rendezvous::Generation generation, uint32_t base_rank,

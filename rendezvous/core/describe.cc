@@ -1,22 +1,17 @@
 #include "rendezvous/core/describe.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "base/signal_name.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kNamesListedMax = 3;
 constexpr size_t kMessageShownMax = 200;
-
-std::string SignalText(int signal) {
-  const char* name = sigabbrev_np(signal);  // sigabbrev_np(3): null for unknown numbers
-  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
-}
 
 }  // namespace
 
@@ -50,7 +45,7 @@ std::string FailureText(const WorkerFailure& failure) {
     return absl::StrCat(who, " couldn't be started: ", failure.start_error);
   }
   if (failure.signal != 0) {
-    return absl::StrCat(who, " was killed by ", SignalText(failure.signal));
+    return absl::StrCat(who, " was killed by ", SignalName(failure.signal));
   }
   const std::string exited = absl::StrCat(who, " exited with code ", failure.exit_code);
   if (failure.message.empty()) return exited;

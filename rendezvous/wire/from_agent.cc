@@ -102,8 +102,6 @@ Leave ReadLeave(FieldChecker* checker, const v1::Leave& proto) {
   return {.reason = checker->Text("leave.reason", proto.reason()), .end_job = proto.end_job()};
 }
 
-constexpr size_t kReleaseQuotedMax = 32;
-
 // Must come before all other checks: what the fields of another major mean is unknown.
 absl::Status CheckMajor(const v1::Join& join) {
   if (join.protocol_major() == kProtocolMajor) return absl::OkStatus();

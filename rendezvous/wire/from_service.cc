@@ -14,8 +14,6 @@ namespace {
 
 constexpr uint32_t kWorkersMax = kNodesMax * kWorkersPerNodeMax;
 
-constexpr size_t kReleaseQuotedMax = 32;
-
 absl::Status CheckMajor(const v1::Welcome& welcome) {
   if (welcome.protocol_major() == kProtocolMajor) return absl::OkStatus();
   const bool service_is_older = welcome.protocol_major() < kProtocolMajor;

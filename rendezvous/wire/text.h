@@ -8,6 +8,9 @@
 
 namespace ddprun::rendezvous {
 
+// How much of a peer's release an error message quotes.
+inline constexpr size_t kReleaseQuotedMax = 32;
+
 // `text` as valid UTF-8 of at most `bytes_max` bytes. Bytes that are no UTF-8 (The Unicode Standard
 // 15, table 3-7) become U+FFFD, one for each byte: protobuf refuses a message with such a string,
 // and a worker's last words may hold anything. What is too long is cut at a character border and

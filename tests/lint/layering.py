@@ -20,7 +20,7 @@ _IMPURE_STD = {
     "random", "shared_mutex", "thread", "atomic", "locale", "iomanip",
 }
 _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/instant.h", "base/rng.h",
-              "base/version.h"}
+              "base/signal_name.h", "base/version.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
 _SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h"}

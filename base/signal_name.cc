@@ -1,11 +1,11 @@
-#include "launcher/os/signal_name.h"
+#include "base/signal_name.h"
 
 #include <csignal>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 std::string SignalName(int signal_number) {
   if (const char* name = sigabbrev_np(signal_number); name != nullptr) {
@@ -18,4 +18,4 @@ std::string SignalName(int signal_number) {
   return absl::StrCat("signal ", signal_number);
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

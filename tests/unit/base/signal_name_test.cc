@@ -1,10 +1,10 @@
-#include "launcher/os/signal_name.h"
+#include "base/signal_name.h"
 
 #include <gtest/gtest.h>
 
 #include <csignal>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 TEST(SignalNameTest, NamesEverySignal) {
@@ -18,4 +18,4 @@ TEST(SignalNameTest, NamesEverySignal) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun
