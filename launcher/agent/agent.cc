@@ -123,6 +123,7 @@ absl::Status Agent::StartParts() {
                        ? "this node"
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
   config.endpoint = endpoint_name_;
+  config.reach_timeout = plan_.reach_timeout;
   config.service_loss_timeout = plan_.service_loss_timeout;
   config.signals = signal_policy_;
   config.exit_with_first_cause = plan_.exit_with_first_cause;

@@ -65,9 +65,11 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                     {.names = "--rdzv-conf",
                      .placeholder = "KEY=VALUE,…",
                      .help = "join_timeout (seconds to wait for enough nodes, default 600; timeout "
-                             "is the same), last_call_timeout (seconds that the first start waits "
-                             "for more than MIN nodes, default 30), lease (see --lease), is_host "
-                             "(true or false: this node does or does not host the service)."});
+                             "is the same), read_timeout (seconds that the service may be out of "
+                             "reach at the beginning, default: join_timeout), last_call_timeout "
+                             "(seconds that the first start waits for more than MIN nodes, "
+                             "default 30), lease (see --lease), is_host (true or false: this "
+                             "node does or does not host the service)."});
   options->AddValue(&target->local_addr,
                     {.names = "--local-addr",
                      .placeholder = "HOST",

@@ -307,6 +307,7 @@ absl::StatusOr<absl::Duration> Planner::StopGrace() const {
 absl::Status Planner::PlanTimes() {
   rendezvous::JobSpec& job = plan_.job;
   job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
+  plan_.reach_timeout = config_.read_timeout.value_or(plan_.reach_timeout);
   job.last_call_timeout = config_.last_call_timeout.value_or(job.last_call_timeout);
   DDPRUN_ASSIGN_OR_RETURN(job.lease, ParseDuration(arguments_.lease, rendezvous::kLeaseMin));
   if (!arguments_.lease.given() && config_.lease.has_value()) job.lease = *config_.lease;

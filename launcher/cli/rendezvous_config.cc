@@ -27,7 +27,6 @@ constexpr absl::string_view kMeaningless[] = {
     "key",
     "protocol",
     "rank",
-    "read_timeout",
     "ssl_cert",
     "ssl_cert_key",
 };
@@ -36,6 +35,7 @@ absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousCo
                      std::vector<std::string>* warnings) {
   std::optional<absl::Duration>* duration = nullptr;
   if (key == "join_timeout" || key == "timeout") duration = &config->join_timeout;
+  if (key == "read_timeout") duration = &config->read_timeout;
   if (key == "last_call_timeout") duration = &config->last_call_timeout;
   if (key == "lease") duration = &config->lease;
   if (duration != nullptr) {
@@ -59,7 +59,7 @@ absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousCo
   warnings->push_back(
       absl::StrCat(value.source,
                    known ? " is ignored: it has no meaning for ddprun" : " is ignored: unknown key",
-                   " (known are join_timeout, last_call_timeout, lease, is_host)"));
+                   " (known are join_timeout, read_timeout, last_call_timeout, lease, is_host)"));
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 // What --rdzv_conf says to us; nullopt = nothing.
 struct RendezvousConfig {
   std::optional<absl::Duration> join_timeout;  // also as "timeout"
+  std::optional<absl::Duration> read_timeout;
   std::optional<absl::Duration> last_call_timeout;
   std::optional<absl::Duration> lease;
   std::optional<bool> is_host;

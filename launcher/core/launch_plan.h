@@ -107,6 +107,9 @@ struct LaunchPlan {
   std::string report_file;  // --report_file: path of the failure report as JSON; "" = none
   // --event_log_handler console: torchrun's events as JSON lines on stderr.
   bool events_on_console = false;
+  // --rdzv_conf read_timeout: how long the service may be out of reach at the beginning; never
+  // longer than job.join_timeout.
+  absl::Duration reach_timeout = absl::InfiniteDuration();
   // How long an agent without its service keeps its workers.
   absl::Duration service_loss_timeout = absl::Seconds(10);
   absl::Duration isolation_timeout = absl::Seconds(120);

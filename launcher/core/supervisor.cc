@@ -343,12 +343,14 @@ void Supervisor::CheckService() {
   }
   const bool joining = phase_ == Phase::kJoining;
   const Instant bound =
-      joining ? began_ + config_.job.join_timeout : lost_since_ + config_.service_loss_timeout;
+      joining ? began_ + ReachTimeout() : lost_since_ + config_.service_loss_timeout;
   if (now_ >= bound) {
     return LoseService(absl::StrCat(
         "no answer within ",
-        absl::FormatDuration(joining ? config_.job.join_timeout : config_.service_loss_timeout),
-        joining ? " (--rdzv_conf join_timeout)" : " (--service_loss_timeout)",
+        absl::FormatDuration(joining ? ReachTimeout() : config_.service_loss_timeout),
+        !joining                                           ? " (--service_loss_timeout)"
+        : config_.reach_timeout < config_.job.join_timeout ? " (--rdzv_conf read_timeout)"
+                                                           : " (--rdzv_conf join_timeout)",
         last_error_.empty() ? "" : absl::StrCat("; last: ", last_error_)));
   }
   if (now_ >= tell_joining_) {
@@ -363,12 +365,16 @@ void Supervisor::CheckService() {
   }
 }
 
+absl::Duration Supervisor::ReachTimeout() const {
+  return std::min(config_.reach_timeout, config_.job.join_timeout);
+}
+
 Instant Supervisor::NextDeadline() const {
   if (phase_ == Phase::kEnded) return Instant::Infinite();
   Instant next = std::min({group_.Deadline(), tell_standby_, finish_bound_});
   if (phase_ == Phase::kEnding) return next;
   next = std::min(next, tell_joining_);
-  if (phase_ == Phase::kJoining) return std::min(next, began_ + config_.job.join_timeout);
+  if (phase_ == Phase::kJoining) return std::min(next, began_ + ReachTimeout());
   if (!lost_since_.is_infinite()) next = std::min(next, lost_since_ + config_.service_loss_timeout);
   if (welcomed_ && lost_since_.is_infinite()) {
     next = std::min(next, last_contact_ + config_.job.lease);

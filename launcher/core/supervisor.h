@@ -30,6 +30,8 @@ struct SupervisorConfig {
   std::string release;
   uint32_t protocol_major = 0;
   std::string endpoint;  // how messages name the service: "host0:29400"
+  // How long the service may be out of reach at the beginning; never longer than job.join_timeout.
+  absl::Duration reach_timeout = absl::InfiniteDuration();
   absl::Duration service_loss_timeout = absl::Seconds(10);
   SignalPolicy signals;
   // Exit with the first cause's own status when the job failed (128 + signal), not with 1.
@@ -96,6 +98,7 @@ class Supervisor {
   int StatusOf(const rendezvous::Verdict& verdict) const;
   void EndUnclean();
   void CheckService();
+  absl::Duration ReachTimeout() const;
   void End(int status, std::optional<rendezvous::Verdict> verdict);
   void ContinueEnding();
   void LoseService(const std::string& why);

@@ -182,7 +182,7 @@ void Job::GiveUpForming() {
   }
   EndJob(Outcome::kFailed,
          absl::StrCat("only ", candidates_, " of ", CountText(spec_.nodes_min, "node"),
-                      " came within ", DurationText(spec_.join_timeout),
+                      " came within the join timeout of ", DurationText(spec_.join_timeout),
                       cause_ == RoundCause::kFirst ? "" : absl::StrCat(" after ", cause_text_),
                       "; here: ", ListText(here)));
 }

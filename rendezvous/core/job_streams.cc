@@ -235,15 +235,17 @@ void Job::BeginCleaning(Node& node, Generation generation) {
                                                   " goes on without this node, which was lost")});
 }
 
-// A node that we knew gets the verdict, and everybody else is sent away.
+// A node that we knew gets the verdict, and everybody else is sent away: it would wait for a job
+// that nobody is left of.
 void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join) {
   Node* node = nodes_.FindById(message.node_id);
   const bool known = node != nullptr ? node->incarnation == message.incarnation
                                      : nodes_.FindDeparted(message.incarnation) != nullptr;
   if (forgotten_ || !known || (node != nullptr && message.stream <= node->stream_number)) {
-    return Refuse(
-        stream, message.node_id,
-        absl::UnavailableError(absl::StrCat("the job has ended: ", OutcomeText(verdict_.outcome))));
+    return Refuse(stream, message.node_id,
+                  absl::AbortedError(
+                      absl::StrCat("the job has ended (", OutcomeText(verdict_.outcome), ": ",
+                                   verdict_.reason, "); to run it again, start all nodes anew")));
   }
   if (node == nullptr) {
     const uint64_t processed = nodes_.FindDeparted(message.incarnation)->processed;

@@ -39,7 +39,9 @@ absl::StatusOr<JobShell*> ServerImpl::FindJob(const AgentMessage& message, const
   const auto found = jobs_.find(message.run_id);
   if (found != jobs_.end()) {
     if (!found->second->ended()) return found->second.get();
-    return absl::AbortedError(absl::StrCat("the job '", message.run_id, "' has just ended"));
+    return absl::AbortedError(absl::StrCat("the job '", message.run_id, "' has ended (",
+                                           found->second->View().reason,
+                                           "); to run it again, start all nodes anew"));
   }
   DDPRUN_RETURN_IF_ERROR(CheckTerm(term_, message));
   if (jobs_.size() >= kJobsMax) {

@@ -351,16 +351,19 @@ TEST(RendezvousConfig, Times) {
             absl::Seconds(3));
   EXPECT_EQ(PlanOf("--rdzv_conf timeout=7 train.py").job.join_timeout, absl::Seconds(7));
   EXPECT_EQ(PlanOf("--rdzv_conf timeout=7,timeout=8 train.py").job.join_timeout, absl::Seconds(8));
+  EXPECT_EQ(PlanOf("--rdzv_conf read_timeout=5 train.py").reach_timeout, absl::Seconds(5));
+  EXPECT_EQ(plan.reach_timeout, absl::InfiniteDuration());
   EXPECT_EQ(PlanOf("--lease 3 --rdzv_conf lease=2 train.py").job.lease, absl::Seconds(3));
 }
 
 TEST(RendezvousConfig, StrangeKeysWarn) {
-  const CommandLine parsed = Parse(
-      {"--rdzv_conf", " read_timeout = 60 , etcd_prefix=/x,colour=red,store_type=tcp", "train.py"});
+  const CommandLine parsed =
+      Parse({"--rdzv_conf", " close_timeout = 60 , etcd_prefix=/x,colour=red,store_type=tcp",
+             "train.py"});
   PlanOf(parsed);
   EXPECT_THAT(parsed.warnings,
               testing::UnorderedElementsAre(
-                  HasSubstr("--rdzv_conf read_timeout is ignored: it has no meaning"),
+                  HasSubstr("--rdzv_conf close_timeout is ignored: it has no meaning"),
                   HasSubstr("--rdzv_conf etcd_prefix is ignored: it has no meaning"),
                   HasSubstr("--rdzv_conf colour is ignored: unknown key")));
 }

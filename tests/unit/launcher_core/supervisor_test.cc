@@ -160,6 +160,20 @@ TEST(SupervisorTest, NobodyAnswersIsToldSoonAndTriedUntilJoinTimeout) {
   EXPECT_EQ(bench.exit_->status, 1);
 }
 
+// The test before this one has none: then the join timeout is the bound.
+TEST(SupervisorTest, NobodyAnswersWithinTheReadTimeout) {
+  SupervisorConfig config = Bench::Config(2);
+  config.reach_timeout = absl::Seconds(5);
+  Bench bench(config, /*hosts=*/false);
+  bench.Feed(ServiceStreamClosed{absl::UnavailableError("connection refused"), true});
+  bench.Advance(absl::Seconds(4.9));
+  EXPECT_FALSE(bench.exit_.has_value());
+  bench.Advance(absl::Seconds(0.1));
+  ASSERT_TRUE(bench.exit_.has_value());
+  EXPECT_EQ(bench.exit_->status, 1);
+  EXPECT_THAT(bench.told_, HasSubstr("no answer within 5s (--rdzv_conf read_timeout)"));
+}
+
 TEST(SupervisorTest, ARefusalEndsTheAgent) {
   Bench bench;
   bench.Feed(StreamOpened{});
