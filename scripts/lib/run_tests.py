@@ -17,7 +17,8 @@ import xml.etree.ElementTree
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 # Labels of the dev build in the order in which they run; those of QUICK take seconds.
-DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "cluster", "docs", "lint", "static", "bench"]
+DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "docs", "lint",
+       "static", "bench"]
 # What an ordinary run leaves to --all: what compiles everything once more, or only measures.
 EXTRA = ["static", "bench", "asan-ubsan", "tsan", "fuzzers"]
 QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
@@ -25,7 +26,7 @@ QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
 SANITIZED = ["unit", "datadriven", "sim", "fuzz", "process", "server", "e2e", "cluster"]
 TSAN = ["unit", "datadriven", "sim"]
 # Timing and namespaces: one at a time.
-SERIAL = ["worker", "e2e", "cluster", "docs", "bench", "static"]
+SERIAL = ["worker", "e2e", "contract", "cluster", "docs", "bench", "static"]
 
 
 class Suite:
@@ -34,6 +35,7 @@ class Suite:
         self.passed = self.failed = 0
         self.skipped = {}  # reason: count
         self.problems = []
+        self.notes = []  # lines "summary: …" of its tests
         self.seconds = 0.0
 
     def skip(self, reason, count=1):
@@ -79,6 +81,7 @@ def run_ctest(suite, build, label, jobs, names=None):
 def count_test(suite, name, status, output, skipped):
     """Counts one ctest test by the cases in its output; `status`: ctest's run, fail, notrun, disabled."""
     passed, failed, reasons = count_cases(output)
+    suite.notes += re.findall(r"^summary: (.*)$", output, re.MULTILINE)
     if status == "run" and passed + failed + len(reasons) == 0:
         passed = 1
     if status == "notrun" and skipped is not None and "SKIP" in (skipped.get("message") or ""):
@@ -221,6 +224,8 @@ def print_summary(suites, started):
     print(f"\n{'suite':<13}{'passed':>8}{'failed':>8}{'skipped':>8}{'time':>10}")
     for suite in suites:
         print(f"{suite.name:<13}{suite.passed:>8}{suite.failed:>8}{suite.total_skipped():>8}{suite.seconds:>8.1f} s")
+        for note in suite.notes:
+            print(f"{'':<13}  {note}")
         for reason, count in suite.skipped.items():
             print(f"{'':<13}  skipped {count}: {reason}")
     print(f"{'':<13}{'':>24}{time.monotonic() - started:>8.1f} s in all\n")
@@ -237,10 +242,15 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--quick", action="store_true", help="the suites that take seconds")
     parser.add_argument("--all", action="store_true", help=f"also {', '.join(EXTRA)}")
+    parser.add_argument("--contract", action="store_true",
+                        help="the suite contract alone, and every check beside torchrun; an hour")
     parser.add_argument("--only", action="append", choices=every, help="this suite (may be repeated)")
     parser.add_argument("--fuzz-seconds", type=int, default=30)
     arguments = parser.parse_args()
     ordinary = every if arguments.all else [name for name in every if name not in EXTRA]
+    if arguments.contract:
+        os.environ["DDPRUN_CONTRACT"] = "whole"
+        arguments.only = ["contract"]
     chosen = arguments.only or (QUICK if arguments.quick else ordinary)
     started = time.monotonic()
     suites = []

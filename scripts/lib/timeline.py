@@ -66,10 +66,14 @@ class Follower:
 
     def follow(self, path):
         lines = JsonLines(path)
-        if _libc.inotify_add_watch(self._inotify, lines.path.encode(), _IN_MODIFY) < 0:
-            raise OSError(ctypes.get_errno(), f"inotify_add_watch {lines.path}")
+        self.watch(lines.path)
         self.files.append(lines)
         return lines
+
+    def watch(self, path):
+        """Makes `wait` wake for changes of this file too; for files that are no JSON lines."""
+        if _libc.inotify_add_watch(self._inotify, str(path).encode(), _IN_MODIFY) < 0:
+            raise OSError(ctypes.get_errno(), f"inotify_add_watch {path}")
 
     def refresh(self):
         for lines in self.files:

@@ -50,6 +50,11 @@ def counted(status, output, message=None):
 
 
 class Counting(unittest.TestCase):
+    def test_notes(self):
+        suite = Suite("s")
+        count_test(suite, "t", "run", "summary: 98 of 99 hold\nRan 1 tests in 0.1s\n\nOK\n", None)
+        self.assertEqual(["98 of 99 hold"], suite.notes)
+
     def test_google(self):
         self.assertEqual((2, 1, ["no GPU here"]), count_cases(GOOGLE))
 

@@ -85,7 +85,10 @@ class Bed:
         if host is not None:
             command = self.cluster.command(host, command)
         output = None if "stdout" in options else self.path(f"{name}.out")
-        agent = Process(name, command, output=output, env={**self.environment, **(env or {})}, cwd=self.folder, **options)
+        return self.start_process(name, command, output=output, env={**self.environment, **(env or {})}, **options)
+
+    def start_process(self, name, command, **options):
+        agent = Process(name, command, cwd=self.folder, **options)
         self.agents.append(agent)
         return agent
 

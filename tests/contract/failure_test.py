@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Checks 53 to 65: workers that fail, the report, restarts."""
+
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import contract  # noqa: E402
+import jobs  # noqa: E402
+from contract import ORDINARY, WHOLE, WHOLE_RUN, Differs, check  # noqa: E402
+
+FIELDS = ("time      : ", "host      : ", "rank      : ", "exitcode  : ", "error_file: ", "traceback : ")
+
+# A worker that fails as PyTorch's decorator has it: with an error file and a stack.
+DECORATED = """from torch.distributed.elastic.multiprocessing.errors import record
+@record
+def main():
+    probe.tell()
+    raise RuntimeError("out of cheese")
+main()
+"""
+PLAIN_FILE = """probe.tell()
+with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as sink: sink.write({text!r})
+sys.exit(1)
+"""
+GLOO_EACH_TIME = """import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(1)
+dist.all_reduce(value)
+probe.tell()
+if probe.attempt < 2: os._exit(1)
+dist.destroy_process_group()
+"""
+
+
+_ENTRY = re.compile(r"^\[\d+\]:\n((?: +\w+ *: .*\n(?:(?! +\w+ *: |\[\d+\]:|[-=]{10}|[A-Z]).*\n)*)+)", re.MULTILINE)
+
+
+def entries(report):
+    """(root cause, [others]) of a failure report: each a text of fields."""
+    found = [(match.start(), match.group(1)) for match in _ENTRY.finditer(report)]
+    begin = report.find("Root Cause")
+    root = next((text for start, text in found if start > begin >= 0), "")
+    return root, [text for _, text in found if text != root]
+
+
+class Failure(contract.ContractCase):
+    def failed(self, launcher, body, *options, env=None, status=1):
+        """A job of one node that must fail, with its error files in logs/."""
+        job = self.job(launcher)
+        job.private = True
+        ended = job.run([*options, "--log-dir", "logs", job.script(body)], env=env)
+        self.assertEqual(status, ended.status, ended.err)
+        return job, ended
+
+    @check(55, compare=ORDINARY)
+    def test_55_killed(self):
+        for launcher in self.launchers():
+            _, ended = self.failed(launcher, "os.kill(os.getpid(), signal.SIGKILL)\n")
+            self.assertRegex(entries(ended.err)[0], r"exitcode  : -9")
+
+    @check(59, compare=ORDINARY, differs=Differs(37))
+    def test_59_broken_error_file(self):
+        body = PLAIN_FILE.format(text="{broken")
+        for launcher in self.launchers():
+            job, ended = self.failed(launcher, body)
+            if job.ours:
+                self.assertIn("Root Cause", ended.err)
+                self.assertRegex(entries(ended.err)[0], r"exitcode  : 1 ")
+            else:
+                self.assertIn("JSONDecodeError", ended.err)
+
+    @check(61, compare=ORDINARY)
+    def test_61_third_attempt_succeeds(self):
+        body = "probe.tell()\nsys.exit(0 if probe.attempt == 2 else 7)\n"
+        for launcher in self.launchers():
+            job, _ = self.failed(launcher, body, "--max-restarts", 2, status=0)
+            self.assertEqual([0, 1, 2], [line["attempt"] for line in job.told()])
+
+    @check(62, compare=WHOLE, differs=Differs(1))
+    def test_62_gloo_in_each_attempt(self):
+        """Ours recovers every time; torchrun's number is printed beside it."""
+        for launcher in self.launchers():
+            times = 20 if WHOLE_RUN else 2
+            held = 0
+            for _ in range(times):
+                job = self.job(launcher)
+                node = job.start(["--standalone", "--nproc-per-node", 2, "--max-restarts", 2, job.script(GLOO_EACH_TIME)],
+                                 env={"PYTHON_EXEC": jobs.TORCH_PYTHON})
+                try:
+                    held += job.end(node, 120 * jobs.SLOW).status == 0
+                except jobs.TimelineError:
+                    node.close()
+                jobs.kill_tagged(job.tag)
+            print(f"gloo in each attempt, {launcher.name}: {held} of {times} jobs succeeded", flush=True)
+            if launcher is jobs.OURS:
+                self.assertEqual(times, held)
+
+    @check(63, compare=ORDINARY)
+    def test_63_spent_budget(self):
+        for launcher in self.launchers():
+            job, _ = self.failed(launcher, "probe.tell()\nsys.exit(7)\n", "--max-restarts", 1)
+            self.assertEqual([0, 1], [line["attempt"] for line in job.told()])
+
+    @check(64, compare=ORDINARY)
+    def test_64_one_worker_is_done_early(self):
+        for launcher in self.launchers():
+            for last in (0, 5):
+                job = self.job(launcher)
+                job.private = True
+                body = f"probe.tell()\nif probe.rank == 0: signal.sigwait({{signal.SIGUSR1}}); sys.exit({last})\n"
+                node = job.start(["--nproc-per-node", 2, job.script(body)])
+                told = job.await_workers(2, alive=[node])
+                early = os.pidfd_open(told[1]["pid"]) if os.path.exists(f"/proc/{told[1]['pid']}") else None
+                if early is not None:
+                    jobs.wait_readable(early, launcher.patience)
+                    os.close(early)
+                job.finish(told[:1])
+                ended = job.end(node)
+                self.assertEqual(1 if last else 0, ended.status, ended.err)
+                if last:
+                    self.assertIn("<NO_OTHER_FAILURES>", ended.err)
+                    self.assertRegex(entries(ended.err)[0], r"exitcode  : 5 ")
+
+    @check(65, compare=ORDINARY, differs=Differs(why="said before anything is started, instead of by Python's status 2"))
+    def test_65_missing_script(self):
+        for launcher in self.launchers():
+            job = self.job(launcher)
+            job.private = True
+            ended = job.run(["missing.py"])
+            self.assertEqual(1, ended.status)
+            self.assertIn("missing.py", ended.err)
+            self.assertTrue(job.ours or "exitcode  : 2 " in ended.err, ended.err)
+
+
+if __name__ == "__main__":
+    contract.main()

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""How many of the 99 checks hold: runs after the other files and sums up what they wrote."""
+
+import glob
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import contract  # noqa: E402
+import jobs  # noqa: E402
+
+
+def results():
+    """{check: (held, compared with torchrun)} over all files."""
+    found = {}
+    for path in glob.glob(os.path.join(contract.RESULTS, "*.json")):
+        with open(path, encoding="utf-8") as source:
+            for number, entry in json.load(source)["checks"].items():
+                held, compared = found.get(int(number), (True, False))
+                found[int(number)] = (held and entry["held"], compared or entry["compared"])
+    return found
+
+
+class Summary(unittest.TestCase):
+    def test_every_check_holds(self):
+        found = results()
+        held = {number for number, (holds, _) in found.items() if holds}
+        compared = {number for number, (_, compares) in found.items() if compares}
+        print(f"\nsummary: {len(held)} of {contract.CHECKS} checks hold ({contract.MODE}: {len(compared)} compared with "
+              "torchrun)", flush=True)
+        every = set(range(1, contract.CHECKS + 1))
+        print("    no test of: " + " ".join(map(str, sorted(every - set(found)))), flush=True)
+        self.assertEqual(set(), set(found) - held, "checks whose test failed")
+
+    def test_torchrun_was_there(self):
+        if not jobs.torchrun_is_there():
+            self.skipTest(f"{jobs.THEIRS.command[0]} is not installed (scripts/setup): nothing was compared with torchrun")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
