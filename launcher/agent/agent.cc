@@ -14,8 +14,7 @@
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "base/version.h"
-#include "launcher/core/failure_report.h"
-#include "launcher/core/output_layout.h"
+#include "launcher/agent/end_report.h"
 #include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
@@ -87,6 +86,7 @@ int Agent::Run() {
   signal(SIGPIPE, SIG_IGN);
   if (absl::Status status = StartParts(); !status.ok()) {
     Tell(absl::StrCat("error: ", status.message()));
+    ReportEnd(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
     return 1;
   }
   StartEndpoint();
@@ -98,17 +98,16 @@ int Agent::Run() {
 absl::Status Agent::StartParts() {
   DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   const std::string hostname = Hostname();
-  const std::string node_id = plan_.node_rank.has_value()
-                                  ? absl::StrCat(hostname, "/", *plan_.node_rank)
-                                  : absl::StrCat(hostname, "#", getpid());
+  node_id_ = plan_.node_rank.has_value() ? absl::StrCat(hostname, "/", *plan_.node_rank)
+                                         : absl::StrCat(hostname, "#", getpid());
   if (!plan_.event_log.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(events_,
-                            EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id)));
+                            EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id_)));
   }
 
   SupervisorConfig config;
   config.job = plan_.job;
-  config.node_id = rendezvous::NodeId(node_id);
+  config.node_id = rendezvous::NodeId(node_id_);
   config.incarnation = rendezvous::Incarnation(RandomNumber() | 1);
   config.node.hostname = hostname;
   config.node.agent_pid = static_cast<uint32_t>(getpid());
@@ -136,7 +135,7 @@ absl::Status Agent::StartParts() {
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
   WatchSignals();
   timer_->Arm(supervisor_->NextDeadline());
-  Write("agent_start", {{"node", node_id}, {"host", hostname}, {"keeper", keeper_pid}});
+  Write("agent_start", {{"node", node_id_}, {"host", hostname}, {"keeper", keeper_pid}});
   return absl::OkStatus();
 }
 
@@ -387,30 +386,13 @@ void Agent::Do(const Exit& effect) {
 
 void Agent::StopWhenDrained() {
   if (!workers_->Drained()) return;
-  if (exit_->verdict.has_value()) Report(*exit_->verdict);
+  ReportEnd(plan_, node_id_, *exit_);
   loop_->Stop();
-}
-
-void Agent::Report(const rendezvous::Verdict& verdict) {
-  switch (verdict.outcome) {
-    case rendezvous::Outcome::kSucceeded:
-      return;
-    case rendezvous::Outcome::kStopped:
-      return Tell(absl::StrCat("the job was stopped: ", verdict.reason));
-    case rendezvous::Outcome::kFailed:
-      break;
-  }
-  Tell(absl::StrCat("error: the job failed: ", verdict.reason));
-  const bool captured = Captures(plan_.output, OutputStream::kStderr, plan_.worker_count);
-  const std::string report = FailureReport(verdict, {.entry_point = plan_.entry_point,
-                                                     .stderr_captured = captured,
-                                                     .time_zone = absl::LocalTimeZone()});
-  WriteAll(STDERR_FILENO, report).IgnoreError();  // a console that is gone
 }
 
 void Agent::Fail(const absl::Status& error) {
   Tell(absl::StrCat("error: ", error.message()));
-  if (!exit_.has_value()) Do(Exit{1, std::nullopt});
+  if (!exit_.has_value()) Do(Exit{.status = 1, .why = std::string(error.message())});
 }
 
 void Agent::Write(const std::string& event, nlohmann::json fields) {

@@ -65,7 +65,6 @@ class Agent {
   void RenewMasterPort();
   void Fail(const absl::Status& error);
   void StopWhenDrained();
-  void Report(const rendezvous::Verdict& verdict);
   void Write(const std::string& event, nlohmann::json fields = {});
 
   LaunchPlan plan_;
@@ -86,6 +85,7 @@ class Agent {
   std::unique_ptr<Timer> timer_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::string endpoint_name_;
+  std::string node_id_;
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
   std::optional<Exit> exit_;

@@ -17,6 +17,7 @@
 #include "launcher/core/environment.h"
 #include "launcher/core/output_layout.h"
 #include "launcher/os/error_file.h"
+#include "launcher/os/flight_recorder.h"
 #include "launcher/os/folders.h"
 #include "rendezvous/core/bounds.h"
 
@@ -53,6 +54,9 @@ WorkerLauncher::~WorkerLauncher() = default;
 
 absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assignment& assignment) {
   workers_.assign(plan_->worker_count, Worker());
+  base_rank_ = assignment.base_rank;
+  began_ = absl::Now();
+  probe_.Begin();
   DDPRUN_RETURN_IF_ERROR(BeginAttempt(assignment));
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
     DDPRUN_RETURN_IF_ERROR(SpawnWorker(keeper, assignment, local_rank));
@@ -171,15 +175,33 @@ WorkerEnd WorkerLauncher::Describe(const WorkerExit& exit) {
   const Worker& worker = workers_[exit.local_rank];
   end.wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
   end.stderr_tail = StderrTail(worker);
-  if (worker.error_file.empty()) return end;
-  if (const absl::StatusOr<ErrorFile> file = ReadErrorFile(worker.error_file); file.ok()) {
-    end.error_file = worker.error_file;
-    end.message = file->message;
-    end.traceback = file->traceback;
-  } else if (!absl::IsNotFound(file.status())) {
-    end.message = std::string(file.status().message());
-  }
+  ReadErrorFileOf(worker, &end);
+  AddFacts(&end);
   return end;
+}
+
+void WorkerLauncher::ReadErrorFileOf(const Worker& worker, WorkerEnd* end) {
+  if (worker.error_file.empty()) return;
+  if (const absl::StatusOr<ErrorFile> file = ReadErrorFile(worker.error_file); file.ok()) {
+    end->error_file = worker.error_file;
+    end->message = file->message;
+    end->traceback = file->traceback;
+  } else if (!absl::IsNotFound(file.status())) {
+    end->message = std::string(file.status().message());
+  }
+}
+
+// What the machine knows about the end, and what NCCL's flight recorder left.
+void WorkerLauncher::AddFacts(WorkerEnd* end) {
+  const uint32_t rank = base_rank_ + end->local_rank;
+  end->facts = probe_.Facts({.pid = end->pid,
+                             .rank = rank,
+                             .signal = end->signal,
+                             .core_dumped = end->core_dumped,
+                             .words = absl::StrCat(end->message, "\n", end->stderr_tail)});
+  const std::string dump = CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment), rank,
+                                                     began_, attempt_folder_);
+  if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
 }
 
 WorkerEnd WorkerLauncher::DescribeStartFailure(uint32_t local_rank, const absl::Status& error) {

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "launcher/agent/log_folders.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/worker_group.h"
 #include "launcher/keeper/keeper_client.h"
+#include "launcher/os/death_probe.h"
 #include "launcher/os/file_appender.h"
 #include "launcher/os/log_pump.h"
 #include "rendezvous/core/message.h"
@@ -57,6 +59,8 @@ class WorkerLauncher {
                            uint32_t local_rank);
   absl::StatusOr<std::pair<Fd, int>> OpenSink(StreamSink sink, LogStreamOptions options);
   std::string StderrTail(const Worker& worker);
+  void ReadErrorFileOf(const Worker& worker, WorkerEnd* end);
+  void AddFacts(WorkerEnd* end);
 
   EventLoop* loop_;
   const LaunchPlan* plan_;
@@ -66,6 +70,9 @@ class WorkerLauncher {
   std::shared_ptr<FileAppender> filtered_stdout_;  // null = no --duplicate_stdout_filters
   std::shared_ptr<FileAppender> filtered_stderr_;
   std::vector<Worker> workers_;  // of the newest generation, by local rank
+  uint32_t base_rank_ = 0;       // of that generation
+  absl::Time began_;             // when its workers were started
+  DeathProbe probe_;
   int next_stream_ = 1;
   std::map<int, std::unique_ptr<LogStream>> streams_;  // until their end of file
   std::function<void()> on_drained_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/end_report.h"
 #include "launcher/cli/control_commands.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
@@ -23,11 +24,12 @@ int Run(const ExitNow& exit) {
   return exit.status;
 }
 
-int Run(LaunchPlan plan) {
+int Run(const LaunchPlan& plan) {
   // Forks; nothing before this may make a thread or touch gRPC.
-  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(std::move(plan));
+  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(plan);
   if (!agent.ok()) {
     Tell(absl::StrCat("error: ", agent.status().message()));
+    ReportEnd(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
     return 1;
   }
   return (*agent)->Run();

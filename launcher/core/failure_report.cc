@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -26,6 +28,8 @@ constexpr size_t kRuleWidth = 60;  // torchrun's
 constexpr size_t kTextWidth = 80;
 constexpr size_t kOthersShown = 10;
 constexpr size_t kLineBytesMax = 300;  // of a worker's text inside a sentence
+constexpr size_t kNameWidth = 10;      // of a field
+constexpr char kTracebackHelp[] = "https://pytorch.org/docs/stable/elastic/errors.html";
 
 std::string Rule(char c) { return std::string(kRuleWidth, c) + "\n"; }
 
@@ -73,8 +77,8 @@ std::string DescribeExit(int code) {
 // "  name      : value", with the lines after the first below the value.
 void AddField(absl::string_view name, absl::string_view value, std::string* report) {
   const std::string indent(14, ' ');
-  absl::StrAppend(report, "  ", name, std::string(10 - std::min<size_t>(10, name.size()), ' '),
-                  ": ");
+  absl::StrAppend(report, "  ", name,
+                  std::string(kNameWidth - std::min(kNameWidth, name.size()), ' '), ": ");
   absl::StrAppend(report, absl::StrJoin(WrapText(value, kTextWidth - indent.size()), "\n" + indent),
                   "\n");
 }
@@ -85,6 +89,17 @@ void AddLines(absl::string_view text, std::string* report) {
   for (absl::string_view line :
        absl::StrSplit(absl::StripTrailingAsciiWhitespace(printable), '\n')) {
     absl::StrAppend(report, line.empty() ? "" : "    ", line, "\n");
+  }
+}
+
+// The worker's stack as torchrun shows it: its first line beside the name, the rest below.
+void AddTraceback(absl::string_view text, std::string* report) {
+  const std::string printable = Printable(text);
+  const std::vector<absl::string_view> lines =
+      absl::StrSplit(absl::StripTrailingAsciiWhitespace(printable), '\n');
+  absl::StrAppend(report, "  traceback : ", lines.front(), "\n");
+  for (size_t i = 1; i < lines.size(); ++i) {
+    absl::StrAppend(report, lines[i].empty() ? "" : "  ", lines[i], "\n");
   }
 }
 
@@ -111,7 +126,18 @@ std::string ExitCodeText(const WorkerFailure& failure) {
                       " (pid: ", failure.pid, ")");
 }
 
-// The fields that every failure has.
+// For a failure without an error file; torchrun's texts stay in one line, for those who search.
+void AddPlainTraceback(const WorkerFailure& failure, std::string* report) {
+  if (!failure.start_error.empty()) return AddField("traceback", DescribeFailure(failure), report);
+  if (failure.signal == 0) {
+    return AddTraceback(absl::StrCat("To enable traceback see: ", kTracebackHelp), report);
+  }
+  AddTraceback(absl::StrCat("Signal ", failure.signal, " (", SignalName(failure.signal),
+                            ") received by PID ", failure.pid),
+               report);
+}
+
+// torchrun's fields, in its order, with the worker's own words in one line.
 void AddSummary(size_t index, const WorkerFailure& failure, const ReportOptions& options,
                 std::string* report) {
   absl::StrAppend(report, "[", index, "]:\n");
@@ -119,22 +145,40 @@ void AddSummary(size_t index, const WorkerFailure& failure, const ReportOptions&
   AddField("host", HostText(failure), report);
   AddField("rank", absl::StrCat(failure.rank, " (local_rank: ", failure.local_rank, ")"), report);
   AddField("exitcode", ExitCodeText(failure), report);
-  std::string cause = DescribeFailure(failure);
-  if (!failure.message.empty()) absl::StrAppend(&cause, ": ", OneLine(failure.message));
-  AddField("cause", cause, report);
+  AddField("error_file", failure.error_file.empty() ? "<N/A>" : OneLine(failure.error_file),
+           report);
 }
 
-// What helps to find out why: the stack, else the end of stderr, else where stderr went.
-void AddDetails(const WorkerFailure& failure, const ReportOptions& options, std::string* report) {
-  if (const absl::string_view hint = SignalHint(failure.signal); !hint.empty()) {
-    AddField("hint", hint, report);
-  }
-  if (!failure.error_file.empty()) AddField("error_file", OneLine(failure.error_file), report);
-  if (!failure.traceback.empty()) {
-    AddField("traceback", "(from the error file)", report);
-    AddLines(failure.traceback, report);
-    return;
-  }
+void AddOther(size_t index, const WorkerFailure& failure, const ReportOptions& options,
+              std::string* report) {
+  AddSummary(index, failure, options, report);
+  if (failure.message.empty()) return AddPlainTraceback(failure, report);
+  AddField("traceback", OneLine(failure.message), report);
+}
+
+void AddStopped(size_t index, const WorkerFailure& failure, const ReportOptions& options,
+                std::string* report) {
+  AddSummary(index, failure, options, report);
+  AddField("traceback", "stopped by ddprun after the first failure", report);
+}
+
+// "name: text" of a fact; a name is a short word.
+void AddFact(absl::string_view fact, std::string* report) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(fact, absl::MaxSplits(": ", 1));
+  const bool named = !parts.second.empty() && parts.first.size() <= kNameWidth &&
+                     std::all_of(parts.first.begin(), parts.first.end(), absl::ascii_islower);
+  AddField(named ? parts.first : "fact", OneLine(named ? parts.second : fact), report);
+}
+
+bool HasFact(const WorkerFailure& failure, absl::string_view name) {
+  return std::any_of(failure.facts.begin(), failure.facts.end(), [&](const std::string& fact) {
+    return absl::StartsWith(fact, absl::StrCat(name, ": "));
+  });
+}
+
+// The end of stderr, or where it went.
+void AddStderr(const WorkerFailure& failure, const ReportOptions& options, std::string* report) {
   if (!failure.stderr_tail.empty()) {
     AddField("stderr", "(last lines)", report);
     AddLines(failure.stderr_tail, report);
@@ -148,28 +192,54 @@ void AddDetails(const WorkerFailure& failure, const ReportOptions& options, std:
   }
 }
 
-// The failures from `begin` to `end`, the first ten of them.
-void AddSummaries(const Verdict& verdict, size_t begin, size_t end, const ReportOptions& options,
-                  std::string* report) {
-  const size_t shown_end = std::min(end, begin + kOthersShown);
-  for (size_t i = begin; i < shown_end; ++i) AddSummary(i, verdict.failures[i], options, report);
-  if (shown_end < end) absl::StrAppend(report, "… and ", end - shown_end, " more\n");
+// A root cause, with all that helps to find out why: the stack, else the end of stderr.
+void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& options,
+              std::string* report) {
+  AddSummary(index, failure, options, report);
+  const std::string words = failure.traceback.empty() ? failure.message : failure.traceback;
+  if (words.empty()) {
+    AddPlainTraceback(failure, report);
+  } else {
+    AddTraceback(words, report);
+  }
+  if (failure.start_error.empty()) AddField("cause", DescribeFailure(failure), report);
+  for (const std::string& fact : failure.facts) AddFact(fact, report);
+  const bool explained = failure.signal == SIGKILL && HasFact(failure, "memory");
+  if (const absl::string_view hint = SignalHint(failure.signal); !hint.empty() && !explained) {
+    AddField("hint", hint, report);
+  }
+  if (failure.traceback.empty()) AddStderr(failure, options, report);
+}
+
+// What is neither a cause nor too much: the first ten.
+void AddOthers(const Verdict& verdict, size_t causes, const ReportOptions& options,
+               std::string* report) {
+  const size_t count = verdict.failures.size() - causes + options.stopped.size();
+  absl::StrAppend(report, Rule('-'), "Failures:\n");
+  if (count == 0) absl::StrAppend(report, "  <NO_OTHER_FAILURES>\n");
+  for (size_t i = 0; i < std::min(count, kOthersShown); ++i) {
+    const size_t index = causes + i;
+    if (index < verdict.failures.size()) {
+      AddOther(index, verdict.failures[index], options, report);
+    } else {
+      AddStopped(index, options.stopped[index - verdict.failures.size()], options, report);
+    }
+  }
+  if (count > kOthersShown) absl::StrAppend(report, "… and ", count - kOthersShown, " more\n");
 }
 
 void AddFailures(const Verdict& verdict, const ReportOptions& options, std::string* report) {
-  const size_t count = verdict.failures.size();
-  // A report of a service that names no first cause still begins with its first failure.
-  const size_t causes = std::clamp<size_t>(verdict.first_causes, 1, count);
+  // A report of a service that names no first cause still has its first failure for one.
+  const size_t causes = std::clamp<size_t>(verdict.first_causes, 1, verdict.failures.size());
+  AddOthers(verdict, causes, options, report);
   absl::StrAppend(report, Rule('-'),
-                  causes == 1 ? "Root Cause (first observed failure over all nodes):\n"
+                  causes == 1 ? "Root Cause (first observed failure):\n"
                               : absl::StrCat("Root Cause (a tie: ", causes,
                                              " failures, none of them known to be the first):\n"));
-  AddSummary(0, verdict.failures.front(), options, report);
-  AddDetails(verdict.failures.front(), options, report);
-  AddSummaries(verdict, 1, causes, options, report);
-  absl::StrAppend(report, Rule('-'), "Other Failures:\n");
-  if (causes == count) absl::StrAppend(report, "  <NO_OTHER_FAILURES>\n");
-  AddSummaries(verdict, causes, count, options, report);
+  AddCause(0, verdict.failures.front(), options, report);
+  const size_t shown = std::min(causes, 1 + kOthersShown);
+  for (size_t i = 1; i < shown; ++i) AddOther(i, verdict.failures[i], options, report);
+  if (shown < causes) absl::StrAppend(report, "… and ", causes - shown, " more\n");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_CORE_FAILURE_REPORT_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "rendezvous/core/message.h"
@@ -14,11 +15,14 @@ struct ReportOptions {
   // without a tail means an empty stderr, and not one that nobody kept.
   bool stderr_captured = false;
   absl::TimeZone time_zone = absl::UTCTimeZone();  // of the times shown
+  // Workers of this node that ended because ddprun stopped them; listed as such.
+  std::vector<rendezvous::WorkerFailure> stopped;
 };
 
 // What a user reads when a job has failed: torchrun's ChildFailedError block (torchrun-contract
-// 4.5) headed by the first cause over all nodes (R12), then the other failures, at most ten of them
-// and how many more there are. Several first causes are shown as a tie. Sentences are wrapped at 80
+// 4.5), with its fields in its order. The other failures come first, at most ten of them and how
+// many more there are; the first cause over all nodes (R12) comes last, where one looks, with what
+// else is known about it. Several first causes are shown as a tie. Sentences are wrapped at 80
 // columns; lines of the worker's own are not. Texts of workers can't steer the terminal.
 // Returns: whole lines; "" when the verdict is not kFailed. Threads: any.
 std::string FailureReport(const rendezvous::Verdict& verdict, const ReportOptions& options);

@@ -304,6 +304,7 @@ rendezvous::WorkerFailure Supervisor::Describe(const WorkerEnd& end) const {
   failure.traceback = end.traceback;
   failure.error_file = end.error_file;
   failure.stderr_tail = end.stderr_tail;
+  failure.facts = end.facts;
   failure.wall_time_ms = end.wall_time_ms;
   if (!group_.failures().empty() && end.seen > group_.failures().front().seen) {
     failure.after_first_ms =
@@ -325,8 +326,7 @@ void Supervisor::On(const TimerFired& /*event*/) {
   CheckService();
   if (phase_ == Phase::kEnding && now_ >= finish_bound_) {
     finish_bound_ = Instant::Infinite();
-    phase_ = Phase::kEnded;
-    effects_.push_back(Exit{exit_status_, verdict_});
+    Finish();
   }
 }
 

@@ -101,6 +101,8 @@ class Supervisor {
   absl::Duration ReachTimeout() const;
   void End(int status, std::optional<rendezvous::Verdict> verdict);
   void ContinueEnding();
+  void Finish();
+  void TellEnd(std::string text);
   void LoseService(const std::string& why);
   void Tell(TellUser::Level level, std::string text);
   void RecordFact(std::string event, std::vector<std::pair<std::string, std::string>> fields);
@@ -141,6 +143,7 @@ class Supervisor {
   bool service_given_up_ = false;  // its stream may seem open, but nobody would end it
   Instant finish_bound_ = Instant::Infinite();
   int exit_status_ = 0;
+  std::string end_reason_;  // of an end without a verdict
   std::optional<rendezvous::Verdict> verdict_;
   bool hosts_service_ = false;
   bool service_running_ = false;

@@ -32,9 +32,7 @@ void Supervisor::On(const SignalReceived& event) {
   if (leave_signal_ == 0) return LeaveOnSignal(event.number);
   // The second one: at once.
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
-    phase_ = Phase::kEnded;
-    effects_.push_back(Exit{exit_status_, verdict_});
-    return;
+    return Finish();
   }
   Tell(TellUser::Level::kWarning,
        absl::StrCat("got ", SignalName(event.number), " again: killing the workers now"));
@@ -101,17 +99,22 @@ void Supervisor::End(int status, std::optional<rendezvous::Verdict> verdict) {
   ContinueEnding();
 }
 
+// An error that ends this agent.
+void Supervisor::TellEnd(std::string text) {
+  end_reason_ = text;
+  Tell(TellUser::Level::kError, std::move(text));
+}
+
 void Supervisor::LoseService(const std::string& why) {
-  Tell(TellUser::Level::kError,
-       absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
-                    config_.endpoint, ": ", why));
+  TellEnd(absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
+                       config_.endpoint, ": ", why));
   service_given_up_ = true;
   End(1, std::nullopt);
 }
 
 void Supervisor::On(const KeeperLost& event) {
-  Tell(TellUser::Level::kError, absl::StrCat("the keeper of the workers died (", event.why,
-                                             "); the workers died with it. This agent ends"));
+  TellEnd(absl::StrCat("the keeper of the workers died (", event.why,
+                       "); the workers died with it. This agent ends"));
   group_.KillNow(now_);
   if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
   if (phase_ != Phase::kEnding) {
@@ -125,8 +128,7 @@ void Supervisor::On(const KeeperLost& event) {
 }
 
 void Supervisor::EndUnclean() {
-  Tell(
-      TellUser::Level::kError,
+  TellEnd(
       absl::StrCat("processes of generation ", group_.generation().value(),
                    " are still there 5 s after SIGKILL (in uninterruptible sleep: look for state D "
                    "in ps); this node leaves the job"));
@@ -160,8 +162,15 @@ void Supervisor::ContinueEnding() {
     finish_bound_ = now_ + kServiceExitBound;
     return;
   }
+  Finish();
+}
+
+void Supervisor::Finish() {
   phase_ = Phase::kEnded;
-  effects_.push_back(Exit{exit_status_, verdict_});
+  Exit exit{.status = exit_status_, .verdict = verdict_, .signal = std::max(leave_signal_, 0)};
+  if (!verdict_.has_value()) exit.why = end_reason_;
+  for (const WorkerEnd& end : group_.stopped()) exit.stopped.push_back(Describe(end));
+  effects_.push_back(std::move(exit));
 }
 
 }  // namespace ddprun::launcher

@@ -123,10 +123,14 @@ struct Record {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
-// The agent is done: print the report when there are failures in the verdict, then exit.
+// The agent is done: report how the job ended, then exit.
 struct Exit {
   int status = 0;
   std::optional<rendezvous::Verdict> verdict;
+  int signal = 0;   // that made this agent leave; 0 = none
+  std::string why;  // why it ends without a verdict; "" = a verdict or a signal says it
+  // Workers of this node in the last generation that ended because we stopped them.
+  std::vector<rendezvous::WorkerFailure> stopped;
 };
 
 using SupervisorEffect = std::variant<SendMessage, FinishStream, SpawnGroup, SignalGroup,

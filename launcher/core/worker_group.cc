@@ -50,7 +50,8 @@ GroupAction WorkerGroup::OnEnded(const WorkerEnd& end) {
   ++ended_;
   // What ended after our signal went out is our doing, whatever its status says (R12).
   const bool own_failure = !end.ok() && (!stop_requested_ || end.seen < stop_began_);
-  if (own_failure && failures_.size() < rendezvous::kFailuresMax) failures_.push_back(end);
+  std::vector<WorkerEnd>& list = own_failure ? failures_ : stopped_;
+  if (!end.ok() && list.size() < rendezvous::kFailuresMax) list.push_back(end);
   if (ended_ < workers_.size() || phase_ == Phase::kSweeping) return GroupAction::kNone;
   return Sweep(end.seen);
 }

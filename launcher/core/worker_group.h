@@ -23,6 +23,7 @@ struct WorkerEnd {
   std::string traceback;
   std::string error_file;
   std::string stderr_tail;
+  std::vector<std::string> facts;  // as in rendezvous::WorkerFailure
   uint64_t wall_time_ms = 0;
   Instant seen;  // when the keeper saw it
 
@@ -89,6 +90,8 @@ class WorkerGroup {
   bool unclean() const { return unclean_; }
   // Workers that failed by themselves, in the order seen.
   const std::vector<WorkerEnd>& failures() const { return failures_; }
+  // Workers that ended otherwise than well after we stopped the group, in the order seen.
+  const std::vector<WorkerEnd>& stopped() const { return stopped_; }
   uint32_t base_rank() const { return base_rank_; }
 
  private:
@@ -113,6 +116,7 @@ class WorkerGroup {
   Instant grace_end_ = Instant::Infinite();
   Instant sweep_end_ = Instant::Infinite();
   std::vector<WorkerEnd> failures_;
+  std::vector<WorkerEnd> stopped_;
 };
 
 }  // namespace ddprun::launcher

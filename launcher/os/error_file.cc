@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -46,11 +47,27 @@ absl::StatusOr<std::string> ReadBounded(const std::string& path) {
   return bytes;
 }
 
+// Deeper than any error file; the parser's own stack is bounded by it.
+constexpr int kDepthMax = 64;
+
+// Discarded when it isn't JSON, or is nested too deep.
+json Parse(absl::string_view bytes) {
+  const auto callback = [](int depth, json::parse_event_t /*event*/, json& /*parsed*/) {
+    return depth <= kDepthMax;
+  };
+  return json::parse(bytes, callback, /*allow_exceptions=*/false);
+}
+
+// Whatever bytes its texts have.
+std::string Dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 // Any JSON value as text for people.
 std::string Text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null()) return "";
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return Dump(value);
 }
 
 std::string Field(const json& object, const char* name) {
@@ -85,16 +102,57 @@ ErrorFile NotUnderstood(const std::string& path, absl::string_view why, absl::st
 
 }  // namespace
 
-absl::StatusOr<ErrorFile> ReadErrorFile(const std::string& path) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::string bytes, ReadBounded(path));
+absl::StatusOr<std::string> ReadErrorFileBytes(const std::string& path) {
+  DDPRUN_ASSIGN_OR_RETURN(std::string bytes, ReadBounded(path));
   if (bytes.empty()) return absl::NotFoundError(absl::StrCat("error file '", path, "' is empty"));
+  return bytes;
+}
+
+absl::StatusOr<ErrorFile> ReadErrorFile(const std::string& path) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string bytes, ReadErrorFileBytes(path));
+  return ParseErrorFile(path, bytes);
+}
+
+ErrorFile ParseErrorFile(const std::string& path, absl::string_view bytes) {
   if (bytes.size() > kBytesMax) return NotUnderstood(path, "is longer than 1 MiB", bytes);
-  const json root = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const json root = Parse(bytes);
   if (root.is_discarded()) return NotUnderstood(path, "is not valid JSON", bytes);
   if (!root.is_object() || !root.contains("message")) {
     return NotUnderstood(path, "is JSON without a \"message\"", bytes);
   }
   return FromJson(root);
+}
+
+std::optional<std::string> WithErrorCode(absl::string_view bytes, int error_code) {
+  if (bytes.size() > kBytesMax) return std::nullopt;
+  json root = Parse(bytes);
+  if (!root.is_object() || !root.contains("message")) return std::nullopt;
+  if (!root["message"].is_object()) return std::string(bytes);
+  root["message"]["errorCode"] = error_code;
+  return Dump(root);
+}
+
+std::string FormatErrorFile(const ErrorFile& error) {
+  const json extra = {{"py_callstack", error.traceback},
+                      {"timestamp", absl::StrCat(error.timestamp)}};
+  return Dump({{"message", {{"message", error.message}, {"extraInfo", extra}}}});
+}
+
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view bytes) {
+  const std::string draft = absl::StrCat(path, ".", getpid(), ".tmp");
+  Fd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open '", draft, "'"));
+  if (absl::Status status = WriteAll(fd.get(), bytes); !status.ok()) {
+    unlink(draft.c_str());
+    return absl::Status(status.code(), absl::StrCat("write '", draft, "': ", status.message()));
+  }
+  if (rename(draft.c_str(), path.c_str()) != 0) {
+    const absl::Status status =
+        ErrnoStatus(errno, absl::StrCat("rename '", draft, "' to '", path, "'"));
+    unlink(draft.c_str());
+    return status;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ddprun::launcher

@@ -2,9 +2,11 @@
 #define DDPRUN_LAUNCHER_OS_ERROR_FILE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace ddprun::launcher {
 
@@ -23,6 +25,26 @@ struct ErrorFile {
 // Errors: NOT_FOUND — there is no such file, or it is empty: the worker wrote none. Any other errno
 // of open(2) or read(2), with the path. Bound: reads 1 MiB at most. Threads: any.
 absl::StatusOr<ErrorFile> ReadErrorFile(const std::string& path);
+
+// The same of the file's bytes; `path` is for the text about what can't be understood. Any bytes
+// give an answer. Threads: any.
+ErrorFile ParseErrorFile(const std::string& path, absl::string_view bytes);
+
+// The launcher's own error file (its TORCHELASTIC_ERROR_FILE), as torchrun leaves it.
+
+// A worker's file with message.errorCode, for whoever runs the launcher; the plain form comes back
+// as it is. nullopt = the bytes are no error file. `error_code`: exit code or -signal.
+std::optional<std::string> WithErrorCode(absl::string_view bytes, int error_code);
+
+// An error in the form of @record. `timestamp`: seconds since 1970.
+std::string FormatErrorFile(const ErrorFile& error);
+
+// Reads a worker's error file as it is, at most 1 MiB of it. Errors: as ReadErrorFile.
+absl::StatusOr<std::string> ReadErrorFileBytes(const std::string& path);
+
+// Writes a file whole or not at all: beside it, then renamed (rename(2)).
+// Errors: of open(2), write(2), rename(2), with the path. Blocks. Threads: any.
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view bytes);
 
 }  // namespace ddprun::launcher
 

@@ -20,6 +20,8 @@ inline constexpr size_t kProbesOutstandingMax = 1024;  // probes whose sending t
 inline constexpr size_t kNameBytesMax = 256;           // run id, node id, host name, address, role
 inline constexpr size_t kTextBytesMax = 4096;          // descriptions, reasons, stderr tails
 inline constexpr size_t kTracebackBytesMax = 16384;    // stack of a failure
+inline constexpr size_t kFactsMax = 8;                 // facts about one failure
+inline constexpr size_t kFactBytesMax = 512;           // one of them
 inline constexpr size_t kMessageBytesMax = 4U << 20;   // one message on the wire
 
 // Longest time that a job may ask for.

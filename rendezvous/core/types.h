@@ -64,8 +64,9 @@ struct WorkerFailure {
   std::string traceback;    // of the error file
   std::string error_file;
   std::string stderr_tail;
-  uint64_t wall_time_ms = 0;    // for display only
-  uint64_t after_first_ms = 0;  // after the first failure on the same node
+  std::vector<std::string> facts;  // "<name>: <text>"; what its node says about its end
+  uint64_t wall_time_ms = 0;       // for display only
+  uint64_t after_first_ms = 0;     // after the first failure on the same node
   Generation generation;
 
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;

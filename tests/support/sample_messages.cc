@@ -22,6 +22,7 @@ WorkerFailure SampleFailure() {
   failure.traceback = "Traceback (most recent call last):\n…";
   failure.error_file = "/tmp/error.json";
   failure.stderr_tail = "last words";
+  failure.facts = {"core: /tmp/core.1", "memory: all of it"};
   failure.wall_time_ms = 1'700'000'000'123;
   failure.after_first_ms = 17;
   failure.generation = Generation(5);

@@ -58,26 +58,29 @@ train.py FAILED
 worker rank 3 on host1 was killed by SIGKILL, and no restarts are left (2 of 2
 used)
 ------------------------------------------------------------
-Root Cause (first observed failure over all nodes):
+Failures:
+[1]:
+  time      : 2026-01-02_12:04:05 (12 ms after the first of this node)
+  host      : host0 (node: host0-b)
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 4240)
+  error_file: <N/A>
+  traceback : RuntimeError: Connection closed by peer
+------------------------------------------------------------
+Root Cause (first observed failure):
 [0]:
   time      : 2026-01-02_12:04:05
   host      : host1
   rank      : 3 (local_rank: 1)
   exitcode  : -9 (pid: 4243)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 4243
   cause     : killed by SIGKILL (9)
   hint      : ddprun did not send it. Most often the kernel's out-of-memory
               killer did (look for the pid in `dmesg`); else a scheduler or a
               person.
   stderr    : not captured: it is in the output of ddprun on host1. With --tee 2
               it is kept and shown here.
-------------------------------------------------------------
-Other Failures:
-[1]:
-  time      : 2026-01-02_12:04:05 (12 ms after the first of this node)
-  host      : host0 (node: host0-b)
-  rank      : 0 (local_rank: 0)
-  exitcode  : 1 (pid: 4240)
-  cause     : exited with code 1: RuntimeError: Connection closed by peer
 ============================================================
 )");
 }
@@ -93,23 +96,62 @@ TEST(FailureReport, ExceptionShowsItsStack) {
             R"(============================================================
 train.py FAILED
 ------------------------------------------------------------
-Root Cause (first observed failure over all nodes):
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
 [0]:
   time      : 2026-01-02_12:04:05
   host      : host1
   rank      : 1 (local_rank: 1)
   exitcode  : 1 (pid: 4241)
-  cause     : exited with code 1: ValueError: bad second line
   error_file: /logs/job7/attempt_0/1/error.json
-  traceback : (from the error file)
-    Traceback (most recent call last):
-      File "t.py", line 1
-    ValueError: bad
-------------------------------------------------------------
-Other Failures:
-  <NO_OTHER_FAILURES>
+  traceback : Traceback (most recent call last):
+    File "t.py", line 1
+  ValueError: bad
+  cause     : exited with code 1
 ============================================================
 )");
+}
+
+// torchrun-contract, check 58.
+TEST(FailureReport, AMessageWithoutAStackIsTheTraceback) {
+  WorkerFailure failure = Failure(1);
+  failure.message = "m\nmore";
+  EXPECT_THAT(Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1}),
+              HasSubstr("  traceback : m\n  more\n"));
+}
+
+// torchrun-contract, check 53: rank 0 is no cause, and is shown as what it is.
+TEST(FailureReport, WorkersThatWereStoppedAreMarked) {
+  WorkerFailure stopped = Failure(0);
+  stopped.signal = SIGTERM;
+  const std::string report =
+      FailureReport({.outcome = Outcome::kFailed, .failures = {Failure(1)}, .first_causes = 1},
+                    {.entry_point = "train.py", .stopped = {stopped}});
+  EXPECT_THAT(report, HasSubstr("Failures:\n[1]:\n"));
+  EXPECT_THAT(report, HasSubstr("  exitcode  : -15 (pid: 4240)\n"
+                                "  error_file: <N/A>\n"
+                                "  traceback : stopped by ddprun after the first failure\n"));
+  EXPECT_THAT(report, HasSubstr("  exitcode  : 1 (pid: 4241)\n"
+                                "  error_file: <N/A>\n"
+                                "  traceback : To enable traceback see: "
+                                "https://pytorch.org/docs/stable/elastic/errors.html\n"));
+}
+
+TEST(FailureReport, FactsFollowTheCause) {
+  WorkerFailure failure = Failure(0);
+  failure.signal = SIGKILL;
+  failure.facts = {"memory: the kernel killed it", "core: /tmp/core.1", "No name: here", "nothing"};
+  const std::string report =
+      Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1});
+  EXPECT_THAT(report, HasSubstr("  cause     : killed by SIGKILL (9)\n"
+                                "  memory    : the kernel killed it\n"
+                                "  core      : /tmp/core.1\n"
+                                "  fact      : No name: here\n"
+                                "  fact      : nothing\n"
+                                "  stderr"))
+      << "no guess about memory beside a fact";
 }
 
 TEST(FailureReport, StderrWhereThereIsNoStack) {
@@ -118,7 +160,7 @@ TEST(FailureReport, StderrWhereThereIsNoStack) {
   failure.stderr_tail = "loading\nout of disk\n";
   const Verdict verdict{.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1};
   EXPECT_THAT(Report(verdict, true),
-              HasSubstr("  stderr    : (last lines)\n    loading\n    out of disk\n-----"));
+              HasSubstr("  stderr    : (last lines)\n    loading\n    out of disk\n====="));
   Verdict silent = verdict;
   silent.failures[0].stderr_tail.clear();
   EXPECT_THAT(Report(silent, true), HasSubstr("  stderr    : nothing was written\n"));
@@ -132,9 +174,10 @@ TEST(FailureReport, WorkerThatNeverStarted) {
   const std::string report =
       Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1});
   EXPECT_THAT(report, HasSubstr("  exitcode  : <N/A> (never started)\n"
-                                "  cause     : could not be started: exec './train': Permission "
+                                "  error_file: <N/A>\n"
+                                "  traceback : could not be started: exec './train': Permission "
                                 "denied (errno 13,\n              EACCES)\n"
-                                "-----"));
+                                "====="));
 }
 
 TEST(FailureReport, TieIsShownAsATie) {
@@ -146,9 +189,9 @@ TEST(FailureReport, TieIsShownAsATie) {
       report,
       HasSubstr("Root Cause (a tie: 2 failures, none of them known to be the first):\n[0]"));
   const size_t second = report.find("[1]:");
-  const size_t others = report.find("Other Failures:\n[2]:");
+  const size_t others = report.find("Failures:\n[2]:");
   ASSERT_NE(others, std::string::npos);
-  EXPECT_LT(second, others);
+  EXPECT_LT(others, second);
 }
 
 TEST(FailureReport, IsBounded) {
@@ -203,7 +246,7 @@ TEST(FailureReport, TextsOfWorkersDoNotSteerTheTerminal) {
                                      .failures = {failure},
                                      .first_causes = 1});
   EXPECT_THAT(report, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(report, HasSubstr("    red\n    next\n"));
+  EXPECT_THAT(report, HasSubstr("  traceback : red\n  next\n"));
   EXPECT_THAT(report, HasSubstr("evil host"));
   EXPECT_LT(report.size(), 3000U);
 }

@@ -76,5 +76,46 @@ TEST_F(ErrorFileTest, AFifoOrADirectoryDoesNotHoldUs) {
   EXPECT_TRUE(absl::IsInvalidArgument(ReadErrorFile(tree_.path()).status()));
 }
 
+// Valid, and deep enough to overflow the stack of whoever shows it.
+TEST_F(ErrorFileTest, DeepNestingIsCut) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_LT(Read("{\"message\": " + deep + "}").message.size(), 1000U);
+  EXPECT_LT(WithErrorCode("{\"message\": {\"message\": " + deep + "}}", 1)->size(), 1000U);
+}
+
+// torchrun-contract, check 57.
+TEST(WithErrorCodeTest, AddsTheCodeToTheFormOfRecord) {
+  EXPECT_EQ(WithErrorCode(R"({"message":{"message":"m","extraInfo":{"a":[1]}}})", -9),
+            R"({"message":{"errorCode":-9,"extraInfo":{"a":[1]},"message":"m"}})");
+}
+
+TEST(WithErrorCodeTest, LeavesThePlainFormAsItIs) {
+  EXPECT_EQ(WithErrorCode(R"({ "message": "m", "timestamp": 1 })", 3),
+            R"({ "message": "m", "timestamp": 1 })");
+}
+
+TEST(WithErrorCodeTest, RefusesWhatIsNoErrorFile) {
+  EXPECT_EQ(WithErrorCode("", 1), std::nullopt);
+  EXPECT_EQ(WithErrorCode("{oops", 1), std::nullopt);
+  EXPECT_EQ(WithErrorCode("[1]", 1), std::nullopt);
+  EXPECT_EQ(WithErrorCode("{}", 1), std::nullopt);
+}
+
+TEST(FormatErrorFileTest, IsReadBack) {
+  const ErrorFile file = ParseErrorFile(
+      "f", FormatErrorFile({.message = "E: \xff", .traceback = "at 1\n", .timestamp = 17}));
+  EXPECT_EQ(file.message, "E: \uFFFD");
+  EXPECT_EQ(file.traceback, "at 1\n");
+  EXPECT_EQ(file.timestamp, 17);
+}
+
+TEST_F(ErrorFileTest, FilesAreReplacedWhole) {
+  const std::string path = tree_.Write("report.json", "old, and longer than the new one");
+  EXPECT_TRUE(WriteFileAtomically(path, "new").ok());
+  EXPECT_EQ(tree_.Read("report.json"), "new");
+  const absl::Status status = WriteFileAtomically(tree_.path() + "/missing/x", "new");
+  EXPECT_TRUE(absl::StrContains(status.message(), "/missing/x")) << status;
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

@@ -136,6 +136,13 @@ AgentRows EventRows() {
        kTooMuch, "failure.traceback: has 16385 bytes, at most 16384"},
       {kFailed, [=](M* m) { failure(m)->set_error_file(kLongText); }, kTooMuch, "error_file"},
       {kFailed, [=](M* m) { failure(m)->set_stderr_tail(kLongText); }, kTooMuch, "stderr_tail"},
+      {kFailed, [=](M* m) { failure(m)->add_facts(std::string(kFactBytesMax + 1, 'x')); }, kTooMuch,
+       "failure.facts: has 513 bytes"},
+      {kFailed,
+       [=](M* m) {
+         for (int i = 0; i < 9; ++i) failure(m)->add_facts("x");
+       },
+       kTooMuch, "failure.facts: has "},
       {kStopped,
        [](M* m) {
          for (int i = 0; i < 63; ++i) m->mutable_group_stopped()->add_failures();

@@ -121,6 +121,7 @@ TEST(ToProto, CutsTextsAndMakesThemValid) {
   failure.message = std::string(kTextBytesMax - 1, 'x') + "ßß";
   failure.stderr_tail = std::string(2 * kTextBytesMax, '\xFF') + "the end";
   failure.traceback = std::string(2 * kTracebackBytesMax, 'y');
+  failure.facts.assign(2 * kFactsMax, std::string(2 * kFactBytesMax, 'z'));
   std::get<GroupStopped>(message.body).failures.assign(kFailuresMax + 5, failure);
   const v1::AgentMessage proto = ToProto(message);
   const v1::WorkerFailure& out = proto.group_stopped().failures(0);
@@ -130,6 +131,8 @@ TEST(ToProto, CutsTextsAndMakesThemValid) {
   EXPECT_LE(out.stderr_tail().size(), kTextBytesMax);
   EXPECT_TRUE(out.stderr_tail().ends_with("the end"));
   EXPECT_EQ(out.traceback().size(), kTracebackBytesMax);
+  EXPECT_EQ(out.facts_size(), static_cast<int>(kFactsMax));
+  EXPECT_LE(out.facts(0).size(), kFactBytesMax);
   EXPECT_LE(proto.ByteSizeLong(), kMessageBytesMax);
   // Protobuf's parser refuses a message with a text that is no UTF-8.
   v1::AgentMessage parsed;

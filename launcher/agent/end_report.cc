@@ -1,0 +1,175 @@
+#include "launcher/agent/end_report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/signal_name.h"
+#include "launcher/core/failure_report.h"
+#include "launcher/core/output_layout.h"
+#include "launcher/os/error_file.h"
+#include "launcher/os/host_probe.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using nlohmann::json;
+using rendezvous::Outcome;
+using rendezvous::Verdict;
+using rendezvous::WorkerFailure;
+
+constexpr int kSchemaVersion = 1;
+
+const char* OutcomeName(const Exit& exit) {
+  if (!exit.verdict.has_value()) return exit.signal != 0 ? "stopped" : "lost";
+  switch (exit.verdict->outcome) {
+    case Outcome::kSucceeded:
+      return "succeeded";
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kStopped:
+      return "stopped";
+  }
+  return "lost";
+}
+
+// torchrun's words for an agent that a signal ended.
+std::string SignalText(int signal) {
+  return absl::StrCat("SignalException: Process ", getpid(), " got signal: ", signal);
+}
+
+std::string ReasonOf(const Exit& exit) {
+  if (exit.verdict.has_value()) return exit.verdict->reason;
+  return exit.why.empty() && exit.signal != 0 ? SignalText(exit.signal) : exit.why;
+}
+
+json FailureJson(const WorkerFailure& failure) {
+  json object = {{"rank", failure.rank},
+                 {"local_rank", failure.local_rank},
+                 {"node", failure.node_id.value()},
+                 {"host", failure.hostname},
+                 {"pid", failure.pid},
+                 {"generation", failure.generation.value()},
+                 {"exit_code", nullptr},
+                 {"signal", nullptr},
+                 {"signal_name", nullptr},
+                 {"core_dumped", failure.core_dumped},
+                 {"cause", DescribeFailure(failure)},
+                 {"start_error", failure.start_error},
+                 {"message", failure.message},
+                 {"traceback", failure.traceback},
+                 {"error_file", failure.error_file},
+                 {"stderr_tail", failure.stderr_tail},
+                 {"facts", failure.facts},
+                 {"time_ms", failure.wall_time_ms},
+                 {"after_first_ms", failure.after_first_ms}};
+  if (failure.signal != 0) {
+    object["signal"] = failure.signal;
+    object["signal_name"] = SignalName(failure.signal);
+  } else if (failure.start_error.empty()) {
+    object["exit_code"] = failure.exit_code;
+  }
+  return object;
+}
+
+json FailuresJson(const std::vector<WorkerFailure>& failures, size_t begin, size_t end) {
+  json list = json::array();
+  for (size_t i = begin; i < end; ++i) list.push_back(FailureJson(failures[i]));
+  return list;
+}
+
+int ErrorCode(const WorkerFailure& failure) {
+  return failure.signal != 0 ? -failure.signal : failure.exit_code;
+}
+
+void Tell(const LaunchPlan& plan, const Exit& exit) {
+  if (!exit.verdict.has_value()) return;  // said when it happened
+  const Verdict& verdict = *exit.verdict;
+  if (verdict.outcome == Outcome::kSucceeded) return;
+  if (verdict.outcome == Outcome::kStopped) {
+    return ddprun::Tell(absl::StrCat("the job was stopped: ", verdict.reason));
+  }
+  ddprun::Tell(absl::StrCat("error: the job failed: ", verdict.reason));
+  const std::string report = FailureReport(
+      verdict, {.entry_point = plan.entry_point,
+                .stderr_captured = Captures(plan.output, OutputStream::kStderr, plan.worker_count),
+                .time_zone = absl::LocalTimeZone(),
+                .stopped = exit.stopped});
+  WriteAll(STDERR_FILENO, report).IgnoreError();  // a console that is gone
+}
+
+void WriteOrWarn(absl::string_view what, const std::string& path, const std::string& bytes) {
+  const absl::Status written = WriteFileAtomically(path, bytes);
+  if (!written.ok()) {
+    ddprun::Tell(absl::StrCat("warning: ", what, " was not written: ", written.message()));
+  }
+}
+
+}  // namespace
+
+std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
+                       absl::Time now) {
+  const Verdict verdict = exit.verdict.value_or(Verdict());
+  const size_t count = verdict.failures.size();
+  const size_t causes = count == 0 ? 0 : std::clamp<size_t>(verdict.first_causes, 1, count);
+  const json report = {{"version", kSchemaVersion},
+                       {"outcome", OutcomeName(exit)},
+                       {"status", exit.status},
+                       {"reason", ReasonOf(exit)},
+                       {"run_id", plan.job.run_id},
+                       {"entry_point", plan.entry_point},
+                       {"generation", verdict.generation.value()},
+                       {"restart_count", verdict.restart_count},
+                       {"max_restarts", plan.job.max_restarts},
+                       {"node", node_id},
+                       {"host", Hostname()},
+                       {"time_ms", absl::ToUnixMillis(now)},
+                       {"root_causes", FailuresJson(verdict.failures, 0, causes)},
+                       {"other_failures", FailuresJson(verdict.failures, causes, count)},
+                       {"stopped", FailuresJson(exit.stopped, 0, exit.stopped.size())}};
+  return absl::StrCat(report.dump(2, ' ', false, json::error_handler_t::replace), "\n");
+}
+
+std::optional<std::string> OwnErrorFile(const std::string& node_id, const Exit& exit,
+                                        absl::Time now) {
+  if (exit.status == 0) return std::nullopt;
+  const bool has_cause = exit.verdict.has_value() && !exit.verdict->failures.empty();
+  if (!has_cause) {
+    return FormatErrorFile({.message = ReasonOf(exit), .timestamp = absl::ToUnixSeconds(now)});
+  }
+  const WorkerFailure& cause = exit.verdict->failures.front();
+  if (cause.error_file.empty()) return std::nullopt;
+  if (cause.node_id.value() == node_id) {
+    const absl::StatusOr<std::string> bytes = ReadErrorFileBytes(cause.error_file);
+    std::optional<std::string> copy =
+        bytes.ok() ? WithErrorCode(*bytes, ErrorCode(cause)) : std::nullopt;
+    if (copy.has_value()) return copy;
+  }
+  // Of another node, or no JSON: what is known of it, in the form that readers expect.
+  return WithErrorCode(
+      FormatErrorFile({.message = cause.message,
+                       .traceback = cause.traceback,
+                       .timestamp = static_cast<int64_t>(cause.wall_time_ms / 1000)}),
+      ErrorCode(cause));
+}
+
+void ReportEnd(const LaunchPlan& plan, const std::string& node_id, const Exit& exit) {
+  Tell(plan, exit);
+  if (!plan.report_file.empty()) {
+    WriteOrWarn("--report_file", plan.report_file, ReportJson(plan, node_id, exit, absl::Now()));
+  }
+  const char* own_file = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (own_file == nullptr || *own_file == '\0') return;
+  if (const auto bytes = OwnErrorFile(node_id, exit, absl::Now()); bytes.has_value()) {
+    WriteOrWarn("TORCHELASTIC_ERROR_FILE", own_file, *bytes);
+  }
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,32 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_END_REPORT_H_
+#define DDPRUN_LAUNCHER_AGENT_END_REPORT_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/core/supervisor_events.h"
+
+namespace ddprun::launcher {
+
+// What an agent leaves behind about the end of its job (docs/LOGS.md): words and the failure report
+// on stderr, --report_file, and the launcher's own TORCHELASTIC_ERROR_FILE. What can't be written
+// is said on stderr, and is no reason to fail. `node_id`: this agent's, as in WorkerFailure. Blocks
+// for the writes. Threads: any.
+void ReportEnd(const LaunchPlan& plan, const std::string& node_id, const Exit& exit);
+
+// The report as JSON; the schema is in docs/LOGS.md. Texts that are no UTF-8 are mended.
+// `now`: the wall clock. Threads: any.
+std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
+                       absl::Time now);
+
+// What the launcher's own error file says (torchrun-contract 4.5); nullopt = nothing is written:
+// all went well, or the first cause has no error file. `now`: the wall clock. Reads the error file
+// of a worker of this node. Threads: any.
+std::optional<std::string> OwnErrorFile(const std::string& node_id, const Exit& exit,
+                                        absl::Time now);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_END_REPORT_H_

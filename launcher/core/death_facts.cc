@@ -1,0 +1,145 @@
+#include "launcher/core/death_facts.h"
+
+#include <algorithm>
+#include <csignal>
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr int kCoreSignals[] = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                                SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
+
+// What one "%c" of a core pattern stands for.
+std::string Specifier(char letter, const Death& death, const std::string& hostname) {
+  switch (letter) {
+    case '%':
+      return "%";
+    case 'p':
+    case 'P':
+      return absl::StrCat(death.pid);
+    case 's':
+      return absl::StrCat(death.signal);
+    case 'h':
+      return hostname;
+    default:
+      return "*";  // user, time, name of the program or thread, …
+  }
+}
+
+bool Says(const Death& death, absl::string_view words) {
+  return absl::StrContains(absl::AsciiStrToLower(death.words), words);
+}
+
+std::string LimitText(const std::optional<uint64_t>& limit, absl::string_view what,
+                      absl::string_view option) {
+  return limit.has_value()
+             ? absl::StrCat("limit: at most ", *limit, " ", what, " (ulimit ", option, ")")
+             : "";
+}
+
+std::string BytesLimitText(const std::optional<uint64_t>& limit, absl::string_view what,
+                           absl::string_view option) {
+  return limit.has_value() ? absl::StrCat("limit: at most ", BytesText(*limit), " ", what,
+                                          " (ulimit ", option, ")")
+                           : "";
+}
+
+}  // namespace
+
+std::string BytesText(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return absl::StrCat(bytes, " bytes");
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
+}
+
+bool DumpsCore(int signal) {
+  return std::find(std::begin(kCoreSignals), std::end(kCoreSignals), signal) !=
+         std::end(kCoreSignals);
+}
+
+CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const Death& death,
+                            const std::string& hostname, const std::string& directory) {
+  pattern = absl::StripAsciiWhitespace(pattern);
+  if (absl::ConsumePrefix(&pattern, "|")) {
+    const std::vector<std::string> words = absl::StrSplit(pattern, ' ', absl::SkipEmpty());
+    return {.program = words.empty() ? "" : words.front()};
+  }
+  std::string name;
+  bool has_pid = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%') {
+      name += pattern[i];
+    } else if (++i < pattern.size()) {
+      name += Specifier(pattern[i], death, hostname);
+      has_pid = has_pid || pattern[i] == 'p';
+    }
+  }
+  if (uses_pid && !has_pid) absl::StrAppend(&name, ".", death.pid);
+  return {.path = absl::StartsWith(name, "/") ? name : absl::StrCat(directory, "/", name)};
+}
+
+std::vector<std::string> LimitFacts(const Death& death, const Limits& limits) {
+  std::vector<std::string> facts;
+  const auto add = [&](bool when, std::string fact) {
+    if (when && !fact.empty()) facts.push_back(std::move(fact));
+  };
+  add(DumpsCore(death.signal) && !death.core_dumped && limits.core_bytes == 0U,
+      "limit: no core file was written, since its size is limited to 0 (`ulimit -c unlimited` "
+      "before ddprun allows it)");
+  add(Says(death, "too many open files"), LimitText(limits.open_files, "open files", "-n"));
+  add(Says(death, "can't start new thread") || Says(death, "resource temporarily unavailable"),
+      LimitText(limits.processes, "processes and threads of this user", "-u"));
+  add(Says(death, "cannot lock memory") || Says(death, "memlock") || Says(death, "ibv_reg_mr"),
+      BytesLimitText(limits.locked_bytes, "of locked memory", "-l"));
+  add(Says(death, "cannot allocate memory") || Says(death, "bad_alloc") ||
+          Says(death, "memoryerror"),
+      BytesLimitText(limits.memory_bytes, "of address space", "-v"));
+  add(death.signal == SIGXFSZ || Says(death, "file too large"),
+      BytesLimitText(limits.file_bytes, "in one file", "-f"));
+  add(death.signal == SIGXCPU, LimitText(limits.cpu_seconds, "seconds of CPU time", "-t"));
+  return facts;
+}
+
+std::string MemoryFact(const Death& death, const MemoryWitness& witness) {
+  if (death.signal != SIGKILL) return "";
+  std::string usage;
+  if (witness.peak_bytes.has_value()) {
+    absl::StrAppend(&usage, "; at most ", BytesText(*witness.peak_bytes), " were in use");
+    if (witness.limit_bytes.has_value()) {
+      absl::StrAppend(&usage, " of ", BytesText(*witness.limit_bytes));
+    }
+  }
+  const uint64_t in_cgroup = witness.cgroup_kills.value_or(0);
+  if (in_cgroup > 0) {
+    return absl::StrCat("memory: the kernel killed ", in_cgroup,
+                        in_cgroup == 1 ? " process" : " processes", " of the cgroup ",
+                        witness.cgroup, " for lack of memory in this generation", usage);
+  }
+  if (witness.host_kills.value_or(0) > 0) {
+    return absl::StrCat("memory: the kernel killed ", *witness.host_kills,
+                        *witness.host_kills == 1 ? " process" : " processes",
+                        " of this machine for lack of memory in this generation (`dmesg` says "
+                        "which)");
+  }
+  if (!witness.cgroup_kills.has_value() && !witness.host_kills.has_value()) return "";
+  return absl::StrCat(
+      "memory: not the out-of-memory killer, which killed nothing on this machine "
+      "in this generation",
+      usage);
+}
+
+}  // namespace ddprun::launcher

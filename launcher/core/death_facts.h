@@ -1,0 +1,71 @@
+#ifndef DDPRUN_LAUNCHER_CORE_DEATH_FACTS_H_
+#define DDPRUN_LAUNCHER_CORE_DEATH_FACTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+// What can be said about a worker's end beyond its status: one sentence for each thing that the
+// machine knows, "<name>: <text>" (docs/LOGS.md lists the names). Pure; threads: any.
+namespace ddprun::launcher {
+
+// One worker that failed.
+struct Death {
+  uint32_t pid = 0;
+  uint32_t rank = 0;
+  int signal = 0;  // 0 = it exited
+  bool core_dumped = false;
+  std::string words;  // what it left behind: message and the end of stderr
+};
+
+// Where the kernel put a core file. `path` may hold '*' for what can't be known afterwards (the
+// time, the name of a thread).
+struct CorePlace {
+  std::string path;     // absolute; "" = piped
+  std::string program;  // that got it on its standard input
+};
+
+// Reads /proc/sys/kernel/core_pattern (core(5)). Params: `directory`: that of the dead process;
+// `uses_pid`: core_uses_pid.
+CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const Death& death,
+                            const std::string& hostname, const std::string& directory);
+
+// True for signals that write a core file by default (signal(7)).
+bool DumpsCore(int signal);
+
+// A resource limit of the workers; nullopt = unlimited or unknown.
+struct Limits {
+  std::optional<uint64_t> core_bytes;
+  std::optional<uint64_t> open_files;
+  std::optional<uint64_t> processes;
+  std::optional<uint64_t> locked_bytes;
+  std::optional<uint64_t> memory_bytes;
+  std::optional<uint64_t> file_bytes;
+  std::optional<uint64_t> cpu_seconds;
+};
+
+// The limits that this end speaks of, each with its value and the command that shows it.
+std::vector<std::string> LimitFacts(const Death& death, const Limits& limits);
+
+// What the kernel counted while the worker lived. nullopt = this kernel doesn't tell.
+struct MemoryWitness {
+  std::string cgroup;                    // "/sys/fs/cgroup/job"; "" = none was found
+  std::optional<uint64_t> cgroup_kills;  // out-of-memory kills in it since the generation began
+  std::optional<uint64_t> host_kills;    // on the whole machine
+  std::optional<uint64_t> limit_bytes;   // of the cgroup; nullopt = unlimited
+  std::optional<uint64_t> peak_bytes;
+};
+
+// Whether the out-of-memory killer was at work, for a worker that was killed by SIGKILL; "" for
+// others, and when nothing is known.
+std::string MemoryFact(const Death& death, const MemoryWitness& witness);
+
+// "1.5 GiB"; up to 1023 "512 bytes".
+std::string BytesText(uint64_t bytes);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_DEATH_FACTS_H_

@@ -1,0 +1,167 @@
+#include "launcher/os/death_probe.h"
+
+#include <glob.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "launcher/os/host_probe.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::optional<uint64_t> Number(absl::string_view text) {
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &number)) return std::nullopt;
+  return number;
+}
+
+// The number behind "oom_kill " in lines of "name number".
+std::optional<uint64_t> OomKills(absl::string_view text) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::ConsumePrefix(&line, "oom_kill ")) return Number(line);
+  }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> Since(std::optional<uint64_t> before, std::optional<uint64_t> now) {
+  if (!before.has_value() || !now.has_value()) return std::nullopt;
+  return *now > *before ? *now - *before : 0;
+}
+
+template <typename Resource>
+std::optional<uint64_t> Limit(Resource resource) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
+}
+
+// The newest file that a pattern of glob(7) names; "" = none.
+std::string Newest(const std::string& pattern) {
+  glob_t found{};
+  std::string newest;
+  std::filesystem::file_time_type newest_time;
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) {
+    for (size_t i = 0; i < found.gl_pathc; ++i) {
+      std::error_code error;
+      const auto time = std::filesystem::last_write_time(found.gl_pathv[i], error);
+      if (error || (!newest.empty() && time <= newest_time)) continue;
+      newest = found.gl_pathv[i];
+      newest_time = time;
+    }
+  }
+  globfree(&found);
+  return newest;
+}
+
+}  // namespace
+
+DeathProbe::DeathProbe(std::string root) : root_(std::move(root)) { FindCgroup(); }
+
+std::string DeathProbe::Text(const std::string& path) const {
+  std::ifstream file(root_ + path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// In a container the path may be the host's, and ours the root of what is mounted.
+void DeathProbe::FindCgroup() {
+  const std::string own = Text("/proc/self/cgroup");
+  for (absl::string_view line : absl::StrSplit(own, '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() != 3) continue;
+    const bool v2 = fields[0] == "0";
+    if (!v2 && fields[1] != "memory") continue;
+    const std::string mount = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const char* file = v2 ? "/memory.events" : "/memory.oom_control";
+    const std::string path = fields[2] == "/" ? "" : std::string(fields[2]);
+    for (const std::string& folder : {mount + path, mount}) {
+      if (!OomKills(Text(folder + file)).has_value()) continue;
+      cgroup_ = folder;
+      is_v2_ = v2;
+      return;
+    }
+  }
+}
+
+DeathProbe::Counters DeathProbe::Count() const {
+  Counters counters{.host_kills = OomKills(Text("/proc/vmstat"))};
+  if (!cgroup_.empty()) {
+    counters.cgroup_kills =
+        OomKills(Text(cgroup_ + (is_v2_ ? "/memory.events" : "/memory.oom_control")));
+  }
+  return counters;
+}
+
+void DeathProbe::Begin() { before_ = Count(); }
+
+MemoryWitness DeathProbe::Witness() const {
+  const Counters now = Count();
+  MemoryWitness witness{.cgroup = cgroup_,
+                        .cgroup_kills = Since(before_.cgroup_kills, now.cgroup_kills),
+                        .host_kills = Since(before_.host_kills, now.host_kills)};
+  if (cgroup_.empty()) return witness;
+  // v2 says "max" where there is no limit, v1 a number beyond any machine's memory.
+  constexpr uint64_t kUnlimited = uint64_t{1} << 60;
+  witness.limit_bytes = Number(Text(cgroup_ + (is_v2_ ? "/memory.max" : "/memory.limit_in_bytes")));
+  if (witness.limit_bytes.value_or(0) >= kUnlimited) witness.limit_bytes.reset();
+  witness.peak_bytes =
+      Number(Text(cgroup_ + (is_v2_ ? "/memory.peak" : "/memory.max_usage_in_bytes")));
+  return witness;
+}
+
+std::string DeathProbe::CoreFact(const Death& death) const {
+  if (!death.core_dumped) return "";
+  std::error_code ignored;
+  const CorePlace place =
+      ExpandCorePattern(Text("/proc/sys/kernel/core_pattern"),
+                        Number(Text("/proc/sys/kernel/core_uses_pid")).value_or(0) != 0, death,
+                        Hostname(), std::filesystem::current_path(ignored).string());
+  if (place.path.empty()) {
+    const bool systemd = absl::StrContains(place.program, "systemd-coredump");
+    return absl::StrCat("core: given to ", place.program,
+                        systemd ? absl::StrCat(" (`coredumpctl info ", death.pid, "`)") : "");
+  }
+  const std::string found = Newest(place.path);
+  return found.empty() ? absl::StrCat("core: not found at ", place.path,
+                                      ", where core_pattern puts it; perhaps below the worker's "
+                                      "own directory or in another file system")
+                       : absl::StrCat("core: ", found);
+}
+
+std::string DeathProbe::SharedMemoryFact(const Death& death) const {
+  if (death.signal != SIGBUS) return "";
+  struct statvfs facts {};
+  if (statvfs((root_ + "/dev/shm").c_str(), &facts) != 0 || facts.f_blocks == 0) return "";
+  const uint64_t size = uint64_t{facts.f_blocks} * facts.f_frsize;
+  const uint64_t used = size - uint64_t{facts.f_bavail} * facts.f_frsize;
+  return absl::StrCat("memory: ", BytesText(used), " of ", BytesText(size),
+                      " of shared memory (/dev/shm) are in use now");
+}
+
+std::vector<std::string> DeathProbe::Facts(const Death& death) const {
+  const Limits limits{.core_bytes = Limit(RLIMIT_CORE),
+                      .open_files = Limit(RLIMIT_NOFILE),
+                      .processes = Limit(RLIMIT_NPROC),
+                      .locked_bytes = Limit(RLIMIT_MEMLOCK),
+                      .memory_bytes = Limit(RLIMIT_AS),
+                      .file_bytes = Limit(RLIMIT_FSIZE),
+                      .cpu_seconds = Limit(RLIMIT_CPU)};
+  std::vector<std::string> facts = {CoreFact(death), MemoryFact(death, Witness()),
+                                    SharedMemoryFact(death)};
+  std::erase(facts, "");
+  for (std::string& fact : LimitFacts(death, limits)) facts.push_back(std::move(fact));
+  return facts;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,48 @@
+#ifndef DDPRUN_LAUNCHER_OS_DEATH_PROBE_H_
+#define DDPRUN_LAUNCHER_OS_DEATH_PROBE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/core/death_facts.h"
+
+namespace ddprun::launcher {
+
+// Asks this machine why a worker died: core files (core(5)), out-of-memory kills (memory.events of
+// cgroups v2, memory.oom_control of v1, oom_kill in /proc/vmstat), resource limits, shared memory.
+// The workers are in our own cgroup and have our own limits.
+// Threads: one at a time.
+class DeathProbe {
+ public:
+  // `root` comes before /proc and /sys; for tests.
+  explicit DeathProbe(std::string root = "");
+
+  // Notes the counters, to be compared later: call it before a generation's workers start.
+  void Begin();
+  // Facts as in rendezvous::WorkerFailure, the most telling first. Blocks for some small reads.
+  std::vector<std::string> Facts(const Death& death) const;
+
+ private:
+  // Counters of the kernel; nullopt = not told.
+  struct Counters {
+    std::optional<uint64_t> cgroup_kills;
+    std::optional<uint64_t> host_kills;
+  };
+  void FindCgroup();
+  Counters Count() const;
+  MemoryWitness Witness() const;
+  std::string CoreFact(const Death& death) const;
+  std::string SharedMemoryFact(const Death& death) const;
+  std::string Text(const std::string& path) const;
+
+  std::string root_;
+  std::string cgroup_;  // its folder; "" = none
+  bool is_v2_ = false;
+  Counters before_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_DEATH_PROBE_H_
