@@ -169,6 +169,65 @@ class Attempts(LogsTestCase):
             os.path.join(self.logs, "*", "attempt_*", "0", "stdout.log"))})
 
 
+class Flood(LogsTestCase):
+    """A worker that writes without end holds up neither the others nor memory, and nothing is lost."""
+
+    # 64 MB of numbered lines from rank 0, then SIGKILL without a newline; rank 1 says one word and waits for the end.
+    SCRIPT = """import os, signal, sys, time
+if os.environ['RANK'] == '1':
+    print('quiet', flush=True)
+    signal.pause()
+for block in range(640):
+    data = memoryview(b''.join(b'%07d %091d\\n' % (block * 1000 + i, 0) for i in range(1000)))
+    while data:
+        data = data[os.write(1, data):]
+os.write(1, b'last words')
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+    def test_a_flood_is_whole_to_its_last_byte_and_bounded_in_memory(self):
+        script = self.bed.write("script.py", self.SCRIPT)
+        with open(self.bed.path("out"), "wb") as out, open(self.bed.path("err"), "wb") as err:
+            agent = self.bed.run("ddprun", ["--nproc_per_node", 2, "-t", 1, "--log_dir", self.logs, script],
+                                 stdout=out, stderr=err)
+            self.assert_status(1, agent, 60 * SLOW)
+        whole = b"".join(b"%07d %091d\n" % (i, 0) for i in range(640_000)) + b"last words"
+        files = self.files()
+        self.assertEqual(len(whole), len(files["attempt_0/0/stdout.log"]))
+        self.assertTrue(whole == files["attempt_0/0/stdout.log"], "the file differs from what was written")
+        shown = self.read(self.bed.path("out")).splitlines()
+        self.assertEqual([b"[default1]:quiet"], [line for line in shown if line.startswith(b"[default1]")])
+        self.assertTrue([b"[default0]:" + line for line in whole.splitlines()] ==
+                        [line for line in shown if line.startswith(b"[default0]")], "the console differs")
+
+    def test_a_console_that_nobody_reads_holds_back_one_worker_only(self):
+        """Rank 0 floods stdout, which is full; rank 1's stderr is another console and goes on. Memory stays small."""
+        script = self.bed.write("script.py", """import os, sys
+if os.environ['RANK'] == '1':
+    for line in range(1000):
+        print('line', line, file=sys.stderr, flush=True)
+    import signal
+    with open(sys.argv[1], 'a') as journal:
+        journal.write('{"t": 1, "event": "done"}\\n')
+    signal.pause()
+while True:
+    os.write(1, b'y' * 65535 + b'\\n')
+""")
+        source, sink = os.pipe()
+        with open(self.bed.path("err"), "wb") as err:
+            agent = self.bed.run("ddprun", ["--nproc_per_node", 2, "-t", 3, "--log_dir", self.logs, script,
+                                            self.bed.journal.path], stdout=sink, stderr=err)
+        os.close(sink)
+        self.bed.wait(lambda: self.bed.journal.find("done"), "rank 1 to have said its lines", alive=[agent])
+        with open(f"/proc/{agent.pid}/status", encoding="utf-8") as status:
+            peak_kib = int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
+        if SLOW == 1:  # a sanitizer's memory is its own affair
+            self.assertLess(peak_kib, 64 << 10)
+        agent.signal(signal.SIGTERM)
+        os.close(source)
+        self.assert_status(1, agent, 10 * SLOW)
+
+
 class Leftovers(LogsTestCase):
     """Nothing stays in the temporary directory but what somebody may want to read."""
 
