@@ -35,7 +35,14 @@ struct Timer::Handle {
 struct FdWatch::Handle {
   uv_poll_t uv{};
   int events = 0;
+  bool goes_on = false;  // after an error, at which libuv stops
   std::function<void()> on_event;
+
+  static void OnPoll(uv_poll_t* uv, int status, int /*events*/) {
+    const auto* handle = static_cast<Handle*>(uv->data);
+    if (status < 0 && handle->goes_on) uv_poll_start(uv, handle->events, &OnPoll);
+    Call<Handle>(uv->data);
+  }
 };
 
 struct SignalWatch::Handle {
@@ -138,9 +145,12 @@ FdWatch::~FdWatch() { CloseHandle(handle_); }
 
 void FdWatch::Pause() { uv_poll_stop(&handle_->uv); }
 
-void FdWatch::Resume() {
-  uv_poll_start(&handle_->uv, handle_->events,
-                [](uv_poll_t* uv, int /*status*/, int /*events*/) { Call<Handle>(uv->data); });
+void FdWatch::Resume() { uv_poll_start(&handle_->uv, handle_->events, &Handle::OnPoll); }
+
+void FdWatch::WatchFor(bool readable, bool writable) {
+  handle_->events = (readable ? UV_READABLE | UV_DISCONNECT : 0) | (writable ? UV_WRITABLE : 0);
+  handle_->goes_on = true;
+  Resume();
 }
 
 SignalWatch::SignalWatch(EventLoop* loop, int signal_number, std::function<void()> on_signal)

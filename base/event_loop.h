@@ -85,6 +85,10 @@ class FdWatch {
   // Stops and resumes watching: how back-pressure is made.
   void Pause();
   void Resume();
+  // Watches for one or both of these from now on, and goes on when the descriptor has an error: the
+  // handler is called until it has met the error by reading or writing, and destroys the watch.
+  // Requires: at least one.
+  void WatchFor(bool readable, bool writable);
 
  private:
   struct Handle;

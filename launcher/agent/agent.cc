@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -43,13 +42,10 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
   const LaunchPlan& p = agent->plan_;
-  const bool is_rank_zero = p.job.nodes_max == 1 || p.node_rank == 0U;
-  absl::StatusOr<ReservedPort> port = ReservePort(p.master_port.value_or(0));
-  if (port.ok()) {
-    agent->master_port_ = *std::move(port);
-  } else if (is_rank_zero) {
+  const absl::Status port = agent->master_.TakePort();
+  if (!port.ok() && IsRankZero(p)) {
     return absl::UnavailableError(
-        absl::StrCat("--master_port: ", port.status().message(),
+        absl::StrCat("--master_port: ", port.message(),
                      "; choose another one, or leave the option out to get a free one"));
   }
   DDPRUN_ASSIGN_OR_RETURN(
@@ -60,9 +56,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
                       agent->log_folders_.temporary() ? agent->log_folders_.root() : ""}));
   agent->keeper_process_.emplace(std::move(keeper));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
-    DDPRUN_ASSIGN_OR_RETURN(agent->service_,
-                            ServiceChild::Fork({agent->keeper_process_->channel.get(),
-                                                agent->master_port_.socket.get()}));
+    DDPRUN_ASSIGN_OR_RETURN(
+        agent->service_,
+        ServiceChild::Fork({agent->keeper_process_->channel.get(), agent->master_.socket()}));
   }
   return agent;
 }
@@ -70,6 +66,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
 Agent::~Agent() {
   // In the order in which they hold on to each other; the loop last, since all have handles on it.
   client_.reset();
+  master_.End();
   if (agent_server_ != nullptr) agent_server_->Shutdown("the agent ends");
   agent_server_.reset();
   finder_.reset();
@@ -96,6 +93,7 @@ int Agent::Run() {
 }
 
 absl::Status Agent::StartParts() {
+  RaiseDescriptorLimit();  // after the forks: workers keep the user's
   DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   const std::string hostname = Hostname();
   node_id_ = plan_.node_rank.has_value() ? absl::StrCat(hostname, "/", *plan_.node_rank)
@@ -114,7 +112,7 @@ absl::Status Agent::StartParts() {
   config.node.worker_count = plan_.worker_count;
   config.node.role = plan_.role;
   config.node.node_rank = plan_.node_rank;
-  config.node.master_port = master_port_.port;
+  config.node.master_port = master_.port();
   config.token = plan_.token;
   config.release = kVersion;
   config.protocol_major = kProtocolMajor;
@@ -242,8 +240,9 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
 absl::Status Agent::StartAgentServer(const std::string& node_address) {
   AgentServerOptions options;
   options.socket_path = runtime_dir_->File("agent.sock");
-  const bool loopback = node_address == "localhost" || absl::StartsWith(node_address, "127.");
-  if (plan_.job.nodes_max > 1) options.peer_listen = loopback ? "127.0.0.1:0" : "[::]:0";
+  if (plan_.job.nodes_max > 1) {
+    options.peer_listen = IsLoopback(node_address) ? "127.0.0.1:0" : "[::]:0";
+  }
   options.run_id = plan_.job.run_id;
   options.node_address = node_address;
   options.worker_count = plan_.worker_count;
@@ -292,19 +291,8 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
 
 void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
   if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
-  RenewMasterPort();
-  Feed(GroupEmpty{Generation(generation), master_port_.port});
-}
-
-void Agent::RenewMasterPort() {
-  if (plan_.master_port.has_value()) return;  // the one that the user gave, for every generation
-  absl::StatusOr<ReservedPort> fresh = ReservePort(0);
-  if (!fresh.ok()) {
-    Log(LogLevel::kWarning, absl::StrCat("no new master port: ", fresh.status().message()));
-    return;
-  }
-  // Only now does the old one go, so that the two differ.
-  master_port_ = *std::move(fresh);
+  master_.RenewPort();
+  Feed(GroupEmpty{Generation(generation), master_.port()});
 }
 
 // ------------------------------------------------------------- the supervisor
@@ -337,7 +325,8 @@ void Agent::Do(const FinishStream& /*effect*/) {
 void Agent::Do(const SpawnGroup& effect) {
   agent_server_->BeginGeneration(effect.assignment);
   Write("spawn", {{"generation", effect.assignment.generation.value()}});
-  const absl::Status status = workers_->Start(keeper_.get(), effect.assignment);
+  absl::Status status = master_.Begin(loop_.get(), effect.assignment);
+  if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment);
   if (status.ok()) return;
   // What could not be spawned has failed; what could is stopped as with any failure.
   for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
@@ -350,9 +339,11 @@ void Agent::Do(const SignalGroup& effect) {
   keeper_->Signal(effect.generation.value(), effect.signal);
 }
 
-void Agent::Do(const SweepGroup& effect) {
+void Agent::Do(const SweepGroup& effect) { keeper_->Sweep(effect.generation.value()); }
+
+void Agent::Do(const EndGeneration& effect) {
   agent_server_->EndGeneration(effect.generation, effect.why);
-  keeper_->Sweep(effect.generation.value());
+  master_.End();
 }
 
 void Agent::Do(const TellUser& effect) {

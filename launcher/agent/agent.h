@@ -12,6 +12,7 @@
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/endpoint_finder.h"
 #include "launcher/agent/log_folders.h"
+#include "launcher/agent/master_store.h"
 #include "launcher/agent/runtime_dir.h"
 #include "launcher/agent/service_child.h"
 #include "launcher/agent/worker_launcher.h"
@@ -57,12 +58,12 @@ class Agent {
   void Do(const SpawnGroup& effect);
   void Do(const SignalGroup& effect);
   void Do(const SweepGroup& effect);
+  void Do(const EndGeneration& effect);
   void Do(const TellUser& effect);
   void Do(const Record& effect);
   void Do(const Exit& effect);
 
   void OnGroupEmpty(uint64_t generation, uint32_t swept);
-  void RenewMasterPort();
   void Fail(const absl::Status& error);
   void StopWhenDrained();
   void Write(const std::string& event, nlohmann::json fields = {});
@@ -74,7 +75,7 @@ class Agent {
   std::optional<KeeperProcess> keeper_process_;
   std::unique_ptr<EventLoop> loop_;
   EventLog events_;
-  ReservedPort master_port_;
+  MasterStore master_{&plan_};
   std::unique_ptr<ServiceChild> service_;
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;

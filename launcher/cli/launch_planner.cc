@@ -161,6 +161,7 @@ absl::Status Planner::PlanNames() {
 }
 
 absl::Status Planner::PlanMasterPort() {
+  plan_.agent_store = environment_("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").value_or("") != "1";
   if (!arguments_.master_port.given()) return absl::OkStatus();
   DDPRUN_ASSIGN_OR_RETURN(const int64_t port, ParseInteger(arguments_.master_port, 0,
                                                            std::numeric_limits<uint16_t>::max()));

@@ -42,8 +42,8 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("TORCHELASTIC_RESTART_COUNT", assignment.restart_count);
   set("TORCHELASTIC_MAX_RESTARTS", plan.job.max_restarts);
   set("TORCHELASTIC_RUN_ID", plan.job.run_id);
-  // Worker rank 0 hosts the workers' store, on the port that the agent has reserved (R11).
-  set("TORCHELASTIC_USE_AGENT_STORE", "False");
+  // torch compares with exactly this word: every worker is a client of the store, rank 0 too (R11).
+  set("TORCHELASTIC_USE_AGENT_STORE", plan.agent_store ? "True" : "False");
   set("TORCHELASTIC_ERROR_FILE", paths.error_file);
   // What the agent passes on; torch's worker side only reads it.
   set("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.text);

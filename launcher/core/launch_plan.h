@@ -88,6 +88,8 @@ struct LaunchPlan {
   std::string local_addr;               // --local_addr; "" = found out
   std::string master_addr;              // --master_addr without brackets; "" = the node's own
   std::optional<uint16_t> master_port;  // --master_port, only when given
+  // The agent of rank 0's node serves the store at the master port; else worker rank 0 does.
+  bool agent_store = true;
 
   // The worker's command before ${local_rank} macros: {python, "-u", "train.py", …}.
   std::vector<std::string> argv;

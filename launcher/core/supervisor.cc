@@ -236,6 +236,7 @@ void Supervisor::OnMessage(const rendezvous::StopWorkers& stop) {
   } else if (succeeded_generation_ == stop.generation) {
     // All ended well here, so there is nothing to stop; a failure elsewhere restarts us too (R8).
     succeeded_generation_ = rendezvous::Generation();
+    EndStores(stop.reason);
     SendStopped(/*clean=*/true);
   }
 }
@@ -257,10 +258,17 @@ void Supervisor::Apply(GroupAction action, const std::string& why) {
       effects_.push_back(SignalGroup{group_.generation(), group_.stop_signal()});
       break;
     case GroupAction::kSweep:
-      effects_.push_back(
-          SweepGroup{group_.generation(), stop_reason_.empty() ? why : stop_reason_});
+      // Where all ended well, other nodes' workers still use the stores that are here (R8).
+      if (!group_.succeeded()) EndStores(stop_reason_.empty() ? why : stop_reason_);
+      effects_.push_back(SweepGroup{group_.generation()});
       break;
   }
+}
+
+void Supervisor::EndStores(const std::string& why) {
+  if (ended_generation_ == group_.generation()) return;
+  ended_generation_ = group_.generation();
+  effects_.push_back(EndGeneration{ended_generation_, why});
 }
 
 void Supervisor::On(const GroupEmpty& event) {
@@ -277,6 +285,7 @@ void Supervisor::On(const GroupEmpty& event) {
     SendEvent(group_.generation(), rendezvous::GroupSucceeded{});
     return;
   }
+  EndStores("the generation was stopped");
   SendStopped(/*clean=*/true);
   if (next_assignment_.has_value()) Spawn(rendezvous::Assignment(*next_assignment_));
 }

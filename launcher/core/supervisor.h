@@ -92,6 +92,7 @@ class Supervisor {
   void Spawn(const rendezvous::Assignment& assignment);
   void StopGroup(int signal_number, const std::string& why);
   void Apply(GroupAction action, const std::string& why);
+  void EndStores(const std::string& why);
   void LeaveOnSignal(int number);
   void SendLeave();
   bool LeaveEndsJob() const;
@@ -128,6 +129,7 @@ class Supervisor {
   // The generation.
   std::optional<rendezvous::Assignment> next_assignment_;  // waits for the group to be empty
   rendezvous::Generation succeeded_generation_;            // ended well here; 0 = none
+  rendezvous::Generation ended_generation_;                // whose stores were dropped last
   bool ever_spawned_ = false;
   std::string stop_reason_;
 

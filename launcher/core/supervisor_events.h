@@ -107,6 +107,12 @@ struct SignalGroup {
 // Kill all that is left of the generation; GroupEmpty follows.
 struct SweepGroup {
   rendezvous::Generation generation;
+};
+
+// The generation is over for all nodes: drop its stores. Comes once for each, unless the next
+// begins or the agent exits first.
+struct EndGeneration {
+  rendezvous::Generation generation;
   std::string why;  // for workers that ask the agent
 };
 
@@ -134,7 +140,7 @@ struct Exit {
 };
 
 using SupervisorEffect = std::variant<SendMessage, FinishStream, SpawnGroup, SignalGroup,
-                                      SweepGroup, TellUser, Record, Exit>;
+                                      SweepGroup, EndGeneration, TellUser, Record, Exit>;
 
 }  // namespace ddprun::launcher
 

@@ -27,6 +27,10 @@ std::optional<uint32_t> CgroupCpuQuota(const std::string& root = "");
 // as CUDA reads it ("" = none, "0,-1,1" = one). nullptr = unset.
 uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& root = "");
 
+// Lets this process, and those that it forks from now on, have as many descriptors as the hard
+// limit allows: a store has one for each worker and more.
+void RaiseDescriptorLimit();
+
 // gethostname(2).
 std::string Hostname();
 
@@ -44,14 +48,18 @@ absl::StatusOr<bool> IsLocalHost(const std::string& host);
 // The local address from which packets to `host` leave (connect(2) on UDP; sends nothing).
 absl::StatusOr<std::string> LocalAddressToward(const std::string& host, uint16_t port);
 
-// A TCP port reserved for the workers' store (R11): bound on all addresses with SO_REUSEADDR, not
-// listening, so that the kernel gives it to nobody else while a worker's own server can bind it.
+// A TCP port reserved for the workers' store (R11): bound with SO_REUSEADDR, closed on exec. While
+// nobody listens, the kernel gives it to nobody else, but a worker's own server can bind it.
 struct ReservedPort {
   Fd socket;
   uint16_t port = 0;
 };
+enum class PortScope { kAllAddresses, kLoopback };
 // `port` 0 = any. Errors: UNAVAILABLE with the port and errno.
-absl::StatusOr<ReservedPort> ReservePort(uint16_t port);
+absl::StatusOr<ReservedPort> ReservePort(uint16_t port, PortScope scope = PortScope::kAllAddresses);
+// From now on nobody else can bind the port, and connections wait to be accepted. Errors:
+// UNAVAILABLE: another process listens on it.
+absl::Status ListenOn(const ReservedPort& port);
 
 // OK when a server could listen on host:port now; else UNAVAILABLE with the address and errno
 // (EADDRINUSE, EADDRNOTAVAIL, EACCES).

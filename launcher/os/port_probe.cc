@@ -1,5 +1,6 @@
 // TCP ports of this machine.
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -30,6 +31,15 @@ Fd BoundSocket(const sockaddr* address, socklen_t length, bool dual_stack) {
   return fd;
 }
 
+// IPv4's, which who listens on all addresses of both families can't bind either.
+Fd BoundOnLoopback(uint16_t port) {
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  loopback.sin_port = htons(port);
+  return BoundSocket(reinterpret_cast<const sockaddr*>(&loopback), sizeof(loopback), false);
+}
+
 Fd BoundOnAllAddresses(uint16_t port) {
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
@@ -54,8 +64,9 @@ absl::Status PortError(int error, absl::string_view what) {
 
 }  // namespace
 
-absl::StatusOr<ReservedPort> ReservePort(uint16_t port) {
-  ReservedPort reserved{.socket = BoundOnAllAddresses(port)};
+absl::StatusOr<ReservedPort> ReservePort(uint16_t port, PortScope scope) {
+  ReservedPort reserved{.socket = scope == PortScope::kLoopback ? BoundOnLoopback(port)
+                                                                : BoundOnAllAddresses(port)};
   if (!reserved.socket.valid()) return PortError(errno, absl::StrCat("reserve TCP port ", port));
   sockaddr_in6 bound{};
   socklen_t length = sizeof(bound);
@@ -65,6 +76,18 @@ absl::StatusOr<ReservedPort> ReservePort(uint16_t port) {
   // sin_port and sin6_port lie at the same place (RFC 3493 3.3).
   reserved.port = ntohs(bound.sin6_port);
   return reserved;
+}
+
+absl::Status ListenOn(const ReservedPort& port) {
+  if (listen(port.socket.get(), SOMAXCONN) == 0) return absl::OkStatus();
+  return PortError(errno, absl::StrCat("listen on TCP port ", port.port));
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 absl::Status CheckListenable(const std::string& host, uint16_t port) {

@@ -6,6 +6,10 @@
 # of another version, is made anew.
 
 ddprun_torch_version=2.11.0
+# The oldest and the newest that PyPI has for Python 3.11.
+ddprun_torch_oldest=1.13.0
+# shellcheck disable=SC2034  # used by those that source this
+ddprun_torch_newest=2.15.0
 ddprun_scikit_learn_version=1.5.2
 ddprun_digits_sha256=09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22
 
@@ -44,6 +48,16 @@ ensure_python_torch() {
   make_environment py-full "torch=$ddprun_torch_version full" \
     "Python's torch $ddprun_torch_version and torchrun: about 2.6 GB to download, 4.8 GB on disk, some minutes" \
     "torch==$ddprun_torch_version" numpy
+}
+
+# ensure_torch_version VERSION: another version of Python's torch, in the environment torch-VERSION.
+ensure_torch_version() {
+  local numpy=numpy
+  # The oldest was compiled before NumPy's second interface.
+  [ "$1" != "$ddprun_torch_oldest" ] || numpy='numpy<2'
+  make_environment "torch-$1" "torch=$1 full" \
+    "Python's torch $1: up to 2.6 GB to download, 5 GB on disk, some minutes" \
+    "torch==$1" "$numpy"
 }
 
 # UCI's handwritten digits, out of scikit-learn's wheel (57 kB of 13 MB); sets DDPRUN_DIGITS.

@@ -73,7 +73,7 @@ class OneNode(BedTestCase):
         for expected in ("RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0",
                          "GROUP_WORLD_SIZE=1", "ROLE_NAME=trainer", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2",
                          "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=none",
-                         "TORCHELASTIC_USE_AGENT_STORE=False", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "OMP_NUM_THREADS=1",
+                         "TORCHELASTIC_USE_AGENT_STORE=True", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "OMP_NUM_THREADS=1",
                          "DDPRUN_GENERATION=1"):
             self.assertIn("\n" + expected + "\n", "\n" + text)
         for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "DDPRUN_AGENT"):

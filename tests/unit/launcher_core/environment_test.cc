@@ -76,7 +76,7 @@ TEST(WorkerEnvironment, IsTorchrunsCompleteList) {  // 39
       {"TORCHELASTIC_RESTART_COUNT", "1"},
       {"TORCHELASTIC_MAX_RESTARTS", "3"},
       {"TORCHELASTIC_RUN_ID", "job7"},
-      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
       {"TORCHELASTIC_ERROR_FILE", "/logs/1/error.json"},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
@@ -85,6 +85,12 @@ TEST(WorkerEnvironment, IsTorchrunsCompleteList) {  // 39
       {"DDPRUN_AGENT", "/run/agent"},
   };
   EXPECT_EQ(EnvironmentOf(1, {}), expected);
+}
+
+TEST(WorkerEnvironment, WorkerRankZeroHostsTheStoreOnRequest) {  // 52
+  LaunchPlan plan = SecondNode();
+  plan.agent_store = false;
+  EXPECT_EQ(EnvironmentOf(0, {}, plan).at("TORCHELASTIC_USE_AGENT_STORE"), "False");
 }
 
 TEST(WorkerEnvironment, RanksCountFromTheBase) {  // 47

@@ -83,6 +83,37 @@ TEST(SupervisorTest, ASucceededNodeAnswersAStopAtOnce) {
   EXPECT_TRUE(bench.Sent<rendezvous::GroupStopped>().has_value());
 }
 
+// Workers of other nodes use the stores that are here for as long as they run.
+TEST(SupervisorTest, TheStoresOfAGenerationOutliveItsWorkersHereButNotTheGeneration) {
+  Bench bench(1);
+  bench.Join();
+  bench.Assign(1);
+  bench.End(1, 0, 0);
+  EXPECT_TRUE(bench.Effect<SweepGroup>().has_value());
+  EXPECT_FALSE(bench.Effect<EndGeneration>().has_value());
+  bench.Empty(1);
+  EXPECT_FALSE(bench.Effect<EndGeneration>().has_value());
+  bench.FeedMessage(rendezvous::StopWorkers{Generation(1), "rank 3 failed"});
+  ASSERT_TRUE(bench.Effect<EndGeneration>().has_value());
+  EXPECT_EQ(bench.Effect<EndGeneration>()->generation, Generation(1));
+  EXPECT_EQ(bench.Effect<EndGeneration>()->why, "rank 3 failed");
+
+  bench.Assign(2);
+  bench.End(2, 0, 3);  // the sweep comes with the end: nobody else needs them
+  EXPECT_TRUE(bench.Effect<SweepGroup>().has_value());
+  EXPECT_EQ(bench.Effect<EndGeneration>()->generation, Generation(2));
+  bench.Empty(2);
+  EXPECT_FALSE(bench.Effect<EndGeneration>().has_value());  // once
+  EXPECT_TRUE(bench.Sent<rendezvous::GroupStopped>().has_value());
+
+  bench.Assign(3);
+  bench.End(3, 0, 0);
+  bench.FeedMessage(rendezvous::StopWorkers{Generation(3), "node b was lost"});  // while it sweeps
+  bench.Empty(3);
+  EXPECT_EQ(bench.Effect<EndGeneration>()->generation, Generation(3));
+  EXPECT_TRUE(bench.Sent<rendezvous::GroupStopped>().has_value());
+}
+
 TEST(SupervisorTest, AMissedStopIsMadeGoodByTheNextAssignment) {
   Bench bench(1);
   bench.Join();

@@ -57,6 +57,18 @@ TEST(PortProbeTest, AWorkersStoreCanListenOnAReservedPortAndOthersCanNot) {
   }
 }
 
+// R11: the agent's own store.
+TEST(PortProbeTest, NobodyElseCanListenOnAPortThatIsListenedOn) {
+  for (const PortScope scope : {PortScope::kAllAddresses, PortScope::kLoopback}) {
+    const ReservedPort reserved = *ReservePort(0, scope);
+    ASSERT_TRUE(ListenOn(reserved).ok());
+    EXPECT_FALSE(Listen(AF_INET, reserved.port, /*reuse=*/true).valid());
+    // Both families, as torch's server binds first.
+    EXPECT_FALSE(Listen(AF_INET6, reserved.port, /*reuse=*/true).valid());
+    EXPECT_TRUE(absl::IsUnavailable(ReservePort(reserved.port).status()));
+  }
+}
+
 TEST(PortProbeTest, ReservesTheGivenPort) {
   uint16_t port = 0;
   {
