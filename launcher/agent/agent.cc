@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +72,7 @@ Agent::~Agent() {
   agent_server_.reset();
   finder_.reset();
   keeper_.reset();
+  side_channels_.reset();
   workers_.reset();
   service_.reset();
   timer_.reset();
@@ -131,9 +133,33 @@ absl::Status Agent::StartParts() {
                                               runtime_dir_->File("agent.sock"));
   const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
+  DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
   WatchSignals();
   timer_->Arm(supervisor_->NextDeadline());
   Write("agent_start", {{"node", node_id_}, {"host", hostname}, {"keeper", keeper_pid}});
+  return absl::OkStatus();
+}
+
+absl::Status Agent::StartSideChannels(const std::string& hostname) {
+  SideChannels::Hooks hooks;
+  hooks.signal_worker = [this](uint64_t generation, pid_t pid, int number) {
+    keeper_->SignalWorker(generation, pid, number);
+  };
+  hooks.state = [this] { return supervisor_->StateName(); };
+  hooks.record = [this](const std::string& text) { Write("timer_expired", {{"why", text}}); };
+  DDPRUN_ASSIGN_OR_RETURN(side_channels_,
+                          SideChannels::Create(
+                              loop_.get(), &plan_, hostname, runtime_dir_->File("watchdog_timer"),
+                              [](const std::string& name) -> std::optional<std::string> {
+                                const char* value = std::getenv(name.c_str());
+                                if (value == nullptr) return std::nullopt;
+                                return value;
+                              },
+                              std::move(hooks)));
+  workers_->set_timer_file(side_channels_->timer_file());
+  if (side_channels_->health_port() != 0) {
+    Write("health_checks", {{"port", side_channels_->health_port()}});
+  }
   return absl::OkStatus();
 }
 
@@ -258,11 +284,12 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
   callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid) {
     Write("worker_started",
           {{"generation", generation}, {"local_rank", local_rank}, {"worker_pid", pid}});
+    side_channels_->OnStarted(local_rank, pid);
     Feed(WorkerStarted{Generation(generation), local_rank, static_cast<uint32_t>(pid)});
   };
   callbacks.on_start_failed = [this](uint64_t generation, uint32_t local_rank,
                                      const absl::Status& error) {
-    Feed(WorkerEnded{Generation(generation), workers_->DescribeStartFailure(local_rank, error)});
+    FeedEnd(Generation(generation), workers_->DescribeStartFailure(local_rank, error));
   };
   callbacks.on_exited = [this](const WorkerExit& exit) {
     Write("worker_exit", {{"generation", exit.generation},
@@ -272,7 +299,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
                           {"signal", exit.signal},
                           {"swept", exit.swept},
                           {"t_seen", static_cast<double>(exit.seen.nanoseconds()) / 1e9}});
-    Feed(WorkerEnded{Generation(exit.generation), workers_->Describe(exit)});
+    FeedEnd(Generation(exit.generation), workers_->Describe(exit));
   };
   callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {
     Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number});
@@ -289,8 +316,14 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
   return callbacks;
 }
 
+void Agent::FeedEnd(Generation generation, WorkerEnd end) {
+  side_channels_->OnEnded(&end);
+  Feed(WorkerEnded{generation, std::move(end)});
+}
+
 void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
   if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
+  side_channels_->OnEmpty();
   master_.RenewPort();
   Feed(GroupEmpty{Generation(generation), master_.port()});
 }
@@ -324,14 +357,14 @@ void Agent::Do(const FinishStream& /*effect*/) {
 
 void Agent::Do(const SpawnGroup& effect) {
   agent_server_->BeginGeneration(effect.assignment);
+  side_channels_->OnAssignment(effect.assignment);
   Write("spawn", {{"generation", effect.assignment.generation.value()}});
   absl::Status status = master_.Begin(loop_.get(), effect.assignment);
   if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment);
   if (status.ok()) return;
   // What could not be spawned has failed; what could is stopped as with any failure.
   for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
-    Feed(WorkerEnded{effect.assignment.generation,
-                     workers_->DescribeStartFailure(local_rank, status)});
+    FeedEnd(effect.assignment.generation, workers_->DescribeStartFailure(local_rank, status));
   }
 }
 
@@ -366,6 +399,7 @@ void Agent::Do(const Record& effect) {
 void Agent::Do(const Exit& effect) {
   exit_ = effect;
   Write("agent_exit", {{"status", effect.status}});
+  if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
   workers_->set_on_drained([this] { StopWhenDrained(); });
   // Output that a slow console has not taken yet is not lost; another Ctrl-C gives it up.
   signals_.clear();

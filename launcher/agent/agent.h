@@ -15,6 +15,7 @@
 #include "launcher/agent/master_store.h"
 #include "launcher/agent/runtime_dir.h"
 #include "launcher/agent/service_child.h"
+#include "launcher/agent/side_channels.h"
 #include "launcher/agent/worker_launcher.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor.h"
@@ -44,6 +45,8 @@ class Agent {
       : plan_(std::move(plan)), log_folders_(plan_.output.log_dir, plan_.job.run_id) {}
 
   absl::Status StartParts();
+  absl::Status StartSideChannels(const std::string& hostname);
+  void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
   void WatchSignals();
   void StartEndpoint();
   void OnEndpointFound(const FoundEndpoint& found);
@@ -79,6 +82,7 @@ class Agent {
   std::unique_ptr<ServiceChild> service_;
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
+  std::unique_ptr<SideChannels> side_channels_;
   std::unique_ptr<AgentServer> agent_server_;
   std::unique_ptr<EndpointFinder> finder_;
   std::unique_ptr<rendezvous::RendezvousClient> client_;

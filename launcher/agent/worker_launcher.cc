@@ -112,9 +112,9 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
   request.generation = assignment.generation.value();
   request.local_rank = local_rank;
   request.argv = WorkerArguments(*plan_, local_rank);
-  request.environment =
-      WorkerEnvironment(*plan_, assignment, local_rank, FromEnvironment,
-                        {.agent_socket = agent_socket_, .error_file = worker.error_file});
+  request.environment = WorkerEnvironment(
+      *plan_, assignment, local_rank, FromEnvironment,
+      {.agent_socket = agent_socket_, .error_file = worker.error_file, .timer_file = timer_file_});
   request.stdout_fd = std::move(stdout_sink.first);
   request.stderr_fd = std::move(stderr_sink.first);
   return keeper->Spawn(std::move(request));

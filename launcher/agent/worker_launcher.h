@@ -42,6 +42,9 @@ class WorkerLauncher {
   WorkerEnd Describe(const WorkerExit& exit);
   WorkerEnd DescribeStartFailure(uint32_t local_rank, const absl::Status& error);
 
+  // The watchdog's FIFO for workers to come; "" = there is none.
+  void set_timer_file(std::string path) { timer_file_ = std::move(path); }
+
   // All output of all generations has reached its files and the console.
   bool Drained() const { return streams_.empty(); }
   // Called on the loop each time that becomes true.
@@ -66,6 +69,7 @@ class WorkerLauncher {
   const LaunchPlan* plan_;
   LogFolders* folders_;
   std::string agent_socket_;
+  std::string timer_file_;
   std::string attempt_folder_;                     // of the newest generation
   std::shared_ptr<FileAppender> filtered_stdout_;  // null = no --duplicate_stdout_filters
   std::shared_ptr<FileAppender> filtered_stderr_;

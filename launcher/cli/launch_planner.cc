@@ -134,6 +134,7 @@ absl::Status Planner::PlanMode() {
   } else if (arguments_.rdzv_endpoint.filled() && !arguments_.node_rank.given()) {
     mode_ = Mode::kDynamic;
   }
+  plan_.rdzv_backend = mode_ == Mode::kStatic ? "static" : "c10d";
   DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, warnings_));
   return absl::OkStatus();
 }

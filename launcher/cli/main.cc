@@ -14,6 +14,7 @@
 #include "launcher/cli/control_commands.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
+#include "launcher/core/plan_text.h"
 #include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {
@@ -25,6 +26,7 @@ int Run(const ExitNow& exit) {
 }
 
 int Run(const LaunchPlan& plan) {
+  if (LogEnabled(LogLevel::kInfo)) Log(LogLevel::kInfo, PlanText(plan));
   // Forks; nothing before this may make a thread or touch gRPC.
   absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(plan);
   if (!agent.ok()) {

@@ -14,6 +14,24 @@ namespace {
 
 constexpr size_t kCommandBytesShown = 160;
 
+// --run_path: torchrun's run_script_path() in a process of its own. An exception is recorded in the
+// worker's error file, as torch's @record does, unless the script has done that itself. No '$': the
+// arguments of workers are searched for macros.
+constexpr char kRunPath[] = R"(import json, os, runpy, sys, time, traceback
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as error:
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path and not os.path.exists(path):
+        text = {"message": f"{type(error).__name__}: {error}", "extraInfo": {
+            "py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}}
+        with open(path, "w") as sink:
+            json.dump({"message": text}, sink)
+    raise
+)";
+
 // FNV-1a, 64 bits (Fowler, Noll, Vo): the same on every machine and in every release, which
 // absl::Hash is not. A digest against mistakes, not against attackers; those meet the token.
 uint64_t StableHash(absl::string_view bytes) {
@@ -108,6 +126,7 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::string python, FindPython(environment, host));
   command.argv = {python, "-u"};
+  if (arguments.run_path) command.argv.insert(command.argv.end(), {"-c", kRunPath});
   if (module) command.argv.push_back("-m");
   command.argv.push_back(command.entry_point);
   // torch.distributed.launch's argument; the macro is replaced for each worker.
@@ -124,7 +143,8 @@ void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
                     absl::string_view("\0", 1));
   job->fingerprint = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
 
-  const size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
+  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
+  if (command.argv.size() > 3 && command.argv[3] == kRunPath) skipped += 2;
   const std::string line = absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
                                          command.argv.end(), " ");
   job->description = absl::StrCat(Shown(line, kCommandBytesShown), " (", NodesText(*job), ")");

@@ -45,6 +45,7 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   // torch compares with exactly this word: every worker is a client of the store, rank 0 too (R11).
   set("TORCHELASTIC_USE_AGENT_STORE", plan.agent_store ? "True" : "False");
   set("TORCHELASTIC_ERROR_FILE", paths.error_file);
+  if (!paths.timer_file.empty()) set("TORCHELASTIC_TIMER_FILE", paths.timer_file);
   // What the agent passes on; torch's worker side only reads it.
   set("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.text);
   set("TORCH_NCCL_ASYNC_ERROR_HANDLING",

@@ -19,6 +19,7 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 struct WorkerPaths {
   std::string agent_socket;  // unix socket of the agent's service: DDPRUN_AGENT
   std::string error_file;    // where the worker writes its error; "" = nowhere
+  std::string timer_file;    // the watchdog's FIFO; "" = there is none
 };
 
 // What one worker gets on top of the agent's own environment: torchrun's contract for torch 2.11

@@ -81,6 +81,8 @@ struct LaunchPlan {
   rendezvous::JobSpec job;
   std::string token;  // job token; "" = none
   EndpointPlan endpoint;
+  // torchrun's name of what this run asked for: "static" or "c10d".
+  std::string rdzv_backend = "static";
 
   std::optional<uint32_t> node_rank;  // explicit claim
   uint32_t worker_count = 1;

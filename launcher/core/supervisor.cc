@@ -400,6 +400,20 @@ void Supervisor::RecordFact(std::string event,
   effects_.push_back(Record{std::move(event), std::move(fields)});
 }
 
+const char* Supervisor::StateName() const {
+  if (phase_ == Phase::kEnding || phase_ == Phase::kEnded) return "ending";
+  switch (group_.phase()) {
+    case WorkerGroup::Phase::kRunning:
+      return "running";
+    case WorkerGroup::Phase::kStopping:
+    case WorkerGroup::Phase::kSweeping:
+      return "stopping";
+    case WorkerGroup::Phase::kIdle:
+      break;
+  }
+  return phase_ == Phase::kJoining ? "joining" : "waiting";
+}
+
 std::string Supervisor::DebugString() const {
   static constexpr const char* kPhases[] = {"joining", "standby", "ending", "ended"};
   static constexpr const char* kGroups[] = {"idle", "running", "stopping", "sweeping"};

@@ -57,6 +57,8 @@ class Supervisor {
   // When Step(TimerFired) is wanted next; infinite = not at all.
   Instant NextDeadline() const;
 
+  // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
+  const char* StateName() const;
   // One line of state, for logs and invariants.
   std::string DebugString() const;
 

@@ -80,6 +80,7 @@ class ChannelKeeperClient : public KeeperClient {
 
   absl::Status Spawn(SpawnRequest request) override;
   void Signal(uint64_t generation, int signal_number) override;
+  void SignalWorker(uint64_t generation, pid_t pid, int signal_number) override;
   void Sweep(uint64_t generation) override;
 
  private:
@@ -156,9 +157,14 @@ absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
 }
 
 void ChannelKeeperClient::Signal(uint64_t generation, int signal_number) {
+  SignalWorker(generation, 0, signal_number);
+}
+
+void ChannelKeeperClient::SignalWorker(uint64_t generation, pid_t pid, int signal_number) {
   v1::Command command;
   command.mutable_signal()->set_generation(generation);
   command.mutable_signal()->set_signal(signal_number);
+  command.mutable_signal()->set_pid(static_cast<uint32_t>(pid));
   // A keeper that is lost has no workers any more, and on_keeper_lost tells of it.
   Send(command).IgnoreError();
 }

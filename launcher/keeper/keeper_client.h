@@ -75,6 +75,8 @@ class KeeperClient {
   // To the process groups of all live workers of the generation; SIGCONT follows one that asks for
   // the end (TERM, INT, HUP, QUIT), so that stopped ones see it.
   virtual void Signal(uint64_t generation, int signal_number) = 0;
+  // The same to one worker, if it still lives.
+  virtual void SignalWorker(uint64_t generation, pid_t pid, int signal_number) = 0;
   // SIGKILLs all that is left of the generation until nothing is; on_empty follows. A process that
   // the kernel can't kill yet (state D) delays that without bound.
   virtual void Sweep(uint64_t generation) = 0;

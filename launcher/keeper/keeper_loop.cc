@@ -206,6 +206,7 @@ void KeeperLoop::OnSignal(const v1::Signal& command) {
   const int signal_number = command.signal();
   for (const auto& [pid, worker] : workers_) {
     if (worker.generation != command.generation()) continue;
+    if (command.pid() != 0 && static_cast<pid_t>(command.pid()) != pid) continue;
     // Without a session of its own yet, it is just itself.
     if (kill(-pid, signal_number) != 0) kill(pid, signal_number);
     if (AsksForTheEnd(signal_number)) kill(-pid, SIGCONT);

@@ -218,7 +218,11 @@ TEST(Signals, OfPreemption) {
 TEST(RunPath, WinsOverOtherKinds) {
   const LaunchPlan plan = PlanOf("--run-path -m --no-python train.py a");
   EXPECT_TRUE(plan.run_path);
-  EXPECT_THAT(plan.argv, ElementsAre("/usr/bin/python3", "-u", "train.py", "a"));
+  // A program for runpy stands in front of the script.
+  EXPECT_THAT(plan.argv,
+              ElementsAre("/usr/bin/python3", "-u", "-c", HasSubstr("runpy"), "train.py", "a"));
+  EXPECT_THAT(plan.job.description, HasSubstr("train.py a"));
+  EXPECT_THAT(plan.job.description, ::testing::Not(HasSubstr("runpy")));
 }
 
 TEST(UseEnv, IsAHiddenAlias) {

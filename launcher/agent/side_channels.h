@@ -1,0 +1,77 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_SIDE_CHANNELS_H_
+#define DDPRUN_LAUNCHER_AGENT_SIDE_CHANNELS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "launcher/agent/elastic_events.h"
+#include "launcher/agent/health_server.h"
+#include "launcher/agent/watchdog.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/core/worker_group.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::launcher {
+
+// What torchrun offers beside its main work, each off until it is asked for: the watchdog
+// (TORCHELASTIC_ENABLE_FILE_TIMER=1), health checks (TORCHELASTIC_HEALTH_CHECK_PORT) and events
+// on the console (--event_log_handler console). They look on; only the watchdog acts.
+// Threads: the loop's.
+class SideChannels {
+ public:
+  struct Hooks {
+    std::function<void(uint64_t generation, pid_t pid, int signal)> signal_worker;
+    std::function<std::string()> state;                   // one word, of the agent
+    std::function<void(const std::string& text)> record;  // a watchdog's act, for the event log
+  };
+
+  // `timer_file`: the FIFO's path unless TORCHELASTIC_TIMER_FILE has another.
+  // Errors: of the watchdog. A health port that can't be had is told, and the run goes on.
+  static absl::StatusOr<std::unique_ptr<SideChannels>> Create(
+      EventLoop* loop, const LaunchPlan* plan, const std::string& hostname,
+      const std::string& timer_file, const EnvironmentLookup& environment, Hooks hooks);
+
+  // The FIFO for workers; "" = there is no watchdog.
+  std::string timer_file() const { return watchdog_ == nullptr ? "" : watchdog_->path(); }
+  // Where /healthz is; 0 = nowhere.
+  uint16_t health_port() const { return health_ == nullptr ? 0 : health_->port(); }
+
+  void OnAssignment(const rendezvous::Assignment& assignment);
+  void OnStarted(uint32_t local_rank, pid_t pid);
+  // May turn the end into a failure: of a worker whose timer expired.
+  void OnEnded(WorkerEnd* end);
+  void OnEmpty();
+  void OnExit(bool failed);
+
+ private:
+  SideChannels(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
+      : loop_(loop), plan_(plan), hooks_(std::move(hooks)) {}
+  absl::Status StartWatchdog(std::string path);
+  void StartHealth(const std::string& port);
+  std::optional<uint32_t> WorkerOf(pid_t pid) const;
+  void OnExpired(const TimerTable::Expired& expired);
+  std::string HealthBody() const;
+
+  EventLoop* loop_;
+  const LaunchPlan* plan_;
+  Hooks hooks_;
+  std::optional<rendezvous::Assignment> assignment_;
+  std::map<pid_t, uint32_t> workers_;        // that run, with their local ranks
+  std::map<uint32_t, std::string> expired_;  // why, by local rank, until the worker ends
+  std::unique_ptr<Watchdog> watchdog_;
+  std::unique_ptr<HealthServer> health_;
+  std::unique_ptr<ElasticEvents> events_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_SIDE_CHANNELS_H_
