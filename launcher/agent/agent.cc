@@ -40,6 +40,11 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
   const SignalPlan& signals = agent->plan_.signals;
   agent->signal_policy_ = {.ending = {signals.stop.begin(), signals.stop.end()},
                            .preempting = {signals.preempt.begin(), signals.preempt.end()}};
+  if (agent->plan_.numa_binding != NumaBinding::kNone) {
+    return absl::UnimplementedError(
+        "--numa_binding: this release of ddprun can't bind workers to CPUs; leave it out, or start "
+        "ddprun under numactl or taskset, whose binding its workers inherit");
+  }
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
   const LaunchPlan& p = agent->plan_;

@@ -113,7 +113,7 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "node|socket|exclusive|core-complex",
                      .help = "Bind each worker to the CPUs near its GPU: those of its NUMA node, "
                              "of its socket, its share of the node's cores, or one core complex. "
-                             "Default: none.",
+                             "Refused by this release. Default: none.",
                      .environment = ""});
   options->AddValue(&target->omp_threads,
                     {.names = "--omp-threads",

@@ -17,7 +17,7 @@ import xml.etree.ElementTree
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 # Labels of the dev build in the order in which they run; those of QUICK take seconds.
-DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "docs", "lint",
+DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "python", "docs", "lint",
        "static", "bench"]
 # What an ordinary run leaves to --all: what compiles everything once more, or only measures.
 EXTRA = ["static", "bench", "asan-ubsan", "tsan", "fuzzers"]
@@ -26,7 +26,7 @@ QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
 SANITIZED = ["unit", "datadriven", "sim", "fuzz", "process", "server", "e2e", "cluster"]
 TSAN = ["unit", "datadriven", "sim"]
 # Timing and namespaces: one at a time.
-SERIAL = ["worker", "e2e", "contract", "cluster", "docs", "bench", "static"]
+SERIAL = ["worker", "e2e", "contract", "cluster", "python", "docs", "bench", "static"]
 
 
 class Suite:

@@ -10,6 +10,8 @@ ddprun_torch_version=2.11.0
 ddprun_torch_oldest=1.13.0
 # shellcheck disable=SC2034  # used by those that source this
 ddprun_torch_newest=2.15.0
+ddprun_accelerate_version=1.15.0
+ddprun_lightning_version=2.6.6
 ddprun_scikit_learn_version=1.5.2
 ddprun_digits_sha256=09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22
 
@@ -58,6 +60,28 @@ ensure_torch_version() {
   make_environment "torch-$1" "torch=$1 full" \
     "Python's torch $1: up to 2.6 GB to download, 5 GB on disk, some minutes" \
     "torch==$1" "$numpy"
+}
+
+# What launches on top of torchrun: accelerate and Lightning, with the torch of py-full.
+# Requires: ensure_python_torch.
+ensure_python_launchers() {
+  local home="$ddprun_cache_dir/py-launchers" stamp site torch
+  stamp="accelerate=$ddprun_accelerate_version lightning=$ddprun_lightning_version torch=$ddprun_torch_version"
+  if [ "$(cat "$home/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "py-launchers: is there ($home)"
+    return
+  fi
+  say "py-launchers: installing into $home"
+  note "accelerate $ddprun_accelerate_version and Lightning $ddprun_lightning_version: about 20 MB to download, 90 MB on disk"
+  rm -rf "$home"
+  python3 -m venv "$home" || fail "python3 -m venv could not make $home" "is python3-venv installed?"
+  site=$("$home/bin/python3" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  torch=$("$ddprun_cache_dir/py-full/bin/python3" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  printf '%s\n' "$torch" >"$site/torch_of_py_full.pth"
+  "$home/bin/pip" install --quiet --disable-pip-version-check "accelerate==$ddprun_accelerate_version" \
+    "pytorch-lightning==$ddprun_lightning_version" ||
+    fail "pip could not install accelerate and Lightning" "is there a network that reaches PyPI?"
+  printf '%s\n' "$stamp" >"$home/.stamp"
 }
 
 # UCI's handwritten digits, out of scikit-learn's wheel (57 kB of 13 MB); sets DDPRUN_DIGITS.

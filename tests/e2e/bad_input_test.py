@@ -46,6 +46,9 @@ class BadInput(RefusalTestCase):
     def test_unknown_option(self):
         self.refused(["--bogus", self.script()], [2], "--bogus")
 
+    def test_a_binding_is_refused_in_words(self):
+        self.refused(["--numa_binding", "node", self.script()], [1], "can't bind workers to CPUs")
+
     def test_no_script(self):
         self.refused([], [2])
         self.refused(["--nproc_per_node", 2], [2])

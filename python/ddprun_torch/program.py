@@ -1,0 +1,36 @@
+"""Where the ddprun program is, and how this process becomes it."""
+
+import os
+import shutil
+import sys
+
+
+def find_ddprun():
+    """The path of ddprun: $DDPRUN_BIN, else the one in PATH. Errors: FileNotFoundError that says so."""
+    given = os.environ.get("DDPRUN_BIN")
+    if given:
+        if os.access(given, os.X_OK):
+            return given
+        raise FileNotFoundError(f"DDPRUN_BIN '{given}' is no program that can be run")
+    found = shutil.which("ddprun")
+    if found is None:
+        raise FileNotFoundError("there is no ddprun in PATH; put it there, or set DDPRUN_BIN to its path")
+    return found
+
+
+def become_ddprun(arguments):
+    """Replaces this process by `ddprun arguments…`, so that signals and the exit status are ddprun's own.
+
+    Workers run with this interpreter unless PYTHON_EXEC names another one. Ends with status 1 and one
+    line on stderr when there is no ddprun.
+    """
+    environment = dict(os.environ)
+    environment.setdefault("PYTHON_EXEC", sys.executable)
+    try:
+        program = find_ddprun()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execve(program, [program, *arguments], environment)
+    except OSError as error:
+        print(f"ddprun_torch: error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,39 @@
+"""A BedTestCase whose programs are Python's: with torch, accelerate and Lightning, and the shim in their way."""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+
+from bed import DDPRUN, ROOT, SLOW, BedTestCase  # noqa: E402
+from timeline import Process  # noqa: E402
+
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
+# Python with torch, accelerate and Lightning; made by scripts/setup.
+LAUNCHERS = os.path.join(CACHE, "py-launchers", "bin", "python3")
+PACKAGE = os.path.join(ROOT, "python")
+MISSING = f"no {LAUNCHERS}: run scripts/setup"
+# Importing torch takes seconds on a busy machine.
+PATIENCE = 120 * SLOW
+
+
+class PythonTestCase(BedTestCase):
+    def setUp(self):
+        super().setUp()
+        self.bed.environment.pop("PYTHON_EXEC", None)
+        # As the .pth file of ddprun_torch.enable does, without a change to the environment.
+        self.bed.write("sitecustomize.py", "import os\nif os.environ.get('DDPRUN_SHIM') == '1':\n"
+                                           "    import ddprun_torch\n    ddprun_torch.install()\n")
+
+    def python(self, name, words, shim=True, interpreter=LAUNCHERS, env=None, **options):
+        env = {**self.bed.environment, "PYTHONPATH": f"{self.bed.folder}:{PACKAGE}", "DDPRUN_BIN": DDPRUN,
+               "DDPRUN_SHIM": "1" if shim else "0", "OMP_NUM_THREADS": "1", **(env or {})}
+        process = Process(name, [interpreter, *map(str, words)], output=self.bed.path(f"{name}.out"), env=env,
+                          cwd=self.bed.folder, **options)
+        self.bed.agents.append(process)
+        return process
+
+    def text_of(self, process, status=0):
+        self.assert_status(status, process, PATIENCE)
+        return process.text()

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""ddprun_torch: each way to torchrun's agent leads to ddprun, and its callers get what they expect."""
+
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+from python_bed import DDPRUN, LAUNCHERS, MISSING, PACKAGE, PATIENCE, PythonTestCase
+
+sys.path.insert(0, PACKAGE)
+from ddprun_torch import shim  # noqa: E402
+
+SHOW = '''import os, sys
+print("worker", os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ.get("DDPRUN_GENERATION"), *sys.argv[1:], flush=True)
+'''
+
+CONFIG = '''import sys
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+def config(**more):
+    return LaunchConfig(**{**dict(min_nodes=1, max_nodes=1, nproc_per_node=2, rdzv_backend="c10d",
+                                  rdzv_endpoint="localhost:0", run_id="j", max_restarts=0), **more})
+'''
+
+
+class CommandLines(unittest.TestCase):
+    def test_what_is_a_launcher(self):
+        run = "torch.distributed.run"
+        for words, expected in (
+                (["python", "-m", run, "a"], (run, ["a"])),
+                (["python", "-u", "-X", "dev", "-W", "ignore", "-m", run], (run, [])),
+                (["python", "-m", "other", run], (None, [])),
+                (["python", "script.py", "-m", run], (None, [])),
+                (["python", "-c", "pass", "-m", run], (None, [])),
+                (["python", "-", "-m", run], (None, [])),
+                (["python", "-m"], (None, [])),
+                (["python"], (None, [])),
+                ([], (None, []))):
+            self.assertEqual(expected, shim.launcher_of(words), words)
+
+
+class Programs(PythonTestCase):
+    """Without torch: the interpreter becomes ddprun before it is imported."""
+
+    def plain(self, name, words, **options):
+        return self.python(name, words, interpreter=sys.executable, **options)
+
+    def test_module_run_is_ddprun(self):
+        script = self.bed.write("show.py", SHOW)
+        for name, words in (("shim", ["-m", "torch.distributed.run"]), ("run", ["-m", "ddprun_torch.run"])):
+            text = self.text_of(self.plain(name, [*words, "--nproc_per_node", 2, script, "a"]))
+            self.assertEqual({"worker 0 2 1 a", "worker 1 2 1 a"}, set(text.splitlines()))
+
+    def test_launch_passes_the_local_rank_unless_told_otherwise(self):
+        script = self.bed.write("show.py", SHOW)
+        text = self.text_of(self.plain("launch", ["-m", "torch.distributed.launch", script, "a"]))
+        self.assertEqual("worker 0 1 1 --local-rank=0 a\n", text)
+        text = self.text_of(self.plain("use_env", ["-m", "torch.distributed.launch", "--use-env", script, "a"]))
+        self.assertEqual("worker 0 1 1 a\n", text)
+
+    def test_status_and_signals_are_ddpruns(self):
+        script = self.bed.write("exit.py", "import sys; sys.exit(7)\n")
+        self.text_of(self.plain("exit", ["-m", "torch.distributed.run", "--exit_code", "worker", script]), 7)
+
+    def test_without_a_ddprun_it_says_so_and_nothing_else_happens(self):
+        for variable, text in (("/nowhere/ddprun", "is no program that can be run"), ("", "no ddprun in PATH")):
+            process = self.plain("none", ["-m", "torch.distributed.run", "x.py"],
+                                 env={"DDPRUN_BIN": variable, "PATH": "/nowhere"})
+            self.assertIn(text, self.text_of(process, 1))
+
+    def test_enable_writes_a_file_and_removes_it(self):
+        venv = self.bed.path("venv")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+        script = self.bed.write("show.py", SHOW)
+        python = os.path.join(venv, "bin", "python3")
+        env = {**self.bed.environment, "DDPRUN_BIN": DDPRUN, "DDPRUN_SHIM": "1"}
+        job = [python, "-m", "torch.distributed.run", script]
+
+        def enable(*words):
+            subprocess.run([python, "-m", "ddprun_torch.enable", *words], check=True, capture_output=True,
+                           env={**env, "PYTHONPATH": PACKAGE, "DDPRUN_SHIM": "0"})
+
+        enable()
+        self.assertEqual("worker 0 1 1\n", subprocess.run(job, env=env, check=True, capture_output=True, text=True).stdout)
+        off = subprocess.run(job, env={**env, "DDPRUN_SHIM": "0"}, check=False, capture_output=True, text=True)
+        self.assertIn("No module named 'torch'", off.stderr)
+        enable("--remove")
+        gone = subprocess.run(job, env=env, check=False, capture_output=True, text=True)
+        self.assertIn("No module named 'torch'", gone.stderr)
+
+
+@unittest.skipUnless(os.path.exists(LAUNCHERS), MISSING)
+class InProcess(PythonTestCase):
+    def call(self, name, text, **options):
+        return self.python(name, [self.bed.write(f"{name}.py", text)], **options)
+
+    def test_run_with_torchs_own_arguments(self):
+        script = self.bed.write("show.py", SHOW)
+        text = f"import torch.distributed.run as r\nr.run(r.parse_args(['--nproc_per_node', '2', '{script}', 'a']))\n"
+        shown = self.text_of(self.call("on", text))
+        self.assertIn("worker 0 2 1 a\n", shown)
+        self.assertIn("worker 1 2 1 a\n", shown)
+        # The twin: torch's own agent, which knows no generation.
+        self.assertIn("worker 0 2 None a\n", self.text_of(self.call("off", text, shim=False)))
+
+    def test_a_function_and_its_results(self):
+        text = CONFIG + ("def work(x, y=1):\n    import os\n    return {'rank': int(os.environ['RANK']), 'x': x}\n"
+                         "if __name__ == '__main__':\n    print(elastic_launch(config(), work)([7]))\n"
+                         "    print(elastic_launch(config(nproc_per_node=1), 'true')())\n")
+        shown = self.text_of(self.call("function", text))
+        self.assertIn("{0: {'rank': 0, 'x': [7]}, 1: {'rank': 1, 'x': [7]}}\n{0: None}\n", shown)
+
+    def test_a_failed_worker_is_a_child_failed_error(self):
+        text = CONFIG + (
+            "def work():\n    import os, signal\n    if os.environ['RANK'] == '1': raise ValueError('no luck')\n"
+            "    signal.pause()\n"
+            "if __name__ == '__main__':\n"
+            "    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError\n"
+            "    try:\n        elastic_launch(config(), work)()\n"
+            "    except ChildFailedError as error:\n"
+            "        rank, failure = error.get_first_failure()\n"
+            "        print('caught', error.name, rank, failure.local_rank, failure.exitcode, 'no luck' in str(error))\n")
+        self.assertIn("caught work 1 1 1 True\n", self.text_of(self.call("fails", text)))
+
+    def test_main_of_run_records_the_root_cause(self):
+        script = self.bed.write("killed.py", "import os\nos.kill(os.getpid(), 9)\n")
+        text = f"import torch.distributed.run as r\nr.main(['--nproc_per_node', '1', '{script}'])\n"
+        shown = self.text_of(self.call("main", text), 1)
+        self.assertIn("ChildFailedError", shown)
+        self.assertRegex(shown, r"exitcode +: -9")
+
+    def test_a_signal_reaches_the_workers_and_is_a_signal_exception(self):
+        text = CONFIG + (
+            "from torch.distributed.elastic.multiprocessing.api import SignalException\n"
+            f"try:\n    elastic_launch(config(nproc_per_node=1), sys.executable)('{self.worker()}', '{self.bed.journal.path}', "
+            "'log-signals')\nexcept SignalException as error:\n    print('caught', int(error.sigval))\n")
+        caller = self.call("signalled", text)
+        self.bed.wait(lambda: self.bed.journal.find("worker"), "the worker", PATIENCE, alive=[caller])
+        caller.signal(signal.SIGUSR1)
+        self.bed.wait(lambda: self.bed.journal.find("got", signal=10), "USR1", PATIENCE, alive=[caller])
+        caller.signal(signal.SIGTERM)
+        self.assertIn("caught 15\n", self.text_of(caller))
+        self.assertEqual(1, len(self.bed.journal.find("got", signal=15)))
+
+    def test_a_killed_caller_takes_the_job_along(self):
+        text = CONFIG + (f"elastic_launch(config(nproc_per_node=1), sys.executable)('{self.worker()}', "
+                         f"'{self.bed.journal.path}', 'log-signals')\n")
+        caller = self.call("killed", text)
+        self.bed.wait(lambda: self.bed.journal.find("worker"), "the worker", PATIENCE, alive=[caller])
+        caller.signal(signal.SIGKILL)
+        self.bed.wait(lambda: self.bed.journal.find("got", signal=15), "TERM for the worker", PATIENCE)
+
+    def test_what_cannot_be_done_is_refused_in_words(self):
+        text = CONFIG + ("try:\n    elastic_launch(config(), lambda: 1)()\nexcept ValueError as error:\n    print(error)\n"
+                         "try:\n    elastic_launch(config(rdzv_backend='etcd', rdzv_endpoint='x:1'), 'true')()\n"
+                         "except RuntimeError as error:\n    print(error)\n")
+        shown = self.text_of(self.call("refused", text))
+        self.assertIn("can't be sent there", shown)
+        self.assertIn("has no etcd", shown)
+        self.assertIn("no worker to blame", shown)
+
+    @staticmethod
+    def worker():
+        return os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support", "worker.py")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
