@@ -69,7 +69,8 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                              "reach at the beginning, default: join_timeout), last_call_timeout "
                              "(seconds that the first start waits for more than MIN nodes, "
                              "default 30), lease (see --lease), is_host (true or false: this "
-                             "node does or does not host the service)."});
+                             "node does or does not host the service).",
+                     .shape = ValueShape::kAssignments});
   options->AddValue(&target->local_addr,
                     {.names = "--local-addr",
                      .placeholder = "HOST",
@@ -141,11 +142,13 @@ void DefineOutput(LaunchArguments* target, OptionSet* options) {
                     {.names = "-r,--redirects",
                      .placeholder = "STREAMS",
                      .help = "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both; for "
-                             "single workers LOCAL_RANK:DIGIT,… as in 0:3,1:2. Default: 0."});
+                             "single workers LOCAL_RANK:DIGIT,… as in 0:3,1:2. Default: 0.",
+                     .shape = ValueShape::kRanks});
   options->AddValue(&target->tee, {.names = "-t,--tee",
                                    .placeholder = "STREAMS",
                                    .help = "Streams that go to files and, prefixed, to the "
-                                           "console; written as for --redirects. Default: 0."});
+                                           "console; written as for --redirects. Default: 0.",
+                                   .shape = ValueShape::kRanks});
   options->AddFlag(&target->prefix_output,
                    {.names = "--prefix-output",
                     .help = "Prefix every line on the console with role and rank "
@@ -154,17 +157,20 @@ void DefineOutput(LaunchArguments* target, OptionSet* options) {
                     {.names = "--local-ranks-filter",
                      .placeholder = "LOCAL_RANK,…",
                      .help = "Show the output of these workers alone on the console, as in 0,4-7; "
-                             "files get that of all. Default: all."});
+                             "files get that of all. Default: all.",
+                     .shape = ValueShape::kList});
   options->AddValue(&target->duplicate_stdout_filters,
                     {.names = "--duplicate-stdout-filters",
                      .placeholder = "TEXT,…",
                      .help = "Lines of stdout that hold one of these texts go to "
                              "filtered_stdout.log too, for streams of --tee; two commas stand for "
-                             "one within a text. Default: none."});
+                             "one within a text. Default: none.",
+                     .shape = ValueShape::kTexts});
   options->AddValue(&target->duplicate_stderr_filters,
                     {.names = "--duplicate-stderr-filters",
                      .placeholder = "TEXT,…",
-                     .help = "The same for stderr and filtered_stderr.log. Default: none."});
+                     .help = "The same for stderr and filtered_stderr.log. Default: none.",
+                     .shape = ValueShape::kTexts});
   options->AddValue(&target->logs_specs,
                     {.names = "--logs-specs",
                      .placeholder = "NAME",
@@ -204,12 +210,14 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                     {.names = "--signals-to-handle",
                      .placeholder = "NAME,…",
                      .help = "Signals that end the run; workers get the same one. Default: "
-                             "SIGTERM,SIGINT,SIGHUP,SIGQUIT."});
+                             "SIGTERM,SIGINT,SIGHUP,SIGQUIT.",
+                     .shape = ValueShape::kList});
   options->AddValue(&target->preempt_signals,
                     {.names = "--preempt-signals",
                      .placeholder = "NAME,…",
                      .help = "Signals that say that this node is about to be taken away. "
-                             "Default: none."});
+                             "Default: none.",
+                     .shape = ValueShape::kList});
   options->AddValue(&target->lease,
                     {.names = "--lease",
                      .placeholder = "SECONDS",

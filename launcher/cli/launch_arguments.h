@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_CLI_LAUNCH_ARGUMENTS_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/cli/argument.h"
@@ -68,11 +69,14 @@ struct LaunchArguments {
   Argument exit_code{.text = "1", .source = ""};
   Argument monitor_interval{.text = "0.1", .source = ""};
 
+  Argument config;
   bool version = false;
   std::vector<std::string> command;  // script (module, program) and its arguments
+  // From the file of --config: for workers, unless the user's environment has the name.
+  std::vector<std::pair<std::string, std::string>> worker_environment;
 };
 
-// Defines all of them, with their help. `target` must outlive `options`.
+// Defines all of them but config, with their help. `target` must outlive `options`.
 void DefineLaunchOptions(LaunchArguments* target, OptionSet* options);
 
 // What `ddprun --help` begins with.

@@ -68,6 +68,7 @@ class Planner {
     plan_.argv = std::move(command.argv);
     plan_.entry_point = std::move(command.entry_point);
     plan_.run_path = arguments_.run_path;
+    plan_.extra_environment = arguments_.worker_environment;
     return std::move(plan_);
   }
 
@@ -352,7 +353,7 @@ absl::Status Planner::CheckIdleOptions() {
   const bool is_method =
       method.text == "spawn" || method.text == "fork" || method.text == "forkserver";
   // torchrun doesn't check the variable.
-  if (!is_method && absl::StartsWith(method.source, "-")) {
+  if (!is_method && !absl::StartsWith(method.source, "PET_")) {
     return BadWord(method, "give spawn, fork or forkserver");
   }
   const auto explain = [this](const Argument& argument, absl::string_view why) {
@@ -395,7 +396,16 @@ absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& tok
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
                                           const EnvironmentLookup& environment, const Host& host,
                                           std::vector<std::string>* warnings) {
-  return Planner(arguments, environment, host, warnings).Plan();
+  // Planned with what the workers will see.
+  const EnvironmentLookup merged = [&](const std::string& name) -> std::optional<std::string> {
+    std::optional<std::string> value = environment(name);
+    if (value.has_value()) return value;
+    for (const auto& [other, text] : arguments.worker_environment) {
+      if (other == name) return text;
+    }
+    return std::nullopt;
+  };
+  return Planner(arguments, merged, host, warnings).Plan();
 }
 
 }  // namespace ddprun::launcher

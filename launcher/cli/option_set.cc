@@ -96,7 +96,8 @@ void OptionSet::AddEntry(CLI::Option* option, Argument* argument, const OptionTe
       text.environment.value_or(VariableOf(option->get_lnames().front()));
   option->description(environment.empty() ? text.help
                                           : absl::StrCat(text.help, " [", environment, "]"));
-  entries_.push_back({.option = option, .argument = argument, .environment = environment});
+  entries_.push_back(
+      {.option = option, .argument = argument, .environment = environment, .shape = text.shape});
 }
 
 void OptionSet::AddValue(Argument* target, const OptionText& text) {
@@ -109,13 +110,18 @@ void OptionSet::AddFlag(bool* target, const OptionText& text) {
   AddEntry(app_.add_flag(WithBothSpellings(text.names), *target), nullptr, text);
 }
 
+void OptionSet::AddFile(Argument* target, const OptionText& text, SettingsReader reader) {
+  AddValue(target, text);
+  file_option_ = entries_.back().option;
+  reader_ = std::move(reader);
+}
+
 bool OptionSet::IsFlag(const CLI::Option* option) const {
   return option->get_items_expected_max() == 0;
 }
 
-absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
-  const std::string name =
-      WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
+// The name that a typing error of one or two letters makes to `name`; "" = none.
+std::string OptionSet::Nearest(const std::string& name) const {
   std::string best;
   size_t best_distance = 3;  // more than two letters apart is no typing error
   for (const Entry& entry : entries_) {
@@ -126,6 +132,13 @@ absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
       best = candidate;
     }
   }
+  return best;
+}
+
+absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
+  const std::string name =
+      WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
+  const std::string best = Nearest(name);
   return UsageError(absl::StrCat("unknown option ", Quoted(spelled),
                                  best.empty() ? "" : absl::StrCat("; did you mean --", best, "?"),
                                  " (see --help)"));
@@ -234,6 +247,62 @@ absl::Status OptionSet::AddFromEnvironment(const EnvironmentLookup& environment,
   return absl::OkStatus();
 }
 
+absl::StatusOr<const OptionSet::Entry*> OptionSet::EntryOf(const Setting& setting) const {
+  const std::string name = WithDashes(setting.name);
+  for (const Entry& entry : entries_) {
+    if (entry.option->get_lnames().front() == name) return &entry;
+  }
+  const std::string best = WithUnderscores(Nearest(name));
+  return UsageError(absl::StrCat(
+      setting.where, " is no option of ddprun",
+      best.empty() ? "; --help lists them" : absl::StrCat("; did you mean ", best, "?")));
+}
+
+absl::Status OptionSet::AddFromFile(Scan* scan) const {
+  const auto is_given = [scan](const CLI::Option* option) {
+    return std::find_if(scan->given.rbegin(), scan->given.rend(),
+                        [option](const Given& other) { return other.option == option; });
+  };
+  const auto file = is_given(file_option_);
+  if (file == scan->given.rend() || file->value.empty()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Setting> settings,
+                          reader_({.text = file->value, .source = file->source}));
+  std::vector<const CLI::Option*> seen;
+  for (const Setting& setting : settings) {
+    DDPRUN_ASSIGN_OR_RETURN(const Entry* entry, EntryOf(setting));
+    DDPRUN_ASSIGN_OR_RETURN(std::string text, SettingText(setting, entry->shape));
+    if (std::find(seen.begin(), seen.end(), entry->option) != seen.end()) {
+      return UsageError(absl::StrCat(setting.where,
+                                     ": is there twice, with dashes and with "
+                                     "underscores; keep one"));
+    }
+    seen.push_back(entry->option);
+    if (IsFlag(entry->option)) {
+      const std::optional<bool> on = ReadBoolean(text);
+      if (!on.has_value()) {
+        return UsageError(absl::StrCat(setting.where, " ", Quoted(text), ": give true or false"));
+      }
+      text = *on ? "true" : "false";
+    }
+    if (is_given(entry->option) != scan->given.rend()) continue;
+    scan->given.push_back(
+        {.option = entry->option, .source = setting.where, .value = std::move(text)});
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::pair<std::string, std::string>> OptionSet::GivenOnCommandLine() const {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const Entry& entry : entries_) {
+    const auto last = std::find_if(given_.rbegin(), given_.rend(), [&entry](const Given& given) {
+      return given.option == entry.option;
+    });
+    if (last == given_.rend() || !absl::StartsWith(last->source, "-")) continue;
+    result.emplace_back(entry.option->get_lnames().front(), last->value);
+  }
+  return result;
+}
+
 // Hands what was found to CLI11, each value apart from its option so that none is read anew.
 absl::Status OptionSet::Store(const Scan& scan) {
   std::vector<std::string> arguments;
@@ -278,7 +347,9 @@ absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>&
   }
   if (scan.help) return ParsedArguments{.help = true};
   DDPRUN_RETURN_IF_ERROR(AddFromEnvironment(environment, &scan));
+  if (file_option_ != nullptr) DDPRUN_RETURN_IF_ERROR(AddFromFile(&scan));
   DDPRUN_RETURN_IF_ERROR(Store(scan));
+  given_ = std::move(scan.given);
 
   ParsedArguments parsed;
   parsed.positionals.assign(arguments.begin() + static_cast<ptrdiff_t>(scan.next), arguments.end());

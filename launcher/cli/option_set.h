@@ -3,14 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <cstddef>
-#include <map>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/cli/argument.h"
+#include "launcher/cli/config_file.h"
 #include "launcher/core/environment.h"
 
 namespace ddprun::launcher {
@@ -25,6 +27,8 @@ struct OptionText {
   // Environment variable that is read when the option isn't given: nullopt = PET_<LONG_NAME>
   // (torchrun's rule), "" = none.
   std::optional<std::string> environment = std::nullopt;
+  // How its value may be written in a file.
+  ValueShape shape = ValueShape::kText;
 };
 
 // What remains after the options.
@@ -32,6 +36,9 @@ struct ParsedArguments {
   bool help = false;  // nothing else was looked at
   std::vector<std::string> positionals;
 };
+
+// Reads the file that an option names.
+using SettingsReader = std::function<absl::StatusOr<std::vector<Setting>>(const Argument& path)>;
 
 // The options of one command, with the grammar of Python's argparse as torchrun uses it
 // (torchrun-contract 1.1, 1.2): both spellings, --option=value, -r3, unique prefixes, last one
@@ -55,6 +62,9 @@ class OptionSet {
   // The targets must outlive the set; what they hold is the default.
   void AddValue(Argument* target, const OptionText& text);
   void AddFlag(bool* target, const OptionText& text);
+  // An option that names a file with values for the others, which count when neither the command
+  // line nor the environment has one. At most once.
+  void AddFile(Argument* target, const OptionText& text, SettingsReader reader);
 
   // Fills the targets. `arguments` are without the program's name.
   // Errors: usage errors (errors.h), one line each; a plan error for a flag whose variable holds no
@@ -65,11 +75,16 @@ class OptionSet {
   // The text of --help; complete once Parse() was called.
   std::string Help() const;
 
+  // The long names, with dashes, and values of what the command line gave, in the order of the
+  // definitions: flags as "true" and "false". Requires: Parse() was OK.
+  std::vector<std::pair<std::string, std::string>> GivenOnCommandLine() const;
+
  private:
   struct Entry {
     const CLI::Option* option = nullptr;
     Argument* argument = nullptr;  // null for flags
     std::string environment;
+    ValueShape shape = ValueShape::kText;
   };
   // One option as it was given.
   struct Given {
@@ -93,12 +108,18 @@ class OptionSet {
   absl::Status TakeOption(const CLI::Option* option, const std::string& source,
                           std::optional<std::string> value, Scan* scan) const;
   absl::Status AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const;
+  absl::Status AddFromFile(Scan* scan) const;
+  absl::StatusOr<const Entry*> EntryOf(const Setting& setting) const;
+  std::string Nearest(const std::string& name) const;
   absl::Status Store(const Scan& scan);
   bool IsFlag(const CLI::Option* option) const;
 
   CLI::App app_;
   std::string group_;
   std::vector<Entry> entries_;
+  const CLI::Option* file_option_ = nullptr;
+  SettingsReader reader_;
+  std::vector<Given> given_;  // what Parse() has found, in its order
 };
 
 }  // namespace ddprun::launcher

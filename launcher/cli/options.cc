@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 #include "base/version.h"
+#include "launcher/cli/config_file.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/launch_arguments.h"
 #include "launcher/cli/launch_planner.h"
@@ -35,6 +37,18 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   LaunchArguments launch;
   OptionSet options(LaunchIntroduction());
   DefineLaunchOptions(&launch, &options);
+  ConfigFile file;
+  options.AddFile(&launch.config,
+                  {.names = "--config",
+                   .placeholder = "FILE",
+                   .help = "Take what neither the command line nor a variable says from FILE: "
+                           "YAML with a line 'option: value' for each option, and script and "
+                           "args, or a file of accelerate config. ddprun config writes one. "
+                           "Default: none."},
+                  [&file, &host](const Argument& path) -> absl::StatusOr<std::vector<Setting>> {
+                    DDPRUN_ASSIGN_OR_RETURN(file, ReadConfigFile(path, host));
+                    return file.settings;
+                  });
   absl::StatusOr<ParsedArguments> parsed = options.Parse(arguments, environment);
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
   if (parsed->help) return {.command = ExitNow{.text = options.Help()}};
@@ -42,8 +56,11 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
     return {.command = ExitNow{.text = absl::StrCat("ddprun ", kVersion, "\n")}};
   }
   launch.command = std::move(parsed->positionals);
+  if (launch.command.empty()) launch.command = std::move(file.command);
+  launch.worker_environment = std::move(file.worker_environment);
 
   CommandLine result;
+  result.warnings = std::move(file.warnings);
   absl::StatusOr<LaunchPlan> plan = MakeLaunchPlan(launch, environment, host, &result.warnings);
   if (plan.ok()) {
     result.command = *std::move(plan);

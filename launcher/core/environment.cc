@@ -1,5 +1,8 @@
 #include "launcher/core/environment.h"
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "launcher/core/text.h"
@@ -57,6 +60,13 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   }
   set("DDPRUN_GENERATION", assignment.generation.value());
   set("DDPRUN_AGENT", paths.agent_socket);
+  for (const auto& [name, value] : plan.extra_environment) {
+    const std::string begin = absl::StrCat(name, "=");
+    const bool is_set =
+        std::any_of(environment.begin(), environment.end(),
+                    [&begin](const std::string& entry) { return absl::StartsWith(entry, begin); });
+    if (!is_set && !inherited(name).has_value()) set(name.c_str(), value);
+  }
   return environment;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -100,6 +101,9 @@ struct LaunchPlan {
   // --run_path: argv is {python, "-u", script, …}, and the script is run in a process that Python's
   // runpy has prepared, with every exception recorded.
   bool run_path = false;
+  // Variables of the file of --config, for workers: only where neither the user's environment nor
+  // the contract has the name.
+  std::vector<std::pair<std::string, std::string>> extra_environment;
   DevicePlan devices;
   // --omp_threads; nullopt = torchrun's rule for OMP_NUM_THREADS.
   std::optional<uint32_t> omp_threads;

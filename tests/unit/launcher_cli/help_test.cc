@@ -58,7 +58,8 @@ const char* const kOptions[] = {"nnodes",
                                 "shutdown-timeout",
                                 "exit-barrier-timeout",
                                 "signals-to-handle",
-                                "preempt-signals"};
+                                "preempt-signals",
+                                "config"};
 
 TEST(Help, NamesEveryOptionInBothSpellings) {  // 2
   const ExitNow help = ExitOf(Parse({"--help"}));

@@ -145,6 +145,15 @@ TEST(WorkerEnvironment, IdenticalWorkersHaveOneRole) {  // 49
   EXPECT_EQ(EnvironmentOf(1, {{"TORCH_ELASTIC_WORKER_IDENTICAL", "0"}}).at("ROLE_RANK"), "1");
 }
 
+TEST(WorkerEnvironment, ExtraVariablesYieldToAllOthers) {
+  LaunchPlan plan = SecondNode();
+  plan.extra_environment = {{"EXTRA", "1"}, {"RANK", "77"}, {"MINE", "file"}};
+  const Variables worker = EnvironmentOf(1, {{"MINE", "user"}}, plan);
+  EXPECT_EQ(worker.at("EXTRA"), "1");
+  EXPECT_EQ(worker.at("RANK"), "3");
+  EXPECT_EQ(worker.count("MINE"), 0U);
+}
+
 TEST(WorkerEnvironment, SignalsAsGiven) {
   LaunchPlan plan = SecondNode();
   plan.signals.text = "SIGUSR1";
