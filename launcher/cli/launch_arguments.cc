@@ -271,7 +271,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun rendezvous|status|stop [options]
+       ddprun config|rendezvous|status|stop [options]
 
 Starts one distributed training job on one or many machines and keeps it
 training through failures. Takes torchrun's options and gives workers torchrun's
@@ -287,13 +287,16 @@ Restart up to three times, keep output in files and show it too:
   ddprun --nproc_per_node 2 --max_restarts 3 --tee 3 --log_dir logs train.py
 A program instead of a Python script:
   ddprun --nproc_per_node 2 --no_python ./train --epochs 3
+What ddprun config --output job.yaml … has written:
+  ddprun --config job.yaml
 
-ddprun rendezvous runs the rendezvous service alone, ddprun status shows the
-jobs of a service, ddprun stop ends one; each has its own --help. A script of
-such a name is started as ./status.
+ddprun config writes a file of options, ddprun rendezvous runs the rendezvous
+service alone, ddprun status shows the jobs of a service, ddprun stop ends one;
+each has its own --help. A script of such a name is started as ./status.
 
 Options end at the script; what follows is the script's. Each option may be
-written with dashes or underscores, or come from the variable in brackets.)";
+written with dashes or underscores, or come from the variable in brackets, or
+from a file. The command line beats the variable, which beats the file.)";
 }
 
 }  // namespace ddprun::launcher

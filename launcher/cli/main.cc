@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
+#include "launcher/cli/config_writer.h"
 #include "launcher/cli/control_commands.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
@@ -47,6 +48,7 @@ int Run(const ServiceOptions& options) {
   return rendezvous::ServeMain(config);
 }
 
+int Run(ConfigOptions options) { return WriteConfig(std::move(options)); }
 int Run(const StatusOptions& options) { return ShowStatus(options); }
 int Run(const StopOptions& options) { return StopJob(options); }
 

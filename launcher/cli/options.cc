@@ -75,9 +75,10 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host) {
   const std::string first = arguments.empty() ? "" : arguments.front();
-  if (first == "rendezvous" || first == "status" || first == "stop") {
+  if (first == "rendezvous" || first == "status" || first == "stop" || first == "config") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     if (first == "rendezvous") return Finish(ParseServiceOptions(rest, environment, host));
+    if (first == "config") return Finish(ParseConfigOptions(rest, host));
     if (first == "status") return Finish(ParseStatusOptions(rest, environment));
     return Finish(ParseStopOptions(rest, environment, host));
   }

@@ -104,6 +104,9 @@ CliOutcome ParseAnything(const std::vector<std::string>& arguments,
     Check(*plan, arguments);
     return CliOutcome::kPlan;
   }
+  if (const auto* config = std::get_if<ConfigOptions>(&parsed.command); config != nullptr) {
+    DDPRUN_CHECK(config->text.empty() || IsUtf8(config->text), "a file that is no text");
+  }
   return CliOutcome::kService;
 }
 

@@ -1,4 +1,4 @@
-// libFuzzer's entry: cmake --preset fuzz, then build/fuzz/bin/cli_fuzzer <corpus directory>.
+// libFuzzer's entry: cmake --preset fuzz, then build/fuzz/bin/cli_fuzzer tests/fuzz/corpus/cli.
 #include <cstddef>
 #include <cstdint>
 

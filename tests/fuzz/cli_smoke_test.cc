@@ -134,7 +134,7 @@ std::string RandomValue(Rng* rng) {
 std::vector<std::string> RandomCommand(Rng* rng) {
   std::vector<std::string> arguments;
   if (rng->Chance(5)) {
-    static const char* const kCommands[] = {"rendezvous", "status", "stop"};
+    static const char* const kCommands[] = {"rendezvous", "status", "stop", "config"};
     arguments.push_back(Pick(rng, kCommands));
   }
   for (uint64_t i = rng->Below(5); i > 0; --i) {

@@ -1,0 +1,14 @@
+#ifndef DDPRUN_LAUNCHER_CLI_CONFIG_WRITER_H_
+#define DDPRUN_LAUNCHER_CLI_CONFIG_WRITER_H_
+
+#include "launcher/cli/config_command.h"
+
+namespace ddprun::launcher {
+
+// Carries out `ddprun config`: asks on the terminal where there is nothing to write yet, and writes
+// the file, whole or not at all. Returns: the exit status. Threads: main.
+int WriteConfig(ConfigOptions options);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_CONFIG_WRITER_H_

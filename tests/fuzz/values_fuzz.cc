@@ -1,0 +1,105 @@
+#include "tests/fuzz/values_fuzz.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/check.h"
+#include "launcher/cli/errors.h"
+#include "launcher/cli/rendezvous_config.h"
+#include "launcher/cli/signals.h"
+#include "launcher/cli/values.h"
+#include "launcher/core/text.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::launcher {
+namespace {
+
+template <typename Result>
+bool CheckError(const Result& result) {
+  if (result.ok()) return true;
+  const std::string message(result.status().message());
+  DDPRUN_CHECK(absl::StartsWith(message, "--option"), message);
+  DDPRUN_CHECK(Printable(message) == message && message.size() < 1000, "an error without bounds");
+  // A mistake inside of a value is no mistake in the command line's grammar.
+  DDPRUN_CHECK(ExitStatusOf(result.status()) == 1, message);
+  return false;
+}
+
+bool CheckRendezvousConfig(const Argument& argument) {
+  std::vector<std::string> warnings;
+  const auto config = ParseRendezvousConfig(argument, &warnings);
+  if (!CheckError(config)) return false;
+  for (const auto& time : {config->join_timeout, config->last_call_timeout, config->lease}) {
+    DDPRUN_CHECK(
+        !time.has_value() || (*time > absl::ZeroDuration() && *time <= rendezvous::kTimeoutMax),
+        "time");
+  }
+  return true;
+}
+
+bool CheckStreams(const Argument& argument) {
+  const auto streams = ParseStreams(argument);
+  if (!CheckError(streams)) return false;
+  DDPRUN_CHECK(streams->by_rank.size() <= rendezvous::kWorkersPerNodeMax, "ranks");
+  for (const uint32_t rank : {0U, 1U, 4095U, 4294967295U}) {
+    DDPRUN_CHECK(streams->Of(rank) <= 3, "streams");
+  }
+  return true;
+}
+
+bool CheckRanks(const Argument& argument) {
+  const auto ranks = ParseRanks(argument);
+  if (!CheckError(ranks)) return false;
+  DDPRUN_CHECK(!ranks->empty() && ranks->size() <= rendezvous::kWorkersPerNodeMax, "ranks");
+  DDPRUN_CHECK(*std::max_element(ranks->begin(), ranks->end()) < rendezvous::kWorkersPerNodeMax,
+               "rank");
+  return true;
+}
+
+bool CheckTexts(const std::string& text) {
+  std::vector<std::string> items = SplitTexts(text);
+  DDPRUN_CHECK(!items.empty(), "no item");
+  // A lone comma divides, two are one: writing them so gives the same items again.
+  for (std::string& item : items) item = absl::StrReplaceAll(item, {{",", ",,"}});
+  DDPRUN_CHECK(absl::StrJoin(items, ",") == text, "items are lost");
+  return true;
+}
+
+bool CheckSignals(const Argument& argument) {
+  LaunchArguments arguments;
+  arguments.signals_to_handle = argument;
+  std::vector<std::string> warnings;
+  const auto plan = PlanSignals(arguments, &warnings);
+  DDPRUN_CHECK(plan.ok() && plan->text == argument.text, "torchrun's list is never refused");
+  for (const int number : plan->stop) DDPRUN_CHECK(number >= 1 && number <= 31, "signal");
+  LaunchArguments ours;
+  ours.preempt_signals = argument;
+  return CheckError(PlanSignals(ours, &warnings));
+}
+
+}  // namespace
+
+bool ReadValueBytes(absl::string_view bytes) {
+  if (bytes.empty()) return false;
+  const Argument argument{.text = std::string(bytes.substr(1)), .source = "--option"};
+  switch (bytes.front()) {
+    case 'c':
+      return CheckRendezvousConfig(argument);
+    case 's':
+      return CheckStreams(argument);
+    case 'r':
+      return CheckRanks(argument);
+    case 't':
+      return CheckTexts(argument.text);
+    case 'g':
+      return CheckSignals(argument);
+    default:
+      return false;
+  }
+}
+
+}  // namespace ddprun::launcher
