@@ -180,12 +180,11 @@ class ContractCase(unittest.TestCase):
         self.assertTrue(ended.err.strip(), "a failure without a word")
 
     def _end(self):
-        outcome = getattr(self, "_outcome", None)
         left = {}
         for job in self._jobs:
             kept = job.stop()
             left.update(kept if job.ours else {})
-        if left or (outcome is not None and not outcome.success):
+        if left or jobs.has_failed(self):
             print(f"\n{self.id()}:\n" + "\n".join(job.story() for job in self._jobs), flush=True)
         for job in self._jobs:
             job.close()

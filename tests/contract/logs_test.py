@@ -94,6 +94,16 @@ class Logs(contract.ContractCase):
             self.assertEqual(["[default0]:has a,b", "[default0]:has c"],
                              self.written(job)["attempt_0/filtered_stdout.log"].splitlines())
 
+    @check(78, compare=ORDINARY, differs=Differs(39))
+    def test_no_folder_is_left_behind(self):
+        """Without --log-dir, after a job that ended well."""
+        for launcher in self.launchers():
+            job = self.job(launcher)
+            job.private = True
+            self.assertEqual(0, job.run(["W"]).status)
+            self.assertEqual(not job.ours, any(name.startswith("torchelastic_") for name in os.listdir(job.path("tmp"))))
+            self.assertTrue(not job.ours or os.listdir(job.path("tmp")) == [])
+
     @check(80, compare=ORDINARY)
     def test_80_attempts_side_by_side(self):
         body = "print('attempt', probe.attempt)\nsys.exit(0 if probe.attempt else 7)\n"

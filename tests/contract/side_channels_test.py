@@ -17,14 +17,21 @@ METADATA = {"run_id", "global_rank", "group_rank", "worker_id", "role", "hostnam
 TABLE = [
     Row(98, "health_check_port_is_no_number", ("W",), Expect(0, workers=1), env={"TORCHELASTIC_HEALTH_CHECK_PORT": "x"}),
 ]
-# Asks for its own death in a moment, as torch's timer client does, and waits for it.
+# Asks for its own death in a moment, as torch's timer client does, and waits for it. The reader of the pipe
+# may not be there yet.
 EXPIRE = """import stat, time
 path = os.environ["TORCHELASTIC_TIMER_FILE"]
-fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+for attempt in range(50):
+    try:
+        fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        break
+    except OSError:
+        signal.sigtimedwait({signal.SIGUSR2}, 0.1)
 expires = __import__("datetime").datetime.now().timestamp() + 0.2
 probe.tell("timer", fifo=stat.S_ISFIFO(os.stat(path).st_mode), path=path, expires=time.monotonic() + 0.2)
 os.write(fifo, (json.dumps({"version": 1, "pid": os.getpid(), "scope_id": "s", "expiration_time": expires,
                             "signal": signal.SIGKILL}) + "\\n").encode())
+os.close(fifo)
 probe.tell()
 while True: signal.pause()
 """

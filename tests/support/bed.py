@@ -178,6 +178,12 @@ class Bed:
         return "\n".join(text)
 
 
+def has_failed(test):
+    """Whether this test has failed, asked while it is still cleaning up."""
+    result = test._outcome.result  # pylint: disable=protected-access
+    return any(failed is test for failed, _ in result.failures + result.errors)
+
+
 class BedTestCase(unittest.TestCase):
     """A test with a Bed: prints the story when it fails, and fails when something is left behind."""
 
@@ -189,8 +195,7 @@ class BedTestCase(unittest.TestCase):
 
     def _end(self):
         left = self.bed.stop()
-        outcome = getattr(self, "_outcome", None)
-        if left or (outcome is not None and not outcome.success):
+        if left or has_failed(self):
             print(f"\n{self.id()}:\n{self.bed.story()}", flush=True)
         self.bed.close()
         self.assertEqual({}, left, "processes outlived their agents")
