@@ -129,7 +129,7 @@ absl::Status Planner::PlanMode() {
     return BadValue(arguments_.rdzv_backend,
                     "this release of ddprun has no etcd; give c10d, which needs no other service");
   } else if (backend != "static" && backend != "c10d") {
-    return BadValue(arguments_.rdzv_backend, "is no backend; give static or c10d");
+    return BadValue(arguments_.rdzv_backend, "is not registered as a backend; give static or c10d");
   } else if (arguments_.rdzv_backend.given()) {
     mode_ = backend == "c10d" ? Mode::kDynamic : Mode::kStatic;
   } else if (arguments_.rdzv_endpoint.filled() && !arguments_.node_rank.given()) {
@@ -263,8 +263,8 @@ absl::Status Planner::PlanDynamicEndpoint() {
     endpoint.host = given.host;
     endpoint.port = given.port.value_or(kDynamicPort);
   } else {
-    Warn(absl::StrCat("no --rdzv_endpoint was given; the rendezvous is at localhost:",
-                      kDynamicPort));
+    Warn(absl::StrCat("no --rdzv_endpoint was given; the rendezvous is at localhost:", kDynamicPort,
+                      "; master_addr and master_port do not say where it is"));
   }
   if (!master_addr_.empty()) {
     Warn(absl::StrCat(arguments_.master_addr.source,

@@ -139,7 +139,7 @@ absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
   const std::string name =
       WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
   const std::string best = Nearest(name);
-  return UsageError(absl::StrCat("unknown option ", Quoted(spelled),
+  return UsageError(absl::StrCat("unrecognized arguments: unknown option ", Quoted(spelled),
                                  best.empty() ? "" : absl::StrCat("; did you mean --", best, "?"),
                                  " (see --help)"));
 }

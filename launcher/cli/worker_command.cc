@@ -97,8 +97,8 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
                                                 const Host& host) {
   if (arguments.command.empty() || arguments.command.front().empty()) {
     return UsageError(
-        "the script to run is missing; give it after the options, as in: ddprun "
-        "--nproc_per_node 2 train.py (see --help)");
+        "the script to run is missing; usage: ddprun [options] script [arguments of the script], "
+        "as in: ddprun --nproc_per_node 2 train.py (see --help)");
   }
   // --run_path wins over both, as in torchrun.
   const bool no_python = arguments.no_python && !arguments.run_path;

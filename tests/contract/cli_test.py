@@ -31,7 +31,9 @@ def refused(number, name, arguments, *words, status=1, theirs=None, differs=None
 C10D = ("--rdzv-backend=c10d", "--rdzv-endpoint")
 
 TABLE = [
+    Row(1, "no_arguments", (), Expect(2, err=("(?i)usage",))),
     Row(2, "help", ("--help",), Expect(0, out=BOTH_SPELLINGS)),
+    Row(3, "unknown_option", ("--bogus", "S"), Expect(2, err=("unrecognized arguments.*--bogus",))),
     *(refused(4, "nnodes_" + re.sub(r"\W", "_", value), (f"--nnodes={value}", "S"), "nnodes", value, theirs=theirs)
       for value, theirs in (("0", ("min_nodes",)), ("2:1", ("min_nodes",)), ("1:2:3", ("nnodes",)), ("a", ("ValueError",)))),
     refused(5, "no_workers", ("--nproc-per-node=0", "S"), "nproc", theirs=("AssertionError",)),
@@ -74,6 +76,7 @@ TABLE = [
     refused(28, "ranks_filter", ("--local-ranks-filter=a", "S"), "local.ranks.filter"),
     *(refused(29, "configuration_" + name, (f"--rdzv-conf={value}", *C10D, "localhost:0", "S"), *words)
       for name, value, words in (("no_value", "a", ()), ("no_key", "==1", ()), ("comma", "a=b,", ()))),
+    refused(30, "backend", ("--rdzv-backend=foo", "S"), "not registered", "foo"),
     refused(31, "port_too_large", (*C10D, "localhost:99999", "S"), "(?i)port", "99999"),
     refused(31, "host_with_a_blank", (*C10D, "a b:1", "S"), "(?i)host", "a b"),
     refused(32, "static_without_a_port", ("--rdzv-backend=static", "--rdzv-endpoint=localhost", "S"), "port"),
@@ -138,6 +141,19 @@ class CommandLine(contract.ContractCase):
                 self.assertEqual((0, "", False), (ended.status, ended.out, "err\n" in ended.err), words)
                 files = {path.rsplit("/", 1)[1]: text for path, text in job.files("logs").items()}
                 self.assertEqual(("out\n", "err\n"), (files["stdout.log"], files["stderr.log"]), words)
+
+    @check(33, compare=ORDINARY)
+    def test_33_c10d_with_nothing_else(self):
+        """The service listens at localhost:29400; the run id is none; a warning speaks of master_addr."""
+        probing = ("import socket\nprobe.tell()\n"
+                   "socket.create_connection(('localhost', 29400), 5).close()\n")
+        for launcher in self.launchers():
+            job = self.job(launcher)
+            job.private = True
+            ended = job.run(["--rdzv-backend=c10d", job.script(probing)])
+            self.assertEqual(0, ended.status, ended.err)
+            self.assertIn("master_addr", ended.err)
+            self.assertEqual(["none"], [line["environment"]["TORCHELASTIC_RUN_ID"] for line in job.told()])
 
     @check(36, compare=ORDINARY, differs=STACK)
     def test_36_log_dir_is_a_file(self):

@@ -85,10 +85,10 @@ TEST(Refusals, Rendezvous) {
       {"--rdzv-conf store_type=foo train.py", 1, "--rdzv-conf store_type 'foo'"},
       {"--rdzv-conf lease=0.001 train.py", 1, "lease must be at least 200ms"},
       // 30
-      {"--rdzv-backend=foo train.py", 1, "--rdzv-backend 'foo': is no backend"},
+      {"--rdzv-backend=foo train.py", 1, "--rdzv-backend 'foo': is not registered"},
       {"--rdzv-backend=etcd train.py", 1, "no etcd"},
       {"--rdzv-backend=etcd-v2 train.py", 1, "no etcd"},
-      {"--rdzv-backend= train.py", 1, "is no backend"},
+      {"--rdzv-backend= train.py", 1, "is not registered as a backend"},
       // 31, 32
       {"--rdzv-backend=c10d --rdzv-endpoint=localhost:99999 train.py", 1,
        "--rdzv-endpoint 'localhost:99999': '99999' is no port"},
