@@ -56,11 +56,62 @@ class Failure(contract.ContractCase):
         self.assertEqual(status, ended.status, ended.err)
         return job, ended
 
+    @check(53, compare=ORDINARY)
+    def test_53_root_and_other(self):
+        body = "probe.tell()\nif probe.rank == 1: sys.exit(3)\nsignal.pause()\n"
+        for launcher in self.launchers():
+            job, ended = self.failed(launcher, body, "--nproc-per-node", 2)
+            root, others = entries(ended.err)
+            pids = {line["rank"]: line["pid"] for line in job.told()}
+            self.assertRegex(root, rf"rank      : 1 \(local_rank: 1\)\n *exitcode  : 3 +\(pid: {pids[1]}\)", launcher.name)
+            self.assertEqual(1, len(others), ended.err)
+            self.assertRegex(others[0], rf"rank      : 0 \(local_rank: 0\)\n *exitcode  : -15 +\(pid: {pids[0]}\)", launcher.name)
+            for field in FIELDS:
+                self.assertIn(field, root, launcher.name)
+            self.assertRegex(ended.err, r"={10,}\n.* FAILED\n", launcher.name)
+
+    @check(54, compare=ORDINARY)
+    def test_54_segmentation_fault(self):
+        for launcher in self.launchers():
+            job, ended = self.failed(launcher, "probe.tell()\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+            self.assertIn(f"Signal 11 (SIGSEGV) received by PID {job.told()[0]['pid']}", ended.err)
+            self.assertRegex(ended.err, r"exitcode  : -11")
+
     @check(55, compare=ORDINARY)
     def test_55_killed(self):
         for launcher in self.launchers():
             _, ended = self.failed(launcher, "os.kill(os.getpid(), signal.SIGKILL)\n")
             self.assertRegex(entries(ended.err)[0], r"exitcode  : -9")
+
+    @check(56, compare=ORDINARY)
+    def test_56_decorated_worker(self):
+        for launcher in self.launchers():
+            job, ended = self.failed(launcher, DECORATED, env={"PYTHON_EXEC": jobs.TORCH_PYTHON})
+            files = {path: text for path, text in job.files("logs").items() if path.endswith("error.json")}
+            (path, text), = files.items()
+            content = json.loads(text)["message"]
+            self.assertEqual("RuntimeError: out of cheese", content["message"])
+            self.assertIn("Traceback (most recent call last)", content["extraInfo"]["py_callstack"])
+            self.assertRegex(content["extraInfo"]["timestamp"], r"\A\d+\Z")
+            self.assertRegex(ended.err, "error_file: .*" + path)
+            # The stack's first line stands behind the field, the further ones are indented by two.
+            self.assertRegex(ended.err, r"traceback : Traceback \(most recent call last\):\n +File ")
+            self.assertIn("RuntimeError: out of cheese", entries(ended.err)[0])
+
+    @check(57, compare=ORDINARY)
+    def test_57_error_file_of_the_launcher(self):
+        for launcher in self.launchers():
+            job, _ = self.failed(launcher, DECORATED, env={
+                "PYTHON_EXEC": jobs.TORCH_PYTHON, "TORCHELASTIC_ERROR_FILE": "root.json"})
+            content = json.loads(job.text("root.json"))["message"]
+            self.assertEqual(("RuntimeError: out of cheese", 1), (content["message"], content["errorCode"]))
+
+    @check(58, compare=ORDINARY)
+    def test_58_plain_error_file(self):
+        body = PLAIN_FILE.format(text='{"message":"m","timestamp":1}')
+        for launcher in self.launchers():
+            _, ended = self.failed(launcher, body)
+            self.assertRegex(entries(ended.err)[0], r"traceback : m\n")
 
     @check(59, compare=ORDINARY, differs=Differs(37))
     def test_59_broken_error_file(self):
@@ -72,6 +123,22 @@ class Failure(contract.ContractCase):
                 self.assertRegex(entries(ended.err)[0], r"exitcode  : 1 ")
             else:
                 self.assertIn("JSONDecodeError", ended.err)
+
+    @check(60, compare=WHOLE)
+    def test_60_worker_that_ignores_term(self):
+        """KILL comes when the 30 s between are over, not before."""
+        body = ("if probe.rank == 0: signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprobe.tell()\n"
+                "if probe.rank == 1: signal.sigwait({signal.SIGUSR1}); sys.exit(3)\nwhile True: signal.pause()\n")
+        for launcher in self.launchers():
+            job = self.job(launcher)
+            job.private = True
+            node = job.start(["--nproc-per-node", 2, job.script(body)])
+            told = job.await_workers(2, alive=[node])
+            job.finish(told[1:])
+            ended = job.end(node, 60 * jobs.SLOW)
+            self.assertEqual(1, ended.status, ended.err)
+            self.assertTrue(29 <= ended.took <= 45 * jobs.SLOW, ended.took)
+            self.assertRegex(ended.err, r"rank      : 0 \(local_rank: 0\)\n *exitcode  : -9")
 
     @check(61, compare=ORDINARY)
     def test_61_third_attempt_succeeds(self):
