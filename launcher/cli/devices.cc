@@ -87,6 +87,15 @@ absl::Status PlanVirtualRanks(std::vector<std::string> inherited, LaunchPlan* pl
   return absl::OkStatus();
 }
 
+// A worker is bound to the CPUs near its GPU, so there must be one for each.
+absl::Status CheckGpusToBeNear(const Argument& argument, const Host& host, uint32_t workers) {
+  const uint32_t gpus = host.CudaCount();
+  if (gpus >= workers) return absl::OkStatus();
+  return BadValue(argument,
+                  absl::StrCat("binds each worker to the CPUs near its GPU, but there are ", gpus,
+                               " GPUs for ", workers, " workers; leave it out"));
+}
+
 absl::StatusOr<NumaBinding> ParseNumaBinding(const Argument& argument) {
   if (!argument.given()) return NumaBinding::kNone;
   if (argument.text == "node") return NumaBinding::kNode;
@@ -120,6 +129,9 @@ absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLook
   }
   if (arguments.virtual_local_rank) DDPRUN_RETURN_IF_ERROR(PlanVirtualRanks(inherited, plan));
   DDPRUN_ASSIGN_OR_RETURN(plan->numa_binding, ParseNumaBinding(arguments.numa_binding));
+  if (plan->numa_binding != NumaBinding::kNone) {
+    DDPRUN_RETURN_IF_ERROR(CheckGpusToBeNear(arguments.numa_binding, host, plan->worker_count));
+  }
   return PlanOmpThreads(arguments.omp_threads, host, plan);
 }
 

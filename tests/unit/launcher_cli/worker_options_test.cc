@@ -40,6 +40,8 @@ TEST(WorkerOptions, Refusals) {
       {"--start-method=foo train.py", 2, "--start-method 'foo': give spawn, fork or forkserver"},
       {"--numa-binding=foo train.py", 2, "--numa-binding 'foo': give node, socket"},
       {"--numa-binding= train.py", 2, "--numa-binding ''"},
+      // 99
+      {"--numa-binding node train.py", 1, "there are 0 GPUs for 1 workers"},
       {"--local-ranks-filter=a train.py", 1, "--local-ranks-filter 'a': 'a' is no number"},
       {"--local-ranks-filter=1, train.py", 1, "--local-ranks-filter '1,': '' is no number"},
       {"--local-ranks-filter=0-9999 train.py", 1, "'0-9999' is no number from 0 to 4095"},
@@ -130,10 +132,17 @@ TEST(Gpus, VirtualLocalRank) {  // 44, 45
 
 TEST(Gpus, NumaBinding) {  // 13
   EXPECT_EQ(PlanOf("train.py").numa_binding, NumaBinding::kNone);
-  EXPECT_EQ(PlanOf("--numa-binding node train.py").numa_binding, NumaBinding::kNode);
-  EXPECT_EQ(PlanOf("--numa-binding socket train.py").numa_binding, NumaBinding::kSocket);
-  EXPECT_EQ(PlanOf("--numa_binding exclusive train.py").numa_binding, NumaBinding::kExclusive);
-  EXPECT_EQ(PlanOf("--numa_binding=core-complex train.py").numa_binding, NumaBinding::kCoreComplex);
+  const FakeHost host = WithGpus(2);
+  const auto binding = [&host](const std::string& line) {
+    return PlanOf(line, {}, host).numa_binding;
+  };
+  EXPECT_EQ(binding("--numa-binding node train.py"), NumaBinding::kNode);
+  EXPECT_EQ(binding("--numa-binding socket train.py"), NumaBinding::kSocket);
+  EXPECT_EQ(binding("--numa_binding exclusive train.py"), NumaBinding::kExclusive);
+  EXPECT_EQ(binding("--nproc_per_node 2 --numa_binding=core-complex train.py"),
+            NumaBinding::kCoreComplex);
+  EXPECT_THAT(Parse(Words("--numa-binding node train.py"), {}, host).warnings,
+              ElementsAre(HasSubstr("--numa-binding is not carried out")));
 }
 
 TEST(OmpThreads, AreTheUsersChoice) {  // 42
