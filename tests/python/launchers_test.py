@@ -87,7 +87,7 @@ class Launchers(PythonTestCase):
 
     def test_deepspeeds_way_to_begin(self):
         text = self.text_of(self.ddprun("deepspeed", ["--nproc_per_node", 2], DEEPSPEED))
-        self.assertEqual(2, text.count("sum 3\n"))
+        self.assertEqual(2, text.count("sum 3"))  # two writers may share a line
 
     def test_lightning_sees_torchelastic_and_trains(self):
         text = self.text_of(self.ddprun("lightning", ["--nproc_per_node", 2], LIGHTNING))

@@ -141,6 +141,7 @@ class InProcess(PythonTestCase):
         self.bed.wait(lambda: self.bed.journal.find("got", signal=10), "USR1", PATIENCE, alive=[caller])
         caller.signal(signal.SIGTERM)
         self.assertIn("caught 15\n", self.text_of(caller))
+        self.bed.follower.refresh()
         self.assertEqual(1, len(self.bed.journal.find("got", signal=15)))
 
     def test_a_killed_caller_takes_the_job_along(self):
