@@ -58,9 +58,14 @@ class Failure(contract.ContractCase):
 
     @check(53, compare=ORDINARY)
     def test_53_root_and_other(self):
-        body = "probe.tell()\nif probe.rank == 1: sys.exit(3)\nsignal.pause()\n"
+        body = "probe.tell()\nif probe.rank == 1: signal.sigwait({signal.SIGUSR1}); sys.exit(3)\nsignal.pause()\n"
         for launcher in self.launchers():
-            job, ended = self.failed(launcher, body, "--nproc-per-node", 2)
+            job = self.job(launcher)
+            job.private = True
+            node = job.start(["--nproc-per-node", 2, job.script(body)])
+            job.finish(job.await_workers(2, alive=[node])[1:])
+            ended = job.end(node)
+            self.assertEqual(1, ended.status, ended.err)
             root, others = entries(ended.err)
             pids = {line["rank"]: line["pid"] for line in job.told()}
             self.assertRegex(root, rf"rank      : 1 \(local_rank: 1\)\n *exitcode  : 3 +\(pid: {pids[1]}\)", launcher.name)

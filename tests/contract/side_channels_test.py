@@ -16,8 +16,8 @@ METADATA = {"run_id", "global_rank", "group_rank", "worker_id", "role", "hostnam
 
 TABLE = [
     Row(98, "health_check_port_is_no_number", ("W",), Expect(0, workers=1), env={"TORCHELASTIC_HEALTH_CHECK_PORT": "x"}),
-    Row(99, "no_gpu_to_be_near", ("--numa-binding", "node", "W"), differs=Differs(51), ours=Expect(1, workers=0, err=("(?i)numa",)),
-        theirs=Expect(1, workers=0, err=("Error",))),
+    Row(99, "no_gpu_to_be_near", ("--numa-binding", "node", "W"), differs=Differs(51),
+        ours=Expect(1, workers=0, err=("(?i)numa",)), theirs=Expect(1, workers=0, err=("Error",))),
 ]
 # Asks for its own death in a moment, as torch's timer client does, and waits for it. The reader of the pipe
 # may not be there yet.
