@@ -71,6 +71,22 @@ class Environment(contract.ContractCase):
         self.assertEqual(0, ended.status, ended.err)
         return job
 
+    @check(39, compare=ORDINARY, differs=Differs(26, why="MASTER_PORT is free, not 29500, where no port is given"))
+    def test_39_whole_environment(self):
+        """Every variable but those of VARYING is the same with both launchers."""
+        seen = {}
+        for launcher in self.launchers():
+            job = self.run_one(launcher, ["W"])
+            Expect(0, workers=1, env=PLAIN).verify(self, jobs.Ended(0, "", "", 0), job.told(), launcher.name)
+            seen[launcher.name] = {name: value for name, value in job.told()[0]["environment"].items()
+                                   if name not in VARYING and not name.startswith(OURS_ALONE)}
+            if not job.ours:
+                self.assertEqual("29500", job.told()[0]["environment"]["MASTER_PORT"])
+        if len(seen) == 2:
+            self.assertEqual({}, {name: (seen["torchrun"].get(name), seen["ddprun"].get(name))
+                                  for name in {*seen["torchrun"], *seen["ddprun"]}
+                                  if seen["torchrun"].get(name) != seen["ddprun"].get(name)})
+
     @check(41, compare=ORDINARY)
     def test_41_two_standalone_jobs(self):
         for launcher in self.launchers():
@@ -165,6 +181,11 @@ class Environment(contract.ContractCase):
                            {"PYTHON_EXEC": jobs.TORCH_PYTHON, **(env or {})}, ALL_REDUCE, private=False, timeout=120 * jobs.SLOW)
         self.assertEqual([2.0, 2.0], [line["value"] for line in job.journal.find("sum")])
         return {line["environment"]["TORCHELASTIC_USE_AGENT_STORE"] for line in job.told()}
+
+    @check(50, compare=ORDINARY)
+    def test_50_all_reduce(self):
+        for launcher in self.launchers():
+            self.assertEqual({"True"}, self.all_reduce(launcher))
 
     @check(51, compare=ORDINARY)
     def test_51_rank_0_says_that_it_is_the_server(self):

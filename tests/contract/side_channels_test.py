@@ -15,6 +15,8 @@ METADATA = {"run_id", "global_rank", "group_rank", "worker_id", "role", "hostnam
             "rdzv_backend", "raw_error", "metadata", "agent_restarts", "duration_ms"}
 
 TABLE = [
+    Row(96, "configuration_is_shown", ("W",), env={"LOGLEVEL": "INFO"}, both=Expect(
+        0, workers=1, err=tuple(rf"{name}\s*[:=]" for name in ("nproc_per_node", "run_id", "rdzv_backend", "rdzv_endpoint")))),
     Row(98, "health_check_port_is_no_number", ("W",), Expect(0, workers=1), env={"TORCHELASTIC_HEALTH_CHECK_PORT": "x"}),
     Row(99, "no_gpu_to_be_near", ("--numa-binding", "node", "W"), differs=Differs(51),
         ours=Expect(1, workers=0, err=("(?i)numa",)), theirs=Expect(1, workers=0, err=("Error",))),
@@ -41,12 +43,49 @@ while True: signal.pause()
 
 @contract.rows(TABLE)
 class SideChannels(contract.ContractCase):
+    @check(95, compare=ORDINARY)
+    def test_95_events_on_the_console(self):
+        shapes = {}
+        for launcher in self.launchers():
+            job = self.job(launcher)
+            job.private = True
+            ended = job.run(["--event-log-handler", "console", "--nproc-per-node", 1, "W"])
+            self.assertEqual(0, ended.status, ended.err)
+            events = [json.loads(line) for line in ended.err.splitlines() if line.startswith("{")]
+            for event in events:
+                self.assertEqual(EVENT, set(event))
+                self.assertLessEqual(METADATA, set(event["metadata"]))
+                self.assertEqual("none", event["metadata"]["run_id"])
+            shapes[launcher.name] = [(event["name"].rpartition(".")[2], event["source"]) for event in events]
+            for state in ("RENDEZVOUS", "ASSIGN_WORKER_RANKS", "START", "SUCCEEDED"):
+                self.assertIn(state, [name for name, _ in shapes[launcher.name]])
+        if len(shapes) == 2:
+            self.assertEqual(sorted(shapes["torchrun"]), sorted(shapes["ddprun"]))
+
     @check(96, compare=ORDINARY)
     def test_96_success_is_quiet(self):
         for launcher in self.launchers():
             job = self.job(launcher)
             ended = job.run(["--standalone", "W"])
             self.assertEqual((0, "", ""), (ended.status, ended.out, ended.err))
+
+    @check(97, compare=ORDINARY, differs=Differs(46))
+    def test_97_watchdog(self):
+        """The worker is killed when its timer expires; torchrun kills itself too and leaves the FIFO behind."""
+        for launcher in self.launchers():
+            job = self.job(launcher)
+            job.private = True
+            node = job.start([job.script(EXPIRE)], env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1"})
+            worker, = job.await_workers(1, alive=[node])
+            timer, = job.journal.find("timer")
+            self.assertTrue(timer["fifo"])
+            ended = job.end(node)
+            self.assertEqual(1 if job.ours else 137, ended.status, ended.err)
+            self.assertEqual(not job.ours, os.path.exists(timer["path"]))
+            if job.ours:
+                self.assertRegex(ended.err, rf"exitcode  : -9 +\(pid: {worker['pid']}\)")
+                # Bound: 0.5 s after the expiry on an idle machine, and the report.
+                self.assertLess(node.started + ended.took, timer["expires"] + 2 * contract.jobs.SLOW)
 
 
 if __name__ == "__main__":
