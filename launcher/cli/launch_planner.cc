@@ -106,10 +106,6 @@ absl::Status Planner::PlanSize() {
   plan_.job.nodes_min = nodes.min;
   plan_.job.nodes_max = nodes.max;
   DDPRUN_RETURN_IF_ERROR(PlanDevices(arguments_, environment_, host_, &plan_));
-  if (plan_.numa_binding != NumaBinding::kNone) {
-    Warn(absl::StrCat(arguments_.numa_binding.source,
-                      " is not carried out by this release: workers run on all CPUs"));
-  }
   DDPRUN_ASSIGN_OR_RETURN(
       const int64_t restarts,
       ParseInteger(arguments_.max_restarts, 0, std::numeric_limits<int32_t>::max()));

@@ -47,7 +47,7 @@ class BadInput(RefusalTestCase):
         self.refused(["--bogus", self.script()], [2], "--bogus")
 
     def test_a_binding_is_refused_in_words(self):
-        self.refused(["--numa_binding", "node", self.script()], [1], "can't bind workers to CPUs")
+        self.refused(["--numa_binding", "node", self.script()], [1], "there are 0 GPUs")
 
     def test_no_script(self):
         self.refused([], [2])

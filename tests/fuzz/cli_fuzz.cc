@@ -76,7 +76,11 @@ void Check(const LaunchPlan& plan, const std::vector<std::string>& arguments) {
   // What follows the script reaches the worker untouched.
   const bool with_python = plan.argv.size() > 1 && plan.argv[1] == "-u";
   size_t own = with_python ? 2 : 0;
-  if (with_python && plan.argv.size() > 3 && plan.argv[2] == "-m") own = 3;
+  if (plan.run_path) {
+    own = 4;  // -c and the program that runs the script
+  } else if (with_python && plan.argv.size() > 3 && plan.argv[2] == "-m") {
+    own = 3;
+  }
   DDPRUN_CHECK(plan.argv.size() > own, "no command");
   size_t tail = plan.argv.size() - own - 1;
   if (tail > 0 && plan.argv[own + 1] == "--local-rank=${local_rank}") --tail;  // --use_env=false

@@ -71,7 +71,13 @@ void DamageField(Rng* rng, google::protobuf::Message* message) {
       static_cast<int>(rng->Below(static_cast<uint64_t>(descriptor->field_count()))));
   if (field->is_repeated()) {
     const uint64_t count = rng->Below(3);
-    for (uint64_t i = 0; i < count; ++i) DamageField(rng, reflection->AddMessage(message, field));
+    for (uint64_t i = 0; i < count; ++i) {
+      if (field->cpp_type() == Field::CPPTYPE_STRING) {
+        reflection->AddString(message, field, InterestingText(rng));
+      } else {
+        DamageField(rng, reflection->AddMessage(message, field));
+      }
+    }
     return;
   }
   switch (field->cpp_type()) {

@@ -149,7 +149,8 @@ TEST(ConfigFile, ThatCannotBeRead) {
 
 TEST(ConfigFile, HasNoPlaceForVariablesOfNumaAndLogs) {
   // Options without a variable may still come from the file.
-  EXPECT_EQ(PlanOf(ParseFile("numa_binding: node")).numa_binding, NumaBinding::kNode);
+  EXPECT_THAT(ExitOf(ParseFile("numa_binding: node")).text,
+              HasSubstr("job.yaml:1: numa_binding 'node': binds each worker"));
 }
 
 TEST(Yaml, TooManyValues) {

@@ -141,8 +141,6 @@ TEST(Gpus, NumaBinding) {  // 13
   EXPECT_EQ(binding("--numa_binding exclusive train.py"), NumaBinding::kExclusive);
   EXPECT_EQ(binding("--nproc_per_node 2 --numa_binding=core-complex train.py"),
             NumaBinding::kCoreComplex);
-  EXPECT_THAT(Parse(Words("--numa-binding node train.py"), {}, host).warnings,
-              ElementsAre(HasSubstr("--numa-binding is not carried out")));
 }
 
 TEST(OmpThreads, AreTheUsersChoice) {  // 42
