@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kRetryAfter = absl::Seconds(1);
 
-bool IsLoopback(const std::string& address) {
+bool IsLoopbackAddress(const std::string& address) {
   return absl::StartsWith(address, "127.") || address == "::1";
 }
 
@@ -28,7 +28,7 @@ absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
   DDPRUN_ASSIGN_OR_RETURN(found.is_local, IsLocalHost(endpoint.host));
   if (addresses.empty()) return absl::NotFoundError("'" + endpoint.host + "' has no address");
   found.literal = addresses.front();
-  found.loopback = IsLoopback(found.literal);
+  found.loopback = IsLoopbackAddress(found.literal);
   if (!local_addr.empty()) {
     found.node_address = local_addr;
   } else if (endpoint.hosting == EndpointPlan::Hosting::kAlways ||

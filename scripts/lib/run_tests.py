@@ -19,8 +19,8 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 # Labels of the dev build in the order in which they run; those of QUICK take seconds.
 DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "python", "docs", "lint",
        "static", "bench"]
-# What an ordinary run leaves to --all: what compiles everything once more, or only measures.
-EXTRA = ["static", "bench", "asan-ubsan", "tsan", "fuzzers"]
+# What an ordinary run leaves to --all: what installs much, compiles everything once more, or only measures.
+EXTRA = ["python", "static", "bench", "asan-ubsan", "tsan", "fuzzers"]
 QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
 # Those that mean something under the sanitizers.
 SANITIZED = ["unit", "datadriven", "sim", "fuzz", "process", "server", "e2e", "cluster"]
