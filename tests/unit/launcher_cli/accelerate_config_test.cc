@@ -19,14 +19,14 @@ using ::testing::Key;
 using ::testing::Not;
 using ::testing::Pair;
 
-CommandLine ParseFile(const std::string& text, const std::string& line = "train.py") {
+CommandLine ParseAccelerate(const std::string& text, const std::string& line = "train.py") {
   FakeHost host;
   host.files["default_config.yaml"] = text;
   return Parse(Words(absl::StrCat("--config default_config.yaml ", line)), {}, host);
 }
 
 std::map<std::string, std::string> VariablesOf(const std::string& text) {
-  const LaunchPlan plan = PlanOf(ParseFile(text));
+  const LaunchPlan plan = PlanOf(ParseAccelerate(text));
   return {plan.extra_environment.begin(), plan.extra_environment.end()};
 }
 
@@ -51,7 +51,7 @@ use_cpu: false
 )";
 
 TEST(Accelerate, OneMachine) {
-  const CommandLine parsed = ParseFile(kTwoGpus);
+  const CommandLine parsed = ParseAccelerate(kTwoGpus);
   const LaunchPlan plan = PlanOf(parsed);
   EXPECT_EQ(plan.job.nodes_max, 1U);
   EXPECT_EQ(plan.worker_count, 2U);
@@ -70,7 +70,7 @@ TEST(Accelerate, ProcessesAreCountedOverAllMachines) {
   const std::string text =
       "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\nmachine_rank: 1\n"
       "main_process_ip: host0\nmain_process_port: 5000\nsame_network: true\n";
-  const LaunchPlan plan = PlanOf(ParseFile(text));
+  const LaunchPlan plan = PlanOf(ParseAccelerate(text));
   EXPECT_EQ(plan.job.nodes_min, 2U);
   EXPECT_EQ(plan.worker_count, 4U);
   EXPECT_EQ(plan.node_rank, 1U);
@@ -78,18 +78,20 @@ TEST(Accelerate, ProcessesAreCountedOverAllMachines) {
   EXPECT_EQ(plan.master_port, 5000);
   EXPECT_EQ(plan.endpoint.port, 5001);
   // Our options still win.
-  EXPECT_EQ(PlanOf(ParseFile(text, "--node_rank 0 --nproc_per_node 1 train.py")).worker_count, 1U);
+  EXPECT_EQ(PlanOf(ParseAccelerate(text, "--node_rank 0 --nproc_per_node 1 train.py")).worker_count,
+            1U);
 }
 
 TEST(Accelerate, OtherNetworksAndBackendsUseTheEndpoint) {
   const std::string base =
       "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 2\nmain_process_ip: fd00::1\n"
       "main_process_port: 5000\n";
-  const LaunchPlan fixed = PlanOf(ParseFile(base + "same_network: false\n"));
+  const LaunchPlan fixed = PlanOf(ParseAccelerate(base + "same_network: false\n"));
   EXPECT_EQ(fixed.endpoint.host, "fd00::1");
   EXPECT_EQ(fixed.endpoint.port, 5000);
   EXPECT_EQ(fixed.node_rank, 0U);
-  const LaunchPlan dynamic = PlanOf(ParseFile(base + "rdzv_backend: c10d\nmachine_rank: 1\n"));
+  const LaunchPlan dynamic =
+      PlanOf(ParseAccelerate(base + "rdzv_backend: c10d\nmachine_rank: 1\n"));
   EXPECT_EQ(dynamic.endpoint.port, 5000);
   EXPECT_EQ(dynamic.node_rank, std::nullopt);
 }
@@ -102,12 +104,12 @@ TEST(Accelerate, Devices) {
   EXPECT_THAT(cpu, Contains(Pair("KMP_BLOCKTIME", "1")));
   EXPECT_THAT(cpu, Contains(Pair("ACCELERATE_DEBUG_MODE", "true")));
   EXPECT_THAT(cpu, Contains(Pair("ACCELERATE_CPU_AFFINITY", "1")));
-  EXPECT_EQ(PlanOf(ParseFile(one + "use_cpu: true\n")).omp_threads, 6U);
+  EXPECT_EQ(PlanOf(ParseAccelerate(one + "use_cpu: true\n")).omp_threads, 6U);
   EXPECT_THAT(VariablesOf(one + "gpu_ids: 1,3\n"), Contains(Pair("CUDA_VISIBLE_DEVICES", "1,3")));
   // The plan is made with what the workers will see.
-  EXPECT_THAT(
-      PlanOf(ParseFile(one + "gpu_ids: 1,3\n", "--virtual_local_rank train.py")).devices.visible,
-      ElementsAre("1", "3"));
+  EXPECT_THAT(PlanOf(ParseAccelerate(one + "gpu_ids: 1,3\n", "--virtual_local_rank train.py"))
+                  .devices.visible,
+              ElementsAre("1", "3"));
 }
 
 TEST(Accelerate, Precision) {
@@ -158,7 +160,8 @@ TEST(Accelerate, Dynamo) {
 
 TEST(Accelerate, WhatIsForTpusIsSaid) {
   EXPECT_THAT(
-      ParseFile("distributed_type: NO\ndowncast_bf16: yes\nmain_training_function: f\n").warnings,
+      ParseAccelerate("distributed_type: NO\ndowncast_bf16: yes\nmain_training_function: f\n")
+          .warnings,
       ElementsAre(HasSubstr("default_config.yaml:2: downcast_bf16 has no effect"),
                   HasSubstr("default_config.yaml:3: main_training_function has no effect")));
 }
@@ -198,7 +201,7 @@ TEST(Accelerate, RefusalsNameTheField) {
        "set deepspeed_multinode_launcher: standard"},
   };
   for (const auto& c : kCases) {
-    const ExitNow exit = ExitOf(ParseFile(c.text));
+    const ExitNow exit = ExitOf(ParseAccelerate(c.text));
     EXPECT_EQ(exit.status, 2) << c.text << exit.text;
     EXPECT_THAT(exit.text, HasSubstr(c.error)) << c.text;
   }
