@@ -16,8 +16,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr uint32_t kLongMs = 60'000;
-
 // Rank 0 is on node a; worker_b's calls are forwarded.
 class TwoAgentsTest : public AgentServerTest {
  protected:

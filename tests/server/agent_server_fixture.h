@@ -28,6 +28,7 @@
 namespace ddprun::launcher {
 
 inline constexpr char kRunId[] = "job7";
+inline constexpr uint32_t kLongMs = 60'000;  // longer than any test waits
 
 // What became of one call, seen on the loop.
 template <typename Reply>

@@ -21,8 +21,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr uint32_t kLongMs = 60'000;
-
 class OneAgentTest : public AgentServerTest {
  protected:
   OneAgentTest() : server_(StartServer(Options("a"))), worker_(loop_.get(), Target("a")) {}
