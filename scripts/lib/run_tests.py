@@ -19,8 +19,8 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 # Labels of the dev build in the order in which they run; those of QUICK take seconds.
 DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "python", "docs", "lint",
        "static", "bench"]
-# What an ordinary run leaves to --all: what installs much, compiles everything once more, or only measures.
-EXTRA = ["python", "static", "bench", "asan-ubsan", "tsan", "fuzzers"]
+# What an ordinary run leaves to --all: what depends on others' programs, takes long, or only measures.
+EXTRA = ["python", "static", "bench", "fuzzers"]
 QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
 # Those that mean something under the sanitizers.
 SANITIZED = ["unit", "datadriven", "sim", "fuzz", "process", "server", "e2e", "cluster"]
@@ -174,12 +174,14 @@ def run_asan(jobs):
 def run_tsan(jobs):
     """The tests without gRPC: Debian's is not instrumented, and what it synchronises looks like races."""
     dev = os.path.join(ROOT, "build", "dev")
-    names = [name for name, label in labels_of(dev).items() if label in TSAN]
+    subprocess.run(["cmake", "--preset", "tsan"], cwd=ROOT, capture_output=True, check=False)  # the build says what failed
+    present = labels_of(os.path.join(ROOT, "build", "tsan"))
+    names = [name for name, label in present.items() if label in TSAN]
     free = [name for name in names if os.path.exists(f"{dev}/tests/{name}") and not links_grpc(f"{dev}/tests/{name}")]
     suite = built_suite("tsan", "tsan", jobs, free)
     if not suite.failed:
         for label in TSAN:
-            chosen = [name for name in free if labels_of(dev)[name] == label]
+            chosen = [name for name in free if present[name] == label]
             if chosen:
                 run_ctest(suite, os.path.join(ROOT, "build", "tsan"), label, jobs, chosen)
     return suite
