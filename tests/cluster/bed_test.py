@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 import job
 from bed import Bed
@@ -44,7 +45,15 @@ class TestBed(job.ClusterTestCase):
     def test_orphans_are_found(self):
         bed = Bed()
         self.addCleanup(bed.close)
-        subprocess.run(["setsid", "sh", "-c", "tail -f /dev/null &"], env={**os.environ, **bed.environment}, check=True)
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "pipe")
+            os.mkfifo(pipe)
+            # Without an exec: in the middle of one a process shows no environment, and so no tag.
+            command = ["setsid", "sh", "-c", f"(read line <'{pipe}') &"]
+            subprocess.run(command, env={**os.environ, **bed.environment}, check=True)
+            self.check_orphan(bed)
+
+    def check_orphan(self, bed):
         self.assertEqual(1, len(leftovers(bed.tag, 0.05)))
         self.assertEqual(1, len(bed.stop()), "it is reported once, and killed")
         self.assertEqual({}, leftovers(bed.tag, 1))
