@@ -161,12 +161,13 @@ def run_label(preset, label, jobs, name=None):
     return suite
 
 
-def run_asan(jobs):
+def run_asan(jobs, whole):
+    """Whole programs (e2e, cluster) only with `whole`."""
     suite = built_suite("asan-ubsan", "asan-ubsan", jobs)
     folder = os.path.join(ROOT, "build", "asan-ubsan")
     if not suite.failed:
         present = set(labels_of(folder).values())
-        for label in [label for label in SANITIZED if label in present]:
+        for label in [label for label in SANITIZED if label in present and (whole or label not in SERIAL)]:
             run_ctest(suite, folder, label, jobs)
     return suite
 
@@ -269,7 +270,7 @@ def main():
     for name in (name for name in DEV if name in chosen and built):
         done(run_label("dev", name, arguments.jobs))
     if "asan-ubsan" in chosen:
-        done(run_asan(arguments.jobs))
+        done(run_asan(arguments.jobs, arguments.all or "asan-ubsan" in (arguments.only or ())))
     if "tsan" in chosen and built:
         done(run_tsan(arguments.jobs))
     if "fuzzers" in chosen:
