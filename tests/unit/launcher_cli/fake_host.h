@@ -1,6 +1,7 @@
 #ifndef DDPRUN_TESTS_UNIT_LAUNCHER_CLI_FAKE_HOST_H_
 #define DDPRUN_TESTS_UNIT_LAUNCHER_CLI_FAKE_HOST_H_
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -96,6 +97,22 @@ inline LaunchPlan PlanOf(const std::string& line, const Variables& variables = {
 inline ExitNow ExitOf(const CommandLine& parsed) {
   const auto* exit = std::get_if<ExitNow>(&parsed.command);
   return exit == nullptr ? ExitNow{.status = -1, .text = "there is a plan"} : *exit;
+}
+
+// A command line that must end with `status` and a line that holds `text`.
+struct Refused {
+  const char* line;
+  int status;
+  const char* text;
+};
+
+inline void ExpectRefused(const Refused& c, const Variables& variables = {},
+                          const FakeHost& host = {}) {
+  const ExitNow exit = ExitOf(Parse(Words(c.line), variables, host));
+  EXPECT_EQ(exit.status, c.status) << c.line << "\n" << exit.text;
+  EXPECT_THAT(exit.text, testing::HasSubstr(c.text)) << c.line;
+  EXPECT_THAT(exit.text, testing::StartsWith("ddprun: error: ")) << c.line;
+  EXPECT_TRUE(exit.to_stderr) << c.line;
 }
 
 }  // namespace ddprun::launcher

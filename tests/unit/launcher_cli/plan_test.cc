@@ -15,21 +15,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// A command line that must end with `status` and a line that holds `text`.
-struct Refused {
-  const char* line;
-  int status;
-  const char* text;
-};
-
-void ExpectRefused(const Refused& c) {
-  const ExitNow exit = ExitOf(Parse(Words(c.line)));
-  EXPECT_EQ(exit.status, c.status) << c.line << "\n" << exit.text;
-  EXPECT_THAT(exit.text, HasSubstr(c.text)) << c.line;
-  EXPECT_THAT(exit.text, testing::StartsWith("ddprun: error: ")) << c.line;
-  EXPECT_TRUE(exit.to_stderr) << c.line;
-}
-
 TEST(Refusals, SizesAndWorkers) {
   const Refused kCases[] = {
       // 4

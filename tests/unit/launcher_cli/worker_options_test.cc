@@ -17,18 +17,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-struct Refused {
-  const char* line;
-  int status;
-  const char* text;
-};
-
-void ExpectRefused(const Refused& c, const Variables& variables = {}, const FakeHost& host = {}) {
-  const ExitNow exit = ExitOf(Parse(Words(c.line), variables, host));
-  EXPECT_EQ(exit.status, c.status) << c.line << "\n" << exit.text;
-  EXPECT_THAT(exit.text, HasSubstr(c.text)) << c.line;
-}
-
 FakeHost WithGpus(uint32_t count) {
   FakeHost host;
   host.gpus = count;
