@@ -4,6 +4,7 @@ No sleeps: everything waits for a line of the event log or journal, or for a pro
 """
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -46,10 +47,16 @@ def read_until(stream, pattern, timeout):
 
 
 def free_port():
-    """A TCP port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port that nobody uses now, below those that the kernel gives to connections and to port 0:
+    else another agent's own sockets may take it before the service listens."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Bed:
