@@ -38,7 +38,8 @@ std::optional<int> ParseDigitsOptions(int argc, char** argv, DigitsOptions* opti
                  "resumes from the newest checkpoint there");
   app.add_option("--checkpoint_every", options->checkpoint_every, "steps")
       ->check(CLI::PositiveNumber);
-  app.add_option("--backend", options->backend)->check(CLI::IsMember({"auto", "gloo", "nccl"}));
+  app.add_option("--backend", options->backend)
+      ->check(CLI::IsMember({"auto", "shm", "hierarchical", "gloo", "nccl"}));
   app.add_option("--journal", options->journal, "rank 0 appends a JSON line for each step");
   app.add_option("--step_delay_ms", options->step_delay_ms, "to watch it")
       ->check(CLI::NonNegativeNumber);

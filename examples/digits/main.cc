@@ -135,6 +135,7 @@ class Training {
   std::optional<Checkpointer> checkpointer_;
   TrainingProgress progress_;
   double loss_ = 0;
+  bool stopped_ = false;
 };
 
 absl::Status Training::Prepare() {
@@ -157,8 +158,10 @@ absl::Status Training::Run() {
   DDPRUN_RETURN_IF_ERROR(Prepare());
   while (progress_.epoch < options_.epochs) {
     DDPRUN_RETURN_IF_ERROR(TrainEpoch());
+    if (stopped_) return absl::OkStatus();
     ++progress_.epoch;
     progress_.epoch_samples = 0;
+    context_.Mark(ProgressPhase::kEvaluation, progress_.step);
     DDPRUN_ASSIGN_OR_RETURN(const double accuracy, Accuracy(context_, net_, data_.held_out));
     if (context_.is_main()) {
       absl::PrintF("epoch %2d/%d  step %4d  loss %.4f  held-out %.1f%%\n", progress_.epoch,
@@ -167,6 +170,7 @@ absl::Status Training::Run() {
     }
   }
   DDPRUN_RETURN_IF_ERROR(SaveNow());
+  context_.Mark(ProgressPhase::kEvaluation, progress_.step);
   DDPRUN_ASSIGN_OR_RETURN(const double accuracy, Accuracy(context_, net_, data_.held_out));
   if (context_.is_main()) {
     absl::PrintF("final accuracy %.1f%% on %d held-out digits (step %d, world %d, generation %d)\n",
@@ -193,6 +197,10 @@ absl::Status Training::TrainEpoch() {
   int64_t seen = progress_.epoch_samples / context_.world_size();
   while (seen < order.size(0)) {
     const int64_t end = std::min(seen + options_.batch_size, order.size(0));
+    if (context_.StopAt(progress_.step)) {  // a node is about to be taken away
+      stopped_ = true;
+      return SaveNow();
+    }
     DDPRUN_RETURN_IF_ERROR(TrainStep(order.slice(0, seen, end)));
     progress_.epoch_samples += (end - seen) * context_.world_size();
     seen = end;

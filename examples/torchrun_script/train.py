@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small CNN on UCI's handwritten digits with plain PyTorch: nothing here knows of ddprun.
+"""Trains a small CNN on UCI's handwritten digits with plain PyTorch; that it marks its progress is all that it knows of ddprun.
 
     torchrun --nproc_per_node 2 train.py --data digits.csv.gz --checkpoint_dir checkpoints
     ddprun   --nproc_per_node 2 train.py --data digits.csv.gz --checkpoint_dir checkpoints
@@ -8,6 +8,7 @@
 import argparse
 import gzip
 import json
+import mmap
 import os
 import sys
 import time
@@ -108,6 +109,23 @@ class Checkpoint:
         os.replace(temporary, self.path)
 
 
+def open_progress():
+    """What marks where this worker is (docs/PROGRESS.md): under torchrun nobody looks."""
+    path = os.environ.get("DDPRUN_PROGRESS")
+    if not path:
+        return lambda phase, step: None
+    with open(path, "r+b") as file:
+        page = memoryview(mmap.mmap(file.fileno(), 4096)).cast("Q")
+
+    def mark(phase, step):
+        page[8] = phase << 56 | step
+    return mark
+
+
+TRAIN, CHECKPOINT, EVALUATION = 2, 3, 4
+mark = open_progress()
+
+
 def write_journal(path, step, loss):
     if path and dist.get_rank() == 0:
         line = {"t": time.monotonic(), "generation": int(os.environ.get("DDPRUN_GENERATION", 0)), "rank": 0,
@@ -130,6 +148,7 @@ def train(arguments, net, optimizer, checkpoint, training, held_out):
             group["lr"] = arguments.learning_rate * (1 - 0.9 * progress["epoch"] / arguments.epochs)
         order = torch.tensor(list(sampler))
         for batch in order[progress["seen"] // world:].split(arguments.batch_size):
+            mark(TRAIN, progress["step"])
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(augment(images[batch])), labels[batch], label_smoothing=0.1)
             loss.backward()
@@ -139,13 +158,16 @@ def train(arguments, net, optimizer, checkpoint, training, held_out):
             time.sleep(arguments.step_delay_ms / 1000)
             write_journal(arguments.journal, progress["step"], loss.item())
             if progress["step"] % arguments.checkpoint_every == 0:
+                mark(CHECKPOINT, progress["step"])
                 checkpoint.save(progress)
         progress["epoch"] += 1
         progress["seen"] = 0
+        mark(EVALUATION, progress["step"])
         share = accuracy(net, held_out)
         if main:
             print(f"epoch {progress['epoch']:2}/{arguments.epochs}  step {progress['step']:4}  loss {loss.item():.4f}  "
                   f"held-out {share:.1%}", flush=True)
+    mark(CHECKPOINT, progress["step"])
     checkpoint.save(progress)
     return progress["step"], accuracy(net, held_out)
 

@@ -1,7 +1,10 @@
 // A worker for the tests: trains a small network on generated data, and misbehaves on request.
-//   ddp_probe train MODE FILE            20 steps; parameters and buffers to FILE.MODE.RANK
+//   ddp_probe train FILE MODE...         20 steps; parameters and buffers to FILE.MODE.RANK, and
+//                                        what the logger measured to FILE.MODE.RANK.statistics
 //   ddp_probe die kill|throw|mismatch|none   at step 3 the last rank fails (mismatch: all)
 //   ddp_probe resume DIRECTORY STEPS FILE [DIE_AT]   a checkpoint every 3 steps, resumes by itself
+//   ddp_probe wrong model|uneven|skip|order|stop checked|unchecked   the second rank does something
+//   else
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adamw.h>
@@ -10,14 +13,20 @@
 
 #include <csignal>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "ddprun/checkpointer.h"
+#include "ddprun/communication_hook.h"
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/power_sgd.h"
 #include "ddprun/run_worker.h"
 
 namespace {
@@ -52,13 +61,63 @@ struct NetworkImpl : nn::Module {
 };
 TORCH_MODULE(Network);
 
+// A user's hook that needs two collectives a bucket; the sum of its effects is a plain average.
+class TwoHalves : public ddprun::CommunicationHook {
+ public:
+  std::string name() const override { return "two_halves"; }
+
+  absl::Status Average(ddprun::GradientBucket& bucket, ddprun::Group& group) override {
+    bucket.buffer.div_(group.world_size());
+    const int64_t middle = bucket.buffer.numel() / 2;
+    torch::Tensor first = bucket.buffer.slice(0, 0, middle);
+    torch::Tensor second = bucket.buffer.slice(0, middle);
+    DDPRUN_RETURN_IF_ERROR(group.AllReduceSum(first));
+    return group.AllReduceSum(second);
+  }
+};
+
+// Fails in the third bucket that it sees.
+class FailingHook : public ddprun::CommunicationHook {
+ public:
+  std::string name() const override { return "failing"; }
+
+  absl::Status Average(ddprun::GradientBucket& bucket, ddprun::Group& group) override {
+    if (++buckets_ == 3) return absl::DataLossError("bucket of nothing");
+    return group.AllReduceSum(bucket.buffer);
+  }
+
+ private:
+  int buckets_ = 0;
+};
+
+ddprun::PowerSgdOptions PowerSgdOptionsOf(const std::string& mode) {
+  ddprun::PowerSgdOptions options;
+  options.start_step = 2;
+  if (mode == "power_sgd_full") {
+    options.matrix_approximation_rank = 1000;  // cut down to what each matrix has
+    options.min_compression_rate = 0;
+  }
+  return options;
+}
+
 DistributedDataParallelOptions OptionsOf(const std::string& mode) {
   DistributedDataParallelOptions options;
-  if (mode == "bucket" || mode == "view_bucket") options.bucket_cap_mb = 0.005;
+  const bool small_buckets = mode == "bucket" || mode == "view_bucket" || mode == "own_hook" ||
+                             absl::StartsWith(mode, "power_sgd");
+  if (small_buckets) options.bucket_cap_mb = 0.005;
   options.gradient_as_bucket_view = mode == "view" || mode == "view_bucket";
-  options.find_unused_parameters = mode == "unused";
+  options.find_unused_parameters = absl::EndsWith(mode, "unused");
   options.static_graph = mode == "static";
   options.broadcast_buffers = mode != "no_buffers";
+  options.init_sync = mode != "no_init_sync";
+  if (mode == "allreduce") options.built_in_hook = ddprun::BuiltInHook::kAllReduce;
+  if (mode == "fp16") options.built_in_hook = ddprun::BuiltInHook::kFloat16;
+  if (mode == "bf16") options.built_in_hook = ddprun::BuiltInHook::kBFloat16;
+  if (mode == "own_hook") options.communication_hook = std::make_shared<TwoHalves>();
+  if (mode == "failing_hook") options.communication_hook = std::make_shared<FailingHook>();
+  if (absl::StartsWith(mode, "power_sgd")) {
+    options.communication_hook = std::make_shared<ddprun::PowerSgd>(PowerSgdOptionsOf(mode));
+  }
   return options;
 }
 
@@ -85,28 +144,71 @@ void Step(Network& network, DistributedDataParallel& ddp, bool use_extra) {
   nn::functional::cross_entropy(output, batch.y).backward();
 }
 
-absl::Status Train(const std::string& mode, const std::string& file) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::Create());
-  const int rank = static_cast<int>(context->rank());
+// Steps of a rank: fewer on the second one where the inputs are uneven.
+int StepsOf(const std::string& mode, uint32_t rank) {
+  return absl::StartsWith(mode, "join") && rank == 1 ? 13 : kSteps;
+}
+
+absl::Status TrainSteps(const std::string& mode, uint32_t rank, Network& network,
+                        DistributedDataParallel& ddp) {
+  torch::optim::SGD optimizer(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < StepsOf(mode, rank); ++step) {
+    ddp.ZeroGrad();
+    if (mode == "no_sync") {
+      const DistributedDataParallel::NoSync guard(ddp);
+      Step(network, ddp, true);
+    }
+    const bool always_used = !absl::EndsWith(mode, "unused");
+    Step(network, ddp, always_used || (static_cast<int>(rank) + step) % 3 == 0);
+    optimizer.step();
+  }
+  return absl::OkStatus();
+}
+
+// As lines "name value".
+void DumpStatistics(const DistributedDataParallel& ddp, const std::string& path) {
+  const ddprun::DistributedDataParallelStatistics statistics = ddp.Statistics();
+  std::ofstream file(path);
+  file << "step " << statistics.step << "\nbuckets " << statistics.bucket_bytes.size() << "\nhook "
+       << statistics.communication_hook << "\nforward_ns "
+       << absl::ToInt64Nanoseconds(statistics.forward) << "\ncommunication_ns "
+       << absl::ToInt64Nanoseconds(statistics.communication) << "\nworld_size "
+       << statistics.integers.at("world_size") << "\n";
+}
+
+absl::Status TrainMode(Context& context, const std::string& mode, const std::string& file) {
+  const uint32_t rank = context.rank();
   // Different on every rank: the broadcast at the start must fix it.
   torch::manual_seed(rank == 0 ? 7 : 99);
   Network network;
-  DDPRUN_ASSIGN_OR_RETURN(
-      const std::unique_ptr<DistributedDataParallel> ddp,
-      DistributedDataParallel::Create(network.ptr(), *context, OptionsOf(mode)));
-  torch::optim::SGD optimizer(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  torch::manual_seed(static_cast<uint64_t>(1000 + rank));
-  for (int step = 0; step < kSteps; ++step) {
-    ddp->ZeroGrad();
-    if (mode == "no_sync") {
-      const DistributedDataParallel::NoSync guard(*ddp);
-      Step(network, *ddp, true);
-    }
-    Step(network, *ddp, mode != "unused" || (rank + step) % 3 == 0);
-    optimizer.step();
+  const DistributedDataParallelOptions options = OptionsOf(mode);
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
+                          DistributedDataParallel::Create(network.ptr(), context, options));
+  torch::manual_seed(1000 + rank);
+  const auto train = [&] { return TrainSteps(mode, rank, network, *ddp); };
+  DDPRUN_RETURN_IF_ERROR(
+      absl::StartsWith(mode, "join")
+          ? ddp->Join(train, {.divide_by_initial_world_size = mode != "join_active",
+                              .throw_on_early_termination = mode == "join_throw"})
+          : train());
+  const std::string path = absl::StrCat(file, ".", mode, ".", rank);
+  Dump(*network, path);
+  DumpStatistics(*ddp, path + ".statistics");
+  if (const auto power_sgd =
+          std::dynamic_pointer_cast<ddprun::PowerSgd>(options.communication_hook)) {
+    std::ofstream(path + ".statistics", std::ios::app)
+        << "sent_share " << power_sgd->sent_share() << "\n";
   }
-  Dump(*network, absl::StrCat(file, ".", mode, ".", rank));
   return absl::OkStatus();
+}
+
+absl::Status Train(const std::string& file, const std::vector<std::string>& modes) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context,
+                          Context::Create({.backend = "gloo"}));
+  for (const std::string& mode : modes) {
+    DDPRUN_RETURN_IF_ERROR(TrainMode(*context, mode, file));
+  }
+  return context->Barrier();
 }
 
 void Misbehave(const std::string& how) {
@@ -161,10 +263,55 @@ absl::Status Resume(const std::string& directory, int64_t steps, const std::stri
   return absl::OkStatus();
 }
 
+// A layer that is narrower on the second rank.
+absl::Status WrongModel(Context& context) {
+  nn::Sequential model(nn::Linear(20, 64), nn::Linear(64, context.rank() == 1 ? 32 : 48));
+  return DistributedDataParallel::Create(model.ptr(), context).status();
+}
+
+absl::Status WrongOrder(Context& context) {
+  if (context.rank() == 1) return context.Barrier();
+  torch::Tensor tensor = torch::ones({1000});
+  return context.AllReduceSum(tensor);
+}
+
+// The second rank has fewer batches (uneven), leaves out a backward pass (skip), or stops (stop).
+absl::Status WrongSteps(Context& context, const std::string& how) {
+  Network network;
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
+                          DistributedDataParallel::Create(network.ptr(), context));
+  const bool wrong = context.rank() == 1;
+  for (int step = 0; step < kSteps; ++step) {
+    if (wrong && how == "uneven" && step == 13) return absl::OkStatus();
+    ddp->ZeroGrad();
+    const Batch batch;
+    const torch::Tensor output = ddp->Forward([&] { return network(batch.x, true); });
+    if (wrong && how == "skip" && step == 5) continue;
+    if (wrong && how == "stop" && step == 5) raise(SIGSTOP);
+    nn::functional::cross_entropy(output, batch.y).backward();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Wrong(const std::string& how, bool checked) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context,
+                          Context::Create({.backend = "gloo",
+                                           .collective_timeout = absl::Seconds(5),
+                                           .check_collectives = checked}));
+  if (how == "model") return WrongModel(*context);
+  if (how == "order") return WrongOrder(*context);
+  return WrongSteps(*context, how);
+}
+
 absl::Status Main(int argc, char** argv) {
   at::set_num_threads(1);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() == 3 && arguments[0] == "train") return Train(arguments[1], arguments[2]);
+  if (arguments.size() >= 3 && arguments[0] == "train") {
+    return Train(arguments[1], {arguments.begin() + 2, arguments.end()});
+  }
+  if (arguments.size() == 3 && arguments[0] == "wrong") {
+    return Wrong(arguments[1], arguments[2] == "checked");
+  }
   if (arguments.size() == 2 && arguments[0] == "die") return Die(arguments[1]);
   if (arguments.size() >= 4 && arguments[0] == "resume") {
     const int64_t die_at = arguments.size() > 4 ? std::stoll(arguments[4]) : -1;

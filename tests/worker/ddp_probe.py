@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 OPTIONS = {
@@ -17,6 +18,13 @@ OPTIONS = {
     "unused": {"find_unused_parameters": True},
     "static": {"static_graph": True},
     "no_buffers": {"broadcast_buffers": False},
+    "join_unused": {"find_unused_parameters": True},
+}
+
+HOOKS = {
+    "allreduce": lambda ddp: ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE),
+    "fp16": lambda ddp: ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS),
+    "bf16": lambda ddp: ddp.register_comm_hook(None, default_hooks.bf16_compress_hook),
 }
 
 
@@ -41,6 +49,7 @@ def train(mode, rank):
     torch.manual_seed(7 if rank == 0 else 99)
     network = Network()
     ddp = DistributedDataParallel(network, **OPTIONS.get(mode, {}))
+    HOOKS.get(mode, lambda ddp: None)(ddp)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     torch.manual_seed(1000 + rank)
 
@@ -49,25 +58,22 @@ def train(mode, rank):
         y = torch.randint(10, (16,))
         F.cross_entropy(ddp(x, use_extra), y).backward()
 
-    for number in range(20):
-        optimizer.zero_grad()
-        if mode == "no_sync":
-            with ddp.no_sync():
-                step(True)
-        step(mode != "unused" or (rank + number) % 3 == 0)
-        optimizer.step()
+    uneven = mode.startswith("join")
+    with ddp.join(mode != "join_active") if uneven else contextlib.nullcontext():
+        for number in range(13 if uneven and rank == 1 else 20):
+            optimizer.zero_grad()
+            if mode == "no_sync":
+                with ddp.no_sync():
+                    step(True)
+            step(not mode.endswith("unused") or (rank + number) % 3 == 0)
+            optimizer.step()
     return network
 
 
 def main():
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    dist.init_process_group(
-        "gloo",
-        init_method="file://" + sys.argv[1] + ".store",
-        rank=rank,
-        world_size=int(os.environ["WORLD_SIZE"]),
-    )
+    dist.init_process_group("gloo")
     for mode in sys.argv[2:]:
         network = train(mode, rank)
         with open(f"{sys.argv[1]}.{mode}.{rank}", "wb") as file:
@@ -75,6 +81,7 @@ def main():
                 file.write(tensor.detach().float().contiguous().numpy().tobytes())
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # torch 2.11 aborts now and then when it ends while gloo's threads run
 
 
 if __name__ == "__main__":

@@ -25,8 +25,10 @@ class FailureTest : public ::testing::Test {
   void SetUp() override { agent_ = FakeAgent::Start({.socket_path = directory_.File("agent")}); }
 
   // Starts rank `rank` of two.
-  Process Start(uint32_t rank, const std::string& how) const {
-    return Process({DDPRUN_PROBE, "die", how}, WorkerVariables(directory_.path(), rank, 2),
+  Process Start(uint32_t rank, const std::string& how, const std::string& backend = "gloo") const {
+    auto variables = WorkerVariables(directory_.path(), rank, 2);
+    variables["DDPRUN_BACKEND"] = backend;
+    return Process({DDPRUN_PROBE, "die", how}, variables,
                    directory_.File("output." + std::to_string(rank)));
   }
 
@@ -55,6 +57,35 @@ TEST_F(FailureTest, AKilledPeerIsAPeerErrorAtTheSurvivor) {
   EXPECT_THAT(Message(0), StartsWith("PeerError: gloo::IoException: "));
   EXPECT_EQ(Message(1), "");
   EXPECT_THAT(survivor.Output(), HasSubstr("ddprun: worker of rank 0: PeerError: "));
+}
+
+TEST_F(FailureTest, AKilledPeerIsAPeerErrorInSharedMemoryTooAndNamed) {
+  Process survivor = Start(0, "kill", "shm");
+  Process victim = Start(1, "kill", "shm");
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  EXPECT_EQ(survivor.Wait(), 1);
+  EXPECT_THAT(Message(0), StartsWith("PeerError: ddprun::worker::PeerFailure: rank 1 (pid "));
+}
+
+// Where Gloo aborts a process, as the test of the same name without shared memory shows.
+TEST_F(FailureTest, AMismatchOfCollectivesIsNamedOnBothRanksInSharedMemory) {
+  Process one = Start(0, "mismatch", "shm");
+  Process other = Start(1, "mismatch", "shm");
+  EXPECT_EQ(one.Wait(), 1);
+  EXPECT_EQ(other.Wait(), 1);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_THAT(Message(rank), StartsWith("std::invalid_argument: the ranks called different"));
+  }
+}
+
+TEST_F(FailureTest, AutoSaysWhatItTookAndWhy) {
+  Process one = Start(0, "none", "auto");
+  Process other = Start(1, "none", "");
+  EXPECT_EQ(one.Wait(), 0);
+  EXPECT_EQ(other.Wait(), 0);
+  EXPECT_THAT(one.Output(),
+              HasSubstr("ddprun: backend shm: all 2 workers are on one host and train on the CPU"));
+  EXPECT_EQ(other.Output(), "");
 }
 
 TEST_F(FailureTest, TheRankThatFailedSaysWhyAndItsPeerDoesNot) {

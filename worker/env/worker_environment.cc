@@ -76,6 +76,7 @@ void CheckBelow(Variables& variables, const char* rank_name, uint32_t rank, cons
 
 void ReadDdprunVariables(Variables& variables, WorkerEnvironment& environment) {
   environment.generation = variables.CountOr<uint64_t>("DDPRUN_GENERATION", 0);
+  environment.progress_page = variables.TextOr("DDPRUN_PROGRESS", "");
   const std::string agent = variables.TextOr("DDPRUN_AGENT", "");
   environment.agent_socket = std::string(absl::StripPrefix(agent, "unix:"));
   if (environment.started_by_ddprun() && environment.generation == 0) {

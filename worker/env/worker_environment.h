@@ -26,8 +26,9 @@ struct WorkerEnvironment {
   // TORCHELASTIC_USE_AGENT_STORE is exactly "True": the launcher serves the store at
   // master_addr:master_port, else the worker of rank 0 does.
   bool launcher_serves_store = false;
-  uint64_t generation = 0;   // DDPRUN_GENERATION; 0 = not started by ddprun
-  std::string agent_socket;  // DDPRUN_AGENT: path of a unix socket; "" = not started by ddprun
+  uint64_t generation = 0;    // DDPRUN_GENERATION; 0 = not started by ddprun
+  std::string progress_page;  // DDPRUN_PROGRESS: path of the page; "" = there is none
+  std::string agent_socket;   // DDPRUN_AGENT: path of a unix socket; "" = not started by ddprun
 
   bool started_by_ddprun() const { return !agent_socket.empty(); }
 };

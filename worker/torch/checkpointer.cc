@@ -192,6 +192,7 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
 
 absl::Status Checkpointer::Save(const TrainingProgress& progress) {
   Implementation& self = *implementation_;
+  self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
   return worker::CatchExceptions([&]() -> absl::Status {
     const torch::Tensor generators =
         worker::GetGenerators(self.context.device()).to(self.context.device());

@@ -1,5 +1,7 @@
 #include "ddprun/context.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -7,11 +9,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "worker/client/agent_client.h"
 #include "worker/torch/agent_store.h"
+#include "worker/torch/collective_check.h"
+#include "worker/torch/collectives.h"
 #include "worker/torch/context_implementation.h"
+#include "worker/torch/debug_group.h"
 #include "worker/torch/exception_status.h"
 #include "worker/torch/nccl_plugin.h"
 #include "worker/torch/process_group.h"
@@ -86,25 +92,34 @@ absl::Status Join(Context::Implementation& context, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
+// What DDPRUN_BACKEND names, where the program leaves the choice open.
+std::string WantedBackend(const ContextOptions& options) {
+  const char* named = std::getenv("DDPRUN_BACKEND");
+  if (options.backend != "auto" || named == nullptr || *named == '\0') return options.backend;
+  return named;
+}
+
 // "auto" takes NCCL only where nothing stands against it; "nccl" says what does.
 absl::StatusOr<BackendKind> ChooseBackend(const std::string& wanted,
                                           const WorkerEnvironment& environment) {
   if (wanted == "gloo") return BackendKind::kGloo;
   if (wanted == "nccl") return BackendKind::kNccl;
+  if (wanted == "shm") return BackendKind::kShm;
+  if (wanted == "hierarchical") return BackendKind::kHierarchical;
   if (wanted != "auto") {
     return absl::InvalidArgumentError(
-        absl::StrCat("unknown backend '", wanted, "'; use auto, gloo or nccl"));
+        absl::StrCat("unknown backend '", wanted, "'; use auto, shm, hierarchical, gloo or nccl"));
   }
-  if (!worker::MachineHasGpus()) return BackendKind::kGloo;
+  if (!worker::MachineHasGpus()) return BackendKind::kAuto;
   const absl::StatusOr<worker::NcclPlugin> plugin = worker::LoadNcclPlugin();
   if (!plugin.ok()) {
     if (environment.local_rank == 0) {
       Log(LogLevel::kWarning, absl::StrCat("training on the CPU: ", plugin.status().message()));
     }
-    return BackendKind::kGloo;
+    return BackendKind::kAuto;
   }
   const bool enough = plugin->device_count() >= static_cast<int>(environment.local_world_size);
-  return enough ? BackendKind::kNccl : BackendKind::kGloo;
+  return enough ? BackendKind::kNccl : BackendKind::kAuto;
 }
 
 // The GPU of a worker: its local rank, unless the launcher gave each worker a GPU of its own.
@@ -126,21 +141,52 @@ absl::StatusOr<int> ChooseGpu(uint32_t local_rank) {
 
 absl::Status Connect(Context::Implementation& context, BackendKind backend,
                      const ContextOptions& options) {
-  worker::ProcessGroupPlan plan;
+  worker::ProcessGroupPlan& plan = context.plan;
   plan.backend = backend;
   plan.rank = context.environment.rank;
   plan.world_size = context.environment.world_size;
+  plan.host = context.environment.group_rank;
   plan.bind_address = context.node_address;
   plan.start_timeout = options.start_timeout;
   plan.collective_timeout = options.collective_timeout;
-  context.backend = "gloo";
   if (backend == BackendKind::kNccl) {
     DDPRUN_ASSIGN_OR_RETURN(plan.device_index, ChooseGpu(context.environment.local_rank));
-    context.backend = "nccl";
     context.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
   }
-  DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan));
+  std::string reason;
+  DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan, &reason));
+  context.backend = context.group->getDefaultBackend()->getBackendName();
+  if (WantedBackend(options) == "auto" && plan.rank == 0) {
+    Tell(absl::StrCat("backend ", reason));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(context.group, worker::DebugGroup(context.store, context.group, plan));
+  const char* check = std::getenv("DDPRUN_CHECK_COLLECTIVES");
+  if (options.check_collectives || (check != nullptr && absl::string_view(check) == "1")) {
+    context.check = std::make_shared<worker::CollectiveCheck>(
+        context.store, plan.rank, plan.world_size, plan.collective_timeout);
+    context.group = worker::CheckedGroup(context.store, context.group, context.check);
+  }
   return absl::OkStatus();
+}
+
+// What changes how the workers communicate, once for the job.
+void ShowVariables(const Context::Implementation& context) {
+  const std::string variables = worker::CommunicationVariables();
+  if (variables.empty() || context.environment.rank != 0) return;
+  Tell(absl::StrCat("rank 0 communicates over ", context.backend, " with ", variables));
+}
+
+// Without a page the program runs unmarked.
+void OpenProgress(Context::Implementation& context) {
+  if (context.environment.progress_page.empty()) return;
+  absl::StatusOr<worker::ProgressPage> page =
+      worker::ProgressPage::Open(context.environment.progress_page);
+  if (!page.ok()) {
+    return Log(LogLevel::kWarning,
+               absl::StrCat("hangs of this worker go unnoticed: ", page.status().message()));
+  }
+  context.progress = *std::move(page);
+  context.progress.Mark(ProgressPhase::kStart, 0);
 }
 
 }  // namespace
@@ -149,10 +195,12 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& o
   return CatchExceptions([&]() -> absl::StatusOr<std::unique_ptr<Context>> {
     auto implementation = std::make_unique<Implementation>();
     DDPRUN_ASSIGN_OR_RETURN(implementation->environment, worker::ReadWorkerEnvironment());
+    OpenProgress(*implementation);
     DDPRUN_ASSIGN_OR_RETURN(const BackendKind backend,
-                            ChooseBackend(options.backend, implementation->environment));
+                            ChooseBackend(WantedBackend(options), implementation->environment));
     DDPRUN_RETURN_IF_ERROR(Join(*implementation, options.start_timeout));
     DDPRUN_RETURN_IF_ERROR(Connect(*implementation, backend, options));
+    ShowVariables(*implementation);
     return std::unique_ptr<Context>(new Context(std::move(implementation)));
   });
 }
@@ -161,6 +209,17 @@ Context::Context(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
 
 Context::~Context() {
+  // What the program does without the others is its own affair.
+  Mark(ProgressPhase::kDone,
+       static_cast<int64_t>(ProgressStepOf(implementation_->progress.word())));
+  if (implementation_->check != nullptr) {
+    // Others that still wait for this rank learn that it won't come.
+    worker::CatchExceptions([this]() -> absl::Status {
+      implementation_->check->AnnounceEnd();
+      return absl::OkStatus();
+    }).IgnoreError();
+    worker::CompareAtEnd(implementation_->check);
+  }
   // While an error travels up, a peer may be gone for good: NCCL's destructor would wait for it.
   if (std::uncaught_exceptions() > 0 && implementation_->backend == "nccl") {
     implementation_->group->getDefaultBackend()->abort();
@@ -176,45 +235,28 @@ const std::string& Context::run_id() const { return implementation_->environment
 torch::Device Context::device() const { return implementation_->device; }
 const std::string& Context::backend() const { return implementation_->backend; }
 
+void Context::Mark(ProgressPhase phase, int64_t step) {
+  implementation_->progress.Mark(phase, static_cast<uint64_t>(std::max<int64_t>(step, 0)));
+}
+
+bool Context::StopAt(int64_t step) {
+  return implementation_->progress.StopAt(static_cast<uint64_t>(std::max<int64_t>(step, 0)));
+}
+
 absl::Status Context::AllReduceSum(torch::Tensor& tensor) {
-  return CatchExceptions([&]() -> absl::Status {
-    std::vector<torch::Tensor> tensors = {tensor};
-    implementation_->group->allreduce(tensors)->wait();
-    return absl::OkStatus();
-  });
+  return worker::AllReduceSum(*implementation_->group, tensor);
 }
 
 absl::Status Context::Broadcast(torch::Tensor& tensor, uint32_t source) {
-  return CatchExceptions([&]() -> absl::Status {
-    std::vector<torch::Tensor> tensors = {tensor};
-    c10d::BroadcastOptions options;
-    options.rootRank = source;
-    implementation_->group->broadcast(tensors, options)->wait();
-    return absl::OkStatus();
-  });
+  return worker::Broadcast(*implementation_->group, tensor, source);
 }
 
 absl::StatusOr<std::vector<torch::Tensor>> Context::AllGather(const torch::Tensor& tensor) {
-  return CatchExceptions([&]() -> absl::StatusOr<std::vector<torch::Tensor>> {
-    std::vector<torch::Tensor> inputs = {tensor};
-    std::vector<std::vector<torch::Tensor>> outputs(1);
-    for (uint32_t rank = 0; rank < world_size(); ++rank) {
-      outputs[0].push_back(torch::empty_like(tensor));
-    }
-    implementation_->group->allgather(outputs, inputs)->wait();
-    return std::move(outputs[0]);
-  });
+  return worker::AllGather(*implementation_->group, tensor);
 }
 
 absl::Status Context::Barrier() {
-  return CatchExceptions([&]() -> absl::Status {
-    c10d::BarrierOptions options;
-    if (implementation_->device.is_cuda()) {
-      options.device_ids = {implementation_->device.index()};
-    }
-    implementation_->group->barrier(options)->wait();
-    return absl::OkStatus();
-  });
+  return worker::Barrier(*implementation_->group, implementation_->device);
 }
 
 }  // namespace ddprun

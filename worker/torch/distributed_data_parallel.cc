@@ -1,4 +1,4 @@
-#include "ddprun/distributed_data_parallel.h"
+#include "worker/torch/distributed_data_parallel_implementation.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
@@ -6,45 +6,26 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/csrc/distributed/c10d/logger.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <unordered_map>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ddprun/sync_batch_norm.h"
+#include "worker/torch/communication_hooks.h"
 #include "worker/torch/context_implementation.h"
 #include "worker/torch/exception_status.h"
+#include "worker/torch/model_check.h"
 
 namespace ddprun {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// The recipe is Python's DistributedDataParallel of torch 2.11, which tests compare bit by bit.
-struct DistributedDataParallel::Implementation {
-  std::shared_ptr<torch::nn::Module> module;
-  c10::intrusive_ptr<c10d::ProcessGroup> group;
-  DistributedDataParallelOptions options;
-  std::vector<torch::Tensor> parameters;
-  std::vector<torch::Tensor> buffers;
-  std::unordered_map<size_t, std::string> names;
-  std::shared_ptr<c10d::Reducer> reducer;
-  std::shared_ptr<c10d::Logger> logger;
-  bool synchronize = true;  // off inside NoSync
-  // Whether the last forward pass was for a backward pass that averages; Python sends buffers
-  // before the next one only then.
-  bool last_forward_synchronized = true;
-  bool static_graph_callback_queued = false;
-
-  bool NeedsSink() const {
-    if (options.static_graph) return !static_graph_callback_queued;
-    return options.find_unused_parameters;
-  }
-};
 
 namespace {
 
@@ -53,17 +34,15 @@ constexpr int64_t kDefaultBucketBytes = int64_t{25} << 20;
 constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 
 // Keeps a DDP implementation alive inside an autograd graph.
-template <typename Implementation>
 struct Keeper : torch::CustomClassHolder {
-  explicit Keeper(std::shared_ptr<Implementation> kept) : implementation(std::move(kept)) {}
-  std::shared_ptr<Implementation> implementation;
+  explicit Keeper(std::shared_ptr<DdpImplementation> kept) : implementation(std::move(kept)) {}
+  std::shared_ptr<DdpImplementation> implementation;
 };
 
 // Passes an output through. Its backward is the first to run, which is where the average of a
 // static graph's first step is put off to the end; and outputs that the loss doesn't use stay
 // undefined instead of zero, which is how unused parameters are found.
-template <typename Implementation>
-struct Sink : torch::autograd::Function<Sink<Implementation>> {
+struct Sink : torch::autograd::Function<Sink> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& output,
                                const c10::IValue& keeper) {
     context->set_materialize_grads(false);
@@ -72,9 +51,9 @@ struct Sink : torch::autograd::Function<Sink<Implementation>> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto keeper = c10::static_intrusive_pointer_cast<Keeper<Implementation>>(
-        context->saved_data["keeper"].toCapsule());
-    Implementation& ddp = *keeper->implementation;
+    const auto keeper =
+        c10::static_intrusive_pointer_cast<Keeper>(context->saved_data["keeper"].toCapsule());
+    DdpImplementation& ddp = *keeper->implementation;
     if (ddp.options.static_graph && !ddp.static_graph_callback_queued) {
       torch::autograd::Engine::get_default_engine().queue_callback(
           [reducer = ddp.reducer] { reducer->delay_all_reduce(); });
@@ -104,8 +83,7 @@ std::vector<size_t> FirstStepLimits(const DistributedDataParallelOptions& option
           static_cast<size_t>(kDefaultBucketBytes)};
 }
 
-template <typename Implementation>
-void CollectParameters(Implementation& ddp) {
+void CollectParameters(DdpImplementation& ddp) {
   for (const auto& item : ddp.module->named_parameters()) {
     if (!item.value().requires_grad()) continue;
     ddp.names[ddp.parameters.size()] = item.key();
@@ -114,11 +92,19 @@ void CollectParameters(Implementation& ddp) {
   ddp.buffers = ddp.module->buffers();
 }
 
-template <typename Implementation>
-absl::Status CheckModule(const Implementation& ddp, torch::Device device) {
+absl::Status CheckModule(const DdpImplementation& ddp, torch::Device device) {
   if (ddp.options.bucket_cap_mb.has_value() && *ddp.options.bucket_cap_mb <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("bucket_cap_mb is ", *ddp.options.bucket_cap_mb,
                                                    "; give a size in MiB above 0"));
+  }
+  if (ddp.options.statistics_every < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "statistics_every is ", ddp.options.statistics_every, "; give a number of steps from 1"));
+  }
+  if (ddp.options.built_in_hook != BuiltInHook::kNone &&
+      ddp.options.communication_hook != nullptr) {
+    return absl::InvalidArgumentError(
+        "both built_in_hook and communication_hook are given; give one of them");
   }
   if (ddp.parameters.empty()) {
     return absl::InvalidArgumentError(
@@ -134,20 +120,49 @@ absl::Status CheckModule(const Implementation& ddp, torch::Device device) {
   return absl::OkStatus();
 }
 
-// Rank 0's parameters and buffers become everyone's.
-template <typename Implementation>
-void BroadcastStart(const Implementation& ddp) {
-  c10d::verify_params_across_processes(ddp.group, ddp.parameters, std::nullopt);
-  std::vector<torch::Tensor> state;
-  for (const torch::Tensor& tensor : ddp.module->parameters()) state.push_back(tensor.detach());
-  if (ddp.options.broadcast_buffers) {
-    for (const torch::Tensor& tensor : ddp.buffers) state.push_back(tensor.detach());
+// What must be the same on all ranks, before anything is exchanged whose size depends on it.
+std::vector<std::string> DescribeModel(const DdpImplementation& ddp) {
+  const DistributedDataParallelOptions& options = ddp.options;
+  std::vector<std::string> texts = {absl::StrCat(
+      "bucket_cap_mb ", options.bucket_cap_mb.value_or(0), ", gradient_as_bucket_view ",
+      options.gradient_as_bucket_view, ", find_unused_parameters ", options.find_unused_parameters,
+      ", static_graph ", options.static_graph, ", broadcast_buffers ", options.broadcast_buffers,
+      ", init_sync ", options.init_sync, ", built_in_hook ",
+      static_cast<int>(options.built_in_hook), ", communication_hook ",
+      options.communication_hook != nullptr ? options.communication_hook->name() : "none")};
+  const auto describe = [&texts](const char* kind, const std::string& name,
+                                 const torch::Tensor& tensor) {
+    texts.push_back(absl::StrCat(kind, " ", name, " ", c10::str(tensor.scalar_type()), " ",
+                                 c10::str(tensor.sizes()),
+                                 tensor.requires_grad() ? "" : " without gradient"));
+  };
+  for (const auto& item : ddp.module->named_parameters()) {
+    describe("parameter", item.key(), item.value());
   }
-  c10d::broadcast_coalesced(ddp.group, state, kBroadcastBufferBytes, 0);
+  for (const auto& item : ddp.module->named_buffers()) describe("buffer", item.key(), item.value());
+  return texts;
 }
 
-template <typename Implementation>
-void MakeReducer(Implementation& ddp) {
+absl::Status CompareWithOtherRanks(const DdpImplementation& ddp, Context& context) {
+  Context::Implementation& place = context.implementation();
+  if (context.world_size() == 1) return absl::OkStatus();
+  c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
+  return worker::CompareModels(store,
+                               {.rank = context.rank(),
+                                .world_size = context.world_size(),
+                                .timeout = place.plan.start_timeout},
+                               DescribeModel(ddp));
+}
+
+// For the logger.
+bool HasSyncBatchNorm(const torch::nn::Module& module) {
+  const auto modules = module.modules();
+  return std::any_of(modules.begin(), modules.end(), [](const auto& one) {
+    return one->template as<nn::SyncBatchNormImpl>() != nullptr;
+  });
+}
+
+void MakeReducer(DdpImplementation& ddp) {
   const std::vector<bool> sparse(ddp.parameters.size(), false);
   auto [buckets, limits] =
       c10d::compute_bucket_assignment_by_size(ddp.parameters, FirstStepLimits(ddp.options), sparse);
@@ -162,11 +177,41 @@ void MakeReducer(Implementation& ddp) {
   ddp.reducer->set_logger(ddp.logger);
   ddp.logger->set_construction_data_and_log(ddp.module->name(), /*device_ids=*/{},
                                             /*output_device=*/-1, ddp.options.broadcast_buffers,
-                                            /*has_sync_bn=*/false, ddp.options.static_graph);
+                                            HasSyncBatchNorm(*ddp.module),
+                                            ddp.options.static_graph);
+  ddp.reducer->set_ddp_runtime_logging_sample_rate(ddp.options.statistics_every);
   if (ddp.options.static_graph) {
     ddp.reducer->set_static_graph();
     ddp.logger->set_static_graph();
   }
+}
+
+}  // namespace
+
+void DdpImplementation::BroadcastState(int source) const {
+  std::vector<torch::Tensor> state;
+  for (const torch::Tensor& tensor : module->parameters()) state.push_back(tensor.detach());
+  if (options.broadcast_buffers) {
+    for (const torch::Tensor& tensor : buffers) state.push_back(tensor.detach());
+  }
+  c10d::broadcast_coalesced(group, state, kBroadcastBufferBytes, source);
+}
+
+void DdpImplementation::BroadcastBuffers(int source) const {
+  c10d::broadcast_coalesced(group, buffers, kBroadcastBufferBytes, source);
+}
+
+namespace {
+
+// What all ranks do at once.
+absl::Status StartTogether(DdpImplementation& ddp, Context& context) {
+  DDPRUN_RETURN_IF_ERROR(CompareWithOtherRanks(ddp, context));
+  if (ddp.options.init_sync) {
+    c10d::verify_params_across_processes(ddp.group, ddp.parameters, std::nullopt);
+    ddp.BroadcastState(/*source=*/0);
+  }
+  MakeReducer(ddp);
+  return worker::RegisterHook(ddp.options, context, *ddp.reducer, *ddp.logger, ddp.group);
 }
 
 }  // namespace
@@ -176,15 +221,14 @@ absl::StatusOr<std::unique_ptr<DistributedDataParallel>> DistributedDataParallel
     const DistributedDataParallelOptions& options) {
   auto implementation = std::make_shared<Implementation>();
   implementation->module = std::move(module);
+  implementation->device = context.device();
   implementation->group = context.implementation().group;
+  implementation->check = context.implementation().check;
   implementation->options = options;
   CollectParameters(*implementation);
   DDPRUN_RETURN_IF_ERROR(CheckModule(*implementation, context.device()));
-  DDPRUN_RETURN_IF_ERROR(worker::CatchExceptions([&]() -> absl::Status {
-    BroadcastStart(*implementation);
-    MakeReducer(*implementation);
-    return absl::OkStatus();
-  }));
+  DDPRUN_RETURN_IF_ERROR(
+      worker::CatchExceptions([&] { return StartTogether(*implementation, context); }));
   return std::unique_ptr<DistributedDataParallel>(
       new DistributedDataParallel(std::move(implementation)));
 }
@@ -194,33 +238,49 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<Implementation>
 
 DistributedDataParallel::~DistributedDataParallel() = default;
 
+void DdpImplementation::BeginForward() {
+  // Inside Join ranks have different numbers of steps.
+  if (check == nullptr || joining) return;
+  ++forward_passes;
+  check->SetActivity("");
+  const std::string pass = absl::StrCat("forward pass ", forward_passes);
+  const absl::Status status = check->Compare(pass + (synchronize ? "" : " inside NoSync"));
+  if (!status.ok()) std::rethrow_exception(worker::ToException(status));
+  check->SetActivity("in " + pass);
+}
+
+void DdpImplementation::BeginBackward() {
+  if (check == nullptr || joining) return;
+  check->SetActivity(absl::StrCat("after forward pass ", forward_passes));
+}
+
 void DistributedDataParallel::BeforeForward() {
   Implementation& ddp = *implementation_;
-  if (at::GradMode::is_enabled()) {
-    if (ddp.synchronize) {
-      ddp.logger->set_runtime_stats_and_log();
-      ddp.reducer->prepare_for_forward();
-    }
-    ddp.reducer->rebuild_buckets();
+  ddp.BeginForward();
+  const bool records = at::GradMode::is_enabled();
+  if (records && ddp.synchronize) {
+    ddp.logger->set_runtime_stats_and_log();
+    ddp.reducer->prepare_for_forward();
   }
-  if (ddp.last_forward_synchronized && ddp.options.broadcast_buffers && !ddp.buffers.empty()) {
-    c10d::broadcast_coalesced(ddp.group, ddp.buffers, kBroadcastBufferBytes, 0);
-  }
+  if (ddp.joining) ddp.TellJoinedRanks();
+  if (records) ddp.reducer->rebuild_buckets();
+  if (ddp.NeedsBuffers()) ddp.BroadcastBuffers(ddp.joining ? ddp.AgreeOnSource(true) : 0);
+  if (ddp.joining) ddp.TellWhetherAveraged();
 }
 
 std::vector<torch::Tensor> DistributedDataParallel::AfterForward(
     std::vector<torch::Tensor> outputs) {
   Implementation& ddp = *implementation_;
+  ddp.BeginBackward();
   ddp.last_forward_synchronized = at::GradMode::is_enabled() && ddp.synchronize;
   if (ddp.last_forward_synchronized) {
     const bool walk_graph = ddp.options.find_unused_parameters && !ddp.options.static_graph;
     ddp.reducer->prepare_for_backward(walk_graph ? outputs : std::vector<torch::Tensor>{});
   }
   if (!ddp.NeedsSink()) return outputs;
-  const auto keeper =
-      c10::IValue::make_capsule(c10::make_intrusive<Keeper<Implementation>>(implementation_));
+  const auto keeper = c10::IValue::make_capsule(c10::make_intrusive<Keeper>(implementation_));
   for (torch::Tensor& output : outputs) {
-    if (output.grad_fn() != nullptr) output = Sink<Implementation>::apply(output, keeper);
+    if (output.grad_fn() != nullptr) output = Sink::apply(output, keeper);
   }
   return outputs;
 }
@@ -239,6 +299,26 @@ void DistributedDataParallel::ZeroGrad() {
       gradient.reset();
     }
   }
+}
+
+DistributedDataParallelStatistics DistributedDataParallel::Statistics() const {
+  const Implementation& ddp = *implementation_;
+  const at::DDPLoggingData data = ddp.logger->get_ddp_logging_data();
+  const auto nanoseconds = [&data](const char* name) {
+    const auto found = data.ints_map.find(name);
+    return absl::Nanoseconds(found != data.ints_map.end() ? found->second : 0);
+  };
+  DistributedDataParallelStatistics statistics;
+  statistics.integers = data.ints_map;
+  statistics.strings = data.strs_map;
+  statistics.step = statistics.integers["iteration"];
+  statistics.bucket_bytes = ddp.logger->get_bucket_sizes();
+  statistics.communication_hook = statistics.strings["comm_hook"];
+  statistics.forward = nanoseconds("avg_forward_compute_time");
+  statistics.backward = nanoseconds("avg_backward_compute_time");
+  statistics.communication = nanoseconds("avg_backward_comm_time");
+  statistics.overlap = nanoseconds("avg_backward_compute_comm_overlap_time");
+  return statistics;
 }
 
 const std::vector<torch::Tensor>& DistributedDataParallel::parameters() const {

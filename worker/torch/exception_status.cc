@@ -36,6 +36,8 @@ bool ContainsAny(absl::string_view text, const std::array<const char*, kSize>& n
 }
 
 absl::Status MakeStatus(const std::string& type, absl::string_view text, std::string stack) {
+  // Went through ToException: the type in its text is the one that matters.
+  if (absl::StartsWith(text, kPeerErrorPrefix)) return absl::UnavailableError(text);
   const bool peer = IsPeerError(type, text);
   absl::Status status(peer ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal,
                       absl::StrCat(peer ? kPeerErrorPrefix : "", type, ": ",
@@ -51,6 +53,7 @@ std::string StackOf(const c10::Error& error) {
 }  // namespace
 
 bool IsPeerError(absl::string_view type, absl::string_view text) {
+  if (type == "ddprun::worker::PeerFailure") return true;
   if (type == "gloo::IoException" || type == "gloo::TimeoutException") return true;
   if (type == "c10::DistStoreError" || type == "c10::DistNetworkError") return true;
   // NCCL reports our own mistakes by the same type as a peer's death.
@@ -75,6 +78,10 @@ absl::Status StatusFromCurrentException() {
     const std::type_info* type = abi::__cxa_current_exception_type();
     return MakeStatus(type != nullptr ? Demangle(*type) : "unknown", "not a std::exception", "");
   }
+}
+
+std::exception_ptr ToException(const absl::Status& status) {
+  return std::make_exception_ptr(c10::Error(std::string(status.message()), /*backtrace=*/nullptr));
 }
 
 WorkerError ToWorkerError(const absl::Status& status) {

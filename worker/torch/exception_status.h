@@ -1,6 +1,8 @@
 #ifndef DDPRUN_WORKER_TORCH_EXCEPTION_STATUS_H_
 #define DDPRUN_WORKER_TORCH_EXCEPTION_STATUS_H_
 
+#include <exception>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -15,6 +17,12 @@ namespace ddprun::worker {
 // causes (design R12).
 inline constexpr const char* kPeerErrorPrefix = "PeerError: ";
 
+// What our own backends throw when another worker, or the way to it, made a collective fail.
+class PeerFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // True when an exception of this (demangled) type and text is a peer's fault.
 bool IsPeerError(absl::string_view type, absl::string_view text);
 
@@ -22,6 +30,9 @@ bool IsPeerError(absl::string_view type, absl::string_view text);
 // for a peer's fault and INTERNAL otherwise. Where it was thrown, as far as LibTorch recorded it,
 // is kept in the status and comes out by ToWorkerError. Requires: called inside a catch clause.
 absl::Status StatusFromCurrentException();
+
+// An exception for library code that wants one; caught again it becomes a status of the same kind.
+std::exception_ptr ToException(const absl::Status& status);
 
 // Runs `function`, which returns absl::Status or a StatusOr; what it throws becomes the status.
 template <typename Function>

@@ -1,6 +1,9 @@
 #include "worker/torch/process_group.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <memory>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
@@ -10,7 +13,9 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "worker/torch/exception_status.h"
+#include "worker/torch/hierarchical_backend.h"
 #include "worker/torch/nccl_plugin.h"
+#include "worker/torch/shm_backend.h"
 
 namespace ddprun::worker {
 namespace {
@@ -40,13 +45,21 @@ Devices GlooDevices(const std::string& bind_address) {
   return devices;
 }
 
-// Every rank says that it is there and waits for all others.
-void MeetPeers(c10d::Store& store, const ProcessGroupPlan& plan) {
+// Every rank says where it is, and waits for all others.
+HostLayout MeetPeers(c10d::Store& store, const ProcessGroupPlan& plan) {
   std::vector<std::string> keys;
   for (uint32_t rank = 0; rank < plan.world_size; ++rank)
     keys.push_back(absl::StrCat("here/", rank));
-  store.set(keys[plan.rank], std::string("1"));
+  store.set(keys[plan.rank], absl::StrCat(plan.host));
   store.wait(keys, absl::ToChronoMilliseconds(plan.start_timeout));
+  std::map<std::string, std::vector<uint32_t>> by_host;
+  for (uint32_t rank = 0; rank < plan.world_size; ++rank) {
+    by_host[store.get_to_str(keys[rank])].push_back(rank);
+  }
+  HostLayout layout;
+  for (auto& [host, ranks] : by_host) layout.hosts.push_back(std::move(ranks));
+  std::sort(layout.hosts.begin(), layout.hosts.end());  // rank 0's first
+  return layout;
 }
 
 c10::intrusive_ptr<ProcessGroup> Wrap(const c10::intrusive_ptr<c10d::Store>& store,
@@ -60,14 +73,61 @@ c10::intrusive_ptr<ProcessGroup> Wrap(const c10::intrusive_ptr<c10d::Store>& sto
   return group;
 }
 
-c10::intrusive_ptr<ProcessGroup> CreateGloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                            const ProcessGroupPlan& plan) {
+c10::intrusive_ptr<ProcessGroupGloo> ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 uint32_t rank, size_t ranks,
+                                                 const ProcessGroupPlan& plan) {
   auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
   options->devices = GlooDevices(plan.bind_address);
-  auto backend = c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(plan.rank),
-                                                       static_cast<int>(plan.world_size), options);
+  auto backend = c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
+                                                       static_cast<int>(ranks), options);
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
-  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::GLOO, backend);
+  return backend;
+}
+
+c10::intrusive_ptr<ProcessGroup> CreateGloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                            const ProcessGroupPlan& plan) {
+  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::GLOO,
+              ConnectGloo(store, plan.rank, plan.world_size, plan));
+}
+
+// This host's ranks in shared memory. All ranks of the job get an error when one of them does.
+absl::StatusOr<std::unique_ptr<ShmGroup>> CreateShmGroup(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    const HostLayout& layout) {
+  const uint32_t host = layout.HostOf(plan.rank);
+  c10d::PrefixStore of_host(absl::StrCat("shm/", host), store);
+  absl::StatusOr<std::unique_ptr<ShmGroup>> group =
+      ShmGroup::Create(of_host, layout.LocalRankOf(plan.rank), layout.hosts[host]);
+  if (layout.hosts.size() == 1) return group;
+  // The ranks of a host agree; the hosts' first ones speak for them.
+  const auto key = [](size_t number) { return absl::StrCat("shm/", number, "/answer"); };
+  if (layout.hosts[host][0] == plan.rank) {
+    store->set(key(host), std::string(group.ok() ? "" : group.status().message()));
+  }
+  for (size_t other = 0; other < layout.hosts.size(); ++other) {
+    const std::string answer = store->get_to_str(key(other));
+    if (!answer.empty()) return absl::FailedPreconditionError(answer);
+  }
+  return group;
+}
+
+c10::intrusive_ptr<ProcessGroup> WrapShm(const c10::intrusive_ptr<c10d::Store>& store,
+                                         const ProcessGroupPlan& plan, const HostLayout& layout,
+                                         std::unique_ptr<ShmGroup> local, bool hierarchical) {
+  const auto timeout = absl::ToChronoMilliseconds(plan.collective_timeout);
+  c10::intrusive_ptr<c10d::Backend> backend;
+  if (hierarchical) {
+    c10::intrusive_ptr<c10d::Backend> leaders;
+    if (local->rank() == 0) {
+      leaders = ConnectGloo(c10::make_intrusive<c10d::PrefixStore>("leaders", store),
+                            layout.HostOf(plan.rank), layout.hosts.size(), plan);
+    }
+    backend = c10::make_intrusive<HierarchicalBackend>(plan.rank, layout, std::move(local),
+                                                       std::move(leaders), timeout);
+  } else {
+    backend = c10::make_intrusive<ShmBackend>(std::move(local), timeout);
+  }
+  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM, backend);
 }
 
 c10::intrusive_ptr<ProcessGroup> CreateNccl(const c10::intrusive_ptr<c10d::Store>& store,
@@ -84,20 +144,69 @@ c10::intrusive_ptr<ProcessGroup> CreateNccl(const c10::intrusive_ptr<c10d::Store
   return Wrap(store, plan, c10::DeviceType::CUDA, ProcessGroup::BackendType::NCCL, backend);
 }
 
+struct Choice {
+  BackendKind kind;
+  std::string reason;
+};
+
+Choice ChooseForCpu(const HostLayout& layout, uint32_t world_size) {
+  const std::string all = absl::StrCat("all ", world_size, " workers");
+  if (layout.hosts.size() == 1) {
+    return {BackendKind::kShm, absl::StrCat(all, " are on one host and train on the CPU")};
+  }
+  if (layout.hosts.size() == world_size) {
+    return {BackendKind::kGloo,
+            absl::StrCat(all, " are on hosts of their own and train on the CPU")};
+  }
+  return {BackendKind::kHierarchical,
+          absl::StrCat(all, " are on ", layout.hosts.size(),
+                       " hosts and train on the CPU: shared memory on each, gloo between them")};
+}
+
+// The backends for the CPU.
+absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateForCpu(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    const HostLayout& layout, std::string& reason) {
+  Choice choice = {plan.backend, "it was asked for"};
+  if (plan.backend == BackendKind::kAuto) choice = ChooseForCpu(layout, plan.world_size);
+  if (choice.kind == BackendKind::kShm && layout.hosts.size() > 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the backend 'shm' is for workers of one host, and these are on ",
+                     layout.hosts.size(), "; use 'hierarchical', 'gloo' or 'auto'"));
+  }
+  if (choice.kind != BackendKind::kGloo) {
+    const bool hierarchical = choice.kind == BackendKind::kHierarchical;
+    absl::StatusOr<std::unique_ptr<ShmGroup>> local = CreateShmGroup(store, plan, layout);
+    if (local.ok()) {
+      reason = absl::StrCat(hierarchical ? "hierarchical" : "shm", ": ", choice.reason);
+      return WrapShm(store, plan, layout, *std::move(local), hierarchical);
+    }
+    if (plan.backend != BackendKind::kAuto) return local.status();
+    choice.reason = std::string(local.status().message());
+  }
+  reason = absl::StrCat("gloo: ", choice.reason);
+  return CreateGloo(store, plan);
+}
+
 }  // namespace
 
 absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
-    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan) {
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    std::string* reason) {
   NcclPlugin plugin;
   if (plan.backend == BackendKind::kNccl) {
     DDPRUN_ASSIGN_OR_RETURN(plugin, LoadNcclPlugin());
   }
-  return CatchExceptions([&]() -> absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> {
-    MeetPeers(*store, plan);
-    const auto group_store = c10::make_intrusive<c10d::PrefixStore>("group", store);
-    if (plan.backend == BackendKind::kNccl) return CreateNccl(group_store, plan, plugin);
-    return CreateGloo(group_store, plan);
-  });
+  std::string why = "nccl: there are GPUs for all workers";
+  absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> group =
+      CatchExceptions([&]() -> absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> {
+        const HostLayout layout = MeetPeers(*store, plan);
+        const auto group_store = c10::make_intrusive<c10d::PrefixStore>("group", store);
+        if (plan.backend == BackendKind::kNccl) return CreateNccl(group_store, plan, plugin);
+        return CreateForCpu(group_store, plan, layout, why);
+      });
+  if (reason != nullptr) *reason = std::move(why);
+  return group;
 }
 
 }  // namespace ddprun::worker

@@ -10,12 +10,15 @@
 
 namespace ddprun::worker {
 
-enum class BackendKind { kGloo, kNccl };
+// kAuto: of those for the CPU, what suits the hosts: shared memory on one, hierarchical where a
+// host has several ranks, else Gloo; and Gloo where shared memory can't be used.
+enum class BackendKind { kAuto, kGloo, kNccl, kShm, kHierarchical };
 
 struct ProcessGroupPlan {
   BackendKind backend = BackendKind::kGloo;
   uint32_t rank = 0;
   uint32_t world_size = 1;
+  uint32_t host = 0;     // number of this rank's host: of its agent, or launcher
   int device_index = 0;  // NCCL: this process' GPU
   // Name or IP that Gloo binds and that peers reach; "" = what this machine's name resolves to.
   // The interfaces of GLOO_SOCKET_IFNAME come before it, as in Python.
@@ -26,12 +29,15 @@ struct ProcessGroupPlan {
 
 // Meets all peers through `store` (no rank is bound or connected before all have come), then
 // connects them.
+// Params: reason: what the backend is and why, for people; may be null.
 // Errors: UNAVAILABLE, "PeerError: …" — a peer did not come within start_timeout, died meanwhile,
 // or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —
-// NCCL was asked for and this build or machine has none. Bound: start_timeout + 5 connect timeouts
-// of 5 s (c10d's retries, when a peer dies at that moment).
+// NCCL or shared memory was asked for and this build or machine, or the ranks' hosts, have none.
+// Bound: start_timeout + 5 connect timeouts of 5 s (c10d's retries, when a peer dies at that
+// moment).
 absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
-    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan);
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    std::string* reason = nullptr);
 
 }  // namespace ddprun::worker
 

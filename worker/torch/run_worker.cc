@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "worker/env/error_file.h"
 #include "worker/env/worker_environment.h"
+#include "worker/torch/collective_check.h"
 #include "worker/torch/exception_status.h"
 
 namespace ddprun {
@@ -66,7 +67,8 @@ void SetUp() {
 
 int RunWorker(int argc, char** argv, const std::function<absl::Status(int, char**)>& body) {
   SetUp();
-  const absl::Status status = worker::CatchExceptions([&] { return body(argc, argv); });
+  absl::Status status = worker::CatchExceptions([&] { return body(argc, argv); });
+  if (status.ok()) status = worker::CompareEnds();
   if (status.ok()) return 0;
   Report(status);
   return 1;

@@ -11,16 +11,27 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/progress_page.h"
 
 namespace ddprun {
 
 struct ContextOptions {
-  // "gloo", "nccl", or "auto": nccl where the machine has GPUs and this build has its plug-in.
+  // "shm": shared memory, for workers of one host on CPUs. "gloo": over the network.
+  // "hierarchical": shared memory on each host, gloo between the hosts. "nccl": GPUs. "auto": what
+  // the variable DDPRUN_BACKEND names; else nccl where the machine has GPUs and this build has its
+  // plug-in; else shm on one host, hierarchical where hosts have several workers, gloo elsewhere.
+  // Rank 0 prints what "auto" took, and why. A host is what one ddprun, or torchrun, started.
   std::string backend = "auto";
   // For all workers of the generation to appear.
   absl::Duration start_timeout = absl::Minutes(10);
-  // For one collective, as torch's default. A peer that dies is noticed at once all the same.
+  // For one collective, as torch's default; with shm an error text names who didn't come. A peer
+  // that dies is noticed at once all the same.
   absl::Duration collective_timeout = absl::Minutes(30);
+  // Compares before each collective, and at the end of the program, that all ranks are about to do
+  // the same; if not, every rank fails at once with a text that says which rank does what. For
+  // finding mistakes: it costs two or three calls of the agent's store a collective. The variable
+  // DDPRUN_CHECK_COLLECTIVES=1 does the same.
+  bool check_collectives = false;
 };
 
 // A worker's place in its generation and its connection to the other workers.
@@ -32,13 +43,15 @@ struct ContextOptions {
 // Collectives are called by all ranks, in the same order. An error whose text starts with
 // "PeerError: " means that another worker, not this one, failed: end the process, and the agents
 // start the next generation.
-// Threads: one.
+// As in Python, TORCH_DISTRIBUTED_DEBUG=DETAIL compares collectives over a second Gloo group, and
+// LibTorch's own variables (NCCL_*, TORCH_NCCL_*, GLOO_*) have their effect; rank 0 says at the
+// start which of them are set. Threads: one.
 class Context {
  public:
   // Reads the environment, meets the other workers and connects to them.
   // Errors: INVALID_ARGUMENT — the environment contradicts torchrun's contract, or an unknown
   // backend. ABORTED — the generation is over already. UNAVAILABLE — the agent or a peer is gone.
-  // FAILED_PRECONDITION — nccl was asked for where there is none.
+  // FAILED_PRECONDITION — nccl or shm was asked for where there is none.
   static absl::StatusOr<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
   ~Context();
   Context(const Context&) = delete;
@@ -56,7 +69,7 @@ class Context {
   const std::string& run_id() const;
   // Where models and batches belong: cpu, or this worker's GPU.
   torch::Device device() const;
-  // "gloo" or "nccl".
+  // "shm", "hierarchical", "gloo" or "nccl".
   const std::string& backend() const;
 
   // Adds `tensor` over all ranks, in place. Requires: contiguous, on device().
@@ -67,6 +80,15 @@ class Context {
   absl::StatusOr<std::vector<torch::Tensor>> AllGather(const torch::Tensor& tensor);
   // Waits until every rank is here.
   absl::Status Barrier();
+
+  // Says where this worker is, for the detection of hangs (docs/PROGRESS.md): at the top of every
+  // training step, before an evaluation, before waiting on purpose. A Checkpointer marks by itself.
+  // One store; nothing happens when ddprun didn't start the program. `step` never goes back.
+  void Mark(ProgressPhase phase, int64_t step);
+
+  // The same for the top of a training step; true: save and return, since a node of the job is
+  // about to be taken away. All ranks get true at the same step, which none of them has begun.
+  bool StopAt(int64_t step);
 
   // For the library itself.
   struct Implementation;

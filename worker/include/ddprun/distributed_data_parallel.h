@@ -4,12 +4,19 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ddprun/communication_hook.h"
 #include "ddprun/context.h"
 
 namespace ddprun {
@@ -26,6 +33,37 @@ struct DistributedDataParallelOptions {
   bool static_graph = false;
   // Rank 0's buffers (BatchNorm's statistics) go to all ranks before each forward pass.
   bool broadcast_buffers = true;
+  // At the start rank 0's parameters and buffers go to all ranks; false: they are equal already.
+  bool init_sync = true;
+  // How gradients are averaged: one of LibTorch's ways, or the user's own. At most one of the two.
+  BuiltInHook built_in_hook = BuiltInHook::kNone;
+  std::shared_ptr<CommunicationHook> communication_hook;
+  // The first ten steps are measured for Statistics(), then each one of so many; from 1.
+  int statistics_every = 100;
+};
+
+// The options of torch's join(), with its defaults.
+struct JoinOptions {
+  // Gradients are divided by all ranks, so that each sample weighs the same; false: by those that
+  // still have inputs. A communication hook divides by what it likes.
+  bool divide_by_initial_world_size = true;
+  // The first rank without inputs ends training on all ranks, with an error.
+  bool throw_on_early_termination = false;
+};
+
+// What c10d's logger measures (get_ddp_logging_data of torch 2.11). Averages over the measured
+// steps; zero before the first of them.
+struct DistributedDataParallelStatistics {
+  int64_t step = 0;                   // backward passes that averaged, up to the last measured one
+  std::vector<int64_t> bucket_bytes;  // of each bucket, as cut now
+  std::string communication_hook;     // "" = none
+  absl::Duration forward;
+  absl::Duration backward;       // computation, from its start to the last gradient
+  absl::Duration communication;  // from the first bucket's start to the last one's end
+  absl::Duration overlap;        // of communication with the backward pass
+  // Everything else that the logger knows, by its names there; times in nanoseconds.
+  std::map<std::string, int64_t> integers;
+  std::map<std::string, std::string> strings;
 };
 
 // Data-parallel training of one module over c10d::Reducer: gradients are averaged over all ranks in
@@ -41,8 +79,9 @@ class DistributedDataParallel {
  public:
   // Copies rank 0's parameters and buffers to all ranks.
   // Errors: INVALID_ARGUMENT — no parameter needs a gradient, one is on another device than the
-  // context's, or bucket_cap_mb is not positive. INTERNAL — parameters differ between the ranks.
-  // UNAVAILABLE — a peer is gone.
+  // context's, an option is out of its range, or module or options differ between the ranks: then
+  // every rank gets the text that names the rank and its first parameter that differs. UNAVAILABLE
+  // — a peer is gone.
   static absl::StatusOr<std::unique_ptr<DistributedDataParallel>> Create(
       std::shared_ptr<torch::nn::Module> module, Context& context,
       const DistributedDataParallelOptions& options = {});
@@ -61,6 +100,17 @@ class DistributedDataParallel {
   // Clears the gradients, as optimizer.zero_grad() does, without giving up bucket views.
   void ZeroGrad();
 
+  // Trains on inputs whose number differs between the ranks: runs `train`, in which some ranks call
+  // Forward more often than others. A rank whose `train` has returned takes part with gradients of
+  // zero until all have. Then everybody has the parameters and buffers of a rank that came last.
+  // `train` must not communicate in other ways, and returns the first error that it sees.
+  // Errors: train's own, which skip all waiting. UNAVAILABLE — a peer is gone. INTERNAL — ranks had
+  // different numbers of inputs with throw_on_early_termination. FAILED_PRECONDITION — inside Join.
+  absl::Status Join(const std::function<absl::Status()>& train, const JoinOptions& options = {});
+
+  // Figures of the last measured step.
+  DistributedDataParallelStatistics Statistics() const;
+
   // The parameters that need gradients, in the module's order.
   const std::vector<torch::Tensor>& parameters() const;
 
@@ -77,9 +127,10 @@ class DistributedDataParallel {
     const bool before_;
   };
 
- private:
+  // For the library itself.
   struct Implementation;
 
+ private:
   explicit DistributedDataParallel(std::shared_ptr<Implementation> implementation);
   void BeforeForward();
   torch::Tensor AfterForward(torch::Tensor output);

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Training speed, memory and start of C++ workers beside Python DDP, interleaved on this machine.
+
+    bench/worker_bench.py [--model mlp] [--runs N] [--steps N] [--json FILE] [--check]
+
+Each run starts every contender once: Python DDP over Gloo, ours over Gloo and over shared memory, with 2 workers of one
+thread each, and ours alone. Printed are the medians of all runs, and what they promise; --check fails where a promise
+is broken. The build is the release one, or DDPRUN_BENCH_BIN's; Python is the one with torch, or DDPRUN_TEST_PYTHON.
+Exit status 77: there is no such build, no Python with torch, or no data.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("DDPRUN_CACHE") or
+             Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddprun")
+BIN = Path(os.environ.get("DDPRUN_BENCH_BIN", ROOT / "build/release/bin"))
+PYTHON = Path(os.environ.get("DDPRUN_TEST_PYTHON", CACHE / "py-full/bin/python3"))
+DIGITS = Path(os.environ.get("DDPRUN_DIGITS", CACHE / "digits/digits.csv.gz"))
+
+# model: (our program, its Python twin, data, steps, {contender: least share of Python's samples/s})
+MODELS = {
+    "mlp": (BIN / "worker_bench_mlp", ROOT / "bench/worker/mlp.py", DIGITS, 2000, {"shm": 4.0, "gloo": 1.3}),
+}
+LEAST_SCALING = 0.90  # samples/s of two workers over twice those of one
+MOST_MEMORY = 1 / 3  # of Python's
+MOST_START = 1 / 3  # exec to the end of the first step, of Python's
+RUN_TIMEOUT_S = 300
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def run(command, workers):
+    """Starts the workers; the measurements of rank 0 with those that follow from them."""
+    port = str(free_port())
+    started = time.monotonic()
+    processes = []
+    for rank in range(workers):
+        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers}
+        environment = os.environ | {name: str(value) for name, value in places.items()}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+        processes.append(subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE))
+    output = [process.communicate(timeout=RUN_TIMEOUT_S)[0] for process in processes]
+    if any(process.returncode for process in processes):
+        sys.exit(f"{' '.join(str(word) for word in command)}: {[process.returncode for process in processes]}")
+    result = json.loads(output[0].decode().splitlines()[-1])
+    result["start"] = result["first"] - started
+    return result
+
+
+def samples_a_second(result, steps, workers):
+    return steps * result["batch"] * workers / (result["end"] - result["begin"])
+
+
+def measure(arguments):
+    """{contender: {quantity: [a value a run]}}"""
+    program, twin, data, _, _ = MODELS[arguments.model]
+    contenders = {
+        "python": ([PYTHON, twin, data, "gloo", arguments.steps], 2),
+        "gloo": ([program, data, "gloo", arguments.steps], 2),
+        "shm": ([program, data, "shm", arguments.steps], 2),
+        "alone": ([program, data, "shm", arguments.steps], 1),
+    }
+    figures = {name: {"rate": [], "start": [], "rss": [], "loss": []} for name in contenders}
+    for _ in range(arguments.runs):
+        for name, (command, workers) in contenders.items():
+            result = run(command, workers)
+            figures[name]["rate"].append(samples_a_second(result, arguments.steps, workers))
+            for quantity in ("start", "rss", "loss"):
+                figures[name][quantity].append(result[quantity])
+    return figures
+
+
+def report(arguments, figures):
+    """Prints the table and the promises; whether all are kept."""
+    medians = {name: {quantity: statistics.median(values) for quantity, values in of_one.items()}
+               for name, of_one in figures.items()}
+    load = os.getloadavg()[0]
+    print(f"{arguments.model}: medians of {arguments.runs} interleaved runs of {arguments.steps} steps; load {load:.1f}")
+    for name, of_one in medians.items():
+        print(f"  {name:7} {of_one['rate']:10.0f} samples/s  first step after {of_one['start']:6.2f} s  "
+              f"{of_one['rss'] / 2**20:5.0f} MiB  loss {of_one['loss']:.6f}")
+    python = medians["python"]
+    promises = [(f"{name}: samples/s over Python's", medians[name]["rate"] / python["rate"], ">=", least)
+                for name, least in MODELS[arguments.model][4].items()]
+    promises.append(("2 workers over twice 1, shm", medians["shm"]["rate"] / (2 * medians["alone"]["rate"]), ">=",
+                     LEAST_SCALING))
+    promises.append(("shm: memory over Python's", medians["shm"]["rss"] / python["rss"], "<=", MOST_MEMORY))
+    promises.append(("shm: start over Python's", medians["shm"]["start"] / python["start"], "<=", MOST_START))
+    kept = True
+    for what, found, relation, bound in promises:
+        holds = found >= bound if relation == ">=" else found <= bound
+        kept = kept and holds
+        print(f"  {'kept  ' if holds else 'BROKEN'} {what}: {found:.2f} {relation} {bound:.2f}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps({"load": load, "figures": figures}, indent=1), encoding="utf-8")
+    return kept
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=sorted(MODELS), default="mlp")
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--steps", type=int, help="measured ones; default: the model's")
+    parser.add_argument("--json", help="every figure, to this file")
+    parser.add_argument("--check", action="store_true", help="exit status 1 where a promise is broken")
+    arguments = parser.parse_args()
+    program, twin, data, steps, _ = MODELS[arguments.model]
+    arguments.steps = arguments.steps or steps
+    for needed in (program, PYTHON, twin, data):
+        if not needed.exists():
+            print(f"skipped: there is no {needed}")
+            return 77
+    kept = report(arguments, measure(arguments))
+    return 0 if kept or not arguments.check else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+// Autocast, GradScaler and the clipping that goes with them.
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ddprun/autocast.h"
+#include "ddprun/clip_grad_norm.h"
+#include "ddprun/grad_scaler.h"
+
+namespace ddprun {
+namespace {
+
+using torch::nn::Linear;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST(AutocastTest, RunsProductsInHalfPrecision) {
+  Linear layer(8, 4);
+  const torch::Tensor input = at::randn({2, 8});
+  {
+    const Autocast autocast(torch::kCPU, MixedPrecision::kBFloat16);
+    EXPECT_EQ(layer->forward(input).scalar_type(), torch::kBFloat16);
+    {
+      const Autocast inner(torch::kCPU, MixedPrecision::kNo);
+      EXPECT_EQ(layer->forward(input).scalar_type(), torch::kFloat);
+      const Autocast innermost(torch::kCPU, MixedPrecision::kFloat16);
+      EXPECT_EQ(layer->forward(input).scalar_type(), torch::kHalf);
+    }
+    EXPECT_EQ(layer->forward(input).scalar_type(), torch::kBFloat16);
+  }
+  EXPECT_EQ(layer->forward(input).scalar_type(), torch::kFloat);
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+}
+
+TEST(AutocastTest, GradientsStayInFullPrecision) {
+  Linear layer(8, 4);
+  torch::Tensor loss;
+  {
+    const Autocast autocast(torch::kCPU, MixedPrecision::kBFloat16);
+    loss = layer->forward(at::randn({2, 8})).sum();
+  }
+  loss.backward();
+  EXPECT_EQ(layer->weight.grad().scalar_type(), torch::kFloat);
+}
+
+TEST(AutocastTest, KnowsItsWords) {
+  EXPECT_EQ(*ParseMixedPrecision("bf16"), MixedPrecision::kBFloat16);
+  EXPECT_EQ(ParseMixedPrecision("bfloat16").status().message(),
+            "mixed precision 'bfloat16' is none of no, fp16, bf16");
+}
+
+struct Scaled : ::testing::Test {
+  // A step whose gradient is `gradient` before scaling. Returns whether the optimizer stepped.
+  bool Step(float gradient) {
+    optimizer.zero_grad();
+    scaler.Scale((layer->weight * gradient).sum()).backward();
+    const bool stepped = scaler.Step(optimizer);
+    scaler.Update();
+    return stepped;
+  }
+
+  Linear layer{torch::nn::LinearOptions(1, 1).bias(false)};
+  torch::optim::SGD optimizer{layer->parameters(), torch::optim::SGDOptions(1.0)};
+  GradScaler scaler{{.init_scale = 1024, .growth_interval = 3}};
+};
+
+TEST_F(Scaled, StepsByTheGradientWithoutTheScale) {
+  const auto before = layer->weight.item<float>();
+  EXPECT_TRUE(Step(0.25F));
+  EXPECT_FLOAT_EQ(layer->weight.item<float>(), before - 0.25F);
+}
+
+TEST_F(Scaled, AnOverflowIsLeftOutAndLowersTheScale) {
+  const auto before = layer->weight.item<float>();
+  EXPECT_FALSE(Step(kInfinity));
+  EXPECT_FALSE(Step(std::numeric_limits<float>::quiet_NaN()));
+  EXPECT_EQ(layer->weight.item<float>(), before);
+  EXPECT_EQ(scaler.scale(), 256);
+  EXPECT_TRUE(Step(1));
+}
+
+TEST_F(Scaled, GrowsAfterAsManyGoodSteps) {
+  EXPECT_TRUE(Step(1) && Step(1));
+  EXPECT_FALSE(Step(kInfinity));  // begins the count anew
+  EXPECT_TRUE(Step(1) && Step(1));
+  EXPECT_EQ(scaler.scale(), 512);
+  EXPECT_EQ(scaler.growth_tracker(), 2);
+  EXPECT_TRUE(Step(1));
+  EXPECT_EQ(scaler.scale(), 1024);
+  EXPECT_EQ(scaler.growth_tracker(), 0);
+}
+
+TEST_F(Scaled, UnscalesOnceForClippingAndStep) {
+  optimizer.zero_grad();
+  scaler.Scale((layer->weight * 3).sum()).backward();
+  scaler.Unscale(optimizer);
+  EXPECT_FLOAT_EQ(layer->weight.grad().item<float>(), 3);
+  EXPECT_TRUE(scaler.Step(optimizer));
+  EXPECT_FLOAT_EQ(layer->weight.grad().item<float>(), 3);
+}
+
+TEST_F(Scaled, GoesOnFromACheckpoint) {
+  EXPECT_TRUE(Step(1) && Step(1));
+  GradScaler restored({.init_scale = 1, .growth_interval = 3});
+  restored.Restore(scaler.scale(), scaler.growth_tracker());
+  restored.Update();
+  EXPECT_EQ(restored.scale(), 2048);
+}
+
+TEST_F(Scaled, PassesThroughWhenDisabled) {
+  GradScaler off({.enabled = false});
+  const torch::Tensor loss = layer->weight.sum();
+  EXPECT_TRUE(off.Scale(loss).is_same(loss));
+  layer->weight.mutable_grad() = torch::full({1, 1}, kInfinity);
+  EXPECT_TRUE(off.Step(optimizer));
+  off.Update();
+  EXPECT_EQ(off.scale(), 1);
+}
+
+TEST(ClipGradNormTest, IsTorchs) {
+  torch::manual_seed(4);
+  Linear ours(5, 3);
+  Linear theirs(5, 3);
+  for (const double max_norm : {0.5, 1e9}) {
+    for (size_t i = 0; i < 2; ++i) {
+      ours->parameters()[i].mutable_grad() = torch::randn_like(ours->parameters()[i]);
+      theirs->parameters()[i].mutable_grad() = ours->parameters()[i].grad().clone();
+    }
+    const double norm = torch::nn::utils::clip_grad_norm_(theirs->parameters(), max_norm);
+    EXPECT_NEAR(*ClipGradNorm(*ours, max_norm), norm, 1e-6);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_TRUE(
+          at::allclose(ours->parameters()[i].grad(), theirs->parameters()[i].grad(), 1e-6, 1e-7));
+    }
+  }
+}
+
+TEST(ClipGradNormTest, NamesWhatIsNotFinite) {
+  Linear layer(2, 2);
+  layer->weight.mutable_grad() = torch::ones({2, 2});
+  layer->bias.mutable_grad() = torch::full({2}, NAN);
+  const absl::Status status = ClipGradNorm(*layer, 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("the gradient of 'bias' has a NaN"), std::string::npos) << status;
+  EXPECT_TRUE(layer->weight.grad().equal(torch::ones({2, 2})));
+}
+
+TEST(ClipGradNormTest, WithoutGradientsThereIsNoNorm) {
+  Linear layer(2, 2);
+  EXPECT_EQ(*ClipGradNorm(*layer, 1), 0);
+}
+
+TEST(CheckLossTest, TellsAboutTheLossAndTheParameters) {
+  Linear layer(2, 2);
+  EXPECT_TRUE(CheckLoss(torch::tensor(1.5), *layer).ok());
+  EXPECT_NE(CheckLoss(torch::tensor(NAN), *layer).message().find("all parameters are finite"),
+            std::string::npos);
+  const torch::NoGradGuard no_grad;
+  layer->bias[1] = kInfinity;
+  EXPECT_NE(CheckLoss(torch::tensor(NAN), *layer).message().find("the parameter 'bias'"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace ddprun

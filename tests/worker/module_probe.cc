@@ -1,0 +1,159 @@
+// A worker for the tests of modules: compares with what one process computes, and writes the
+// greatest differences to FILE.RANK as lines "name value".
+//   module_probe sync_batch_norm FILE FIRST   rank 0 has FIRST of the ten samples, rank 1 the
+//   others module_probe checkpoint FILE              DDP with and without checkpointed activations
+#include <torch/nn/functional.h>
+#include <torch/nn/modules.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ddprun/activation_checkpoint.h"
+#include "ddprun/context.h"
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/run_worker.h"
+#include "ddprun/sync_batch_norm.h"
+
+namespace {
+
+using ddprun::Context;
+using ddprun::DistributedDataParallel;
+namespace nn = torch::nn;
+
+constexpr int64_t kSamples = 10;
+constexpr int64_t kChannels = 6;
+
+double Difference(const torch::Tensor& one, const torch::Tensor& other) {
+  return one.numel() == 0 ? 0 : (one - other).abs().max().item<double>();
+}
+
+// The batch of all ranks, a factor for each output, and this rank's part of both.
+struct Joined {
+  torch::Tensor batch = torch::randn({kSamples, kChannels, 4, 4}) * 3 + 1;
+  torch::Tensor factors = torch::randn({kSamples, kChannels, 4, 4});
+};
+
+// Three steps of both, so that running statistics are mixed too.
+absl::Status CompareBatchNorm(Context& context, int64_t first, std::ofstream& out) {
+  const bool is_first = context.rank() == 0;
+  const auto part = [&](const torch::Tensor& all) {
+    return is_first ? all.slice(0, 0, first) : all.slice(0, first);
+  };
+  nn::BatchNorm2d expected(kChannels);
+  ddprun::nn::SyncBatchNorm synced(kChannels, context);
+  nn::BatchNorm2d alone(kChannels);  // the twin: every rank for itself
+  const torch::Tensor weight = torch::rand({kChannels});
+  for (torch::Tensor tensor : {expected->weight, synced->weight, alone->weight}) {
+    const torch::NoGradGuard no_grad;
+    tensor.copy_(weight);
+  }
+  for (int step = 0; step < 3; ++step) {
+    const Joined joined;
+    torch::Tensor all = joined.batch.clone().requires_grad_();
+    torch::Tensor mine = part(joined.batch).clone().requires_grad_();
+    const torch::Tensor expected_output = expected(all);
+    const torch::Tensor output = synced(mine);
+    (expected_output * joined.factors).sum().backward();
+    (output * part(joined.factors)).sum().backward();
+    out << "output " << Difference(output, part(expected_output)) << "\n";
+    out << "input_gradient " << Difference(mine.grad(), part(all.grad())) << "\n";
+    if (mine.size(0) > 0) out << "alone " << Difference(alone(mine), part(expected_output)) << "\n";
+  }
+  torch::Tensor weight_gradient = synced->weight.grad().clone();
+  torch::Tensor bias_gradient = synced->bias.grad().clone();
+  DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(weight_gradient));
+  DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(bias_gradient));
+  const double scale = expected->weight.grad().abs().max().item<double>();
+  out << "weight_gradient " << Difference(weight_gradient, expected->weight.grad()) / scale << "\n";
+  out << "bias_gradient " << Difference(bias_gradient, expected->bias.grad()) / scale << "\n";
+  out << "running_mean " << Difference(synced->running_mean, expected->running_mean) << "\n";
+  out << "running_var " << Difference(synced->running_var, expected->running_var) << "\n";
+  synced->eval();
+  expected->eval();
+  const Joined joined;
+  out << "evaluation " << Difference(synced(joined.batch), expected(joined.batch)) << "\n";
+  return absl::OkStatus();
+}
+
+// A model with dropout and a block that is run twice a step.
+struct BlocksImpl : nn::Module {
+  explicit BlocksImpl(bool checkpointed_activations)
+      : checkpointed(checkpointed_activations),
+        first(register_module("first", nn::Linear(8, 32))),
+        block(register_module("block", nn::Sequential(nn::Linear(32, 32), nn::GELU(),
+                                                      nn::Dropout(0.3), nn::Linear(32, 32)))),
+        last(register_module("last", nn::Linear(32, 4))) {}
+
+  torch::Tensor forward(torch::Tensor x) {
+    x = first(x);
+    for (int i = 0; i < 2; ++i) {
+      const auto part = [net = block.ptr()](const torch::Tensor& in) { return net->forward(in); };
+      x = checkpointed ? ddprun::CheckpointActivations(part, x) : part(x);
+    }
+    return last(x);
+  }
+
+  bool checkpointed;
+  nn::Linear first;
+  nn::Sequential block;
+  nn::Linear last;
+};
+TORCH_MODULE(Blocks);
+
+absl::StatusOr<std::vector<torch::Tensor>> TrainBlocks(Context& context, bool checkpointed,
+                                                       uint64_t seed) {
+  torch::manual_seed(3);
+  Blocks model(checkpointed);
+  DDPRUN_ASSIGN_OR_RETURN(
+      const std::unique_ptr<DistributedDataParallel> ddp,
+      DistributedDataParallel::Create(model.ptr(), context, {.static_graph = true}));
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05));
+  torch::manual_seed(seed + context.rank());
+  for (int step = 0; step < 5; ++step) {
+    ddp->ZeroGrad();
+    const torch::Tensor batch = torch::randn({16, 8});
+    ddp->Forward([&] { return model(batch); }).square().mean().backward();
+    optimizer.step();
+  }
+  std::vector<torch::Tensor> parameters;
+  for (const torch::Tensor& parameter : model->parameters())
+    parameters.push_back(parameter.detach());
+  return parameters;
+}
+
+absl::Status CompareCheckpointed(Context& context, std::ofstream& out) {
+  DDPRUN_ASSIGN_OR_RETURN(const auto plain, TrainBlocks(context, false, 50));
+  DDPRUN_ASSIGN_OR_RETURN(const auto checkpointed, TrainBlocks(context, true, 50));
+  DDPRUN_ASSIGN_OR_RETURN(const auto other_dropout, TrainBlocks(context, true, 60));
+  bool same = true;
+  bool other_same = true;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    same = same && plain[i].equal(checkpointed[i]);
+    other_same = other_same && plain[i].equal(other_dropout[i]);
+  }
+  out << "same " << same << "\nother_same " << other_same << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Main(int argc, char** argv) {
+  at::set_num_threads(1);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() < 2) {
+    return absl::InvalidArgumentError("see the head of module_probe.cc for its arguments");
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context,
+                          Context::Create({.backend = "gloo"}));
+  std::ofstream out(absl::StrCat(arguments[1], ".", context->rank()));
+  torch::manual_seed(3);
+  if (arguments[0] == "checkpoint") return CompareCheckpointed(*context, out);
+  return CompareBatchNorm(*context, std::stoll(arguments.at(2)), out);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return ddprun::RunWorker(argc, argv, Main); }

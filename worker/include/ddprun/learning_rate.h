@@ -1,0 +1,54 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_LEARNING_RATE_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_LEARNING_RATE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
+
+namespace ddprun {
+
+// How the learning rate grows with the global batch.
+enum class LearningRateScaling { kNone, kLinear, kSquareRoot };
+
+// "none", "linear" or "sqrt". Errors: INVALID_ARGUMENT — another word; the text lists them.
+absl::StatusOr<LearningRateScaling> ParseLearningRateScaling(const std::string& word);
+
+// `base` was chosen for a batch of `base_batch` samples; this is the rate for `global_batch`
+// (samples of all ranks and of all accumulated backward passes of one step). Both at least 1.
+// Source: Goyal et al., Accurate, Large Minibatch SGD (2017): linear, with warm-up.
+double ScaledLearningRate(double base, LearningRateScaling scaling, uint64_t base_batch,
+                          uint64_t global_batch);
+
+enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };
+
+// "constant", "linear", "cosine" or "step". Errors as above.
+absl::StatusOr<ScheduleKind> ParseScheduleKind(const std::string& word);
+
+// A learning rate as a function of the step alone, so that a resumed run needs no state of it.
+struct LearningRateSchedule {
+  ScheduleKind kind = ScheduleKind::kConstant;
+  double peak = 1e-3;         // reached at the end of the warm-up
+  int64_t warmup_steps = 0;   // rising linearly; step 0 has peak / (warmup_steps + 1)
+  int64_t total_steps = 0;    // linear and cosine end here, at `least`; at least 1 for them
+  double least = 0;           // linear, cosine
+  int64_t step_every = 1000;  // step: steps between two drops
+  double step_factor = 0.1;   // step: of each drop
+
+  // For the optimizer step number `step`, from 0.
+  double At(int64_t step) const;
+  // OK, or INVALID_ARGUMENT: a count or rate below 0, or a warm-up that is longer than the whole.
+  absl::Status Check() const;
+};
+
+// Of all parameter groups.
+void SetLearningRate(torch::optim::Optimizer& optimizer, double rate);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_LEARNING_RATE_H_

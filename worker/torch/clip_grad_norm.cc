@@ -1,0 +1,63 @@
+#include "ddprun/clip_grad_norm.h"
+
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun {
+namespace {
+
+bool AllFinite(const torch::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
+
+// The name of the first gradient, or parameter, that isn't finite; "" = all are.
+std::string FirstNotFinite(torch::nn::Module& module, bool gradients) {
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor& tensor = gradients ? item.value().grad() : item.value();
+    if (tensor.defined() && !AllFinite(tensor)) return item.key();
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> gradients;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  if (gradients.empty()) return 0.0;
+  const double norm = at::stack(at::_foreach_norm(gradients)).norm().item<double>();
+  if (!std::isfinite(norm)) {
+    const std::string name = FirstNotFinite(module, /*gradients=*/true);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the norm of the gradients is ", norm,
+        name.empty() ? ": together they are beyond the type's range"
+                     : absl::StrCat(": the gradient of '", name, "' has a NaN or infinite value"),
+        "; lower the learning rate, or scale the loss (GradScaler) in fp16"));
+  }
+  // As torch: a factor of 1 is not multiplied.
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1) at::_foreach_mul_(gradients, factor);
+  return norm;
+}
+
+absl::Status CheckLoss(const torch::Tensor& loss, torch::nn::Module& module) {
+  const auto value = loss.item<double>();
+  if (std::isfinite(value)) return absl::OkStatus();
+  const torch::NoGradGuard no_grad;
+  const std::string name = FirstNotFinite(module, /*gradients=*/false);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the loss is ", value,
+      name.empty() ? "; all parameters are finite: look at the batch and at the loss function"
+                   : absl::StrCat("; the parameter '", name, "' has a NaN or infinite value")));
+}
+
+}  // namespace ddprun
