@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How often a plain PyTorch script under gloo recovers: ddprun and torchrun side by side.
 
-recovery_bench.py [--trials N] [--torchrun-trials N]
+recovery_bench.py [--trials N] [--torchrun-trials N] [--only WORDS]
 
 Counts, for each kind of fault, the trials in which all workers trained again within the bound and the
 job then ended well. Exit status 1 when ddprun's count is below N; 77 without PyTorch.
@@ -137,12 +137,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=50, help="of each fault, with ddprun")
     parser.add_argument("--torchrun-trials", type=int, default=5, help="of each fault, with torchrun; 0: none")
+    parser.add_argument("--only", default="", help="the faults whose names hold these words")
     arguments = parser.parse_args()
     if not jobs.torchrun_is_there():
         print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
         return 77
     worse = False
-    for name, cell in CELLS:
+    for name, cell in [(name, cell) for name, cell in CELLS if arguments.only in name]:
         ours = count(jobs.OURS, cell, arguments.trials)
         theirs = count(jobs.THEIRS, cell, arguments.torchrun_trials)
         beside = f"{theirs} of {arguments.torchrun_trials}" if arguments.torchrun_trials else "not run"

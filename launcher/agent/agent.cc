@@ -39,12 +39,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
   std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
   const SignalPlan& signals = agent->plan_.signals;
   agent->signal_policy_ = {.ending = {signals.stop.begin(), signals.stop.end()},
-                           .preempting = {signals.preempt.begin(), signals.preempt.end()}};
-  if (agent->plan_.numa_binding != NumaBinding::kNone) {
-    return absl::UnimplementedError(
-        "--numa_binding: this release of ddprun can't bind workers to CPUs; leave it out, or start "
-        "ddprun under numactl or taskset, whose binding its workers inherit");
-  }
+                           .preempting = {signals.preempt.begin(), signals.preempt.end()},
+                           .term_preempts_who_asks = signals.term_preempts_who_asks};
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
   const LaunchPlan& p = agent->plan_;
@@ -54,12 +50,14 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
         absl::StrCat("--master_port: ", port.message(),
                      "; choose another one, or leave the option out to get a free one"));
   }
+  const std::string cgroup = agent->MakeGuards();
   DDPRUN_ASSIGN_OR_RETURN(
       KeeperProcess keeper,
       ForkKeeper({.isolation_timeout = p.isolation_timeout,
                   .remove_folder = agent->runtime_dir_->path(),
                   .remove_empty_folders =
-                      agent->log_folders_.temporary() ? agent->log_folders_.root() : ""}));
+                      agent->log_folders_.temporary() ? agent->log_folders_.root() : "",
+                  .cgroup = cgroup}));
   agent->keeper_process_.emplace(std::move(keeper));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
     DDPRUN_ASSIGN_OR_RETURN(
@@ -78,6 +76,9 @@ Agent::~Agent() {
   finder_.reset();
   keeper_.reset();
   side_channels_.reset();
+  stop_steps_.reset();
+  hangs_.reset();
+  gpus_.reset();
   workers_.reset();
   service_.reset();
   timer_.reset();
@@ -120,6 +121,7 @@ absl::Status Agent::StartParts() {
   config.node.role = plan_.role;
   config.node.node_rank = plan_.node_rank;
   config.node.master_port = master_.port();
+  config.node.guards = guards_;
   config.token = plan_.token;
   config.release = kVersion;
   config.protocol_major = kProtocolMajor;
@@ -127,10 +129,15 @@ absl::Status Agent::StartParts() {
                        ? "this node"
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
   config.endpoint = endpoint_name_;
+  config.hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto;
   config.reach_timeout = plan_.reach_timeout;
   config.service_loss_timeout = plan_.service_loss_timeout;
+  config.exit_barrier_timeout = plan_.exit_barrier_timeout;
   config.signals = signal_policy_;
+  config.preempt_deadline = plan_.signals.preempt_deadline;
+  config.preempt_after = plan_.signals.preempt_after;
   config.exit_with_first_cause = plan_.exit_with_first_cause;
+  config.restart_stopped = plan_.restart_stopped;
   supervisor_ = std::make_unique<Supervisor>(std::move(config), loop_->Now());
 
   timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
@@ -139,9 +146,15 @@ absl::Status Agent::StartParts() {
   const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
   DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
+  StartHangMonitor();
+  gpus_ = std::make_unique<GpuRelease>(loop_.get(), plan_.gpu_memory_wait);
   WatchSignals();
   timer_->Arm(supervisor_->NextDeadline());
-  Write("agent_start", {{"node", node_id_}, {"host", hostname}, {"keeper", keeper_pid}});
+  Write("agent_start", {{"node", node_id_},
+                        {"host", hostname},
+                        {"keeper", keeper_pid},
+                        {"guards", guards_},
+                        {"why_no_cgroup", why_no_cgroup_}});
   return absl::OkStatus();
 }
 
@@ -166,6 +179,22 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
     Write("health_checks", {{"port", side_channels_->health_port()}});
   }
   return absl::OkStatus();
+}
+
+void Agent::StartHangMonitor() {
+  HangMonitor::Hooks hooks;
+  hooks.found = [this](ProgressFound found) { Feed(std::move(found)); };
+  hooks.end_worker = [this](Generation generation, WorkerEnd end) {
+    FeedEnd(generation, workers_->DescribeHung(std::move(end)));
+  };
+  hooks.record = [this](const std::string& event, auto fields) {
+    Do(Record{event, std::move(fields)});
+  };
+  hangs_ = std::make_unique<HangMonitor>(loop_.get(), &plan_, std::move(hooks));
+  stop_steps_ = std::make_unique<StopSteps>(loop_.get(), hangs_.get(),
+                                            [this](const StopStepLooked& looked) { Feed(looked); });
+  workers_->set_progress_page(
+      [this](uint32_t local_rank) { return hangs_->page_path(local_rank); });
 }
 
 void Agent::WatchSignals() {
@@ -212,8 +241,10 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
     service_.reset();
     return Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false);
   }
-  // A loopback endpoint is for this machine alone; any other is reached over any interface.
-  const std::string listen_host = found.loopback ? found.literal : "::";
+  // A loopback endpoint is for this machine alone; any other is reached over any interface, also a
+  // name that means a loopback address on its own machine only (Debian's 127.0.1.1).
+  const bool for_others = plan_.job.nodes_max > 1 && !IsLoopback(endpoint.host);
+  const std::string listen_host = found.loopback && !for_others ? found.literal : "::";
   service_->Serve(
       loop_.get(),
       {.listen = HostPort(listen_host, endpoint.port),
@@ -234,7 +265,11 @@ void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port)
     if (endpoint.kind == EndpointPlan::Kind::kUnix) {
       return Connect(absl::StrCat("unix:", runtime_dir_->File("service.sock")), found, true);
     }
-    return Connect(HostPort(found.loopback ? found.literal : endpoint.host, *port), found, true);
+    // An address that is translated on the way here may not lead back from here.
+    const std::string host = found.loopback   ? found.literal
+                             : found.is_local ? endpoint.host
+                                              : "127.0.0.1";
+    return Connect(HostPort(host, *port), found, true);
   }
   const bool may_join =
       endpoint.kind == EndpointPlan::Kind::kTcp && endpoint.hosting == EndpointPlan::Hosting::kAuto;
@@ -254,7 +289,8 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                                          ? ""
                                          : HostPort(found.node_address, agent_server_->peer_port()),
                     .hosts_service = hosts,
-                    .hosts_endpoint = found.is_local});
+                    .hosts_endpoint = found.is_local || hosts,  // also behind a translated address
+                    .is_loopback = IsLoopback(plan_.endpoint.host)});
   client_ =
       rendezvous::RendezvousClient::Start(loop_.get(), {.target = target},
                                           {.on_stream_open = [this] { Feed(StreamOpened{}); },
@@ -262,6 +298,7 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                                                [this](rendezvous::ServiceMessage message) {
                                                  Feed(ServiceMessageReceived{std::move(message)});
                                                },
+                                           .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
                                            .on_stream_closed =
                                                [this](const absl::Status& status, bool will_retry) {
                                                  Feed(ServiceStreamClosed{status, will_retry});
@@ -280,57 +317,6 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.max_restarts = plan_.job.max_restarts;
   DDPRUN_ASSIGN_OR_RETURN(agent_server_, AgentServer::Start(loop_.get(), std::move(options)));
   return absl::OkStatus();
-}
-
-// ------------------------------------------------------------- the keeper
-
-KeeperClient::Callbacks Agent::KeeperCallbacks() {
-  KeeperClient::Callbacks callbacks;
-  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid) {
-    Write("worker_started",
-          {{"generation", generation}, {"local_rank", local_rank}, {"worker_pid", pid}});
-    side_channels_->OnStarted(local_rank, pid);
-    Feed(WorkerStarted{Generation(generation), local_rank, static_cast<uint32_t>(pid)});
-  };
-  callbacks.on_start_failed = [this](uint64_t generation, uint32_t local_rank,
-                                     const absl::Status& error) {
-    FeedEnd(Generation(generation), workers_->DescribeStartFailure(local_rank, error));
-  };
-  callbacks.on_exited = [this](const WorkerExit& exit) {
-    Write("worker_exit", {{"generation", exit.generation},
-                          {"local_rank", exit.local_rank},
-                          {"worker_pid", exit.pid},
-                          {"exit_code", exit.exit_code},
-                          {"signal", exit.signal},
-                          {"swept", exit.swept},
-                          {"t_seen", static_cast<double>(exit.seen.nanoseconds()) / 1e9}});
-    FeedEnd(Generation(exit.generation), workers_->Describe(exit));
-  };
-  callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {
-    Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number});
-  };
-  callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
-    OnGroupEmpty(generation, swept);
-  };
-  callbacks.is_own_child = [this](pid_t pid) {
-    return service_ != nullptr && service_->pid() == pid;
-  };
-  callbacks.on_keeper_lost = [this](const absl::Status& why) {
-    Feed(KeeperLost{std::string(why.message())});
-  };
-  return callbacks;
-}
-
-void Agent::FeedEnd(Generation generation, WorkerEnd end) {
-  side_channels_->OnEnded(&end);
-  Feed(WorkerEnded{generation, std::move(end)});
-}
-
-void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
-  if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
-  side_channels_->OnEmpty();
-  master_.RenewPort();
-  Feed(GroupEmpty{Generation(generation), master_.port()});
 }
 
 // ------------------------------------------------------------- the supervisor
@@ -364,6 +350,8 @@ void Agent::Do(const SpawnGroup& effect) {
   agent_server_->BeginGeneration(effect.assignment);
   side_channels_->OnAssignment(effect.assignment);
   Write("spawn", {{"generation", effect.assignment.generation.value()}});
+  hangs_->Begin(effect.assignment);
+  stop_steps_->Begin();
   absl::Status status = master_.Begin(loop_.get(), effect.assignment);
   if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment);
   if (status.ok()) return;

@@ -11,11 +11,14 @@
 #include "base/event_loop.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/endpoint_finder.h"
+#include "launcher/agent/gpu_release.h"
+#include "launcher/agent/hang_monitor.h"
 #include "launcher/agent/log_folders.h"
 #include "launcher/agent/master_store.h"
 #include "launcher/agent/runtime_dir.h"
 #include "launcher/agent/service_child.h"
 #include "launcher/agent/side_channels.h"
+#include "launcher/agent/stop_steps.h"
 #include "launcher/agent/worker_launcher.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor.h"
@@ -46,6 +49,7 @@ class Agent {
 
   absl::Status StartParts();
   absl::Status StartSideChannels(const std::string& hostname);
+  void StartHangMonitor();
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
   void WatchSignals();
   void StartEndpoint();
@@ -62,17 +66,26 @@ class Agent {
   void Do(const SignalGroup& effect);
   void Do(const SweepGroup& effect);
   void Do(const EndGeneration& effect);
+  void Do(const LookAtWorkers& effect) { hangs_->Do(effect); }
+  void Do(const EndHungWorkers& effect) { hangs_->Do(effect); }
+  void Do(const LookAtStopStep& effect) { stop_steps_->Do(effect); }
+  void Do(const CommitStopStep& effect) { stop_steps_->Do(effect); }
   void Do(const TellUser& effect);
   void Do(const Record& effect);
   void Do(const Exit& effect);
 
+  // Makes the workers' cgroup where that can be; gives its folder, "" = none.
+  std::string MakeGuards();
   void OnGroupEmpty(uint64_t generation, uint32_t swept);
+  void OnGpusReleased(const GpuRelease::Result& result);
   void Fail(const absl::Status& error);
   void StopWhenDrained();
   void Write(const std::string& event, nlohmann::json fields = {});
 
   LaunchPlan plan_;
   LogFolders log_folders_;
+  std::string guards_;         // as NodeInfo.guards
+  std::string why_no_cgroup_;  // "" = there is one
   SignalPolicy signal_policy_;
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
@@ -83,6 +96,9 @@ class Agent {
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
   std::unique_ptr<SideChannels> side_channels_;
+  std::unique_ptr<HangMonitor> hangs_;
+  std::unique_ptr<StopSteps> stop_steps_;
+  std::unique_ptr<GpuRelease> gpus_;
   std::unique_ptr<AgentServer> agent_server_;
   std::unique_ptr<EndpointFinder> finder_;
   std::unique_ptr<rendezvous::RendezvousClient> client_;

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/signal_name.h"
+#include "launcher/core/exit_status.h"
 #include "launcher/core/failure_report.h"
 #include "launcher/core/output_layout.h"
 #include "launcher/os/error_file.h"
@@ -28,14 +29,21 @@ using rendezvous::WorkerFailure;
 constexpr int kSchemaVersion = 1;
 
 const char* OutcomeName(const Exit& exit) {
-  if (!exit.verdict.has_value()) return exit.signal != 0 ? "stopped" : "lost";
+  if (!exit.verdict.has_value()) {
+    if (exit.signal != 0) return exit.status == kExitPreempted ? "preempted" : "stopped";
+    return exit.status == 0 ? "left" : "lost";
+  }
   switch (exit.verdict->outcome) {
     case Outcome::kSucceeded:
       return "succeeded";
     case Outcome::kFailed:
       return "failed";
+    case Outcome::kFailedForGood:
+      return "failed_for_good";
     case Outcome::kStopped:
       return "stopped";
+    case Outcome::kPreempted:
+      return "preempted";
   }
   return "lost";
 }
@@ -61,6 +69,7 @@ json FailureJson(const WorkerFailure& failure) {
                  {"signal", nullptr},
                  {"signal_name", nullptr},
                  {"core_dumped", failure.core_dumped},
+                 {"hung", failure.hung},
                  {"cause", DescribeFailure(failure)},
                  {"start_error", failure.start_error},
                  {"message", failure.message},
@@ -89,14 +98,22 @@ int ErrorCode(const WorkerFailure& failure) {
   return failure.signal != 0 ? -failure.signal : failure.exit_code;
 }
 
-void Tell(const LaunchPlan& plan, const Exit& exit) {
+void TellOutcome(const LaunchPlan& plan, const Exit& exit) {
   if (!exit.verdict.has_value()) return;  // said when it happened
   const Verdict& verdict = *exit.verdict;
   if (verdict.outcome == Outcome::kSucceeded) return;
+  const std::string rule = verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
   if (verdict.outcome == Outcome::kStopped) {
-    return ddprun::Tell(absl::StrCat("the job was stopped: ", verdict.reason));
+    return ddprun::Tell(absl::StrCat("the job was stopped: ", verdict.reason, rule));
   }
-  ddprun::Tell(absl::StrCat("error: the job failed: ", verdict.reason));
+  if (verdict.outcome == Outcome::kPreempted) {
+    return ddprun::Tell(absl::StrCat("the job was preempted, start it again: ", verdict.reason,
+                                     rule, "; exit status ", exit.status));
+  }
+  const bool for_good = verdict.outcome == Outcome::kFailedForGood;
+  ddprun::Tell(absl::StrCat("error: the job failed", for_good ? " for good: " : ": ",
+                            verdict.reason, rule,
+                            for_good ? absl::StrCat("; exit status ", exit.status) : ""));
   const std::string report = FailureReport(
       verdict, {.entry_point = plan.entry_point,
                 .stderr_captured = Captures(plan.output, OutputStream::kStderr, plan.worker_count),
@@ -123,6 +140,7 @@ std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const
                        {"outcome", OutcomeName(exit)},
                        {"status", exit.status},
                        {"reason", ReasonOf(exit)},
+                       {"rule", verdict.rule},
                        {"run_id", plan.job.run_id},
                        {"entry_point", plan.entry_point},
                        {"generation", verdict.generation.value()},
@@ -161,7 +179,7 @@ std::optional<std::string> OwnErrorFile(const std::string& node_id, const Exit& 
 }
 
 void ReportEnd(const LaunchPlan& plan, const std::string& node_id, const Exit& exit) {
-  Tell(plan, exit);
+  TellOutcome(plan, exit);
   if (!plan.report_file.empty()) {
     WriteOrWarn("--report_file", plan.report_file, ReportJson(plan, node_id, exit, absl::Now()));
   }

@@ -31,8 +31,7 @@ absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
   found.loopback = IsLoopbackAddress(found.literal);
   if (!local_addr.empty()) {
     found.node_address = local_addr;
-  } else if (endpoint.hosting == EndpointPlan::Hosting::kAlways ||
-             (found.is_local && endpoint.hosting == EndpointPlan::Hosting::kAuto)) {
+  } else if (found.is_local && endpoint.hosting != EndpointPlan::Hosting::kNever) {
     found.node_address = endpoint.host;  // as the user typed it: they know what others can resolve
   } else {
     DDPRUN_ASSIGN_OR_RETURN(found.node_address, LocalAddressToward(endpoint.host, endpoint.port));

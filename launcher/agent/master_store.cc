@@ -12,9 +12,15 @@
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// Longer than a lost packet takes to be sent again, and still soon for who watches the start.
+constexpr absl::Duration kReachBound = absl::Milliseconds(1500);
+
+}  // namespace
 
 bool IsLoopback(const std::string& host) {
-  return host == "localhost" || absl::StartsWith(host, "127.");
+  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
 }
 
 bool IsRankZero(const LaunchPlan& plan) { return plan.job.nodes_max == 1 || plan.node_rank == 0U; }
@@ -43,8 +49,12 @@ void MasterStore::RenewPort() {
 }
 
 absl::Status MasterStore::Begin(EventLoop* loop, const rendezvous::Assignment& assignment) {
-  server_.reset();
-  if (!plan_->agent_store || assignment.group_rank != 0) return absl::OkStatus();
+  End();
+  if (!plan_->agent_store) return absl::OkStatus();
+  if (assignment.group_rank != 0) {
+    Probe(loop, assignment);
+    return absl::OkStatus();
+  }
   if (!port_.socket.valid() || assignment.master_port != port_.port) {
     return absl::UnavailableError(absl::StrCat(
         "no port for the workers' store: the job's is ", assignment.master_port,
@@ -54,6 +64,23 @@ absl::Status MasterStore::Begin(EventLoop* loop, const rendezvous::Assignment& a
   if (!listener.valid()) return ErrnoStatus(errno, "duplicate the master port's socket");
   DDPRUN_ASSIGN_OR_RETURN(server_, TcpStoreServer::Start(loop, std::move(listener)));
   return absl::OkStatus();
+}
+
+void MasterStore::Probe(EventLoop* loop, const rendezvous::Assignment& assignment) {
+  const std::string host = assignment.master_addr;
+  const uint32_t port = assignment.master_port;
+  probe_ = std::make_unique<StoreProbe>(
+      loop, host, static_cast<uint16_t>(port), kReachBound, [host, port](const std::string& why) {
+        Tell(absl::StrCat("warning: this node can't reach ", host, " at port ", port,
+                          " (MASTER_ADDR and MASTER_PORT, where the workers meet): ", why,
+                          ". Does a firewall drop packets between the nodes? Give a port that is "
+                          "open with --master_port, an address with --local_addr on that node"));
+      });
+}
+
+void MasterStore::End() {
+  server_.reset();
+  probe_.reset();
 }
 
 }  // namespace ddprun::launcher

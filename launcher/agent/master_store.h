@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "base/event_loop.h"
+#include "launcher/agent/store_probe.h"
 #include "launcher/agent/tcp_store_server.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/os/host_probe.h"
@@ -32,18 +33,22 @@ class MasterStore {
   int socket() const { return port_.socket.get(); }
 
   // A generation begins: ends the store of the last one, and serves an empty one when rank 0 is on
-  // this node and the plan has the agent do it. Errors: UNAVAILABLE: the port isn't ours.
+  // this node and the plan has the agent do it; on other nodes tries whether it can be reached, and
+  // tells the user when not. Errors: UNAVAILABLE: the port isn't ours.
   absl::Status Begin(EventLoop* loop, const rendezvous::Assignment& assignment);
   // The store of the current generation is gone.
-  void End() { server_.reset(); }
+  void End();
 
  private:
+  void Probe(EventLoop* loop, const rendezvous::Assignment& assignment);
+
   const LaunchPlan* plan_;
   ReservedPort port_;
   std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<StoreProbe> probe_;
 };
 
-// "localhost" or an address of 127/8.
+// "localhost", "::1" or an address of 127/8.
 bool IsLoopback(const std::string& host);
 
 // Whether this node has rank 0 for sure, before anybody has given out ranks.

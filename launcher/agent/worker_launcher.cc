@@ -58,6 +58,7 @@ absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assig
   began_ = absl::Now();
   probe_.Begin();
   DDPRUN_RETURN_IF_ERROR(BeginAttempt(assignment));
+  BeginCollapsing(assignment);
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
     DDPRUN_RETURN_IF_ERROR(SpawnWorker(keeper, assignment, local_rank));
   }
@@ -80,6 +81,16 @@ absl::Status WorkerLauncher::BeginAttempt(const rendezvous::Assignment& assignme
   return absl::OkStatus();
 }
 
+void WorkerLauncher::BeginCollapsing(const rendezvous::Assignment& assignment) {
+  if (!plan_->output.collapse) return;
+  const auto prefix = [plan = plan_, assignment](const std::vector<uint32_t>& local_ranks) {
+    return ConsolePrefix(*plan, assignment, local_ranks);
+  };
+  // What is left of the generation before goes out with its last stream.
+  collapsed_stdout_ = std::make_shared<CollapsingConsole>(loop_, STDOUT_FILENO, prefix);
+  collapsed_stderr_ = std::make_shared<CollapsingConsole>(loop_, STDERR_FILENO, prefix);
+}
+
 absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
                                          const rendezvous::Assignment& assignment,
                                          uint32_t local_rank) {
@@ -93,12 +104,16 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
   const StreamSink err = SinkOf(plan_->output, OutputStream::kStderr, local_rank);
   LogStreamOptions out_options{.file_path = folder + "/stdout.log",
                                .console_fd = STDOUT_FILENO,
-                               .prefix = ConsolePrefix(*plan_, assignment, local_rank),
+                               .prefix = ConsolePrefix(*plan_, assignment, {local_rank}),
+                               .collapse = collapsed_stdout_,
+                               .local_rank = local_rank,
                                .copy_filters = plan_->output.duplicate_stdout_filters,
                                .copy_file = filtered_stdout_};
   LogStreamOptions err_options{.file_path = folder + "/stderr.log",
                                .console_fd = STDERR_FILENO,
                                .prefix = out_options.prefix,
+                               .collapse = collapsed_stderr_,
+                               .local_rank = local_rank,
                                .copy_filters = plan_->output.duplicate_stderr_filters,
                                .copy_file = filtered_stderr_};
   if (err == StreamSink::kFile) worker.stderr_path = err_options.file_path;
@@ -112,11 +127,18 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
   request.generation = assignment.generation.value();
   request.local_rank = local_rank;
   request.argv = WorkerArguments(*plan_, local_rank);
-  request.environment = WorkerEnvironment(
-      *plan_, assignment, local_rank, FromEnvironment,
-      {.agent_socket = agent_socket_, .error_file = worker.error_file, .timer_file = timer_file_});
+  request.environment =
+      WorkerEnvironment(*plan_, assignment, local_rank, FromEnvironment,
+                        {.agent_socket = agent_socket_,
+                         .error_file = worker.error_file,
+                         .timer_file = timer_file_,
+                         .progress_page = progress_page_ ? progress_page_(local_rank) : ""});
   request.stdout_fd = std::move(stdout_sink.first);
   request.stderr_fd = std::move(stderr_sink.first);
+  if (local_rank < plan_->worker_cpus.size()) {
+    const CpuSet& cpus = plan_->worker_cpus[local_rank];
+    request.cpus.assign(cpus.begin(), cpus.end());
+  }
   return keeper->Spawn(std::move(request));
 }
 
@@ -202,6 +224,17 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
   const std::string dump = CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment), rank,
                                                      began_, attempt_folder_);
   if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
+}
+
+WorkerEnd WorkerLauncher::DescribeHung(WorkerEnd end) {
+  end.seen = loop_->Now();
+  end.wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
+  if (end.local_rank < workers_.size()) end.stderr_tail = StderrTail(workers_[end.local_rank]);
+  const std::string dump =
+      CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment),
+                                base_rank_ + end.local_rank, began_, attempt_folder_);
+  if (!dump.empty()) end.facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
+  return end;
 }
 
 WorkerEnd WorkerLauncher::DescribeStartFailure(uint32_t local_rank, const absl::Status& error) {

@@ -40,10 +40,17 @@ class WorkerLauncher {
 
   // The end of a worker with all that is known about it.
   WorkerEnd Describe(const WorkerExit& exit);
+  // Adds what a hung worker has left behind so far.
+  WorkerEnd DescribeHung(WorkerEnd end);
   WorkerEnd DescribeStartFailure(uint32_t local_rank, const absl::Status& error);
 
   // The watchdog's FIFO for workers to come; "" = there is none.
   void set_timer_file(std::string path) { timer_file_ = std::move(path); }
+
+  // Gives the path of a worker's page of progress; "" = there is none.
+  void set_progress_page(std::function<std::string(uint32_t local_rank)> page) {
+    progress_page_ = std::move(page);
+  }
 
   // All output of all generations has reached its files and the console.
   bool Drained() const { return streams_.empty(); }
@@ -58,6 +65,7 @@ class WorkerLauncher {
   };
 
   absl::Status BeginAttempt(const rendezvous::Assignment& assignment);
+  void BeginCollapsing(const rendezvous::Assignment& assignment);
   absl::Status SpawnWorker(KeeperClient* keeper, const rendezvous::Assignment& assignment,
                            uint32_t local_rank);
   absl::StatusOr<std::pair<Fd, int>> OpenSink(StreamSink sink, LogStreamOptions options);
@@ -70,9 +78,12 @@ class WorkerLauncher {
   LogFolders* folders_;
   std::string agent_socket_;
   std::string timer_file_;
+  std::function<std::string(uint32_t local_rank)> progress_page_;
   std::string attempt_folder_;                     // of the newest generation
   std::shared_ptr<FileAppender> filtered_stdout_;  // null = no --duplicate_stdout_filters
   std::shared_ptr<FileAppender> filtered_stderr_;
+  std::shared_ptr<CollapsingConsole> collapsed_stdout_;  // of the newest generation; null = none
+  std::shared_ptr<CollapsingConsole> collapsed_stderr_;
   std::vector<Worker> workers_;  // of the newest generation, by local rank
   uint32_t base_rank_ = 0;       // of that generation
   absl::Time began_;             // when its workers were started

@@ -37,6 +37,11 @@ class AnyGpus : public Host {
     const uint32_t here = host_.CudaCount();
     return here == 0 ? rendezvous::kWorkersPerNodeMax : here;
   }
+  absl::StatusOr<CpuTopology> Topology() const override { return host_.Topology(); }
+  absl::StatusOr<std::vector<GpuPlace>> Gpus(
+      const std::optional<std::vector<std::string>>& visible) const override {
+    return host_.Gpus(visible);
+  }
   PathKind KindOf(const std::string& path) const override { return host_.KindOf(path); }
   absl::Status CheckReadable(const std::string& path) const override {
     return host_.CheckReadable(path);

@@ -28,6 +28,7 @@ void PrintNode(const rendezvous::v1::NodeStatus& node) {
   const std::string rank = node.has_group_rank() ? absl::StrCat(node.group_rank()) : "-";
   absl::PrintF("  %5s  %-28s %-12s %8d %8.1fs  %s\n", rank, node.node_id(), node.state(),
                node.worker_count(), static_cast<double>(node.silent_ms()) / 1e3, node.address());
+  if (!node.guards().empty()) absl::PrintF("         guards: %s\n", node.guards());
 }
 
 void PrintJob(const rendezvous::v1::JobStatus& job) {

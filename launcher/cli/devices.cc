@@ -22,17 +22,6 @@ namespace {
 constexpr char kVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 constexpr absl::string_view kGpuList = "gpu:";
 
-// The entries of the user's variable, in its order; empty when it is not set.
-std::vector<std::string> InheritedDevices(const EnvironmentLookup& environment) {
-  std::vector<std::string> entries;
-  const std::optional<std::string> list = environment(kVisibleDevices);
-  if (!list.has_value()) return entries;
-  for (absl::string_view entry : absl::StrSplit(*list, ',')) {
-    entries.emplace_back(absl::StripAsciiWhitespace(entry));
-  }
-  return entries;
-}
-
 absl::Status NoCuda(const Argument& argument) {
   return BadValue(argument,
                   "Cuda is not available: no CUDA device was found; give a number or cpu");
@@ -87,24 +76,6 @@ absl::Status PlanVirtualRanks(std::vector<std::string> inherited, LaunchPlan* pl
   return absl::OkStatus();
 }
 
-// A worker is bound to the CPUs near its GPU, so there must be one for each.
-absl::Status CheckGpusToBeNear(const Argument& argument, const Host& host, uint32_t workers) {
-  const uint32_t gpus = host.CudaCount();
-  if (gpus >= workers) return absl::OkStatus();
-  return BadValue(argument,
-                  absl::StrCat("binds each worker to the CPUs near its GPU, but there are ", gpus,
-                               " GPUs for ", workers, " workers; leave it out"));
-}
-
-absl::StatusOr<NumaBinding> ParseNumaBinding(const Argument& argument) {
-  if (!argument.given()) return NumaBinding::kNone;
-  if (argument.text == "node") return NumaBinding::kNode;
-  if (argument.text == "socket") return NumaBinding::kSocket;
-  if (argument.text == "exclusive") return NumaBinding::kExclusive;
-  if (argument.text == "core-complex") return NumaBinding::kCoreComplex;
-  return BadWord(argument, "give node, socket, exclusive or core-complex");
-}
-
 absl::Status PlanOmpThreads(const Argument& argument, const Host& host, LaunchPlan* plan) {
   if (!argument.filled()) return absl::OkStatus();
   if (argument.text == "auto") {
@@ -119,6 +90,16 @@ absl::Status PlanOmpThreads(const Argument& argument, const Host& host, LaunchPl
 
 }  // namespace
 
+std::vector<std::string> InheritedDevices(const EnvironmentLookup& environment) {
+  std::vector<std::string> entries;
+  const std::optional<std::string> list = environment(kVisibleDevices);
+  if (!list.has_value()) return entries;
+  for (absl::string_view entry : absl::StrSplit(*list, ',')) {
+    entries.emplace_back(absl::StripAsciiWhitespace(entry));
+  }
+  return entries;
+}
+
 absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                          const Host& host, LaunchPlan* plan) {
   const std::vector<std::string> inherited = InheritedDevices(environment);
@@ -128,10 +109,6 @@ absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLook
     DDPRUN_ASSIGN_OR_RETURN(plan->worker_count, ParseWorkerCount(arguments.nproc_per_node, host));
   }
   if (arguments.virtual_local_rank) DDPRUN_RETURN_IF_ERROR(PlanVirtualRanks(inherited, plan));
-  DDPRUN_ASSIGN_OR_RETURN(plan->numa_binding, ParseNumaBinding(arguments.numa_binding));
-  if (plan->numa_binding != NumaBinding::kNone) {
-    DDPRUN_RETURN_IF_ERROR(CheckGpusToBeNear(arguments.numa_binding, host, plan->worker_count));
-  }
   return PlanOmpThreads(arguments.omp_threads, host, plan);
 }
 

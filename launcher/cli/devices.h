@@ -1,6 +1,9 @@
 #ifndef DDPRUN_LAUNCHER_CLI_DEVICES_H_
 #define DDPRUN_LAUNCHER_CLI_DEVICES_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "launcher/cli/host.h"
 #include "launcher/cli/launch_arguments.h"
@@ -9,12 +12,16 @@
 
 namespace ddprun::launcher {
 
-// Fills worker_count, devices, numa_binding and omp_threads from --nproc_per_node,
-// --virtual_local_rank, --numa_binding and --omp_threads.
+// The entries of CUDA_VISIBLE_DEVICES in its order; empty when it is not set, one empty entry when
+// it is empty.
+std::vector<std::string> InheritedDevices(const EnvironmentLookup& environment);
+
+// Fills worker_count, devices and omp_threads from --nproc_per_node, --virtual_local_rank and
+// --omp_threads.
 //
 // gpu:1,3,5-7 means one worker for each of these devices, counted as CUDA counts them: within
 // CUDA_VISIBLE_DEVICES when that is set.
-// Errors: usage — a word that is no choice; plan — numbers out of range, no or too few devices.
+// Errors: usage — no number; plan — numbers out of range, no or too few devices.
 absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                          const Host& host, LaunchPlan* plan);
 

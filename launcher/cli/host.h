@@ -2,10 +2,13 @@
 #define DDPRUN_LAUNCHER_CLI_HOST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "launcher/core/cpu_binding.h"
 
 namespace ddprun::launcher {
 
@@ -18,6 +21,12 @@ class Host {
 
   virtual uint32_t CpuCount() const = 0;   // CPUs that this process may use, at least 1
   virtual uint32_t CudaCount() const = 0;  // CUDA devices that it may use
+  // CPUs, cores and NUMA nodes. Errors: with what can't be read, or loaded to read it.
+  virtual absl::StatusOr<CpuTopology> Topology() const = 0;
+  // The GPUs of CUDA_VISIBLE_DEVICES=`visible`, in CUDA's order; nullopt = it isn't set.
+  // Errors: with the GPU, and what can't be read.
+  virtual absl::StatusOr<std::vector<GpuPlace>> Gpus(
+      const std::optional<std::vector<std::string>>& visible) const = 0;
   // What is at `path`, links followed.
   virtual PathKind KindOf(const std::string& path) const = 0;
   // OK when this process may read `path`; else its errno (ErrnoStatus) with the path.

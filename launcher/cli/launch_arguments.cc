@@ -1,5 +1,7 @@
 #include "launcher/cli/launch_arguments.h"
 
+#include "launcher/cli/guard_options.h"
+#include "launcher/cli/hang_options.h"
 #include "launcher/cli/option_set.h"
 
 namespace ddprun::launcher {
@@ -114,14 +116,24 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "node|socket|exclusive|core-complex",
                      .help = "Bind each worker to the CPUs near its GPU: those of its NUMA node, "
                              "of its socket, its share of the node's cores, or one core complex. "
-                             "Refused by this release. Default: none.",
+                             "Default: none.",
                      .environment = ""});
+  options->AddValue(&target->cpu_binding,
+                    {.names = "--cpu-binding",
+                     .placeholder = "none|cores|numa",
+                     .help = "The same without GPUs. cores: each worker has an even share of the "
+                             "physical cores that ddprun may use; numa: of the NUMA nodes. "
+                             "Default: none."});
+  options->AddFlag(&target->binding_fallback,
+                   {.names = "--binding-fallback",
+                    .help = "When workers can't be bound, say why and start them all the same."});
   options->AddValue(&target->omp_threads,
                     {.names = "--omp-threads",
                      .placeholder = "N|auto",
                      .help = "OMP_NUM_THREADS of each worker. auto: the CPUs that this process may "
-                             "use, divided by the workers. Default: your own OMP_NUM_THREADS, else "
-                             "1 when there is more than one worker."});
+                             "use, divided by the workers; for bound workers the physical cores "
+                             "that each has. Default: your own OMP_NUM_THREADS, else 1 when there "
+                             "is more than one worker."});
   options->AddValue(&target->start_method,
                     {.names = "--start-method",
                      .placeholder = "spawn|fork|forkserver",
@@ -131,7 +143,8 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(&target->use_env, {.names = "--use-env", .help = ""});
 }
 
-void DefineOutput(LaunchArguments* target, OptionSet* options) {
+// What of the workers' output is shown and kept.
+void DefineStreams(LaunchArguments* target, OptionSet* options) {
   options->Group("Output");
   options->AddValue(&target->log_dir,
                     {.names = "--log-dir",
@@ -152,7 +165,20 @@ void DefineOutput(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(&target->prefix_output,
                    {.names = "--prefix-output",
                     .help = "Prefix every line on the console with role and rank "
-                            "([default0]:, or $TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE)."});
+                            "([default0]:)."});
+  options->AddValue(&target->prefix_template,
+                    {.names = "--prefix-template",
+                     .placeholder = "TEXT",
+                     .help = "What the prefix of --prefix_output and --tee is made of: "
+                             "${role_name}, ${local_rank}, ${rank} (of the whole job), ${host} and "
+                             "${group_rank} (the node's number) are replaced. Default: "
+                             "[${role_name}${local_rank}]:",
+                     .environment = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"});
+  options->AddFlag(&target->collapse_output,
+                   {.names = "--collapse-output",
+                    .help = "Show lines that several workers of this node say alike once on the "
+                            "console, as [default0-7]:; each waits up to 200 ms for its likes. "
+                            "Takes --prefix_output with it; files get all."});
   options->AddValue(&target->local_ranks_filter,
                     {.names = "--local-ranks-filter",
                      .placeholder = "LOCAL_RANK,…",
@@ -171,6 +197,10 @@ void DefineOutput(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "TEXT,…",
                      .help = "The same for stderr and filtered_stderr.log. Default: none.",
                      .shape = ValueShape::kTexts});
+}
+
+// What ddprun itself writes; in the same group of the help.
+void DefineRecords(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->logs_specs,
                     {.names = "--logs-specs",
                      .placeholder = "NAME",
@@ -190,13 +220,76 @@ void DefineOutput(LaunchArguments* target, OptionSet* options) {
                                                  "lines. Default: none."});
 }
 
-void DefineRecovery(LaunchArguments* target, OptionSet* options) {
-  options->Group("Recovery (times in seconds, or with a unit: 150ms, 2m)");
+void DefineRestarts(LaunchArguments* target, OptionSet* options) {
+  options->Group("Restarts (times in seconds, or with a unit: 150ms, 2m)");
   options->AddValue(&target->max_restarts,
                     {.names = "--max-restarts",
                      .placeholder = "N",
                      .help = "How often failed workers may restart the job, counted once for the "
                              "whole job. Default: 0."});
+  options->AddValue(&target->restart_window,
+                    {.names = "--restart-window",
+                     .placeholder = "SECONDS",
+                     .help = "Workers that ran this long, with progress, give all restarts before "
+                             "them back; 0: none is given back. Default: 0."});
+  options->AddValue(&target->restart_backoff,
+                    {.names = "--restart-backoff",
+                     .placeholder = "SECONDS",
+                     .help = "Longest pause before a restart. The first one comes at once; while "
+                             "workers fail within 10 s of their start the pauses double from 0.5 "
+                             "s on. Lost nodes cause none. 0: no pauses. Default: 30."});
+  options->AddValue(&target->crash_loop,
+                    {.names = "--crash-loop",
+                     .placeholder = "N",
+                     .help = "End the job for good (exit status 93) when its workers fail in the "
+                             "same way N times in a row within 10 s of their start, even when "
+                             "restarts are left; 0: never. Default: 4."});
+  options->AddValue(&target->give_up_after,
+                    {.names = "--give-up-after",
+                     .placeholder = "N",
+                     .help = "End the job for good (exit status 93) when its workers fail N times "
+                             "in a row without progress between, even when restarts are left; 0: "
+                             "never. Default: 0."});
+  options->AddValue(&target->membership_changes,
+                    {.names = "--membership-changes",
+                     .placeholder = "N",
+                     .help = "How often nodes may be lost or leave, counted once for the whole "
+                             "job, until 60 s with progress give all of them back. Default: 100."});
+  options->AddValue(&target->quarantine_after,
+                    {.names = "--quarantine-after",
+                     .placeholder = "N",
+                     .help = "Leave a node out, while the others suffice, when N failures of the "
+                             "job began there within the quarantine time; 0: never. Default: 3."});
+  options->AddValue(&target->quarantine_time,
+                    {.names = "--quarantine-time",
+                     .placeholder = "SECONDS",
+                     .help = "How long a failure counts against its node. Default: 1h."});
+}
+
+void DefinePreemption(LaunchArguments* target, OptionSet* options) {
+  options->AddValue(&target->preempt_signals,
+                    {.names = "--preempt-signals",
+                     .placeholder = "NAME,…",
+                     .help = "Signals that say that this node is about to be taken away: all "
+                             "workers of the job stop at one step and save, where they ask for it "
+                             "(docs/PROGRESS.md), and the exit status is 75. SIGTERM here never "
+                             "ends the run otherwise. Default: SIGTERM, as long as all workers of "
+                             "this node ask; none: no signal.",
+                     .shape = ValueShape::kList});
+  options->AddValue(&target->preempt_deadline,
+                    {.names = "--preempt-deadline",
+                     .placeholder = "SECONDS",
+                     .help = "How long after such a signal the node is still there. "
+                             "Default: that of --grace."});
+  options->AddValue(&target->preempt_after,
+                    {.names = "--preempt-after",
+                     .placeholder = "SECONDS",
+                     .help = "How long this node is there at all, from now on: as if such a signal "
+                             "came --preempt-deadline before. Default: for ever."});
+}
+
+void DefineRecovery(LaunchArguments* target, OptionSet* options) {
+  options->Group("Recovery (times in seconds, or with a unit: 150ms, 2m)");
   options->AddValue(&target->grace,
                     {.names = "--grace",
                      .placeholder = "SECONDS",
@@ -211,12 +304,6 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "NAME,…",
                      .help = "Signals that end the run; workers get the same one. Default: "
                              "SIGTERM,SIGINT,SIGHUP,SIGQUIT.",
-                     .shape = ValueShape::kList});
-  options->AddValue(&target->preempt_signals,
-                    {.names = "--preempt-signals",
-                     .placeholder = "NAME,…",
-                     .help = "Signals that say that this node is about to be taken away. "
-                             "Default: none.",
                      .shape = ValueShape::kList});
   options->AddValue(&target->lease,
                     {.names = "--lease",
@@ -237,17 +324,20 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "SECONDS",
                      .help = "After this time without contact a node's workers are killed, "
                              "whatever else fails; longer than the lease. Default: 120."});
+  DefineGuardOptions(target, options);
   options->AddValue(&target->exit_barrier_timeout,
                     {.names = "--exit-barrier-timeout",
                      .placeholder = "SECONDS",
-                     .help = "Accepted for torchrun's sake; a node that is done waits while "
-                             "others are at work, and never for a lost one. Default: 300.",
+                     .help = "How long a node whose workers all ended well waits for other "
+                             "nodes that are at work; then it exits with 0. The node with the "
+                             "rendezvous service and that of rank 0 stay. Default: until all are "
+                             "done.",
                      .environment = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT"});
   options->AddValue(&target->exit_code,
                     {.names = "--exit-code",
                      .placeholder = "1|worker",
-                     .help = "Exit status when the job failed. worker: that of the worker that "
-                             "failed first, or 128 + its signal. Default: 1."});
+                     .help = "Exit status when the job failed, but not for good. worker: that of "
+                             "the worker that failed first, or 128 + its signal. Default: 1."});
   options->AddValue(&target->monitor_interval,
                     {.names = "--monitor-interval",
                      .placeholder = "SECONDS",
@@ -261,8 +351,12 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
   DefineSize(target, options);
   DefineRendezvous(target, options);
   DefineWorkers(target, options);
-  DefineOutput(target, options);
+  DefineStreams(target, options);
+  DefineRecords(target, options);
+  DefineRestarts(target, options);
   DefineRecovery(target, options);
+  DefinePreemption(target, options);
+  DefineHangOptions(target, options);
   options->Group("Help");
   options->AddFlag(
       &target->version,
@@ -271,7 +365,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun config|rendezvous|status|stop [options]
+       ddprun chaos|config|rendezvous|status|stop [options]
 
 Starts one distributed training job on one or many machines and keeps it
 training through failures. Takes torchrun's options and gives workers torchrun's
@@ -291,8 +385,9 @@ What ddprun config --output job.yaml … has written:
   ddprun --config job.yaml
 
 ddprun config writes a file of options, ddprun rendezvous runs the rendezvous
-service alone, ddprun status shows the jobs of a service, ddprun stop ends one;
-each has its own --help. A script of such a name is started as ./status.
+service alone, ddprun status shows the jobs of a service, ddprun stop ends one,
+ddprun chaos injects faults into a job and reports what they cost; each has its
+own --help. A script of such a name is started as ./status.
 
 Options end at the script; what follows is the script's. Each option may be
 written with dashes or underscores, or come from the variable in brackets, or

@@ -40,6 +40,8 @@ struct LaunchArguments {
   Argument start_method{.text = "spawn", .source = ""};
   bool virtual_local_rank = false;
   Argument numa_binding;
+  Argument cpu_binding{.text = "none", .source = ""};
+  bool binding_fallback = false;
   Argument omp_threads;
 
   // Output
@@ -47,6 +49,8 @@ struct LaunchArguments {
   Argument redirects{.text = "0", .source = ""};
   Argument tee{.text = "0", .source = ""};
   bool prefix_output = false;
+  Argument prefix_template;
+  bool collapse_output = false;
   Argument local_ranks_filter;
   Argument duplicate_stdout_filters;
   Argument duplicate_stderr_filters;
@@ -57,16 +61,32 @@ struct LaunchArguments {
 
   // Recovery
   Argument max_restarts{.text = "0", .source = ""};
+  Argument membership_changes{.text = "100", .source = ""};
+  Argument restart_window{.text = "0", .source = ""};
+  Argument restart_backoff{.text = "30", .source = ""};
+  Argument crash_loop{.text = "4", .source = ""};
+  Argument give_up_after{.text = "0", .source = ""};
+  Argument quarantine_after{.text = "3", .source = ""};
+  Argument quarantine_time{.text = "1h", .source = ""};
   Argument grace{.text = "30", .source = ""};
   Argument shutdown_timeout{.text = "30", .source = ""};
-  Argument exit_barrier_timeout{.text = "300", .source = ""};
+  Argument exit_barrier_timeout;
   Argument signals_to_handle{.text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", .source = ""};
   Argument preempt_signals;
+  Argument preempt_deadline;
+  Argument preempt_after;
   Argument lease{.text = "5", .source = ""};
   Argument reconnect_grace{.text = "0.15", .source = ""};
   Argument service_loss_timeout{.text = "10", .source = ""};
   Argument isolation_timeout{.text = "120", .source = ""};
+  Argument cgroup{.text = "on", .source = ""};
+  Argument gpu_memory_wait{.text = "3", .source = ""};
   Argument exit_code{.text = "1", .source = ""};
+  Argument hang_detection{.text = "on", .source = ""};
+  Argument first_step_timeout{.text = "600", .source = ""};
+  Argument hang_timeout;
+  Argument on_hang{.text = "restart", .source = ""};
+  Argument on_stopped{.text = "warn", .source = ""};
   Argument monitor_interval{.text = "0.1", .source = ""};
 
   Argument config;

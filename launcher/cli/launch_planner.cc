@@ -10,10 +10,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "launcher/cli/binding.h"
 #include "launcher/cli/devices.h"
 #include "launcher/cli/errors.h"
+#include "launcher/cli/guard_options.h"
+#include "launcher/cli/hang_options.h"
 #include "launcher/cli/output_planner.h"
 #include "launcher/cli/rendezvous_config.h"
+#include "launcher/cli/restart_planner.h"
 #include "launcher/cli/signals.h"
 #include "launcher/cli/values.h"
 #include "launcher/cli/worker_command.h"
@@ -61,9 +65,11 @@ class Planner {
     DDPRUN_RETURN_IF_ERROR(PlanEndpoint());
     PlanMasterAddress();
     DDPRUN_RETURN_IF_ERROR(PlanTimes());
+    DDPRUN_RETURN_IF_ERROR(PlanRestarts(arguments_, &plan_.job));
     DDPRUN_RETURN_IF_ERROR(CheckIdleOptions());
-    DDPRUN_RETURN_IF_ERROR(PlanOutput(arguments_, environment_, host_, &plan_, warnings_));
-    DDPRUN_ASSIGN_OR_RETURN(plan_.signals, PlanSignals(arguments_, warnings_));
+    DDPRUN_RETURN_IF_ERROR(PlanOutput(arguments_, host_, &plan_, warnings_));
+    DDPRUN_ASSIGN_OR_RETURN(plan_.signals,
+                            PlanSignals(arguments_, plan_.job.stop_grace, warnings_));
     IdentifyJob(command, &plan_.job);
     plan_.argv = std::move(command.argv);
     plan_.entry_point = std::move(command.entry_point);
@@ -106,10 +112,7 @@ absl::Status Planner::PlanSize() {
   plan_.job.nodes_min = nodes.min;
   plan_.job.nodes_max = nodes.max;
   DDPRUN_RETURN_IF_ERROR(PlanDevices(arguments_, environment_, host_, &plan_));
-  DDPRUN_ASSIGN_OR_RETURN(
-      const int64_t restarts,
-      ParseInteger(arguments_.max_restarts, 0, std::numeric_limits<int32_t>::max()));
-  plan_.job.max_restarts = static_cast<uint32_t>(restarts);
+  DDPRUN_RETURN_IF_ERROR(PlanBinding(arguments_, &plan_));
   return absl::OkStatus();
 }
 
@@ -336,19 +339,22 @@ absl::Status Planner::PlanTimes() {
         "--isolation_timeout (", absl::FormatDuration(plan_.isolation_timeout),
         ") must be longer than the lease (", absl::FormatDuration(job.lease), "); set both"));
   }
+  if (const Argument& barrier = arguments_.exit_barrier_timeout; barrier.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(plan_.exit_barrier_timeout,
+                            ParseDuration(barrier, absl::ZeroDuration()));
+  }
   const std::string& exit_code = arguments_.exit_code.text;
   if (exit_code != "1" && exit_code != "worker") {
     return BadWord(arguments_.exit_code, "is neither 1 nor worker");
   }
   plan_.exit_with_first_cause = exit_code == "worker";
-  return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(PlanGuards(arguments_, &plan_));
+  return PlanHangs(arguments_, &plan_);
 }
 
 // Options that torchrun needs and that have nothing to decide here are checked, and explained.
 absl::Status Planner::CheckIdleOptions() {
   DDPRUN_RETURN_IF_ERROR(ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status());
-  DDPRUN_RETURN_IF_ERROR(
-      ParseDuration(arguments_.exit_barrier_timeout, absl::ZeroDuration()).status());
   const Argument& method = arguments_.start_method;
   const bool is_method =
       method.text == "spawn" || method.text == "fork" || method.text == "forkserver";
@@ -361,8 +367,6 @@ absl::Status Planner::CheckIdleOptions() {
   };
   explain(arguments_.monitor_interval, "ddprun is told of events at once and asks for none");
   explain(arguments_.start_method, "every worker is a new process");
-  explain(arguments_.exit_barrier_timeout,
-          "a node that is done waits as long as other nodes of the job are at work, and no longer");
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
+#include "launcher/chaos/chaos.h"
 #include "launcher/cli/config_writer.h"
 #include "launcher/cli/control_commands.h"
 #include "launcher/cli/options.h"
@@ -46,6 +48,21 @@ int Run(const ServiceOptions& options) {
   config.token = options.token;
   config.event_log = options.event_log;
   return rendezvous::ServeMain(config);
+}
+
+int Run(ChaosOptions options) {
+  const ChaosRun run{.plan_name = options.plan_file,
+                     .plan = std::move(options.plan),
+                     .report_file = options.report_file,
+                     .job = std::move(options.job),
+                     .launch = std::move(options.launch)};
+  if (!options.from_logs.empty()) return ReportFromLogs(run, options.from_logs);
+  if (!options.check) return RunChaos(run);
+  const absl::Status can = CheckChaos(run.plan);
+  Tell(can.ok() ? absl::StrCat("chaos: ", run.plan_name, ": ", run.plan.faults.size(),
+                               " faults, nothing is wrong")
+                : absl::StrCat("error: ", can.message()));
+  return can.ok() ? 0 : 1;
 }
 
 int Run(ConfigOptions options) { return WriteConfig(std::move(options)); }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/cli/errors.h"
+#include "launcher/cli/nearest.h"
 #include "launcher/cli/values.h"
 #include "launcher/core/text.h"
 
@@ -65,20 +66,6 @@ std::string WithDashes(std::string name) {
   return name;
 }
 
-// Levenshtein distance (1966), for "did you mean".
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
-    }
-  }
-  return row.back();
-}
-
 bool LooksLikeOption(const std::string& token) {
   return token.size() > 1 && token[0] == '-' && !ReadDuration(token).has_value();
 }
@@ -122,17 +109,9 @@ bool OptionSet::IsFlag(const CLI::Option* option) const {
 
 // The name that a typing error of one or two letters makes to `name`; "" = none.
 std::string OptionSet::Nearest(const std::string& name) const {
-  std::string best;
-  size_t best_distance = 3;  // more than two letters apart is no typing error
-  for (const Entry& entry : entries_) {
-    const std::string& candidate = entry.option->get_lnames().front();
-    const size_t distance = EditDistance(name, candidate);
-    if (distance < best_distance && distance < candidate.size() / 2) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
+  std::vector<std::string> names;
+  for (const Entry& entry : entries_) names.push_back(entry.option->get_lnames().front());
+  return NearestWord(name, names);
 }
 
 absl::Status OptionSet::UnknownOption(const std::string& spelled) const {

@@ -6,6 +6,8 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "launcher/cli/binding.h"
+#include "launcher/cli/chaos_command.h"
 #include "launcher/cli/config_file.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/launch_arguments.h"
@@ -62,12 +64,28 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   CommandLine result;
   result.warnings = std::move(file.warnings);
   absl::StatusOr<LaunchPlan> plan = MakeLaunchPlan(launch, environment, host, &result.warnings);
-  if (plan.ok()) {
+  absl::Status status = plan.status();
+  if (status.ok()) status = BindWorkers(launch, environment, host, &*plan, &result.warnings);
+  if (status.ok()) {
     result.command = *std::move(plan);
   } else {
-    result.command = Fail(plan.status());
+    result.command = Fail(status);
   }
   return result;
+}
+
+CommandLine ParseChaos(const std::vector<std::string>& arguments,
+                       const EnvironmentLookup& environment, const Host& host) {
+  absl::StatusOr<OptionsOrHelp<ChaosOptions>> parsed = ParseChaosOptions(arguments, host);
+  if (!parsed.ok() || !parsed->help.empty() || !parsed->options.from_logs.empty()) {
+    return Finish(std::move(parsed));
+  }
+  // The agents that are started say the job's warnings themselves.
+  CommandLine job = ParseLaunch(parsed->options.job, environment, host);
+  auto* launch = std::get_if<LaunchPlan>(&job.command);
+  if (launch == nullptr) return {.command = std::move(job.command)};
+  parsed->options.launch = std::move(*launch);
+  return {.command = std::move(parsed->options)};
 }
 
 }  // namespace
@@ -75,6 +93,8 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host) {
   const std::string first = arguments.empty() ? "" : arguments.front();
+  if (first == "chaos")
+    return ParseChaos({arguments.begin() + 1, arguments.end()}, environment, host);
   if (first == "rendezvous" || first == "status" || first == "stop" || first == "config") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     if (first == "rendezvous") return Finish(ParseServiceOptions(rest, environment, host));

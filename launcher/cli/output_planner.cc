@@ -30,7 +30,8 @@ absl::Status PlanSinks(const LaunchArguments& arguments, uint32_t worker_count,
   const auto sink_of = [&](uint32_t rank, uint32_t bit) {
     if ((tee.Of(rank) & bit) != 0) return StreamSink::kTee;
     if ((redirects.Of(rank) & bit) != 0) return StreamSink::kFile;
-    return arguments.prefix_output ? StreamSink::kPrefixed : StreamSink::kInherit;
+    return arguments.prefix_output || arguments.collapse_output ? StreamSink::kPrefixed
+                                                                : StreamSink::kInherit;
   };
   for (uint32_t rank = 0; rank < worker_count; ++rank) {
     if (const StreamSink sink = sink_of(rank, 1); sink != StreamSink::kInherit) {
@@ -89,15 +90,15 @@ absl::Status PlanEvents(const LaunchArguments& arguments, LaunchPlan* plan) {
 
 }  // namespace
 
-absl::Status PlanOutput(const LaunchArguments& arguments, const EnvironmentLookup& environment,
-                        const Host& host, LaunchPlan* plan, std::vector<std::string>* warnings) {
+absl::Status PlanOutput(const LaunchArguments& arguments, const Host& host, LaunchPlan* plan,
+                        std::vector<std::string>* warnings) {
   OutputPlan& output = plan->output;
   output.log_dir = arguments.log_dir.text;
   DDPRUN_RETURN_IF_ERROR(CheckLogDirectory(arguments.log_dir, host));
   DDPRUN_RETURN_IF_ERROR(PlanSinks(arguments, plan->worker_count, &output));
   DDPRUN_RETURN_IF_ERROR(PlanFilters(arguments, plan->worker_count, &output, warnings));
-  output.prefix_template =
-      environment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(output.prefix_template);
+  if (arguments.prefix_template.given()) output.prefix_template = arguments.prefix_template.text;
+  output.collapse = arguments.collapse_output;
   plan->event_log = arguments.event_log.text;
   plan->report_file = arguments.report_file.text;
   if (!plan->report_file.empty() && host.KindOf(plan->report_file) == Host::PathKind::kDirectory) {

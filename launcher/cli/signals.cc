@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "launcher/cli/values.h"
 #include "launcher/core/text.h"
 
@@ -21,6 +22,10 @@ constexpr int kStandardSignalsMax = 31;  // signal(7); real-time ones come after
 // faults.
 constexpr int kNotForUsers[] = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGSEGV, SIGBUS,
                                 SIGFPE,  SIGILL,  SIGABRT, SIGTRAP, SIGSYS};
+
+// Below, not even a look at the workers fits in.
+constexpr absl::Duration kPreemptDeadlineLeast = absl::Milliseconds(100);
+constexpr absl::Duration kPreemptAfterMost = absl::Hours(365 * 24);
 
 bool Contains(const std::vector<int>& signals, int number) {
   return std::find(signals.begin(), signals.end(), number) != signals.end();
@@ -56,17 +61,48 @@ std::optional<int> ReadSignal(absl::string_view text) {
   return std::nullopt;
 }
 
-absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments,
+namespace {
+
+// --preempt_signals.
+absl::Status PlanPreemptSignals(const Argument& argument, SignalPlan* plan) {
+  if (argument.text.empty()) return absl::OkStatus();
+  plan->term_preempts_who_asks = false;
+  if (absl::EqualsIgnoreCase(argument.text, "none")) return absl::OkStatus();
+  for (absl::string_view word : absl::StrSplit(argument.text, ',')) {
+    int number = 0;
+    const std::string wrong = WhyNot(word, &number);
+    if (!wrong.empty()) return BadValue(argument, wrong);
+    if (!Contains(plan->preempt, number)) plan->preempt.push_back(number);
+  }
+  return absl::OkStatus();
+}
+
+// --preempt_deadline and --preempt_after.
+absl::Status PlanPreemptTimes(const LaunchArguments& arguments, SignalPlan* plan) {
+  if (arguments.preempt_deadline.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(plan->preempt_deadline,
+                            ParseDuration(arguments.preempt_deadline, kPreemptDeadlineLeast));
+  }
+  if (!arguments.preempt_after.filled()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(
+      plan->preempt_after,
+      ParseDuration(arguments.preempt_after, kPreemptDeadlineLeast, kPreemptAfterMost));
+  if (plan->preempt_after > plan->preempt_deadline) return absl::OkStatus();
+  return BadValue(arguments.preempt_after,
+                  absl::StrCat("is not longer than --preempt_deadline (",
+                               absl::FormatDuration(plan->preempt_deadline),
+                               "), which is what it takes to stop and save: nothing would be left "
+                               "to train"));
+}
+
+}  // namespace
+
+absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments, absl::Duration grace,
                                        std::vector<std::string>* warnings) {
   SignalPlan plan;
-  if (!arguments.preempt_signals.text.empty()) {
-    for (absl::string_view word : absl::StrSplit(arguments.preempt_signals.text, ',')) {
-      int number = 0;
-      const std::string wrong = WhyNot(word, &number);
-      if (!wrong.empty()) return BadValue(arguments.preempt_signals, wrong);
-      if (!Contains(plan.preempt, number)) plan.preempt.push_back(number);
-    }
-  }
+  plan.preempt_deadline = grace;
+  DDPRUN_RETURN_IF_ERROR(PlanPreemptTimes(arguments, &plan));
+  DDPRUN_RETURN_IF_ERROR(PlanPreemptSignals(arguments.preempt_signals, &plan));
   plan.text = arguments.signals_to_handle.text;
   plan.stop.clear();
   for (absl::string_view word : absl::StrSplit(plan.text, ',')) {

@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "launcher/core/text.h"
 #include "launcher/os/host_probe.h"
+#include "launcher/os/topology_probe.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -43,6 +44,13 @@ uint32_t SystemHost::CpuCount() const { return UsableCpuCount(); }
 
 uint32_t SystemHost::CudaCount() const {
   return CudaDeviceCount(std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+absl::StatusOr<CpuTopology> SystemHost::Topology() const { return ProbeCpuTopology(); }
+
+absl::StatusOr<std::vector<GpuPlace>> SystemHost::Gpus(
+    const std::optional<std::vector<std::string>>& visible) const {
+  return ProbeGpus(visible);
 }
 
 Host::PathKind SystemHost::KindOf(const std::string& path) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/cli/host.h"
 
@@ -17,6 +18,9 @@ class SystemHost : public Host {
  public:
   uint32_t CpuCount() const override;
   uint32_t CudaCount() const override;
+  absl::StatusOr<CpuTopology> Topology() const override;
+  absl::StatusOr<std::vector<GpuPlace>> Gpus(
+      const std::optional<std::vector<std::string>>& visible) const override;
   PathKind KindOf(const std::string& path) const override;
   absl::Status CheckReadable(const std::string& path) const override;
   absl::StatusOr<std::string> FindProgram(const std::string& name) const override;

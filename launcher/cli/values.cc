@@ -151,14 +151,15 @@ absl::StatusOr<int64_t> ParseInteger(const Argument& argument, int64_t min, int6
   return *value;
 }
 
-absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Duration min) {
+absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Duration min,
+                                             absl::Duration max) {
   const std::optional<absl::Duration> value = ReadDuration(argument.text);
   if (!value.has_value()) {
     return BadWord(argument, "is not a number of seconds; give for example 30, 0.5 or 150ms");
   }
-  if (*value < min || *value > rendezvous::kTimeoutMax) {
+  if (*value < min || *value > max) {
     return BadValue(argument, absl::StrCat("must be from ", absl::FormatDuration(min), " to ",
-                                           absl::FormatDuration(rendezvous::kTimeoutMax)));
+                                           absl::FormatDuration(max)));
   }
   return *value;
 }

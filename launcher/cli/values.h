@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "launcher/cli/argument.h"
+#include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
 
@@ -33,9 +34,10 @@ std::optional<absl::Duration> ReadDuration(absl::string_view text);
 
 // An integer within [min, max]. Errors: usage — no number; plan — outside.
 absl::StatusOr<int64_t> ParseInteger(const Argument& argument, int64_t min, int64_t max);
-// A duration from `min` to kTimeoutMax (7 days).
+// A duration from `min` to `max` (7 days).
 // Errors: usage — no duration; plan — outside.
-absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Duration min);
+absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Duration min,
+                                             absl::Duration max = rendezvous::kTimeoutMax);
 
 struct NodeRange {
   uint32_t min = 1;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -125,12 +126,12 @@ std::string MemoryFact(const Death& death, const MemoryWitness& witness) {
   }
   const uint64_t in_cgroup = witness.cgroup_kills.value_or(0);
   if (in_cgroup > 0) {
-    return absl::StrCat("memory: the kernel killed ", in_cgroup,
+    return absl::StrCat(rendezvous::kOutOfMemoryFact, in_cgroup,
                         in_cgroup == 1 ? " process" : " processes", " of the cgroup ",
                         witness.cgroup, " for lack of memory in this generation", usage);
   }
   if (witness.host_kills.value_or(0) > 0) {
-    return absl::StrCat("memory: the kernel killed ", *witness.host_kills,
+    return absl::StrCat(rendezvous::kOutOfMemoryFact, *witness.host_kills,
                         *witness.host_kills == 1 ? " process" : " processes",
                         " of this machine for lack of memory in this generation (`dmesg` says "
                         "which)");

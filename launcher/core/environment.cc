@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "launcher/core/line_collapser.h"
 #include "launcher/core/text.h"
 
 namespace ddprun::launcher {
@@ -53,13 +54,16 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.text);
   set("TORCH_NCCL_ASYNC_ERROR_HANDLING",
       inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
-  if (plan.omp_threads.has_value()) {
+  if (local_rank < plan.worker_omp_threads.size()) {
+    set("OMP_NUM_THREADS", plan.worker_omp_threads[local_rank]);
+  } else if (plan.omp_threads.has_value()) {
     set("OMP_NUM_THREADS", *plan.omp_threads);
   } else if (DefaultsOmpThreads(plan, inherited)) {
     set("OMP_NUM_THREADS", 1);
   }
   set("DDPRUN_GENERATION", assignment.generation.value());
   set("DDPRUN_AGENT", paths.agent_socket);
+  if (!paths.progress_page.empty()) set("DDPRUN_PROGRESS", paths.progress_page);
   for (const auto& [name, value] : plan.extra_environment) {
     const std::string begin = absl::StrCat(name, "=");
     const bool is_set =
@@ -79,15 +83,17 @@ std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_
 }
 
 std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
-                          uint32_t local_rank) {
+                          const std::vector<uint32_t>& local_ranks) {
+  std::vector<uint32_t> ranks;
+  for (const uint32_t local_rank : local_ranks) ranks.push_back(assignment.base_rank + local_rank);
   std::string host;
   for (const rendezvous::Member& member : assignment.members) {
     if (member.base_rank == assignment.base_rank) host = member.hostname;
   }
   return Substitute(plan.output.prefix_template,
                     {{"role_name", plan.role},
-                     {"rank", absl::StrCat(assignment.base_rank + local_rank)},
-                     {"local_rank", absl::StrCat(local_rank)},
+                     {"rank", RankRanges(ranks)},
+                     {"local_rank", RankRanges(local_ranks)},
                      {"group_rank", absl::StrCat(assignment.group_rank)},
                      {"host", host}});
 }

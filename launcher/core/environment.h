@@ -17,13 +17,14 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 
 // Paths that belong to one worker of one generation.
 struct WorkerPaths {
-  std::string agent_socket;  // unix socket of the agent's service: DDPRUN_AGENT
-  std::string error_file;    // where the worker writes its error; "" = nowhere
-  std::string timer_file;    // the watchdog's FIFO; "" = there is none
+  std::string agent_socket;   // unix socket of the agent's service: DDPRUN_AGENT
+  std::string error_file;     // where the worker writes its error; "" = nowhere
+  std::string timer_file;     // the watchdog's FIFO; "" = there is none
+  std::string progress_page;  // docs/PROGRESS.md: DDPRUN_PROGRESS; "" = there is none
 };
 
 // What one worker gets on top of the agent's own environment: torchrun's contract for torch 2.11
-// and DDPRUN_GENERATION, DDPRUN_AGENT. Everything else is inherited as it is.
+// and DDPRUN_GENERATION, DDPRUN_AGENT, DDPRUN_PROGRESS. Everything else is inherited as it is.
 // Params: local_rank — below plan.worker_count. inherited — the agent's own environment, for
 // variables that a user's value overrides.
 // Returns: "NAME=value" in a fixed order, each name once. Threads: any.
@@ -41,11 +42,12 @@ bool DefaultsOmpThreads(const LaunchPlan& plan, const EnvironmentLookup& inherit
 // replaced, "$$" becomes "$", and other macros stay.
 std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_rank);
 
-// What every console line of one worker begins with where its output is prefixed: "[default0]:".
-// Besides torchrun's names (role_name, rank, local_rank) the template may use group_rank and host,
-// this node's number and name; others stay as they are.
+// What every console line of these workers (local ranks, ascending) begins with where output is
+// prefixed: "[default0]:", "[default0-3,7]:". Besides torchrun's names (role_name, rank,
+// local_rank) the template may use group_rank and host, this node's number and name; others stay as
+// they are.
 std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
-                          uint32_t local_rank);
+                          const std::vector<uint32_t>& local_ranks);
 
 }  // namespace ddprun::launcher
 

@@ -196,7 +196,9 @@ void AddStderr(const WorkerFailure& failure, const ReportOptions& options, std::
 void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& options,
               std::string* report) {
   AddSummary(index, failure, options, report);
-  const std::string words = failure.traceback.empty() ? failure.message : failure.traceback;
+  const std::string words = failure.traceback.empty() ? failure.message
+                            : failure.hung ? absl::StrCat(failure.message, "\n", failure.traceback)
+                                           : failure.traceback;
   if (words.empty()) {
     AddPlainTraceback(failure, report);
   } else {
@@ -205,7 +207,9 @@ void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& o
   if (failure.start_error.empty()) AddField("cause", DescribeFailure(failure), report);
   for (const std::string& fact : failure.facts) AddFact(fact, report);
   const bool explained = failure.signal == SIGKILL && HasFact(failure, "memory");
-  if (const absl::string_view hint = SignalHint(failure.signal); !hint.empty() && !explained) {
+  const bool explained_by_us = explained || failure.hung;
+  if (const absl::string_view hint = SignalHint(failure.signal);
+      !hint.empty() && !explained_by_us) {
     AddField("hint", hint, report);
   }
   if (failure.traceback.empty()) AddStderr(failure, options, report);
@@ -248,11 +252,13 @@ std::string DescribeFailure(const WorkerFailure& failure) {
   if (!failure.start_error.empty()) {
     return absl::StrCat("could not be started: ", OneLine(failure.start_error));
   }
+  if (failure.hung) return "hung, so ddprun killed it";
   return failure.signal != 0 ? DescribeSignal(failure) : DescribeExit(failure.exit_code);
 }
 
 std::string FailureReport(const Verdict& verdict, const ReportOptions& options) {
-  if (verdict.outcome != rendezvous::Outcome::kFailed) return "";
+  const bool for_good = verdict.outcome == rendezvous::Outcome::kFailedForGood;
+  if (verdict.outcome != rendezvous::Outcome::kFailed && !for_good) return "";
   std::string report = Rule('=');
   absl::StrAppend(&report, OneLine(options.entry_point), " FAILED\n");
   if (!verdict.reason.empty()) {

@@ -24,7 +24,7 @@ struct ReportOptions {
 // many more there are; the first cause over all nodes (R12) comes last, where one looks, with what
 // else is known about it. Several first causes are shown as a tie. Sentences are wrapped at 80
 // columns; lines of the worker's own are not. Texts of workers can't steer the terminal.
-// Returns: whole lines; "" when the verdict is not kFailed. Threads: any.
+// Returns: whole lines; "" when the verdict is neither kFailed nor kFailedForGood. Threads: any.
 std::string FailureReport(const rendezvous::Verdict& verdict, const ReportOptions& options);
 
 // How a worker ended, in words: "killed by SIGSEGV (11, segmentation fault), core dumped",

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "launcher/core/cpu_binding.h"
+#include "launcher/core/hang_settings.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
@@ -44,6 +46,8 @@ struct OutputPlan {
   std::map<uint32_t, StreamSink> stderr_sinks;
   // Template of the console prefix; ${role_name}, ${rank}, ${local_rank} are replaced.
   std::string prefix_template = "[${role_name}${local_rank}]:";
+  // --collapse_output: lines that several workers say alike are shown once on the console.
+  bool collapse = false;
   // --local_ranks_filter: only these workers' output is shown on the console; empty = all. Of the
   // others inherited streams are dropped, teed ones go to their files alone.
   std::set<uint32_t> local_ranks_filter;
@@ -53,15 +57,19 @@ struct OutputPlan {
   std::vector<std::string> duplicate_stderr_filters;
 };
 
-// --numa_binding: the CPUs that a worker is bound to, by its GPU (torchrun-contract 4.9).
-enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
-
 // The signals that mean something to the agent.
 struct SignalPlan {
   // --signals_to_handle: these end the run; the workers get the same signal. By default torchrun's.
   std::vector<int> stop = {15, 2, 1, 3};  // TERM, INT, HUP, QUIT (signal(7))
   // --preempt_signals: this node is about to be taken away. None of them is in `stop`.
   std::vector<int> preempt;
+  // Without that option SIGTERM says so too, as long as all workers of the node ask for a stop
+  // step.
+  bool term_preempts_who_asks = true;
+  // --preempt_deadline: how long after such a signal the node is still there.
+  absl::Duration preempt_deadline = absl::Seconds(30);
+  // --preempt_after: how long after ddprun's start this node is taken away; infinite = it isn't.
+  absl::Duration preempt_after = absl::InfiniteDuration();
   // What workers see in TORCHELASTIC_SIGNALS_TO_HANDLE: --signals_to_handle as given.
   std::string text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };
@@ -74,6 +82,12 @@ struct DevicePlan {
   // one for each worker with virtual_local_rank. Empty: CUDA_VISIBLE_DEVICES is inherited, or with
   // virtual_local_rank the local rank.
   std::vector<std::string> visible;
+};
+
+// --on_hang: what becomes of a worker that was found to hang.
+enum class OnHang {
+  kRestart,  // it counts as failed
+  kReport,   // the user is told, no more
 };
 
 // Everything that one `ddprun` run was asked to do, checked and complete: what the command line and
@@ -108,6 +122,11 @@ struct LaunchPlan {
   // --omp_threads; nullopt = torchrun's rule for OMP_NUM_THREADS.
   std::optional<uint32_t> omp_threads;
   NumaBinding numa_binding = NumaBinding::kNone;
+  CpuBinding cpu_binding = CpuBinding::kNone;  // at most one of them is given
+  // What the binding comes to here, by local rank: the CPUs of each worker, and with --omp_threads
+  // auto its OMP_NUM_THREADS in place of omp_threads. Empty = workers run where the agent may.
+  std::vector<CpuSet> worker_cpus;
+  std::vector<uint32_t> worker_omp_threads;
   SignalPlan signals;
 
   OutputPlan output;
@@ -121,6 +140,16 @@ struct LaunchPlan {
   // How long an agent without its service keeps its workers.
   absl::Duration service_loss_timeout = absl::Seconds(10);
   absl::Duration isolation_timeout = absl::Seconds(120);
+  // How long a restart waits for the GPUs' memory; zero = not at all.
+  absl::Duration gpu_memory_wait = absl::Seconds(3);
+  // --cgroup on: workers get a cgroup of their own where one can be had.
+  bool use_cgroup = true;
+  // --exit_barrier_timeout: how long a node whose workers all ended well waits for the others.
+  absl::Duration exit_barrier_timeout = absl::InfiniteDuration();
+  HangSettings hangs;
+  OnHang on_hang = OnHang::kRestart;
+  // --on_stopped restart: a worker that a signal stops counts as failed at once.
+  bool restart_stopped = false;
   // --exit_code worker: a failed job's agents exit with the first cause's own status.
   bool exit_with_first_cause = false;
 };

@@ -8,6 +8,18 @@
 #include "absl/strings/str_join.h"
 
 namespace ddprun::launcher {
+namespace {
+
+std::string BindingText(const LaunchPlan& plan) {
+  if (plan.worker_cpus.empty()) return "not bound";
+  std::vector<std::string> workers;
+  for (size_t rank = 0; rank < plan.worker_cpus.size(); ++rank) {
+    workers.push_back(absl::StrCat(rank, " to ", CpuSetText(plan.worker_cpus[rank])));
+  }
+  return absl::StrJoin(workers, "; ");
+}
+
+}  // namespace
 
 std::string PlanText(const LaunchPlan& plan) {
   const rendezvous::JobSpec& job = plan.job;
@@ -31,6 +43,9 @@ std::string PlanText(const LaunchPlan& plan) {
       {"event_log_handler", plan.events_on_console ? "console" : "null"},
       {"signals_to_handle", plan.signals.text},
       {"role", plan.role},
+      {"numa_binding", NumaBindingName(plan.numa_binding)},
+      {"cpu_binding", CpuBindingName(plan.cpu_binding)},
+      {"workers' CPUs", BindingText(plan)},
       {"grace", absl::FormatDuration(job.stop_grace)},
       {"lease", absl::FormatDuration(job.lease)},
       {"service_loss_timeout", absl::FormatDuration(plan.service_loss_timeout)},

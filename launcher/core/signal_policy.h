@@ -11,12 +11,15 @@ namespace ddprun::launcher {
 struct SignalPolicy {
   // --signals_to_handle: these stop the workers with the same signal, and the agent leaves.
   std::set<int> ending = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-  // --preempt_signals: these also end the job on all nodes.
+  // --preempt_signals: this node is about to be taken away; all workers stop at one step (R14).
   std::set<int> preempting;
+  // SIGTERM, an ending one, says so too where all workers of the node ask for a stop step.
+  bool term_preempts_who_asks = false;
 
   bool Ends(int number) const { return ending.contains(number) || preempting.contains(number); }
+  bool Preempts(int number) const { return preempting.contains(number); }
   // Ctrl-C is meant for the job, whatever is left of it elsewhere.
-  bool EndsJob(int number) const { return preempting.contains(number) || number == SIGINT; }
+  bool EndsJob(int number) const { return number == SIGINT && !Preempts(number); }
 };
 
 // Signals that come from outside and don't ask for an end: an agent passes them on to its workers.

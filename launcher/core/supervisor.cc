@@ -7,9 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/signal_name.h"
 
-// The dialogue with the service and the life of the group. supervisor_ending.cc has how an agent
-// ends.
+// The dialogue with the service and the life of the group. supervisor_stopping.cc has how workers
+// are stopped, supervisor_ending.cc how an agent ends.
 namespace ddprun::launcher {
 namespace {
 
@@ -19,6 +20,21 @@ using Phase = WorkerGroup::Phase;
 // A user who waits is told so after this long.
 constexpr absl::Duration kTellAfter = absl::Seconds(1);
 
+// "restart 2 of 3 (worker rank 0 on host1 exited with code 1; rule worker_failure)".
+std::string RestartText(const rendezvous::Assignment& assignment, uint32_t max_restarts) {
+  std::string text = absl::StrCat("restart ", assignment.restart_count);
+  if (assignment.restarts_charged == assignment.restart_count) {
+    absl::StrAppend(&text, " of ", max_restarts);
+  } else {
+    absl::StrAppend(&text, ", ", assignment.restarts_charged, " of ", max_restarts,
+                    " since the last progress");
+  }
+  const std::string rule = assignment.rule.empty() ? "" : absl::StrCat("rule ", assignment.rule);
+  const absl::string_view between = assignment.reason.empty() || rule.empty() ? "" : "; ";
+  if (assignment.reason.empty() && rule.empty()) return text;
+  return absl::StrCat(text, " (", assignment.reason, between, rule, ")");
+}
+
 }  // namespace
 
 Supervisor::Supervisor(SupervisorConfig config, Instant now)
@@ -26,7 +42,8 @@ Supervisor::Supervisor(SupervisorConfig config, Instant now)
       now_(now),
       last_contact_(now),
       began_(now),
-      tell_joining_(now + kTellAfter) {}
+      tell_joining_(now + kTellAfter),
+      preempt_at_(now + (config_.preempt_after - config_.preempt_deadline)) {}
 
 std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEvent& event) {
   DDPRUN_CHECK(now >= now_, "time went back");
@@ -46,6 +63,7 @@ void Supervisor::On(const EndpointFound& event) {
   config_.node.hosts_endpoint = event.hosts_endpoint;
   hosts_service_ = event.hosts_service;
   service_running_ = event.hosts_service;
+  endpoint_is_loopback_ = event.is_loopback && config_.job.nodes_max > 1;
 }
 
 void Supervisor::On(const StreamOpened& /*event*/) {
@@ -104,6 +122,8 @@ void Supervisor::On(const ServiceMessageReceived& event) {
   std::visit([this](const auto& message) { OnMessage(message); }, event.message);
 }
 
+void Supervisor::On(const HeartbeatHeard& /*event*/) { last_contact_ = now_; }
+
 void Supervisor::OnMessage(const rendezvous::Welcome& welcome) {
   const bool back = term_ != rendezvous::Term();
   term_ = welcome.term;
@@ -133,6 +153,7 @@ void Supervisor::OnMessage(const rendezvous::Standby& standby) {
   if (standby.reason == standby_text_) return;
   standby_text_ = standby.reason;
   tell_standby_ = now_ + kTellAfter;
+  WatchLoneliness(standby);
   RecordFact("standby", {{"reason", standby.reason}, {"spare", standby.spare ? "true" : "false"}});
 }
 
@@ -170,8 +191,11 @@ void Supervisor::OnMessage(const rendezvous::Assignment& assignment) {
               {"rank", absl::StrCat(assignment.base_rank)},
               {"group_rank", absl::StrCat(assignment.group_rank)},
               {"restart_count", absl::StrCat(assignment.restart_count)},
+              {"rule", assignment.rule},
               {"master", absl::StrCat(assignment.master_addr, ":", assignment.master_port)}});
-  if (group_.phase() == WorkerGroup::Phase::kIdle) return Spawn(assignment);
+  if (group_.phase() == WorkerGroup::Phase::kIdle) {
+    return preempt_signal_ == 0 ? Spawn(assignment) : LeaveOnSignal(preempt_signal_);
+  }
   // A stop that was lost with a stream: the newer generation says the same.
   next_assignment_ = assignment;
   StopGroup(SIGTERM, assignment.reason);
@@ -180,17 +204,23 @@ void Supervisor::OnMessage(const rendezvous::Assignment& assignment) {
 void Supervisor::Spawn(const rendezvous::Assignment& assignment) {
   standby_text_.clear();
   tell_standby_ = Instant::Infinite();
+  tell_loopback_ = Instant::Infinite();
+  barrier_end_ = Instant::Infinite();
+  group_rank_ = assignment.group_rank;
   next_assignment_.reset();
   succeeded_generation_ = rendezvous::Generation();
   ever_spawned_ = true;
+  any_suspect_ = false;
+  stop_committed_ = false;
+  stop_reach_end_ = Instant::Infinite();
+  stop_save_end_ = Instant::Infinite();
   group_.Begin(assignment.generation, assignment.base_rank, config_.node.worker_count);
   const uint32_t last = assignment.base_rank + config_.node.worker_count - 1;
   Tell(assignment.generation.value() > 1 ? TellUser::Level::kWarning : TellUser::Level::kInfo,
        absl::StrCat("generation ", assignment.generation.value(), ": ", assignment.world_size,
                     " workers on ", assignment.group_world_size, " nodes, ranks ",
-                    assignment.base_rank, "-", last, " here, restart ", assignment.restart_count,
-                    " of ", config_.job.max_restarts,
-                    assignment.reason.empty() ? "" : absl::StrCat(" (", assignment.reason, ")")));
+                    assignment.base_rank, "-", last, " here, ",
+                    RestartText(assignment, config_.job.max_restarts)));
   effects_.push_back(SpawnGroup{assignment});
 }
 
@@ -214,7 +244,13 @@ void Supervisor::On(const WorkerEnded& event) {
     if (failures_before == 0 && phase_ != Phase::kEnding) {
       SendEvent(event.generation, rendezvous::WorkerFailed{Describe(event.end)});
     }
-    if (action == GroupAction::kNone) StopGroup(SIGTERM, text);
+    if (action == GroupAction::kNone) {
+      if (IsStoppingAtStep() && !event.end.hung) {
+        HastenStop();
+      } else {
+        event.end.hung ? KillGroup(text) : StopGroup(SIGTERM, text);
+      }
+    }
   }
   Apply(action, "all workers of this node ended");
 }
@@ -223,31 +259,38 @@ void Supervisor::On(const WorkerSuspended& event) {
   if (event.generation != group_.generation()) return;
   RecordFact("worker_suspended", {{"local_rank", absl::StrCat(event.local_rank)},
                                   {"signal", absl::StrCat(event.signal)}});
+  const bool ends = config_.restart_stopped && group_.phase() == WorkerGroup::Phase::kRunning;
+  const std::string how = absl::StrCat("stopped by ", SignalName(event.signal));
   Tell(TellUser::Level::kWarning,
        absl::StrCat("worker rank ", group_.base_rank() + event.local_rank, " (pid ", event.pid,
-                    ") was stopped by signal ", event.signal,
-                    "; the job stands still until it is continued (kill -CONT ", event.pid, ")"));
+                    ") was ", how,
+                    ends ? "; it is killed (--on_stopped restart)"
+                    : event.watched
+                        ? "; the job waits for it, and restarts unless it goes on soon (kill -CONT "
+                        : "; the job stands still until it goes on (kill -CONT ",
+                    ends ? "" : absl::StrCat(event.pid, ")")));
+  if (!ends) return;
+  effects_.push_back(EndHungWorkers{event.generation, {event.local_rank}, how});
 }
 
-void Supervisor::OnMessage(const rendezvous::StopWorkers& stop) {
-  if (phase_ == Phase::kEnding) return;
-  if (group_.phase() != WorkerGroup::Phase::kIdle && stop.generation >= group_.generation()) {
-    StopGroup(SIGTERM, stop.reason);
-  } else if (succeeded_generation_ == stop.generation) {
-    // All ended well here, so there is nothing to stop; a failure elsewhere restarts us too (R8).
-    succeeded_generation_ = rendezvous::Generation();
-    EndStores(stop.reason);
-    SendStopped(/*clean=*/true);
-  }
+// A report that can't be sent is worth nothing later: who is still suspect then is told anew.
+void Supervisor::On(const ProgressFound& event) {
+  if (event.generation != group_.generation() || group_.phase() != WorkerGroup::Phase::kRunning)
+    return;
+  any_suspect_ = event.report.any_suspect();
+  if (welcomed_ && phase_ != Phase::kEnding) SendEvent(event.generation, event.report);
 }
 
-void Supervisor::StopGroup(int signal_number, const std::string& why) {
-  if (group_.phase() == WorkerGroup::Phase::kRunning) {
-    stop_reason_ = why;
-    RecordFact("stop_begin",
-               {{"generation", absl::StrCat(group_.generation().value())}, {"why", why}});
-  }
-  Apply(group_.Stop(now_, signal_number, config_.job.stop_grace), why);
+void Supervisor::OnMessage(const rendezvous::ReportProgress& request) {
+  if (request.generation != group_.generation() || group_.phase() != WorkerGroup::Phase::kRunning)
+    return;
+  effects_.push_back(LookAtWorkers{request.generation, request.sample});
+}
+
+void Supervisor::OnMessage(const rendezvous::EndHung& order) {
+  if (order.generation != group_.generation() || group_.phase() != WorkerGroup::Phase::kRunning)
+    return;
+  effects_.push_back(EndHungWorkers{order.generation, order.local_ranks, order.reason});
 }
 
 void Supervisor::Apply(GroupAction action, const std::string& why) {
@@ -278,14 +321,23 @@ void Supervisor::On(const GroupEmpty& event) {
   group_.OnEmpty();
   stop_reason_.clear();
   config_.node.master_port = event.master_port;
+  reached_step_ = event.step;
   RecordFact("group_empty", {{"generation", absl::StrCat(event.generation.value())}});
   if (phase_ == Phase::kEnding) return ContinueEnding();
-  if (group_.succeeded()) {
+  if (event.stopped_at != 0) {
+    RecordFact("stopped_at_step", {{"generation", absl::StrCat(event.generation.value())},
+                                   {"step", absl::StrCat(event.stopped_at)}});
+  }
+  // At a stop step workers end with 0 too, but they aren't done.
+  if (group_.succeeded() && event.stopped_at == 0) {
     succeeded_generation_ = group_.generation();
     SendEvent(group_.generation(), rendezvous::GroupSucceeded{});
+    BeginExitBarrier();
     return;
   }
-  EndStores("the generation was stopped");
+  // Where the others still save, they may need the stores; the next generation ends them.
+  if (event.stopped_at == 0) EndStores("the generation was stopped");
+  if (LeavePreempted()) return;
   SendStopped(/*clean=*/true);
   if (next_assignment_.has_value()) Spawn(rendezvous::Assignment(*next_assignment_));
 }
@@ -295,6 +347,7 @@ void Supervisor::SendStopped(bool clean) {
   for (const WorkerEnd& end : group_.failures()) stopped.failures.push_back(Describe(end));
   stopped.clean = clean;
   stopped.master_port = config_.node.master_port;
+  stopped.step = reached_step_;
   SendEvent(group_.generation(), std::move(stopped));
 }
 
@@ -320,6 +373,7 @@ rendezvous::WorkerFailure Supervisor::Describe(const WorkerEnd& end) const {
         static_cast<uint64_t>(absl::ToInt64Milliseconds(end.seen - group_.failures().front().seen));
   }
   failure.generation = group_.generation();
+  failure.hung = end.hung;
   return failure;
 }
 
@@ -327,11 +381,18 @@ rendezvous::WorkerFailure Supervisor::Describe(const WorkerEnd& end) const {
 
 void Supervisor::On(const TimerFired& /*event*/) {
   Apply(group_.OnTimer(now_), "the grace is over");
-  if (group_.unclean() && !finish_sent_) return EndUnclean();
+  CheckStopStep();
+  if (group_.unclean() && !finish_sent_ && !ended_unclean_) return EndUnclean();
   if (now_ >= tell_standby_) {
     tell_standby_ = Instant::Infinite();
     Tell(TellUser::Level::kWarning, standby_text_);
   }
+  if (now_ >= tell_loopback_) {
+    tell_loopback_ = Instant::Infinite();
+    told_loopback_ = true;
+    Tell(TellUser::Level::kWarning, absl::StrCat("no other node has come, and", LoopbackHint()));
+  }
+  if (now_ >= barrier_end_) return EndExitBarrier();
   CheckService();
   if (phase_ == Phase::kEnding && now_ >= finish_bound_) {
     finish_bound_ = Instant::Infinite();
@@ -369,8 +430,10 @@ void Supervisor::CheckService() {
              joining ? "can't reach the rendezvous service at " : "lost the rendezvous service at ",
              config_.endpoint, last_error_.empty() ? " yet" : absl::StrCat(" (", last_error_, ")"),
              "; trying for ", absl::FormatDuration(absl::Ceil(bound - now_, absl::Seconds(1))),
-             joining ? " more. Is node rank 0 up, is the address right, is the port open?"
-                     : " more; the workers go on"));
+             joining
+                 ? absl::StrCat(" more. Is node rank 0 up, is the address right, is the port open?",
+                                JoiningHint())
+                 : " more; the workers go on"));
   }
 }
 
@@ -380,9 +443,9 @@ absl::Duration Supervisor::ReachTimeout() const {
 
 Instant Supervisor::NextDeadline() const {
   if (phase_ == Phase::kEnded) return Instant::Infinite();
-  Instant next = std::min({group_.Deadline(), tell_standby_, finish_bound_});
+  Instant next = std::min({group_.Deadline(), StopStepDeadline(), tell_standby_, finish_bound_});
   if (phase_ == Phase::kEnding) return next;
-  next = std::min(next, tell_joining_);
+  next = std::min({next, tell_joining_, tell_loopback_, barrier_end_});
   if (phase_ == Phase::kJoining) return std::min(next, began_ + ReachTimeout());
   if (!lost_since_.is_infinite()) next = std::min(next, lost_since_ + config_.service_loss_timeout);
   if (welcomed_ && lost_since_.is_infinite()) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/signal_name.h"
+#include "launcher/core/exit_status.h"
 #include "launcher/core/supervisor.h"
 
 // How an agent ends: by a verdict, a signal, a lost service or keeper, or workers that won't die.
@@ -14,6 +15,25 @@ namespace {
 // gives the other agents 2 s to take the verdict.
 constexpr absl::Duration kFinishBound = absl::Seconds(2);
 constexpr absl::Duration kServiceExitBound = absl::Seconds(5);
+
+// A node that is alone at a loopback address is told so, once.
+constexpr absl::Duration kTellLoopbackAfter = absl::Seconds(2);
+
+std::string OutcomeName(rendezvous::Outcome outcome) {
+  switch (outcome) {
+    case rendezvous::Outcome::kSucceeded:
+      return "succeeded";
+    case rendezvous::Outcome::kFailed:
+      return "failed";
+    case rendezvous::Outcome::kFailedForGood:
+      return "failed_for_good";
+    case rendezvous::Outcome::kStopped:
+      return "stopped";
+    case rendezvous::Outcome::kPreempted:
+      return "preempted";
+  }
+  return "unknown";
+}
 
 // In leave_signal_: no signal, but the loss of the keeper makes the agent leave.
 constexpr int kKeeperDied = -1;
@@ -29,7 +49,7 @@ void Supervisor::On(const SignalReceived& event) {
     return;
   }
   RecordFact("signal", {{"signal", SignalName(event.number)}});
-  if (leave_signal_ == 0) return LeaveOnSignal(event.number);
+  if (leave_signal_ == 0) return OnEndingSignal(event.number);
   // The second one: at once.
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
     return Finish();
@@ -42,17 +62,19 @@ void Supervisor::On(const SignalReceived& event) {
 void Supervisor::LeaveOnSignal(int number) {
   leave_signal_ = number;
   const bool waiting_for_verdict = phase_ == Phase::kEnding;
-  if (!waiting_for_verdict) exit_status_ = ever_spawned_ ? 1 : 128 + number;
+  if (!waiting_for_verdict) {
+    exit_status_ = Preempts(number) ? kExitPreempted : ever_spawned_ ? kExitFailed : 128 + number;
+  }
   phase_ = Phase::kEnding;
   if (group_.phase() != WorkerGroup::Phase::kIdle) {
     Tell(TellUser::Level::kWarning,
-         absl::StrCat("got ", SignalName(number),
+         absl::StrCat(WhyLeaving(number, "got "),
                       ": stopping the workers, killing what is left after ",
                       absl::FormatDuration(config_.job.stop_grace), " (again: at once)"));
   }
   // The others should not wait for our workers to end when the job ends anyhow.
   if (!waiting_for_verdict && LeaveEndsJob()) SendLeave();
-  StopGroup(number, absl::StrCat("the agent got ", SignalName(number)));
+  StopGroup(number, WhyLeaving(number, "the agent got "));
   ContinueEnding();
 }
 
@@ -62,28 +84,56 @@ bool Supervisor::LeaveEndsJob() const {
 }
 
 int Supervisor::StatusOf(const rendezvous::Verdict& verdict) const {
-  if (verdict.outcome == rendezvous::Outcome::kSucceeded) return 0;
+  switch (verdict.outcome) {
+    case rendezvous::Outcome::kSucceeded:
+      return 0;
+    case rendezvous::Outcome::kFailedForGood:
+      return kExitFailedForGood;
+    case rendezvous::Outcome::kPreempted:
+      return kExitPreempted;
+    case rendezvous::Outcome::kFailed:
+    case rendezvous::Outcome::kStopped:
+      break;
+  }
   const bool has_cause = verdict.first_causes > 0 && !verdict.failures.empty();
-  if (!config_.exit_with_first_cause || !has_cause) return 1;
+  if (!config_.exit_with_first_cause || !has_cause) return kExitFailed;
   const rendezvous::WorkerFailure& cause = verdict.failures.front();
   if (cause.signal != 0) return 128 + cause.signal;  // as a shell says it
-  return cause.exit_code != 0 ? cause.exit_code : 1;
+  return cause.exit_code != 0 ? cause.exit_code : kExitFailed;
 }
 
 void Supervisor::SendLeave() {
   if (leave_sent_ || !welcomed_) return;
   leave_sent_ = true;
   SendEvent(group_.generation(),
-            rendezvous::Leave{leave_signal_ > 0 ? SignalName(leave_signal_) : "its keeper died",
-                              LeaveEndsJob()});
+            rendezvous::Leave{leave_signal_ > 0 ? WhyLeaving(leave_signal_) : "its keeper died",
+                              LeaveEndsJob(),
+                              /*preempted=*/Preempts(leave_signal_)});
+}
+
+// A node that is done waits for the others for as long as they need it or the user wants.
+void Supervisor::BeginExitBarrier() {
+  const bool is_needed = hosts_service_ || group_rank_ == 0;
+  if (!is_needed) barrier_end_ = now_ + config_.exit_barrier_timeout;
+}
+
+void Supervisor::EndExitBarrier() {
+  barrier_end_ = Instant::Infinite();
+  end_reason_ = absl::StrCat(
+      "all workers of this node ended well; it does not wait for the other "
+      "nodes any longer (--exit_barrier_timeout ",
+      absl::FormatDuration(config_.exit_barrier_timeout), ")");
+  Tell(TellUser::Level::kWarning, end_reason_);
+  leave_sent_ = true;
+  SendEvent(group_.generation(),
+            rendezvous::Leave{"done, its exit barrier timeout is over", false});
+  End(0, std::nullopt);
 }
 
 void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
-  RecordFact("verdict",
-             {{"outcome", verdict.outcome == rendezvous::Outcome::kSucceeded ? "succeeded"
-                          : verdict.outcome == rendezvous::Outcome::kFailed  ? "failed"
-                                                                             : "stopped"},
-              {"reason", verdict.reason}});
+  RecordFact("verdict", {{"outcome", OutcomeName(verdict.outcome)},
+                         {"reason", verdict.reason},
+                         {"rule", verdict.rule}});
   if (phase_ == Phase::kEnding) {
     if (!verdict_.has_value()) verdict_ = verdict;
     return ContinueEnding();
@@ -109,7 +159,7 @@ void Supervisor::LoseService(const std::string& why) {
   TellEnd(absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
                        config_.endpoint, ": ", why));
   service_given_up_ = true;
-  End(1, std::nullopt);
+  End(kExitFailed, std::nullopt);
 }
 
 void Supervisor::On(const KeeperLost& event) {
@@ -121,21 +171,48 @@ void Supervisor::On(const KeeperLost& event) {
     // To the job this is an orderly loss of the node: it has no workers any more.
     leave_signal_ = kKeeperDied;
     SendLeave();
-    End(1, std::nullopt);
+    End(kExitFailed, std::nullopt);
   } else {
     ContinueEnding();
   }
 }
 
 void Supervisor::EndUnclean() {
+  ended_unclean_ = true;
   TellEnd(
       absl::StrCat("processes of generation ", group_.generation().value(),
                    " are still there 5 s after SIGKILL (in uninterruptible sleep: look for state D "
                    "in ps); this node leaves the job"));
   if (phase_ != Phase::kEnding) SendStopped(/*clean=*/false);
   phase_ = Phase::kEnding;
-  exit_status_ = 1;
+  exit_status_ = kExitFailed;
   ContinueEnding();
+}
+
+void Supervisor::WatchLoneliness(const rendezvous::Standby& standby) {
+  const bool alone = endpoint_is_loopback_ && standby.nodes_present <= 1 && !standby.spare;
+  if (!alone || told_loopback_) {
+    tell_loopback_ = Instant::Infinite();
+  } else if (tell_loopback_.is_infinite()) {
+    tell_loopback_ = now_ + kTellLoopbackAfter;
+  }
+}
+
+std::string Supervisor::LoopbackHint() const {
+  return absl::StrCat(" ", config_.endpoint,
+                      " is this machine's loopback, which no other machine "
+                      "can reach: give every node an address of the host (--master_addr or "
+                      "--rdzv_endpoint)");
+}
+
+// What may be wrong with an endpoint where nobody answers.
+std::string Supervisor::JoiningHint() const {
+  if (endpoint_is_loopback_) return absl::StrCat(" Note that", LoopbackHint());
+  const bool is_elsewhere = !config_.node.address.empty() && !hosts_service_;  // known by now
+  if (!config_.hosts_by_address || !is_elsewhere) return "";
+  return " No address of this node is that one's; if it is translated on the way to this node, "
+         "give "
+         "--rdzv_conf is_host=1 here";
 }
 
 // Ends in order: the group is empty, the service knows, the stream is closed, the service child (if

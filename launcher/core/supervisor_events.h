@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "launcher/core/worker_group.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
@@ -24,7 +25,8 @@ struct EndpointFound {
   std::string node_address;
   std::string store_address;    // of the agent's store for other nodes; "" = none
   bool hosts_service = false;   // the service is a child of this agent
-  bool hosts_endpoint = false;  // the endpoint's address is this machine's
+  bool hosts_endpoint = false;  // the endpoint is this machine's: its address, or the service
+  bool is_loopback = false;     // no other machine can reach it
 };
 
 struct StreamOpened {};
@@ -32,6 +34,9 @@ struct StreamOpened {};
 struct ServiceMessageReceived {
   rendezvous::ServiceMessage message;
 };
+
+// A probe of the service came, and was answered, over a connection for heartbeats.
+struct HeartbeatHeard {};
 
 struct ServiceStreamClosed {
   absl::Status status;
@@ -60,12 +65,30 @@ struct WorkerSuspended {
   uint32_t local_rank = 0;
   uint32_t pid = 0;
   int signal = 0;
+  bool watched = false;  // it is watched for hangs, which decides what becomes of it
 };
 
-// No process of the generation is left; `master_port` is reserved for the next one (0 = none).
+// A look at the workers is done: some are suspect or no longer are, or the service asked.
+struct ProgressFound {
+  rendezvous::Generation generation;
+  rendezvous::HangReport report;
+};
+
+// A look at the workers on their way to a stop step is done.
+struct StopStepLooked {
+  rendezvous::Generation generation;
+  uint32_t round = 0;  // of the LookAtStopStep
+  rendezvous::StopLook look;
+  bool all_stopped = false;  // all that live are at the committed step, and save
+};
+
+// No process of the generation is left; `master_port` is reserved for the next one (0 = none), and
+// `step` is the highest that its workers marked (nullopt = none did).
 struct GroupEmpty {
   rendezvous::Generation generation;
   uint32_t master_port = 0;
+  std::optional<uint64_t> step;
+  uint64_t stopped_at = 0;  // the step at which workers stopped as committed; 0 = none did
 };
 
 // The keeper died, and the workers with it.
@@ -80,9 +103,9 @@ struct SignalReceived {
 struct TimerFired {};
 
 using SupervisorEvent =
-    std::variant<EndpointFound, StreamOpened, ServiceMessageReceived, ServiceStreamClosed,
-                 ServiceExited, WorkerStarted, WorkerEnded, WorkerSuspended, GroupEmpty, KeeperLost,
-                 SignalReceived, TimerFired>;
+    std::variant<EndpointFound, StreamOpened, ServiceMessageReceived, HeartbeatHeard,
+                 ServiceStreamClosed, ServiceExited, WorkerStarted, WorkerEnded, WorkerSuspended,
+                 ProgressFound, StopStepLooked, GroupEmpty, KeeperLost, SignalReceived, TimerFired>;
 
 // ------------------------------------------------------------- effects: what the shell must do
 
@@ -102,6 +125,35 @@ struct SpawnGroup {
 struct SignalGroup {
   rendezvous::Generation generation;
   int signal = 0;
+};
+
+// Take two samples of the workers, and answer with ProgressFound.
+struct LookAtWorkers {
+  rendezvous::Generation generation;
+  absl::Duration sample;
+};
+
+// These workers hang: for each that still stands where it stood feed WorkerEnded with `hung`, which
+// has the others killed too, unless the user wants to be told only.
+struct EndHungWorkers {
+  rendezvous::Generation generation;
+  std::vector<uint32_t> local_ranks;
+  std::string evidence;
+};
+
+// Hold workers that reach `step` (0 = none) from here on, see how far all are, and answer with
+// StopStepLooked. Round 0: only look, whether they ask or are at the committed step; the answer
+// comes at once.
+struct LookAtStopStep {
+  rendezvous::Generation generation;
+  uint32_t round = 0;
+  uint64_t step = 0;
+};
+
+// Let the workers that are held save and end.
+struct CommitStopStep {
+  rendezvous::Generation generation;
+  uint64_t step = 0;
 };
 
 // Kill all that is left of the generation; GroupEmpty follows.
@@ -140,7 +192,8 @@ struct Exit {
 };
 
 using SupervisorEffect = std::variant<SendMessage, FinishStream, SpawnGroup, SignalGroup,
-                                      SweepGroup, EndGeneration, TellUser, Record, Exit>;
+                                      SweepGroup, EndGeneration, LookAtWorkers, EndHungWorkers,
+                                      LookAtStopStep, CommitStopStep, TellUser, Record, Exit>;
 
 }  // namespace ddprun::launcher
 

@@ -25,7 +25,8 @@ struct WorkerEnd {
   std::string stderr_tail;
   std::vector<std::string> facts;  // as in rendezvous::WorkerFailure
   uint64_t wall_time_ms = 0;
-  Instant seen;  // when the keeper saw it
+  Instant seen;       // when the keeper saw it
+  bool hung = false;  // it made no progress, so we end it (R13); `message` says what was found
 
   bool ok() const { return exit_code == 0 && signal == 0 && start_error.empty(); }
 };
@@ -86,6 +87,7 @@ class WorkerGroup {
   bool stop_requested() const { return stop_requested_; }
   // All workers ended with 0 and no stop was asked for.
   bool succeeded() const;
+  bool all_started() const { return started_ == workers_.size(); }
   // Processes outlived KILL and the bound.
   bool unclean() const { return unclean_; }
   // Workers that failed by themselves, in the order seen.

@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +27,7 @@ struct Prepared {
   std::vector<char*> argv;
   std::vector<char*> environment;
   std::vector<std::string> candidates;
+  std::vector<cpu_set_t> cpus;  // one mask, as long as it must be; empty = inherited
   int stdout_fd;
   int stderr_fd;
   pid_t parent;
@@ -37,6 +41,14 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
   pointers.push_back(nullptr);
   return pointers;
+}
+
+std::vector<cpu_set_t> CpuMask(const std::vector<uint32_t>& cpus) {
+  if (cpus.empty()) return {};
+  const size_t bits = size_t{*std::max_element(cpus.begin(), cpus.end())} + 1;
+  std::vector<cpu_set_t> mask((CPU_ALLOC_SIZE(bits) - 1) / sizeof(cpu_set_t) + 1);
+  for (const uint32_t cpu : cpus) CPU_SET_S(cpu, mask.size() * sizeof(cpu_set_t), mask.data());
+  return mask;
 }
 
 [[noreturn]] void Fail(const Prepared& prepared, StartError::Stage stage, int error_number) {
@@ -53,6 +65,11 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have died before that took effect.
   if (getppid() != prepared.parent) Fail(prepared, Stage::kParent, ESRCH);
+  // Before exec(2), so that all threads and children of the program inherit it.
+  if (!prepared.cpus.empty() &&
+      sched_setaffinity(0, prepared.cpus.size() * sizeof(cpu_set_t), prepared.cpus.data()) != 0) {
+    Fail(prepared, Stage::kCpus, errno);
+  }
   if (prepared.stdout_fd >= 0 && dup2(prepared.stdout_fd, STDOUT_FILENO) < 0) {
     Fail(prepared, Stage::kStdout, errno);
   }
@@ -71,6 +88,22 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
     if (errno != ENOENT && errno != ENOTDIR && error == 0) error = errno;
   }
   Fail(prepared, Stage::kExec, error != 0 ? error : errno);
+}
+
+// fork(2) without the handlers of libraries, which fork(3) runs in the child: libuv's closes
+// descriptors by numbers that are ours by now. Into a cgroup by clone3(2): moving there afterwards
+// would wait for the whole machine's forks (cgroup_threadgroup_rwsem).
+pid_t ForkInto(int cgroup_fd) {
+  if (cgroup_fd >= 0) {
+    clone_args arguments{};
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = SIGCHLD;
+    arguments.cgroup = static_cast<uint64_t>(cgroup_fd);
+    const long pid =
+        syscall(SYS_clone3, &arguments, sizeof(arguments));  // NOLINT(google-runtime-int)
+    if (pid >= 0) return static_cast<pid_t>(pid);
+  }
+  return _Fork();
 }
 
 absl::string_view NameOf(absl::string_view variable) {
@@ -121,6 +154,8 @@ const char* StageName(StartError::Stage stage) {
       return "fork";
     case StartError::Stage::kParent:
       return "parent";
+    case StartError::Stage::kCpus:
+      return "sched_setaffinity";
     case StartError::Stage::kStdout:
       return "stdout";
     case StartError::Stage::kStderr:
@@ -143,13 +178,12 @@ ExecChildResult StartExecChild(const ExecChildOptions& options) {
   const Prepared prepared{.argv = Pointers(options.argv),
                           .environment = Pointers(options.environment),
                           .candidates = ExecCandidates(options.argv[0], options.environment),
+                          .cpus = CpuMask(options.cpus),
                           .stdout_fd = options.stdout_fd,
                           .stderr_fd = options.stderr_fd,
                           .parent = getpid(),
                           .report = write_end.get()};
-  // Not fork(3), which runs the handlers of libraries in the child: libuv's closes descriptors by
-  // numbers that are ours by now.
-  const pid_t pid = _Fork();
+  const pid_t pid = ForkInto(options.cgroup_fd);
   if (pid < 0) return failed(errno);
   if (pid == 0) RunChild(prepared);
   return {.child = {.pid = pid, .report = std::move(read_end)}};

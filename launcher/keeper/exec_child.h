@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ std::vector<std::string> ExecCandidates(const std::string& program,
 
 // Where on the way from fork(2) to a running program a child failed.
 struct StartError {
-  enum class Stage : int { kFork, kParent, kStdout, kStderr, kExec };
+  enum class Stage : int { kFork, kParent, kCpus, kStdout, kStderr, kExec };
   Stage stage = Stage::kFork;
   int error_number = 0;
 };
@@ -36,6 +37,8 @@ struct ExecChildOptions {
   std::vector<std::string> environment;  // complete
   int stdout_fd = -1;                    // -1 = ours; else 3 or more
   int stderr_fd = -1;
+  std::vector<uint32_t> cpus;  // that it is bound to (sched_setaffinity(2)); empty = ours
+  int cgroup_fd = -1;          // folder of a cgroup2 to start it in; -1, or what refuses it: ours
 };
 
 // A child on its way to exec(2).

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/keeper/keeper_loop.h"
+#include "launcher/os/cgroup.h"
 #include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
@@ -102,8 +103,9 @@ Fd OpenAgent(pid_t agent) {
     _exit(1);
   }
   KeeperLoop(std::move(channel), OpenAgent(agent), std::move(child_signals),
-             options.isolation_timeout)
+             options.isolation_timeout, WorkerCgroup(options.cgroup))
       .Run();
+  WorkerCgroup(options.cgroup).Remove();
   RemoveFolder(options.remove_folder);
   RemoveEmptyFolders(options.remove_empty_folders);
   _exit(0);  // nothing of the agent's may be flushed or destroyed twice
@@ -132,8 +134,10 @@ absl::StatusOr<KeeperProcess> ForkKeeper(const KeeperOptions& options) {
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) return ErrnoStatus(error, "fork of the keeper");
-  return KeeperProcess{
-      .pid = pid, .channel = std::move(pair.first), .isolation_timeout = options.isolation_timeout};
+  return KeeperProcess{.pid = pid,
+                       .channel = std::move(pair.first),
+                       .cgroup = options.cgroup,
+                       .isolation_timeout = options.isolation_timeout};
 }
 
 }  // namespace ddprun::launcher

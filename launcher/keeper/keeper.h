@@ -18,11 +18,14 @@ struct KeeperOptions {
   // all that is in it, and one as far as it is empty (launcher/os/folders.h). "" = none.
   std::string remove_folder;
   std::string remove_empty_folders;
+  // Of MakeWorkerCgroup(), for the workers; the keeper removes it. "" = none.
+  std::string cgroup;
 };
 
 struct KeeperProcess {
   pid_t pid = 0;
-  Fd channel;  // SOCK_SEQPACKET; proto keeper/v1: Command out, Event in
+  Fd channel;          // SOCK_SEQPACKET; proto keeper/v1: Command out, Event in
+  std::string cgroup;  // as in the options
   absl::Duration isolation_timeout;
 };
 

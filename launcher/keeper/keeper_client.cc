@@ -24,6 +24,7 @@
 #include "base/signal_name.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
 #include "launcher/keeper/channel.h"
+#include "launcher/os/cgroup.h"
 #include "launcher/os/child_processes.h"
 
 namespace ddprun::launcher {
@@ -68,6 +69,7 @@ class ChannelKeeperClient : public KeeperClient {
       : loop_(loop),
         pid_(keeper.pid),
         beat_interval_(keeper.isolation_timeout / 4),
+        cgroup_(std::move(keeper.cgroup)),
         channel_(std::move(keeper.channel)),
         write_channel_(fcntl(channel_.get(), F_DUPFD_CLOEXEC, 0)),
         callbacks_(std::make_shared<const Callbacks>(std::move(callbacks))),
@@ -101,6 +103,7 @@ class ChannelKeeperClient : public KeeperClient {
   EventLoop* loop_;
   const pid_t pid_;
   const absl::Duration beat_interval_;
+  const WorkerCgroup cgroup_;
   Fd channel_;
   Fd write_channel_;  // a duplicate: libuv watches a descriptor number only once
   std::shared_ptr<const Callbacks> callbacks_;  // outlives us in a callback that destroys us
@@ -146,6 +149,7 @@ absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
   for (const std::string& argument : request.argv) spawn->add_argv(argument);
   for (const std::string& variable : request.environment) spawn->add_environment(variable);
   for (const std::string& name : request.unset) spawn->add_unset(name);
+  spawn->mutable_cpus()->Assign(request.cpus.begin(), request.cpus.end());
   spawn->set_has_stdout(request.stdout_fd.valid());
   spawn->set_has_stderr(request.stderr_fd.valid());
   std::vector<Fd> fds;
@@ -258,8 +262,13 @@ void ChannelKeeperClient::OnStartFailed(const v1::StartFailed& failed) {
   const std::string program = entry.empty() ? "" : entry.mapped();
   const absl::Status error =
       ErrnoStatus(failed.error_number(), absl::StrCat(failed.stage(), " '", program, "'"));
-  const absl::string_view advice =
-      failed.stage() == "exec" ? ExecAdvice(failed.error_number(), program) : "";
+  absl::string_view advice;
+  if (failed.stage() == "exec") advice = ExecAdvice(failed.error_number(), program);
+  if (failed.stage() == "sched_setaffinity") {
+    advice =
+        "; none of the CPUs that it should be bound to can be used any more: were they switched "
+        "off, or taken from this cgroup's cpuset? start ddprun anew";
+  }
   callbacks_->on_start_failed(failed.generation(), failed.local_rank(),
                               absl::Status(error.code(), absl::StrCat(error.message(), advice)));
 }
@@ -286,6 +295,7 @@ void ChannelKeeperClient::ClearOrphans() {
     if (result == 0 && info.si_pid == 0) return;
     keeper_end_ = info;
   }
+  cgroup_.Kill();
   bool left = false;
   // What dies after the list was read leaves its own children to us, so each death asks for another
   // look.
@@ -305,6 +315,7 @@ void ChannelKeeperClient::ClearOrphans() {
 void ChannelKeeperClient::FinishLoss(absl::string_view leftovers) {
   child_signal_.reset();
   orphan_limit_.reset();
+  cgroup_.Remove();
   const std::string how = keeper_end_.has_value() ? DescribeEnd(*keeper_end_) : "is hanging";
   const std::shared_ptr<const Callbacks> callbacks = callbacks_;
   callbacks->on_keeper_lost(absl::InternalError(absl::StrCat(

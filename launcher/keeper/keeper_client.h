@@ -26,6 +26,7 @@ struct SpawnRequest {
   std::vector<std::string> unset;        // names removed from it
   Fd stdout_fd;                          // invalid = inherited
   Fd stderr_fd;
+  std::vector<uint32_t> cpus;  // that it and its children are bound to; empty = the agent's own
 };
 
 // How a worker ended.

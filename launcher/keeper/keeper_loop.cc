@@ -24,8 +24,12 @@ namespace {
 namespace v1 = keeper::v1;
 
 constexpr absl::string_view kTagVariable = "DDPRUN_WORKER_TAG";
+// A tree that isn't gone after so many rounds of kills forks faster than it dies.
+constexpr int kRoundsBeforeCgroup = 64;
 // How many children one round reaps before commands are looked at again.
 constexpr int kReapsPerRound = 256;
+// No machine has so many; bounds the mask for the kernel.
+constexpr uint32_t kCpusMax = 1 << 20;
 // How much of an environment is searched for the tag.
 constexpr size_t kEnvironmentBytesMax = 4 << 20;
 
@@ -69,11 +73,12 @@ bool AsksForTheEnd(int signal_number) {
 }  // namespace
 
 KeeperLoop::KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals,
-                       absl::Duration isolation_timeout)
+                       absl::Duration isolation_timeout, WorkerCgroup cgroup)
     : channel_(std::move(channel)),
       agent_pidfd_(std::move(agent_pidfd)),
       child_signals_(std::move(child_signals)),
       isolation_timeout_(isolation_timeout),
+      cgroup_(std::move(cgroup)),
       tag_prefix_(absl::StrCat(getpid(), ".")),
       inherited_environment_(OwnEnvironment()),
       outbox_(channel_.get()),
@@ -177,7 +182,9 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
   const uint64_t generation = spawn.generation();
   const uint32_t local_rank = spawn.local_rank();
   const size_t streams = (spawn.has_stdout() ? 1U : 0U) + (spawn.has_stderr() ? 1U : 0U);
-  if (spawn.argv().empty() || fds.size() != streams) {
+  const bool cpus_are_numbers = std::all_of(spawn.cpus().begin(), spawn.cpus().end(),
+                                            [](uint32_t n) { return n < kCpusMax; });
+  if (spawn.argv().empty() || fds.size() != streams || !cpus_are_numbers) {
     return SendStartFailed(generation, local_rank, "read the command", EINVAL);
   }
   if (sweeping()) return SendStartFailed(generation, local_rank, "sweep", EBUSY);
@@ -190,6 +197,8 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
       .environment = ComposeEnvironment(inherited_environment_, overrides, unset),
       .stdout_fd = spawn.has_stdout() ? fds.front().get() : -1,
       .stderr_fd = spawn.has_stderr() ? fds.back().get() : -1,
+      .cpus = {spawn.cpus().begin(), spawn.cpus().end()},
+      .cgroup_fd = cgroup_.folder(),
   });
   if (result.error.has_value()) {
     return SendStartFailed(generation, local_rank, StageName(result.error->stage),
@@ -308,6 +317,7 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
 
 // SIGKILLs all that lives; what loses its parent by that is met in the next round.
 void KeeperLoop::KillAll() {
+  if (++kill_rounds_ == kRoundsBeforeCgroup) cgroup_.Kill();
   for (const pid_t child : DirectChildren()) KillChildAndGroup(child);
 }
 
@@ -345,6 +355,8 @@ void KeeperLoop::FinishSweep() {
     event.mutable_empty()->set_swept(killed_);
     Send(event);
   }
+  if (kill_rounds_ >= kRoundsBeforeCgroup) cgroup_.Renew();
+  kill_rounds_ = 0;
   sweeps_.clear();
   ended_sessions_.clear();
   killed_ = 0;

@@ -16,6 +16,7 @@
 #include "base/instant.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
 #include "launcher/keeper/channel.h"
+#include "launcher/os/cgroup.h"
 
 namespace ddprun::launcher {
 
@@ -26,14 +27,16 @@ namespace ddprun::launcher {
 // its direct child, and it only ever signals direct children that it has not reaped, and their
 // process groups; such a pid or group can't belong to a stranger. Each death brings new direct
 // children or none; when waitid(2) says ECHILD, nothing is left, whatever was forked, double-forked
-// or put into another session meanwhile.
+// or put into another session meanwhile. A tree that forks faster than it
+// dies meets the kernel's own kill of the workers' cgroup, where there is one.
 //
 // Invariants: only this loop reaps; a worker is in workers_ exactly while its process is not
 // reaped. Requires: SIGCHLD is blocked and has its default disposition; the process is a subreaper.
 class KeeperLoop {
  public:
   // `agent_pidfd` may be invalid (a kernel without them): then only the channel tells of the end.
-  KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals, absl::Duration isolation_timeout);
+  KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals, absl::Duration isolation_timeout,
+             WorkerCgroup cgroup);
 
   // Returns when the agent is gone or was silent too long, and nothing is left below us.
   void Run();
@@ -77,6 +80,7 @@ class KeeperLoop {
   const Fd agent_pidfd_;
   const Fd child_signals_;  // signalfd of SIGCHLD
   const absl::Duration isolation_timeout_;
+  WorkerCgroup cgroup_;
   const std::string tag_prefix_;  // "<our pid>."
   const std::vector<std::string> inherited_environment_;
 
@@ -85,6 +89,7 @@ class KeeperLoop {
   std::set<pid_t> ended_sessions_;  // of workers that ended since the last Empty
   std::set<uint64_t> sweeps_;       // generations whose Empty is owed
   uint32_t killed_ = 0;             // not workers; since the last Empty
+  int kill_rounds_ = 0;             // of the sweep that is under way
   bool children_left_ = false;      // as of the last ReapChildren()
   bool reap_again_ = false;         // it stopped at its bound
   bool agent_lost_ = false;

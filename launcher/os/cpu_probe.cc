@@ -114,15 +114,21 @@ std::optional<uint32_t> CgroupCpuQuota(const std::string& root) {
   return least;
 }
 
-uint32_t UsableCpuCount(const std::string& root) {
-  // Larger than any machine's CPU mask today; a kernel with more answers EINVAL, and we say 1.
-  constexpr int kCpusMax = 16384;
+CpuSet AllowedCpus() {
+  // Larger than any machine's CPU mask today; a kernel with more answers EINVAL.
+  constexpr uint32_t kCpusMax = 16384;
   std::vector<cpu_set_t> mask(CPU_ALLOC_SIZE(kCpusMax) / sizeof(cpu_set_t));
   const size_t bytes = mask.size() * sizeof(cpu_set_t);
-  uint32_t cpus = 1;
-  if (sched_getaffinity(0, bytes, mask.data()) == 0) {
-    cpus = static_cast<uint32_t>(CPU_COUNT_S(bytes, mask.data()));
+  CpuSet cpus;
+  if (sched_getaffinity(0, bytes, mask.data()) != 0) return cpus;
+  for (uint32_t cpu = 0; cpu < kCpusMax; ++cpu) {
+    if (CPU_ISSET_S(cpu, bytes, mask.data())) cpus.insert(cpu);
   }
+  return cpus;
+}
+
+uint32_t UsableCpuCount(const std::string& root) {
+  const auto cpus = static_cast<uint32_t>(AllowedCpus().size());
   return std::max(1U, std::min(cpus, CgroupCpuQuota(root).value_or(UINT32_MAX)));
 }
 

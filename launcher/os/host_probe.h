@@ -8,11 +8,15 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
+#include "launcher/core/cpu_binding.h"
 
 namespace ddprun::launcher {
 
 // What this machine has. Files are read below `root` ("" in production), so that tests bring their
 // own /proc and /sys. Threads: any.
+
+// CPUs that this process may run on: sched_getaffinity(2). Empty = the kernel doesn't say.
+CpuSet AllowedCpus();
 
 // CPUs that this process may use: sched_getaffinity(2), cut by the cgroup's CPU quota (v2 cpu.max
 // or v1 cpu.cfs_quota_us, rounded up). At least 1.

@@ -30,12 +30,15 @@ class PipeLogStream : public LogStream {
                 std::shared_ptr<FileAppender> file, std::function<void()> on_end)
       : prefix_(std::move(options.prefix)),
         copy_filters_(std::move(options.copy_filters)),
+        local_rank_(options.local_rank),
         pipe_(std::move(pipe)),
         file_(std::move(file)),
         copy_file_(std::move(options.copy_file)),
+        collapse_(std::move(options.collapse)),
         on_end_(std::move(on_end)),
         watch_(std::make_unique<FdWatch>(loop, pipe_.get(), [this] { OnReadable(); })) {
     if (options.console_fd >= 0) console_ = Console::For(loop, options.console_fd);
+    if (collapse_ != nullptr) collapse_->Begin(local_rank_);
     if (file_ != nullptr) file_->Listen(this, [this] { Proceed(); });
     if (copy_file_ != nullptr) copy_file_->Listen(this, [this] { Proceed(); });
   }
@@ -45,6 +48,7 @@ class PipeLogStream : public LogStream {
     CompleteLine();
     MoveLines();
     if (console_ != nullptr) console_->Write(console_text_);
+    if (collapse_ != nullptr && !ended_) collapse_->End(local_rank_);
     if (file_ != nullptr) file_->Unlisten(this);
     if (copy_file_ != nullptr) copy_file_->Unlisten(this);
   }
@@ -84,6 +88,7 @@ class PipeLogStream : public LogStream {
     if (n <= 0) {
       ended_ = true;
       CompleteLine();
+      if (collapse_ != nullptr) collapse_->End(local_rank_);
       return 0;
     }
     const absl::string_view bytes(buffer.data(), static_cast<size_t>(n));
@@ -115,7 +120,11 @@ class PipeLogStream : public LogStream {
 
   // One line: what waits in line_, then `rest`.
   void EmitLine(absl::string_view rest) {
-    if (console_ != nullptr) absl::StrAppend(&console_text_, prefix_, line_, rest, "\n");
+    if (collapse_ != nullptr) {
+      collapse_->Add(local_rank_, absl::StrCat(line_, rest));
+    } else if (console_ != nullptr) {
+      absl::StrAppend(&console_text_, prefix_, line_, rest, "\n");
+    }
     if (copy_file_ != nullptr) CopyLine(rest);
     line_.clear();
   }
@@ -135,6 +144,7 @@ class PipeLogStream : public LogStream {
   // Hands the lines on to whoever can take them.
   void MoveLines() {
     if (copy_file_ != nullptr) copy_file_->Append(std::exchange(copy_text_, {}));
+    if (collapse_ != nullptr) collapse_->Flush();
     if (console_ != nullptr && !console_text_.empty() && !console_->busy()) {
       console_->Write(console_text_);
       console_text_.clear();  // keeps its space for the next lines
@@ -144,7 +154,8 @@ class PipeLogStream : public LogStream {
   // Moves on what can be moved, then reads on, waits or ends.
   void Proceed() {
     MoveLines();
-    const bool console_busy = !console_text_.empty() || (ended_ && console_ && console_->busy());
+    const bool console_busy = !console_text_.empty() ||
+                              ((ended_ || collapse_ != nullptr) && console_ && console_->busy());
     if (console_busy && !awaiting_console_) {
       awaiting_console_ = true;
       console_->Await(this, [this] {
@@ -179,10 +190,12 @@ class PipeLogStream : public LogStream {
 
   const std::string prefix_;
   const std::vector<std::string> copy_filters_;
+  const uint32_t local_rank_;
   Fd pipe_;
-  std::shared_ptr<FileAppender> file_;       // null = none
-  std::shared_ptr<FileAppender> copy_file_;  // null = none
-  std::shared_ptr<Console> console_;         // null = none
+  std::shared_ptr<FileAppender> file_;           // null = none
+  std::shared_ptr<FileAppender> copy_file_;      // null = none
+  std::shared_ptr<CollapsingConsole> collapse_;  // takes the console's lines; null = none
+  std::shared_ptr<Console> console_;             // null = none
   std::function<void()> on_end_;
   std::unique_ptr<FdWatch> watch_;  // null after the end
   LineTail tail_;

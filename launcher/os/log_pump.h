@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_OS_LOG_PUMP_H_
 #define DDPRUN_LAUNCHER_OS_LOG_PUMP_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "launcher/os/collapsing_console.h"
 #include "launcher/os/file_appender.h"
 
 namespace ddprun::launcher {
@@ -17,6 +19,10 @@ struct LogStreamOptions {
   std::string file_path;  // "" = no file; else appended to, losslessly
   int console_fd = -1;    // -1 = no console; else whole lines with `prefix`
   std::string prefix;     // "[default0]:"
+  // Where the console's lines go instead, so that they can be shown once with those of others; null
+  // = straight to the console. `local_rank` says whose they are.
+  std::shared_ptr<CollapsingConsole> collapse;
+  uint32_t local_rank = 0;
   // Lines that hold one of these texts go, with the prefix, to this file too; null = none.
   std::vector<std::string> copy_filters;
   std::shared_ptr<FileAppender> copy_file;

@@ -61,9 +61,10 @@ def options_of(config):
         if needles:
             options += [f"--{name}", ",".join(needle.replace(",", ",,") for needle in needles)]
     numa = config.numa_options
-    # torch's own default falls back silently; only what a user has asked for is passed on.
-    if numa is not None and not numa.should_fall_back_if_binding_fails:
+    if numa is not None:
         options += ["--numa_binding", numa.affinity_mode.value]
+        if numa.should_fall_back_if_binding_fails:
+            options += ["--binding_fallback"]
     return options + _log_options(config.logs_specs)
 
 

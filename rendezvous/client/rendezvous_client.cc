@@ -1,14 +1,19 @@
 #include "rendezvous/client/rendezvous_client.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/rng.h"
 #include "rendezvous/client/attend_call.h"
 #include "rendezvous/client/failure_text.h"
+#include "rendezvous/client/heartbeat_path.h"
 #include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
@@ -40,6 +45,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   void OnOpenTimeout();
   absl::Duration NextPause();
   void TellClosed(const absl::Status& status, bool will_retry);
+  void BeginHeartbeats(const Welcome& welcome);
 
   EventLoop* const loop_;
   const ClientOptions options_;
@@ -57,6 +63,8 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
     bool retry;
   };
   std::optional<Own> own_reason_;
+  AgentMessage header_;  // of the last Join
+  std::vector<std::unique_ptr<HeartbeatPath>> heartbeats_;
   absl::Duration backoff_;
   absl::Duration open_timeout_ = kOpenTimeoutMin;
   Timer retry_timer_;
@@ -110,6 +118,7 @@ void ClientImpl::BreakOff(absl::Status why, bool retry) {
   if (call_ == nullptr) return;
   if (!own_reason_.has_value()) own_reason_ = Own{.why = std::move(why), .retry = retry};
   open_ = false;
+  heartbeats_.clear();
   call_->Cancel();
 }
 
@@ -130,6 +139,7 @@ void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> 
              /*retry=*/false);
   } else if (!own_reason_.has_value()) {
     heard_ = true;
+    if (const Welcome* welcome = std::get_if<Welcome>(&*message)) BeginHeartbeats(*welcome);
     const auto inbox = inbox_;
     const auto on_message = callbacks_.on_message;
     on_message(*std::move(message));
@@ -141,6 +151,7 @@ void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> 
 void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
   call_.reset();
   open_ = false;
+  heartbeats_.clear();
   open_timer_.Disarm();
   finish_timer_.Disarm();
   absl::Status why = own_reason_.has_value() && !status.ok()
@@ -169,9 +180,25 @@ void ClientImpl::TellClosed(const absl::Status& status, bool will_retry) {
   on_closed(status, will_retry);
 }
 
+void ClientImpl::BeginHeartbeats(const Welcome& welcome) {
+  const bool can_lose = fixed_channel_ == nullptr && !absl::StartsWith(options_.target, "unix:");
+  if (welcome.heartbeat_key == 0 || !can_lose || finishing_) return;
+  header_.term = welcome.term;
+  heartbeats_.clear();
+  const size_t paths = welcome.lease < kSecondPathBelow ? 2 : 1;
+  while (heartbeats_.size() < paths) {
+    heartbeats_.push_back(std::make_unique<HeartbeatPath>(
+        loop_, options_.target, header_, welcome.heartbeat_key, callbacks_.on_heartbeat));
+  }
+}
+
 bool ClientImpl::Send(const AgentMessage& message) {
   DDPRUN_CHECK(loop_->OnLoop(), "Send() is for the loop");
   if (!open_ || finishing_) return false;
+  if (std::holds_alternative<Join>(message.body)) {
+    header_ = message;
+    header_.body = Renewal();  // without the token and all the rest
+  }
   if (call_->Write(message)) return true;
   BreakOff(absl::UnavailableError(absl::StrCat("the service does not read: ", kOutgoingMessagesMax,
                                                " messages wait for it")),
@@ -189,6 +216,7 @@ void ClientImpl::Finish() {
     return;
   }
   if (!open_) return BreakOff(cancelled, /*retry=*/false);
+  heartbeats_.clear();
   call_->HalfClose();
   finish_timer_.Arm(loop_->Now() + kFinishTimeout);
 }

@@ -19,15 +19,18 @@ namespace ddprun::rendezvous {
 struct ClientOptions {
   // gRPC target: "unix:/path", "host:port", "ipv6 in brackets:port".
   std::string target;
-  // First pause before a reconnect; doubles up to backoff_max. Defaults: design.md §3.
-  absl::Duration backoff_min = absl::Milliseconds(100);
+  // First pause before a reconnect; doubles up to backoff_max. The first is short for nodes that
+  // are started together: the service is usually there some milliseconds later.
+  absl::Duration backoff_min = absl::Milliseconds(25);
   absl::Duration backoff_max = absl::Milliseconds(1000);
 };
 
 // An agent's connection to the rendezvous service: keeps one Attend stream open, reconnecting for
 // ever (the owner decides when to give up), and moves messages between it and the loop. It holds no
 // protocol state: on each new stream the owner is asked for a Join, and resends what was not
-// processed (launcher/core does that).
+// processed (launcher/core does that). Beside a stream whose Welcome brought a key it has
+// connections of their own that answer the service's probes (heartbeat_path.h); not on a unix
+// socket, which loses nothing.
 //
 // Threads: the loop's, all methods and all callbacks. It may be destroyed at any time, also from
 // its callbacks; that takes no time, and nothing is called afterwards.
@@ -37,6 +40,8 @@ class RendezvousClient {
     // The transport is up and a stream was opened: Send() a Join next.
     std::function<void()> on_stream_open;
     std::function<void(ServiceMessage)> on_message;
+    // A probe came over a connection for heartbeats, and was answered.
+    std::function<void()> on_heartbeat;
     // The stream ended, or a try did not come so far: OK = orderly after a verdict. UNAVAILABLE and
     // the like mean that the client is about to try again, and the text is the bare reason
     // ("10.0.0.1: 29400: Connection refused"), at most 1.8 s after the begin of the first try.

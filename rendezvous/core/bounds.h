@@ -20,12 +20,20 @@ inline constexpr size_t kProbesOutstandingMax = 1024;  // probes whose sending t
 inline constexpr size_t kNameBytesMax = 256;           // run id, node id, host name, address, role
 inline constexpr size_t kTextBytesMax = 4096;          // descriptions, reasons, stderr tails
 inline constexpr size_t kTracebackBytesMax = 16384;    // stack of a failure
+inline constexpr uint32_t kBlameMax = 1000;            // failures remembered of one node
 inline constexpr size_t kFactsMax = 8;                 // facts about one failure
+inline constexpr size_t kWhereBytesMax = 256;          // what a worker waits for in the kernel
 inline constexpr size_t kFactBytesMax = 512;           // one of them
 inline constexpr size_t kMessageBytesMax = 4U << 20;   // one message on the wire
 
 // Longest time that a job may ask for.
 inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);
+// Between two looks at a suspect worker, when nobody says (R13).
+inline constexpr absl::Duration kHangSample = absl::Milliseconds(250);
+// What the deadline of a preemption is for: a quarter of it to agree, half of it to reach the step,
+// the rest to save (R14).
+inline constexpr int kAgreeingShare = 4;
+inline constexpr int kReachingShare = 2;
 // Shortest lease: above the reconnect grace, and four probes of 50 ms. Below it, probes and the
 // jitter of schedulers are of the same size.
 inline constexpr absl::Duration kLeaseMin = absl::Milliseconds(200);

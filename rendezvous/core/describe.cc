@@ -44,6 +44,10 @@ std::string FailureText(const WorkerFailure& failure) {
   if (!failure.start_error.empty()) {
     return absl::StrCat(who, " couldn't be started: ", failure.start_error);
   }
+  if (failure.hung) {
+    const std::string how = failure.message.substr(0, failure.message.find('\n'));
+    return absl::StrCat(who, " hung: ", Bounded(how, kMessageShownMax));
+  }
   if (failure.signal != 0) {
     return absl::StrCat(who, " was killed by ", SignalName(failure.signal));
   }
@@ -59,10 +63,26 @@ std::string OutcomeText(Outcome outcome) {
       return "succeeded";
     case Outcome::kFailed:
       return "failed";
+    case Outcome::kFailedForGood:
+      return "failed for good";
     case Outcome::kStopped:
       return "stopped";
+    case Outcome::kPreempted:
+      return "preempted";
   }
   return "unknown";
+}
+
+std::string OutcomeName(Outcome outcome) {
+  return outcome == Outcome::kFailedForGood ? "failed_for_good" : OutcomeText(outcome);
+}
+
+std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint32_t max_restarts) {
+  if (restart_count == restarts_charged) {
+    return absl::StrCat("restart ", restart_count, " of ", max_restarts);
+  }
+  return absl::StrCat("restart ", restart_count, ", ", restarts_charged, " of ", max_restarts,
+                      " since the last progress");
 }
 
 std::string Bounded(std::string text, size_t bytes_max) {

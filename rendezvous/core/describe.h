@@ -26,8 +26,14 @@ std::string ListText(const std::vector<std::string>& names);
 // …".
 std::string FailureText(const WorkerFailure& failure);
 
-// "succeeded", "failed" or "stopped".
+// "succeeded", "failed", "failed for good", "stopped" or "preempted".
 std::string OutcomeText(Outcome outcome);
+// The same for programs: "failed_for_good".
+std::string OutcomeName(Outcome outcome);
+
+// "restart 2 of 3", or with restarts that were given back "restart 7, 2 of 3 since the last
+// progress".
+std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint32_t max_restarts);
 
 // Cuts off what is beyond `bytes_max`.
 std::string Bounded(std::string text, size_t bytes_max);

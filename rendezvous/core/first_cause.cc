@@ -68,7 +68,7 @@ bool SameMoment(const WorkerFailure& a, const WorkerFailure& b) {
 }  // namespace
 
 Evidence Weigh(const WorkerFailure& failure) {
-  if (!failure.start_error.empty()) return Evidence::kOwnDeath;
+  if (!failure.start_error.empty() || failure.hung) return Evidence::kOwnDeath;
   const std::string text =
       absl::AsciiStrToLower(absl::StrCat(failure.message, "\n", failure.stderr_tail));
   // A library aborts its process when a peer is gone: the signal alone is then no evidence.

@@ -17,7 +17,7 @@ struct ReportedFailure {
 
 // How much a failure looks like a cause, strongest first (R12).
 enum class Evidence {
-  kOwnDeath,     // a signal that isn't ours, out of memory, or it never started
+  kOwnDeath,     // a signal that isn't ours, out of memory, it never started, or it hung
   kException,    // says why, and that is not the loss of a peer
   kUnexplained,  // an exit code and no word
   kPeerError,    // a collective or a peer failed: most likely a consequence

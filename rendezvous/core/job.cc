@@ -27,12 +27,12 @@ std::vector<Effect> Job::Step(Instant now, const Event& event) {
 }
 
 void Job::On(const StopRequested& event) {
-  if (phase_ != Phase::kEnded) EndJob(Outcome::kStopped, event.reason);
+  if (phase_ != Phase::kEnded) EndJob(Outcome::kStopped, Rule::kStopped, event.reason);
 }
 
 void Job::On(const PersistDone& event) {
   if (event.status.ok() || phase_ == Phase::kEnded) return;
-  EndJob(Outcome::kFailed,
+  EndJob(Outcome::kFailed, Rule::kNotRecorded,
          absl::StrCat("generation ", generation_.value(),
                       " can't be recorded, so a restart of the service would lose it: ",
                       event.status.ToString()));
@@ -56,7 +56,9 @@ Instant Job::PhaseDeadline() const {
     case Phase::kForming:
       return has_spec_ ? DecideForming(spec_, FormingState()).until : Instant::Infinite();
     case Phase::kRunning:
-      return DecideGrowth(spec_, GrowthState()).until;
+      // Also when the end of a quarantine makes a newcomer.
+      if (stop_.active()) return stop_.deadline();
+      return std::min(DecideGrowth(spec_, GrowthState()).until, blame_.NextRelease(now_));
     case Phase::kClosing:
       return Instant::Infinite();  // the members have their own bounds
     case Phase::kEnded:
@@ -123,10 +125,20 @@ FormingInput Job::FormingState() const {
 
 GrowthInput Job::GrowthState() const {
   return {.members = static_cast<uint32_t>(round_->members().size()),
-          .newcomers = candidates_,
+          .newcomers = Newcomers(),
           .any_succeeded = round_->any_succeeded(),
           .now = now_,
           .newcomers_since = newcomers_since_};
+}
+
+// Candidates that a running generation could take in: not those in quarantine.
+uint32_t Job::Newcomers() const {
+  uint32_t count = candidates_;
+  for (const NodeId& id : blame_.QuarantinedNodes(now_)) {
+    const Node* node = nodes_.FindById(id);
+    if (node != nullptr && node->counted) --count;
+  }
+  return count;
 }
 
 // Since when there are enough nodes, or newcomers.
@@ -136,7 +148,7 @@ void Job::WatchCounts() {
     if (holds && since.is_infinite()) since = now_;
   };
   watch(phase_ == Phase::kForming && has_spec_ && candidates_ >= spec_.nodes_min, min_reached_);
-  watch(phase_ == Phase::kRunning && candidates_ > 0, newcomers_since_);
+  watch(phase_ == Phase::kRunning && Newcomers() > 0, newcomers_since_);
 }
 
 // ------------------------------------------------------------- phases
@@ -154,12 +166,17 @@ bool Job::AdvanceOnce() {
       if (!has_spec_) return false;
       const FormingDecision decision = DecideForming(spec_, FormingState());
       if (decision.action == FormingDecision::Action::kWait) return false;
+      if (cause_ == RoundCause::kFirst) rule_ = decision.rule;
       decision.action == FormingDecision::Action::kForm ? FormGeneration() : GiveUpForming();
       return true;
     }
     case Phase::kRunning: {
+      if (stop_.active()) {  // which ends the generation anyhow
+        CarryOut(stop_.OnTimer(now_));
+        return phase_ != Phase::kRunning;
+      }
       if (!DecideGrowth(spec_, GrowthState()).close) return false;
-      const std::string reason = absl::StrCat(CountText(candidates_, "node"), " joined");
+      const std::string reason = absl::StrCat(CountText(Newcomers(), "node"), " joined");
       for_growth_ = true;
       BeginClosing(reason, "growth");
       return true;
@@ -180,23 +197,44 @@ void Job::GiveUpForming() {
   for (const auto& [order, node] : nodes_.nodes()) {
     if (node.counted) here.push_back(node.info.hostname);
   }
-  EndJob(Outcome::kFailed,
+  EndJob(Outcome::kFailed, Rule::kJoinTimeout,
          absl::StrCat("only ", candidates_, " of ", CountText(spec_.nodes_min, "node"),
                       " came within the join timeout of ", DurationText(spec_.join_timeout),
                       cause_ == RoundCause::kFirst ? "" : absl::StrCat(" after ", cause_text_),
                       "; here: ", ListText(here)));
 }
 
-// The nodes of the next generation by group rank (R2).
-std::vector<Node*> Job::ChooseNodes() {
-  std::vector<Candidate> candidates;
+// Who may be in the next generation: those in quarantine only as far as the others don't suffice.
+std::vector<Candidate> Job::ChooseCandidates() {
+  std::vector<Candidate> present;
+  std::vector<std::optional<uint32_t>> failures;
   for (const auto& [order, node] : nodes_.nodes()) {
     if (!node.counted) continue;
-    candidates.push_back({.node_id = node.id,
-                          .join_order = order,
-                          .claim = node.info.node_rank,
-                          .hosts_endpoint = node.info.hosts_endpoint});
+    present.push_back({.node_id = node.id,
+                       .join_order = order,
+                       .claim = node.info.node_rank,
+                       .hosts_endpoint = node.info.hosts_endpoint});
+    failures.push_back(blame_.Quarantined(node.id, now_)
+                           ? std::optional(blame_.Count(node.id, now_))
+                           : std::nullopt);
   }
+  std::vector<Candidate> chosen;
+  for (const size_t index : LeaveOut(failures, spec_.nodes_min)) {
+    chosen.push_back(present[index]);
+    failures[index].reset();
+  }
+  for (size_t i = 0; i < present.size(); ++i) {
+    if (!failures[i]) continue;
+    AddNote("node_left_out", {{"node", present[i].node_id.value()},
+                              {"failures", absl::StrCat(*failures[i])},
+                              {"rule", RuleName(Rule::kQuarantine)}});
+  }
+  return chosen;
+}
+
+// The nodes of the next generation by group rank (R2).
+std::vector<Node*> Job::ChooseNodes() {
+  const std::vector<Candidate> candidates = ChooseCandidates();
   const size_t wanted = std::min<size_t>(candidates.size(), spec_.nodes_max);
   std::vector<Node*> ranked;
   for (const size_t index : AssignRanks(previous_ranks_, candidates, wanted)) {
@@ -243,16 +281,23 @@ void Job::FormGeneration() {
   reason_ = assignment_reason_;
   for_growth_ = false;
   loss_reason_.clear();
+  inquiry_.Close();
+  ask_again_ = Instant();
+  stop_.Reset();
+  preempted_.clear();
+  preempted_host_ = false;
 
   effects_.push_back(Persist{.generation = generation_,
-                             .restart_count = budget_.restart_count,
-                             .membership_changes = budget_.membership_changes});
+                             .restart_count = history_.restart_count,
+                             .restarts_charged = history_.restarts_charged,
+                             .membership_changes = history_.membership_changes});
   AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
                          {"world", absl::StrCat(round_->world_size())},
                          {"nodes", absl::StrCat(ranked.size())},
                          {"ranks", ranks},
                          {"reason", assignment_reason_},
-                         {"restart_count", absl::StrCat(budget_.restart_count)}});
+                         {"rule", RuleName(rule_)},
+                         {"restart_count", absl::StrCat(history_.restart_count)}});
   for (uint32_t rank = 0; rank < ranked.size(); ++rank) {
     Node& node = *ranked[rank];
     node.group_rank = rank;
@@ -268,7 +313,8 @@ Assignment Job::AssignmentOf(uint32_t group_rank) const {
   const RoundMember& self = round_->member(group_rank);
   Assignment assignment;
   assignment.generation = generation_;
-  assignment.restart_count = budget_.restart_count;
+  assignment.restart_count = history_.restart_count;
+  assignment.restarts_charged = history_.restarts_charged;
   assignment.world_size = round_->world_size();
   assignment.group_rank = group_rank;
   assignment.group_world_size = static_cast<uint32_t>(round_->members().size());
@@ -286,11 +332,13 @@ Assignment Job::AssignmentOf(uint32_t group_rank) const {
                                   .worker_count = member.worker_count});
   }
   assignment.reason = assignment_reason_;
+  assignment.rule = RuleName(rule_);
   return assignment;
 }
 
 void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
   phase_ = Phase::kClosing;
+  if (stop_.active()) stop_.Reset();  // something else is quicker
   reason_ = reason;
   close_reason_ = reason;
   uptime_ = now_ - round_->formed();
@@ -317,98 +365,20 @@ void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
 // Asks a member for its stop; its bound runs from the first time (R3).
 void Job::SendStop(Node& node) {
   round_->SetState(*node.group_rank, RoundMember::State::kStopping);
-  if (node.stop_bound.is_infinite()) node.stop_bound = now_ + spec_.stop_grace + kStopSlack;
+  const bool saves = stop_.committed() && !round_->member(*node.group_rank).succeeded;
+  const absl::Duration within =
+      saves ? std::max(stop_.until() - now_, absl::Milliseconds(1)) : absl::ZeroDuration();
+  if (node.stop_bound.is_infinite()) {
+    node.stop_bound = now_ + within + spec_.stop_grace + kStopSlack;
+  }
   Refresh(node);
+  if (saves) {
+    return SendTo(node, CommitStop{.generation = generation_,
+                                   .step = stop_.step(),
+                                   .within = within,
+                                   .reason = close_reason_});
+  }
   SendTo(node, StopWorkers{.generation = generation_, .reason = close_reason_});
-}
-
-void Job::CloseRound() {
-  const BlameDecision decision =
-      DecideBlame(spec_, budget_,
-                  {.any_gone = round_->any_gone(), .for_growth = for_growth_, .uptime = uptime_});
-  budget_ = decision.budget;
-  AddNote("round_closed", {{"generation", absl::StrCat(generation_.value())},
-                           {"blame", BlameName(decision.blame)},
-                           {"restart_count", absl::StrCat(budget_.restart_count)}});
-  const bool membership = decision.blame == Blame::kMembership;
-  cause_text_ = membership ? loss_reason_ : close_reason_;
-  if (decision.blame == Blame::kWorker && !round_->failures().empty()) {
-    cause_text_ = FailureText(FindFirstCause(round_->failures()).failures.front());
-  }
-  if (decision.spent) {
-    EndJob(Outcome::kFailed,
-           membership ? absl::StrCat("more than ", kMembershipChangesMax,
-                                     " membership changes without a generation that lasted ",
-                                     DurationText(kProgressUptime), "; last: ", cause_text_)
-           : spec_.max_restarts == 0
-               ? cause_text_
-               : absl::StrCat(cause_text_, " (all ", CountText(spec_.max_restarts, "restart"),
-                              " are used up)"));
-    return;
-  }
-  previous_ranks_.clear();
-  for (const RoundMember& member : round_->members()) previous_ranks_.push_back(member.node_id);
-  const Round closed = *std::exchange(round_, std::nullopt);
-  phase_ = Phase::kForming;
-  for (const RoundMember& member : closed.members()) {
-    if (member.node_order == 0) continue;
-    Node& node = *nodes_.FindByOrder(member.node_order);
-    node.group_rank.reset();
-    Refresh(node);
-  }
-  cause_ = decision.blame == Blame::kGrowth ? RoundCause::kGrowth : RoundCause::kFault;
-  forming_since_ = now_;
-  min_reached_ = Instant::Infinite();
-  reason_ = absl::StrCat("waiting for nodes after ", cause_text_);
-  standby_due_all_ = true;
-}
-
-// ------------------------------------------------------------- the end
-
-void Job::EndJob(Outcome outcome, std::string reason) {
-  FirstCause cause;
-  if (round_) cause = FindFirstCause(round_->failures());
-  // After a loss, failures are its consequences (R7).
-  const bool names_cause = outcome == Outcome::kFailed && round_ && !round_->any_gone();
-  verdict_ = {.outcome = outcome,
-              .reason = Bounded(std::move(reason), kTextBytesMax),
-              .failures = std::move(cause.failures),
-              .first_causes = names_cause ? cause.ties : 0,
-              .generation = generation_,
-              .restart_count = budget_.restart_count};
-  phase_ = Phase::kEnded;
-  reason_ = verdict_.reason;
-  farewell_end_ = now_ + kFarewell;
-  tick_due_ = Instant::Infinite();
-  round_.reset();
-  AddNote("verdict", {{"outcome", OutcomeText(outcome)}, {"reason", verdict_.reason}});
-  for (auto& [order, node] : nodes_.nodes()) {
-    node.group_rank.reset();
-    node.cleaning = Generation();
-    node.lease_end = Instant::Infinite();
-    node.stop_bound = Instant::Infinite();
-    Refresh(node);
-    SendTo(node, verdict_);
-  }
-}
-
-// The job can be forgotten when everybody who can be told was told and has closed its stream.
-void Job::CheckFarewell() {
-  if (forgotten_) return;
-  if (now_ >= farewell_end_) {
-    for (auto& [order, node] : nodes_.nodes()) {
-      if (node.stream) CloseNodeStream(node, absl::OkStatus());
-    }
-  } else if (nodes_.stream_count() > 0 || !nodes_.nodes().empty()) {
-    return;
-  }
-  forgotten_ = true;
-  farewell_end_ = Instant::Infinite();
-  for (auto& [order, node] : nodes_.nodes()) {
-    node.grace_end = Instant::Infinite();
-    Refresh(node);
-  }
-  effects_.push_back(Ended{.outcome = verdict_.outcome});
 }
 
 void Job::SendTo(const Node& node, ServiceMessage message) {

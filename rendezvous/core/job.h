@@ -7,11 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/core/hang_judge.h"
 #include "rendezvous/core/lease_table.h"
 #include "rendezvous/core/membership_policy.h"
+#include "rendezvous/core/node_blame.h"
 #include "rendezvous/core/node_table.h"
+#include "rendezvous/core/restart_policy.h"
 #include "rendezvous/core/round.h"
 #include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/stop_step.h"
 
 namespace ddprun::rendezvous {
 
@@ -22,9 +26,12 @@ namespace ddprun::rendezvous {
 // Refresh(node), which keeps the counts and the deadline queue right. A message costs O(log n),
 // a tick and the begin and end of a generation O(n).
 //
-//   job.cc          phases: Advance, timers, forming and closing a generation, the verdict
+//   job.cc          phases: Advance, timers, forming a generation and stopping it
+//   job_closing.cc  what the end of a generation costs, and the verdict
 //   job_streams.cc  streams, joins and what a node that comes back is told
 //   job_events.cc   what nodes report, and their loss
+//   job_preemption.cc  at which step all stop for a node that is taken away
+//   job_hangs.cc    which worker holds up the others
 //   job_view.cc     standby texts, View and the invariants
 class Job {
  public:
@@ -74,6 +81,17 @@ class Job {
   void OnReport(Node& node, const WorkerFailed& failed);
   void OnReport(Node& node, const GroupSucceeded& succeeded);
   void OnReport(Node& node, const GroupStopped& stopped);
+  void OnReport(Node& node, const HangReport& report);
+  void AskForProgress(absl::Duration sample);
+  void JudgeInquiry();
+  void EndHungWorkers(const HangVerdict& verdict);
+  void OnReport(Node& node, const Preempt& preempt);
+  void OnReport(Node& node, const StopPrepared& prepared);
+  void NotePreempted(std::string text);
+  void CarryOut(StopAgreement::Action action);
+  void AskForStop(const Node& node);
+  void AbandonStop();
+  bool EndPreempted();
   void OnLeave(Node& node, const Leave& leave);
   bool AddFailure(const Node& node, WorkerFailure failure);
   void Ignore(const Node& node, const AgentMessage& message, const std::string& why);
@@ -89,6 +107,7 @@ class Job {
   // Phases.
   void Advance();
   bool AdvanceOnce();
+  std::vector<Candidate> ChooseCandidates();
   std::vector<Node*> ChooseNodes();
   std::string MakeRound(const std::vector<Node*>& ranked);
   void FormGeneration();
@@ -97,7 +116,9 @@ class Job {
   void SendStop(Node& node);
   void CloseRound();
   void GiveUpForming();
-  void EndJob(Outcome outcome, std::string reason);
+  RestartDecision JudgeRound(const FirstCause& cause) const;
+  void ReleaseMembers();
+  void EndJob(Outcome outcome, Rule rule, std::string reason);
   void CheckFarewell();
   void JudgeStall(Instant now);
   void Tick();
@@ -106,6 +127,7 @@ class Job {
   Instant PhaseDeadline() const;
   FormingInput FormingState() const;
   GrowthInput GrowthState() const;
+  uint32_t Newcomers() const;
   void WatchCounts();
 
   // Texts.
@@ -132,7 +154,8 @@ class Job {
   Phase phase_ = Phase::kForming;
   std::string reason_;  // of the phase, for people
   Generation generation_;
-  Budget budget_;
+  RestartHistory history_;
+  NodeBlame blame_;
 
   NodeTable nodes_;
   uint32_t candidates_ = 0;  // nodes that could start now
@@ -144,9 +167,10 @@ class Job {
 
   // Forming.
   RoundCause cause_ = RoundCause::kFirst;
-  Instant forming_since_;
+  Instant forming_since_;  // in the future: after a pause
   Instant min_reached_ = Instant::Infinite();
   std::string cause_text_;              // why the last generation ended
+  Rule rule_ = Rule::kAllNodes;         // by which the current one was formed
   std::vector<NodeId> previous_ranks_;  // of the last generation, by group rank
 
   // Running and closing.
@@ -155,6 +179,11 @@ class Job {
   uint32_t master_port_ = 0;
   std::string store_address_;
   std::string assignment_reason_;
+  HangInquiry inquiry_;
+  Instant ask_again_;  // not before: for reports of the open inquiry
+  StopAgreement stop_;
+  std::string preempted_;        // why nodes of this generation are taken away; "" = none is
+  bool preempted_host_ = false;  // one of them has the service
   Instant newcomers_since_ = Instant::Infinite();
   absl::Duration uptime_;     // until the trigger that closed it
   bool for_growth_ = false;   // what closes it

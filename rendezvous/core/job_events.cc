@@ -12,9 +12,10 @@ namespace ddprun::rendezvous {
 namespace {
 
 std::string MessageName(const AgentMessage& message) {
-  static constexpr const char* kNames[] = {"Join",         "Renewal",        "WorkersStarted",
-                                           "WorkerFailed", "GroupSucceeded", "GroupStopped",
-                                           "Leave"};
+  static constexpr const char* kNames[] = {
+      "Join",         "Renewal", "Heartbeat",  "WorkersStarted", "WorkerFailed", "GroupSucceeded",
+      "GroupStopped", "Leave",   "HangReport", "Preempt",        "StopPrepared"};
+  static_assert(std::size(kNames) == std::variant_size_v<decltype(AgentMessage::body)>);
   return kNames[message.body.index()];
 }
 
@@ -96,7 +97,8 @@ void Job::OnEvent(Node& node, const AgentMessage& message) {
                   absl::StrCat("generation ", message.generation.value(), " is not current"));
   }
   const bool stopped = round_->member(*node.group_rank).state == RoundMember::State::kStopped;
-  if (stopped) return Ignore(node, message, "its workers were stopped already");
+  if (stopped && !std::holds_alternative<Preempt>(message.body))
+    return Ignore(node, message, "its workers were stopped already");
   std::visit(
       [&](const auto& report) {
         if constexpr (requires { OnReport(node, report); }) OnReport(node, report);
@@ -139,19 +141,26 @@ bool Job::AddFailure(const Node& node, WorkerFailure failure) {
 }
 
 void Job::OnReport(Node& node, const WorkerFailed& failed) {
-  if (!AddFailure(node, failed.failure) || phase_ != Phase::kRunning) return;
+  if (!AddFailure(node, failed.failure)) return;
+  if (phase_ == Phase::kClosing) AbandonStop();
+  if (phase_ != Phase::kRunning) return;
   BeginClosing(FailureText(round_->failures().front().failure), "worker_failed");
 }
 
 void Job::OnReport(Node& node, const GroupSucceeded& /*succeeded*/) {
   round_->SetSucceeded(*node.group_rank);
-  if (!round_->all_succeeded()) return;
-  EndJob(Outcome::kSucceeded,
-         absl::StrCat("every rank of generation ", generation_.value(), " ended with 0"));
+  if (round_->all_succeeded()) {
+    return EndJob(Outcome::kSucceeded, Rule::kAllSucceeded,
+                  absl::StrCat("every rank of generation ", generation_.value(), " ended with 0"));
+  }
+  // It ended before the stop step; the others' nodes settle when they have reached theirs.
+  if (phase_ == Phase::kClosing && stop_.committed()) return SendStop(node);
+  CarryOut(stop_.Drop(now_, *node.group_rank));
 }
 
 void Job::OnReport(Node& node, const GroupStopped& stopped) {
   for (const WorkerFailure& failure : stopped.failures) AddFailure(node, failure);
+  round_->AddStep(stopped.step);
   if (!stopped.clean) return LoseNode(node, LossWhy::kUnclean);
   round_->SetState(*node.group_rank, RoundMember::State::kStopped);
   node.info.master_port = stopped.master_port;
@@ -167,11 +176,17 @@ void Job::OnReport(Node& node, const GroupStopped& stopped) {
 void Job::OnLeave(Node& node, const Leave& leave) {
   AddNote("node_left", {{"node", node.id.value()}, {"why", leave.reason}});
   if (leave.end_job) {
-    return EndJob(Outcome::kStopped, absl::StrCat(node.info.hostname, " left: ", leave.reason));
+    return EndJob(leave.preempted ? Outcome::kPreempted : Outcome::kStopped,
+                  leave.preempted ? Rule::kPreempted : Rule::kStopped,
+                  absl::StrCat(node.info.hostname, " left: ", leave.reason));
   }
   const std::string reason = absl::StrCat(NodeText(node), " left: ", leave.reason);
+  const bool was_member = node.group_rank.has_value();
   CloseNodeStream(node, absl::OkStatus());
   RemoveNode(node, RoundMember::State::kLeft, reason, absl::OkStatus());
+  if (!leave.preempted || (!was_member && phase_ != Phase::kForming)) return;
+  NotePreempted(reason);
+  if (phase_ == Phase::kForming) EndPreempted();
 }
 
 // ------------------------------------------------------------- loss
@@ -267,6 +282,7 @@ void Job::RemoveNode(Node& node, RoundMember::State member_state, const std::str
   if (done) return;  // done is not dead (R8)
   if (loss_reason_.empty()) loss_reason_ = reason;
   round_->SetState(*rank, member_state);
+  if (member_state == RoundMember::State::kLost) AbandonStop();
   if (phase_ == Phase::kRunning) {
     BeginClosing(reason, member_state == RoundMember::State::kLeft ? "node_left" : "node_lost");
   }

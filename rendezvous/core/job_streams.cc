@@ -27,7 +27,11 @@ void Job::On(const StreamClosed& event) {
   if (node == nullptr) return;
   node->standby.reset();
   node->closed_at = now_;
-  node->grace_end = now_ + spec_.reconnect_grace;
+  // Of a node that has renewed none of the last probes, the end of the stream says nothing new:
+  // networks that were down deliver late what they carried, and then reset it; and agents close
+  // what a service that was stopped didn't answer. Its lease decides (R4).
+  const bool is_fresh = now_ - node->proof <= 3 * ProbeInterval(spec_.lease);
+  node->grace_end = is_fresh ? now_ + spec_.reconnect_grace : Instant::Infinite();
   Refresh(*node);
   if (phase_ == Phase::kEnded) RemoveNode(*node, RoundMember::State::kLeft, "", absl::OkStatus());
 }
@@ -153,6 +157,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
     ever_joined_ = true;
     forming_since_ = now_;
     reason_ = "waiting for nodes";
+    blame_.SetRules(spec_.restart);
   }
   const Departed* departed = nodes_.FindDeparted(message.incarnation);
   const bool left = departed != nullptr && departed->left;
@@ -172,6 +177,9 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
     CloseNodeStream(node, absl::OkStatus());
     return RemoveNode(node, RoundMember::State::kLeft, "", absl::OkStatus());
   }
+  blame_.Inherit(node.id, node.info.hostname, [this](const NodeId& id) {
+    return std::as_const(nodes_).FindById(id) != nullptr;
+  });
   AddNote("node_joined", {{"node", node.id.value()},
                           {"host", node.info.hostname},
                           {"agent_pid", absl::StrCat(node.info.agent_pid)},
@@ -215,6 +223,7 @@ void Job::Resync(Node& node, const AgentMessage& message, const Join& join) {
   const bool idle = join.group_state == GroupState::kIdle;
   if (phase_ == Phase::kRunning) {
     if (idle || message.generation != generation_) SendTo(node, AssignmentOf(*node.group_rank));
+    AskForStop(node);
     return;
   }
   if (round_->member(*node.group_rank).state == RoundMember::State::kStopped) return;

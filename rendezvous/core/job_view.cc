@@ -22,6 +22,13 @@ Standby Job::StandbyOf(const Node& node) const {
     standby.reason =
         absl::StrCat("node rank ", *node.info.node_rank, " is held by ", holder.info.hostname,
                      ", which is silent; waiting until it is back or lost");
+  } else if (blame_.Quarantined(node.id, now_) && phase_ == Phase::kRunning) {
+    standby.spare = true;
+    standby.reason = absl::StrCat(
+        "the job runs on ", CountText(members, "node"), "; this one is left out (rule ",
+        RuleName(Rule::kQuarantine), "): ", CountText(blame_.Count(node.id, now_), "failure"),
+        " began here within ", DurationText(spec_.restart.quarantine_time),
+        "; it steps in when the others don't suffice");
   } else if (phase_ == Phase::kClosing) {
     standby.reason = absl::StrCat("generation ", generation_.value(), " is ending: ", reason_);
   } else if (phase_ == Phase::kRunning) {
@@ -33,6 +40,8 @@ Standby Job::StandbyOf(const Node& node) const {
                              DurationText(spec_.last_call_timeout), " after the first newcomer")
               : absl::StrCat("the job runs on ", CountText(members, "node"),
                              "; this one is a spare and steps in when one is lost");
+  } else if (phase_ == Phase::kForming && now_ < forming_since_) {
+    standby.reason = reason_;
   } else if (candidates_ < spec_.nodes_min) {
     standby.reason = absl::StrCat(candidates_, " of ", CountText(spec_.nodes_min, "node"),
                                   " are here; waiting for ", spec_.nodes_min - candidates_, " more",
@@ -72,6 +81,9 @@ void Job::SendDueStandbys() {
 std::string Job::StateOf(const Node& node) const {
   if (!node.stream) return "unreachable";
   if (node.cleaning != Generation()) return "stopping";
+  if (!node.group_rank && phase_ == Phase::kRunning && blame_.Quarantined(node.id, now_)) {
+    return "quarantined";
+  }
   if (!node.group_rank) return node.standby && node.standby->spare ? "spare" : "joined";
   const RoundMember& member = round_->member(*node.group_rank);
   switch (member.state) {
@@ -94,7 +106,8 @@ JobView Job::View(Instant now) const {
   view.phase = kPhases[static_cast<int>(phase_)];
   view.reason = reason_;
   view.generation = generation_;
-  view.restart_count = budget_.restart_count;
+  view.restart_count = history_.restart_count;
+  view.restarts_charged = history_.restarts_charged;
   for (const auto& [order, node] : nodes_.nodes()) {
     view.nodes.push_back({.node_id = node.id,
                           .info = node.info,

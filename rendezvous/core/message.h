@@ -1,7 +1,9 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_MESSAGE_H_
 #define DDPRUN_RENDEZVOUS_CORE_MESSAGE_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -30,6 +32,10 @@ struct Renewal {
   uint64_t nonce = 0;
 };
 
+struct Heartbeat {
+  uint64_t key = 0;
+};
+
 struct WorkersStarted {};
 
 struct WorkerFailed {
@@ -42,11 +48,37 @@ struct GroupStopped {
   std::vector<WorkerFailure> failures;
   bool clean = true;
   uint32_t master_port = 0;
+  std::optional<uint64_t> step;  // highest that was marked; nullopt = none marks
 };
 
 struct Leave {
   std::string reason;
   bool end_job = false;
+  bool preempted = false;
+};
+
+// How far this node's workers are: some are suspect, no longer are, or the service asked.
+struct HangReport {
+  std::vector<WorkerProgress> workers;  // that live
+  absl::Duration sample;                // between two looks at them
+
+  bool any_suspect() const {
+    return std::any_of(workers.begin(), workers.end(),
+                       [](const WorkerProgress& worker) { return worker.suspect; });
+  }
+};
+
+// This node is about to be taken away (R14).
+struct Preempt {
+  std::string reason;
+  absl::Duration deadline;  // how long it is still there
+  bool ends_job = false;    // the job can't go on without it
+};
+
+// Answers a PrepareStop.
+struct StopPrepared {
+  uint32_t round = 0;
+  StopLook look;
 };
 
 struct AgentMessage {
@@ -56,8 +88,9 @@ struct AgentMessage {
   Incarnation incarnation;
   StreamNumber stream;
   Generation generation;
-  uint64_t sequence = 0;  // 0 for Join and Renewal
-  std::variant<Join, Renewal, WorkersStarted, WorkerFailed, GroupSucceeded, GroupStopped, Leave>
+  uint64_t sequence = 0;  // 0 for Join, Renewal and Heartbeat
+  std::variant<Join, Renewal, Heartbeat, WorkersStarted, WorkerFailed, GroupSucceeded, GroupStopped,
+               Leave, HangReport, Preempt, StopPrepared>
       body;
 };
 
@@ -68,6 +101,7 @@ struct Welcome {
   std::string release;
   absl::Duration lease;
   uint64_t processed_sequence = 0;
+  uint64_t heartbeat_key = 0;  // the shell's, not the core's
 };
 
 struct Probe {
@@ -107,6 +141,8 @@ struct Assignment {
   std::string store_address;  // "" = rank 0 is on this node
   std::vector<Member> members;
   std::string reason;
+  std::string rule;               // name of the rule that formed it (policy_rule.h)
+  uint32_t restarts_charged = 0;  // of restart_count, those that were not given back
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
@@ -116,6 +152,34 @@ struct StopWorkers {
   std::string reason;
 };
 
+// Look at your workers, with two samples, and answer with a HangReport.
+struct ReportProgress {
+  Generation generation;
+  absl::Duration sample;
+};
+
+// These workers of yours hang: kill them, and report them as failed.
+struct EndHung {
+  Generation generation;
+  std::vector<uint32_t> local_ranks;
+  std::string reason;  // the evidence, for people
+};
+
+// Hold workers that reach this step, and say how far they are.
+struct PrepareStop {
+  Generation generation;
+  uint32_t round = 0;  // of the agreement, from 1
+  uint64_t step = 0;   // 0 = hold nobody, only look
+};
+
+// Let workers that reached this step save and end.
+struct CommitStop {
+  Generation generation;
+  uint64_t step = 0;
+  absl::Duration within;
+  std::string reason;  // for people
+};
+
 struct Verdict {
   Outcome outcome = Outcome::kFailed;
   std::string reason;
@@ -123,9 +187,11 @@ struct Verdict {
   uint32_t first_causes = 0;            // how many of them tie; 0 = there is none
   Generation generation;
   uint32_t restart_count = 0;
+  std::string rule;  // name of the rule that decided it (policy_rule.h)
 };
 
-using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict>;
+using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict,
+                                    ReportProgress, EndHung, PrepareStop, CommitStop>;
 
 }  // namespace ddprun::rendezvous
 

@@ -51,6 +51,11 @@ Node* NodeTable::FindById(const NodeId& id) {
   return found == by_id_.end() ? nullptr : &nodes_.at(found->second);
 }
 
+const Node* NodeTable::FindById(const NodeId& id) const {
+  const auto found = by_id_.find(id.value());
+  return found == by_id_.end() ? nullptr : &nodes_.at(found->second);
+}
+
 Node* NodeTable::FindByOrder(uint64_t order) {
   const auto found = nodes_.find(order);
   return found == nodes_.end() ? nullptr : &found->second;

@@ -66,6 +66,7 @@ class NodeTable {
   const Departed* FindDeparted(Incarnation incarnation) const;
 
   Node* FindById(const NodeId& id);
+  const Node* FindById(const NodeId& id) const;
   Node* FindByOrder(uint64_t order);
   const Node* FindByOrder(uint64_t order) const;
 

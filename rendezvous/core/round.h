@@ -1,7 +1,9 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_ROUND_H_
 #define DDPRUN_RENDEZVOUS_CORE_ROUND_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,9 +58,15 @@ class Round {
   // Notes a failure, or completes the one of the same rank. Bound: the first kFailuresMax.
   void AddFailure(WorkerFailure failure, Instant arrival);
 
+  // Notes how far a member's workers were.
+  void AddStep(std::optional<uint64_t> step) { step_ = std::max(step_, step); }
+
+  // Highest step that one of its workers marked; nullopt = none marks.
+  std::optional<uint64_t> step() const { return step_; }
   // Nothing more is awaited from any member.
   bool settled() const { return open_ == 0; }
   bool any_gone() const { return gone_ > 0; }
+  size_t succeeded() const { return succeeded_; }
   bool any_succeeded() const { return succeeded_ > 0; }
   bool all_succeeded() const { return succeeded_ == members_.size(); }
   const std::vector<ReportedFailure>& failures() const { return failures_; }
@@ -75,6 +83,7 @@ class Round {
   size_t started_ = 0;
   size_t succeeded_ = 0;
   std::vector<ReportedFailure> failures_;
+  std::optional<uint64_t> step_;
 };
 
 }  // namespace ddprun::rendezvous

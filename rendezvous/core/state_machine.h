@@ -64,6 +64,7 @@ struct CloseStream {
 struct Persist {
   Generation generation;
   uint32_t restart_count = 0;
+  uint32_t restarts_charged = 0;
   uint32_t membership_changes = 0;
 };
 
@@ -96,7 +97,8 @@ struct JobView {
   std::string reason;
   Generation generation;
   uint32_t restart_count = 0;
-  std::vector<NodeView> nodes;  // by group rank, then join order
+  uint32_t restarts_charged = 0;  // of them, those that were not given back
+  std::vector<NodeView> nodes;    // by group rank, then join order
 };
 
 // Decides membership, ranks, restarts and the verdict of one job: rules R1-R9, R11 and R12 of

@@ -16,11 +16,16 @@ inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 // How long streams may stay open after the verdict.
 inline constexpr absl::Duration kFarewell = absl::Seconds(2);
 
-// A generation that lasted this long refills the budget of membership changes (R7).
+// A generation that lasted this long has made progress, where the program doesn't say itself; and
+// one with progress refills the budget of membership changes only if it lasted as long (R7).
 inline constexpr absl::Duration kProgressUptime = absl::Seconds(60);
 
-// Membership changes in a row, without a generation that lasted kProgressUptime (R7).
-inline constexpr uint32_t kMembershipChangesMax = 100;
+// A failure that comes sooner after the assignment is a failed start (R7).
+inline constexpr absl::Duration kQuickFailure = absl::Seconds(10);
+
+// The pause before the second restart after failed starts in a row; each next one is twice as long
+// (R7).
+inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(500);
 
 // Failures of two nodes that arrive closer together than this are not told apart (R12): noticing,
 // loop and network jitter are of that size.

@@ -35,6 +35,11 @@ std::string StateName(GroupState state) {
   return "unknown";
 }
 
+std::string ActivityName(Activity activity) {
+  static constexpr const char* kNames[] = {"unknown", "active", "still", "stopped"};
+  return kNames[static_cast<size_t>(activity)];
+}
+
 std::string Describe(const Welcome& m) {
   return absl::StrCat("welcome term=", m.term.value(), " processed=", m.processed_sequence);
 }
@@ -54,7 +59,7 @@ std::string Describe(const Assignment& m) {
                       " world=", m.world_size, " role=", m.base_role_rank, "/", m.role_world_size,
                       " master=", m.master_addr, ":", m.master_port,
                       m.store_address.empty() ? "" : Field("store", m.store_address),
-                      Field("reason", m.reason));
+                      Field("reason", m.reason), " rule=", m.rule);
 }
 
 std::string Describe(const StopWorkers& m) {
@@ -64,7 +69,7 @@ std::string Describe(const StopWorkers& m) {
 std::string Describe(const Verdict& m) {
   return absl::StrCat(
       "verdict ", OutcomeText(m.outcome), " gen=", m.generation.value(),
-      " restarts=", m.restart_count, Field("reason", m.reason),
+      " restarts=", m.restart_count, Field("reason", m.reason), " rule=", m.rule,
       m.failures.empty()
           ? ""
           : absl::StrCat(" causes=", m.first_causes, Field("failures", FailuresText(m.failures))));
@@ -75,6 +80,7 @@ std::string Describe(const Join& m) {
                       " state=", StateName(m.group_state));
 }
 
+std::string Describe(const Heartbeat& m) { return absl::StrCat("heartbeat key=", m.key); }
 std::string Describe(const Renewal& m) { return absl::StrCat("renewal nonce=", m.nonce); }
 
 std::string Describe(const WorkersStarted& /*m*/) { return "started"; }
@@ -87,11 +93,53 @@ std::string Describe(const GroupSucceeded& /*m*/) { return "succeeded"; }
 
 std::string Describe(const GroupStopped& m) {
   return absl::StrCat("stopped clean=", m.clean ? 1 : 0, " port=", m.master_port,
+                      m.step ? absl::StrCat(" step=", *m.step) : "",
                       m.failures.empty() ? "" : Field("failures", FailuresText(m.failures)));
 }
 
 std::string Describe(const Leave& m) {
-  return absl::StrCat("leave end=", m.end_job ? 1 : 0, Field("reason", m.reason));
+  return absl::StrCat("leave end=", m.end_job ? 1 : 0, m.preempted ? " preempted" : "",
+                      Field("reason", m.reason));
+}
+
+std::string Describe(const HangReport& m) {
+  return absl::StrCat("hang report",
+                      Field("workers", absl::StrJoin(m.workers, " ", [](auto* out, const auto& w) {
+                              absl::StrAppend(out, w.local_rank, ":", ProgressPhaseName(w.phase),
+                                              ":", w.step, w.suspect ? ":suspect" : "",
+                                              w.overdue ? ":overdue" : "", ":",
+                                              ActivityName(w.activity));
+                            })));
+}
+
+std::string Describe(const ReportProgress& m) {
+  return absl::StrCat("report_progress gen=", m.generation.value(),
+                      " sample=", absl::ToInt64Milliseconds(m.sample), "ms");
+}
+
+std::string Describe(const EndHung& m) {
+  return absl::StrCat("end_hung gen=", m.generation.value(),
+                      " local=", absl::StrJoin(m.local_ranks, ","), Field("reason", m.reason));
+}
+
+std::string Describe(const Preempt& m) {
+  return absl::StrCat("preempt", m.ends_job ? " ends_job" : "",
+                      " deadline=", absl::FormatDuration(m.deadline), Field("reason", m.reason));
+}
+
+std::string Describe(const StopPrepared& m) {
+  return absl::StrCat("stop_prepared round=", m.round, " heeds=", m.look.heeds ? 1 : 0,
+                      " below=", m.look.below ? 1 : 0, " highest=", m.look.highest);
+}
+
+std::string Describe(const PrepareStop& m) {
+  return absl::StrCat("prepare_stop gen=", m.generation.value(), " round=", m.round,
+                      " step=", m.step);
+}
+
+std::string Describe(const CommitStop& m) {
+  return absl::StrCat("commit_stop gen=", m.generation.value(), " step=", m.step,
+                      " within=", absl::FormatDuration(m.within), Field("reason", m.reason));
 }
 
 // The status without its payloads: "ABORTED: text".
@@ -111,8 +159,10 @@ struct EffectText {
     return absl::StrCat("close ", name(e.stream), " ", StatusText(e.status));
   }
   std::string operator()(const Persist& e) const {
-    return absl::StrCat("persist gen=", e.generation.value(), " restarts=", e.restart_count,
-                        " changes=", e.membership_changes);
+    return absl::StrCat(
+        "persist gen=", e.generation.value(), " restarts=", e.restart_count,
+        e.restarts_charged == e.restart_count ? "" : absl::StrCat(" charged=", e.restarts_charged),
+        " changes=", e.membership_changes);
   }
   std::string operator()(const Note& e) const {
     std::string text = absl::StrCat("note ", e.event);

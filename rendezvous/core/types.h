@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/progress_page.h"
 #include "base/strong.h"
 
 namespace ddprun::rendezvous {
@@ -21,6 +22,21 @@ using Term = Strong<struct TermTag, uint64_t>;
 // One complete assignment of ranks; 0 = none yet.
 using Generation = Strong<struct GenerationTag, uint64_t>;
 
+// How a job is restarted after failures, and when that is given up (proto RestartRules; R7).
+struct RestartRules {
+  uint32_t max_membership_changes = 100;  // in a row without progress
+  // A generation that made progress and lasted this long gives all restarts back; 0 = none does.
+  absl::Duration restart_window = absl::ZeroDuration();
+  // Longest pause before a restart after quick failures in a row; 0 = never a pause.
+  absl::Duration backoff_max = absl::Seconds(30);
+  uint32_t crash_loop = 4;        // starts in a row that fail alike end the job; 0 = never
+  uint32_t give_up_after = 0;     // failed generations without progress end the job; 0 = never
+  uint32_t quarantine_after = 3;  // failures that begin on one node leave it out; 0 = never
+  absl::Duration quarantine_time = absl::Hours(1);  // how long one of them counts
+
+  friend bool operator==(const RestartRules&, const RestartRules&) = default;
+};
+
 // What all nodes of a job must agree on (proto JobSpec). Unset numbers have their defaults here.
 struct JobSpec {
   std::string run_id;
@@ -34,6 +50,7 @@ struct JobSpec {
   absl::Duration lease = absl::Seconds(5);
   absl::Duration reconnect_grace = absl::Milliseconds(150);
   absl::Duration stop_grace = absl::Seconds(30);  // TERM to KILL
+  RestartRules restart;
 };
 
 // One node as its agent describes it (proto NodeInfo).
@@ -47,7 +64,14 @@ struct NodeInfo {
   bool hosts_endpoint = false;        // comes first in rank order
   uint32_t master_port = 0;           // reserved for the workers' store (R11); 0 = none
   std::string store_address;          // "host:port" of the agent's store; "" = none
+  std::string guards;                 // against orphans, for people; "" = not told
 };
+
+// How the fact begins that says that the kernel's out-of-memory killer was it (docs/LOGS.md).
+inline constexpr char kOutOfMemoryFact[] = "memory: the kernel killed ";
+
+// The evidence against a worker that hangs because it was stopped (R13).
+inline constexpr char kStoppedEvidence[] = "stopped by a signal";
 
 // How one worker failed by itself (proto WorkerFailure has the units).
 struct WorkerFailure {
@@ -68,11 +92,51 @@ struct WorkerFailure {
   uint64_t wall_time_ms = 0;       // for display only
   uint64_t after_first_ms = 0;     // after the first failure on the same node
   Generation generation;
+  bool hung = false;  // it made no progress, and its agent killed it for that (R13)
 
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
-enum class Outcome { kSucceeded, kFailed, kStopped };
+// What a look at a worker has shown.
+enum class Activity {
+  kUnknown,  // no look yet
+  kActive,   // it uses the processor, moves bytes, or waits for a disk
+  kStill,    // neither, and its kernel stack stays the same, over two samples
+  kStopped,  // by a signal or a tracer
+};
+
+// How far one worker is, as its agent sees it (proto WorkerProgress has the units).
+struct WorkerProgress {
+  uint32_t local_rank = 0;
+  ProgressPhase phase = ProgressPhase::kNone;  // kNone: it never marked
+  uint64_t step = 0;
+  absl::Duration silent;  // since its last mark, or since it did anything (unmarked)
+  bool suspect = false;   // silent for longer than its limit
+  bool overdue = false;   // for so long that being busy is no excuse
+  Activity activity = Activity::kUnknown;
+  std::string where;  // what it waits for in the kernel; "" = unknown
+
+  friend bool operator==(const WorkerProgress&, const WorkerProgress&) = default;
+};
+
+// How a job ended; docs/SIGNALS.md has the exit statuses.
+enum class Outcome {
+  kSucceeded,
+  kFailed,         // it may be started again
+  kFailedForGood,  // to start it again won't help
+  kStopped,        // on request
+  kPreempted,      // its machines were taken away: to be started again
+};
+
+// How far the workers of one node are on their way to a stop step (proto StopPrepared).
+struct StopLook {
+  bool heeds = false;        // all that live ask for a stop step
+  bool below = false;        // none has passed it, nor can without being held
+  uint64_t highest = 0;      // step
+  absl::Duration step_time;  // zero = unknown
+
+  friend bool operator==(const StopLook&, const StopLook&) = default;
+};
 
 // What an agent is doing when it (re)joins.
 enum class GroupState { kIdle, kRunning, kStopping, kSucceeded };

@@ -18,7 +18,8 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr size_t kStreamsMax = 2 * size_t{kNodesMax};
+// An agent has one and up to two for heartbeats, and as many while it comes back.
+inline constexpr size_t kStreamsMax = 6 * size_t{kNodesMax};
 inline constexpr size_t kUnaryCallsMax = 1024;  // status and stop calls that wait for the loop
 
 // All calls that gRPC has given us and that are not answered: every one must be finished before the

@@ -103,7 +103,9 @@ void ServerImpl::OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessa
     const bool version = message.status().code() == absl::StatusCode::kFailedPrecondition;
     return Refuse(entry, version ? "other_protocol" : "malformed_message", message.status());
   }
-  if (entry.job == nullptr) {
+  if (entry.heartbeat_of.has_value()) {
+    OnHeartbeat(entry, *std::move(message));
+  } else if (entry.job == nullptr) {
     OnFirstMessage(entry, *std::move(message));
   } else {
     entry.job->Step(MessageReceived{.stream = stream->key(), .message = *std::move(message)});
@@ -112,6 +114,9 @@ void ServerImpl::OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessa
 }
 
 void ServerImpl::OnFirstMessage(StreamEntry& entry, AgentMessage message) {
+  if (const Heartbeat* heartbeat = std::get_if<Heartbeat>(&message.body); heartbeat != nullptr) {
+    return OnHeartbeatStream(entry, *heartbeat);
+  }
   const Join* join = std::get_if<Join>(&message.body);
   if (join == nullptr) {
     return Refuse(entry, "no_join",
@@ -142,6 +147,7 @@ void ServerImpl::OnStreamDone(AttendStream* stream) {
   const auto found = streams_.find(stream->key());
   if (found == streams_.end()) return;  // refused by the registry
   TellJobClosed(found->second);
+  EndHeartbeats(found->second);
   JobShell* job = found->second.job;
   streams_.erase(found);
   const auto inbox = inbox_;
@@ -167,6 +173,7 @@ void ServerImpl::NotifyWhenIdle(std::function<void()> on_idle) {
 // Each stream that a job knows of is reported closed once.
 void ServerImpl::TellJobClosed(StreamEntry& entry) {
   if (entry.job == nullptr || std::exchange(entry.told_job, true)) return;
+  EndHeartbeats(entry);
   entry.job->Step(StreamClosed{entry.stream->key()});
 }
 
@@ -179,7 +186,8 @@ void ServerImpl::Refuse(StreamEntry& entry, const std::string& kind, const absl:
 
 void ServerImpl::SendTo(StreamKey key, const ServiceMessage& message) {
   const auto found = streams_.find(key);
-  if (found == streams_.end() || found->second.stream->Send(message)) return;
+  if (found == streams_.end()) return;
+  if (Send(found->second, message)) return;
   Refuse(found->second, "slow_reader",
          absl::ResourceExhaustedError("the agent does not read: too many messages wait for it"),
          /*flush=*/false);
@@ -187,7 +195,9 @@ void ServerImpl::SendTo(StreamKey key, const ServiceMessage& message) {
 
 void ServerImpl::EndStream(StreamKey key, const absl::Status& status) {
   const auto found = streams_.find(key);
-  if (found != streams_.end()) found->second.stream->Close(status);
+  if (found == streams_.end()) return;
+  EndHeartbeats(found->second);
+  found->second.stream->Close(status);
 }
 
 }  // namespace ddprun::rendezvous

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,10 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
     std::shared_ptr<AttendStream> stream;
     JobShell* job = nullptr;  // since its Join
     bool told_job = false;    // that it is closed
+    // Of an agent's stream: those that carry heartbeats beside it. Of such a one: the agent's.
+    uint64_t heartbeat_key = 0;
+    std::vector<StreamKey> heartbeats;
+    std::optional<StreamKey> heartbeat_of;
   };
 
   // AttendStream::Owner
@@ -60,6 +65,11 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void Refuse(StreamEntry& entry, const std::string& kind, const absl::Status& status,
               bool flush = true);
   void TellJobClosed(StreamEntry& entry);
+  bool Send(StreamEntry& entry, const ServiceMessage& message);
+  // Streams beside an agent's that carry heartbeats only (R4).
+  void OnHeartbeatStream(StreamEntry& entry, const Heartbeat& heartbeat);
+  void OnHeartbeat(StreamEntry& entry, AgentMessage message);
+  void EndHeartbeats(StreamEntry& entry);
   void ForgetJob(const std::string& run_id);
   void ForgetIfDone(JobShell* job);
 
@@ -76,6 +86,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   int port_ = 0;
   uint64_t last_key_ = 0;
   std::map<StreamKey, StreamEntry> streams_;
+  std::map<uint64_t, StreamKey> heartbeat_keys_;  // of the agents' streams
   std::map<std::string, std::unique_ptr<JobShell>> jobs_;
   std::map<std::string, std::unique_ptr<Timer>> lingering_;  // bounds of ended jobs
   std::vector<std::function<void()>> on_idle_;

@@ -75,6 +75,7 @@ void ServerImpl::ForgetJob(const std::string& run_id) {
   if (found == jobs_.end()) return;
   for (const StreamKey key : found->second->streams()) {
     StreamEntry& entry = streams_.at(key);
+    EndHeartbeats(entry);
     entry.job = nullptr;
     entry.stream->Close(absl::OkStatus(), /*flush=*/false);
   }

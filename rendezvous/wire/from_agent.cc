@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +30,39 @@ GroupState ReadGroupState(FieldChecker* checker, int state) {
   }
 }
 
+// A time for which 0 says something of its own.
+absl::Duration ReadTimeOrZero(FieldChecker* checker, absl::string_view field, uint32_t ms) {
+  return checker->Milliseconds(field, ms, absl::ZeroDuration());
+}
+
+RestartRules ReadRestartRules(FieldChecker* checker, const v1::RestartRules& proto) {
+  RestartRules rules;  // what is absent keeps its default
+  const auto count = [checker](absl::string_view field, uint32_t value) {
+    return checker->Number(field, value, 0, std::numeric_limits<int32_t>::max());
+  };
+  if (proto.has_max_membership_changes()) {
+    rules.max_membership_changes =
+        count("join.job.restart.max_membership_changes", proto.max_membership_changes());
+  }
+  rules.restart_window =
+      ReadTimeOrZero(checker, "join.job.restart.restart_window_ms", proto.restart_window_ms());
+  if (proto.has_backoff_max_ms()) {
+    rules.backoff_max =
+        ReadTimeOrZero(checker, "join.job.restart.backoff_max_ms", proto.backoff_max_ms());
+  }
+  if (proto.has_crash_loop()) {
+    rules.crash_loop = count("join.job.restart.crash_loop", proto.crash_loop());
+  }
+  rules.give_up_after = count("join.job.restart.give_up_after", proto.give_up_after());
+  if (proto.has_quarantine_after()) {
+    rules.quarantine_after = checker->Number("join.job.restart.quarantine_after",
+                                             proto.quarantine_after(), 0, kBlameMax);
+  }
+  rules.quarantine_time = checker->Milliseconds("join.job.restart.quarantine_time_ms",
+                                                proto.quarantine_time_ms(), rules.quarantine_time);
+  return rules;
+}
+
 JobSpec ReadJobSpec(FieldChecker* checker, const std::string& run_id, const v1::JobSpec& proto) {
   const JobSpec defaults;
   JobSpec job;
@@ -48,6 +83,7 @@ JobSpec ReadJobSpec(FieldChecker* checker, const std::string& run_id, const v1::
                                               proto.reconnect_grace_ms(), defaults.reconnect_grace);
   job.stop_grace =
       checker->Milliseconds("join.job.stop_grace_ms", proto.stop_grace_ms(), defaults.stop_grace);
+  job.restart = ReadRestartRules(checker, proto.restart());
   return job;
 }
 
@@ -68,6 +104,7 @@ NodeInfo ReadNodeInfo(FieldChecker* checker, const v1::NodeInfo& proto, uint32_t
   node.hosts_endpoint = proto.hosts_endpoint();
   node.master_port = checker->Port("join.node.master_port", proto.master_port());
   node.store_address = checker->OptionalName("join.node.store_address", proto.store_address());
+  node.guards = checker->OptionalName("join.node.guards", proto.guards());
   return node;
 }
 
@@ -90,6 +127,10 @@ GroupStopped ReadGroupStopped(FieldChecker* checker, const v1::GroupStopped& pro
   stopped.failures = ReadFailures(checker, "group_stopped.failures", proto.failures());
   stopped.clean = proto.clean();
   stopped.master_port = checker->Port("group_stopped.master_port", proto.master_port());
+  if (proto.has_step()) {
+    checker->Require(proto.step() <= kProgressStepMax, "group_stopped.step", "is above 2^56 - 1");
+    stopped.step = proto.step();
+  }
   return stopped;
 }
 
@@ -98,8 +139,77 @@ WorkerFailed ReadWorkerFailed(FieldChecker* checker, const v1::WorkerFailed& pro
   return {ReadFailure(checker, "worker_failed.failure", proto.failure())};
 }
 
+Activity ReadActivity(FieldChecker* checker, int activity) {
+  switch (activity) {
+    case v1::ACTIVITY_UNSPECIFIED:
+      return Activity::kUnknown;
+    case v1::ACTIVITY_ACTIVE:
+      return Activity::kActive;
+    case v1::ACTIVITY_STILL:
+      return Activity::kStill;
+    case v1::ACTIVITY_STOPPED:
+      return Activity::kStopped;
+    default:  // open enumerations of proto3 take any number
+      checker->Require(false, "hang_report.workers.activity",
+                       absl::StrCat(activity, " is no known activity"));
+      return Activity::kUnknown;
+  }
+}
+
+WorkerProgress ReadWorkerProgress(FieldChecker* checker, const v1::WorkerProgress& proto) {
+  WorkerProgress worker;
+  worker.local_rank = checker->Number("hang_report.workers.local_rank", proto.local_rank(), 0,
+                                      kWorkersPerNodeMax - 1);
+  worker.phase = static_cast<ProgressPhase>(checker->Number(
+      "hang_report.workers.phase", proto.phase(), 0, static_cast<uint32_t>(ProgressPhase::kDone)));
+  worker.step = proto.step();
+  checker->Require(proto.step() <= kProgressStepMax, "hang_report.workers.step",
+                   absl::StrCat(proto.step(), " is not below 2^56"));
+  const auto most = static_cast<uint64_t>(absl::ToInt64Milliseconds(kTimeoutMax));
+  worker.silent = absl::Milliseconds(static_cast<int64_t>(std::min(proto.silent_ms(), most)));
+  worker.suspect = proto.suspect();
+  worker.overdue = proto.overdue();
+  worker.activity = ReadActivity(checker, proto.activity());
+  worker.where = checker->Text("hang_report.workers.where", proto.where(), kWhereBytesMax);
+  return worker;
+}
+
+HangReport ReadHangReport(FieldChecker* checker, const v1::HangReport& proto) {
+  HangReport report;
+  report.sample = checker->Milliseconds("hang_report.sample_ms", proto.sample_ms(), kHangSample);
+  checker->Count("hang_report.workers", proto.workers_size(), kWorkersPerNodeMax);
+  if (!checker->status().ok()) return report;
+  std::set<uint32_t> seen;
+  for (const v1::WorkerProgress& worker : proto.workers()) {
+    report.workers.push_back(ReadWorkerProgress(checker, worker));
+    checker->Require(seen.insert(worker.local_rank()).second, "hang_report.workers.local_rank",
+                     absl::StrCat(worker.local_rank(), " comes twice"));
+  }
+  return report;
+}
+
 Leave ReadLeave(FieldChecker* checker, const v1::Leave& proto) {
-  return {.reason = checker->Text("leave.reason", proto.reason()), .end_job = proto.end_job()};
+  return {.reason = checker->Text("leave.reason", proto.reason()),
+          .end_job = proto.end_job(),
+          .preempted = proto.preempted()};
+}
+
+StopPrepared ReadStopPrepared(FieldChecker* checker, const v1::StopPrepared& proto) {
+  checker->Require(proto.highest_step() <= kProgressStepMax, "stop_prepared.highest_step",
+                   absl::StrCat(proto.highest_step(), " is not below 2^56"));
+  checker->Require(proto.round() != 0, "stop_prepared.round", "is 0");
+  return {.round = proto.round(),
+          .look = {.heeds = proto.heeds(),
+                   .below = proto.below(),
+                   .highest = proto.highest_step(),
+                   .step_time = absl::Microseconds(proto.step_us())}};
+}
+
+Preempt ReadPreempt(FieldChecker* checker, const v1::Preempt& proto) {
+  return {.reason = checker->Text("preempt.reason", proto.reason()),
+          .deadline = checker->Milliseconds("preempt.deadline_ms", proto.deadline_ms(),
+                                            JobSpec().stop_grace),
+          .ends_job = proto.ends_job()};
 }
 
 // Must come before all other checks: what the fields of another major mean is unknown.
@@ -121,6 +231,9 @@ void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage
     case v1::AgentMessage::kRenewal:
       message->body = Renewal{proto.renewal().nonce()};
       break;
+    case v1::AgentMessage::kHeartbeat:
+      message->body = Heartbeat{checker->NonZero("heartbeat.key", proto.heartbeat().key())};
+      break;
     case v1::AgentMessage::kWorkersStarted:
       message->body = WorkersStarted{};
       break;
@@ -135,6 +248,15 @@ void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage
       break;
     case v1::AgentMessage::kLeave:
       message->body = ReadLeave(checker, proto.leave());
+      break;
+    case v1::AgentMessage::kHangReport:
+      message->body = ReadHangReport(checker, proto.hang_report());
+      break;
+    case v1::AgentMessage::kPreempt:
+      message->body = ReadPreempt(checker, proto.preempt());
+      break;
+    case v1::AgentMessage::kStopPrepared:
+      message->body = ReadStopPrepared(checker, proto.stop_prepared());
       break;
     case v1::AgentMessage::BODY_NOT_SET:
       checker->Require(false, "body", "is missing, or of a later minor version of the protocol");
@@ -158,9 +280,9 @@ absl::StatusOr<AgentMessage> FromProto(const v1::AgentMessage& proto) {
   message.generation = Generation(proto.generation());
   message.sequence = proto.sequence();
   ReadBody(&checker, proto, &message);
-  const bool repeatable = proto.has_join() || proto.has_renewal();
+  const bool repeatable = proto.has_join() || proto.has_renewal() || proto.has_heartbeat();
   checker.Require(repeatable == (proto.sequence() == 0), "sequence",
-                  repeatable ? "is not 0 in a Join or Renewal" : "is 0 in an event");
+                  repeatable ? "is not 0 in a Join, Renewal or Heartbeat" : "is 0 in an event");
   if (!checker.status().ok()) return checker.status();
   return message;
 }

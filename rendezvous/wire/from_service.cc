@@ -31,6 +31,7 @@ Welcome ReadWelcome(FieldChecker* checker, const v1::Welcome& proto) {
   welcome.lease =
       checker->Milliseconds("welcome.lease_ms", proto.lease_ms(), JobSpec{}.lease, kLeaseMin);
   welcome.processed_sequence = proto.processed_sequence();
+  welcome.heartbeat_key = proto.heartbeat_key();
   return welcome;
 }
 
@@ -83,6 +84,10 @@ Assignment ReadAssignment(FieldChecker* checker, const v1::Assignment& proto) {
       checker->OptionalName("assignment.store_address", proto.store_address());
   checker->Count("assignment.members", proto.members_size(), kNodesMax);
   assignment.reason = checker->Text("assignment.reason", proto.reason());
+  assignment.rule = checker->OptionalName("assignment.rule", proto.rule());
+  assignment.restarts_charged = proto.restarts_charged();
+  checker->Require(proto.restarts_charged() <= proto.restart_count(), "assignment.restarts_charged",
+                   "is more than restart_count");
   if (!checker->status().ok()) return assignment;
   for (const v1::Member& member : proto.members()) {
     assignment.members.push_back(ReadMember(checker, member, proto.world_size()));
@@ -95,6 +100,47 @@ StopWorkers ReadStopWorkers(FieldChecker* checker, const v1::StopWorkers& proto)
           .reason = checker->Text("stop_workers.reason", proto.reason())};
 }
 
+ReportProgress ReadReportProgress(FieldChecker* checker, const v1::ReportProgress& proto) {
+  return {
+      .generation = Generation(checker->NonZero("report_progress.generation", proto.generation())),
+      .sample = checker->Milliseconds("report_progress.sample_ms", proto.sample_ms(), kHangSample)};
+}
+
+EndHung ReadEndHung(FieldChecker* checker, const v1::EndHung& proto) {
+  EndHung order;
+  order.generation = Generation(checker->NonZero("end_hung.generation", proto.generation()));
+  order.reason = checker->Text("end_hung.reason", proto.reason());
+  checker->Require(proto.local_ranks_size() > 0, "end_hung.local_ranks", "is empty");
+  checker->Count("end_hung.local_ranks", proto.local_ranks_size(), kWorkersPerNodeMax);
+  if (!checker->status().ok()) return order;
+  for (const uint32_t local_rank : proto.local_ranks()) {
+    order.local_ranks.push_back(
+        checker->Number("end_hung.local_ranks", local_rank, 0, kWorkersPerNodeMax - 1));
+  }
+  return order;
+}
+
+uint64_t ReadStep(FieldChecker* checker, absl::string_view field, uint64_t step) {
+  checker->Require(step <= kProgressStepMax, field, absl::StrCat(step, " is not below 2^56"));
+  return step;
+}
+
+PrepareStop ReadPrepareStop(FieldChecker* checker, const v1::PrepareStop& proto) {
+  checker->Require(proto.round() != 0, "prepare_stop.round", "is 0");
+  return {.generation = Generation(checker->NonZero("prepare_stop.generation", proto.generation())),
+          .round = proto.round(),
+          .step = ReadStep(checker, "prepare_stop.step", proto.step())};
+}
+
+CommitStop ReadCommitStop(FieldChecker* checker, const v1::CommitStop& proto) {
+  return {.generation = Generation(checker->NonZero("commit_stop.generation", proto.generation())),
+          .step = ReadStep(checker, "commit_stop.step",
+                           checker->NonZero("commit_stop.step", proto.step())),
+          .within = checker->Milliseconds("commit_stop.within_ms", proto.within_ms(),
+                                          JobSpec().stop_grace),
+          .reason = checker->Text("commit_stop.reason", proto.reason())};
+}
+
 Outcome ReadOutcome(FieldChecker* checker, int outcome) {
   switch (outcome) {
     case v1::OUTCOME_SUCCEEDED:
@@ -103,6 +149,10 @@ Outcome ReadOutcome(FieldChecker* checker, int outcome) {
       return Outcome::kFailed;
     case v1::OUTCOME_STOPPED:
       return Outcome::kStopped;
+    case v1::OUTCOME_FAILED_FOR_GOOD:
+      return Outcome::kFailedForGood;
+    case v1::OUTCOME_PREEMPTED:
+      return Outcome::kPreempted;
     default:  // open enumerations of proto3 take any number
       checker->Require(false, "verdict.outcome", absl::StrCat(outcome, " is no known outcome"));
       return Outcome::kFailed;
@@ -119,6 +169,7 @@ Verdict ReadVerdict(FieldChecker* checker, const v1::Verdict& proto) {
                    "verdict.first_causes", "is more than the number of failures");
   verdict.generation = Generation(proto.generation());
   verdict.restart_count = proto.restart_count();
+  verdict.rule = checker->OptionalName("verdict.rule", proto.rule());
   return verdict;
 }
 
@@ -137,6 +188,14 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
       return ReadStopWorkers(checker, proto.stop_workers());
     case v1::ServiceMessage::kVerdict:
       return ReadVerdict(checker, proto.verdict());
+    case v1::ServiceMessage::kReportProgress:
+      return ReadReportProgress(checker, proto.report_progress());
+    case v1::ServiceMessage::kEndHung:
+      return ReadEndHung(checker, proto.end_hung());
+    case v1::ServiceMessage::kPrepareStop:
+      return ReadPrepareStop(checker, proto.prepare_stop());
+    case v1::ServiceMessage::kCommitStop:
+      return ReadCommitStop(checker, proto.commit_stop());
     case v1::ServiceMessage::BODY_NOT_SET:
       break;
   }

@@ -45,10 +45,29 @@ v1::Outcome ToProto(Outcome outcome) {
       return v1::OUTCOME_SUCCEEDED;
     case Outcome::kFailed:
       return v1::OUTCOME_FAILED;
+    case Outcome::kFailedForGood:
+      return v1::OUTCOME_FAILED_FOR_GOOD;
     case Outcome::kStopped:
       return v1::OUTCOME_STOPPED;
+    case Outcome::kPreempted:
+      return v1::OUTCOME_PREEMPTED;
   }
   return v1::OUTCOME_UNSPECIFIED;
+}
+
+// Where 0 says something of its own, or is the default.
+uint32_t ToMillisecondsOrZero(absl::Duration time) {
+  return time <= absl::ZeroDuration() ? 0 : ToMilliseconds(time);
+}
+
+void Write(const RestartRules& rules, v1::RestartRules* proto) {
+  proto->set_max_membership_changes(rules.max_membership_changes);
+  proto->set_restart_window_ms(ToMillisecondsOrZero(rules.restart_window));
+  proto->set_backoff_max_ms(ToMillisecondsOrZero(rules.backoff_max));
+  proto->set_crash_loop(rules.crash_loop);
+  proto->set_give_up_after(rules.give_up_after);
+  proto->set_quarantine_after(rules.quarantine_after);
+  proto->set_quarantine_time_ms(ToMilliseconds(rules.quarantine_time));
 }
 
 // Names are not cut: they are identities, and the receiver refuses a long one by its field's name.
@@ -63,6 +82,7 @@ void Write(const JobSpec& job, v1::JobSpec* proto) {
   proto->set_lease_ms(ToMilliseconds(job.lease));
   proto->set_reconnect_grace_ms(ToMilliseconds(job.reconnect_grace));
   proto->set_stop_grace_ms(ToMilliseconds(job.stop_grace));
+  Write(job.restart, proto->mutable_restart());
 }
 
 void Write(const NodeInfo& node, v1::NodeInfo* proto) {
@@ -75,6 +95,7 @@ void Write(const NodeInfo& node, v1::NodeInfo* proto) {
   proto->set_hosts_endpoint(node.hosts_endpoint);
   proto->set_master_port(node.master_port);
   proto->set_store_address(ValidUtf8(node.store_address));
+  proto->set_guards(ValidUtf8(node.guards));
 }
 
 void Write(const Join& join, v1::Join* proto) {
@@ -91,11 +112,59 @@ void Write(const GroupStopped& stopped, v1::GroupStopped* proto) {
   WriteFailures(stopped.failures, proto->mutable_failures());
   proto->set_clean(stopped.clean);
   proto->set_master_port(stopped.master_port);
+  if (stopped.step.has_value()) proto->set_step(*stopped.step);
+}
+
+v1::Activity ToProto(Activity activity) {
+  switch (activity) {
+    case Activity::kUnknown:
+      return v1::ACTIVITY_UNSPECIFIED;
+    case Activity::kActive:
+      return v1::ACTIVITY_ACTIVE;
+    case Activity::kStill:
+      return v1::ACTIVITY_STILL;
+    case Activity::kStopped:
+      return v1::ACTIVITY_STOPPED;
+  }
+  return v1::ACTIVITY_UNSPECIFIED;
+}
+
+void Write(const HangReport& report, v1::HangReport* proto) {
+  proto->set_sample_ms(ToMilliseconds(report.sample));
+  for (const WorkerProgress& worker : report.workers) {
+    v1::WorkerProgress* entry = proto->add_workers();
+    entry->set_local_rank(worker.local_rank);
+    entry->set_phase(static_cast<uint32_t>(worker.phase));
+    entry->set_step(worker.step);
+    const absl::Duration silent = std::max(worker.silent, absl::ZeroDuration());
+    entry->set_silent_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(silent)));
+    entry->set_suspect(worker.suspect);
+    entry->set_overdue(worker.overdue);
+    entry->set_activity(ToProto(worker.activity));
+    entry->set_where(CutText(worker.where, kWhereBytesMax));
+  }
 }
 
 void Write(const Leave& leave, v1::Leave* proto) {
   proto->set_reason(CutText(leave.reason, kTextBytesMax));
   proto->set_end_job(leave.end_job);
+  proto->set_preempted(leave.preempted);
+}
+
+void Write(const Preempt& preempt, v1::Preempt* proto) {
+  proto->set_reason(CutText(preempt.reason, kTextBytesMax));
+  proto->set_deadline_ms(ToMilliseconds(preempt.deadline));
+  proto->set_ends_job(preempt.ends_job);
+}
+
+void Write(const StopPrepared& prepared, v1::StopPrepared* proto) {
+  proto->set_round(prepared.round);
+  proto->set_heeds(prepared.look.heeds);
+  proto->set_below(prepared.look.below);
+  proto->set_highest_step(prepared.look.highest);
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  proto->set_step_us(static_cast<uint32_t>(
+      std::clamp<int64_t>(absl::ToInt64Microseconds(prepared.look.step_time), 0, kMost)));
 }
 
 void Write(const Welcome& welcome, v1::Welcome* proto) {
@@ -105,6 +174,7 @@ void Write(const Welcome& welcome, v1::Welcome* proto) {
   proto->set_release(CutText(welcome.release.empty() ? kVersion : welcome.release, kNameBytesMax));
   proto->set_lease_ms(ToMilliseconds(welcome.lease));
   proto->set_processed_sequence(welcome.processed_sequence);
+  proto->set_heartbeat_key(welcome.heartbeat_key);
 }
 
 void Write(const Probe& probe, v1::Probe* proto) {
@@ -139,6 +209,8 @@ void Write(const Assignment& assignment, v1::Assignment* proto) {
   proto->set_master_port(assignment.master_port);
   proto->set_store_address(ValidUtf8(assignment.store_address));
   proto->set_reason(CutText(assignment.reason, kTextBytesMax));
+  proto->set_rule(CutText(assignment.rule, kNameBytesMax));
+  proto->set_restarts_charged(assignment.restarts_charged);
   for (const Member& member : assignment.members) Write(member, proto->add_members());
   // The list is for logs alone: what would burst the message goes without it.
   if (proto->ByteSizeLong() > kMessageBytesMax / 2) proto->clear_members();
@@ -149,6 +221,25 @@ void Write(const StopWorkers& stop, v1::StopWorkers* proto) {
   proto->set_reason(CutText(stop.reason, kTextBytesMax));
 }
 
+void Write(const EndHung& order, v1::EndHung* proto) {
+  proto->set_generation(order.generation.value());
+  proto->set_reason(CutText(order.reason, kTextBytesMax));
+  for (const uint32_t local_rank : order.local_ranks) proto->add_local_ranks(local_rank);
+}
+
+void Write(const PrepareStop& prepare, v1::PrepareStop* proto) {
+  proto->set_generation(prepare.generation.value());
+  proto->set_round(prepare.round);
+  proto->set_step(prepare.step);
+}
+
+void Write(const CommitStop& commit, v1::CommitStop* proto) {
+  proto->set_generation(commit.generation.value());
+  proto->set_step(commit.step);
+  proto->set_within_ms(std::max<uint32_t>(ToMilliseconds(commit.within), 1));
+  proto->set_reason(CutText(commit.reason, kTextBytesMax));
+}
+
 void Write(const Verdict& verdict, v1::Verdict* proto) {
   proto->set_outcome(ToProto(verdict.outcome));
   proto->set_reason(CutText(verdict.reason, kTextBytesMax));
@@ -157,6 +248,7 @@ void Write(const Verdict& verdict, v1::Verdict* proto) {
       std::min(verdict.first_causes, static_cast<uint32_t>(proto->failures_size())));
   proto->set_generation(verdict.generation.value());
   proto->set_restart_count(verdict.restart_count);
+  proto->set_rule(CutText(verdict.rule, kNameBytesMax));
 }
 
 void Write(const NodeView& node, v1::NodeStatus* proto) {
@@ -168,6 +260,7 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   const absl::Duration silent = std::max(node.silent, absl::ZeroDuration());
   proto->set_silent_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(silent)));
   proto->set_address(CutText(node.info.address, kNameBytesMax));
+  proto->set_guards(CutText(node.info.guards, kNameBytesMax));
 }
 
 }  // namespace
@@ -185,6 +278,7 @@ v1::AgentMessage ToProto(const AgentMessage& message) {
       Overloaded{
           [&](const Join& join) { Write(join, proto.mutable_join()); },
           [&](const Renewal& renewal) { proto.mutable_renewal()->set_nonce(renewal.nonce); },
+          [&](const Heartbeat& heartbeat) { proto.mutable_heartbeat()->set_key(heartbeat.key); },
           [&](const WorkersStarted&) { proto.mutable_workers_started(); },
           [&](const WorkerFailed& failed) {
             WriteFailure(failed.failure, proto.mutable_worker_failed()->mutable_failure());
@@ -192,6 +286,9 @@ v1::AgentMessage ToProto(const AgentMessage& message) {
           [&](const GroupSucceeded&) { proto.mutable_group_succeeded(); },
           [&](const GroupStopped& stopped) { Write(stopped, proto.mutable_group_stopped()); },
           [&](const Leave& leave) { Write(leave, proto.mutable_leave()); },
+          [&](const HangReport& report) { Write(report, proto.mutable_hang_report()); },
+          [&](const Preempt& preempt) { Write(preempt, proto.mutable_preempt()); },
+          [&](const StopPrepared& body) { Write(body, proto.mutable_stop_prepared()); },
       },
       message.body);
   return proto;
@@ -206,6 +303,13 @@ v1::ServiceMessage ToProto(const ServiceMessage& message) {
                  [&](const Assignment& body) { Write(body, proto.mutable_assignment()); },
                  [&](const StopWorkers& body) { Write(body, proto.mutable_stop_workers()); },
                  [&](const Verdict& body) { Write(body, proto.mutable_verdict()); },
+                 [&](const ReportProgress& body) {
+                   proto.mutable_report_progress()->set_generation(body.generation.value());
+                   proto.mutable_report_progress()->set_sample_ms(ToMilliseconds(body.sample));
+                 },
+                 [&](const EndHung& body) { Write(body, proto.mutable_end_hung()); },
+                 [&](const PrepareStop& body) { Write(body, proto.mutable_prepare_stop()); },
+                 [&](const CommitStop& body) { Write(body, proto.mutable_commit_stop()); },
              },
              message);
   return proto;
@@ -219,6 +323,7 @@ v1::JobStatus ToProto(const JobView& view) {
   proto.set_reason(CutText(view.reason, kTextBytesMax));
   proto.set_generation(view.generation.value());
   proto.set_restart_count(view.restart_count);
+  proto.set_restarts_charged(view.restarts_charged);
   proto.set_max_restarts(view.spec.max_restarts);
   for (const NodeView& node : view.nodes) Write(node, proto.add_nodes());
   return proto;

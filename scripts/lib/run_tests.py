@@ -17,16 +17,16 @@ import xml.etree.ElementTree
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 # Labels of the dev build in the order in which they run; those of QUICK take seconds.
-DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "python", "docs", "lint",
-       "static", "bench"]
+DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "campaign", "python",
+       "docs", "lint", "static", "bench"]
 # What an ordinary run leaves to --all: what depends on others' programs, takes long, or only measures.
-EXTRA = ["python", "static", "bench", "fuzzers"]
+EXTRA = ["static", "bench", "fuzzers"]
 QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
 # Those that mean something under the sanitizers.
 SANITIZED = ["unit", "datadriven", "sim", "fuzz", "process", "server", "e2e", "cluster"]
 TSAN = ["unit", "datadriven", "sim"]
 # Timing and namespaces: one at a time.
-SERIAL = ["worker", "e2e", "contract", "cluster", "python", "docs", "bench", "static"]
+SERIAL = ["worker", "e2e", "contract", "cluster", "campaign", "python", "docs", "bench", "static"]
 
 
 class Suite:
@@ -247,6 +247,8 @@ def main():
     parser.add_argument("--all", action="store_true", help=f"also {', '.join(EXTRA)}")
     parser.add_argument("--contract", action="store_true",
                         help="the suite contract alone, and every check beside torchrun; an hour")
+    parser.add_argument("--campaign", action="store_true",
+                        help="each kind of fault at each moment of a job's life, under PyTorch DDP; ten minutes")
     parser.add_argument("--only", action="append", choices=every, help="this suite (may be repeated)")
     parser.add_argument("--fuzz-seconds", type=int, default=30)
     arguments = parser.parse_args()
@@ -254,6 +256,9 @@ def main():
     if arguments.contract:
         os.environ["DDPRUN_CONTRACT"] = "whole"
         arguments.only = ["contract"]
+    if arguments.campaign:
+        os.environ["DDPRUN_CAMPAIGN"] = "all"
+        arguments.only = ["campaign"]
     chosen = arguments.only or (QUICK if arguments.quick else ordinary)
     started = time.monotonic()
     suites = []

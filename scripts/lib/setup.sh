@@ -6,7 +6,7 @@
 ddprun_build_packages=(
   g++ cmake ninja-build pkg-config ccache mold git
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
-  libuv1-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
+  libuv1-dev libhwloc-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
   python3 python3-venv ca-certificates
 )
 # shellcheck disable=SC2034  # used by those that source this

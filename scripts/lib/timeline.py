@@ -156,7 +156,9 @@ class Process:
             return source.read()
 
     def close(self):
-        """Kills it if it still runs."""
+        """Kills it if it still runs. May be called again."""
+        if self.pidfd < 0:
+            return
         if not self.ended():
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
             self._child.wait()
@@ -164,6 +166,7 @@ class Process:
             if stream is not None:
                 stream.close()
         os.close(self.pidfd)
+        self.pidfd = -1
 
 
 def wait_readable(fd, timeout):

@@ -2,6 +2,7 @@
 """The network fails: silence, one direction only, the service's node gone."""
 
 import signal
+import time
 
 import job
 from bed import SLOW
@@ -42,6 +43,30 @@ class Cuts(job.ClusterTestCase):
         self.cluster.pull_cable(3)
         self.assert_quiet(lambda: self.bed.events.find("node_lost"), 1.5 * LEASE)
         self.cluster.heal()
+        self.finish(agents, generation, 3)
+
+    def test_outage_below_the_lease_costs_nothing(self):
+        """Longer than gRPC's keepalive (2 + 3 s), so that all connections are new afterwards."""
+        agents, generation = self.start_all(3, "1:3", conf="lease=30,last_call_timeout=30")
+        self.cluster.pull_cable(3)
+        self.assert_quiet(lambda: self.bed.events.find("node_lost"), 6.0)
+        healed = time.monotonic()
+        self.cluster.heal()
+        self.bed.event("reconnected", after=healed, alive=agents)
+        self.finish(agents, generation, 3)
+        self.assertFalse(self.bed.events.find("node_lost"))
+
+    def test_lost_packets_raise_no_alarm(self):
+        agents, generation = self.start_all(3, "1:3", conf=CONF)
+        self.cluster.lose(5)
+        self.assert_quiet(lambda: self.bed.events.find("node_lost"), 5 * LEASE)
+        self.finish(agents, generation, 3)
+
+    def test_slow_link_raises_no_alarm(self):
+        agents, generation = self.start_all(3, "1:3", conf=CONF)
+        for host in (1, 3):
+            self.cluster.slow_down(host, "64kbit")
+        self.assert_quiet(lambda: self.bed.events.find("node_lost"), 3 * LEASE)
         self.finish(agents, generation, 3)
 
     def test_cut_between_workers_nodes_is_not_the_services_business(self):

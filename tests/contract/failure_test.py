@@ -156,7 +156,8 @@ class Failure(contract.ContractCase):
     def test_62_gloo_in_each_attempt(self):
         """Ours recovers every time; torchrun's number is printed beside it."""
         for launcher in self.launchers():
-            times = 20 if WHOLE_RUN else 2
+            # A job of torchrun's that doesn't recover takes as long as we wait for it.
+            times = (20 if launcher is jobs.OURS else 5) if WHOLE_RUN else 2
             held = 0
             for _ in range(times):
                 job = self.job(launcher)
@@ -165,7 +166,7 @@ class Failure(contract.ContractCase):
                 try:
                     held += job.end(node, 120 * jobs.SLOW).status == 0
                 except jobs.TimelineError:
-                    node.close()
+                    pass  # it hangs
                 jobs.kill_tagged(job.tag)
             print(f"gloo in each attempt, {launcher.name}: {held} of {times} jobs succeeded", flush=True)
             if launcher is jobs.OURS:

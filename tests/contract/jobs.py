@@ -10,13 +10,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
-from bed import DDPRUN, PATIENCE, ROOT, SLOW, Bed, free_port, has_failed  # noqa: E402, F401
+from bed import CACHE, DDPRUN, PATIENCE, ROOT, SLOW, TORCH_PYTHON, Bed, free_port, has_failed  # noqa: E402, F401
 from timeline import TimelineError, kill_tagged, leftovers, tagged, wait_readable  # noqa: E402, F401
 
 PROBE = os.path.join(HERE, "probe.py")
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
-# Python with torch 2.11; what torchrun itself runs in, and the workers that import torch.
-TORCH_PYTHON = os.path.join(CACHE, "py-full", "bin", "python3")
 # What a user's shell may hold and a job would see.
 _FOREIGN = re.compile(r"(OMP_NUM_THREADS|LOGLEVEL|CUDA_VISIBLE_DEVICES|USE_LIBUV|TORCH_.*|NCCL_.*|GLOO_.*|RANK|WORLD_SIZE|"
                       r"LOCAL_.*|GROUP_.*|ROLE_.*)$")

@@ -52,6 +52,7 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
   } else {
     Report(command);
   }
+  DDPRUN_CHECK(command.Unread().empty(), absl::StrCat("unknown option in: ", line));
   return std::move(output_);
 }
 
@@ -68,6 +69,14 @@ void RendezvousWorld::StartJob(const Command& command) {
   spec_.lease = command.Duration("lease", spec_.lease);
   spec_.reconnect_grace = command.Duration("grace", spec_.reconnect_grace);
   spec_.stop_grace = command.Duration("stop_grace", spec_.stop_grace);
+  RestartRules& rules = spec_.restart;
+  rules.max_membership_changes = command.Number("changes", rules.max_membership_changes);
+  rules.restart_window = command.Duration("window", rules.restart_window);
+  rules.backoff_max = command.Duration("backoff", rules.backoff_max);
+  rules.crash_loop = command.Number("crash_loop", rules.crash_loop);
+  rules.give_up_after = command.Number("give_up", rules.give_up_after);
+  rules.quarantine_after = command.Number("quarantine", rules.quarantine_after);
+  rules.quarantine_time = command.Duration("quarantine_time", rules.quarantine_time);
   token_ = command.Text("token", "");
   machine_ = std::make_unique<StateMachine>(Term(command.Number("term", 7)), token_);
   now_ = Instant();
@@ -157,7 +166,34 @@ WorkerFailure RendezvousWorld::Failure(const Command& command) const {
   failure.stderr_tail = command.Text("stderr", "");
   failure.start_error = command.Text("start_error", "");
   failure.after_first_ms = command.Number("after", 0);
+  failure.hung = command.Has("hung");
   return failure;
+}
+
+// One worker of the agent, or as many as "workers=": those are alike.
+HangReport RendezvousWorld::Hangs(const Command& command) const {
+  static const std::map<std::string, ProgressPhase> kPhases = {
+      {"unmarked", ProgressPhase::kNone},
+      {"start", ProgressPhase::kStart},
+      {"train", ProgressPhase::kTrain},
+      {"checkpoint", ProgressPhase::kCheckpoint},
+      {"evaluation", ProgressPhase::kEvaluation},
+      {"idle", ProgressPhase::kIdle},
+      {"done", ProgressPhase::kDone}};
+  static const std::map<std::string, Activity> kActivities = {
+      {"active", Activity::kActive}, {"still", Activity::kStill}, {"stopped", Activity::kStopped}};
+  HangReport report{.workers = {}, .sample = command.Duration("sample", absl::Milliseconds(300))};
+  for (uint32_t i = 0; i < command.Number("workers", 1); ++i) {
+    report.workers.push_back({.local_rank = command.Number("local", 0) + i,
+                              .phase = kPhases.at(command.Text("phase", "train")),
+                              .step = command.Number("step", 7),
+                              .silent = absl::Seconds(2),
+                              .suspect = command.Has("suspect"),
+                              .overdue = command.Has("overdue"),
+                              .activity = kActivities.at(command.Text("activity", "still")),
+                              .where = command.Text("where", "futex")});
+  }
+  return report;
 }
 
 void RendezvousWorld::Report(const Command& command) {
@@ -177,10 +213,24 @@ void RendezvousWorld::Report(const Command& command) {
     GroupStopped stopped;
     stopped.clean = !command.Has("unclean");
     stopped.master_port = command.Number("port", 5000);
+    if (command.Has("step")) stopped.step = command.Number("step", 0);
     if (command.Has("code") || command.Has("signal")) stopped.failures.push_back(Failure(command));
     message.body = stopped;
+  } else if (verb == "hang") {
+    message.body = Hangs(command);
+  } else if (verb == "preempt") {
+    message.body = Preempt{.reason = command.Text("reason", "SIGUSR1"),
+                           .deadline = command.Duration("deadline", absl::Seconds(30)),
+                           .ends_job = command.Has("host")};
+  } else if (verb == "prepared") {
+    message.body = StopPrepared{.round = command.Number("round", puppet.stop_round),
+                                .look = {.heeds = !command.Has("deaf"),
+                                         .below = !command.Has("past"),
+                                         .highest = command.Number("step", 7),
+                                         .step_time = command.Duration("takes", {})}};
   } else if (verb == "leave") {
-    message.body = Leave{command.Text("reason", "SIGTERM"), command.Has("end")};
+    message.body =
+        Leave{command.Text("reason", "SIGTERM"), command.Has("end"), command.Has("preempted")};
   } else if (verb == "renew") {
     message.body = Renewal{command.Number("nonce", 0)};
   } else {
@@ -254,6 +304,9 @@ void RendezvousWorld::TakeMessage(Puppet& puppet, const ServiceMessage& message)
   if (const Welcome* welcome = std::get_if<Welcome>(&message)) puppet.term = welcome->term;
   if (const Assignment* assignment = std::get_if<Assignment>(&message)) {
     puppet.generation = assignment->generation;
+  }
+  if (const PrepareStop* prepare = std::get_if<PrepareStop>(&message)) {
+    puppet.stop_round = prepare->round;
   }
   const Probe* probe = std::get_if<Probe>(&message);
   if (probe == nullptr || puppet.cut_in) return;

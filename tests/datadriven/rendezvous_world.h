@@ -16,17 +16,23 @@ namespace ddprun::testing {
 // generation, and answers probes at once unless it is cut. Commands (times as Go writes them):
 //
 //   job nodes=2 | min=1 max=2 [max_restarts= lease= grace= stop_grace= last_call= join_timeout=
+//       changes= window= backoff= crash_loop= give_up= quarantine= quarantine_time=
 //       token= term=]                       a new service; time is 0
 //   join a [as=nodeid] [host= workers= role= rank= endpoint port= store= pid= state= gen= token=
 //       fingerprint= max_restarts= nodes= description= major= term= stream= new]
 //                                           opens a stream; "new" = another agent process
-//   started|succeeded a                     of the generation that a knows; gen= overrides, seq=
-//   too failed a [local=0 signal= code=1 message= stderr= after= start_error=] stopped a [unclean]
-//   [port=] [local= …]  options of "failed" add a failure leave a [end] [reason=] close a its
-//   stream closes cut a in|out|both, heal a               in: nothing of a's probes' answers
-//   arrives; out: no probes renew a nonce=                          by hand raw a kind=… any
-//   message without the puppet's care advance 5s                              on time, deadline by
-//   deadline stall 3s                                time passes without a step, then the timer
+//   started|succeeded a                     of the generation that a knows; gen= and seq= override
+//   failed a [local=0 signal= code=1 message= stderr= after= start_error=]
+//   stopped a [unclean port= local= …]      options of "failed" add a failure
+//   leave a [end] [preempted] [reason=]
+//   preempt a [host deadline=30s reason=]   a is about to be taken away; host: it has the service
+//   prepared a [step=7 past deaf takes= round=]   answers the last question for a stop step
+//   close a                                 its stream closes
+//   cut a in|out|both, heal a               in: nothing of a's answers arrives; out: no probes
+//   renew a nonce=                          by hand
+//   advance 5s                              on time, deadline by deadline
+//   stall 3s                                time passes without a step, then the timer
+//   hang a [suspect overdue local=0 workers=1 phase=train step=7 activity=still where= sample=]
 //   stop "reason", persisted ok|error, view, deadline, probes on|off
 class RendezvousWorld {
  public:
@@ -41,6 +47,7 @@ class RendezvousWorld {
     std::optional<rendezvous::StreamKey> stream;
     rendezvous::Term term;
     uint64_t sequence = 0;
+    uint32_t stop_round = 0;  // that was asked for last
     rendezvous::Generation generation;
     rendezvous::Join join;
     bool cut_in = false;
@@ -58,6 +65,7 @@ class RendezvousWorld {
   void TakeMessage(Puppet& puppet, const rendezvous::ServiceMessage& message);
   rendezvous::AgentMessage Header(const Puppet& puppet) const;
   rendezvous::WorkerFailure Failure(const Command& command) const;
+  rendezvous::HangReport Hangs(const Command& command) const;
   Puppet& Get(const std::string& name);
   std::string StreamName(rendezvous::StreamKey stream) const;
 

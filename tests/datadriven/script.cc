@@ -28,12 +28,12 @@ std::vector<std::string> Words(const std::string& line) {
 }  // namespace
 
 std::string Command::Text(const std::string& name, const std::string& otherwise) const {
-  const auto found = options.find(name);
+  const auto found = Read(name);
   return found == options.end() ? otherwise : found->second;
 }
 
 uint32_t Command::Number(const std::string& name, uint32_t otherwise) const {
-  const auto found = options.find(name);
+  const auto found = Read(name);
   if (found == options.end()) return otherwise;
   uint32_t number = 0;
   DDPRUN_CHECK(absl::SimpleAtoi(found->second, &number), absl::StrCat(name, "=", found->second));
@@ -41,12 +41,25 @@ uint32_t Command::Number(const std::string& name, uint32_t otherwise) const {
 }
 
 absl::Duration Command::Duration(const std::string& name, absl::Duration otherwise) const {
-  const auto found = options.find(name);
+  const auto found = Read(name);
   if (found == options.end()) return otherwise;
   absl::Duration duration;
   DDPRUN_CHECK(absl::ParseDuration(found->second, &duration),
                absl::StrCat(name, "=", found->second));
   return duration;
+}
+
+std::map<std::string, std::string>::const_iterator Command::Read(const std::string& name) const {
+  read_.insert(name);
+  return options.find(name);
+}
+
+std::vector<std::string> Command::Unread() const {
+  std::vector<std::string> unread;
+  for (const auto& [name, value] : options) {
+    if (!read_.contains(name)) unread.push_back(name);
+  }
+  return unread;
 }
 
 Command ParseCommand(const std::string& line) {

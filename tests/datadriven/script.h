@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,18 @@ struct Command {
   std::string subject;
   std::map<std::string, std::string> options;
 
-  bool Has(const std::string& name) const { return options.contains(name); }
+  bool Has(const std::string& name) const { return Read(name) != options.end(); }
   std::string Text(const std::string& name, const std::string& otherwise) const;
   uint32_t Number(const std::string& name, uint32_t otherwise) const;
   absl::Duration Duration(const std::string& name, absl::Duration otherwise) const;
+
+  // The options that nobody has asked for, which are most likely misspelt.
+  std::vector<std::string> Unread() const;
+
+ private:
+  std::map<std::string, std::string>::const_iterator Read(const std::string& name) const;
+
+  mutable std::set<std::string> read_;
 };
 
 Command ParseCommand(const std::string& line);

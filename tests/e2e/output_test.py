@@ -4,6 +4,7 @@
 import glob
 import hashlib
 import os
+import socket
 import subprocess
 import sys
 import unittest
@@ -24,6 +25,20 @@ for _ in range(128):
 os.write(1, b"the end"); os.write(2, b"the end")
 """
 FLOOD_DIGEST = hashlib.sha256(bytes(range(256)) * 256 * 128 + b"the end").hexdigest()
+
+
+# Rank 0 waits until both others are there and lets them go on; then all say the same.
+ALIKE = """import os
+rank = int(os.environ["RANK"])
+if rank == 0:
+    for other in (1, 2): open(f"FOLDERhere{other}").close()
+    for other in (1, 2): open(f"FOLDERgo{other}", "w").close()
+else:
+    open(f"FOLDERhere{rank}", "w").close()
+    open(f"FOLDERgo{rank}").close()
+print("training", flush=True)
+print("rank", rank, flush=True)
+"""
 
 
 class Output(BedTestCase):
@@ -100,6 +115,29 @@ class Output(BedTestCase):
         self.bed.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = "<${role_name}|${rank}|${local_rank}|${foo}> "
         out, _ = self.run_script(TALK, "--tee", 1, "--log_dir", self.bed.path("logs"))
         self.assertEqual(b"<default|0|0|${foo}> to stdout\n", out)
+
+    def test_prefix_option(self):
+        out, _ = self.run_script(TALK, "--prefix_output", "--prefix_template", "${host}/${group_rank}/${rank} ")
+        self.assertEqual(f"{socket.gethostname()}/0/0 to stdout\n".encode(), out)
+
+    def test_lines_that_all_say_are_shown_once(self):
+        for rank in (1, 2):
+            os.mkfifo(self.bed.path(f"here{rank}"))
+            os.mkfifo(self.bed.path(f"go{rank}"))
+        script = ALIKE.replace("FOLDER", self.bed.path(""))
+        out, _ = self.run_script(script, "--nproc_per_node", 3, "--collapse_output")
+        lines = out.decode().splitlines()
+        for own in ("[default0]:rank 0", "[default1]:rank 1", "[default2]:rank 2"):
+            self.assertIn(own, lines)
+        # One line, or two where a worker was held up for 200 ms.
+        said = [line for line in lines if line.endswith("]:training")]
+        self.assertLess(len(said), 3, lines)
+        self.assertIn(said[0], ("[default0-2]:training", "[default0-1]:training", "[default0,2]:training",
+                                "[default1-2]:training", "[default0]:training", "[default1]:training",
+                                "[default2]:training"))
+        # Without the option each says it for itself.
+        out, _ = self.run_script(script, "--nproc_per_node", 3, "--prefix_output")
+        self.assertEqual(3, sum(line.endswith("]:training") for line in out.decode().splitlines()))
 
     def test_restarts_keep_their_logs(self):
         folder = self.bed.path("logs")

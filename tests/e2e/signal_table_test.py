@@ -236,13 +236,22 @@ class ManyNodes(TableTestCase):
         self.assert_status(1, other, 3 * BOUND)
         self.assertEqual(1, len(self.bed.journal.find("got", signal=signal.SIGUSR1)))
 
-    def test_a_preempting_signal_on_any_node_ends_the_job(self):
-        host, other, _ = self.two("1:2", "--preempt_signals", "SIGUSR1", "--grace", "100ms")
+    def test_a_preempting_signal_ends_a_fixed_job_on_all_nodes(self):
+        host, other, _ = self.two("2", "--preempt_signals", "SIGUSR1", "--grace", "100ms")
         other.signal(signal.SIGUSR1)
-        self.assert_status(1, host, 3 * BOUND)
-        self.assert_status(1, other, 3 * BOUND)
+        self.assert_status(75, host, 3 * BOUND)
+        self.assert_status(75, other, 3 * BOUND)
         self.got(signal.SIGUSR1, 1)
         self.got(signal.SIGTERM, 1)
+
+    def test_a_preempting_signal_leaves_an_elastic_job_to_the_others_but_for_the_host(self):
+        host, other, _ = self.two("1:2", "--preempt_signals", "SIGUSR1", "--grace", "100ms")
+        other.signal(signal.SIGUSR1)
+        self.assert_status(75, other, 3 * BOUND)
+        self.got(signal.SIGUSR1, 1)
+        self.bed.workers(2, 1, alive=[host])
+        host.signal(signal.SIGUSR1)
+        self.assert_status(75, host, 3 * BOUND)
 
     def test_the_exit_status_is_the_first_causes_on_every_node(self):
         port = free_port()

@@ -19,6 +19,11 @@ class GenerousHost : public Host {
  public:
   uint32_t CpuCount() const override { return 4; }
   uint32_t CudaCount() const override { return 0; }
+  absl::StatusOr<CpuTopology> Topology() const override { return CpuTopology(); }
+  absl::StatusOr<std::vector<GpuPlace>> Gpus(
+      const std::optional<std::vector<std::string>>&) const override {
+    return std::vector<GpuPlace>();
+  }
   PathKind KindOf(const std::string&) const override { return PathKind::kDirectory; }
   absl::Status CheckReadable(const std::string&) const override { return absl::OkStatus(); }
   absl::StatusOr<std::string> FindProgram(const std::string& name) const override { return name; }

@@ -74,6 +74,8 @@ void DamageField(Rng* rng, google::protobuf::Message* message) {
     for (uint64_t i = 0; i < count; ++i) {
       if (field->cpp_type() == Field::CPPTYPE_STRING) {
         reflection->AddString(message, field, InterestingText(rng));
+      } else if (field->cpp_type() == Field::CPPTYPE_UINT32) {
+        reflection->AddUInt32(message, field, static_cast<uint32_t>(InterestingNumber(rng)));
       } else {
         DamageField(rng, reflection->AddMessage(message, field));
       }

@@ -126,6 +126,21 @@ class Player {
         return;
       case 7:
         return Step(StreamClosed{StreamKey(bytes_.Next() + 1'000'000u)});
+      case 8:
+      case 9:
+      case 10:
+        return Send(agent, Hangs());
+      case 11:
+        return Send(agent, Preempt{.reason = "SIGUSR1",
+                                   .deadline = absl::Milliseconds(bytes_.Next() * 100),
+                                   .ends_job = bytes_.Next() % 4 == 0});
+      case 12:
+      case 13:
+        return Send(agent, StopPrepared{.round = bytes_.Next() % 4u,
+                                        .look = {.heeds = bytes_.Next() % 8 != 0,
+                                                 .below = bytes_.Next() % 2 == 0,
+                                                 .highest = bytes_.Next(),
+                                                 .step_time = absl::ZeroDuration()}});
       default:
         return Step(PersistDone{absl::OkStatus()});
     }
@@ -137,6 +152,21 @@ class Player {
     failure.signal = static_cast<int>(bytes_.Next());
     failure.message.assign(bytes_.Next() % 3 * 3000, 'x');
     return failure;
+  }
+
+  HangReport Hangs() {
+    HangReport report{.workers = {}, .sample = absl::Milliseconds(250)};
+    for (int i = bytes_.Next() % 4; i > 0; --i) {
+      report.workers.push_back({.local_rank = bytes_.Next() % 5u,
+                                .phase = static_cast<ProgressPhase>(bytes_.Next() % 7),
+                                .step = bytes_.Next() % 3u,
+                                .silent = absl::Seconds(bytes_.Next()),
+                                .suspect = bytes_.Next() % 2 == 0,
+                                .overdue = bytes_.Next() % 2 == 0,
+                                .activity = static_cast<Activity>(bytes_.Next() % 4),
+                                .where = std::string(bytes_.Next() % 3, 'w')});
+    }
+    return report;
   }
 
   GroupStopped Stopped() {

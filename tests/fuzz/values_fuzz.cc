@@ -23,7 +23,8 @@ bool CheckError(const Result& result) {
   if (result.ok()) return true;
   const std::string message(result.status().message());
   DDPRUN_CHECK(absl::StartsWith(message, "--option"), message);
-  DDPRUN_CHECK(Printable(message) == message && message.size() < 1000, "an error without bounds");
+  // Two values of 120 bytes each, all of them escaped to four, and a sentence.
+  DDPRUN_CHECK(Printable(message) == message && message.size() < 1200, "an error without bounds");
   // A mistake inside of a value is no mistake in the command line's grammar.
   DDPRUN_CHECK(ExitStatusOf(result.status()) == 1, message);
   return false;
@@ -73,12 +74,12 @@ bool CheckSignals(const Argument& argument) {
   LaunchArguments arguments;
   arguments.signals_to_handle = argument;
   std::vector<std::string> warnings;
-  const auto plan = PlanSignals(arguments, &warnings);
+  const auto plan = PlanSignals(arguments, absl::Seconds(30), &warnings);
   DDPRUN_CHECK(plan.ok() && plan->text == argument.text, "torchrun's list is never refused");
   for (const int number : plan->stop) DDPRUN_CHECK(number >= 1 && number <= 31, "signal");
   LaunchArguments ours;
   ours.preempt_signals = argument;
-  return CheckError(PlanSignals(ours, &warnings));
+  return CheckError(PlanSignals(ours, absl::Seconds(30), &warnings));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ _CPP = [
     (r"\b(strcpy|strcat|sprintf|vsprintf|gets|strtok|atoi|atol|atof)\s*\(", CODE_FOLDERS, (),
      "absl::SimpleAtoi, absl::StrCat, absl::SNPrintF"),
     (r"(?<![\w.>:])(throw)\s+\w", PRODUCTION_FOLDERS, ("worker/torch/",), "return absl::Status"),
-    (r"\babsl::SleepFor\b", CODE_FOLDERS, ("examples/",), "wait for the event itself"),
+    (r"\babsl::SleepFor\b", CODE_FOLDERS, ("examples/", "worker/env/progress_page.cc"), "wait for the event itself"),
     (r"#\s*include\s+<(iostream)>", PRODUCTION_FOLDERS, ("examples/",), "base/log.h"),
 ]
 _HEADER_ONLY = [(r"\busing\s+namespace\b", "a using-directive in a header reaches everybody who includes it")]

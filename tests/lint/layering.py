@@ -20,7 +20,7 @@ _IMPURE_STD = {
     "random", "shared_mutex", "thread", "atomic", "locale", "iomanip",
 }
 _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/instant.h", "base/rng.h",
-              "base/signal_name.h", "base/version.h"}
+              "base/signal_name.h", "base/version.h", "base/progress_page.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
 _SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h"}
@@ -39,6 +39,7 @@ _RULES = [
     ("launcher/os/", {"base/", "launcher/os/", "launcher/core/", "rendezvous/core/"}, set()),
     ("launcher/keeper/", {"base/", "launcher/os/", "launcher/keeper/"}, {"proto:keeper"}),
     ("launcher/", {"base/", "launcher/", "rendezvous/"}, {"grpc", "proto"}),
+    ("worker/shm/", {"base/", "worker/shm/"}, set()),
     ("worker/env/", {"base/", "worker/env/"}, set()),
     ("worker/client/", {"base/", "worker/env/", "worker/client/"}, {"grpc", "proto:agent"}),
     ("worker/", {"base/", "worker/"}, {"torch"}),

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "base/event_loop.h"
 #include "launcher/keeper/keeper.h"
 #include "launcher/keeper/keeper_client.h"
+#include "launcher/os/cgroup.h"
 
 namespace ddprun {
 namespace {
@@ -41,7 +43,14 @@ int Fail(const absl::Status& error) {
 
 int Run(absl::Duration isolation_timeout, bool hold_channel,
         const std::vector<std::string>& workers, const std::string& misbehave) {
-  auto keeper = launcher::ForkKeeper({.isolation_timeout = isolation_timeout});
+  std::string cgroup;
+  if (std::getenv("KEEPER_HOST_CGROUP") != nullptr) {
+    auto made = launcher::MakeWorkerCgroup();
+    if (!made.ok()) return Fail(made.status());
+    cgroup = *std::move(made);
+  }
+  auto keeper =
+      launcher::ForkKeeper({.isolation_timeout = isolation_timeout, .cgroup = std::move(cgroup)});
   if (!keeper.ok()) return Fail(keeper.status());
   std::printf("keeper %d\n", keeper->pid);
   std::fflush(stdout);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/os/host_probe.h"
 #include "tests/process/process_testing.h"
 
 namespace ddprun::testing {
@@ -82,6 +83,52 @@ TEST(KeeperWorkerTest, StartsWithAnOwnSessionAndACleanState) {
             "ignored=0000000000000000\n"
             "descriptors=3\n"
             "death_signal=9\n");
+}
+
+// What misbehave's mode cpus prints when all of it may run on these.
+std::string RunningOn(const launcher::CpuSet& cpus) {
+  std::string list;
+  for (const uint32_t cpu : cpus) absl::StrAppend(&list, " ", cpu);
+  return absl::StrCat("worker", list, "\nthread", list, "\nchild", list, "\n");
+}
+
+TEST(KeeperWorkerTest, BindsAWorkerWithAllThatItStarts) {
+  const launcher::CpuSet all = launcher::AllowedCpus();
+  if (all.size() < 2) GTEST_SKIP() << "there is one CPU here: nothing to choose from";
+  KeeperUnderTest keeper;
+  uint32_t rank = 0;
+  for (const uint32_t cpu : {*all.begin(), *all.rbegin()}) {
+    auto pipe = *MakePipe();
+    ASSERT_TRUE(keeper
+                    .Spawn({.generation = 1,
+                            .local_rank = rank,
+                            .argv = Misbehave({"cpus"}),
+                            .stdout_fd = std::move(pipe.second),
+                            .cpus = {cpu}})
+                    .ok());
+    EXPECT_EQ(keeper.RunUntilExited(1, rank++).exit_code, 0);
+    EXPECT_EQ(PipeReader(std::move(pipe.first)).Rest(), RunningOn({cpu}));
+  }
+  // The twin; and the keeper is where it was.
+  PipeReader& free = keeper.Spawn(1, rank, Misbehave({"cpus"}));
+  keeper.RunUntilExited(1, rank);
+  EXPECT_EQ(free.Rest(), RunningOn(all));
+}
+
+TEST(KeeperWorkerTest, SaysThatCpusAreGone) {
+  KeeperUnderTest keeper;
+  for (const auto& [cpu, words] :
+       {std::pair(16'000U, "start ddprun anew"), std::pair(1U << 31, "read the command")}) {
+    ASSERT_TRUE(
+        keeper.Spawn({.generation = 3, .local_rank = cpu, .argv = {"/bin/true"}, .cpus = {cpu}})
+            .ok());
+    ASSERT_TRUE(keeper.RunUntil([&] { return keeper.start_failed.contains({3, cpu}); }));
+    const std::string message((keeper.start_failed[{3, cpu}].message()));
+    EXPECT_TRUE(absl::StrContains(message, "'/bin/true'")) << message;
+    EXPECT_TRUE(absl::StrContains(message, "(errno 22, EINVAL)")) << message;
+    EXPECT_TRUE(absl::StrContains(message, words)) << message;
+  }
+  EXPECT_TRUE(keeper.started.empty());
 }
 
 TEST(KeeperWorkerTest, PassesALargeCommandAndEnvironment) {

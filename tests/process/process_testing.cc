@@ -136,8 +136,8 @@ Program StartProgram(const std::vector<std::string>& argv, int extra) {
   return {.pid = pid, .in = std::move(in->second), .out = PipeReader(std::move(out->first))};
 }
 
-KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout) {
-  auto keeper = launcher::ForkKeeper({.isolation_timeout = isolation_timeout});
+KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::string& cgroup) {
+  auto keeper = launcher::ForkKeeper({.isolation_timeout = isolation_timeout, .cgroup = cgroup});
   EXPECT_TRUE(keeper.ok()) << keeper.status();
   keeper_pid = keeper->pid;
   loop = *EventLoop::Create();

@@ -13,7 +13,8 @@ sys.path.insert(0, PACKAGE)
 from ddprun_torch import shim  # noqa: E402
 
 SHOW = '''import os, sys
-print("worker", os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ.get("DDPRUN_GENERATION"), *sys.argv[1:], flush=True)
+facts = ["worker", os.environ["RANK"], os.environ["WORLD_SIZE"], str(os.environ.get("DDPRUN_GENERATION")), *sys.argv[1:]]
+os.write(1, (" ".join(facts) + "\\n").encode())  # one write, which no other rank's divides
 '''
 
 CONFIG = '''import sys
@@ -110,6 +111,19 @@ class InProcess(PythonTestCase):
                          "    print(elastic_launch(config(nproc_per_node=1), 'true')())\n")
         shown = self.text_of(self.call("function", text))
         self.assertIn("{0: {'rank': 0, 'x': [7]}, 1: {'rank': 1, 'x': [7]}}\n{0: None}\n", shown)
+
+    def test_a_numa_binding_is_passed_on(self):
+        text = CONFIG + (
+            "from torch.numa.binding import AffinityMode, NumaOptions\nfrom ddprun_torch.elastic import options_of\n"
+            "for numa in (None, NumaOptions(AffinityMode.CORE_COMPLEX), NumaOptions(AffinityMode.NODE, True)):\n"
+            "    options = options_of(config(numa_options=numa))\n"
+            "    print(*[word for at, word in enumerate(options) if 'binding' in word or options[at - 1] == '--numa_binding'])\n"
+            "elastic_launch(config(numa_options=NumaOptions(AffinityMode.NODE, True), nproc_per_node=1), 'true')()\n"
+            "elastic_launch(config(numa_options=NumaOptions(AffinityMode.NODE), nproc_per_node=1), 'true')()\n")
+        shown = self.text_of(self.call("numa", text, env={"CUDA_VISIBLE_DEVICES": ""}), 1)
+        self.assertIn("\n--numa_binding core-complex\n--numa_binding node --binding_fallback\n", shown)
+        self.assertIn("workers are not bound", shown)
+        self.assertIn("RuntimeError: ddprun ended with status 1", shown)
 
     def test_a_failed_worker_is_a_child_failed_error(self):
         text = CONFIG + (

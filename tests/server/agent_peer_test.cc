@@ -5,6 +5,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include "absl/time/clock.h"
 #include "launcher/core/key_value_store.h"
 #include "tests/server/agent_server_fixture.h"
 
@@ -294,8 +295,12 @@ TEST_F(AgentServerTest, AddressThatIsNoneIsUnavailable) {
 // gRPC would send even 127.0.0.1 through a proxy of the environment.
 class ProxyTest : public AgentServerTest {
  protected:
-  ProxyTest() { setenv("http_proxy", "http://127.0.0.1:1", 1); }
-  ~ProxyTest() override { unsetenv("http_proxy"); }
+  // gRPC looks at this one first; an empty one, as some shells have it, would hide the others.
+  ProxyTest() {
+    setenv("grpc_proxy", "http://127.0.0.1:1", 1);
+    for (const char* name : {"no_grpc_proxy", "no_proxy"}) unsetenv(name);
+  }
+  ~ProxyTest() override { unsetenv("grpc_proxy"); }
 };
 
 TEST_F(ProxyTest, AgentsAreCalledDirectly) {
@@ -314,6 +319,7 @@ TEST_F(ProxyTest, DefaultsGoThroughTheProxy) {
   const auto stub =
       agent::v1::Agent::NewStub(grpc::CreateChannel(Peer(*a), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
   StoreRequest request;
   request.set_run_id(kRunId);
   request.set_generation(1);

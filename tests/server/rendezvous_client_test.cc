@@ -119,10 +119,10 @@ TEST_F(ClientTest, TellsWhyATryFailedAndGoesOn) {
     EXPECT_TRUE(closed.will_retry);
   }
   EXPECT_LT(closed_[0].at - began_, absl::Seconds(1));
-  // 100, 200 and 400 ms, each with up to 20 % off.
-  EXPECT_GE(closed_[1].at - closed_[0].at, absl::Milliseconds(80));
-  EXPECT_GE(closed_[2].at - closed_[1].at, absl::Milliseconds(160));
-  EXPECT_GE(closed_[3].at - closed_[2].at, absl::Milliseconds(320));
+  // 25, 50 and 100 ms, each with up to 20 % off.
+  EXPECT_GE(closed_[1].at - closed_[0].at, absl::Milliseconds(20));
+  EXPECT_GE(closed_[2].at - closed_[1].at, absl::Milliseconds(40));
+  EXPECT_GE(closed_[3].at - closed_[2].at, absl::Milliseconds(80));
   EXPECT_LT(closed_[3].at - began_, absl::Seconds(3));
   EXPECT_TRUE(opened_.empty());
 }
@@ -384,7 +384,7 @@ TEST_F(ClientTest, StreamsThatBreakAtOnceAreOpenedAtGrowingDistances) {
   ASSERT_TRUE(listener.ok());
   Connect(absl::StrCat("127.0.0.1:", listener->port));
   ASSERT_TRUE(Until([this] { return closed_.size() == 4; }));
-  EXPECT_GE(closed_[3].at - closed_[0].at, absl::Milliseconds(560));  // 0.8 × (100 + 200 + 400)
+  EXPECT_GE(closed_[3].at - closed_[0].at, absl::Milliseconds(140));  // 0.8 × (25 + 50 + 100)
   EXPECT_EQ(Text(0), "not now");
 }
 

@@ -1,11 +1,13 @@
 #include "tests/sim/checkers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "rendezvous/core/timing.h"
 
 namespace ddprun::sim {
 
@@ -116,6 +118,89 @@ std::string BlameWatch::OnNote(const rendezvous::Note& note) {
   return "";
 }
 
+std::string PolicyWatch::OnNote(const rendezvous::Note& note, Instant now) {
+  if (!ending_rule_.empty() && note.event == "generation") return "a generation after the end";
+  if (note.event == "verdict") {
+    const std::string expected = std::exchange(ending_rule_, "");
+    if (!expected.empty() && NoteField(note, "rule") != expected)
+      return "a verdict by another rule";
+  } else if (note.event == "generation") {
+    if (now < not_before_) return "a generation within a pause";
+    formed_ = now;
+  } else if (note.event == "round_closing") {
+    uptime_ = now - formed_;
+  } else if (note.event == "round_closed") {
+    return OnClosed(note, now);
+  }
+  return "";
+}
+
+std::string PolicyWatch::OnClosed(const rendezvous::Note& note, Instant now) {
+  const rendezvous::RestartRules& rules = job_.restart;
+  const std::string rule = NoteField(note, "rule");
+  uint64_t pause_ms = 0;
+  const bool pauses = absl::SimpleAtoi(NoteField(note, "pause_ms"), &pause_ms);
+  if (pauses != (rule == "backoff")) return absl::StrCat("a pause by the rule ", rule);
+  const absl::Duration pause = absl::Milliseconds(static_cast<int64_t>(pause_ms));
+  if (pause > rules.backoff_max) return "a pause that is too long";
+  not_before_ = now + pause;
+  const bool window = rules.restart_window > absl::ZeroDuration();
+  if (window && uptime_ >= rules.restart_window) charged_ = 0;
+  if (uptime_ >= rendezvous::kProgressUptime) changes_ = 0;
+  if (rule == "growth") return "";
+  if (rule == "membership_change") {
+    if (++changes_ > rules.max_membership_changes) return "more changes than allowed";
+    return "";
+  }
+  if (rule == "worker_failure" || rule == "backoff") {
+    // With words of its own and right after the start: the chaos of the simulation has none else.
+    starts_failed_ = uptime_ < rendezvous::kQuickFailure ? starts_failed_ + 1 : 0;
+    if (++charged_ > job_.max_restarts) return "more restarts than allowed";
+    if (rule == "backoff" && starts_failed_ < 2) return "a pause before the first restart";
+    return "";
+  }
+  ending_rule_ = rule;
+  const bool spent = charged_ >= job_.max_restarts;
+  if (rule == "restarts_spent") return spent ? "" : "restarts were left";
+  if (spent && rule != "membership_spent") return "given up for good with the budget spent";
+  if (rule == "membership_spent" && changes_ < rules.max_membership_changes) return "changes left";
+  if (rule == "crash_loop" && rules.crash_loop == 0) return "a crash loop that is switched off";
+  if (rule == "no_progress" && rules.give_up_after == 0) return "no progress, switched off";
+  return "";
+}
+
+void QuarantineWatch::OnNote(const rendezvous::Note& note, Instant now) {
+  const std::string node = NoteField(note, "began_on");
+  if (note.event == "round_closed" && !node.empty()) failures_[node].push_back(now);
+}
+
+bool QuarantineWatch::Quarantined(const std::string& node, Instant now) const {
+  const auto found = failures_.find(node);
+  if (found == failures_.end() || job_.restart.quarantine_after == 0) return false;
+  const auto counts = [&](Instant at) { return now < at + job_.restart.quarantine_time; };
+  return std::count_if(found->second.begin(), found->second.end(), counts) >=
+         static_cast<long>(job_.restart.quarantine_after);
+}
+
+std::string QuarantineWatch::OnFormed(const rendezvous::JobView& view, Instant now) const {
+  uint32_t members = 0;
+  std::string bad_member;
+  std::string left_out;
+  for (const rendezvous::NodeView& node : view.nodes) {
+    const bool quarantined = Quarantined(node.node_id.value(), now);
+    members += node.group_rank ? 1 : 0;
+    if (node.group_rank && quarantined) bad_member = node.node_id.value();
+    const bool waits = node.state == "joined" || node.state == "spare";
+    if (!node.group_rank && !quarantined && waits) left_out = node.node_id.value();
+    if (!node.group_rank && quarantined && waits) return "a quarantine that is not shown";
+  }
+  if (bad_member.empty()) return "";
+  if (members > job_.nodes_min) return absl::StrCat(bad_member, " takes part in its quarantine");
+  return left_out.empty() ? ""
+                          : absl::StrCat(bad_member, " takes part in its quarantine, and ",
+                                         left_out, " is left out");
+}
+
 void SuccessTruth::OnEnded(Generation generation, bool ok) {
   if (ok) ++succeeded_[generation];
 }
@@ -126,6 +211,13 @@ std::string SuccessTruth::OnVerdict(const rendezvous::Verdict& verdict, uint32_t
   const uint32_t count = found == succeeded_.end() ? 0 : found->second;
   if (count == world_size) return "";
   return absl::StrCat("success with ", count, " of ", world_size, " workers done");
+}
+
+std::string StopSteps::OnStopped(Generation generation, uint64_t step) {
+  ++count_;
+  const uint64_t first = steps_.emplace(generation, step).first->second;
+  if (first == step) return "";
+  return absl::StrCat("workers of one generation stop at steps ", first, " and ", step);
 }
 
 std::string VerdictWatch::OnExit(const launcher::Exit& exit) {

@@ -52,6 +52,42 @@ class BlameWatch {
   std::set<std::string> members_;
 };
 
+// R7: what rounds cost, counted by the checker itself from the notes: neither budget is exceeded,
+// no round without a failure pauses, pauses keep their bound, and a rule that ends the job ends it.
+class PolicyWatch {
+ public:
+  explicit PolicyWatch(const rendezvous::JobSpec& job) : job_(job) {}
+  std::string OnNote(const rendezvous::Note& note, Instant now);
+
+ private:
+  std::string OnClosed(const rendezvous::Note& note, Instant now);
+
+  rendezvous::JobSpec job_;
+  Instant formed_;
+  absl::Duration uptime_;
+  uint32_t charged_ = 0;
+  uint32_t changes_ = 0;
+  uint32_t starts_failed_ = 0;  // in a row
+  Instant not_before_;
+  std::string ending_rule_;  // the job must end with it now
+};
+
+// R2: a node in quarantine is a member only where the others don't suffice, and then the least
+// number of them.
+class QuarantineWatch {
+ public:
+  explicit QuarantineWatch(const rendezvous::JobSpec& job) : job_(job) {}
+  void OnNote(const rendezvous::Note& note, Instant now);
+  // `view` is that of the step that formed the generation.
+  std::string OnFormed(const rendezvous::JobView& view, Instant now) const;
+
+ private:
+  bool Quarantined(const std::string& node, Instant now) const;
+
+  rendezvous::JobSpec job_;
+  std::map<std::string, std::vector<Instant>> failures_;
+};
+
 // R8: a job succeeds only when all workers of one generation ended with 0.
 class SuccessTruth {
  public:
@@ -60,6 +96,17 @@ class SuccessTruth {
 
  private:
   std::map<rendezvous::Generation, uint32_t> succeeded_;
+};
+
+// R14: all workers of a generation that stop at an agreed step stop at the same one.
+class StopSteps {
+ public:
+  std::string OnStopped(rendezvous::Generation generation, uint64_t step);
+  uint64_t count() const { return count_; }
+
+ private:
+  std::map<rendezvous::Generation, uint64_t> steps_;
+  uint64_t count_ = 0;
 };
 
 // Everyone who has heard a verdict has heard the same, and ends accordingly.

@@ -1,5 +1,6 @@
 #include "tests/sim/cluster_sim.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/version.h"
+#include "rendezvous/core/describe.h"
 #include "rendezvous/core/trace_text.h"
 
 namespace ddprun::sim {
@@ -35,11 +37,19 @@ absl::Duration Milliseconds(uint64_t ms) { return absl::Milliseconds(static_cast
 
 }  // namespace
 
-ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace)
-    : seed_(seed), sabotage_(sabotage), trace_(trace), rng_(seed) {
+ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program)
+    : seed_(seed), sabotage_(sabotage), program_(program), trace_(trace), rng_(seed) {
   MakeJob();
   service_ = std::make_unique<rendezvous::StateMachine>(rendezvous::Term(7), "");
-  blame_ = std::make_unique<BlameWatch>(job_.max_restarts);
+  blame_ = std::make_unique<BlameWatch>(
+      job_.restart.restart_window > absl::ZeroDuration() ? UINT32_MAX : job_.max_restarts);
+  policy_ = std::make_unique<PolicyWatch>(job_);
+  if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 1;
+  quarantine_ = std::make_unique<QuarantineWatch>(job_);
+  if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 0;
+  if (sabotage_ == Sabotage::kLongPauses) job_.restart.backoff_max += absl::Seconds(10);
+  if (sabotage_ == Sabotage::kNoBudgets) job_.max_restarts += 100;
+  if (sabotage_ == Sabotage::kNoBudgets) job_.restart.max_membership_changes += 100;
   network_ = std::make_unique<SimNetwork>(
       &queue_, &rng_,
       SimNetwork::Ends{
@@ -87,8 +97,29 @@ void ClusterSim::MakeJob() {
     return short_life || left < absl::ZeroDuration() ? own : left + own;
   };
   habits_.unclean_percent = rng_.Chance(10) ? 10 : 0;
+  habits_.asks_for_stop_steps = rng_.Chance(70);
+  preempt_deadline_ = absl::Seconds(rng_.Chance(80) ? 8 : 1);
   faults_on_ = !rng_.Chance(10);
   pause_ms_ = rng_.Chance(30) ? 300 : 4000;
+  MakeRestartRules();
+  if (program_ == Program::kTrains) return;
+  faults_on_ = false;
+  habits_.unclean_percent = 0;
+  // Without the rule only the budget ends the job, within the time that is simulated.
+  job_.max_restarts = static_cast<uint32_t>(rng_.Below(job_.restart.crash_loop > 0 ? 1000 : 20));
+}
+
+// Half of the jobs have the defaults but for the longest pause, which liveness waits for.
+void ClusterSim::MakeRestartRules() {
+  rendezvous::RestartRules& rules = job_.restart;
+  rules.backoff_max = Milliseconds(rng_.Below(4000));
+  if (rng_.Chance(50)) return;
+  rules.max_membership_changes = static_cast<uint32_t>(rng_.Below(rng_.Chance(30) ? 4 : 40));
+  rules.restart_window = rng_.Chance(50) ? Milliseconds(rng_.Below(10'000)) : absl::ZeroDuration();
+  rules.crash_loop = static_cast<uint32_t>(rng_.Below(6));
+  rules.give_up_after = static_cast<uint32_t>(rng_.Below(rng_.Chance(50) ? 1 : 8));
+  rules.quarantine_after = static_cast<uint32_t>(rng_.Below(4));
+  rules.quarantine_time = Milliseconds(500 + rng_.Below(20'000));
 }
 
 void ClusterSim::MakeNodes() {
@@ -101,13 +132,28 @@ void ClusterSim::MakeNodes() {
     config.node.hostname = absl::StrCat("host", i);
     config.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
     if (claims && i < job_.nodes_max) config.node.node_rank = static_cast<uint32_t>(i);
+    config.signals.preempting = {SIGUSR2};
+    config.signals.term_preempts_who_asks = true;
+    config.preempt_deadline = preempt_deadline_;
     config.release = "0.1.0";
     config.protocol_major = kProtocolMajor;
     config.endpoint = "host0:29400";
     SimNode::Callbacks callbacks{
-        .worker_ended = [this](int node, Generation g, bool ok) { OnWorkerEnded(node, g, ok); },
+        .worker_ended = [this](int node, Generation g, bool ok,
+                               bool at_stop) { OnWorkerEnded(node, g, ok, at_stop); },
         .spawned = [this](int node, const Assignment& a) { OnSpawned(node, a); },
+        .stopped =
+            [this](int /*node*/, Generation g, uint64_t step) {
+              const std::string broken = stop_steps_.OnStopped(g, step);
+              if (!broken.empty()) Break(broken);
+            },
         .exited = [this](int node, const launcher::Exit& exit) { OnExited(node, exit); },
+        .job_hangs = [this](Generation generation) { return JobHangs(generation); },
+        .judged =
+            [this](int node, bool hung) {
+              ++result_.hangs;
+              if (!hung) Break(absl::StrCat("node ", node, " ends a worker that doesn't hang"));
+            },
         .trace = nullptr};
     if (trace_) callbacks.trace = [this](const std::string& line) { Trace(line); };
     nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),
@@ -133,11 +179,8 @@ ClusterSim::Result ClusterSim::Run() {
                        ":\n", rendezvous::TraceText(service_->View(queue_.now())), "\n",
                        absl::StrJoin(states, "\n")));
   }
-  result_.outcome =
-      verdict_ ? std::string(verdict_->outcome == rendezvous::Outcome::kSucceeded ? "succeeded"
-                             : verdict_->outcome == rendezvous::Outcome::kFailed  ? "failed"
-                                                                                  : "stopped")
-               : "none";
+  result_.stops = stop_steps_.count();
+  result_.outcome = verdict_ ? rendezvous::OutcomeName(verdict_->outcome) : "none";
   result_.trace_tail = absl::StrJoin(lines_, "\n");
   return result_;
 }
@@ -178,6 +221,8 @@ void ClusterSim::Fault() {
   if (kind < 20) {
     if (node->live_generation()) FailPeers(node->number(), *node->live_generation());
     node->CrashAgent();
+  } else if (kind < 25) {
+    HangWorker(node);
   } else if (kind < 35) {
     node->FailWorker(rng_.Chance(50) ? SIGSEGV : 0, "ValueError: NaN loss");
   } else if (kind < 50) {
@@ -199,7 +244,7 @@ void ClusterSim::Fault() {
     stalled_until_ = std::max(stalled_until_, queue_.now() + lasts);
     queue_.At(stalled_until_, [this] { ResumeService(); });
   } else if (kind < 97) {
-    node->SignalAgent(SIGTERM);
+    node->SignalAgent(rng_.Chance(50) ? SIGUSR2 : SIGTERM);
   } else if (kind < 98) {
     if (rng_.Chance(10)) node->SignalAgent(SIGINT);
   } else {
@@ -218,6 +263,8 @@ void ClusterSim::Heal() {
     network_->SetCut(node->number(), false, false);
     node->SetFrozen(false);
   }
+  // A hang that nothing else ends.
+  if (rng_.Chance(30)) HangWorker(nodes_[rng_.Below(nodes_.size())].get());
 }
 
 // Somebody, or something, starts agents again while the job isn't over.
@@ -243,9 +290,22 @@ void ClusterSim::ResumeService() {
 
 // ------------------------------------------------------------- nodes
 
-void ClusterSim::OnWorkerEnded(int node, Generation generation, bool ok) {
-  truth_.OnEnded(generation, ok);
+void ClusterSim::OnWorkerEnded(int node, Generation generation, bool ok, bool at_stop) {
+  truth_.OnEnded(generation, ok && !at_stop);
   if (!ok) FailPeers(node, generation);
+}
+
+void ClusterSim::HangWorker(SimNode* node) {
+  const std::optional<Generation> generation = node->live_generation();
+  if (!generation) return;
+  Trace(absl::StrCat("a worker of node ", node->number(), " hangs"));
+  node->HangWorker();
+  for (const auto& each : nodes_) each->BecomeSuspicious(*generation);
+}
+
+bool ClusterSim::JobHangs(Generation generation) const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [&](const auto& node) { return node->hangs(generation); });
 }
 
 // The collectives of the others fail within 5 to 70 ms.
@@ -267,6 +327,12 @@ void ClusterSim::OnSpawned(int node, const Assignment& assignment) {
   if (self.live_generation()) Break("an agent spawns beside old workers");
   const std::string broken = order_.OnSpawned(self.incarnation(), assignment.generation);
   if (!broken.empty()) Break(broken);
+  if (program_ != Program::kCrashesAtStart) return;
+  const absl::Duration after = Milliseconds(50 + rng_.Below(500));
+  queue_.After(after, [this, node, generation = assignment.generation] {
+    SimNode& crashing = *nodes_[static_cast<size_t>(node)];
+    if (crashing.live_generation() == generation) crashing.FailWorker(0, "ValueError: bad option");
+  });
 }
 
 void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
@@ -351,11 +417,18 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
       assignment->base_rank = 0;
     }
     if (formed_ != Generation()) assignments_.push_back(*assignment);
+  } else if (auto* prepare = std::get_if<rendezvous::PrepareStop>(&message)) {
+    const bool second = last_messages_[stream].node_id.value() == "n1";
+    if (sabotage_ == Sabotage::kOtherStopStep && second && prepare->step > 0) ++prepare->step;
   } else if (const auto* stop = std::get_if<rendezvous::StopWorkers>(&message)) {
     if (sabotage_ == Sabotage::kEarlyStopped) ForgeStopped(stream, stop->generation);
+  } else if (std::holds_alternative<rendezvous::EndHung>(message)) {
+    if (sabotage_ == Sabotage::kForgetHung) return;
   } else if (const auto* verdict = std::get_if<rendezvous::Verdict>(&message)) {
     if (!verdict_) {
       verdict_ = *verdict;
+      result_.rule = verdict->rule;
+      result_.restarts = verdict->restart_count;
       NoteWhoIsOwedTheVerdict();
       const std::string broken = truth_.OnVerdict(*verdict, world_size_);
       if (!broken.empty()) Break(broken);
@@ -389,6 +462,8 @@ void ClusterSim::ForgeStopped(StreamKey stream, Generation generation) {
 
 void ClusterSim::OnNote(const Note& note) {
   std::string broken = blame_->OnNote(note);
+  if (broken.empty()) broken = policy_->OnNote(note, queue_.now());
+  quarantine_->OnNote(note, queue_.now());
   if (note.event == "generation") {
     ++result_.generations;
     uint64_t number = 0;
@@ -410,6 +485,7 @@ void ClusterSim::CheckFormed() {
   for (const auto& node : nodes_) nodes.push_back(node.get());
   std::string broken = CheckOneLiveGeneration(formed_, nodes, lost_);
   if (broken.empty()) broken = CheckRanks(assignments_);
+  if (broken.empty()) broken = quarantine_->OnFormed(service_->View(queue_.now()), queue_.now());
   if (!broken.empty()) Break(broken);
   // From here on a member that has workers must answer for them again.
   for (const Assignment& assignment : assignments_) {

@@ -25,6 +25,17 @@ enum class Sabotage {
   kEarlyStopped,    // whoever is asked to stop is believed to have stopped
   kForgetVerdict,   // no verdict is sent, and no stream ended with one
   kSkipGeneration,  // generation numbers are given twice
+  kForgetHung,      // nobody is told who hangs
+  kOtherStopStep,   // the second node is told of another stop step than the others
+  kNoQuarantine,    // the service leaves no node out
+  kNoBudgets,       // the service's budgets are larger than the job's
+  kLongPauses,      // the service pauses for longer than the job allows
+};
+
+// What the workers do when nothing disturbs them.
+enum class Program {
+  kTrains,
+  kCrashesAtStart,  // and nothing else goes wrong
 };
 
 // One job on a few machines, from its start through 40 s of faults (safety) to a time without any
@@ -36,15 +47,22 @@ class ClusterSim {
     std::string trace_tail;  // the last events, when they were traced
     // For the summary.
     std::string outcome;
+    std::string rule;       // of the verdict
+    uint64_t restarts = 0;  // the verdict's count
     uint64_t generations = 0;
     uint64_t messages = 0;
+    uint64_t hangs = 0;  // workers that were ended for it
+    uint64_t stops = 0;  // workers that stopped at an agreed step
   };
 
-  ClusterSim(uint64_t seed, Sabotage sabotage, bool trace);
+  ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program = Program::kTrains);
+  // The job that is simulated.
+  const rendezvous::JobSpec& job() const { return job_; }
   Result Run();
 
  private:
   void MakeJob();
+  void MakeRestartRules();
   void MakeNodes();
   void ScheduleFaults();
   void Fault();
@@ -65,7 +83,9 @@ class ClusterSim {
   void CheckFormed();
 
   // The nodes.
-  void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok);
+  void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok, bool at_stop);
+  void HangWorker(SimNode* node);
+  bool JobHangs(rendezvous::Generation generation) const;
   void FailPeers(int node, rendezvous::Generation generation);
   void OnSpawned(int node, const rendezvous::Assignment& assignment);
   void OnExited(int node, const launcher::Exit& exit);
@@ -75,6 +95,7 @@ class ClusterSim {
 
   const uint64_t seed_;
   const Sabotage sabotage_;
+  const Program program_;
   const bool trace_;
   Rng rng_;
   EventQueue queue_;
@@ -84,6 +105,7 @@ class ClusterSim {
   WorkerHabits habits_;
   bool faults_on_ = true;
   uint64_t pause_ms_ = 0;  // most between two faults
+  absl::Duration preempt_deadline_;
 
   std::unique_ptr<rendezvous::StateMachine> service_;
   uint64_t service_timer_ = 0;
@@ -99,7 +121,10 @@ class ClusterSim {
 
   GenerationOrder order_;
   std::unique_ptr<BlameWatch> blame_;
+  std::unique_ptr<PolicyWatch> policy_;
+  std::unique_ptr<QuarantineWatch> quarantine_;
   SuccessTruth truth_;
+  StopSteps stop_steps_;
   VerdictWatch verdicts_;
   std::set<std::string> lost_;  // node ids that were lost since they joined
 

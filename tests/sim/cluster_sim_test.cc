@@ -23,11 +23,15 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   std::map<std::string, uint64_t> outcomes;
   uint64_t generations = 0;
   uint64_t messages = 0;
+  uint64_t hangs = 0;
+  uint64_t stops = 0;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
     const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone);
     ++outcomes[result.outcome];
     generations += result.generations;
     messages += result.messages;
+    hangs += result.hangs;
+    stops += result.stops;
     if (result.broken.empty()) continue;
     const ClusterSim::Result again = ClusterSim(seed, Sabotage::kNone, true).Run();
     EXPECT_EQ(again.broken, result.broken) << "a seed must give the same run each time";
@@ -36,7 +40,8 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
            << again.trace_tail;
   }
   std::cout << seed_count << " seeds from " << first_seed << ": " << generations << " generations, "
-            << messages << " effects; outcomes:";
+            << messages << " effects, " << hangs << " hangs, " << stops
+            << " workers stopped at an agreed step; outcomes:";
   for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
   std::cout << "\n";
   if (seed_count < 100) return;
@@ -44,21 +49,53 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   EXPECT_GT(outcomes["succeeded"], seed_count / 10);
   EXPECT_GT(outcomes["failed"], seed_count / 50);
   EXPECT_GT(generations, 3 * seed_count);
+  EXPECT_GT(hangs, seed_count / 20);
+  EXPECT_GT(stops, seed_count / 10);
+}
+
+// A program that fails at each start: no endless loop, however many restarts are left.
+TEST(ClusterSim, ACrashLoopEndsAndWithoutTheRuleSpendsTheBudget) {
+  std::map<std::string, uint64_t> rules;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    ClusterSim sim(seed, Sabotage::kNone, /*trace=*/false, Program::kCrashesAtStart);
+    const rendezvous::JobSpec job = sim.job();
+    const ClusterSim::Result result = sim.Run();
+    ASSERT_EQ(result.broken, "") << "seed " << seed;
+    ++rules[result.rule];
+    const uint32_t loop = job.restart.crash_loop;
+    EXPECT_EQ(result.outcome, result.rule == "restarts_spent" ? "failed" : "failed_for_good")
+        << "seed " << seed;
+    if (result.rule == "crash_loop") {
+      EXPECT_EQ(result.restarts, loop - 1) << "seed " << seed;
+    } else if (result.rule == "no_progress") {
+      EXPECT_EQ(result.restarts, job.restart.give_up_after - 1) << "seed " << seed;
+    } else {
+      EXPECT_EQ(result.rule, "restarts_spent") << "seed " << seed;
+      EXPECT_EQ(result.restarts, job.max_restarts) << "seed " << seed;
+      EXPECT_TRUE(loop == 0 || job.max_restarts < loop) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(rules["crash_loop"], 100U);
+  EXPECT_GT(rules["restarts_spent"], 5U);
+  EXPECT_GT(rules["no_progress"], 5U);
 }
 
 // The same seeds with a bug put in: the checkers must see it.
 class Twin : public ::testing::TestWithParam<Sabotage> {};
 
 TEST_P(Twin, IsCaught) {
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     if (!RunSeed(seed, GetParam()).broken.empty()) return;
   }
-  FAIL() << "no checker noticed the bug within 20 seeds";
+  FAIL() << "no checker noticed the bug within 100 seeds";
 }
 
 INSTANTIATE_TEST_SUITE_P(ClusterSim, Twin,
                          ::testing::Values(Sabotage::kDuplicateRank, Sabotage::kEarlyStopped,
-                                           Sabotage::kForgetVerdict, Sabotage::kSkipGeneration));
+                                           Sabotage::kForgetVerdict, Sabotage::kSkipGeneration,
+                                           Sabotage::kForgetHung, Sabotage::kNoQuarantine,
+                                           Sabotage::kNoBudgets, Sabotage::kLongPauses,
+                                           Sabotage::kOtherStopStep));
 
 }  // namespace
 }  // namespace ddprun::sim

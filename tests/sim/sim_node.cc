@@ -183,6 +183,16 @@ void SimNode::Take(SupervisorEffect effect) {
     Signal(signal->generation, signal->signal);
   } else if (const auto* sweep = std::get_if<launcher::SweepGroup>(&effect)) {
     Sweep(sweep->generation);
+  } else if (const auto* look = std::get_if<launcher::LookAtWorkers>(&effect)) {
+    queue_->After(2 * look->sample, [this, generation = look->generation] {
+      Handle(launcher::ProgressFound{generation, Findings()});
+    });
+  } else if (const auto* order = std::get_if<launcher::EndHungWorkers>(&effect)) {
+    EndHung(*order);
+  } else if (const auto* step = std::get_if<launcher::LookAtStopStep>(&effect)) {
+    Prepare(*step);
+  } else if (std::holds_alternative<launcher::CommitStopStep>(effect)) {
+    Commit();
   } else if (const auto* exit = std::get_if<launcher::Exit>(&effect)) {
     const launcher::Exit done = *exit;
     if (stream_ != 0) network_->Break(std::exchange(stream_, 0));
@@ -196,6 +206,8 @@ void SimNode::Take(SupervisorEffect effect) {
 void SimNode::Spawn(const rendezvous::Assignment& assignment) {
   callbacks_.spawned(number_, assignment);
   generation_ = assignment.generation;
+  prepared_ = 0;
+  committed_ = false;
   workers_.assign(config_.node.worker_count, Worker());
   const Generation generation = generation_;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
@@ -204,9 +216,12 @@ void SimNode::Spawn(const rendezvous::Assignment& assignment) {
     queue_->After(start, [this, generation, rank] {
       if (generation_ != generation || !workers_[rank].alive) return;
       Handle(launcher::WorkerStarted{generation, rank, workers_[rank].pid});
+      BeginStep(generation, rank);
     });
     queue_->After(start + habits_->lifetime(), [this, generation, rank] {
-      if (generation_ == generation && !workers_[rank].stopping) EndWorker(generation, rank, {});
+      const Worker& worker = workers_[rank];
+      const bool undisturbed = generation_ == generation && !worker.stopping;
+      if (undisturbed && !worker.hung && !worker.held) EndWorker(generation, rank, {});
     });
   }
 }
@@ -215,7 +230,7 @@ void SimNode::Signal(Generation generation, int /*signal_number*/) {
   const bool ignored = rng_->Chance(habits_->ignores_term_percent);
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
     workers_[rank].stopping = true;
-    if (ignored) continue;
+    if (ignored || workers_[rank].hung) continue;
     queue_->After(absl::Milliseconds(1 + static_cast<int64_t>(rng_->Below(80))),
                   [this, generation, rank] { EndWorker(generation, rank, {.signal = SIGTERM}); });
   }
@@ -230,8 +245,64 @@ void SimNode::Sweep(Generation generation) {
     for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
       EndWorker(generation, rank, {.signal = SIGKILL});
     }
-    Handle(launcher::GroupEmpty{generation, next_port_++});
+    uint64_t stopped_at = 0;
+    for (const Worker& worker : workers_) {
+      if (worker.saves) stopped_at = std::max(stopped_at, worker.step);
+    }
+    Handle(launcher::GroupEmpty{generation, next_port_++, std::nullopt, stopped_at});
   });
+}
+
+// ------------------------------------------------------------- hangs
+
+void SimNode::HangWorker() {
+  for (Worker& worker : workers_) {
+    if (!worker.alive || worker.stopping) continue;
+    worker.hung = true;
+    return;
+  }
+}
+
+bool SimNode::hangs(Generation generation) const {
+  return generation_ == generation &&
+         std::any_of(workers_.begin(), workers_.end(),
+                     [](const Worker& worker) { return worker.alive && worker.hung; });
+}
+
+void SimNode::BecomeSuspicious(Generation generation) {
+  queue_->After(absl::Milliseconds(300 + static_cast<int64_t>(rng_->Below(1500))),
+                [this, generation] {
+                  if (live_generation() != generation || !callbacks_.job_hangs(generation)) return;
+                  Handle(launcher::ProgressFound{generation, Findings()});
+                  BecomeSuspicious(generation);
+                });
+}
+
+// Who hangs has fallen behind by a step; the others wait for it in their next collective.
+rendezvous::HangReport SimNode::Findings() const {
+  rendezvous::HangReport report{.workers = {}, .sample = absl::Milliseconds(250)};
+  const bool stands = callbacks_.job_hangs(generation_);
+  for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+    if (!workers_[rank].alive) continue;
+    report.workers.push_back(
+        {.local_rank = rank,
+         .phase = ProgressPhase::kTrain,
+         .step = workers_[rank].hung ? 7U : 8U,
+         .silent = absl::Seconds(2),
+         .suspect = stands,
+         .overdue = false,
+         .activity = stands ? rendezvous::Activity::kStill : rendezvous::Activity::kActive,
+         .where = "futex"});
+  }
+  return report;
+}
+
+void SimNode::EndHung(const launcher::EndHungWorkers& order) {
+  for (const uint32_t rank : order.local_ranks) {
+    if (generation_ != order.generation || !workers_.at(rank).alive) continue;
+    callbacks_.judged(number_, workers_[rank].hung);
+    EndWorker(order.generation, rank, {.signal = SIGKILL, .message = "no progress", .hung = true});
+  }
 }
 
 void SimNode::EndWorker(Generation generation, uint32_t local_rank,
@@ -241,8 +312,71 @@ void SimNode::EndWorker(Generation generation, uint32_t local_rank,
   end.local_rank = local_rank;
   end.pid = workers_[local_rank].pid;
   end.seen = queue_->now();
-  callbacks_.worker_ended(number_, generation, end.ok());
+  callbacks_.worker_ended(number_, generation, end.ok(), workers_[local_rank].saves);
   Handle(launcher::WorkerEnded{generation, end});
+}
+
+// ------------------------------------------------------------- stop steps
+
+// As docs/PROGRESS.md has it: mark, then look which step is prepared.
+void SimNode::BeginStep(Generation generation, uint32_t local_rank) {
+  if (generation_ != generation || !habits_->asks_for_stop_steps) return;
+  Worker& worker = workers_[local_rank];
+  if (!worker.alive || worker.stopping || worker.hung) return;
+  if (!std::exchange(worker.held, false)) ++worker.step;
+  if (prepared_ > 0 && worker.step >= prepared_) {
+    worker.held = true;
+    if (committed_) Save(local_rank);
+    return;
+  }
+  queue_->After(habits_->step_time,
+                [this, generation, local_rank] { BeginStep(generation, local_rank); });
+}
+
+void SimNode::Save(uint32_t local_rank) {
+  workers_[local_rank].saves = true;
+  callbacks_.stopped(number_, generation_, workers_[local_rank].step);
+  queue_->After(absl::Milliseconds(10 + static_cast<int64_t>(rng_->Below(1500))),
+                [this, generation = generation_, local_rank] {
+                  if (generation_ == generation) EndWorker(generation, local_rank, {});
+                });
+}
+
+void SimNode::Prepare(const launcher::LookAtStopStep& request) {
+  const bool raised = request.step > prepared_;
+  prepared_ = std::max(prepared_, request.step);
+  for (uint32_t rank = 0; raised && rank < workers_.size(); ++rank) {
+    if (workers_[rank].held && workers_[rank].step < prepared_) BeginStep(generation_, rank);
+  }
+  if (request.round == 0) return Handle(LookAtSteps(0));
+  const absl::Duration settle = request.step > 0 ? absl::Milliseconds(10) : absl::ZeroDuration();
+  queue_->After(settle, [this, generation = generation_, round = request.round, epoch = epoch_] {
+    if (generation_ == generation && epoch_ == epoch) Handle(LookAtSteps(round));
+  });
+}
+
+launcher::StopStepLooked SimNode::LookAtSteps(uint32_t round) const {
+  launcher::StopStepLooked looked{.generation = generation_,
+                                  .round = round,
+                                  .look = {.heeds = habits_->asks_for_stop_steps, .below = true},
+                                  .all_stopped = committed_};
+  for (const Worker& worker : workers_) {
+    if (!worker.alive) continue;
+    looked.look.heeds = looked.look.heeds && worker.step > 0;
+    looked.look.highest = std::max(looked.look.highest, worker.step);
+    const bool is_held = worker.held && worker.step == prepared_;
+    looked.look.below = looked.look.below && (worker.step < prepared_ || is_held);
+    looked.all_stopped = looked.all_stopped && worker.saves;
+  }
+  return looked;
+}
+
+void SimNode::Commit() {
+  committed_ = true;
+  for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+    const Worker& worker = workers_[rank];
+    if (worker.alive && worker.held && !worker.saves) Save(rank);
+  }
 }
 
 }  // namespace ddprun::sim

@@ -23,6 +23,9 @@ struct WorkerHabits {
   uint32_t ignores_term_percent = 10;
   // Percent of sweeps that leave something behind for 20 s.
   uint32_t unclean_percent = 0;
+  // Whether the program asks for stop steps, and how long its steps take.
+  bool asks_for_stop_steps = false;
+  absl::Duration step_time = absl::Milliseconds(300);
 };
 
 // One machine: the real agent core (launcher/core), with workers that are entries of a table, and
@@ -31,10 +34,16 @@ class SimNode {
  public:
   // What happens to the outside.
   struct Callbacks {
-    // A worker ended: by itself with 0, or not well.
-    std::function<void(int node, rendezvous::Generation, bool ok)> worker_ended;
+    // A worker ended: by itself with 0, or not well; at a stop step it is not done with its work.
+    std::function<void(int node, rendezvous::Generation, bool ok, bool at_stop)> worker_ended;
     std::function<void(int node, const rendezvous::Assignment&)> spawned;
+    // A worker saves at a stop step.
+    std::function<void(int node, rendezvous::Generation, uint64_t step)> stopped;
     std::function<void(int node, const launcher::Exit&)> exited;
+    // Whether a worker of the generation hangs, on any node: then all of them stand still.
+    std::function<bool(rendezvous::Generation)> job_hangs;
+    // A worker is ended because it hangs; whether it does.
+    std::function<void(int node, bool hung)> judged;
     std::function<void(const std::string&)> trace;  // empty function = no trace
   };
 
@@ -51,6 +60,12 @@ class SimNode {
   // A worker dies by itself; nothing happens without one.
   void FailWorker(int signal_number, const std::string& message);
   void BreakStream();
+  // A worker stops making progress; nothing happens without one.
+  void HangWorker();
+  // This node's workers wait for one that hangs: the agent becomes suspicious, and says so until
+  // none does.
+  void BecomeSuspicious(rendezvous::Generation generation);
+  bool hangs(rendezvous::Generation generation) const;
 
   bool was_started() const { return epoch_ > 0; }
   bool agent_runs() const { return supervisor_ != nullptr; }
@@ -74,6 +89,10 @@ class SimNode {
     uint32_t pid = 0;
     bool alive = true;
     bool stopping = false;
+    bool hung = false;
+    uint64_t step = 0;   // that it has begun, or is held before
+    bool held = false;   // at a stop step
+    bool saves = false;  // there
   };
 
   bool DeferWhileFrozen(std::function<void()> call);
@@ -83,9 +102,16 @@ class SimNode {
   void Spawn(const rendezvous::Assignment& assignment);
   void Signal(rendezvous::Generation generation, int signal_number);
   void Sweep(rendezvous::Generation generation);
+  void EndHung(const launcher::EndHungWorkers& order);
+  rendezvous::HangReport Findings() const;
   void EndWorker(rendezvous::Generation generation, uint32_t local_rank,
                  const launcher::WorkerEnd& how);
   void EndAgent();
+  void BeginStep(rendezvous::Generation generation, uint32_t local_rank);
+  void Save(uint32_t local_rank);
+  void Prepare(const launcher::LookAtStopStep& request);
+  launcher::StopStepLooked LookAtSteps(uint32_t round) const;
+  void Commit();
 
   const int number_;
   EventQueue* queue_;
@@ -105,6 +131,8 @@ class SimNode {
   uint64_t timer_ = 0;  // the one that is armed
   rendezvous::Generation generation_;
   std::vector<Worker> workers_;
+  uint64_t prepared_ = 0;
+  bool committed_ = false;
   uint32_t next_port_ = 20000;
 };
 

@@ -25,8 +25,15 @@ DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "dev", "bin", 
 # Programs under sanitizers are slower; bounds on time are multiplied by this.
 SLOW = float(os.environ.get("DDPRUN_TEST_SLOWNESS", "1"))
 WORKER = os.path.join(ROOT, "tests", "support", "worker.py")
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
+# Python with torch 2.11, which scripts/setup installs.
+TORCH_PYTHON = os.path.join(CACHE, "py-full", "bin", "python3")
 # No test of ours may wait longer than this for one thing.
 PATIENCE = 20 * SLOW
+
+
+def torch_is_there():
+    return os.access(TORCH_PYTHON, os.X_OK)
 
 
 def read_until(stream, pattern, timeout):

@@ -41,12 +41,30 @@ def main():
     unittest.main(verbosity=2)
 
 
+def run_inside(run):
+    """run() within the namespaces; 77 with the reason where there are none."""
+    os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    if os.environ.get(_INSIDE) != "1":
+        reason = why_not()
+        if reason:
+            print(reason)
+            return 77
+        os.environ[_INSIDE] = "1"
+        sys.stdout.flush()
+        os.execvp("unshare", [*_unshare_command(), sys.executable, *sys.argv])
+    return run()
+
+
 class Cluster:
-    """Hosts n1 … nN at 10.77.0.1 … 10.77.0.N; host names resolve on all of them."""
+    """Hosts n1 … nN at 10.77.0.1 … 10.77.0.N and fd00:77::1 … fd00:77::N; host names resolve on all of them."""
 
     def __init__(self, count):
         self.count = count
         self._folder = "/mnt"  # in this mount namespace only
+        self._slowed = set()
+        self._files = {}
+        self._shifts = {}
+        self._undo = []
         _run("mount", "-t", "tmpfs", "none", self._folder)
         hosts = os.path.join(self._folder, "hosts")
         with open(hosts, "w", encoding="utf-8") as sink:
@@ -66,6 +84,7 @@ class Cluster:
         self._on(i, "link", "add", "eth0", "type", "veth", "peer", "name", f"p{i}", "netns", str(os.getpid()))
         _run("ip", "link", "set", f"p{i}", "master", "br0", "up")
         self._on(i, "addr", "add", f"10.77.0.{i}/24", "dev", "eth0")
+        self._on(i, "addr", "add", f"fd00:77::{i}/64", "dev", "eth0", "nodad")
         self._on(i, "link", "set", "eth0", "up")
         self._on(i, "link", "set", "lo", "up")
 
@@ -77,8 +96,36 @@ class Cluster:
 
     def command(self, i, command):
         """`command` as a process of host i; the chain of execs keeps the pid."""
-        return ["nsenter", f"--net={self._namespace(i)}", "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"',
-                f"n{i}", *command]
+        binds = "".join(f"mount --bind {source} {path} && " for path, source in self._files.get(i, {}).items())
+        shift = ["--time", "--monotonic", str(self._shifts[i])] if i in self._shifts else []
+        return ["nsenter", f"--net={self._namespace(i)}", "unshare", "--uts", *(["--mount"] if binds else []),
+                *(["--fork", "--kill-child", *shift] if shift else []), "sh", "-c",
+                f'{binds}hostname "$0" && exec "$@"', f"n{i}", *command]
+
+    # ---------------------------------------------------------------- what hosts are like, until heal()
+
+    def set_file(self, i, path, text):
+        """Host i's own version of a file that is there."""
+        source = os.path.join(self._folder, f"n{i}{path.replace('/', '_')}")
+        with open(source, "w", encoding="utf-8") as sink:
+            sink.write(text)
+        self._files.setdefault(i, {})[path] = source
+
+    def shift_clock(self, i, seconds):
+        """Host i's CLOCK_MONOTONIC is ahead by so much; its processes are then children of what was started."""
+        self._shifts[i] = seconds
+
+    def on_host(self, i, *command, undo=None):
+        """Runs a command in host i's network, and `undo` there when all is healed."""
+        enter = ["nsenter", f"--net={self._namespace(i)}"]
+        _run(*enter, *command)
+        if undo is not None:
+            self._undo.append([*enter, *undo])
+
+    def only_ports(self, first, last):
+        """Between hosts, connections to other TCP ports are dropped."""
+        _run("nft", "add rule bridge cuts passing meta protocol ip tcp flags & (syn|ack) == syn "
+             f"tcp dport != {first}-{last} drop")
 
     # ---------------------------------------------------------------- faults
 
@@ -90,10 +137,28 @@ class Cluster:
         """Nothing gets from `source` to `target` any more; the other way works."""
         _run("nft", f"add rule bridge cuts passing iifname p{source} oifname p{target} drop")
 
+    def lose(self, percent):
+        """Each packet between two hosts is lost with this probability."""
+        _run("nft", f"add rule bridge cuts passing numgen random mod 100 < {percent} drop")
+
+    def slow_down(self, i, rate):
+        """Host i sends no faster than `rate` ("256kbit"): more waits in its queue for up to 400 ms."""
+        self._tc(i, "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "16kb", "latency", "400ms")
+        self._slowed.add(i)
+
+    def _tc(self, i, *arguments):
+        _run("nsenter", f"--net={self._namespace(i)}", "tc", *arguments)
+
     def heal(self):
         _run("nft", "flush chain bridge cuts passing")
         for i in range(1, self.count + 1):
             _run("ip", "link", "set", f"p{i}", "up")
+        while self._undo:
+            _run(*self._undo.pop())
+        self._files.clear()
+        self._shifts.clear()
+        while self._slowed:
+            self._tc(self._slowed.pop(), "qdisc", "del", "dev", "eth0", "root")
 
 
 class ClusterTestCaseMixin:

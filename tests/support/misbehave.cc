@@ -4,6 +4,7 @@
 // its end of file tells a test that all of them are gone.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -258,6 +260,27 @@ int Count(char** args) {
   return 0;
 }
 
+// cpus: the CPUs that it, a thread of it and a child of it may run on, one line each.
+int Cpus(char** /*args*/) {
+  const auto say = [](const char* who) {
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof(mask), &mask) != 0) _exit(3);
+    std::string text = who;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &mask)) text += " " + std::to_string(cpu);
+    }
+    Say(text);
+  };
+  say("worker");
+  std::thread(say, "thread").join();
+  const pid_t child = fork();
+  if (child == 0) {
+    say("child");
+    _exit(0);
+  }
+  return waitpid(child, nullptr, 0) == child ? 0 : 3;
+}
+
 // last-breath: prints CLOCK_MONOTONIC in nanoseconds and is dead an instant later.
 int LastBreath(char** /*args*/) {
   timespec now{};
@@ -273,6 +296,7 @@ int main(int argc, char** argv) {
       {"chain", Chain},
       {"close-stdout", CloseStdout},
       {"count", Count},
+      {"cpus", Cpus},
       {"daemon", Daemon},
       {"daemon-parent", DaemonParent},
       {"exit", Exit},

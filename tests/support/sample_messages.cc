@@ -26,6 +26,7 @@ WorkerFailure SampleFailure() {
   failure.wall_time_ms = 1'700'000'000'123;
   failure.after_first_ms = 17;
   failure.generation = Generation(5);
+  failure.hung = true;
   return failure;
 }
 
@@ -65,11 +66,19 @@ std::vector<AgentMessage> SampleAgentMessages() {
   join.job.lease = absl::Seconds(13);
   join.job.reconnect_grace = absl::Milliseconds(14);
   join.job.stop_grace = absl::Seconds(15);
+  join.job.restart = {.max_membership_changes = 16,
+                      .restart_window = absl::Seconds(17),
+                      .backoff_max = absl::ZeroDuration(),
+                      .crash_loop = 0,
+                      .give_up_after = 18,
+                      .quarantine_after = 19,
+                      .quarantine_time = absl::Seconds(20)};
   join.node.worker_count = 8;
   join.node.role = "trainer";
   join.node.node_rank = 0;
   join.node.hosts_endpoint = true;
   join.node.store_address = "host1:4444";
+  join.node.guards = "keeper, cgroup";
   join.group_state = GroupState::kStopping;
   full.term = Term(77);
   full.generation = Generation(5);
@@ -84,11 +93,31 @@ std::vector<AgentMessage> SampleAgentMessages() {
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);
   add(GroupSucceeded{}, 3);
-  add(
-      GroupStopped{
-          .failures = {SampleFailure(), SampleFailure()}, .clean = false, .master_port = 29501},
+  add(GroupStopped{.failures = {SampleFailure(), SampleFailure()},
+                   .clean = false,
+                   .master_port = 29501,
+                   .step = 12},
       4);
-  add(Leave{.reason = "SIGTERM", .end_job = true}, 5);
+  add(Leave{.reason = "SIGTERM", .end_job = true, .preempted = true}, 5);
+  add(Heartbeat{.key = 43}, 0);
+  add(HangReport{.workers = {{.local_rank = 0,
+                              .phase = ProgressPhase::kTrain,
+                              .step = 1234,
+                              .silent = absl::Milliseconds(1500),
+                              .suspect = true,
+                              .overdue = true,
+                              .activity = Activity::kStill,
+                              .where = "futex_wait_queue"},
+                             {.local_rank = 1}},
+                 .sample = absl::Milliseconds(400)},
+      6);
+  add(Preempt{.reason = "SIGUSR1", .deadline = absl::Seconds(21), .ends_job = true}, 7);
+  add(StopPrepared{.round = 2,
+                   .look = {.heeds = true,
+                            .below = true,
+                            .highest = 1234,
+                            .step_time = absl::Microseconds(56789)}},
+      8);
   return messages;
 }
 
@@ -107,10 +136,15 @@ std::vector<ServiceMessage> SampleServiceMessages() {
       .store_address = "host0:4444",
       .members = {{.node_id = NodeId("a"), .hostname = "host0", .base_rank = 0, .worker_count = 4},
                   {.node_id = NodeId("b"), .hostname = "host1", .base_rank = 4, .worker_count = 8}},
-      .reason = "node c lost"};
+      .reason = "node c lost",
+      .rule = "membership_change",
+      .restarts_charged = 1};
   return {
-      Welcome{
-          .term = Term(77), .release = "0.1.0", .lease = absl::Seconds(4), .processed_sequence = 3},
+      Welcome{.term = Term(77),
+              .release = "0.1.0",
+              .lease = absl::Seconds(4),
+              .processed_sequence = 3,
+              .heartbeat_key = 44},
       Probe{.nonce = 42, .processed_sequence = 4},
       Standby{.reason = "1 of 2 nodes", .spare = true, .nodes_present = 1, .nodes_wanted = 2},
       assignment,
@@ -120,7 +154,15 @@ std::vector<ServiceMessage> SampleServiceMessages() {
               .failures = {SampleFailure()},
               .first_causes = 1,
               .generation = Generation(5),
-              .restart_count = 2}};
+              .restart_count = 2,
+              .rule = "stopped"},
+      ReportProgress{.generation = Generation(5), .sample = absl::Milliseconds(300)},
+      EndHung{.generation = Generation(5), .local_ranks = {0, 3}, .reason = "stopped by a signal"},
+      PrepareStop{.generation = Generation(5), .round = 2, .step = 1235},
+      CommitStop{.generation = Generation(5),
+                 .step = 1235,
+                 .within = absl::Seconds(19),
+                 .reason = "host1 is preempted: SIGUSR1"}};
 }
 
 }  // namespace ddprun::rendezvous

@@ -200,6 +200,8 @@ def main():
                 signal.sigwait({signal.SIGUSR1})
             elif name == "wait":
                 signal.sigwait({signal.SIGUSR1})
+        dist.destroy_process_group()
+        os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run while the interpreter ends
 
 
 if __name__ == "__main__":

@@ -2,16 +2,20 @@
 """A worker for tests: writes down what it was told, then does what its arguments say.
 
 worker.py JOURNAL [wait | exit=N | die=SIGNAL | print=TEXT |
-          complain=TEXT | error-file=TEXT | ignore-term | log-signals | only-rank=R | only-first]…
+          complain=TEXT | error-file=TEXT | reach | mark=N | ignore-term | log-signals | only-rank=R | only-first]…
 
 `wait` (the default) waits for SIGUSR1 (exit 0) or SIGUSR2 (exit 3), which a test sends to the pid in
 the journal. `log-signals` writes each signal down instead, until one asks for the end. `only-rank=R`,
-`only-first`: what follows is for rank R, for restart count 0; others wait.
+`only-first`: what follows is for rank R, for restart count 0; others wait. `mark=N` marks step N of
+training, `mark=N+` N more at each attempt. `reach` connects to the
+master's address and port and writes down how long that took, or why it failed.
 """
 
 import json
+import mmap
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -36,6 +40,23 @@ def log_signals(journal):
         write_line(journal, "got", signal=number, rank=int(os.environ["RANK"]))
         if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             sys.exit(0)
+
+
+def reach_master(journal):
+    began = time.monotonic()
+    try:
+        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=10).close()
+        outcome = {"reached": True, "seconds": time.monotonic() - began}
+    except OSError as error:
+        outcome = {"reached": False, "error": str(error)}
+    write_line(journal, "reach", rank=int(os.environ["RANK"]), **outcome)
+
+
+def mark(step):
+    """As docs/PROGRESS.md has it."""
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1 if step.endswith("+") else 1
+    with open(os.environ["DDPRUN_PROGRESS"], "r+b") as file:
+        memoryview(mmap.mmap(file.fileno(), 4096)).cast("Q")[8] = 2 << 56 | int(step.rstrip("+")) * attempt
 
 
 def main():
@@ -67,6 +88,10 @@ def main():
             with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as sink:
                 json.dump({"message": {"message": value, "extraInfo": {
                     "py_callstack": "Traceback: in train\n" + value, "timestamp": "1700000000"}}}, sink)
+        elif name == "mark":
+            mark(value)
+        elif name == "reach":
+            reach_master(journal)
         elif name == "exit":
             sys.exit(int(value))
         elif name == "die":

@@ -10,17 +10,21 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/cli/options.h"
 
 namespace ddprun::launcher {
 
-// A machine that is what the test says: 6 CPUs, no GPU, train.py and python3.
+// A machine that is what the test says: 6 CPUs, no GPU, train.py and python3. Each CPU is a core of
+// its own in one of two NUMA nodes, the even ones in node 0.
 class FakeHost : public Host {
  public:
   uint32_t cpus = 6;
   uint32_t gpus = 0;
+  std::vector<std::string> gpu_models;
+  absl::Status topology_error;
   std::map<std::string, PathKind> paths = {
       {"train.py", PathKind::kFile},        {"/opt/app/train.py", PathKind::kFile},
       {"secret.py", PathKind::kFile},       {"app", PathKind::kDirectory},
@@ -35,6 +39,32 @@ class FakeHost : public Host {
 
   uint32_t CpuCount() const override { return cpus; }
   uint32_t CudaCount() const override { return gpus; }
+  absl::StatusOr<CpuTopology> Topology() const override {
+    if (!topology_error.ok()) return topology_error;
+    CpuTopology topology;
+    for (uint32_t cpu = 0; cpu < 6; ++cpu) {
+      topology.cpus.push_back({.number = cpu, .core = cpu, .package = cpu % 2, .cache = cpu});
+      topology.numa_nodes[cpu % 2].insert(cpu);
+      topology.allowed.insert(cpu);
+    }
+    return topology;
+  }
+  // GPU k is at node k % 2.
+  absl::StatusOr<std::vector<GpuPlace>> Gpus(
+      const std::optional<std::vector<std::string>>& visible) const override {
+    std::vector<GpuPlace> places;
+    for (uint32_t k = 0; k < gpus; ++k) {
+      uint32_t number = k;
+      if (visible.has_value() &&
+          (k >= visible->size() || !absl::SimpleAtoi((*visible)[k], &number))) {
+        break;
+      }
+      places.push_back({.pci_id = absl::StrCat("0000:0", number, ":00.0"),
+                        .numa_node = static_cast<int>(number % 2),
+                        .model = number < gpu_models.size() ? gpu_models[number] : ""});
+    }
+    return places;
+  }
   PathKind KindOf(const std::string& path) const override {
     const auto found = paths.find(path);
     return found == paths.end() ? PathKind::kMissing : found->second;

@@ -27,6 +27,13 @@ const char* const kOptions[] = {"nnodes",
                                 "rdzv-conf",
                                 "local-addr",
                                 "max-restarts",
+                                "membership-changes",
+                                "restart-window",
+                                "restart-backoff",
+                                "crash-loop",
+                                "give-up-after",
+                                "quarantine-after",
+                                "quarantine-time",
                                 "monitor-interval",
                                 "role",
                                 "module",
@@ -44,6 +51,8 @@ const char* const kOptions[] = {"nnodes",
                                 "reconnect-grace",
                                 "service-loss-timeout",
                                 "isolation-timeout",
+                                "cgroup",
+                                "gpu-memory-wait",
                                 "run-path",
                                 "start-method",
                                 "virtual-local-rank",
@@ -59,6 +68,8 @@ const char* const kOptions[] = {"nnodes",
                                 "exit-barrier-timeout",
                                 "signals-to-handle",
                                 "preempt-signals",
+                                "preempt-deadline",
+                                "preempt-after",
                                 "config"};
 
 TEST(Help, NamesEveryOptionInBothSpellings) {  // 2
@@ -89,7 +100,7 @@ TEST(Help, EveryValueOptionSaysDefaultAndVariable) {
     EXPECT_THAT(paragraphs[i], HasSubstr("Default:")) << first_line;
     // torchrun has no variable for these two.
     if (first_line.find("--numa") == 0 || first_line.find("--logs") == 0) continue;
-    EXPECT_THAT(paragraphs[i], testing::ContainsRegex("\\[(PET|DDPRUN|TORCH)_[A-Z_]+\\]"))
+    EXPECT_THAT(paragraphs[i], testing::ContainsRegex("\\[(PET|DDPRUN|TORCH(ELASTIC)?)_[A-Z_]+\\]"))
         << first_line;
   }
   EXPECT_GE(values, 38U);
@@ -108,7 +119,7 @@ TEST(Help, IsGroupedAndFitsInEightyColumns) {
   const std::string help = ExitOf(Parse({"--help"})).text;
   size_t at = 0;
   for (const char* title : {"\nJob size:\n", "\nRendezvous:\n", "\nWorkers:\n", "\nOutput:\n",
-                            "\nRecovery (times in seconds"}) {
+                            "\nRestarts (times in seconds", "\nRecovery (times in seconds"}) {
     const size_t found = help.find(title, at);
     ASSERT_NE(found, std::string::npos) << title;
     at = found;

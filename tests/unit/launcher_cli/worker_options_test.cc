@@ -44,6 +44,13 @@ TEST(WorkerOptions, Refusals) {
       {"--exit-barrier-timeout=x train.py", 2, "--exit-barrier-timeout 'x'"},
       {"--grace 5 --shutdown-timeout 6 train.py", 1, "is the same as --grace, which says '5'"},
       {"--preempt-signals=BOGUS train.py", 1, "--preempt-signals 'BOGUS': 'BOGUS' is no signal"},
+      {"--preempt-deadline=0 train.py", 1, "--preempt-deadline '0'"},
+      {"--preempt-deadline=x train.py", 2, "--preempt-deadline 'x': is not a number of seconds"},
+      {"--preempt-after=x train.py", 2, "--preempt-after 'x': is not a number of seconds"},
+      {"--preempt-after=30 train.py", 1,
+       "--preempt-after '30': is not longer than --preempt_deadline (30s)"},
+      {"--preempt-after=9000h train.py", 1, "--preempt-after '9000h': must be from 100ms to 8760h"},
+      {"--preempt-signals=none,TERM train.py", 1, "'none' is no signal"},
       {"--preempt-signals=KILL train.py", 1, "'KILL' can't be handled"},
       {"--preempt-signals=USR1, train.py", 1, "'' is no signal"},
       {"--signals-to-handle=USR1 --preempt-signals=USR1 train.py", 1,
@@ -60,13 +67,18 @@ TEST(WorkerOptions, StartMethodIsCheckedOnTheCommandLineOnly) {  // 12
 }
 
 TEST(WorkerOptions, WhatHasNoEffectIsSaidOnce) {
-  const CommandLine parsed =
-      Parse(Words("--start_method fork --monitor_interval 5 --exit-barrier-timeout 60 train.py"));
+  const CommandLine parsed = Parse(Words("--start_method fork --monitor_interval 5 train.py"));
   PlanOf(parsed);
   EXPECT_THAT(parsed.warnings, ElementsAre(HasSubstr("--monitor_interval has no effect"),
-                                           HasSubstr("--start_method has no effect"),
-                                           HasSubstr("--exit-barrier-timeout has no effect")));
+                                           HasSubstr("--start_method has no effect")));
   EXPECT_THAT(Parse({"train.py"}).warnings, IsEmpty());
+}
+
+TEST(WorkerOptions, ExitBarrierIsBoundedOnRequest) {
+  EXPECT_EQ(PlanOf("train.py").exit_barrier_timeout, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--exit-barrier-timeout 60 train.py").exit_barrier_timeout, absl::Minutes(1));
+  EXPECT_EQ(PlanOf("train.py", {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "2"}}).exit_barrier_timeout,
+            absl::Seconds(2));
 }
 
 TEST(WorkerOptions, ShutdownTimeoutIsTheGrace) {
@@ -116,19 +128,6 @@ TEST(Gpus, VirtualLocalRank) {  // 44, 45
                   .devices.visible,
               ElementsAre("1", "3"));
   EXPECT_TRUE(PlanOf("train.py", {{"PET_VIRTUAL_LOCAL_RANK", "yes"}}).devices.virtual_local_rank);
-}
-
-TEST(Gpus, NumaBinding) {  // 13
-  EXPECT_EQ(PlanOf("train.py").numa_binding, NumaBinding::kNone);
-  const FakeHost host = WithGpus(2);
-  const auto binding = [&host](const std::string& line) {
-    return PlanOf(line, {}, host).numa_binding;
-  };
-  EXPECT_EQ(binding("--numa-binding node train.py"), NumaBinding::kNode);
-  EXPECT_EQ(binding("--numa-binding socket train.py"), NumaBinding::kSocket);
-  EXPECT_EQ(binding("--numa_binding exclusive train.py"), NumaBinding::kExclusive);
-  EXPECT_EQ(binding("--nproc_per_node 2 --numa_binding=core-complex train.py"),
-            NumaBinding::kCoreComplex);
 }
 
 TEST(OmpThreads, AreTheUsersChoice) {  // 42
@@ -208,6 +207,27 @@ TEST(Signals, OfPreemption) {
   const SignalPlan signals = PlanOf("--preempt-signals SIGUSR2,TERM,USR2 train.py").signals;
   EXPECT_THAT(signals.preempt, ElementsAre(SIGUSR2, SIGTERM));
   EXPECT_THAT(signals.stop, ElementsAre(SIGINT, SIGHUP, SIGQUIT));
+}
+
+TEST(Signals, TheDeadlineOfPreemptionIsTheGraceUnlessGiven) {
+  EXPECT_EQ(PlanOf("--grace 7 train.py").signals.preempt_deadline, absl::Seconds(7));
+  EXPECT_EQ(PlanOf("--grace 7 --preempt-deadline 2m train.py").signals.preempt_deadline,
+            absl::Minutes(2));
+}
+
+TEST(Signals, TermPreemptsThoseThatAskUnlessTheOptionSaysOtherwise) {
+  EXPECT_TRUE(PlanOf("train.py").signals.term_preempts_who_asks);
+  EXPECT_THAT(PlanOf("train.py").signals.preempt, ElementsAre());
+  EXPECT_FALSE(PlanOf("--preempt-signals USR1 train.py").signals.term_preempts_who_asks);
+  const SignalPlan none = PlanOf("--preempt-signals none train.py").signals;
+  EXPECT_FALSE(none.term_preempts_who_asks);
+  EXPECT_THAT(none.preempt, ElementsAre());
+  EXPECT_THAT(none.stop, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+}
+
+TEST(Signals, TheTimeOfANode) {
+  EXPECT_EQ(PlanOf("train.py").signals.preempt_after, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--preempt-after 720h train.py").signals.preempt_after, absl::Hours(720));
 }
 
 TEST(RunPath, WinsOverOtherKinds) {

@@ -52,7 +52,10 @@ Variables EnvironmentOf(uint32_t local_rank, const Variables& inherited,
   Variables result;
   for (const std::string& entry :
        WorkerEnvironment(plan, SecondAssignment(), local_rank, LookupIn(inherited),
-                         {.agent_socket = "/run/agent", .error_file = "/logs/1/error.json"})) {
+                         {.agent_socket = "/run/agent",
+                         .error_file = "/logs/1/error.json",
+                         .timer_file = "",
+                         .progress_page = "/proc/7/fd/3"})) {
     const size_t equals = entry.find('=');
     EXPECT_TRUE(result.emplace(entry.substr(0, equals), entry.substr(equals + 1)).second)
         << "twice: " << entry;
@@ -83,6 +86,7 @@ TEST(WorkerEnvironment, IsTorchrunsCompleteList) {  // 39
       {"OMP_NUM_THREADS", "1"},
       {"DDPRUN_GENERATION", "5"},
       {"DDPRUN_AGENT", "/run/agent"},
+      {"DDPRUN_PROGRESS", "/proc/7/fd/3"},
   };
   EXPECT_EQ(EnvironmentOf(1, {}), expected);
 }
@@ -108,6 +112,14 @@ TEST(WorkerEnvironment, OmpThreads) {  // 42
   EXPECT_FALSE(DefaultsOmpThreads(single, LookupIn({})));
   EXPECT_FALSE(DefaultsOmpThreads(SecondNode(), LookupIn({{"OMP_NUM_THREADS", "5"}})));
   EXPECT_TRUE(DefaultsOmpThreads(SecondNode(), LookupIn({})));
+}
+
+TEST(WorkerEnvironment, OmpThreadsOfBoundWorkers) {
+  LaunchPlan plan = SecondNode();
+  plan.omp_threads = 3;
+  plan.worker_omp_threads = {5, 4};
+  EXPECT_EQ(EnvironmentOf(0, {}, plan).at("OMP_NUM_THREADS"), "5");
+  EXPECT_EQ(EnvironmentOf(1, {}, plan).at("OMP_NUM_THREADS"), "4");
 }
 
 TEST(WorkerEnvironment, OmpThreadsOfTheOption) {
@@ -183,9 +195,9 @@ TEST(WorkerArguments, Macros) {  // 18
 
 TEST(ConsolePrefix, Templates) {  // 74, 75
   LaunchPlan plan = SecondNode();
-  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), 1), "[a1]:");
+  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), {1}), "[a1]:");
   plan.output.prefix_template = "<${role_name}|${rank}|${local_rank}|${foo}> ";
-  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), 1), "<a|3|1|${foo}> ");
+  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), {1}), "<a|3|1|${foo}> ");
 }
 
 }  // namespace

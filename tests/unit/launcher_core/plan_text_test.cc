@@ -29,5 +29,16 @@ TEST(PlanText, HasTorchrunsNamesAndNoSecret) {
   EXPECT_THAT(text, Not(HasSubstr("s3cret")));
 }
 
+TEST(PlanText, ShowsWhereWorkersRun) {
+  LaunchPlan plan;
+  EXPECT_THAT(PlanText(plan), HasSubstr("workers' CPUs        : not bound"));
+  plan.cpu_binding = CpuBinding::kCores;
+  plan.worker_cpus = {{0, 1, 4}, {2, 3}};
+  const std::string text = PlanText(plan);
+  EXPECT_THAT(text, HasSubstr("numa_binding         : none"));
+  EXPECT_THAT(text, HasSubstr("cpu_binding          : cores"));
+  EXPECT_THAT(text, HasSubstr("workers' CPUs        : 0 to 0-1,4; 1 to 2-3"));
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

@@ -63,6 +63,7 @@ class Bench {
     rendezvous::Assignment assignment;
     assignment.generation = rendezvous::Generation(generation);
     assignment.world_size = 4;
+    assignment.group_rank = 1;
     assignment.group_world_size = 2;
     assignment.base_rank = 2;
     FeedMessage(assignment);

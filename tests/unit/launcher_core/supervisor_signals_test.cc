@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/launcher_core/supervisor_bench.h"
@@ -61,6 +63,22 @@ TEST(SupervisorTest, CtrlCDoesNotWaitForAWelcomeForEver) {
   EXPECT_EQ(bench.exit_->status, 130);
 }
 
+// Seed 11493 of the simulation: the timer was due for ever.
+TEST(SupervisorTest, AnUncleanAgentWithoutAWelcomeStillEnds) {
+  Bench bench(1);
+  bench.Join();
+  bench.Assign(1);
+  bench.Feed(SignalReceived{SIGTERM});
+  bench.Feed(ServiceStreamClosed{absl::UnavailableError("cut"), /*will_retry=*/true});
+  bench.Feed(StreamOpened{});
+  for (const int seconds : {30, 5, 2}) {  // the grace, the sweep's bound and the goodbye's
+    EXPECT_FALSE(bench.exit_.has_value());
+    bench.Advance(absl::Seconds(seconds));
+  }
+  ASSERT_TRUE(bench.exit_.has_value());
+  EXPECT_EQ(bench.exit_->status, 1);
+}
+
 TEST(SupervisorTest, TermAtOneNodeLeavesAfterItsWorkers) {
   Bench bench(1);
   bench.Join();
@@ -113,22 +131,6 @@ TEST(SupervisorTest, AListedSignalEndsAndItsTwinIsPassedOn) {
   }
 }
 
-TEST(SupervisorTest, APreemptingSignalEndsTheJobAndKeepsItsNumber) {
-  SupervisorConfig config = Bench::Config(1);
-  config.signals.preempting = {SIGUSR2};
-  Bench bench(config);
-  bench.Join();
-  bench.Assign(1);
-  bench.Feed(SignalReceived{SIGUSR2});
-  ASSERT_TRUE(bench.Sent<rendezvous::Leave>().has_value());
-  EXPECT_TRUE(bench.Sent<rendezvous::Leave>()->end_job);
-  EXPECT_EQ(bench.Effect<SignalGroup>()->signal, SIGUSR2);
-  bench.Advance(absl::Seconds(29));
-  EXPECT_FALSE(bench.Effect<SweepGroup>().has_value());
-  bench.Advance(absl::Seconds(1));
-  EXPECT_TRUE(bench.Effect<SweepGroup>().has_value());
-}
-
 TEST(SupervisorTest, ASignalWhileTheGroupStopsKeepsTheGraceAndASecondOneEndsIt) {
   Bench bench(2);
   bench.Join();
@@ -173,6 +175,62 @@ TEST(SupervisorTest, TheExitStatusOfAFailedJobIsTheFirstCausesWhenAskedFor) {
     bench.Feed(ServiceStreamClosed{absl::OkStatus(), false});
     ASSERT_TRUE(bench.exit_.has_value());
     EXPECT_EQ(bench.exit_->status, c.status);
+  }
+}
+
+TEST(SupervisorTest, TheExitStatusTellsASchedulerWhatToDo) {
+  using rendezvous::Outcome;
+  rendezvous::WorkerFailure code;
+  code.exit_code = 7;
+  const std::pair<Outcome, int> kCases[] = {{Outcome::kSucceeded, 0},
+                                            {Outcome::kFailed, 7},
+                                            {Outcome::kFailedForGood, 93},
+                                            {Outcome::kPreempted, 75},
+                                            {Outcome::kStopped, 1}};
+  for (const auto& [outcome, status] : kCases) {
+    SupervisorConfig config = Bench::Config(1);
+    config.exit_with_first_cause = true;
+    Bench bench(config);
+    bench.Join();
+    const bool failed = outcome == Outcome::kFailed || outcome == Outcome::kFailedForGood;
+    bench.FeedMessage(rendezvous::Verdict{
+        .outcome = outcome, .failures = {code}, .first_causes = failed ? 1U : 0U});
+    bench.Feed(ServiceStreamClosed{absl::OkStatus(), false});
+    ASSERT_TRUE(bench.exit_.has_value());
+    EXPECT_EQ(bench.exit_->status, status);
+  }
+}
+
+TEST(SupervisorTest, APreemptedAgentWithoutWorkersHasAStatusOfItsOwn) {
+  for (const bool preempts : {true, false}) {
+    SupervisorConfig config = Bench::Config(1);
+    (preempts ? config.signals.preempting : config.signals.ending).insert(SIGUSR2);
+    Bench bench(config);
+    bench.Join();
+    bench.Feed(SignalReceived{SIGUSR2});
+    ASSERT_TRUE(bench.Sent<rendezvous::Leave>().has_value());
+    EXPECT_EQ(bench.Sent<rendezvous::Leave>()->preempted, preempts);
+    bench.Feed(ServiceStreamClosed{absl::OkStatus(), false});
+    ASSERT_TRUE(bench.exit_.has_value());
+    EXPECT_EQ(bench.exit_->status, preempts ? 75 : 128 + SIGUSR2);
+  }
+}
+
+TEST(SupervisorTest, TheConsoleSaysWhichRestartAndByWhichRule) {
+  const std::tuple<uint32_t, uint32_t, const char*> kCases[] = {
+      {2, 2, "restart 2 of 3 (worker rank 0 on h exited with code 1; rule backoff)"},
+      {7, 2, "restart 7, 2 of 3 since the last progress (worker rank 0 on h exited with code 1; "}};
+  for (const auto& [count, charged, text] : kCases) {
+    Bench bench(1);
+    bench.Join();
+    rendezvous::Assignment assignment;
+    assignment.generation = Generation(2);
+    assignment.restart_count = count;
+    assignment.restarts_charged = charged;
+    assignment.reason = "worker rank 0 on h exited with code 1";
+    assignment.rule = "backoff";
+    bench.FeedMessage(assignment);
+    EXPECT_THAT(bench.told_, testing::HasSubstr(text));
   }
 }
 

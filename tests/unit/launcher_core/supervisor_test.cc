@@ -284,5 +284,93 @@ TEST(SupervisorTest, StandbyIsToldWhenItLasts) {
   EXPECT_THAT(bench.told_, HasSubstr("1 of 2 nodes are here"));
 }
 
+rendezvous::HangReport Suspicion(bool suspect) {
+  return {.workers = {{.local_rank = 1, .suspect = suspect}}, .sample = absl::Milliseconds(250)};
+}
+
+WorkerEnd Hung(Instant seen) {
+  WorkerEnd end;
+  end.local_rank = 1;
+  end.pid = 11;
+  end.signal = SIGKILL;
+  end.hung = true;
+  end.message = "no progress in train, step 7";
+  end.seen = seen;
+  return end;
+}
+
+TEST(SupervisorTest, TellsTheServiceWhatALookHasShown) {
+  Bench bench;
+  bench.Join();
+  bench.Assign(1);
+  bench.Feed(ProgressFound{Generation(1), Suspicion(true)});
+  ASSERT_TRUE(bench.Sent<rendezvous::HangReport>().has_value());
+  EXPECT_TRUE(bench.Sent<rendezvous::HangReport>()->any_suspect());
+  bench.Feed(ProgressFound{Generation(7), Suspicion(true)});
+  EXPECT_FALSE(bench.Sent<rendezvous::HangReport>().has_value()) << "of another generation";
+}
+
+TEST(SupervisorTest, LooksWhenItIsAsked) {
+  Bench bench;
+  bench.Join();
+  bench.FeedMessage(rendezvous::ReportProgress{Generation(1), absl::Seconds(1)});
+  EXPECT_FALSE(bench.Effect<LookAtWorkers>().has_value()) << "no workers";
+  bench.Assign(1);
+  bench.FeedMessage(rendezvous::ReportProgress{Generation(1), absl::Seconds(1)});
+  ASSERT_TRUE(bench.Effect<LookAtWorkers>().has_value());
+  EXPECT_EQ(bench.Effect<LookAtWorkers>()->sample, absl::Seconds(1));
+}
+
+TEST(SupervisorTest, AHungWorkerIsAFailureAndItsNodeIsKilledAtOnce) {
+  Bench bench;
+  bench.Join();
+  bench.Assign(1);
+  bench.FeedMessage(rendezvous::EndHung{Generation(1), {1}, "stopped by a signal"});
+  const auto order = bench.Effect<EndHungWorkers>();
+  ASSERT_TRUE(order.has_value());
+  EXPECT_EQ(order->local_ranks, std::vector<uint32_t>{1});
+  EXPECT_EQ(order->evidence, "stopped by a signal");
+  bench.Feed(WorkerEnded{Generation(1), Hung(Instant())});
+  const auto failed = bench.Sent<rendezvous::WorkerFailed>();
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_TRUE(failed->failure.hung);
+  EXPECT_EQ(failed->failure.rank, 3U);
+  EXPECT_FALSE(bench.Effect<SignalGroup>().has_value()) << "no grace for what hangs";
+  EXPECT_TRUE(bench.Effect<SweepGroup>().has_value());
+  EXPECT_THAT(bench.told_, HasSubstr("hangs: no progress in train, step 7"));
+  bench.End(1, 1, 0, SIGKILL);  // the real end of it
+  bench.End(1, 0, 0, SIGKILL);
+  bench.Empty(1);
+  ASSERT_TRUE(bench.Sent<rendezvous::GroupStopped>().has_value());
+  EXPECT_EQ(bench.Sent<rendezvous::GroupStopped>()->failures.size(), 1U);
+}
+
+TEST(SupervisorTest, ANodeWithASuspectIsKilledAtOnceAndOthersGetTheirGrace) {
+  for (const bool suspect : {true, false}) {
+    Bench bench;
+    bench.Join();
+    bench.Assign(1);
+    bench.Feed(ProgressFound{Generation(1), Suspicion(true)});
+    bench.Feed(ProgressFound{Generation(1), Suspicion(suspect)});
+    bench.FeedMessage(rendezvous::StopWorkers{Generation(1), "worker rank 7 on b hung"});
+    EXPECT_EQ(bench.Effect<SweepGroup>().has_value(), suspect);
+    EXPECT_EQ(bench.Effect<SignalGroup>().has_value(), !suspect);
+  }
+}
+
+TEST(SupervisorTest, AStoppedWorkerIsToldAndEndedOnlyOnRequest) {
+  SupervisorConfig config = Bench::Config(2);
+  for (const bool restart : {false, true}) {
+    config.restart_stopped = restart;
+    Bench bench(config);
+    bench.Join();
+    bench.Assign(1);
+    bench.Feed(WorkerSuspended{Generation(1), 1, 11, SIGSTOP, /*watched=*/false});
+    EXPECT_THAT(bench.told_, HasSubstr("worker rank 3 (pid 11) was stopped by SIGSTOP"));
+    EXPECT_EQ(bench.Effect<EndHungWorkers>().has_value(), restart);
+    EXPECT_THAT(bench.told_, HasSubstr(restart ? "--on_stopped restart" : "kill -CONT 11"));
+  }
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "rendezvous/core/timing.h"
-
 namespace ddprun::rendezvous {
 namespace {
 
@@ -23,7 +21,7 @@ JobSpec Spec(uint32_t least, uint32_t most) {
 
 TEST(DecideForming, TheTable) {
   const Instant never = Instant::Infinite();
-  struct Row {
+  struct PolicyRow {
     RoundCause cause;
     uint32_t present;
     int64_t now;
@@ -32,7 +30,7 @@ TEST(DecideForming, TheTable) {
     int64_t until;
   };
   // A job of 2 to 4 nodes; the round began at 0.
-  const Row rows[] = {
+  const PolicyRow rows[] = {
       {RoundCause::kFirst, 1, 10, never, Action::kWait, 600},
       {RoundCause::kFirst, 1, 600, never, Action::kGiveUp, 0},
       {RoundCause::kFirst, 2, 10, Seconds(10), Action::kWait, 40},
@@ -47,7 +45,7 @@ TEST(DecideForming, TheTable) {
       {RoundCause::kGrowth, 3, 10, Seconds(10), Action::kForm, 0},
       {RoundCause::kGrowth, 1, 10, never, Action::kWait, 600},
   };
-  for (const Row& row : rows) {
+  for (const PolicyRow& row : rows) {
     const FormingDecision decision = DecideForming(Spec(2, 4), {.cause = row.cause,
                                                                 .present = row.present,
                                                                 .now = Seconds(row.now),
@@ -61,7 +59,7 @@ TEST(DecideForming, TheTable) {
 }
 
 TEST(DecideGrowth, TheTable) {
-  struct Row {
+  struct PolicyRow {
     uint32_t members;
     uint32_t newcomers;
     bool any_succeeded;
@@ -70,12 +68,12 @@ TEST(DecideGrowth, TheTable) {
     Instant until;
   };
   // A job of 1 to 4 nodes; the first newcomer came at 10.
-  const Row rows[] = {
+  const PolicyRow rows[] = {
       {2, 0, false, 10, false, Instant::Infinite()}, {2, 1, false, 10, false, Seconds(40)},
       {2, 1, false, 40, true, Seconds(0)},           {2, 2, false, 10, true, Seconds(0)},
       {2, 2, true, 40, false, Instant::Infinite()},  {4, 2, false, 40, false, Instant::Infinite()},
   };
-  for (const Row& row : rows) {
+  for (const PolicyRow& row : rows) {
     const GrowthDecision decision = DecideGrowth(Spec(1, 4), {.members = row.members,
                                                               .newcomers = row.newcomers,
                                                               .any_succeeded = row.any_succeeded,
@@ -88,45 +86,16 @@ TEST(DecideGrowth, TheTable) {
   }
 }
 
-TEST(DecideBlame, AFailureCostsARestartUntilTheyAreUsedUp) {
-  const BlameDecision first = DecideBlame(Spec(1, 2), {}, {});
-  EXPECT_EQ(first.blame, Blame::kWorker);
-  EXPECT_FALSE(first.spent);
-  EXPECT_EQ(first.budget.restart_count, 1u);
-  const BlameDecision second = DecideBlame(Spec(1, 2), first.budget, {});
-  EXPECT_TRUE(second.spent);
-  EXPECT_EQ(second.budget.restart_count, 1u);
-}
-
-TEST(DecideBlame, ALossMakesFailuresConsequences) {
-  const BlameDecision decision =
-      DecideBlame(Spec(1, 2), {.restart_count = 1}, {.any_gone = true, .for_growth = true});
-  EXPECT_EQ(decision.blame, Blame::kMembership);
-  EXPECT_FALSE(decision.spent);
-  EXPECT_EQ(decision.budget.restart_count, 1u);
-  EXPECT_EQ(decision.budget.membership_changes, 1u);
-}
-
-TEST(DecideBlame, GrowthCostsNothing) {
-  const BlameDecision decision =
-      DecideBlame(Spec(1, 2), {.restart_count = 1}, {.for_growth = true});
-  EXPECT_EQ(decision.blame, Blame::kGrowth);
-  EXPECT_FALSE(decision.spent);
-  EXPECT_EQ(decision.budget.restart_count, 1u);
-}
-
-TEST(DecideBlame, MembershipChangesAreBoundedAndRefilledByProgress) {
-  Budget budget;
-  for (uint32_t i = 0; i < kMembershipChangesMax; ++i) {
-    const BlameDecision decision = DecideBlame(Spec(1, 2), budget, {.any_gone = true});
-    ASSERT_FALSE(decision.spent) << i;
-    budget = decision.budget;
+TEST(DecideForming, NothingStartsInThePauseBeforeARestart) {
+  for (const uint32_t present : {1U, 2U, 4U}) {
+    FormingInput input{
+        .cause = RoundCause::kFault, .present = present, .now = Seconds(9), .began = Seconds(10)};
+    const FormingDecision waiting = DecideForming(Spec(2, 4), input);
+    EXPECT_EQ(waiting.action, Action::kWait);
+    EXPECT_EQ(waiting.until, Seconds(10));
+    input.now = Seconds(10);
+    EXPECT_EQ(DecideForming(Spec(2, 4), input).action, present < 2 ? Action::kWait : Action::kForm);
   }
-  EXPECT_TRUE(DecideBlame(Spec(1, 2), budget, {.any_gone = true}).spent);
-  const BlameDecision refilled =
-      DecideBlame(Spec(1, 2), budget, {.any_gone = true, .uptime = kProgressUptime});
-  EXPECT_FALSE(refilled.spent);
-  EXPECT_EQ(refilled.budget.membership_changes, 1u);
 }
 
 }  // namespace

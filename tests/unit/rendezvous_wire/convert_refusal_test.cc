@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/core/bounds.h"
@@ -21,8 +22,31 @@ constexpr auto kTooMuch = absl::StatusCode::kResourceExhausted;
 constexpr auto kMajor = absl::StatusCode::kFailedPrecondition;
 constexpr uint32_t kWeek = 7 * 24 * 3600 * 1000;
 
-enum AgentSample { kJoin, kRenewal, kStarted, kFailed, kSucceeded, kStopped, kLeave };
-enum ServiceSample { kWelcome, kProbe, kStandby, kAssignment, kStopWorkers, kVerdict };
+enum AgentSample {
+  kJoin,
+  kRenewal,
+  kStarted,
+  kFailed,
+  kSucceeded,
+  kStopped,
+  kLeave,
+  kHeartbeat,
+  kHangs,
+  kPreempt,
+  kPrepared
+};
+enum ServiceSample {
+  kWelcome,
+  kProbe,
+  kStandby,
+  kAssignment,
+  kStopWorkers,
+  kVerdict,
+  kAsk,
+  kEndHung,
+  kPrepare,
+  kCommit
+};
 
 const std::string kLongName(kNameBytesMax + 1, 'n');
 const std::string kLongText(kTextBytesMax + 1, 't');
@@ -52,6 +76,9 @@ AgentRows EnvelopeRows() {
       {kJoin, [](M* m) { m->set_sequence(3); }, kMalformed, "sequence: is not 0"},
       {kStarted, [](M* m) { m->clear_sequence(); }, kMalformed, "sequence: is 0"},
       {kLeave, [](M* m) { m->clear_sequence(); }, kMalformed, "sequence: is 0"},
+      {kHeartbeat, [](M* m) { m->set_sequence(3); }, kMalformed, "sequence: is not 0"},
+      {kHeartbeat, [](M* m) { m->mutable_heartbeat()->clear_key(); }, kMalformed,
+       "heartbeat.key: is 0"},
       {kRenewal, [](M* m) { m->clear_body(); }, kMalformed, "body: is missing"},
       {kJoin, [](M* m) { m->mutable_join()->set_protocol_major(2); }, kMajor,
        "upgrade ddprun where the rendezvous service runs"},
@@ -96,6 +123,52 @@ AgentRows JobRows() {
   };
 }
 
+AgentRows HangRows() {
+  const auto report = [](M* m) { return m->mutable_hang_report(); };
+  return {
+      {kHangs, [=](M* m) { m->set_sequence(0); }, kMalformed, "sequence: is 0"},
+      {kHangs, [=](M* m) { report(m)->set_sample_ms(kHuge); }, kMalformed, "hang_report.sample_ms"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_local_rank(4096); }, kMalformed,
+       "hang_report.workers.local_rank: 4096"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_local_rank(1); }, kMalformed,
+       "hang_report.workers.local_rank: 1 comes twice"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_phase(7); }, kMalformed,
+       "hang_report.workers.phase: 7"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_step(uint64_t{1} << 56); },
+       kMalformed, "hang_report.workers.step"},
+      {kHangs,
+       [=](M* m) { report(m)->mutable_workers(0)->set_activity(static_cast<v1::Activity>(4)); },
+       kMalformed, "hang_report.workers.activity: 4"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_where(std::string(257, 'w')); },
+       kTooMuch, "hang_report.workers.where"},
+      {kHangs,
+       [=](M* m) {
+         for (uint32_t i = 0; i < kWorkersPerNodeMax; ++i) report(m)->add_workers();
+       },
+       kTooMuch, "hang_report.workers: has 4098 entries"},
+  };
+}
+
+AgentRows RestartRows() {
+  const auto rules = [](M* m) { return m->mutable_join()->mutable_job()->mutable_restart(); };
+  return {
+      {kJoin, [=](M* m) { rules(m)->set_max_membership_changes(kHuge); }, kMalformed,
+       "join.job.restart.max_membership_changes"},
+      {kJoin, [=](M* m) { rules(m)->set_restart_window_ms(kHuge); }, kMalformed,
+       "join.job.restart.restart_window_ms"},
+      {kJoin, [=](M* m) { rules(m)->set_backoff_max_ms(kWeek + 1); }, kMalformed,
+       "join.job.restart.backoff_max_ms: 604800001 ms"},
+      {kJoin, [=](M* m) { rules(m)->set_crash_loop(kHuge); }, kMalformed,
+       "join.job.restart.crash_loop"},
+      {kJoin, [=](M* m) { rules(m)->set_give_up_after(kHuge); }, kMalformed,
+       "join.job.restart.give_up_after"},
+      {kJoin, [=](M* m) { rules(m)->set_quarantine_after(kBlameMax + 1); }, kMalformed,
+       "join.job.restart.quarantine_after: 1001 is not within 0 to 1000"},
+      {kJoin, [=](M* m) { rules(m)->set_quarantine_time_ms(kHuge); }, kMalformed,
+       "join.job.restart.quarantine_time_ms"},
+  };
+}
+
 AgentRows NodeRows() {
   const auto node = [](M* m) { return m->mutable_join()->mutable_node(); };
   return {
@@ -114,6 +187,21 @@ AgentRows NodeRows() {
       {kJoin, [=](M* m) { node(m)->set_master_port(65536); }, kMalformed, "join.node.master_port"},
       {kJoin, [=](M* m) { node(m)->set_store_address(kLongName); }, kTooMuch,
        "join.node.store_address"},
+      {kJoin, [=](M* m) { node(m)->set_guards(kLongName); }, kTooMuch, "join.node.guards"},
+  };
+}
+
+AgentRows StopRows() {
+  return {
+      {kPreempt, [](M* m) { m->mutable_preempt()->set_reason(kLongText); }, kTooMuch,
+       "preempt.reason"},
+      {kPreempt, [](M* m) { m->mutable_preempt()->set_deadline_ms(kWeek + 1); }, kMalformed,
+       "preempt.deadline_ms"},
+      {kPreempt, [](M* m) { m->set_sequence(0); }, kMalformed, "sequence: is 0"},
+      {kPrepared, [](M* m) { m->mutable_stop_prepared()->clear_round(); }, kMalformed,
+       "stop_prepared.round: is 0"},
+      {kPrepared, [](M* m) { m->mutable_stop_prepared()->set_highest_step(uint64_t{1} << 56); },
+       kMalformed, "stop_prepared.highest_step"},
   };
 }
 
@@ -143,6 +231,8 @@ AgentRows EventRows() {
          for (int i = 0; i < 9; ++i) failure(m)->add_facts("x");
        },
        kTooMuch, "failure.facts: has "},
+      {kStopped, [](M* m) { m->mutable_group_stopped()->set_step(uint64_t{1} << 56); }, kMalformed,
+       "group_stopped.step: is above"},
       {kStopped,
        [](M* m) {
          for (int i = 0; i < 63; ++i) m->mutable_group_stopped()->add_failures();
@@ -159,7 +249,8 @@ AgentRows EventRows() {
 TEST(FromProtoRefuses, EachDamagedAgentMessage) {
   const std::vector<AgentMessage> samples = SampleAgentMessages();
   AgentRows rows;
-  for (const AgentRows& part : {EnvelopeRows(), JobRows(), NodeRows(), EventRows()}) {
+  for (const AgentRows& part : {EnvelopeRows(), JobRows(), RestartRows(), NodeRows(), EventRows(),
+                                HangRows(), StopRows()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   for (const AgentRow& row : rows) {
@@ -178,6 +269,51 @@ struct ServiceRow {
   absl::StatusCode code;
   std::string text;
 };
+
+std::vector<ServiceRow> HangServiceRows() {
+  using S = v1::ServiceMessage;
+  return {
+      {kAsk, [](S* m) { m->mutable_report_progress()->clear_generation(); }, kMalformed,
+       "report_progress.generation"},
+      {kAsk, [](S* m) { m->mutable_report_progress()->set_sample_ms(kWeek + 1); }, kMalformed,
+       "report_progress.sample_ms"},
+      {kEndHung, [](S* m) { m->mutable_end_hung()->clear_generation(); }, kMalformed,
+       "end_hung.generation"},
+      {kEndHung, [](S* m) { m->mutable_end_hung()->clear_local_ranks(); }, kMalformed,
+       "end_hung.local_ranks: is empty"},
+      {kEndHung, [](S* m) { m->mutable_end_hung()->set_local_ranks(0, kWorkersPerNodeMax); },
+       kMalformed, "end_hung.local_ranks: 4096"},
+      {kEndHung,
+       [](S* m) {
+         for (uint32_t i = 0; i < kWorkersPerNodeMax; ++i)
+           m->mutable_end_hung()->add_local_ranks(i);
+       },
+       kTooMuch, "end_hung.local_ranks: has 4098 entries"},
+      {kEndHung, [](S* m) { m->mutable_end_hung()->set_reason(kLongText); }, kTooMuch, "reason"},
+  };
+}
+
+std::vector<ServiceRow> StopServiceRows() {
+  using S = v1::ServiceMessage;
+  return {
+      {kPrepare, [](S* m) { m->mutable_prepare_stop()->clear_generation(); }, kMalformed,
+       "prepare_stop.generation"},
+      {kPrepare, [](S* m) { m->mutable_prepare_stop()->clear_round(); }, kMalformed,
+       "prepare_stop.round"},
+      {kPrepare, [](S* m) { m->mutable_prepare_stop()->set_step(uint64_t{1} << 56); }, kMalformed,
+       "prepare_stop.step"},
+      {kCommit, [](S* m) { m->mutable_commit_stop()->clear_generation(); }, kMalformed,
+       "commit_stop.generation"},
+      {kCommit, [](S* m) { m->mutable_commit_stop()->clear_step(); }, kMalformed,
+       "commit_stop.step"},
+      {kCommit, [](S* m) { m->mutable_commit_stop()->set_step(uint64_t{1} << 56); }, kMalformed,
+       "commit_stop.step"},
+      {kCommit, [](S* m) { m->mutable_commit_stop()->set_within_ms(kWeek + 1); }, kMalformed,
+       "commit_stop.within_ms"},
+      {kCommit, [](S* m) { m->mutable_commit_stop()->set_reason(kLongText); }, kTooMuch,
+       "commit_stop.reason"},
+  };
+}
 
 std::vector<ServiceRow> ServiceRows() {
   using S = v1::ServiceMessage;
@@ -212,6 +348,9 @@ std::vector<ServiceRow> ServiceRows() {
       {kAssignment, [=](S* m) { assignment(m)->set_store_address(kLongName); }, kTooMuch,
        "store_address"},
       {kAssignment, [=](S* m) { assignment(m)->set_reason(kLongText); }, kTooMuch, "reason"},
+      {kAssignment, [=](S* m) { assignment(m)->set_rule(kLongName); }, kTooMuch, "assignment.rule"},
+      {kAssignment, [=](S* m) { assignment(m)->set_restarts_charged(3); }, kMalformed,
+       "assignment.restarts_charged"},
       {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->clear_node_id(); }, kMalformed,
        "members.node_id"},
       {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->set_hostname(kLongName); },
@@ -230,9 +369,10 @@ std::vector<ServiceRow> ServiceRows() {
       {kStopWorkers, [](S* m) { m->mutable_stop_workers()->set_reason(kLongText); }, kTooMuch,
        "stop_workers.reason"},
       {kVerdict, [](S* m) { m->mutable_verdict()->clear_outcome(); }, kMalformed, "outcome: 0"},
-      {kVerdict, [](S* m) { m->mutable_verdict()->set_outcome(static_cast<v1::Outcome>(4)); },
-       kMalformed, "outcome: 4"},
+      {kVerdict, [](S* m) { m->mutable_verdict()->set_outcome(static_cast<v1::Outcome>(6)); },
+       kMalformed, "outcome: 6"},
       {kVerdict, [](S* m) { m->mutable_verdict()->set_reason(kLongText); }, kTooMuch, "reason"},
+      {kVerdict, [](S* m) { m->mutable_verdict()->set_rule(kLongName); }, kTooMuch, "verdict.rule"},
       {kVerdict, [](S* m) { m->mutable_verdict()->set_first_causes(2); }, kMalformed,
        "first_causes"},
       {kVerdict, [](S* m) { m->mutable_verdict()->mutable_failures(0)->set_signal(65); },
@@ -242,7 +382,10 @@ std::vector<ServiceRow> ServiceRows() {
 
 TEST(FromProtoRefuses, EachDamagedServiceMessage) {
   const std::vector<ServiceMessage> samples = SampleServiceMessages();
-  for (const ServiceRow& row : ServiceRows()) {
+  std::vector<ServiceRow> rows = ServiceRows();
+  for (ServiceRow& row : HangServiceRows()) rows.push_back(std::move(row));
+  for (ServiceRow& row : StopServiceRows()) rows.push_back(std::move(row));
+  for (const ServiceRow& row : rows) {
     v1::ServiceMessage proto = ToProto(samples[row.sample]);
     ASSERT_TRUE(FromProto(proto).ok()) << FromProto(proto).status();
     row.damage(&proto);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,10 @@ void ExpectAllFieldsSet(const google::protobuf::Message& message, const std::str
 }
 
 TEST(RoundTrip, AgentMessagesComeBackWhole) {
-  std::vector<bool> seen(20);
+  std::set<int> seen;
   for (const AgentMessage& message : SampleAgentMessages()) {
     v1::AgentMessage proto = ToProto(message);
-    seen[static_cast<size_t>(proto.body_case())] = true;
+    seen.insert(proto.body_case());
     const auto back = FromProto(proto);
     ASSERT_TRUE(back.ok()) << back.status() << proto.DebugString();
     EXPECT_EQ(ToProto(*back).DebugString(), proto.DebugString());
@@ -45,15 +46,15 @@ TEST(RoundTrip, AgentMessagesComeBackWhole) {
   }
   const auto* body = v1::AgentMessage::descriptor()->oneof_decl(0);
   for (int i = 0; i < body->field_count(); ++i) {
-    EXPECT_TRUE(seen[static_cast<size_t>(body->field(i)->number())]) << body->field(i)->name();
+    EXPECT_TRUE(seen.contains(body->field(i)->number())) << body->field(i)->name();
   }
 }
 
 TEST(RoundTrip, ServiceMessagesComeBackWhole) {
-  std::vector<bool> seen(20);
+  std::set<int> seen;
   for (const ServiceMessage& message : SampleServiceMessages()) {
     v1::ServiceMessage proto = ToProto(message);
-    seen[static_cast<size_t>(proto.body_case())] = true;
+    seen.insert(proto.body_case());
     const auto back = FromProto(proto);
     ASSERT_TRUE(back.ok()) << back.status() << proto.DebugString();
     EXPECT_EQ(ToProto(*back).DebugString(), proto.DebugString());
@@ -62,7 +63,7 @@ TEST(RoundTrip, ServiceMessagesComeBackWhole) {
   }
   const auto* body = v1::ServiceMessage::descriptor()->oneof_decl(0);
   for (int i = 0; i < body->field_count(); ++i) {
-    EXPECT_TRUE(seen[static_cast<size_t>(body->field(i)->number())]) << body->field(i)->name();
+    EXPECT_TRUE(seen.contains(body->field(i)->number())) << body->field(i)->name();
   }
 }
 
@@ -75,6 +76,7 @@ TEST(RoundTrip, ValuesSurvive) {
   EXPECT_EQ(back->incarnation, Incarnation(7));
   EXPECT_EQ(join.job.lease, absl::Seconds(13));
   EXPECT_EQ(join.job.stop_grace, absl::Seconds(15));
+  EXPECT_EQ(join.job.restart, std::get<Join>(SampleAgentMessages()[0].body).job.restart);
   EXPECT_EQ(join.node.node_rank, 0U);
   EXPECT_EQ(join.group_state, GroupState::kStopping);
   const auto failed = FromProto(ToProto(SampleAgentMessages()[3]));
@@ -91,6 +93,7 @@ TEST(RoundTrip, AbsentNumbersHaveTheirDefaults) {
   job->clear_lease_ms();
   job->clear_reconnect_grace_ms();
   job->clear_stop_grace_ms();
+  job->clear_restart();
   proto.mutable_join()->mutable_node()->clear_role();
   const auto message = FromProto(proto);
   ASSERT_TRUE(message.ok()) << message.status();
@@ -100,6 +103,7 @@ TEST(RoundTrip, AbsentNumbersHaveTheirDefaults) {
   EXPECT_EQ(join.job.lease, absl::Seconds(5));
   EXPECT_EQ(join.job.reconnect_grace, absl::Milliseconds(150));
   EXPECT_EQ(join.job.stop_grace, absl::Seconds(30));
+  EXPECT_EQ(join.job.restart, RestartRules{});
   EXPECT_EQ(join.node.role, "default");
   EXPECT_EQ(join.node.node_rank, std::nullopt);
 }
@@ -167,6 +171,7 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.reason = "all nodes are here";
   view.generation = Generation(2);
   view.restart_count = 1;
+  view.restarts_charged = 1;
   NodeView node = {.node_id = NodeId("a"),
                    .info = {},
                    .state = "running",
@@ -175,6 +180,7 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
   node.info.worker_count = 4;
+  node.info.guards = "keeper, cgroup";
   view.nodes = {node};
   view.nodes.push_back(node);
   view.nodes[1].group_rank.reset();

@@ -1,0 +1,60 @@
+#ifndef DDPRUN_BASE_PROGRESS_PAGE_H_
+#define DDPRUN_BASE_PROGRESS_PAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+// The page of shared memory in which a worker says how far it is (DDPRUN_PROGRESS).
+// docs/PROGRESS.md is its normative description; numbers are in the machine's byte order.
+namespace ddprun {
+
+inline constexpr size_t kProgressPageBytes = 4096;
+inline constexpr char kProgressMagic[8] = {'D', 'D', 'P', 'R', 'U', 'N', 'P', 'G'};
+inline constexpr uint64_t kProgressVersion = 1;
+
+// Offsets of the 64-bit fields.
+inline constexpr size_t kProgressVersionOffset = 8;
+inline constexpr size_t kProgressGenerationOffset = 16;
+inline constexpr size_t kProgressWordOffset = 64;  // worker → agent; a cache line of its own
+// The stop step of a preemption, in two phases: what the agent asks, what the worker answers, and
+// what was agreed. Each is 0 or a step, but for the answer: its lowest bit says that the worker
+// asks for a stop step, the others at which step it stands (0 = none).
+inline constexpr size_t kProgressPrepareOffset = 128;
+inline constexpr size_t kProgressAnswerOffset = 192;
+inline constexpr size_t kProgressCommitOffset = 256;
+
+// What a worker is doing. The limits of each timed phase are learned apart.
+enum class ProgressPhase : uint8_t {
+  kNone = 0,        // never marked
+  kStart = 1,       // before the first step; timed by the first-step timeout
+  kTrain = 2,       // timed
+  kCheckpoint = 3,  // timed
+  kEvaluation = 4,  // timed
+  kIdle = 5,        // waits on purpose; not timed
+  kDone = 6,        // needs no more watching; not timed
+};
+
+inline constexpr uint64_t kProgressStepMax = (uint64_t{1} << 56) - 1;
+
+// The word: the phase in the upper 8 bits, the step in the lower 56.
+constexpr uint64_t PackProgress(ProgressPhase phase, uint64_t step) {
+  return static_cast<uint64_t>(phase) << 56 | (step & kProgressStepMax);
+}
+constexpr uint64_t ProgressStepOf(uint64_t word) { return word & kProgressStepMax; }
+// Phases of later versions count as idle: what isn't known isn't timed.
+constexpr ProgressPhase ProgressPhaseOf(uint64_t word) {
+  const uint64_t phase = word >> 56;
+  return phase <= static_cast<uint64_t>(ProgressPhase::kDone) ? static_cast<ProgressPhase>(phase)
+                                                              : ProgressPhase::kIdle;
+}
+
+// "train"; for people.
+constexpr const char* ProgressPhaseName(ProgressPhase phase) {
+  constexpr const char* kNames[] = {"unmarked",   "start", "train", "checkpoint",
+                                    "evaluation", "idle",  "done"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_BASE_PROGRESS_PAGE_H_

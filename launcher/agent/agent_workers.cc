@@ -1,0 +1,101 @@
+// The agent's side of its workers' lives: what guards them, and what the keeper tells of them.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "launcher/agent/agent.h"
+#include "launcher/os/cgroup.h"
+
+namespace ddprun::launcher {
+
+using rendezvous::Generation;
+
+std::string Agent::MakeGuards() {
+  const absl::StatusOr<std::string> cgroup =
+      plan_.use_cgroup ? MakeWorkerCgroup() : absl::FailedPreconditionError("--cgroup off");
+  guards_ = "keeper, parent-death signal, isolation timeout";
+  if (cgroup.ok()) {
+    guards_ += ", cgroup";
+    return *cgroup;
+  }
+  why_no_cgroup_ = std::string(cgroup.status().message());
+  return "";
+}
+
+KeeperClient::Callbacks Agent::KeeperCallbacks() {
+  KeeperClient::Callbacks callbacks;
+  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid) {
+    nlohmann::json fields = {
+        {"generation", generation}, {"local_rank", local_rank}, {"worker_pid", pid}};
+    if (local_rank < plan_.worker_cpus.size()) {
+      fields["cpus"] = CpuSetText(plan_.worker_cpus[local_rank]);
+    }
+    Write("worker_started", std::move(fields));
+    gpus_->OnStarted(pid);
+    side_channels_->OnStarted(local_rank, pid);
+    hangs_->OnStarted(local_rank, pid);
+    Feed(WorkerStarted{Generation(generation), local_rank, static_cast<uint32_t>(pid)});
+  };
+  callbacks.on_start_failed = [this](uint64_t generation, uint32_t local_rank,
+                                     const absl::Status& error) {
+    FeedEnd(Generation(generation), workers_->DescribeStartFailure(local_rank, error));
+  };
+  callbacks.on_exited = [this](const WorkerExit& exit) {
+    Write("worker_exit", {{"generation", exit.generation},
+                          {"local_rank", exit.local_rank},
+                          {"worker_pid", exit.pid},
+                          {"exit_code", exit.exit_code},
+                          {"signal", exit.signal},
+                          {"swept", exit.swept},
+                          {"t_seen", static_cast<double>(exit.seen.nanoseconds()) / 1e9}});
+    if (!hangs_->OnEnded(exit.local_rank)) return;  // it was told when it was found to hang
+    FeedEnd(Generation(exit.generation), workers_->Describe(exit));
+  };
+  callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {
+    Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number,
+                         hangs_->Watches(local_rank)});
+  };
+  callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
+    OnGroupEmpty(generation, swept);
+  };
+  callbacks.is_own_child = [this](pid_t pid) {
+    return service_ != nullptr && service_->pid() == pid;
+  };
+  callbacks.on_keeper_lost = [this](const absl::Status& why) {
+    Feed(KeeperLost{std::string(why.message())});
+  };
+  return callbacks;
+}
+
+void Agent::FeedEnd(Generation generation, WorkerEnd end) {
+  side_channels_->OnEnded(&end);
+  Feed(WorkerEnded{generation, std::move(end)});
+}
+
+void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
+  if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
+  const uint64_t stopped_at = stop_steps_->StoppedAt();
+  side_channels_->OnEmpty();
+  const std::optional<uint64_t> step = hangs_->OnEmpty();
+  gpus_->Await([this, generation, step, stopped_at](const GpuRelease::Result& result) {
+    OnGpusReleased(result);
+    master_.RenewPort();
+    Feed(GroupEmpty{Generation(generation), master_.port(), step, stopped_at});
+  });
+}
+
+void Agent::OnGpusReleased(const GpuRelease::Result& result) {
+  if (result.waited == absl::ZeroDuration() && result.error.empty()) return;
+  const std::string holders = absl::StrJoin(result.holders, ",");
+  Write("gpu_memory_wait", {{"waited_ms", absl::ToInt64Milliseconds(result.waited)},
+                            {"holders", holders},
+                            {"error", result.error}});
+  if (!holders.empty()) {
+    Tell(absl::StrCat("warning: the GPU driver still counts memory of ended workers (pid ", holders,
+                      ") after ", absl::FormatDuration(result.waited),
+                      "; going on without (--gpu_memory_wait)"));
+  }
+}
+
+}  // namespace ddprun::launcher

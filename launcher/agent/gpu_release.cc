@@ -1,0 +1,129 @@
+#include "launcher/agent/gpu_release.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <iterator>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "launcher/os/gpu_memory.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// The driver has nothing that could be waited for.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
+// How long the destructor waits for the driver.
+constexpr absl::Duration kEndLimit = absl::Milliseconds(100);
+
+}  // namespace
+
+struct GpuRelease::Shared {
+  struct Request {
+    uint64_t number = 0;
+    std::set<pid_t> pids;
+    Instant deadline;
+  };
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  GpuRelease* owner = nullptr;  // null = it is gone, and so is its loop
+  std::optional<Request> request;
+  bool ended = false;                 // the thread's last word
+  std::unique_ptr<GpuMemory> memory;  // the thread's, but for the beginning
+};
+
+GpuRelease::GpuRelease(EventLoop* loop, absl::Duration limit) : loop_(loop), limit_(limit) {
+  if (limit_ == absl::ZeroDuration()) return;
+  absl::StatusOr<std::unique_ptr<GpuMemory>> memory = GpuMemory::Load();
+  if (!memory.ok()) return;
+  shared_ = std::make_shared<Shared>();
+  shared_->owner = this;
+  shared_->memory = *std::move(memory);
+  limit_timer_ = std::make_unique<Timer>(loop_, [this] {
+    Finish(waits_, {.waited = limit_, .holders = {}, .error = "the driver doesn't answer"});
+  });
+  thread_ = std::thread([shared = shared_] {
+    Watch(shared);
+    shared->memory.reset();
+    const std::lock_guard lock(shared->mutex);
+    shared->ended = true;
+    shared->changed.notify_all();
+  });
+}
+
+GpuRelease::~GpuRelease() {
+  if (shared_ == nullptr) return;
+  bool ended = false;
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->owner = nullptr;
+    shared_->changed.notify_all();
+    ended = shared_->changed.wait_for(lock, absl::ToChronoMilliseconds(kEndLimit),
+                                      [&] { return shared_->ended; });
+  }
+  ended ? thread_.join() : thread_.detach();
+}
+
+void GpuRelease::Await(std::function<void(const Result&)> released) {
+  if (shared_ == nullptr || pids_.empty()) return released({});
+  released_ = std::move(released);
+  const Instant deadline = loop_->Now() + limit_;
+  limit_timer_->Arm(deadline + kLookInterval * 5);  // the thread's own limit comes first
+  const std::lock_guard lock(shared_->mutex);
+  shared_->request = {.number = ++waits_, .pids = std::exchange(pids_, {}), .deadline = deadline};
+  shared_->changed.notify_all();
+}
+
+void GpuRelease::Finish(uint64_t number, Result result) {
+  if (number != waits_ || released_ == nullptr) return;
+  limit_timer_->Disarm();
+  const auto released = std::exchange(released_, nullptr);
+  released(result);
+}
+
+// On the thread. The first look only wakes the driver, which takes longest.
+void GpuRelease::Watch(const std::shared_ptr<Shared>& shared) {
+  absl::StatusOr<std::set<pid_t>> holders = shared->memory->Holders();
+  std::unique_lock lock(shared->mutex);
+  for (;;) {
+    shared->changed.wait(lock,
+                         [&] { return shared->owner == nullptr || shared->request.has_value(); });
+    if (shared->owner == nullptr) return;
+    const Shared::Request request = *std::exchange(shared->request, std::nullopt);
+    const Instant began = MonotonicNow();
+    Result result;
+    for (bool first = true;; first = false) {
+      lock.unlock();
+      holders = shared->memory->Holders();
+      lock.lock();
+      if (!holders.ok()) result.error = std::string(holders.status().message());
+      result.holders.clear();
+      if (holders.ok()) {
+        std::set_intersection(holders->begin(), holders->end(), request.pids.begin(),
+                              request.pids.end(),
+                              std::inserter(result.holders, result.holders.end()));
+      }
+      if (!first) result.waited = MonotonicNow() - began;
+      if (result.holders.empty() || MonotonicNow() >= request.deadline) break;
+      const auto gone = [&] { return shared->owner == nullptr; };
+      if (shared->changed.wait_for(lock, absl::ToChronoMilliseconds(kLookInterval), gone)) return;
+    }
+    if (shared->owner == nullptr) return;
+    shared->owner->loop_->Post([shared, number = request.number, result = std::move(result)] {
+      GpuRelease* owner = nullptr;
+      {
+        const std::lock_guard guard(shared->mutex);
+        owner = shared->owner;
+      }
+      if (owner != nullptr) owner->Finish(number, result);
+    });
+  }
+}
+
+}  // namespace ddprun::launcher

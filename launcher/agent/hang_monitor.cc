@@ -1,0 +1,209 @@
+#include "launcher/agent/hang_monitor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kFactTextMax = 480;
+// What a hung worker's restart may wait for its stack.
+constexpr absl::Duration kNativeStackLimit = absl::Seconds(2);
+
+bool IsStopped(char state) { return state == 'T' || state == 't'; }
+
+std::string StateText(char state) {
+  switch (state) {
+    case 'R':
+      return "R (on the processor)";
+    case 'S':
+      return "S (sleeping)";
+    case 'D':
+      return "D (waiting for a disk or the network, can't be interrupted)";
+    case 'T':
+      return "T (stopped by a signal)";
+    case 't':
+      return "t (stopped by a tracer)";
+    default:
+      return std::string(1, state);
+  }
+}
+
+}  // namespace
+
+HangMonitor::HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
+    : loop_(loop),
+      plan_(plan),
+      hooks_(std::move(hooks)),
+      timer_(std::make_unique<Timer>(loop, [this] { Look(); })) {
+  if (plan_->hangs.hang_timeout == absl::ZeroDuration()) return;
+  Tell(
+      absl::StrCat("workers that mark no progress count as hung when they neither read nor write "
+                   "nor use the processor for ",
+                   absl::FormatDuration(plan_->hangs.hang_timeout), " (--hang_timeout)"));
+}
+
+HangMonitor::~HangMonitor() = default;
+
+void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
+  generation_ = assignment.generation;
+  base_rank_ = assignment.base_rank;
+  pids_.assign(plan_->worker_count, 0);
+  ended_.clear();
+  told_.clear();
+  detector_ = std::make_unique<HangDetector>(plan_->hangs, plan_->worker_count, loop_->Now());
+  auto pages = ProgressPages::Create(loop_, generation_.value(), plan_->worker_count, [this] {
+    if (detector_ == nullptr) return;
+    detector_->OnOpened(loop_->Now());
+    Arm();
+  });
+  if (pages.ok()) {
+    pages_ = *std::move(pages);
+    if (!pages_->watched()) detector_->OnOpened(loop_->Now());
+  } else {
+    pages_.reset();
+    Tell(absl::StrCat("warning: workers can't mark their progress, so hangs go unnoticed: ",
+                      pages.status().message()));
+  }
+  Arm();
+}
+
+std::string HangMonitor::page_path(uint32_t local_rank) const {
+  return pages_ == nullptr ? "" : pages_->path(local_rank);
+}
+
+void HangMonitor::OnStarted(uint32_t local_rank, pid_t pid) {
+  if (local_rank < pids_.size()) pids_[local_rank] = pid;
+}
+
+bool HangMonitor::OnEnded(uint32_t local_rank) {
+  if (local_rank < pids_.size()) pids_[local_rank] = 0;
+  if (detector_ != nullptr) detector_->OnEnded(local_rank);
+  return !ended_.contains(local_rank);
+}
+
+std::optional<uint64_t> HangMonitor::OnEmpty() {
+  std::optional<uint64_t> highest;
+  for (const uint64_t word : pages_ == nullptr ? std::vector<uint64_t>() : pages_->Words()) {
+    if (word != 0) highest = std::max(highest, std::optional(ProgressStepOf(word)));
+  }
+  timer_->Disarm();
+  stacks_.clear();
+  detector_.reset();
+  pages_.reset();
+  return highest;
+}
+
+bool HangMonitor::Watches(uint32_t local_rank) const {
+  if (detector_ == nullptr || local_rank >= pids_.size()) return false;
+  return plan_->hangs.hang_timeout > absl::ZeroDuration() ||
+         (plan_->hangs.watch_marks && detector_->marked(local_rank));
+}
+
+// ------------------------------------------------------------- looking
+
+void HangMonitor::Arm() {
+  if (detector_ == nullptr) return timer_->Disarm();
+  // A tool that reads a stack may stop the worker meanwhile: what a sample shows then is ours.
+  timer_->Arm(stacks_.empty() ? std::min(detector_->NextLook(), detector_->NextSample())
+                              : detector_->NextLook());
+}
+
+void HangMonitor::Look() {
+  if (detector_ == nullptr) return;
+  const Instant now = loop_->Now();
+  const bool suspected = detector_->any_suspect();
+  if (pages_ != nullptr && detector_->NextLook() <= now) detector_->OnWords(now, pages_->Words());
+  if (stacks_.empty() && detector_->NextSample() <= now) Sample();
+  if (detector_->any_suspect() && !suspected) {
+    for (uint32_t i = 0; i < pids_.size(); ++i) {
+      if (!detector_->suspect(i)) continue;
+      hooks_.record("hang_suspect", {{"generation", absl::StrCat(generation_.value())},
+                                     {"local_rank", absl::StrCat(i)},
+                                     {"why", detector_->Describe(i, now)}});
+    }
+  }
+  if (auto report = detector_->TakeReport(); report.has_value()) {
+    hooks_.found({generation_, *std::move(report)});
+  }
+  Arm();
+}
+
+void HangMonitor::Sample() { detector_->OnVitals(loop_->Now(), probe_.Look(pids_)); }
+
+void HangMonitor::Do(const LookAtWorkers& request) {
+  if (detector_ == nullptr || request.generation != generation_) return;
+  detector_->OnAsked(loop_->Now(), request.sample);
+  Arm();
+}
+
+// ------------------------------------------------------------- ending
+
+void HangMonitor::Do(const EndHungWorkers& order) {
+  if (detector_ == nullptr || order.generation != generation_) return;
+  for (const uint32_t local_rank : order.local_ranks) {
+    const bool runs = local_rank < pids_.size() && pids_[local_rank] != 0;
+    if (!runs || stacks_.contains(local_rank)) continue;
+    if (!told_.contains({local_rank, detector_->step(local_rank)})) {
+      EndWorker(local_rank, order.evidence);
+    }
+  }
+}
+
+// Where a stopped worker was stopped says nothing. Of others the stack is read first: the only time
+// when it can be.
+void HangMonitor::EndWorker(uint32_t local_rank, const std::string& evidence) {
+  WorkerVital vital = probe_.Look({pids_[local_rank]}).front();
+  if (IsStopped(vital.state)) return Conclude(local_rank, evidence, vital, {});
+  const char* path = std::getenv("PATH");
+  stacks_[local_rank] =
+      NativeStack::Start(loop_, pids_[local_rank], path == nullptr ? "" : path, kNativeStackLimit,
+                         [this, local_rank, evidence, vital](const NativeStack::Result& native) {
+                           const auto running = stacks_.extract(local_rank);  // lives to the end
+                           const bool runs = pids_[local_rank] != 0;
+                           if (runs) Conclude(local_rank, evidence, vital, native);
+                         });
+}
+
+void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
+                           const WorkerVital& vital, const NativeStack::Result& native) {
+  const Instant now = loop_->Now();
+  // What it marked since is the better evidence.
+  if (pages_ != nullptr) detector_->OnWords(now, pages_->Words());
+  const bool stopped = IsStopped(vital.state);
+  if (!stopped && !detector_->StillStands(local_rank)) return Arm();
+  WorkerEnd end;
+  end.local_rank = local_rank;
+  end.pid = static_cast<uint32_t>(pids_[local_rank]);
+  end.signal = SIGKILL;
+  end.hung = true;
+  end.message = absl::StrCat(detector_->Describe(local_rank, now), "; ", evidence);
+  end.facts.push_back(absl::StrCat("state: ", StateText(vital.state)));
+  const std::string stack = vital.stack.substr(0, std::min(vital.stack.find('\n'), kFactTextMax));
+  if (!stack.empty() && stack != "0") end.facts.push_back(absl::StrCat("kernel: ", stack));
+  if (!native.text.empty()) end.traceback = absl::StrCat(native.tool, ":\n", native.text);
+  hooks_.record("hang", {{"generation", absl::StrCat(generation_.value())},
+                         {"local_rank", absl::StrCat(local_rank)},
+                         {"rank", absl::StrCat(base_rank_ + local_rank)},
+                         {"why", end.message},
+                         {"state", std::string(1, vital.state)},
+                         {"kernel", stack},
+                         {"native", native.text.empty() ? "" : native.tool}});
+  if (plan_->on_hang == OnHang::kReport && !(stopped && plan_->restart_stopped)) {
+    told_.emplace(local_rank, detector_->step(local_rank));
+    Arm();
+    return Tell(absl::StrCat("worker rank ", base_rank_ + local_rank, " (pid ", end.pid,
+                             ") hangs: ", end.message, "; ", absl::StrJoin(end.facts, "; "),
+                             "; it is left alone (--on_hang report)",
+                             end.traceback.empty() ? "" : "\n", end.traceback));
+  }
+  ended_.insert(local_rank);
+  hooks_.end_worker(generation_, std::move(end));
+}
+
+}  // namespace ddprun::launcher

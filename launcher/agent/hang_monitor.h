@@ -1,0 +1,97 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_HANG_MONITOR_H_
+#define DDPRUN_LAUNCHER_AGENT_HANG_MONITOR_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "launcher/core/hang_detector.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/core/supervisor_events.h"
+#include "launcher/os/native_stack.h"
+#include "launcher/os/process_probe.h"
+#include "launcher/os/progress_pages.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::launcher {
+
+// Watches this node's workers for hangs: gives the detector (launcher/core) the words of their
+// pages and samples of /proc when it wants them, and carries its findings on.
+// Threads: the loop's.
+class HangMonitor {
+ public:
+  struct Hooks {
+    // For the supervisor.
+    std::function<void(ProgressFound)> found;
+    // A worker hangs: `end` has what was found, and is to be completed with what it left behind.
+    std::function<void(rendezvous::Generation, WorkerEnd end)> end_worker;
+    // For the event log.
+    std::function<void(const std::string& event,
+                       std::vector<std::pair<std::string, std::string>> fields)>
+        record;
+  };
+
+  HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks);
+  ~HangMonitor();
+
+  // Before the workers of a generation are spawned.
+  void Begin(const rendezvous::Assignment& assignment);
+  // DDPRUN_PROGRESS of a worker; "" = there is no page.
+  std::string page_path(uint32_t local_rank) const;
+  // Null when there is none.
+  ProgressPages* pages() const { return pages_.get(); }
+  bool runs(uint32_t local_rank) const {
+    return local_rank < pids_.size() && pids_[local_rank] != 0;
+  }
+  // Median training step of the slowest worker; zero = unknown.
+  absl::Duration step_time() const {
+    return detector_ == nullptr ? absl::ZeroDuration() : detector_->step_time();
+  }
+  void OnStarted(uint32_t local_rank, pid_t pid);
+  // False when this end was told already, as that of a hung worker.
+  bool OnEnded(uint32_t local_rank);
+  // No process of the generation is left. Returns the highest step that one of its workers marked;
+  // nullopt = none did.
+  std::optional<uint64_t> OnEmpty();
+  // The worker is watched by its marks or by what it does.
+  bool Watches(uint32_t local_rank) const;
+
+  void Do(const LookAtWorkers& request);
+  void Do(const EndHungWorkers& order);
+
+ private:
+  void Look();
+  void Sample();
+  void Arm();
+  void EndWorker(uint32_t local_rank, const std::string& evidence);
+  void Conclude(uint32_t local_rank, const std::string& evidence, const WorkerVital& vital,
+                const NativeStack::Result& native);
+
+  EventLoop* loop_;
+  const LaunchPlan* plan_;
+  Hooks hooks_;
+  ProcessProbe probe_;
+  rendezvous::Generation generation_;
+  uint32_t base_rank_ = 0;
+  std::unique_ptr<ProgressPages> pages_;                     // null = none could be made
+  std::unique_ptr<HangDetector> detector_;                   // null = no generation
+  std::vector<pid_t> pids_;                                  // by local rank; 0 = doesn't run
+  std::set<uint32_t> ended_;                                 // told as hung
+  std::map<uint32_t, std::unique_ptr<NativeStack>> stacks_;  // being read, by local rank
+  std::set<std::pair<uint32_t, uint64_t>> told_;             // reported only: local rank and step
+  std::unique_ptr<Timer> timer_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_HANG_MONITOR_H_

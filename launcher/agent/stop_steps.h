@@ -1,0 +1,48 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_STOP_STEPS_H_
+#define DDPRUN_LAUNCHER_AGENT_STOP_STEPS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/event_loop.h"
+#include "launcher/agent/hang_monitor.h"
+#include "launcher/core/supervisor_events.h"
+
+namespace ddprun::launcher {
+
+// Carries a stop step to this node's workers and back, through their pages (docs/PROGRESS.md, R14).
+//
+// A worker marks its step and then reads which step is prepared; we write that step and then read
+// the marks. So that not both miss the other, a processor must not keep a store back while it
+// loads. We can fence ours; a Python program can't, so marks count as "below" only when a second
+// look, kSettle after the first, finds them there too: no store stays in a buffer for so long.
+// Threads: the loop's.
+class StopSteps {
+ public:
+  // `monitor` has the pages and outlives this object; `looked` is for the supervisor.
+  StopSteps(EventLoop* loop, HangMonitor* monitor, std::function<void(StopStepLooked)> looked);
+
+  // Before the workers of a generation are spawned.
+  void Begin();
+  void Do(const LookAtStopStep& request);
+  void Do(const CommitStopStep& commit);
+  // The largest step at which a worker stopped as committed; 0 = none did.
+  uint64_t StoppedAt() const;
+
+ private:
+  StopStepLooked Look(const LookAtStopStep& request) const;
+  void LookAgain();
+
+  EventLoop* loop_;
+  HangMonitor* monitor_;
+  std::function<void(StopStepLooked)> looked_;
+  LookAtStopStep request_;  // the newest of a round
+  uint64_t prepared_ = 0;
+  uint64_t committed_ = 0;
+  std::unique_ptr<Timer> timer_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_STOP_STEPS_H_

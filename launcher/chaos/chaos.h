@@ -1,0 +1,39 @@
+#ifndef DDPRUN_LAUNCHER_CHAOS_CHAOS_H_
+#define DDPRUN_LAUNCHER_CHAOS_CHAOS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "launcher/core/chaos_plan.h"
+#include "launcher/core/launch_plan.h"
+
+namespace ddprun::launcher {
+
+// One run of `ddprun chaos`, checked and complete.
+struct ChaosRun {
+  std::string plan_name;  // of the file, for people
+  ChaosPlan plan;
+  std::string report_file;       // path of the report as JSON; "" = none
+  std::vector<std::string> job;  // the words of an ordinary ddprun
+  LaunchPlan launch;             // what they come to
+};
+
+// Why this machine can't inject what the plan asks for; OK when it can.
+// Errors: FAILED_PRECONDITION with what is missing.
+absl::Status CheckChaos(const ChaosPlan& plan);
+
+// Runs the job as a child, injects the faults, prints the report on stderr. The agent is the
+// product as it is: what is known of it comes from its event log and its workers' pages.
+// Returns the exit status: the agent's, or kExitExpectationMissed; 0 when the plan killed the agent
+// for good. Requires: no thread has been made.
+int RunChaos(const ChaosRun& run);
+
+// Works the report out of event logs, runs nothing. Lines of several machines are brought together
+// by their wall clocks.
+// Returns 0, kExitExpectationMissed, or 1 with one line on stderr: a file can't be read or written.
+int ReportFromLogs(const ChaosRun& run, const std::vector<std::string>& logs);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CHAOS_CHAOS_H_

@@ -1,0 +1,125 @@
+#ifndef DDPRUN_LAUNCHER_CORE_HANG_DETECTOR_H_
+#define DDPRUN_LAUNCHER_CORE_HANG_DETECTOR_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/instant.h"
+#include "base/progress_page.h"
+#include "launcher/core/hang_settings.h"
+#include "launcher/core/step_times.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::launcher {
+
+// What a look at one worker in /proc showed.
+struct WorkerVital {
+  bool alive = false;  // the rest means nothing without
+  char state = 'S';    // as in proc_pid_stat(5): R, S, D, T, t, Z …
+  absl::Duration cpu;  // of its whole tree
+  uint64_t bytes = 0;  // read and written by its whole tree
+  uint64_t turns = 0;  // how often its main thread got a processor
+  std::string stack;   // of its main thread in the kernel, or as much as can be read of it
+  std::string where;   // for people: the innermost function of it; "" = unknown
+};
+
+// Watches the workers of one generation on this node for hangs (R13): learns from their marks how
+// long steps take, suspects a worker that is silent for longer, looks closer at all of the node
+// then, and says what it found. It doesn't judge: who holds up a job shows only when all nodes'
+// findings are laid side by side (rendezvous/core/hang_judge.h).
+//
+//   looks: words of the page         LimitsOf()              samples of /proc
+//   (NextLook, OnWords)  ──silent for longer──►  suspect  ──(NextSample, OnVitals)──► TakeReport
+//
+// Pure; one thread. Bounds: 3 × 1 KiB a worker.
+class HangDetector {
+ public:
+  HangDetector(const HangSettings& settings, uint32_t worker_count, Instant now);
+
+  // A page was opened: a mark may come at any time.
+  void OnOpened(Instant now);
+  // The workers' words by local rank, 0 = never marked.
+  void OnWords(Instant now, const std::vector<uint64_t>& words);
+  // By local rank.
+  void OnVitals(Instant now, const std::vector<WorkerVital>& vitals);
+  // The service asks for the findings.
+  void OnAsked(Instant now, absl::Duration sample);
+  void OnEnded(uint32_t local_rank);
+
+  // When OnWords is wanted next; infinite while no worker has opened its page. An eighth of the
+  // median step within 10 ms to 1 s: the kernel tells nobody of a store into shared memory, and a
+  // look is one load a worker.
+  Instant NextLook() const;
+  // When OnVitals is wanted next; infinite while nobody is suspect and nobody asked, and no worker
+  // is watched by what it does.
+  Instant NextSample() const;
+  // What is to be told to the service now. Clears it.
+  std::optional<rendezvous::HangReport> TakeReport();
+
+  bool marked(uint32_t local_rank) const { return workers_.at(local_rank).word != 0; }
+  bool any_suspect() const;
+  // Of the worker's phase, as far as they are learned.
+  PhaseLimits limits(uint32_t local_rank) const { return Limits(workers_.at(local_rank)); }
+  bool suspect(uint32_t local_rank) const { return workers_.at(local_rank).suspect; }
+  uint64_t step(uint32_t local_rank) const { return ProgressStepOf(workers_.at(local_rank).word); }
+  // Median training step of the slowest worker; zero = none was seen.
+  absl::Duration step_time() const;
+  // True when the worker has not marked since the findings were told: they still hold.
+  bool StillStands(uint32_t local_rank) const;
+  // "no progress in train, step 17, for 2.1s (limit 0.8s: 3 x 102ms + 0.5s)".
+  std::string Describe(uint32_t local_rank, Instant now) const;
+  // As last seen.
+  const WorkerVital& vital(uint32_t local_rank) const { return workers_.at(local_rank).vital; }
+
+ private:
+  struct Worker {
+    bool alive = true;
+    uint64_t word = 0;
+    Instant changed;  // last mark; for an unmarked one, last sign of life
+    bool first_step_seen = false;
+    std::map<ProgressPhase, StepTimes> times;
+    bool suspect = false;
+    WorkerVital vital;     // what later samples are compared with
+    Instant sampled;       // when it was taken; infinite = not yet
+    uint32_t same = 0;     // samples in a row that showed no sign of life
+    uint32_t stopped = 0;  // samples in a row that showed it stopped
+    rendezvous::Activity activity = rendezvous::Activity::kUnknown;
+    uint64_t told_word = 0;
+  };
+
+  bool WatchesDeeds(const Worker& worker) const;
+  bool IsTimed(const Worker& worker) const;
+  PhaseLimits Limits(const Worker& worker) const;
+  absl::Duration LookPeriod(Instant now) const;
+  void OnWord(Instant now, Worker& worker, uint64_t word);
+  void Learn(Worker& worker, absl::Duration took);
+  void Suspect(Instant now);
+  void TakeVital(Instant now, Worker& worker, const WorkerVital& vital);
+  bool Lives(const Worker& worker, const WorkerVital& vital, absl::Duration interval) const;
+  void BeginSampling(Instant now, absl::Duration sample);
+  void EndSampling(Instant now);
+  bool SampledEnough() const;
+  void PlanNextSample(Instant now);
+  void Report(Instant now);
+
+  HangSettings settings_;
+  std::vector<Worker> workers_;
+  Instant opened_ = Instant::Infinite();  // the first page
+  Instant look_ = Instant::Infinite();
+  bool sampling_ = false;
+  bool asked_ = false;
+  Instant sample_at_ = Instant::Infinite();
+  absl::Duration sample_ = kSampleLeast;
+  absl::Duration pause_;  // before the next round of samples, growing while the same is found
+  bool told_suspect_ = false;
+  std::optional<rendezvous::HangReport> report_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_HANG_DETECTOR_H_

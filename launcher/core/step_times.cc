@@ -1,0 +1,60 @@
+#include "launcher/core/step_times.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr uint64_t kHeldMax = 16384;
+constexpr double kBucketsPerDoubling = 8;
+constexpr double kLeastMicroseconds = 16;  // the upper edge of the first bucket
+
+}  // namespace
+
+void StepTimes::Add(absl::Duration each, uint64_t count) {
+  const double us = absl::ToDoubleMicroseconds(each);
+  const double place = us <= kLeastMicroseconds
+                           ? 0
+                           : std::ceil(std::log2(us / kLeastMicroseconds) * kBucketsPerDoubling);
+  const auto bucket = static_cast<size_t>(std::min(place, static_cast<double>(kBuckets - 1)));
+  seen_ += count;
+  count = std::min(count, kHeldMax / 2);  // one look never outweighs all others
+  counts_[bucket] += static_cast<uint32_t>(count);
+  held_ += count;
+  if (held_ < kHeldMax) return;
+  held_ = 0;
+  for (uint32_t& each_count : counts_) held_ += each_count /= 2;
+}
+
+absl::Duration StepTimes::Quantile(double q) const {
+  const double wanted = q * static_cast<double>(held_);
+  uint64_t below = 0;
+  for (size_t bucket = 0; bucket < kBuckets; ++bucket) {
+    below += counts_[bucket];
+    if (counts_[bucket] == 0 || static_cast<double>(below) < wanted) continue;
+    const double doublings = static_cast<double>(bucket) / kBucketsPerDoubling;
+    return absl::Microseconds(kLeastMicroseconds * std::exp2(doublings));
+  }
+  return absl::ZeroDuration();
+}
+
+PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout) {
+  if (times.seen() < kStepsForMaximum) {
+    return {.suspect = first_step_timeout,
+            .overdue = std::max(20 * first_step_timeout, kBusyLeast),
+            .sample = std::clamp(first_step_timeout / 4, kSampleLeast, kUnlearnedSample)};
+  }
+  // Whole milliseconds: an Instant has no fractions of a nanosecond, and a limit must be reached by
+  // the look that was planned for it.
+  const absl::Duration longest = absl::Ceil(
+      times.Quantile(times.seen() < kStepsForQuantile ? 1 : 0.999), absl::Milliseconds(1));
+  PhaseLimits limits;
+  limits.suspect = 3 * longest + kSuspectSlack;
+  limits.sample = std::clamp(4 * longest, kSampleLeast, kSampleMost);
+  limits.overdue =
+      std::max({20 * times.Quantile(0.99), limits.suspect + 2 * limits.sample, kBusyLeast});
+  return limits;
+}
+
+}  // namespace ddprun::launcher

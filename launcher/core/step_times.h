@@ -1,0 +1,61 @@
+#ifndef DDPRUN_LAUNCHER_CORE_STEP_TIMES_H_
+#define DDPRUN_LAUNCHER_CORE_STEP_TIMES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace ddprun::launcher {
+
+// How long the steps of one worker took, in one phase: counts in buckets whose edges grow by 9 %
+// (2^(1/8)), from 16 µs to more than a day. 1 KiB whatever their number.
+//
+// Older steps fade: all counts are halved when 16,384 are held, so that a program whose steps grow
+// longer is learned anew. Pure; one thread.
+class StepTimes {
+ public:
+  // `count` steps that took `each`.
+  void Add(absl::Duration each, uint64_t count = 1);
+
+  // Steps seen since the beginning; fading doesn't lower it.
+  uint64_t seen() const { return seen_; }
+  // The upper edge of the bucket that holds the quantile; zero when nothing was seen. Params: `q`
+  // within (0, 1]; 1 is the longest that is held.
+  absl::Duration Quantile(double q) const;
+
+ private:
+  static constexpr size_t kBuckets = 264;
+
+  std::array<uint32_t, kBuckets> counts_{};
+  uint64_t held_ = 0;
+  uint64_t seen_ = 0;
+};
+
+// What a worker may take in a phase.
+struct PhaseLimits {
+  absl::Duration suspect;  // without a mark for so long: look closer
+  absl::Duration overdue;  // a verdict, although the worker is busy
+  absl::Duration sample;   // between two looks at a suspect
+};
+
+// The limits that follow from the steps seen: suspect at 3 × p99.9 + 0.5 s (p99.9 from 1,000 steps
+// on, from 100 on the longest, before that the first-step timeout); overdue at 20 × p99, and never
+// before two samples are over or within kBusyLeast. A sample is 4 × p99.9: two of them take longer
+// than a program that sleeps through steps ten times as long as it used to.
+PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout);
+
+inline constexpr uint64_t kStepsForMaximum = 100;
+inline constexpr uint64_t kStepsForQuantile = 1000;
+inline constexpr absl::Duration kSuspectSlack = absl::Milliseconds(500);
+// A busy worker is given this much whatever its steps: a restart costs about as much.
+inline constexpr absl::Duration kBusyLeast = absl::Seconds(10);
+inline constexpr absl::Duration kSampleLeast = absl::Milliseconds(250);
+inline constexpr absl::Duration kSampleMost = absl::Seconds(60);
+// Of a phase that isn't learned.
+inline constexpr absl::Duration kUnlearnedSample = absl::Seconds(5);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_STEP_TIMES_H_

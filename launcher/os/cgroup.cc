@@ -1,0 +1,139 @@
+#include "launcher/os/cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/errno_status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+struct CgroupMount {
+  std::string root;  // the cgroup that is mounted
+  std::string folder;
+};
+
+// Lines of proc_pid_mountinfo(5): "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw".
+std::optional<CgroupMount> FindCgroupMount(const std::string& mountinfo) {
+  std::ifstream file(mountinfo);
+  for (std::string line; std::getline(file, line);) {
+    const std::pair<std::string, std::string> halves =
+        absl::StrSplit(line, absl::MaxSplits(" - ", 1));
+    const std::vector<std::string> fields = absl::StrSplit(halves.first, ' ');
+    // A backslash begins an escaped character, which no cgroup file system's place has.
+    if (!absl::StartsWith(halves.second, "cgroup2 ") || fields.size() < 6 ||
+        absl::StrContains(fields[4], '\\')) {
+      continue;
+    }
+    return CgroupMount{.root = fields[3], .folder = fields[4]};
+  }
+  return std::nullopt;
+}
+
+// "0::/user.slice/job" of proc_pid_cgroup(5).
+std::string OwnCgroup(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view rest = line;
+    if (absl::ConsumePrefix(&rest, "0::")) return std::string(rest);
+  }
+  return "";
+}
+
+void KillCgroup(const std::string& path) {
+  const Fd file(open(absl::StrCat(path, "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
+  // What it misses is killed one by one.
+  if (file.valid()) [[maybe_unused]]
+    const ssize_t n = write(file.get(), "1", 1);
+}
+
+// "ddprun-<pid namespace>-": a pid means something only in its namespace.
+std::string NamePrefix() {
+  struct stat info {};
+  if (stat("/proc/self/ns/pid", &info) != 0) return "ddprun-0-";
+  return absl::StrCat("ddprun-", info.st_ino, "-");
+}
+
+// A folder that isn't empty yet, since what was killed is still dying, stays for the next agent.
+void ClearLeftovers(const std::string& parent, const std::string& prefix) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(parent.c_str()), closedir);
+  if (directory == nullptr) return;
+  while (const dirent* entry = readdir(directory.get())) {
+    absl::string_view rest = entry->d_name;
+    pid_t agent = 0;
+    if (!absl::ConsumePrefix(&rest, prefix) || !absl::SimpleAtoi(rest, &agent)) continue;
+    if (agent != getpid() && (kill(agent, 0) == 0 || errno != ESRCH)) continue;
+    const std::string path = absl::StrCat(parent, "/", entry->d_name);
+    KillCgroup(path);
+    rmdir(path.c_str());
+  }
+}
+
+absl::Status Unusable(absl::string_view why) { return absl::FailedPreconditionError(why); }
+
+}  // namespace
+
+absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root) {
+  // Slurm signals and waits for what is in the cgroups that it made itself.
+  if (std::getenv("SLURM_JOB_ID") != nullptr) return Unusable("Slurm has cgroups of its own");
+  const auto mount = FindCgroupMount(absl::StrCat(root, "/proc/self/mountinfo"));
+  if (!mount.has_value()) return Unusable("no cgroup2 file system is mounted");
+  const std::string own = OwnCgroup(absl::StrCat(root, "/proc/self/cgroup"));
+  absl::string_view below = own;
+  if (mount->root != "/" && !absl::ConsumePrefix(&below, mount->root)) {
+    return Unusable(absl::StrCat("this process's cgroup, ", own, ", is not below ", mount->folder));
+  }
+  const std::string parent = absl::StrCat(
+      root, mount->folder, absl::StartsWith(below, "/") ? "" : "/", absl::StripSuffix(below, "/"));
+  // Who moves a process needs the right at both ends' common parent.
+  if (access(absl::StrCat(parent, "/cgroup.procs").c_str(), W_OK) != 0) {
+    return Unusable(absl::StrCat("no right to fill ", parent));
+  }
+  const std::string prefix = NamePrefix();
+  ClearLeftovers(parent, prefix);
+  const std::string path = absl::StrCat(absl::StripSuffix(parent, "/"), "/", prefix, getpid());
+  if (mkdir(path.c_str(), 0755) != 0) {
+    return Unusable(ErrnoStatus(errno, absl::StrCat("make ", path)).message());
+  }
+  if (access(absl::StrCat(path, "/cgroup.kill").c_str(), W_OK) != 0) {
+    rmdir(path.c_str());
+    return Unusable("this kernel has no cgroup.kill");
+  }
+  return path;
+}
+
+WorkerCgroup::WorkerCgroup(std::string path) : path_(std::move(path)) {
+  if (!path_.empty()) folder_ = Fd(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+void WorkerCgroup::Kill() const {
+  if (!path_.empty()) KillCgroup(path_);
+}
+
+void WorkerCgroup::Renew() {
+  Remove();
+  // Without a new one workers stay in the agent's own.
+  *this = mkdir(path_.c_str(), 0755) == 0 ? WorkerCgroup(path_) : WorkerCgroup();
+}
+
+void WorkerCgroup::Remove() const {
+  if (!path_.empty()) rmdir(path_.c_str());
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,55 @@
+#ifndef DDPRUN_LAUNCHER_OS_NATIVE_STACK_H_
+#define DDPRUN_LAUNCHER_OS_NATIVE_STACK_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+
+namespace ddprun::launcher {
+
+// The stacks of a process's threads, from py-spy(1) where it is installed, else gdb(1): run beside
+// the loop, never waited for in it, and killed when the time is over.
+// Threads: the loop's. Destroying it ends the tool.
+class NativeStack {
+ public:
+  struct Result {
+    std::string tool;  // "py-spy"; "" = none is installed
+    std::string text;  // what it wrote, up to kTextMax bytes; "" = nothing in time
+  };
+  static constexpr size_t kTextMax = 256 << 10;
+
+  // `on_done` is called once, on the loop, and never from within Start; it may destroy the object.
+  // The tool is looked up in `search_path` (PATH of environ(7)).
+  static std::unique_ptr<NativeStack> Start(EventLoop* loop, pid_t pid,
+                                            const std::string& search_path, absl::Duration limit,
+                                            std::function<void(Result)> on_done);
+  ~NativeStack();
+  NativeStack(const NativeStack&) = delete;
+  NativeStack& operator=(const NativeStack&) = delete;
+
+ private:
+  NativeStack(EventLoop* loop, std::function<void(Result)> on_done);
+  bool Spawn(pid_t pid, const std::string& search_path);
+  void Read();
+  void Kill();
+  void Finish();
+
+  EventLoop* loop_;
+  std::function<void(Result)> on_done_;
+  Result result_;
+  pid_t tool_pid_ = 0;
+  Fd pidfd_;
+  Fd output_;
+  std::unique_ptr<FdWatch> watch_;
+  std::unique_ptr<Timer> limit_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_NATIVE_STACK_H_

@@ -1,0 +1,115 @@
+#include "launcher/os/progress_pages.h"
+
+#include <fcntl.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
+#include "base/status_macros.h"
+
+namespace ddprun::launcher {
+namespace {
+
+uint64_t* Field(void* page, size_t offset) {
+  return reinterpret_cast<uint64_t*>(static_cast<char*>(page) + offset);
+}
+
+void Put(void* page, size_t offset, uint64_t value) {
+  std::memcpy(static_cast<char*>(page) + offset, &value, sizeof(value));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProgressPages>> ProgressPages::Create(
+    EventLoop* loop, uint64_t generation, uint32_t worker_count, std::function<void()> on_opened) {
+  std::unique_ptr<ProgressPages> pages(new ProgressPages());
+  for (uint32_t i = 0; i < worker_count; ++i) DDPRUN_RETURN_IF_ERROR(pages->Add(generation));
+  pages->Watch(loop, std::move(on_opened));
+  return pages;
+}
+
+absl::Status ProgressPages::Add(uint64_t generation) {
+  Page& page = pages_.emplace_back();
+  page.file.Reset(memfd_create("ddprun-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!page.file.valid()) return ErrnoStatus(errno, "memfd_create for a progress page");
+  if (ftruncate(page.file.get(), kProgressPageBytes) != 0 ||
+      fcntl(page.file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ErrnoStatus(errno, "size of a progress page");
+  }
+  void* memory =
+      mmap(nullptr, kProgressPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, page.file.get(), 0);
+  if (memory == MAP_FAILED) return ErrnoStatus(errno, "mmap of a progress page");
+  page.memory = memory;
+  std::memcpy(memory, kProgressMagic, sizeof(kProgressMagic));
+  Put(memory, kProgressVersionOffset, kProgressVersion);
+  Put(memory, kProgressGenerationOffset, generation);
+  return absl::OkStatus();
+}
+
+// Until a page is opened nothing is marked, and nothing need be looked at.
+void ProgressPages::Watch(EventLoop* loop, std::function<void()> on_opened) {
+  inotify_.Reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!inotify_.valid()) return;
+  for (const Page& page : pages_) {
+    const std::string own = absl::StrCat("/proc/self/fd/", page.file.get());
+    if (inotify_add_watch(inotify_.get(), own.c_str(), IN_OPEN | IN_ONESHOT) < 0) return;
+  }
+  watch_ = std::make_unique<FdWatch>(loop, inotify_.get(), [this, call = std::move(on_opened)] {
+    char events[4096];
+    while (read(inotify_.get(), events, sizeof(events)) > 0) {
+    }
+    call();
+  });
+}
+
+ProgressPages::~ProgressPages() {
+  watch_.reset();
+  for (const Page& page : pages_) {
+    if (page.memory != nullptr) munmap(page.memory, kProgressPageBytes);
+  }
+}
+
+std::string ProgressPages::path(uint32_t local_rank) const {
+  return absl::StrCat("/proc/", getpid(), "/fd/", pages_.at(local_rank).file.get());
+}
+
+std::vector<uint64_t> ProgressPages::Words() const {
+  std::vector<uint64_t> words;
+  words.reserve(pages_.size());
+  for (const Page& page : pages_) {
+    const auto* word = reinterpret_cast<const uint64_t*>(static_cast<const char*>(page.memory) +
+                                                         kProgressWordOffset);
+    words.push_back(__atomic_load_n(word, __ATOMIC_SEQ_CST));
+  }
+  return words;
+}
+
+// Our store and the looks after it, the worker's mark and its look at what is prepared: all are
+// sequentially consistent, so one of the two sees the other.
+void ProgressPages::PrepareStop(uint64_t step) {
+  for (const Page& page : pages_) {
+    __atomic_store_n(Field(page.memory, kProgressPrepareOffset), step, __ATOMIC_SEQ_CST);
+  }
+}
+
+void ProgressPages::CommitStop(uint64_t step) {
+  for (const Page& page : pages_) {
+    __atomic_store_n(Field(page.memory, kProgressCommitOffset), step, __ATOMIC_SEQ_CST);
+  }
+}
+
+StopAnswer ProgressPages::Answer(uint32_t local_rank) const {
+  void* page = pages_.at(local_rank).memory;
+  // The answer is written after the mark: read in the other order, they belong together.
+  const uint64_t answer = __atomic_load_n(Field(page, kProgressAnswerOffset), __ATOMIC_SEQ_CST);
+  const uint64_t word = __atomic_load_n(Field(page, kProgressWordOffset), __ATOMIC_SEQ_CST);
+  return {.heeds = (answer & 1) != 0, .step = ProgressStepOf(word), .stands_at = answer >> 1};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,53 @@
+#ifndef DDPRUN_RENDEZVOUS_CLIENT_HEARTBEAT_PATH_H_
+#define DDPRUN_RENDEZVOUS_CLIENT_HEARTBEAT_PATH_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "base/loop_inbox.h"
+#include "rendezvous/client/attend_call.h"
+
+namespace ddprun::rendezvous {
+
+// Below this lease one lost segment and its repetitions may take too much of it, so there are two
+// connections for heartbeats beside the agent's own; else one (R4).
+inline constexpr absl::Duration kSecondPathBelow = absl::Seconds(3);
+
+// Answers the service's probes over a connection that carries nothing else, opening it again for as
+// long as it lives. The answer is given by the loop, so that an agent whose loop hangs is silent.
+//
+// Threads: the loop's. It may be destroyed at any time, also from `on_probe`.
+class HeartbeatPath final : public AttendCall::Owner {
+ public:
+  // Params: `header` — of the agent's stream that got `key`. `on_probe` is called for each probe.
+  HeartbeatPath(EventLoop* loop, std::string target, AgentMessage header, uint64_t key,
+                std::function<void()> on_probe);
+  ~HeartbeatPath() override;
+  HeartbeatPath(const HeartbeatPath&) = delete;
+  HeartbeatPath& operator=(const HeartbeatPath&) = delete;
+
+  void OnCallOpen(AttendCall* call) override;
+  void OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> message) override;
+  void OnCallDone(AttendCall* call, const grpc::Status& status) override;
+
+ private:
+  void Try();
+
+  EventLoop* const loop_;
+  const std::string target_;
+  AgentMessage message_;  // its body is replaced by each that is sent
+  const uint64_t key_;
+  const std::function<void()> on_probe_;
+  const std::shared_ptr<LoopInbox> inbox_;
+  std::shared_ptr<AttendCall> call_;  // null between two tries
+  absl::Duration pause_;
+  Timer retry_timer_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CLIENT_HEARTBEAT_PATH_H_

@@ -1,0 +1,86 @@
+#include "rendezvous/core/node_blame.h"
+
+#include <algorithm>
+
+#include "rendezvous/core/restart_policy.h"
+
+namespace ddprun::rendezvous {
+
+std::optional<NodeId> BlamedNode(const FirstCause& cause) {
+  if (cause.ties == 0) return std::nullopt;
+  const NodeId& node = cause.failures.front().node_id;
+  for (size_t i = 0; i < cause.ties; ++i) {
+    const WorkerFailure& failure = cause.failures[i];
+    if (failure.node_id != node || KilledFromOutside(failure) ||
+        Weigh(failure) == Evidence::kPeerError) {
+      return std::nullopt;
+    }
+  }
+  return node;
+}
+
+void NodeBlame::Add(const NodeId& node, const std::string& hostname, Instant now) {
+  if (rules_.quarantine_after == 0) return;
+  std::erase_if(records_, [&](const auto& entry) { return CountOf(entry.second, now) == 0; });
+  Record& record = records_[node];
+  record.hostname = hostname;
+  record.failures.push_back(now);
+  if (record.failures.size() > rules_.quarantine_after) record.failures.pop_front();
+}
+
+void NodeBlame::Inherit(const NodeId& node, const std::string& hostname,
+                        const std::function<bool(const NodeId&)>& is_present) {
+  const auto former = std::find_if(records_.begin(), records_.end(), [&](const auto& entry) {
+    return entry.second.hostname == hostname && !is_present(entry.first);
+  });
+  if (former == records_.end() || former->first == node) return;
+  Record record = std::move(former->second);
+  records_.erase(former);
+  records_.insert_or_assign(node, std::move(record));
+}
+
+uint32_t NodeBlame::CountOf(const Record& record, Instant now) const {
+  return static_cast<uint32_t>(
+      std::count_if(record.failures.begin(), record.failures.end(),
+                    [&](Instant failed) { return now < failed + rules_.quarantine_time; }));
+}
+
+uint32_t NodeBlame::Count(const NodeId& node, Instant now) const {
+  const auto found = records_.find(node);
+  return found == records_.end() ? 0 : CountOf(found->second, now);
+}
+
+bool NodeBlame::Quarantined(const NodeId& node, Instant now) const {
+  return rules_.quarantine_after > 0 && Count(node, now) >= rules_.quarantine_after;
+}
+
+std::vector<NodeId> NodeBlame::QuarantinedNodes(Instant now) const {
+  std::vector<NodeId> nodes;
+  for (const auto& [node, record] : records_) {
+    if (Quarantined(node, now)) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+Instant NodeBlame::NextRelease(Instant now) const {
+  Instant next = Instant::Infinite();
+  for (const NodeId& node : QuarantinedNodes(now)) {
+    // It has exactly quarantine_after failures, so the oldest decides.
+    next = std::min(next, records_.at(node).failures.front() + rules_.quarantine_time);
+  }
+  return next;
+}
+
+std::vector<size_t> LeaveOut(const std::vector<std::optional<uint32_t>>& counts,
+                             uint32_t nodes_min) {
+  std::vector<size_t> in;
+  std::vector<size_t> out;
+  for (size_t i = 0; i < counts.size(); ++i) (counts[i] ? out : in).push_back(i);
+  std::stable_sort(out.begin(), out.end(),
+                   [&](size_t a, size_t b) { return *counts[a] < *counts[b]; });
+  for (size_t i = 0; i < out.size() && in.size() < nodes_min; ++i) in.push_back(out[i]);
+  std::sort(in.begin(), in.end());
+  return in;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Workers that hang without dying (docs/PROGRESS.md, R13): noticed by their marks, the guilty rank named, restarted."""
+
+import os
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from timeline import TimelineError  # noqa: E402
+
+WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
+
+
+class HangTestCase(BedTestCase):
+    def start(self, *plans, step_ms=4, steps=400, options=(), restarts=1):
+        return self.bed.run("agent", ["--standalone", "--nproc_per_node", 2, "--max_restarts", restarts, *options,
+                                      "--event_log", self.bed.events.path, WORKER, self.bed.journal.path, free_port(),
+                                      step_ms, steps, *plans])
+
+    def learned(self, agent, steps=400):
+        """Until both ranks have taken so many steps, of which the agent has seen 100; their journal lines."""
+        self.bed.wait(lambda: len(self.bed.journal.find("step", step=steps, attempt=0)) == 2, f"{steps} steps",
+                      alive=[agent])
+        return self.bed.workers(1, 2)
+
+    def assert_goes_on(self, agent):
+        """The job restarts once and ends well."""
+        self.bed.event("generation", generation="2", alive=[agent])
+        self.assert_status(0, agent)
+
+    def assert_quiet(self, name, seconds):
+        """No event of that name within the time."""
+        with self.assertRaises(TimelineError):
+            self.bed.event(name, timeout=seconds * SLOW)
+
+
+class Marked(HangTestCase):
+    def test_a_stopped_worker_is_named_and_the_job_restarts(self):
+        agent = self.start(steps=4000)
+        workers = self.learned(agent)
+        self.bed.signal_workers(workers[1:], signal.SIGSTOP)
+        hang = self.bed.event("hang", who="service", alive=[agent])
+        self.assertEqual("1", hang["ranks"])
+        self.assertIn("stopped by a signal", hang["evidence"])
+        told = self.bed.event("hang", rank="1", alive=[agent])
+        self.assertEqual("T", told["state"])
+        self.assertIn("no progress in train, step ", told["why"])
+        suspended = self.bed.event("worker_suspended", local_rank="1")
+        spawned = self.bed.event("spawn", generation=2, alive=[agent])
+        # 3 steps of at most 100 ms on a busy machine, half a second and two samples.
+        self.assertLess(spawned["t"] - suspended["t"], 3 * SLOW)
+        self.assertIn("restart 1 of 1 (worker rank 1 on ", agent.text())
+        self.bed.signal_workers(self.bed.workers(2, 2, alive=[agent]), signal.SIGKILL)
+
+    def test_twin_with_detection_off_it_stands_still_for_ever(self):
+        agent = self.start(steps=4000, options=("--hang_detection", "off"))
+        self.bed.signal_workers(self.learned(agent)[1:], signal.SIGSTOP)
+        self.bed.event("worker_suspended", alive=[agent])
+        self.assert_quiet("hang", 3)
+        self.assertIn("kill -CONT", agent.text())
+
+    def test_a_worker_that_waits_for_ever_is_named(self):
+        """It sleeps in a read of a pipe, and the other in one of a socket: which of two is right nobody can tell."""
+        agent = self.start("1@500=read", steps=600)
+        hang = self.bed.event("hang", who="service", alive=[agent])
+        self.assertIn("1", hang["ranks"].split(","))
+        self.assertIn("neither computes nor moves data", hang["evidence"])
+        self.assert_goes_on(agent)
+
+    def test_a_worker_that_spins_is_named_when_it_is_overdue(self):
+        agent = self.start("1@500=spin", steps=600)
+        hang = self.bed.event("hang", who="service", timeout=40 * SLOW, alive=[agent])
+        self.assertEqual("1", hang["ranks"])
+        self.assertIn("far beyond its usual time", hang["evidence"])
+        self.assert_goes_on(agent)
+
+    def test_twin_ten_times_slower_is_no_hang(self):
+        agent = self.start("*@300=slower", step_ms=10, steps=360)
+        self.assert_status(0, agent)
+        self.assertEqual([], self.bed.events.find("hang"))
+
+    def test_a_long_checkpoint_is_no_hang(self):
+        """A second, where the limit of a step is half of one; marked as what it is."""
+        agent = self.start("0@500=checkpoint", steps=600)
+        self.assert_status(0, agent)
+        self.assertEqual([], self.bed.events.find("hang"))
+
+    def test_only_told(self):
+        agent = self.start(steps=4000, options=("--on_hang", "report"))
+        workers = self.learned(agent)
+        self.bed.signal_workers(workers[1:], signal.SIGSTOP)
+        self.bed.event("hang", rank="1", alive=[agent])
+        self.bed.signal_workers(workers[1:], signal.SIGCONT)
+        before = len(self.bed.journal.find("step"))
+        self.bed.wait(lambda: len(self.bed.journal.find("step")) > before + 2, "more steps", alive=[agent])
+        self.assertEqual([], self.bed.events.find("stop_begin"))
+        self.assertIn("it is left alone (--on_hang report)", agent.text())
+
+
+class Unmarked(HangTestCase):
+    def test_hang_timeout_watches_what_workers_do(self):
+        agent = self.start("unmarked", "1@100=read", options=("--hang_timeout", 1))
+        hang = self.bed.event("hang", who="service", alive=[agent])
+        self.assertIn("1", hang["ranks"].split(","))
+        self.assert_goes_on(agent)
+        self.assertIn("count as hung when they neither read nor write nor use the processor for 1s", agent.text())
+
+    def test_twin_without_it_nothing_is_watched(self):
+        agent = self.start("unmarked", "1@100=read")
+        self.bed.wait(lambda: self.bed.journal.find("plan"), "the hang", alive=[agent])
+        self.assert_quiet("hang", 3)
+
+    def test_who_works_is_not_hung(self):
+        agent = self.start("unmarked", steps=600, options=("--hang_timeout", 0.5))
+        self.assert_status(0, agent)
+        self.assertEqual([], self.bed.events.find("hang"))
+
+    def test_stopped_restart(self):
+        agent = self.start("unmarked", "1@100=stop", options=("--on_stopped", "restart"))
+        self.bed.event("hang", rank="1", alive=[agent])
+        self.assert_goes_on(agent)
+
+    def test_twin_stopped_warn(self):
+        agent = self.start("unmarked", "1@100=stop")
+        suspended = self.bed.event("worker_suspended", alive=[agent])
+        plan = self.bed.journal.find("plan")[0]
+        self.assertLess(suspended["t"] - plan["t"], 0.1 * SLOW)
+        self.bed.wait(lambda: f"kill -CONT {plan['pid']}" in agent.text(), "what to do about it", alive=[agent])
+        os.kill(plan["pid"], signal.SIGCONT)
+        self.assert_status(0, agent)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

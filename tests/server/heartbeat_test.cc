@@ -1,0 +1,144 @@
+// Heartbeats over connections of their own (R4): rendezvous/client/heartbeat_path.h and
+// rendezvous/server/server_heartbeats.cc.
+#include "rendezvous/client/heartbeat_path.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/client/rendezvous_client.h"
+#include "tests/server/rendezvous_fixture.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLease = absl::Milliseconds(400);
+
+class HeartbeatTest : public RendezvousFixture {
+ protected:
+  HeartbeatTest() {
+    Serve();
+    join_ = SampleJoin("job7", "a");
+    std::get<Join>(join_.body).job.lease = kLease;
+  }
+
+  // An agent's stream that answers no probe itself.
+  std::unique_ptr<RawStream> JoinMute() {
+    auto stream = JoinAs(join_);
+    EXPECT_TRUE(UntilAssigned(*stream));
+    return stream;
+  }
+
+  static uint64_t KeyOf(const RawStream& stream) {
+    return stream.Last(&v1::ServiceMessage::has_welcome)->welcome().heartbeat_key();
+  }
+
+  // The header of what a stream of heartbeats sends.
+  AgentMessage Header(std::optional<uint64_t> key = std::nullopt) const {
+    AgentMessage message = join_;
+    message.term = server_->term();
+    message.body = Renewal{.nonce = 1};
+    if (key.has_value()) message.body = Heartbeat{.key = *key};
+    return message;
+  }
+
+  AgentMessage join_;
+};
+
+TEST_F(HeartbeatTest, KeepANodeAliveWhoseStreamIsStuck) {
+  const auto stream = JoinMute();
+  int probes = 0;
+  const HeartbeatPath path(loop_.get(), target(), Header(), KeyOf(*stream), [&] { ++probes; });
+  const Instant began = loop_->Now();
+  ASSERT_TRUE(Until([&] { return loop_->Now() - began > 4 * kLease && probes > 3; }));
+  EXPECT_FALSE(stream->done()) << stream->status();
+}
+
+TEST_F(HeartbeatTest, WithoutThemSuchANodeIsLost) {
+  const auto stream = JoinMute();
+  ASSERT_TRUE(UntilDone(*stream));
+  EXPECT_THAT(stream->status().message(), HasSubstr("silent for longer than the lease"));
+}
+
+TEST_F(HeartbeatTest, AClientHasThemBesideItsStream) {
+  for (const absl::Duration lease : {kLease, absl::Seconds(3)}) {
+    std::get<Join>(join_.body).job.lease = lease;
+    join_.node_id = NodeId(absl::FormatDuration(lease));
+    join_.run_id = absl::FormatDuration(lease);
+    int probes_on_stream = 0;
+    int probes_beside = 0;
+    std::unique_ptr<RendezvousClient> client = RendezvousClient::Start(
+        loop_.get(), {.target = target()},
+        {.on_stream_open = [&] { client->Send(join_); },
+         .on_message =
+             [&](const ServiceMessage& message) {
+               if (!std::holds_alternative<Probe>(message)) return;
+               ++probes_on_stream;
+               AgentMessage renewal = Header();
+               renewal.body = Renewal{.nonce = std::get<Probe>(message).nonce};
+               client->Send(renewal);
+             },
+         .on_heartbeat = [&] { ++probes_beside; },
+         .on_stream_closed = [](const absl::Status&, bool) {}});
+    const int paths = lease < kSecondPathBelow ? 2 : 1;
+    ASSERT_TRUE(Until([&] { return probes_beside >= 3 * paths && probes_on_stream >= 3; }));
+    // The stream may be ahead by what came before the others were open.
+    EXPECT_LE(probes_beside, paths * probes_on_stream);
+    client->Finish();
+  }
+}
+
+TEST_F(HeartbeatTest, EndWithTheirAgentsStream) {
+  auto stream = JoinMute();
+  RawStream beside(loop_.get(), server_->InProcessChannel());
+  beside.Send(Header(KeyOf(*stream)));
+  ASSERT_TRUE(Until([&] { return beside.Last(&v1::ServiceMessage::has_probe) != nullptr; }));
+  stream->HalfClose();
+  ASSERT_TRUE(UntilDone(beside));
+  EXPECT_TRUE(absl::IsUnavailable(beside.status())) << beside.status();
+}
+
+TEST_F(HeartbeatTest, CarryNothingElse) {
+  const auto stream = JoinMute();
+  RawStream beside(loop_.get(), server_->InProcessChannel());
+  beside.Send(Header(KeyOf(*stream)));
+  AgentMessage event = EventOf(join_, 1, 1, GroupSucceeded{});
+  beside.Send(event);
+  ASSERT_TRUE(UntilDone(beside));
+  EXPECT_TRUE(absl::IsInvalidArgument(beside.status())) << beside.status();
+  EXPECT_FALSE(stream->done());
+  EXPECT_EQ(Status().jobs(0).phase(), "running");
+}
+
+TEST_F(HeartbeatTest, NeedTheKeyOfAnOpenStream) {
+  const auto stream = JoinMute();
+  RawStream beside(loop_.get(), server_->InProcessChannel());
+  beside.Send(Header(KeyOf(*stream) + 1));
+  ASSERT_TRUE(UntilDone(beside));
+  EXPECT_TRUE(absl::IsUnavailable(beside.status())) << beside.status();
+}
+
+TEST_F(HeartbeatTest, AreBounded) {
+  const auto stream = JoinMute();
+  std::vector<std::unique_ptr<RawStream>> many;
+  for (int i = 0; i < 9; ++i) {
+    many.push_back(std::make_unique<RawStream>(loop_.get(), server_->InProcessChannel()));
+    many.back()->Send(Header(KeyOf(*stream)));
+  }
+  size_t ended = 0;
+  ASSERT_TRUE(Until([&] {
+    ended = 0;
+    for (const auto& beside : many) ended += beside->done() ? 1 : 0;
+    return ended > 0;
+  }));
+  for (const auto& beside : many) {
+    EXPECT_TRUE(!beside->done() || absl::IsResourceExhausted(beside->status()));
+  }
+  EXPECT_EQ(ended, 1U);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,297 @@
+#include "launcher/core/hang_detector.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::Activity;
+using rendezvous::HangReport;
+using ::testing::HasSubstr;
+
+// Two workers, of which a test sets the words and what /proc shows; time goes from look to look.
+class HangDetectorTest : public ::testing::Test {
+ protected:
+  explicit HangDetectorTest(HangSettings settings = {}) : detector_(settings, 2, Instant()) {}
+
+  void Mark(uint32_t worker, ProgressPhase phase, uint64_t step) {
+    words_[worker] = PackProgress(phase, step);
+  }
+
+  // Lets the time go by, with every look and sample that the detector wants. Returns the reports.
+  std::vector<HangReport> Advance(absl::Duration by) {
+    std::vector<HangReport> reports;
+    const Instant end = now_ + by;
+    for (;;) {
+      const Instant next = std::min(detector_.NextLook(), detector_.NextSample());
+      if (next > end) break;
+      now_ = std::max(now_, next);
+      if (detector_.NextLook() <= now_) {
+        ++looks_;
+        detector_.OnWords(now_, words_);
+      }
+      if (detector_.NextSample() <= now_) {
+        ++samples_;
+        detector_.OnVitals(now_, vitals_);
+      }
+      if (auto report = detector_.TakeReport()) reports.push_back(*report);
+    }
+    now_ = end;
+    return reports;
+  }
+
+  // Both workers train at 100 ms a step, until their limits are known.
+  void Learn(int steps = 1100) {
+    detector_.OnOpened(now_);
+    for (int i = 0; i < steps; ++i) {
+      Mark(0, ProgressPhase::kTrain, ++step_);
+      Mark(1, ProgressPhase::kTrain, step_);
+      for (const HangReport& report : Advance(absl::Milliseconds(100))) {
+        EXPECT_FALSE(report.any_suspect()) << "step " << step_;
+      }
+    }
+  }
+
+  HangDetector detector_;
+  Instant now_;
+  uint64_t step_ = 0;
+  std::vector<uint64_t> words_ = {0, 0};
+  std::vector<WorkerVital> vitals_ = {{.alive = true, .stack = "futex", .where = "futex"},
+                                      {.alive = true, .stack = "futex", .where = "futex"}};
+  int looks_ = 0;
+  int samples_ = 0;
+};
+
+TEST_F(HangDetectorTest, NoTimerBeforeAPageIsOpened) {
+  EXPECT_TRUE(detector_.NextLook().is_infinite());
+  EXPECT_TRUE(detector_.NextSample().is_infinite());
+  Advance(absl::Hours(10));
+  EXPECT_EQ(looks_, 0);
+  EXPECT_FALSE(detector_.marked(0));
+}
+
+TEST_F(HangDetectorTest, LooksAreFewAndBounded) {
+  Learn();
+  EXPECT_TRUE(detector_.marked(1));
+  EXPECT_EQ(samples_, 0);
+  looks_ = 0;
+  Learn(100);  // 10 s
+  EXPECT_GE(looks_, 10 * 8);
+  EXPECT_LE(looks_, 10 * 100);
+}
+
+TEST_F(HangDetectorTest, AnOpenedPageWithoutAMarkIsLookedAtLessAndLess) {
+  detector_.OnOpened(now_);
+  Advance(absl::Seconds(60));
+  looks_ = 0;
+  Advance(absl::Seconds(60));
+  EXPECT_LE(looks_, 61);
+}
+
+TEST_F(HangDetectorTest, AStoppedWorkerIsReportedAfterTheLimitAndTwoLooks) {
+  Learn();
+  vitals_[1].state = 'T';
+  std::optional<absl::Duration> took;
+  const Instant begin = now_;
+  while (!took.has_value() && now_ - begin < absl::Seconds(10)) {
+    Mark(0, ProgressPhase::kTrain, ++step_);
+    for (const HangReport& report : Advance(absl::Milliseconds(100))) {
+      if (!report.any_suspect()) continue;
+      took = now_ - begin;
+      ASSERT_EQ(report.workers.size(), 2U);
+      EXPECT_FALSE(report.workers[0].suspect);
+      EXPECT_TRUE(report.workers[1].suspect);
+      EXPECT_EQ(report.workers[1].activity, Activity::kStopped);
+      EXPECT_EQ(report.workers[1].phase, ProgressPhase::kTrain);
+    }
+  }
+  ASSERT_TRUE(took.has_value());
+  // 3 × 100 ms + 0.5 s, a bucket's 9 %, a look, two samples of 100 ms.
+  EXPECT_LE(*took, absl::Milliseconds(1200));
+  EXPECT_GE(*took, absl::Milliseconds(700));
+}
+
+TEST_F(HangDetectorTest, StillMeansTwoSamplesWithoutASign) {
+  Learn();
+  const std::vector<HangReport> reports = Advance(absl::Seconds(3));
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.front().workers[0].activity, Activity::kStill);
+  EXPECT_EQ(reports.front().workers[0].where, "futex");
+  EXPECT_GE(reports.front().workers[0].silent,
+            absl::Milliseconds(800) + 2 * absl::Milliseconds(390));
+}
+
+TEST_F(HangDetectorTest, EverySignOfLifeCounts) {
+  Learn();
+  const auto with = [&](auto change) {
+    std::optional<Activity> seen;
+    for (int i = 0; i < 60 && !seen.has_value(); ++i) {
+      change(vitals_[0], i);
+      for (const HangReport& report : Advance(absl::Milliseconds(100))) {
+        if (report.any_suspect()) seen = report.workers[0].activity;
+      }
+    }
+    Learn();  // both go on
+    return seen;
+  };
+  EXPECT_EQ(with([](WorkerVital& v, int) { v.cpu += absl::Milliseconds(50); }), Activity::kActive);
+  EXPECT_EQ(with([](WorkerVital& v, int) { v.bytes += 1; }), Activity::kActive);
+  EXPECT_EQ(with([](WorkerVital& v, int) { v.turns += 5; }), Activity::kActive);
+  EXPECT_EQ(with([](WorkerVital& v, int i) { v.stack = i % 2 == 0 ? "read" : "futex"; }),
+            Activity::kActive);
+  EXPECT_EQ(with([](WorkerVital& v, int) { v.state = 'D'; }), Activity::kActive);
+  vitals_[0].state = 'S';
+  // Loops around a wait with a timeout, and the threads of libraries that wake now and then.
+  EXPECT_EQ(with([](WorkerVital& v, int i) { v.turns += i % 5 == 0; }), Activity::kStill);
+  EXPECT_EQ(with([](WorkerVital& v, int i) { v.cpu += absl::Milliseconds(i % 20 == 0 ? 10 : 0); }),
+            Activity::kStill);
+}
+
+TEST_F(HangDetectorTest, AMarkTakesASuspicionBack) {
+  Learn();
+  EXPECT_FALSE(Advance(absl::Seconds(2)).empty());
+  EXPECT_TRUE(detector_.any_suspect());
+  EXPECT_TRUE(detector_.StillStands(0));
+  Mark(0, ProgressPhase::kTrain, ++step_);
+  Mark(1, ProgressPhase::kTrain, step_);
+  const std::vector<HangReport> reports = Advance(absl::Milliseconds(50));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_FALSE(reports[0].any_suspect());
+  EXPECT_FALSE(detector_.any_suspect());
+  EXPECT_TRUE(detector_.NextSample().is_infinite());
+}
+
+TEST_F(HangDetectorTest, WhatMarkedSinceItWasToldStandsNoMore) {
+  Learn();
+  Advance(absl::Seconds(2));
+  Mark(0, ProgressPhase::kTrain, ++step_);
+  detector_.OnWords(now_, words_);
+  EXPECT_FALSE(detector_.StillStands(0));
+  EXPECT_TRUE(detector_.StillStands(1));
+}
+
+TEST_F(HangDetectorTest, PhasesAreLearnedApart) {
+  Learn();
+  for (int i = 0; i < 5; ++i) {  // checkpoints of a minute, of which there are few
+    Mark(0, ProgressPhase::kCheckpoint, step_);
+    Mark(1, ProgressPhase::kCheckpoint, step_);
+    EXPECT_TRUE(Advance(absl::Seconds(60)).empty());
+    Learn(50);
+  }
+  Mark(0, ProgressPhase::kEvaluation, step_);
+  Mark(1, ProgressPhase::kIdle, step_);
+  EXPECT_TRUE(Advance(absl::Seconds(590)).empty());
+  EXPECT_FALSE(Advance(absl::Seconds(40)).empty()) << "the first-step timeout";
+}
+
+TEST_F(HangDetectorTest, IdleAndDoneAreNotTimed) {
+  Learn();
+  Mark(0, ProgressPhase::kIdle, step_);
+  Mark(1, ProgressPhase::kDone, step_);
+  EXPECT_TRUE(Advance(absl::Hours(1)).empty());
+  EXPECT_LE(looks_, 3700 + 1100 * 10);
+  EXPECT_EQ(samples_, 0);
+}
+
+TEST_F(HangDetectorTest, TheFirstStepIsNoStepLikeTheOthers) {
+  detector_.OnOpened(now_);
+  Mark(0, ProgressPhase::kStart, 0);
+  Advance(absl::Seconds(100));
+  Mark(0, ProgressPhase::kTrain, 1);
+  Advance(absl::Seconds(300));  // compiles
+  for (step_ = 1; step_ < 1100; ++step_) {
+    Mark(0, ProgressPhase::kTrain, step_ + 1);
+    Advance(absl::Milliseconds(100));
+  }
+  EXPECT_FALSE(Advance(absl::Seconds(3)).empty()) << "300 s were not learned";
+}
+
+TEST_F(HangDetectorTest, WhoEndedIsNotMissed) {
+  Learn();
+  detector_.OnEnded(0);
+  detector_.OnEnded(1);
+  EXPECT_TRUE(Advance(absl::Hours(1)).empty());
+}
+
+TEST_F(HangDetectorTest, AnswersWhenAsked) {
+  detector_.OnAsked(now_, absl::Milliseconds(300));
+  const std::vector<HangReport> reports = Advance(absl::Seconds(5));
+  ASSERT_EQ(reports.size(), 1U) << "once, since nobody is suspect";
+  EXPECT_EQ(reports[0].workers.size(), 2U);
+  EXPECT_EQ(reports[0].workers[0].activity, Activity::kStill);
+  EXPECT_EQ(samples_, 3);
+  EXPECT_TRUE(detector_.NextSample().is_infinite());
+}
+
+TEST_F(HangDetectorTest, RepeatsItselfLessAndLess) {
+  Learn();
+  const size_t reports = Advance(absl::Seconds(100)).size();
+  EXPECT_GE(reports, 10U);
+  EXPECT_LE(reports, 20U);
+}
+
+TEST_F(HangDetectorTest, BusyBecomesOverdue) {
+  Learn();
+  std::optional<absl::Duration> overdue;
+  for (int i = 0; i < 300 && !overdue.has_value(); ++i) {
+    for (WorkerVital& vital : vitals_) vital.cpu += absl::Milliseconds(100);
+    for (const HangReport& report : Advance(absl::Milliseconds(100))) {
+      EXPECT_EQ(report.workers[0].activity, Activity::kActive);
+      if (report.workers[0].overdue) overdue = report.workers[0].silent;
+    }
+  }
+  ASSERT_TRUE(overdue.has_value());
+  EXPECT_GE(*overdue, kBusyLeast);
+  EXPECT_LE(*overdue, kBusyLeast + absl::Seconds(1));
+}
+
+TEST_F(HangDetectorTest, SaysWhatItMeans) {
+  Learn();
+  Advance(absl::Seconds(2));
+  EXPECT_THAT(detector_.Describe(1, now_), HasSubstr("no progress in train, step 1100, for 2."));
+  EXPECT_THAT(detector_.Describe(1, now_), HasSubstr("learned from its own steps"));
+}
+
+class SwitchedOff : public HangDetectorTest {
+ protected:
+  SwitchedOff() : HangDetectorTest(HangSettings{.watch_marks = false}) {}
+};
+
+TEST_F(SwitchedOff, TwinNothingIsWatched) {
+  Learn();
+  vitals_[1].state = 'T';
+  EXPECT_TRUE(Advance(absl::Hours(1)).empty());
+  EXPECT_EQ(looks_, 0);
+}
+
+class Unmarked : public HangDetectorTest {
+ protected:
+  Unmarked() : HangDetectorTest(HangSettings{.hang_timeout = absl::Seconds(20)}) {}
+};
+
+TEST_F(Unmarked, DoingNothingForTheTimeoutIsSuspect) {
+  for (int i = 0; i < 100; ++i) {
+    vitals_[0].bytes += 10;
+    vitals_[1].cpu += absl::Milliseconds(500);
+    EXPECT_TRUE(Advance(absl::Seconds(2)).empty());
+  }
+  EXPECT_TRUE(Advance(absl::Seconds(15)).empty());
+  const std::vector<HangReport> reports = Advance(absl::Seconds(20));
+  ASSERT_FALSE(reports.empty());
+  EXPECT_TRUE(reports[0].workers[0].suspect);
+  EXPECT_EQ(reports[0].workers[0].activity, Activity::kStill);
+  EXPECT_FALSE(reports[0].workers[0].overdue);
+  EXPECT_THAT(detector_.Describe(0, now_), HasSubstr("--hang_timeout"));
+}
+
+TEST_F(Unmarked, WhoMarksIsJudgedByItsMarks) {
+  Learn(20);
+  EXPECT_TRUE(Advance(absl::Seconds(300)).empty()) << "the first-step timeout holds";
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

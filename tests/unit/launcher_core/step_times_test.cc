@@ -1,0 +1,107 @@
+#include "launcher/core/step_times.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr absl::Duration kFirstStep = absl::Seconds(600);
+
+StepTimes Steps(absl::Duration each, int count) {
+  StepTimes times;
+  for (int i = 0; i < count; ++i) times.Add(each);
+  return times;
+}
+
+TEST(StepTimesTest, KnowsNothingAtFirst) {
+  EXPECT_EQ(StepTimes().Quantile(0.5), absl::ZeroDuration());
+  EXPECT_EQ(StepTimes().seen(), 0U);
+}
+
+TEST(StepTimesTest, QuantilesAreUpperEdgesWithinNinePercent) {
+  Rng rng(7);
+  StepTimes times;
+  std::vector<absl::Duration> all;
+  for (int i = 0; i < 5000; ++i) {
+    all.push_back(absl::Microseconds(50'000 + static_cast<int64_t>(rng.Below(100'000))));
+    times.Add(all.back());
+  }
+  std::sort(all.begin(), all.end());
+  for (const double q : {0.01, 0.5, 0.9, 0.99, 0.999, 1.0}) {
+    const absl::Duration exact = all[static_cast<size_t>(q * static_cast<double>(all.size() - 1))];
+    EXPECT_GE(times.Quantile(q), exact) << q;
+    EXPECT_LE(times.Quantile(q), exact * 1.1) << q;
+  }
+}
+
+TEST(StepTimesTest, ExtremesFindAPlace) {
+  StepTimes times;
+  times.Add(absl::ZeroDuration());
+  EXPECT_EQ(times.Quantile(1), absl::Microseconds(16));
+  times.Add(absl::Hours(24 * 365));
+  EXPECT_GT(times.Quantile(1), absl::Hours(24));
+  times.Add(-absl::Seconds(1));
+  EXPECT_EQ(times.Quantile(0.5), absl::Microseconds(16));
+}
+
+TEST(StepTimesTest, OldStepsFade) {
+  StepTimes times = Steps(absl::Seconds(1), 1000);
+  for (int i = 0; i < 200'000; ++i) times.Add(absl::Milliseconds(10));
+  EXPECT_EQ(times.seen(), 201'000U);
+  EXPECT_LT(times.Quantile(1), absl::Milliseconds(20)) << "the slow beginning is forgotten";
+}
+
+TEST(StepTimesTest, OneLookDoesNotOutweighAllOthers) {
+  StepTimes times = Steps(absl::Milliseconds(10), 16'000);
+  times.Add(absl::Seconds(1), 1'000'000'000);
+  EXPECT_LE(times.Quantile(0.3), absl::Milliseconds(11));
+}
+
+TEST(LimitsTest, BelowAHundredStepsTheFirstStepTimeout) {
+  for (const int count : {0, 1, 99}) {
+    const PhaseLimits limits = LimitsOf(Steps(absl::Milliseconds(100), count), kFirstStep);
+    EXPECT_EQ(limits.suspect, kFirstStep) << count;
+    EXPECT_EQ(limits.overdue, 20 * kFirstStep);
+    EXPECT_EQ(limits.sample, kUnlearnedSample);
+  }
+}
+
+TEST(LimitsTest, FromAHundredStepsTheLongest) {
+  StepTimes times = Steps(absl::Milliseconds(100), 999);
+  StepTimes with_outlier = Steps(absl::Milliseconds(100), 998);
+  with_outlier.Add(absl::Seconds(1));
+  const absl::Duration plain = LimitsOf(times, kFirstStep).suspect;
+  const absl::Duration wide = LimitsOf(with_outlier, kFirstStep).suspect;
+  EXPECT_GE(plain, 3 * absl::Milliseconds(100) + kSuspectSlack);
+  EXPECT_LE(plain, 3 * absl::Milliseconds(110) + kSuspectSlack);
+  EXPECT_GE(wide, 3 * absl::Seconds(1) + kSuspectSlack);
+}
+
+TEST(LimitsTest, FromAThousandStepsTheQuantile) {
+  StepTimes times = Steps(absl::Milliseconds(100), 2999);
+  times.Add(absl::Seconds(10));  // one in 3,000
+  const PhaseLimits limits = LimitsOf(times, kFirstStep);
+  EXPECT_LE(limits.suspect, 3 * absl::Milliseconds(110) + kSuspectSlack);
+  EXPECT_GE(limits.sample, 4 * absl::Milliseconds(100));
+  EXPECT_LE(limits.sample, 4 * absl::Milliseconds(110));
+  EXPECT_EQ(limits.overdue, kBusyLeast);
+  EXPECT_GE(LimitsOf(Steps(absl::Seconds(2), 2000), kFirstStep).overdue, absl::Seconds(40));
+}
+
+// Two samples outlast a program that sleeps through steps ten times as long.
+TEST(LimitsTest, TenTimesSlowerIsWithinTheSamples) {
+  for (const absl::Duration step :
+       {absl::Milliseconds(1), absl::Milliseconds(70), absl::Seconds(1), absl::Seconds(9)}) {
+    const PhaseLimits limits = LimitsOf(Steps(step, 2000), kFirstStep);
+    EXPECT_GT(limits.suspect + 2 * limits.sample, 10 * step) << absl::FormatDuration(step);
+    EXPECT_GT(limits.overdue, 10 * step);
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

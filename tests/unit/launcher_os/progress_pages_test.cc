@@ -1,0 +1,96 @@
+#include "launcher/os/progress_pages.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/loop_until.h"
+
+namespace ddprun::launcher {
+namespace {
+
+class ProgressPagesTest : public ::testing::Test {
+ protected:
+  ProgressPagesTest() : loop_(*EventLoop::Create()) {
+    pages_ = *ProgressPages::Create(loop_.get(), 42, 2, [this] { ++opened_; });
+  }
+  // As a worker opens it.
+  Fd Open(uint32_t local_rank) { return Fd(open(pages_->path(local_rank).c_str(), O_RDWR)); }
+
+  std::unique_ptr<EventLoop> loop_;
+  int opened_ = 0;
+  std::unique_ptr<ProgressPages> pages_;
+};
+
+TEST_F(ProgressPagesTest, AWorkerReadsWhoseItIsAndWritesItsWord) {
+  const Fd page = Open(1);
+  ASSERT_TRUE(page.valid());
+  char head[24];
+  ASSERT_EQ(pread(page.get(), head, sizeof(head), 0), 24);
+  EXPECT_EQ(std::string(head, 8), "DDPRUNPG");
+  EXPECT_EQ(head[8], 1);
+  EXPECT_EQ(head[16], 42);
+  EXPECT_EQ(pages_->Words(), (std::vector<uint64_t>{0, 0}));
+  const uint64_t word = PackProgress(ProgressPhase::kTrain, 7);
+  ASSERT_EQ(pwrite(page.get(), &word, sizeof(word), 64), 8);
+  EXPECT_EQ(pages_->Words(), (std::vector<uint64_t>{0, word}));
+}
+
+TEST_F(ProgressPagesTest, SaysWhenAPageIsOpened) {
+  if (!pages_->watched()) GTEST_SKIP() << "no inotify(7) here";
+  EXPECT_EQ(opened_, 0);
+  const Fd first = Open(0);
+  EXPECT_TRUE(LoopUntil(loop_.get(), [this] { return opened_ == 1; }));
+  const Fd again = Open(0);  // told once for each page
+  const Fd second = Open(1);
+  EXPECT_TRUE(LoopUntil(loop_.get(), [this] { return opened_ == 2; }));
+}
+
+TEST_F(ProgressPagesTest, AStopStepGoesThereAndAnAnswerBack) {
+  const Fd page = Open(1);
+  const auto at = [&](off_t offset) {
+    uint64_t value = 0;
+    EXPECT_EQ(pread(page.get(), &value, sizeof(value), offset), 8);
+    return value;
+  };
+  const auto put = [&](off_t offset, uint64_t value) {
+    EXPECT_EQ(pwrite(page.get(), &value, sizeof(value), offset), 8);
+  };
+  EXPECT_FALSE(pages_->Answer(1).heeds);
+  pages_->PrepareStop(18);
+  EXPECT_EQ(at(128), 18U);
+  EXPECT_EQ(at(256), 0U);
+  put(64, PackProgress(ProgressPhase::kTrain, 18));
+  put(192, 18 << 1 | 1);
+  const StopAnswer answer = pages_->Answer(1);
+  EXPECT_TRUE(answer.heeds);
+  EXPECT_EQ(answer.step, 18U);
+  EXPECT_EQ(answer.stands_at, 18U);
+  pages_->CommitStop(18);
+  EXPECT_EQ(at(256), 18U);
+  EXPECT_EQ(pages_->Answer(0).stands_at, 0U);
+}
+
+// The agent's loads must not fault, whatever a worker does.
+TEST_F(ProgressPagesTest, NoWorkerChangesTheSize) {
+  const Fd page = Open(0);
+  EXPECT_NE(ftruncate(page.get(), 0), 0);
+  EXPECT_NE(ftruncate(page.get(), 1 << 20), 0);
+  EXPECT_NE(fcntl(page.get(), F_ADD_SEALS, F_SEAL_WRITE), 0) << "nor seals it";
+  EXPECT_EQ(pages_->Words().size(), 2U);
+}
+
+TEST_F(ProgressPagesTest, GoneWithTheGeneration) {
+  const std::string path = pages_->path(0);
+  pages_.reset();
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
