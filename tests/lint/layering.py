@@ -39,6 +39,7 @@ _RULES = [
     ("launcher/os/", {"base/", "launcher/os/", "launcher/core/", "rendezvous/core/"}, set()),
     ("launcher/keeper/", {"base/", "launcher/os/", "launcher/keeper/"}, {"proto:keeper"}),
     ("launcher/", {"base/", "launcher/", "rendezvous/"}, {"grpc", "proto"}),
+    ("worker/cuda/", {"base/", "worker/cuda/"}, set()),
     ("worker/shm/", {"base/", "worker/shm/"}, set()),
     ("worker/env/", {"base/", "worker/env/"}, set()),
     ("worker/client/", {"base/", "worker/env/", "worker/client/"}, {"grpc", "proto:agent"}),

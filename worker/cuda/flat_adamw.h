@@ -1,0 +1,54 @@
+#ifndef DDPRUN_WORKER_CUDA_FLAT_ADAMW_H_
+#define DDPRUN_WORKER_CUDA_FLAT_ADAMW_H_
+
+#include <cstdint>
+
+// AdamW over a flat shard in two passes: one over the gradients for their norm, one that unscales,
+// clips and updates. PyTorch's own kernels take six passes for it, and wait for the norm on the
+// host; here it stays on the device. Nothing here knows of LibTorch.
+namespace ddprun::worker::cuda {
+
+// Arrays of `count` float32 on one device; all may be unaligned parts of larger ones.
+struct FlatShard {
+  float* parameters = nullptr;
+  const float* gradients = nullptr;
+  float* exp_avg = nullptr;
+  float* exp_avg_sq = nullptr;
+  uint64_t count = 0;
+};
+
+struct AdamWStep {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;  // decoupled
+  uint64_t step = 1;           // of the state, this one included
+  double inverse_scale = 1;    // gradients are multiplied by it: 1 / the loss scale
+  double max_norm = 0;         // of all ranks' unscaled gradients together; 0 = not clipped
+};
+
+// One device's functions. Each returns null, or what failed: a text that lives as long as the
+// library. `stream`: a cudaStream_t, on which the work is only enqueued; unused on the CPU.
+struct FlatAdamW {
+  // Adds the squares of the unscaled gradients to *sum, which lies on the device too. With
+  // gradients that aren't finite it gets infinite or NaN.
+  const char* (*add_squares)(const float* gradients, uint64_t count, double inverse_scale,
+                             double* sum, void* stream) = nullptr;
+  // Updates parameters and state. `sum_of_squares`: over all shards of all ranks. Where that isn't
+  // finite, the step is left out, as fp16 training does when the loss scale was too large.
+  // Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), as
+  // torch.optim.AdamW(fused=True) rounds it: 1e-6 of its results.
+  const char* (*update)(const FlatShard& shard, const AdamWStep& step, const double* sum_of_squares,
+                        void* stream) = nullptr;
+};
+
+// On the CPU, for tests and for state that is kept in host memory.
+const FlatAdamW& CpuFlatAdamW();
+
+// The name under which libddprun_cuda.so exports a function that returns its const FlatAdamW*.
+inline constexpr const char* kCudaFlatAdamWSymbol = "ddprun_cuda_flat_adamw";
+
+}  // namespace ddprun::worker::cuda
+
+#endif  // DDPRUN_WORKER_CUDA_FLAT_ADAMW_H_

@@ -1,0 +1,16 @@
+#ifndef DDPRUN_WORKER_CUDA_PLUGIN_H_
+#define DDPRUN_WORKER_CUDA_PLUGIN_H_
+
+#include "absl/status/statusor.h"
+#include "worker/cuda/flat_adamw.h"
+
+namespace ddprun::worker::cuda {
+
+// FlatAdamW for GPUs, from the library that DDPRUN_CUDA_PLUGIN names, else libddprun_cuda.so on the
+// program's search path; it stays loaded. Loading needs no GPU, calling does.
+// Errors: FAILED_PRECONDITION: it can't be loaded; the text says what to do. Threads: any.
+absl::StatusOr<FlatAdamW> LoadCudaFlatAdamW();
+
+}  // namespace ddprun::worker::cuda
+
+#endif  // DDPRUN_WORKER_CUDA_PLUGIN_H_
