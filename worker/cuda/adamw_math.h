@@ -20,7 +20,8 @@ struct AdamWFactors {
   float decay = 1;     // 1 - learning rate x weight decay
   float one_less_beta1 = 0;
   float beta2 = 0;
-  float step_size = 0;  // learning rate over the correction of exp_avg
+  float one_less_beta2 = 0;  // in double precision: 1 - 0.999F is off by 1e-5 of itself
+  float step_size = 0;       // learning rate over the correction of exp_avg
   float root_of_correction2 = 1;
   float epsilon = 0;
 };
@@ -41,6 +42,7 @@ DDPRUN_HOST_DEVICE inline AdamWFactors FactorsOf(const AdamWStep& step, double s
   factors.decay = static_cast<float>(1 - step.learning_rate * step.weight_decay);
   factors.one_less_beta1 = static_cast<float>(1 - step.beta1);
   factors.beta2 = static_cast<float>(step.beta2);
+  factors.one_less_beta2 = static_cast<float>(1 - step.beta2);
   factors.step_size = static_cast<float>(step.learning_rate / correction1);
   factors.root_of_correction2 = static_cast<float>(sqrt(correction2));
   factors.epsilon = static_cast<float>(step.epsilon);
@@ -51,7 +53,7 @@ DDPRUN_HOST_DEVICE inline void UpdateElement(const AdamWFactors& factors, float 
                                              float& parameter, float& exp_avg, float& exp_avg_sq) {
   gradient *= factors.gradient;
   exp_avg += factors.one_less_beta1 * (gradient - exp_avg);
-  exp_avg_sq = factors.beta2 * exp_avg_sq + (1 - factors.beta2) * gradient * gradient;
+  exp_avg_sq = factors.beta2 * exp_avg_sq + factors.one_less_beta2 * gradient * gradient;
   const float divisor = sqrtf(exp_avg_sq) / factors.root_of_correction2 + factors.epsilon;
   parameter = parameter * factors.decay - factors.step_size * exp_avg / divisor;
 }
