@@ -21,7 +21,7 @@ function(ddprun_proto_library name)
     DEPENDS ${CMAKE_SOURCE_DIR}/proto/${ARG_PROTO}
     VERBATIM)
   add_library(${name} STATIC ${outputs})
-  target_include_directories(${name} SYSTEM PUBLIC ${out})
+  target_include_directories(${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${out}>)
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf)
   if(ARG_GRPC)
     # Without TLS: 1.5 ms less start and 3.5 MB less memory a process; no credentials are used so far.

@@ -30,8 +30,9 @@ endif()
 function(ddprun_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE ddprun_options ${ARG_PRIVATE_DEPS})
-  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS}
+    PRIVATE $<BUILD_INTERFACE:ddprun_options> ${ARG_PRIVATE_DEPS})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
 endfunction()
 
 # ddprun_executable(name SOURCES … DEPS …): a program in bin/.

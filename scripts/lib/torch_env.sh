@@ -12,6 +12,7 @@ ddprun_torch_oldest=1.13.0
 ddprun_torch_newest=2.15.0
 ddprun_accelerate_version=1.15.0
 ddprun_lightning_version=2.6.6
+ddprun_tensorboard_version=2.20.0
 ddprun_scikit_learn_version=1.5.2
 ddprun_digits_sha256=09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22
 
@@ -82,6 +83,14 @@ ensure_python_launchers() {
     "pytorch-lightning==$ddprun_lightning_version" ||
     fail "pip could not install accelerate and Lightning" "is there a network that reaches PyPI?"
   printf '%s\n' "$stamp" >"$home/.stamp"
+}
+
+# TensorBoard's own reader of event files, for the tests of ours. It wants a part of setuptools that
+# later versions lack.
+ensure_tensorboard() {
+  make_environment tensorboard "tensorboard=$ddprun_tensorboard_version" \
+    "TensorBoard $ddprun_tensorboard_version: about 40 MB to download, 150 MB on disk" \
+    "tensorboard==$ddprun_tensorboard_version" 'setuptools<81'
 }
 
 # UCI's handwritten digits, out of scikit-learn's wheel (57 kB of 13 MB); sets DDPRUN_DIGITS.

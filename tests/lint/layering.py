@@ -40,6 +40,7 @@ _RULES = [
     ("launcher/keeper/", {"base/", "launcher/os/", "launcher/keeper/"}, {"proto:keeper"}),
     ("launcher/", {"base/", "launcher/", "rendezvous/"}, {"grpc", "proto"}),
     ("worker/cuda/", {"base/", "worker/cuda/"}, set()),
+    ("worker/metrics/", {"base/", "worker/metrics/"}, {"proto:tensorboard"}),
     ("worker/shm/", {"base/", "worker/shm/"}, set()),
     ("worker/env/", {"base/", "worker/env/"}, set()),
     ("worker/client/", {"base/", "worker/env/", "worker/client/"}, {"grpc", "proto:agent"}),

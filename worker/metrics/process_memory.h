@@ -1,0 +1,13 @@
+#ifndef DDPRUN_WORKER_METRICS_PROCESS_MEMORY_H_
+#define DDPRUN_WORKER_METRICS_PROCESS_MEMORY_H_
+
+#include <cstdint>
+
+namespace ddprun::worker {
+
+// Memory of this process that is in RAM now, in bytes; 0 = unknown. Source: statm in proc(5).
+uint64_t ResidentMemoryBytes();
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_METRICS_PROCESS_MEMORY_H_
