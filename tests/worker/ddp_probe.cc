@@ -3,16 +3,21 @@
 //                                        what the logger measured to FILE.MODE.RANK.statistics
 //   ddp_probe die kill|throw|mismatch|none   at step 3 the last rank fails (mismatch: all)
 //   ddp_probe resume DIRECTORY STEPS FILE [DIE_AT]   a checkpoint every 3 steps, resumes by itself
-//   ddp_probe wrong model|uneven|skip|order|stop checked|unchecked   the second rank does something
-//   else
+//   ddp_probe wrong HOW checked|unchecked   the second rank does something else: model, device,
+//   uneven, skip, order, stop, nan_loss, nan_gradient, ragged, backend, other_backend; all do:
+//   no_backend
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -23,6 +28,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "ddprun/checkpointer.h"
+#include "ddprun/clip_grad_norm.h"
 #include "ddprun/communication_hook.h"
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
@@ -263,13 +269,61 @@ absl::Status Resume(const std::string& directory, int64_t steps, const std::stri
   return absl::OkStatus();
 }
 
-// A layer that is narrower on the second rank.
-absl::Status WrongModel(Context& context) {
-  nn::Sequential model(nn::Linear(20, 64), nn::Linear(64, context.rank() == 1 ? 32 : 48));
+// Says when the mistake is made, on the clock that all processes share.
+void SayMistake() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  printf("mistake %lld\n", static_cast<long long>(std::chrono::nanoseconds(now).count()));
+  fflush(stdout);
+}
+
+// On the second rank a layer is narrower, or a parameter is on another device.
+absl::Status WrongModel(Context& context, const std::string& how) {
+  const bool wrong = context.rank() == 1;
+  nn::Sequential model(nn::Linear(20, 64), nn::Linear(64, wrong && how == "model" ? 32 : 48));
+  if (wrong && how == "device") model->register_parameter("odd", torch::empty({2}, torch::kMeta));
+  if (wrong) SayMistake();
   return DistributedDataParallel::Create(model.ptr(), context).status();
 }
 
+// Samples of the last batch: on the second rank one is too short.
+torch::Tensor Samples(bool ragged) {
+  std::vector<torch::Tensor> samples(16, torch::ones({20}));
+  if (ragged) samples[3] = torch::ones({19});
+  return torch::stack(samples);
+}
+
+// In the sixth step the second rank has a parameter, a gradient or a sample that is no good.
+absl::Status WrongNumbers(Context& context, const std::string& how) {
+  Network network;
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
+                          DistributedDataParallel::Create(network.ptr(), context));
+  for (int step = 0; step < kSteps; ++step) {
+    const bool wrong = context.rank() == 1 && step == 5;
+    if (wrong) SayMistake();
+    const torch::Tensor input = Samples(wrong && how == "ragged");
+    ddp->ZeroGrad();
+    if (wrong && how == "nan_loss") {
+      const torch::NoGradGuard no_grad;
+      network->b->weight[0][0] = std::numeric_limits<float>::quiet_NaN();
+    }
+    const torch::Tensor output = ddp->Forward([&] { return network(input, true); });
+    torch::Tensor loss = output.square().mean();
+    if (how == "nan_loss") DDPRUN_RETURN_IF_ERROR(ddprun::CheckLoss(loss, *network));
+    if (wrong && how == "nan_gradient") loss = loss * std::numeric_limits<float>::infinity();
+    loss.backward();
+    DDPRUN_RETURN_IF_ERROR(ddprun::ClipGradNorm(*network, 1.0).status());
+  }
+  return absl::OkStatus();
+}
+
+std::string BackendOf(const std::string& how) {
+  const bool second = std::getenv("RANK") == std::string("1");
+  if (how == "no_backend" || (how == "backend" && second)) return "gluu";
+  return how == "other_backend" && second ? "shm" : "gloo";
+}
+
 absl::Status WrongOrder(Context& context) {
+  SayMistake();
   if (context.rank() == 1) return context.Barrier();
   torch::Tensor tensor = torch::ones({1000});
   return context.AllReduceSum(tensor);
@@ -282,6 +336,7 @@ absl::Status WrongSteps(Context& context, const std::string& how) {
                           DistributedDataParallel::Create(network.ptr(), context));
   const bool wrong = context.rank() == 1;
   for (int step = 0; step < kSteps; ++step) {
+    if (wrong && step == (how == "uneven" ? 13 : 5)) SayMistake();
     if (wrong && how == "uneven" && step == 13) return absl::OkStatus();
     ddp->ZeroGrad();
     const Batch batch;
@@ -294,11 +349,13 @@ absl::Status WrongSteps(Context& context, const std::string& how) {
 }
 
 absl::Status Wrong(const std::string& how, bool checked) {
+  if (absl::EndsWith(how, "backend")) SayMistake();
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context,
-                          Context::Create({.backend = "gloo",
+                          Context::Create({.backend = BackendOf(how),
                                            .collective_timeout = absl::Seconds(5),
                                            .check_collectives = checked}));
-  if (how == "model") return WrongModel(*context);
+  if (how == "model" || how == "device") return WrongModel(*context, how);
+  if (absl::StartsWith(how, "nan") || how == "ragged") return WrongNumbers(*context, how);
   if (how == "order") return WrongOrder(*context);
   return WrongSteps(*context, how);
 }

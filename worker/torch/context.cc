@@ -19,6 +19,8 @@
 #include "worker/torch/context_implementation.h"
 #include "worker/torch/debug_group.h"
 #include "worker/torch/exception_status.h"
+#include "worker/torch/failure_notice.h"
+#include "worker/torch/meeting.h"
 #include "worker/torch/nccl_plugin.h"
 #include "worker/torch/process_group.h"
 
@@ -33,6 +35,8 @@ using worker::WorkerEnvironment;
 
 // The agent knew the assignment before it started this process.
 constexpr absl::Duration kAssignmentTimeout = absl::Seconds(10);
+// For the store, where there is only a problem to tell.
+constexpr absl::Duration kTellTimeout = absl::Seconds(1);
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
@@ -139,20 +143,37 @@ absl::StatusOr<int> ChooseGpu(uint32_t local_rank) {
   return static_cast<int>(local_rank);
 }
 
-absl::Status Connect(Context::Implementation& context, BackendKind backend,
-                     const ContextOptions& options) {
+// Fills what this rank alone decides of the plan.
+absl::Status Plan(Context::Implementation& context, const ContextOptions& options) {
   worker::ProcessGroupPlan& plan = context.plan;
+  DDPRUN_ASSIGN_OR_RETURN(const BackendKind backend,
+                          ChooseBackend(WantedBackend(options), context.environment));
   plan.backend = backend;
   plan.rank = context.environment.rank;
   plan.world_size = context.environment.world_size;
   plan.host = context.environment.group_rank;
-  plan.bind_address = context.node_address;
   plan.start_timeout = options.start_timeout;
   plan.collective_timeout = options.collective_timeout;
   if (backend == BackendKind::kNccl) {
     DDPRUN_ASSIGN_OR_RETURN(plan.device_index, ChooseGpu(context.environment.local_rank));
     context.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
   }
+  return absl::OkStatus();
+}
+
+// A rank that can't take part says why to the others, which would wait for it.
+absl::Status Refuse(Context::Implementation& context, const absl::Status& problem) {
+  CatchExceptions([&]() -> absl::Status {
+    if (!Join(context, kTellTimeout).ok()) return absl::OkStatus();
+    worker::TellProblem(*context.store, context.environment.rank, std::string(problem.message()));
+    return absl::OkStatus();
+  }).IgnoreError();  // the problem comes first
+  return problem;
+}
+
+absl::Status Connect(Context::Implementation& context, const ContextOptions& options) {
+  worker::ProcessGroupPlan& plan = context.plan;
+  plan.bind_address = context.node_address;
   std::string reason;
   DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan, &reason));
   context.backend = context.group->getDefaultBackend()->getBackendName();
@@ -196,10 +217,11 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& o
     auto implementation = std::make_unique<Implementation>();
     DDPRUN_ASSIGN_OR_RETURN(implementation->environment, worker::ReadWorkerEnvironment());
     OpenProgress(*implementation);
-    DDPRUN_ASSIGN_OR_RETURN(const BackendKind backend,
-                            ChooseBackend(WantedBackend(options), implementation->environment));
+    const absl::Status planned = Plan(*implementation, options);
+    if (!planned.ok()) return Refuse(*implementation, planned);
     DDPRUN_RETURN_IF_ERROR(Join(*implementation, options.start_timeout));
-    DDPRUN_RETURN_IF_ERROR(Connect(*implementation, backend, options));
+    worker::AddFailureNotice(implementation->store, implementation->environment.rank);
+    DDPRUN_RETURN_IF_ERROR(Connect(*implementation, options));
     ShowVariables(*implementation);
     return std::unique_ptr<Context>(new Context(std::move(implementation)));
   });

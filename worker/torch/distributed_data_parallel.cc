@@ -143,10 +143,16 @@ std::vector<std::string> DescribeModel(const DdpImplementation& ddp) {
   return texts;
 }
 
-absl::Status CompareWithOtherRanks(const DdpImplementation& ddp, Context& context) {
+// The first error of all ranks, on all of them. Params: own: what this rank found by itself.
+absl::Status CompareWithOtherRanks(const DdpImplementation& ddp, Context& context,
+                                   const absl::Status& own) {
   Context::Implementation& place = context.implementation();
-  if (context.world_size() == 1) return absl::OkStatus();
+  if (context.world_size() == 1) return own;
   c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
+  if (!own.ok()) {
+    worker::TellModelProblem(store, context.rank(), std::string(own.message()));
+    return own;
+  }
   return worker::CompareModels(store,
                                {.rank = context.rank(),
                                 .world_size = context.world_size(),
@@ -205,7 +211,7 @@ namespace {
 
 // What all ranks do at once.
 absl::Status StartTogether(DdpImplementation& ddp, Context& context) {
-  DDPRUN_RETURN_IF_ERROR(CompareWithOtherRanks(ddp, context));
+  DDPRUN_RETURN_IF_ERROR(CompareWithOtherRanks(ddp, context, CheckModule(ddp, context.device())));
   if (ddp.options.init_sync) {
     c10d::verify_params_across_processes(ddp.group, ddp.parameters, std::nullopt);
     ddp.BroadcastState(/*source=*/0);
@@ -226,7 +232,6 @@ absl::StatusOr<std::unique_ptr<DistributedDataParallel>> DistributedDataParallel
   implementation->check = context.implementation().check;
   implementation->options = options;
   CollectParameters(*implementation);
-  DDPRUN_RETURN_IF_ERROR(CheckModule(*implementation, context.device()));
   DDPRUN_RETURN_IF_ERROR(
       worker::CatchExceptions([&] { return StartTogether(*implementation, context); }));
   return std::unique_ptr<DistributedDataParallel>(

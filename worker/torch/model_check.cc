@@ -4,15 +4,20 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "worker/torch/exception_status.h"
 
 namespace ddprun::worker {
 namespace {
 
 constexpr const char* kSame = "=";
 constexpr const char* kVerdictKey = "verdict";
+// Starts, in place of hashes or a verdict, "<rank> can't train: <problem>".
+constexpr const char* kProblem = "!";
+constexpr const char* kHashes = "#";
 
 // FNV-1a, which is the same on every machine.
 uint64_t HashOf(const std::string& text) {
@@ -40,17 +45,38 @@ std::string WaitFor(c10d::Store& store, const std::string& key, absl::Duration t
   return store.get_to_str(key);
 }
 
-// A rank that differs from rank 0, and the first text that does.
+// A rank that differs from rank 0, and the first text that does; or what a rank told.
 struct Difference {
   uint64_t rank = 0;
   size_t index = 0;
+  std::string problem;
 };
+
+std::string VerdictOf(const std::optional<Difference>& difference) {
+  if (!difference.has_value()) return kSame;
+  if (!difference->problem.empty()) return absl::StrCat(kProblem, difference->problem);
+  return absl::StrCat(difference->rank, " ", difference->index);
+}
+
+// Nothing where the verdict isn't of this library's rank 0.
+std::optional<Difference> ParseVerdict(const std::string& verdict) {
+  if (absl::StartsWith(verdict, kProblem)) return Difference{.problem = verdict.substr(1)};
+  const std::pair<std::string, std::string> parts = absl::StrSplit(verdict, ' ');
+  Difference difference;
+  if (!absl::SimpleAtoi(parts.first, &difference.rank) ||
+      !absl::SimpleAtoi(parts.second, &difference.index)) {
+    return std::nullopt;
+  }
+  return difference;
+}
 
 // Rank 0's part.
 std::optional<Difference> FindDifference(c10d::Store& store, const ModelCheckPlan& plan,
                                          const std::string& mine) {
   for (uint32_t rank = 1; rank < plan.world_size; ++rank) {
-    const std::string theirs = WaitFor(store, HashesKey(rank), plan.timeout);
+    std::string theirs = WaitFor(store, HashesKey(rank), plan.timeout);
+    if (absl::StartsWith(theirs, kProblem)) return Difference{.problem = theirs.substr(1)};
+    theirs.erase(0, 1);
     if (theirs == mine) continue;
     const size_t common = std::min(mine.size(), theirs.size());
     size_t byte = 0;
@@ -65,19 +91,12 @@ std::optional<Difference> AgreeOnDifference(c10d::Store& store, const ModelCheck
                                             const std::string& mine) {
   if (plan.rank == 0) {
     const std::optional<Difference> found = FindDifference(store, plan, mine);
-    store.set(kVerdictKey, found ? absl::StrCat(found->rank, " ", found->index) : kSame);
+    store.set(kVerdictKey, VerdictOf(found));
     return found;
   }
-  store.set(HashesKey(plan.rank), mine);
+  store.set(HashesKey(plan.rank), absl::StrCat(kHashes, mine));
   const std::string verdict = WaitFor(store, kVerdictKey, plan.timeout);
-  if (verdict == kSame) return std::nullopt;
-  const std::pair<std::string, std::string> parts = absl::StrSplit(verdict, ' ');
-  Difference difference;
-  if (!absl::SimpleAtoi(parts.first, &difference.rank) ||
-      !absl::SimpleAtoi(parts.second, &difference.index)) {
-    return std::nullopt;  // not of this library's rank 0
-  }
-  return difference;
+  return verdict == kSame ? std::nullopt : ParseVerdict(verdict);
 }
 
 }  // namespace
@@ -86,6 +105,9 @@ absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
                            const std::vector<std::string>& texts) {
   const std::optional<Difference> difference = AgreeOnDifference(store, plan, HashesOf(texts));
   if (!difference.has_value()) return absl::OkStatus();
+  if (!difference->problem.empty()) {
+    return absl::UnavailableError(absl::StrCat(kPeerErrorPrefix, "rank ", difference->problem));
+  }
   if (plan.rank == 0 || plan.rank == difference->rank) {
     store.set(TextKey(plan.rank), difference->index < texts.size()
                                       ? absl::StrCat("'", texts[difference->index], "'")
@@ -96,6 +118,11 @@ absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
       WaitFor(store, TextKey(0), plan.timeout), " on rank 0 and ",
       WaitFor(store, TextKey(difference->rank), plan.timeout), " on rank ", difference->rank,
       "; build the same module, with the same options, on every rank"));
+}
+
+void TellModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
+  store.set(rank == 0 ? kVerdictKey : HashesKey(rank),
+            absl::StrCat(kProblem, rank, " can't train: ", problem));
 }
 
 }  // namespace ddprun::worker

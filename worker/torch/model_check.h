@@ -20,10 +20,15 @@ struct ModelCheckPlan {
 // Compares lists of texts, such as parameters with their shapes, over all ranks through the store:
 // 8 bytes a text and rank, and the texts themselves only where they differ.
 // Params: store: fresh, of this comparison alone.
-// Errors: INVALID_ARGUMENT, on every rank — a rank's list differs from rank 0's; the text names the
+// Errors: UNAVAILABLE, "PeerError: …" — a rank told a problem. INVALID_ARGUMENT, on every rank — a
+// rank's list differs from rank 0's; the text names the
 // rank and what the first difference is on both. Throws as the store does.
 absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
                            const std::vector<std::string>& texts);
+
+// In CompareModels' place on a rank that has nothing to compare: the others get an error with the
+// problem and this rank. Waits for nothing. Throws as the store does.
+void TellModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
 
 }  // namespace ddprun::worker
 

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "worker/torch/exception_status.h"
 #include "worker/torch/hierarchical_backend.h"
+#include "worker/torch/meeting.h"
 #include "worker/torch/nccl_plugin.h"
 #include "worker/torch/shm_backend.h"
 
@@ -45,19 +46,11 @@ Devices GlooDevices(const std::string& bind_address) {
   return devices;
 }
 
-// Every rank says where it is, and waits for all others.
-HostLayout MeetPeers(c10d::Store& store, const ProcessGroupPlan& plan) {
-  std::vector<std::string> keys;
-  for (uint32_t rank = 0; rank < plan.world_size; ++rank)
-    keys.push_back(absl::StrCat("here/", rank));
-  store.set(keys[plan.rank], absl::StrCat(plan.host));
-  store.wait(keys, absl::ToChronoMilliseconds(plan.start_timeout));
-  std::map<std::string, std::vector<uint32_t>> by_host;
-  for (uint32_t rank = 0; rank < plan.world_size; ++rank) {
-    by_host[store.get_to_str(keys[rank])].push_back(rank);
-  }
+HostLayout LayoutOf(const std::vector<Presence>& ranks) {
+  std::map<uint32_t, std::vector<uint32_t>> by_host;
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) by_host[ranks[rank].host].push_back(rank);
   HostLayout layout;
-  for (auto& [host, ranks] : by_host) layout.hosts.push_back(std::move(ranks));
+  for (auto& [host, members] : by_host) layout.hosts.push_back(std::move(members));
   std::sort(layout.hosts.begin(), layout.hosts.end());  // rank 0's first
   return layout;
 }
@@ -190,6 +183,22 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateForCpu(
 
 }  // namespace
 
+const char* BackendName(BackendKind kind) {
+  switch (kind) {
+    case BackendKind::kGloo:
+      return "gloo";
+    case BackendKind::kNccl:
+      return "nccl";
+    case BackendKind::kShm:
+      return "shm";
+    case BackendKind::kHierarchical:
+      return "hierarchical";
+    case BackendKind::kAuto:
+      break;
+  }
+  return "auto";
+}
+
 absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
     std::string* reason) {
@@ -200,7 +209,11 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
   std::string why = "nccl: there are GPUs for all workers";
   absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> group =
       CatchExceptions([&]() -> absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> {
-        const HostLayout layout = MeetPeers(*store, plan);
+        const Presence mine = {.host = plan.host, .backend = BackendName(plan.backend)};
+        DDPRUN_ASSIGN_OR_RETURN(
+            const std::vector<Presence> ranks,
+            MeetPeers(*store, plan.rank, plan.world_size, mine, plan.start_timeout));
+        const HostLayout layout = LayoutOf(ranks);
         const auto group_store = c10::make_intrusive<c10d::PrefixStore>("group", store);
         if (plan.backend == BackendKind::kNccl) return CreateNccl(group_store, plan, plugin);
         return CreateForCpu(group_store, plan, layout, why);

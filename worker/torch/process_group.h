@@ -14,6 +14,9 @@ namespace ddprun::worker {
 // host has several ranks, else Gloo; and Gloo where shared memory can't be used.
 enum class BackendKind { kAuto, kGloo, kNccl, kShm, kHierarchical };
 
+// "auto", "gloo" and so on: the words that users write.
+const char* BackendName(BackendKind kind);
+
 struct ProcessGroupPlan {
   BackendKind backend = BackendKind::kGloo;
   uint32_t rank = 0;
@@ -33,6 +36,7 @@ struct ProcessGroupPlan {
 // Errors: UNAVAILABLE, "PeerError: …" — a peer did not come within start_timeout, died meanwhile,
 // or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —
 // NCCL or shared memory was asked for and this build or machine, or the ranks' hosts, have none.
+// INVALID_ARGUMENT — the ranks were asked for different backends.
 // Bound: start_timeout + 5 connect timeouts of 5 s (c10d's retries, when a peer dies at that
 // moment).
 absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(

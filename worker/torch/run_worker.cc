@@ -14,6 +14,7 @@
 #include "worker/env/worker_environment.h"
 #include "worker/torch/collective_check.h"
 #include "worker/torch/exception_status.h"
+#include "worker/torch/failure_notice.h"
 
 namespace ddprun {
 namespace {
@@ -70,7 +71,7 @@ int RunWorker(int argc, char** argv, const std::function<absl::Status(int, char*
   absl::Status status = worker::CatchExceptions([&] { return body(argc, argv); });
   if (status.ok()) status = worker::CompareEnds();
   if (status.ok()) return 0;
-  Report(status);
+  Report(worker::ExchangeFailures(status));
   return 1;
 }
 

@@ -49,9 +49,10 @@ struct ContextOptions {
 class Context {
  public:
   // Reads the environment, meets the other workers and connects to them.
-  // Errors: INVALID_ARGUMENT — the environment contradicts torchrun's contract, or an unknown
-  // backend. ABORTED — the generation is over already. UNAVAILABLE — the agent or a peer is gone.
-  // FAILED_PRECONDITION — nccl or shm was asked for where there is none.
+  // Errors: INVALID_ARGUMENT — the environment contradicts torchrun's contract; an unknown backend,
+  // or different ones on different ranks. ABORTED — the generation is over already. UNAVAILABLE —
+  // the agent or a peer is gone. FAILED_PRECONDITION — nccl or shm was asked for where there is
+  // none. What one rank alone finds is told to the others, which fail with a text that names it.
   static absl::StatusOr<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
   ~Context();
   Context(const Context&) = delete;

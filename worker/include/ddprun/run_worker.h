@@ -11,7 +11,8 @@ namespace ddprun {
 //
 // An error, returned or thrown, goes to stderr as one line and, with its stack as far as LibTorch
 // recorded one, to the file TORCHELASTIC_ERROR_FILE names, as Python's @record writes it. Errors
-// that a peer caused begin with "PeerError: "; the launcher ranks them below real causes.
+// that a peer caused begin with "PeerError: "; the launcher ranks them below real causes. They have
+// the words of the rank that failed first, if it could tell them (a killed one can't).
 // Exceptions that LibTorch throws on threads of its own, which end the process, are reported too.
 //
 // Also sets LibTorch's log up (TORCH_CPP_LOG_LEVEL) and ddprun's (LOGLEVEL).
