@@ -13,13 +13,15 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "ddprun/zero_optimizer.h"
 #include "worker/torch/optimizer_state.h"
+#include "worker/torch/zero_state.h"
 
 namespace ddprun::worker {
 namespace {
 
 constexpr const char* kModel = "model.";
-constexpr const char* kOptimizer = "optimizer.";
+constexpr const char* kExtra = "extra.";
 constexpr const char* kProgress = "progress";
 
 constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kTypes = {
@@ -65,6 +67,19 @@ absl::Status CheckModule(const CheckpointTensors& wanted, const CheckpointTensor
   return absl::OkStatus();
 }
 
+absl::Status ApplyOptimizerState(const OptimizerTensors& state,
+                                 torch::optim::Optimizer& optimizer) {
+  if (auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer)) return zero->RestoreState(state);
+  std::vector<std::vector<int64_t>> shapes;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      shapes.push_back(parameter.sizes().vec());
+    }
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const OptimizerTensors joined, JoinParts(state, shapes));
+  return SetOptimizerState(optimizer, joined);
+}
+
 std::vector<at::Generator> Generators(torch::Device device) {
   std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
   if (device.is_cuda()) generators.push_back(at::globalContext().defaultGenerator(device));
@@ -79,12 +94,24 @@ auto Locked(at::Generator& generator, Function&& function) {
 
 }  // namespace
 
-absl::StatusOr<CheckpointTensors> CollectTensors(const torch::nn::Module& module,
-                                                 const torch::optim::Optimizer& optimizer,
-                                                 const TrainingProgress& progress) {
+std::string ExtraPrefix(const std::string& state) { return absl::StrCat(kExtra, state, "."); }
+
+void AddTensors(const std::string& prefix, const CheckpointTensors& more,
+                CheckpointTensors& tensors) {
+  for (const auto& [name, tensor] : more) tensors[prefix + name] = tensor;
+}
+
+CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std::string& prefix) {
+  CheckpointTensors found;
+  for (const auto& [name, tensor] : tensors) {
+    if (absl::StartsWith(name, prefix)) found[name.substr(prefix.size())] = tensor;
+  }
+  return found;
+}
+
+CheckpointTensors CollectTensors(const torch::nn::Module& module,
+                                 const TrainingProgress& progress) {
   CheckpointTensors tensors = ModuleTensors(module);
-  DDPRUN_ASSIGN_OR_RETURN(const OptimizerTensors state, GetOptimizerState(optimizer));
-  for (const auto& [name, tensor] : state) tensors[kOptimizer + name] = tensor;
   tensors[kProgress] = torch::tensor({progress.step, progress.epoch, progress.epoch_samples});
   return tensors;
 }
@@ -100,13 +127,11 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
     return absl::FailedPreconditionError(
         "the checkpoint has no progress; it is not one of ddprun's");
   }
-  OptimizerTensors state;
-  for (const auto& [name, tensor] : tensors) {
-    if (absl::StartsWith(name, kOptimizer)) state[name.substr(strlen(kOptimizer))] = tensor;
-  }
-  DDPRUN_RETURN_IF_ERROR(SetOptimizerState(optimizer, state));
+  DDPRUN_RETURN_IF_ERROR(
+      ApplyOptimizerState(TensorsWithPrefix(tensors, kOptimizerPrefix), optimizer));
   const torch::NoGradGuard no_grad;
   for (auto& [name, tensor] : wanted) tensor.copy_(tensors.at(name));
+  if (auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer)) zero->ParametersChanged();
   const int64_t* values = found->second.const_data_ptr<int64_t>();
   return TrainingProgress{.step = values[0], .epoch = values[1], .epoch_samples = values[2]};
 }

@@ -17,15 +17,25 @@
 namespace ddprun::worker {
 
 // A checkpoint's tensors by name: "model.<name>", "optimizer.<name>" (optimizer_state.h),
-// "generators.<rank>", "progress" (step, epoch, epoch_samples; I64[3]).
+// "extra.<state>.<name>" (Checkpointer::Add), "generators.<rank>", "progress" (step, epoch,
+// epoch_samples; I64[3]). A shard has a rank's "optimizer.<name>@<begin>" (zero_state.h) and those
+// extras that differ between ranks.
 using CheckpointTensors = std::map<std::string, torch::Tensor>;
 
-// The module's and the optimizer's tensors, and the progress.
-absl::StatusOr<CheckpointTensors> CollectTensors(const torch::nn::Module& module,
-                                                 const torch::optim::Optimizer& optimizer,
-                                                 const TrainingProgress& progress);
+// Starts the names of an optimizer's tensors, and of an extra's.
+inline constexpr const char* kOptimizerPrefix = "optimizer.";
+std::string ExtraPrefix(const std::string& state);
 
-// Puts them back; when an error is returned nothing was changed.
+// The module's tensors, and the progress.
+CheckpointTensors CollectTensors(const torch::nn::Module& module, const TrainingProgress& progress);
+
+// Adds `more`, each name after `prefix`; and the tensors whose names have it, without it.
+void AddTensors(const std::string& prefix, const CheckpointTensors& more,
+                CheckpointTensors& tensors);
+CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std::string& prefix);
+
+// Puts module and optimizer back, a ZeroOptimizer's from whole tensors or shards, others' from the
+// same; when an error is returned nothing was changed.
 // Errors: FAILED_PRECONDITION — another model or optimizer; the text names what doesn't fit.
 absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
                                               torch::nn::Module& module,

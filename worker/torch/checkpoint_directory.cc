@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -29,34 +30,46 @@ bool ParsePart(absl::string_view part, absl::string_view letter, uint64_t* numbe
   return absl::ConsumePrefix(&part, letter) && absl::SimpleAtoi(part, number);
 }
 
-absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpoint(const std::string& directory,
-                                                                 const CheckpointId& id) {
-  auto checkpoint = std::make_unique<LoadedCheckpoint>();
-  checkpoint->id = id;
-  DDPRUN_ASSIGN_OR_RETURN(checkpoint->bytes, ReadWholeFile(PathOf(directory, CheckpointName(id))));
-  DDPRUN_ASSIGN_OR_RETURN(checkpoint->file, DecodeTensorFile(checkpoint->bytes));
-  return checkpoint;
+// "f000001-g000003-s0000000120".
+std::string IdText(const CheckpointId& id) {
+  return absl::StrFormat("f%06d-g%06d-s%010d", id.fence, id.generation, id.step);
 }
 
-}  // namespace
-
-std::string CheckpointName(const CheckpointId& id) {
-  return absl::StrFormat("%sf%06d-g%06d-s%010d%s", kPrefix, id.fence, id.generation, id.step,
-                         kSuffix);
-}
-
-std::optional<CheckpointId> ParseCheckpointName(const std::string& name) {
-  absl::string_view rest = name;
-  if (!absl::ConsumePrefix(&rest, kPrefix) || !absl::ConsumeSuffix(&rest, kSuffix)) {
-    return std::nullopt;
-  }
-  const std::vector<absl::string_view> parts = absl::StrSplit(rest, '-');
+// Of a checkpoint's name, or a shard's.
+std::optional<CheckpointId> IdOfAnyName(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kPrefix)) return std::nullopt;
+  const std::vector<absl::string_view> parts = absl::StrSplit(name.substr(0, name.find('.')), '-');
   CheckpointId id;
-  if (parts.size() != 3 || !ParsePart(parts[0], "f", &id.fence) ||
+  if (parts.size() < 3 || !ParsePart(parts[0], "f", &id.fence) ||
       !ParsePart(parts[1], "g", &id.generation) || !ParsePart(parts[2], "s", &id.step)) {
     return std::nullopt;
   }
   return id;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::string& directory,
+                                                                     const std::string& name) {
+  auto checkpoint = std::make_unique<LoadedCheckpoint>();
+  checkpoint->id = IdOfAnyName(name).value_or(CheckpointId{});
+  DDPRUN_ASSIGN_OR_RETURN(checkpoint->bytes, ReadWholeFile(PathOf(directory, name)));
+  DDPRUN_ASSIGN_OR_RETURN(checkpoint->file, DecodeTensorFile(checkpoint->bytes));
+  return checkpoint;
+}
+
+std::string CheckpointName(const CheckpointId& id) {
+  return absl::StrCat(kPrefix, IdText(id), kSuffix);
+}
+
+std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards) {
+  return absl::StrFormat("%s%s-r%05d-of-%05d%s", kPrefix, IdText(id), shard, shards, kSuffix);
+}
+
+std::optional<CheckpointId> ParseCheckpointName(const std::string& name) {
+  const bool one_of_a_rank = std::count(name.begin(), name.end(), '-') != 3;
+  if (one_of_a_rank || !absl::EndsWith(name, kSuffix)) return std::nullopt;
+  return IdOfAnyName(name);
 }
 
 absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory) {
@@ -71,11 +84,14 @@ absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& dir
   return ids;
 }
 
-absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directory) {
+absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directory,
+                                                      const std::optional<CheckpointId>& before) {
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, ListCheckpoints(directory));
   NewestCheckpoint newest;
   for (const CheckpointId& id : ids) {
-    absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> loaded = LoadCheckpoint(directory, id);
+    if (before.has_value() && id >= *before) continue;
+    absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> loaded =
+        LoadCheckpointFile(directory, CheckpointName(id));
     if (loaded.ok()) {
       newest.loaded = *std::move(loaded);
       break;
@@ -89,17 +105,19 @@ absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directo
 void PruneCheckpoints(const std::string& directory, const CheckpointId& newest, uint32_t keep) {
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
   if (!names.ok()) return;
-  std::vector<CheckpointId> ours;
+  std::map<CheckpointId, std::vector<std::string>, std::greater<>> ours;
   for (const std::string& name : *names) {
-    const std::optional<CheckpointId> id = ParseCheckpointName(name);
-    if (id.has_value() && *id <= newest) ours.push_back(*id);
     if (absl::StartsWith(name, kPrefix) && absl::EndsWith(name, kTemporarySuffix)) {
       unlink(PathOf(directory, name).c_str());
+      continue;
     }
+    const std::optional<CheckpointId> id = IdOfAnyName(name);
+    if (id.has_value() && *id <= newest) ours[*id].push_back(name);
   }
-  std::sort(ours.begin(), ours.end(), std::greater<>());
-  for (size_t i = keep; i < ours.size(); ++i) {
-    unlink(PathOf(directory, CheckpointName(ours[i])).c_str());
+  uint32_t kept = 0;
+  for (const auto& [id, files] : ours) {
+    if (kept++ < keep) continue;
+    for (const std::string& name : files) unlink(PathOf(directory, name).c_str());
   }
 }
 

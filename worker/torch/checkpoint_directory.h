@@ -33,6 +33,10 @@ std::string CheckpointName(const CheckpointId& id);
 // Nothing when it's no name of a checkpoint.
 std::optional<CheckpointId> ParseCheckpointName(const std::string& name);
 
+// A rank's part of a checkpoint, beside it: "checkpoint-…-r00001-of-00004.safetensors". The
+// checkpoint itself is written when all its shards are there, and says how many they are.
+std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards);
+
 // The checkpoints of a directory, newest first; none when there is no such directory.
 absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory);
 
@@ -43,17 +47,24 @@ struct LoadedCheckpoint {
   TensorFile file;  // points into bytes
 };
 
+// Reads a checkpoint, or a shard, by its name.
+// Errors: those of reading. DATA_LOSS — it is damaged.
+absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::string& directory,
+                                                                     const std::string& name);
+
 struct NewestCheckpoint {
   std::unique_ptr<LoadedCheckpoint> loaded;  // null = there is none, or none is whole
   // DATA_LOSS, with the path, for each newer one that is damaged or can't be read.
   std::vector<absl::Status> damaged;
 };
 
-// Reads the newest checkpoint that is whole.
+// Reads the newest checkpoint that is whole, of those before `before` if that is given.
 // Errors: those of listing the directory.
-absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directory);
+absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(
+    const std::string& directory, const std::optional<CheckpointId>& before = std::nullopt);
 
-// Deletes all checkpoints up to `newest` but the last `keep`, and what writers that died left.
+// Deletes all checkpoints up to `newest`, with their shards, but the last `keep`, and what writers
+// that died left.
 // Newer ones are not ours to judge. Errors are ignored: room is no reason to stop.
 void PruneCheckpoints(const std::string& directory, const CheckpointId& newest, uint32_t keep);
 

@@ -1,144 +1,67 @@
 #include "ddprun/checkpointer.h"
 
 #include <algorithm>
-#include <cstring>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "ddprun/zero_optimizer.h"
 #include "worker/torch/atomic_file.h"
 #include "worker/torch/checkpoint_contents.h"
 #include "worker/torch/checkpoint_directory.h"
+#include "worker/torch/checkpoint_exchange.h"
 #include "worker/torch/exception_status.h"
+#include "worker/torch/optimizer_state.h"
 
 namespace ddprun {
 
 using worker::CheckpointId;
 using worker::CheckpointTensors;
 using worker::LoadedCheckpoint;
-using worker::NewestCheckpoint;
 using worker::TensorFile;
+
+namespace {
+
+constexpr const char* kShards = "shards";  // metadata: how many, where there are any
+
+struct Extra {
+  std::string name;
+  CheckpointedState& state;
+};
+
+}  // namespace
 
 struct Checkpointer::Implementation {
   Context& context;
   std::shared_ptr<torch::nn::Module> module;
   torch::optim::Optimizer& optimizer;
   CheckpointerOptions options;
+  std::vector<Extra> extras;
   uint64_t fence = 1;  // of what this generation writes
+
+  // Null: the optimizer is none.
+  ZeroOptimizer* zero() const { return dynamic_cast<ZeroOptimizer*>(&optimizer); }
+  // Whether each rank writes a file of its own.
+  bool WritesShards() const;
+  // The optimizer's tensors that rank 0 writes; a collective.
+  absl::StatusOr<CheckpointTensors> OptimizerState() const;
+  absl::Status WriteShard(const CheckpointId& id) const;
+  absl::Status WriteMain(const CheckpointId& id, const TrainingProgress& progress,
+                         const CheckpointTensors& optimizer_state,
+                         const std::vector<torch::Tensor>& generators) const;
+  absl::Status Write(const std::string& name, const CheckpointTensors& tensors,
+                     uint32_t shards) const;
+  // Adds the shards' tensors. Answers whether there were all.
+  absl::StatusOr<bool> AddShards(const LoadedCheckpoint& loaded, CheckpointTensors& tensors) const;
+  absl::StatusOr<TrainingProgress> Apply(const CheckpointTensors& tensors) const;
 };
 
 namespace {
-
-// What a rank found on its disk; compared between the ranks as numbers.
-struct Offer {
-  CheckpointId id;
-  bool whole = false;    // a checkpoint was loaded
-  bool damaged = false;  // there are only damaged ones
-  int64_t bytes = 0;
-
-  auto Key() const { return std::tie(whole, id, bytes); }
-};
-
-constexpr int64_t kOfferNumbers = 6;
-
-torch::Tensor ToTensor(const Offer& offer, torch::Device device) {
-  const std::vector<int64_t> numbers = {static_cast<int64_t>(offer.id.fence),
-                                        static_cast<int64_t>(offer.id.generation),
-                                        static_cast<int64_t>(offer.id.step),
-                                        offer.whole ? 1 : 0,
-                                        offer.damaged ? 1 : 0,
-                                        offer.bytes};
-  return torch::tensor(numbers).to(device);
-}
-
-Offer FromTensor(const torch::Tensor& tensor) {
-  const torch::Tensor plain = tensor.cpu();
-  const int64_t* numbers = plain.const_data_ptr<int64_t>();
-  Offer offer;
-  offer.id.fence = static_cast<uint64_t>(numbers[0]);
-  offer.id.generation = static_cast<uint64_t>(numbers[1]);
-  offer.id.step = static_cast<uint64_t>(numbers[2]);
-  offer.whole = numbers[3] != 0;
-  offer.damaged = numbers[4] != 0;
-  static_assert(kOfferNumbers == 6);
-  offer.bytes = numbers[5];
-  return offer;
-}
-
-absl::StatusOr<std::vector<Offer>> ExchangeOffers(Context& context, const Offer& own) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> tensors,
-                          context.AllGather(ToTensor(own, context.device())));
-  std::vector<Offer> offers;
-  for (const torch::Tensor& tensor : tensors) offers.push_back(FromTensor(tensor));
-  return offers;
-}
-
-// The lowest of the ranks with the newest checkpoint.
-uint32_t ChooseSource(const std::vector<Offer>& offers) {
-  const auto best =
-      std::max_element(offers.begin(), offers.end(),
-                       [](const Offer& a, const Offer& b) { return a.Key() < b.Key(); });
-  return static_cast<uint32_t>(best - offers.begin());
-}
-
-// Every rank takes part; those whose own checkpoint is another one get the source's.
-absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> TakeFrom(Context& context, uint32_t source,
-                                                           const Offer& offer,
-                                                           std::unique_ptr<LoadedCheckpoint> own) {
-  torch::Tensor bytes = torch::empty({offer.bytes}, torch::kByte);
-  if (context.rank() == source) {
-    std::memcpy(bytes.mutable_data_ptr(), own->bytes.data(), own->bytes.size());
-  }
-  bytes = bytes.to(context.device());
-  DDPRUN_RETURN_IF_ERROR(context.Broadcast(bytes, source));
-  if (context.rank() == source) return own;
-  const torch::Tensor plain = bytes.cpu();
-  auto taken = std::make_unique<LoadedCheckpoint>();
-  taken->id = offer.id;
-  taken->bytes.assign(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
-  DDPRUN_ASSIGN_OR_RETURN(taken->file, worker::DecodeTensorFile(taken->bytes));
-  return taken;
-}
-
-Offer MakeOffer(const NewestCheckpoint& newest) {
-  Offer offer;
-  offer.damaged = newest.loaded == nullptr && !newest.damaged.empty();
-  if (newest.loaded == nullptr) return offer;
-  offer.whole = true;
-  offer.id = newest.loaded->id;
-  offer.bytes = static_cast<int64_t>(newest.loaded->bytes.size());
-  return offer;
-}
-
-// What this rank's disk has. An unreadable directory counts as damaged: another rank may do better.
-NewestCheckpoint LoadOwn(const std::string& directory) {
-  absl::StatusOr<NewestCheckpoint> newest = worker::LoadNewestCheckpoint(directory);
-  NewestCheckpoint own;
-  if (newest.ok()) {
-    own = *std::move(newest);
-  } else {
-    own.damaged.push_back(absl::DataLossError(newest.status().message()));
-  }
-  for (const absl::Status& status : own.damaged) {
-    Log(LogLevel::kWarning, absl::StrCat(status.ToString(), "; trying the one before it"));
-  }
-  return own;
-}
-
-absl::Status NoneIsWhole(const NewestCheckpoint& own, const std::string& directory) {
-  if (!own.damaged.empty()) {
-    return absl::DataLossError(absl::StrCat("no whole checkpoint in '", directory,
-                                            "'; the newest: ", own.damaged.front().message(),
-                                            "; delete the directory to start from the beginning"));
-  }
-  return absl::DataLossError(
-      absl::StrCat("no rank has a whole checkpoint, and another rank than this "
-                   "one has damaged ones in '",
-                   directory, "'; delete them to start from the beginning"));
-}
 
 absl::Status RestoreGenerators(const CheckpointTensors& tensors, const Context& context,
                                int64_t step) {
@@ -148,6 +71,14 @@ absl::Status RestoreGenerators(const CheckpointTensors& tensors, const Context& 
   return absl::OkStatus();
 }
 
+// 0 = the checkpoint is in one file.
+uint32_t ShardsOf(const TensorFile& file) {
+  const auto found = file.metadata.find(kShards);
+  uint32_t shards = 0;
+  if (found != file.metadata.end() && !absl::SimpleAtoi(found->second, &shards)) return 0;
+  return shards;
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
@@ -155,71 +86,164 @@ Checkpointer::Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> 
     : implementation_(new Implementation{.context = context,
                                          .module = std::move(module),
                                          .optimizer = optimizer,
-                                         .options = std::move(options)}) {
+                                         .options = std::move(options),
+                                         .extras = {}}) {
   implementation_->options.keep = std::max<uint32_t>(implementation_->options.keep, 1);
 }
 
 Checkpointer::~Checkpointer() = default;
 
+void Checkpointer::Add(std::string name, CheckpointedState& state) {
+  DDPRUN_CHECK(!name.empty() && !absl::StrContains(name, '.'),
+               absl::StrCat("'", name, "' can't name a state of a checkpoint"));
+  implementation_->extras.push_back({std::move(name), state});
+}
+
+bool Checkpointer::Implementation::WritesShards() const {
+  return (options.sharded && zero() != nullptr) ||
+         std::any_of(extras.begin(), extras.end(),
+                     [](const Extra& extra) { return extra.state.differs_by_rank(); });
+}
+
+absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpoint& loaded,
+                                                             CheckpointTensors& tensors) const {
+  const uint32_t shards = ShardsOf(loaded.file);
+  if (shards == 0) return true;
+  const auto take = [&](uint32_t shard, const CheckpointTensors& taken) {
+    CheckpointTensors state = worker::TensorsWithPrefix(taken, worker::kOptimizerPrefix);
+    if (zero() != nullptr) state = zero()->OwnPart(state);
+    worker::AddTensors(worker::kOptimizerPrefix, state, tensors);
+    if (shards != context.world_size() || shard != context.rank()) return;
+    for (const Extra& extra : extras) {
+      const std::string prefix = worker::ExtraPrefix(extra.name);
+      worker::AddTensors(prefix, worker::TensorsWithPrefix(taken, prefix), tensors);
+    }
+  };
+  return worker::TakeShards(context, options.directory, loaded.id, shards, take);
+}
+
+absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
+    const CheckpointTensors& tensors) const {
+  DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
+                          worker::ApplyTensors(tensors, *module, optimizer));
+  for (const Extra& extra : extras) {
+    const CheckpointTensors state =
+        worker::TensorsWithPrefix(tensors, worker::ExtraPrefix(extra.name));
+    if (state.empty()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("the checkpoint has no '", extra.name, "' for rank ", context.rank(), " of ",
+                       context.world_size(), "; it begins anew"));
+      continue;
+    }
+    DDPRUN_RETURN_IF_ERROR(extra.state.RestoreState(state));
+  }
+  DDPRUN_RETURN_IF_ERROR(RestoreGenerators(tensors, context, progress.step));
+  return progress;
+}
+
 absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
   Implementation& self = *implementation_;
-  NewestCheckpoint own = LoadOwn(self.options.directory);
-  const Offer own_offer = MakeOffer(own);
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Offer> offers, ExchangeOffers(self.context, own_offer));
-  const uint32_t source = ChooseSource(offers);
-  const Offer& best = offers[source];
-  if (!best.whole) {
-    const bool damaged =
-        std::any_of(offers.begin(), offers.end(), [](const Offer& o) { return o.damaged; });
-    if (damaged) return NoneIsWhole(own, self.options.directory);
-    return std::optional<TrainingProgress>();
-  }
-  const bool all_have_it = std::all_of(offers.begin(), offers.end(),
-                                       [&](const Offer& o) { return o.Key() == best.Key(); });
-  std::unique_ptr<LoadedCheckpoint> loaded = std::move(own.loaded);
   return worker::CatchExceptions([&]() -> absl::StatusOr<std::optional<TrainingProgress>> {
-    if (!all_have_it) {
-      DDPRUN_ASSIGN_OR_RETURN(loaded, TakeFrom(self.context, source, best, std::move(loaded)));
+    std::optional<CheckpointId> before;
+    while (true) {
+      DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedCheckpoint> loaded,
+                              worker::AgreeOnNewest(self.context, self.options.directory, before));
+      if (loaded == nullptr && before.has_value()) {
+        return absl::DataLossError(
+            absl::StrCat("no checkpoint in '", self.options.directory,
+                         "' has all of its shards; delete them to start from the beginning"));
+      }
+      if (loaded == nullptr) return std::optional<TrainingProgress>();
+      CheckpointTensors tensors = worker::FromTensorFile(loaded->file);
+      DDPRUN_ASSIGN_OR_RETURN(const bool whole, self.AddShards(*loaded, tensors));
+      before = loaded->id;
+      if (!whole) continue;
+      DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress, self.Apply(tensors));
+      self.fence = loaded->id.fence + 1;
+      return std::optional<TrainingProgress>(progress);
     }
-    const CheckpointTensors tensors = worker::FromTensorFile(loaded->file);
-    DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
-                            worker::ApplyTensors(tensors, *self.module, self.optimizer));
-    DDPRUN_RETURN_IF_ERROR(RestoreGenerators(tensors, self.context, progress.step));
-    self.fence = loaded->id.fence + 1;
-    return std::optional<TrainingProgress>(progress);
   });
+}
+
+absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::OptimizerState() const {
+  if (zero() == nullptr) {
+    if (!context.is_main()) return CheckpointTensors{};
+    return worker::GetOptimizerState(optimizer);
+  }
+  if (options.sharded) return CheckpointTensors{};
+  return zero()->ConsolidatedState(/*target=*/0);
+}
+
+absl::Status Checkpointer::Implementation::Write(const std::string& name,
+                                                 const CheckpointTensors& tensors,
+                                                 uint32_t shards) const {
+  std::vector<torch::Tensor> kept;
+  DDPRUN_ASSIGN_OR_RETURN(TensorFile file, worker::ToTensorFile(tensors, kept));
+  file.metadata = {{"format", "ddprun checkpoint 1"},
+                   {"run_id", context.run_id()},
+                   {"world_size", absl::StrCat(context.world_size())}};
+  if (shards > 0) file.metadata[kShards] = absl::StrCat(shards);
+  const std::string header = worker::EncodeTensorFileHeader(file);
+  std::vector<absl::string_view> pieces = {header};
+  for (const worker::TensorEntry& entry : file.tensors) pieces.push_back(entry.bytes);
+  DDPRUN_RETURN_IF_ERROR(worker::MakeDirectories(options.directory));
+  return worker::WriteFileAtomically(absl::StrCat(options.directory, "/", name), pieces);
+}
+
+absl::Status Checkpointer::Implementation::WriteShard(const CheckpointId& id) const {
+  CheckpointTensors tensors;
+  if (options.sharded && zero() != nullptr) {
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors state, zero()->ShardedState());
+    worker::AddTensors(worker::kOptimizerPrefix, state, tensors);
+  }
+  for (const Extra& extra : extras) {
+    if (!extra.state.differs_by_rank()) continue;
+    worker::AddTensors(worker::ExtraPrefix(extra.name), extra.state.SaveState(), tensors);
+  }
+  return Write(worker::ShardName(id, context.rank(), context.world_size()), tensors, 0);
+}
+
+absl::Status Checkpointer::Implementation::WriteMain(
+    const CheckpointId& id, const TrainingProgress& progress,
+    const CheckpointTensors& optimizer_state, const std::vector<torch::Tensor>& generators) const {
+  CheckpointTensors tensors = worker::CollectTensors(*module, progress);
+  worker::AddTensors(worker::kOptimizerPrefix, optimizer_state, tensors);
+  for (const Extra& extra : extras) {
+    if (extra.state.differs_by_rank()) continue;
+    worker::AddTensors(worker::ExtraPrefix(extra.name), extra.state.SaveState(), tensors);
+  }
+  for (size_t rank = 0; rank < generators.size(); ++rank) {
+    tensors[absl::StrCat("generators.", rank)] = generators[rank];
+  }
+  return Write(worker::CheckpointName(id), tensors, WritesShards() ? context.world_size() : 0);
 }
 
 absl::Status Checkpointer::Save(const TrainingProgress& progress) {
   Implementation& self = *implementation_;
   self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
   return worker::CatchExceptions([&]() -> absl::Status {
+    const bool shards = self.WritesShards();
     const torch::Tensor generators =
         worker::GetGenerators(self.context.device()).to(self.context.device());
     DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
                             self.context.AllGather(generators));
-    if (!self.context.is_main()) return absl::OkStatus();
-    DDPRUN_ASSIGN_OR_RETURN(CheckpointTensors tensors,
-                            worker::CollectTensors(*self.module, self.optimizer, progress));
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      tensors[absl::StrCat("generators.", rank)] = all[rank];
-    }
-    std::vector<torch::Tensor> kept;
-    DDPRUN_ASSIGN_OR_RETURN(TensorFile file, worker::ToTensorFile(tensors, kept));
-    file.metadata = {{"format", "ddprun checkpoint 1"},
-                     {"run_id", self.context.run_id()},
-                     {"world_size", absl::StrCat(self.context.world_size())}};
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors state, self.OptimizerState());
     const CheckpointId id = {.fence = self.fence,
                              .generation = self.context.generation(),
                              .step = static_cast<uint64_t>(progress.step)};
-    const std::string header = worker::EncodeTensorFileHeader(file);
-    std::vector<absl::string_view> pieces = {header};
-    for (const worker::TensorEntry& entry : file.tensors) pieces.push_back(entry.bytes);
-    DDPRUN_RETURN_IF_ERROR(worker::MakeDirectories(self.options.directory));
-    DDPRUN_RETURN_IF_ERROR(worker::WriteFileAtomically(
-        absl::StrCat(self.options.directory, "/", worker::CheckpointName(id)), pieces));
-    worker::PruneCheckpoints(self.options.directory, id, self.options.keep);
-    return absl::OkStatus();
+    // First the shards: where there is a checkpoint, there are all of them.
+    if (shards) {
+      DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, self.WriteShard(id),
+                                                    "write its shard of the checkpoint"));
+    }
+    absl::Status written;
+    if (self.context.is_main()) written = self.WriteMain(id, progress, state, all);
+    if (shards) written = worker::AgreeOnSuccess(self.context, written, "write the checkpoint");
+    DDPRUN_RETURN_IF_ERROR(written);
+    // Nodes may have directories of their own. All have cleared up before anybody writes again.
+    const bool clears = shards ? self.context.local_rank() == 0 : self.context.is_main();
+    if (clears) worker::PruneCheckpoints(self.options.directory, id, self.options.keep);
+    return shards ? self.context.Barrier() : absl::OkStatus();
   });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/torch/not_finite.h"
 
 namespace ddprun {
 namespace {
@@ -36,12 +37,7 @@ absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm) 
   if (gradients.empty()) return 0.0;
   const double norm = at::stack(at::_foreach_norm(gradients)).norm().item<double>();
   if (!std::isfinite(norm)) {
-    const std::string name = FirstNotFinite(module, /*gradients=*/true);
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the norm of the gradients is ", norm,
-        name.empty() ? ": together they are beyond the type's range"
-                     : absl::StrCat(": the gradient of '", name, "' has a NaN or infinite value"),
-        "; lower the learning rate, or scale the loss (GradScaler) in fp16"));
+    return worker::GradientsNotFinite(norm, FirstNotFinite(module, /*gradients=*/true));
   }
   // As torch: a factor of 1 is not multiplied.
   const double factor = max_norm / (norm + 1e-6);

@@ -6,12 +6,19 @@
 
 namespace ddprun::worker {
 
-absl::Status AllReduceSum(c10d::ProcessGroup& group, torch::Tensor& tensor) {
+absl::Status AllReduce(c10d::ProcessGroup& group, torch::Tensor& tensor,
+                       const c10d::ReduceOp& operation) {
   return CatchExceptions([&]() -> absl::Status {
     std::vector<torch::Tensor> tensors = {tensor};
-    group.allreduce(tensors)->wait();
+    c10d::AllreduceOptions options;
+    options.reduceOp = operation;
+    group.allreduce(tensors, options)->wait();
     return absl::OkStatus();
   });
+}
+
+absl::Status AllReduceSum(c10d::ProcessGroup& group, torch::Tensor& tensor) {
+  return AllReduce(group, tensor, c10d::ReduceOp::SUM);
 }
 
 absl::Status Broadcast(c10d::ProcessGroup& group, torch::Tensor& tensor, uint32_t source) {

@@ -14,6 +14,8 @@
 // Errors of all: UNAVAILABLE, "PeerError: …" — a peer is gone. INTERNAL — LibTorch refused.
 namespace ddprun::worker {
 
+absl::Status AllReduce(c10d::ProcessGroup& group, torch::Tensor& tensor,
+                       const c10d::ReduceOp& operation);
 absl::Status AllReduceSum(c10d::ProcessGroup& group, torch::Tensor& tensor);
 absl::Status Broadcast(c10d::ProcessGroup& group, torch::Tensor& tensor, uint32_t source);
 absl::StatusOr<std::vector<torch::Tensor>> AllGather(c10d::ProcessGroup& group,

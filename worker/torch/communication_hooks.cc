@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -41,8 +42,14 @@ class BFloat16Hook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::
 
 class ThreadedHook : public c10d::CommHookInterface {
  public:
-  ThreadedHook(std::shared_ptr<CommunicationHook> hook, std::shared_ptr<Group> group)
-      : hook_(std::move(hook)), group_(std::move(group)), thread_([this] { Run(); }) {}
+  ThreadedHook(std::shared_ptr<CommunicationHook> hook, std::shared_ptr<Group> group,
+               const std::vector<torch::Tensor>& parameters)
+      : hook_(std::move(hook)), group_(std::move(group)) {
+    for (const torch::Tensor& parameter : parameters) {
+      places_.emplace(parameter.unsafeGetTensorImpl(), places_.size());
+    }
+    thread_ = std::thread([this] { Run(); });
+  }
 
   ~ThreadedHook() override {
     {
@@ -58,6 +65,9 @@ class ThreadedHook : public c10d::CommHookInterface {
     job.bucket.index = bucket.getIndex();
     job.bucket.buffer = bucket.getBufferRef();
     job.bucket.gradients = bucket.getGradients();
+    for (const torch::Tensor& parameter : bucket.getParameters()) {
+      job.bucket.parameters.push_back(places_.at(parameter.unsafeGetTensorImpl()));
+    }
     job.bucket.is_last = bucket.isLast();
     FuturePointer done = job.done;
     {
@@ -103,6 +113,7 @@ class ThreadedHook : public c10d::CommHookInterface {
 
   const std::shared_ptr<CommunicationHook> hook_;
   const std::shared_ptr<Group> group_;
+  std::unordered_map<const void*, size_t> places_;  // of the parameters, in their order
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;  // guarded by mutex_
@@ -112,19 +123,21 @@ class ThreadedHook : public c10d::CommHookInterface {
 
 }  // namespace
 
-std::unique_ptr<c10d::CommHookInterface> MakeThreadedHook(std::shared_ptr<CommunicationHook> hook,
-                                                          std::shared_ptr<Group> group) {
-  return std::make_unique<ThreadedHook>(std::move(hook), std::move(group));
+std::unique_ptr<c10d::CommHookInterface> MakeThreadedHook(
+    std::shared_ptr<CommunicationHook> hook, std::shared_ptr<Group> group,
+    const std::vector<torch::Tensor>& parameters) {
+  return std::make_unique<ThreadedHook>(std::move(hook), std::move(group), parameters);
 }
 
 absl::Status RegisterHook(const DistributedDataParallelOptions& options, Context& context,
-                          c10d::Reducer& reducer, c10d::Logger& logger,
+                          const std::vector<torch::Tensor>& parameters, c10d::Reducer& reducer,
+                          c10d::Logger& logger,
                           const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if (options.communication_hook != nullptr) {
     DDPRUN_ASSIGN_OR_RETURN(std::shared_ptr<Group> connections, Group::Create(context));
     logger.set_comm_hook(options.communication_hook->name());
     reducer.register_comm_hook(
-        MakeThreadedHook(options.communication_hook, std::move(connections)));
+        MakeThreadedHook(options.communication_hook, std::move(connections), parameters));
     return absl::OkStatus();
   }
   switch (options.built_in_hook) {

@@ -217,7 +217,8 @@ absl::Status StartTogether(DdpImplementation& ddp, Context& context) {
     ddp.BroadcastState(/*source=*/0);
   }
   MakeReducer(ddp);
-  return worker::RegisterHook(ddp.options, context, *ddp.reducer, *ddp.logger, ddp.group);
+  return worker::RegisterHook(ddp.options, context, ddp.parameters, *ddp.reducer, *ddp.logger,
+                              ddp.group);
 }
 
 }  // namespace

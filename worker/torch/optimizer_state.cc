@@ -103,6 +103,16 @@ struct Reader {
   }
 };
 
+// Takes down the fields' names.
+struct NameReader {
+  OptimizerFields& fields;
+
+  void operator()(const char* name, int64_t& /*count*/) const { fields.counts.emplace_back(name); }
+  void operator()(const char* name, torch::Tensor& /*tensor*/) const {
+    fields.tensors.emplace_back(name);
+  }
+};
+
 std::vector<torch::Tensor> AllParameters(const Optimizer& optimizer) {
   std::vector<torch::Tensor> parameters;
   for (const auto& group : optimizer.param_groups()) {
@@ -193,6 +203,16 @@ absl::Status WithStateType(const Optimizer& optimizer, Function&& function) {
 }
 
 }  // namespace
+
+absl::StatusOr<OptimizerFields> GetOptimizerFields(const Optimizer& optimizer) {
+  OptimizerFields fields;
+  DDPRUN_RETURN_IF_ERROR(WithStateType(optimizer, [&](auto* type) {
+    std::remove_pointer_t<decltype(type)> state;
+    VisitFields(state, NameReader{fields});
+    return absl::OkStatus();
+  }));
+  return fields;
+}
 
 absl::StatusOr<OptimizerTensors> GetOptimizerState(const Optimizer& optimizer) {
   OptimizerTensors tensors;

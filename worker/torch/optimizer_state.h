@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,15 @@ namespace ddprun::worker {
 // and "group.<number>.learning_rate". Parameters count over all groups, in order. LibTorch's own
 // serialisation names them by address, which says nothing to another process.
 using OptimizerTensors = std::map<std::string, torch::Tensor>;
+
+// The fields of a parameter's state, in one order everywhere.
+struct OptimizerFields {
+  std::vector<std::string> tensors;  // in the parameter's shape
+  std::vector<std::string> counts;
+};
+
+// Errors: UNIMPLEMENTED — as GetOptimizerState.
+absl::StatusOr<OptimizerFields> GetOptimizerFields(const torch::optim::Optimizer& optimizer);
 
 // Supported: Adam, AdamW, SGD, RMSprop, Adagrad.
 // Errors: UNIMPLEMENTED — another optimizer; the text names its type.

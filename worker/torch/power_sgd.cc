@@ -2,33 +2,40 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <string>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 
 namespace ddprun {
 namespace {
 
-// A gradient G (n x m) as P (n x r) times the transpose of Q (m x r).
-struct LowRank {
-  torch::Tensor gradient;  // a view into the bucket
-  torch::Tensor p;
+// What outlives a step, of a parameter whose gradient (n x m) is sent as P (n x r) times the
+// transpose of Q (m x r). Undefined before the first.
+struct Memory {
   torch::Tensor q;
-  torch::Tensor error;  // what the last step lost; undefined before it
+  torch::Tensor error;  // what the last step lost
 };
 
-struct BucketState {
-  std::vector<std::vector<int64_t>> shapes;  // of the gradients it was made for
-  std::vector<LowRank> matrices;
+// One of them on its way.
+struct LowRank {
+  size_t parameter = 0;
+  Memory* memory = nullptr;
+  torch::Tensor gradient;  // a view into the bucket
+  torch::Tensor sent;      // the gradient and the last step's error; aligned, unlike the view
+  torch::Tensor p;
 };
 
 // Gram-Schmidt, which beats QR for few columns and also works in half precision.
@@ -67,12 +74,6 @@ torch::Tensor Pack(const std::vector<torch::Tensor>& tensors) {
   return at::cat(flat);
 }
 
-std::vector<std::vector<int64_t>> ShapesOf(const std::vector<torch::Tensor>& tensors) {
-  std::vector<std::vector<int64_t>> shapes;
-  for (const torch::Tensor& tensor : tensors) shapes.push_back(tensor.sizes().vec());
-  return shapes;
-}
-
 absl::Status CheckPowerSgdOptions(const PowerSgdOptions& options) {
   const auto bad = [](const char* name, double value, const char* range) {
     return absl::InvalidArgumentError(
@@ -100,25 +101,25 @@ struct PowerSgd::Implementation {
   explicit Implementation(const PowerSgdOptions& wanted) : options(wanted) {}
 
   // Sorts the gradients into those that pay and the others.
-  void Split(const GradientBucket& bucket, BucketState& state, std::vector<torch::Tensor>& rest);
+  std::vector<LowRank> Split(const GradientBucket& bucket, std::vector<torch::Tensor>& rest);
   // Adds the last step's loss, and makes P from the gradient and the last step's Q.
-  void MakeP(LowRank& matrix, uint64_t draw) const;
+  void MakeP(LowRank& matrix) const;
+  // Q for the first step, or for each without a warm start: the same numbers on every rank.
+  torch::Tensor DrawQ(const LowRank& matrix) const;
   absl::Status Compress(GradientBucket& bucket, Group& group);
 
   const PowerSgdOptions options;
   int64_t step = 0;
-  std::unordered_map<size_t, BucketState> buckets;  // by index
-  std::atomic<int64_t> values = 0;                  // since compression began
+  std::map<size_t, Memory> memory;  // by parameter: buckets are cut anew now and then
+  std::atomic<int64_t> values = 0;  // since compression began
   std::atomic<int64_t> sent_values = 0;
 };
 
-void PowerSgd::Implementation::Split(const GradientBucket& bucket, BucketState& state,
-                                     std::vector<torch::Tensor>& rest) {
-  std::vector<std::vector<int64_t>> shapes = ShapesOf(bucket.gradients);
-  const bool same = state.shapes == shapes;
-  if (!same) state = {.shapes = std::move(shapes)};
-  size_t next = 0;
-  for (const torch::Tensor& gradient : bucket.gradients) {
+std::vector<LowRank> PowerSgd::Implementation::Split(const GradientBucket& bucket,
+                                                     std::vector<torch::Tensor>& rest) {
+  std::vector<LowRank> matrices;
+  for (size_t i = 0; i < bucket.gradients.size(); ++i) {
+    const torch::Tensor& gradient = bucket.gradients[i];
     values += gradient.numel();
     const int64_t rows = gradient.dim() > 0 ? gradient.size(0) : 1;
     const int64_t columns = gradient.numel() / std::max<int64_t>(rows, 1);
@@ -132,34 +133,50 @@ void PowerSgd::Implementation::Split(const GradientBucket& bucket, BucketState& 
       rest.push_back(gradient);
       continue;
     }
-    if (!same) state.matrices.emplace_back();
-    state.matrices[next++].gradient = gradient.view({rows, columns});
+    LowRank& matrix = matrices.emplace_back();
+    matrix.parameter = bucket.parameters[i];
+    matrix.gradient = gradient.view({rows, columns});
+    matrix.memory = &memory[matrix.parameter];
+    // A restored one may be of other options, and comes in CPU memory.
+    const auto fits = [&](const torch::Tensor& tensor, int64_t height, int64_t width) {
+      return !tensor.defined() || (tensor.size(0) == height && tensor.size(1) == width);
+    };
+    if (!fits(matrix.memory->q, columns, rank) || !fits(matrix.memory->error, rows, columns)) {
+      *matrix.memory = Memory();
+    }
+    for (torch::Tensor* kept : {&matrix.memory->q, &matrix.memory->error}) {
+      if (kept->defined()) *kept = kept->to(gradient.options());
+    }
   }
+  return matrices;
 }
 
-void PowerSgd::Implementation::MakeP(LowRank& matrix, uint64_t draw) const {
-  torch::Tensor& gradient = matrix.gradient;
-  if (matrix.error.defined()) gradient.add_(matrix.error);
-  if (options.error_feedback) matrix.error = gradient.clone();
-  if (!matrix.q.defined() || !options.warm_start) {
-    const int64_t rank =
-        std::min({gradient.size(0), gradient.size(1), options.matrix_approximation_rank});
-    const at::Generator generator = at::detail::createCPUGenerator(draw);
-    matrix.q = at::randn({gradient.size(1), rank}, generator).to(gradient.options());
-  }
-  Orthogonalize(matrix.q, options.orthogonalization_epsilon);
-  matrix.p = gradient.mm(matrix.q);
+torch::Tensor PowerSgd::Implementation::DrawQ(const LowRank& matrix) const {
+  const torch::Tensor& gradient = matrix.gradient;
+  const int64_t rank =
+      std::min({gradient.size(0), gradient.size(1), options.matrix_approximation_rank});
+  // Others for each matrix and step.
+  const uint64_t draw =
+      options.seed + static_cast<uint64_t>(step) * 1000003 + matrix.parameter * 1009;
+  const at::Generator generator = at::detail::createCPUGenerator(draw);
+  return at::randn({gradient.size(1), rank}, generator).to(gradient.options());
+}
+
+void PowerSgd::Implementation::MakeP(LowRank& matrix) const {
+  Memory& kept = *matrix.memory;
+  matrix.sent = matrix.gradient.clone();
+  if (kept.error.defined()) matrix.sent.add_(kept.error);
+  if (!kept.q.defined() || !options.warm_start) kept.q = DrawQ(matrix);
+  Orthogonalize(kept.q, options.orthogonalization_epsilon);
+  matrix.p = matrix.sent.mm(kept.q);
 }
 
 absl::Status PowerSgd::Implementation::Compress(GradientBucket& bucket, Group& group) {
-  BucketState& state = buckets[bucket.index];
   std::vector<torch::Tensor> rest;
-  Split(bucket, state, rest);
-  // The same numbers on every rank, others for each matrix and step.
-  uint64_t draw = options.seed + static_cast<uint64_t>(step) * 1000003 + bucket.index * 1009;
+  std::vector<LowRank> matrices = Split(bucket, rest);
   std::vector<torch::Tensor> first = rest;
-  for (LowRank& matrix : state.matrices) {
-    MakeP(matrix, draw++);
+  for (LowRank& matrix : matrices) {
+    MakeP(matrix);
     first.push_back(matrix.p);
   }
   torch::Tensor flat = Pack(first);
@@ -169,21 +186,21 @@ absl::Status PowerSgd::Implementation::Compress(GradientBucket& bucket, Group& g
   for (const torch::Tensor& gradient : rest) end += gradient.numel();
   flat.slice(0, 0, end).div_(group.world_size());
   Unpack(flat, 0, first);
-  if (state.matrices.empty()) return absl::OkStatus();
+  if (matrices.empty()) return absl::OkStatus();
 
   std::vector<torch::Tensor> second;
-  for (LowRank& matrix : state.matrices) {
+  for (LowRank& matrix : matrices) {
     Orthogonalize(matrix.p, options.orthogonalization_epsilon);
-    matrix.q = matrix.gradient.t().mm(matrix.p);
-    second.push_back(matrix.q);
+    matrix.memory->q = matrix.sent.t().mm(matrix.p);
+    second.push_back(matrix.memory->q);
   }
   flat = Pack(second);
   DDPRUN_RETURN_IF_ERROR(group.AllReduceSum(flat));
   flat.div_(group.world_size());
   Unpack(flat, 0, second);
-  for (LowRank& matrix : state.matrices) {
-    matrix.gradient.copy_(matrix.p.mm(matrix.q.t()));
-    if (options.error_feedback) matrix.error.sub_(matrix.gradient);
+  for (LowRank& matrix : matrices) {
+    matrix.gradient.copy_(matrix.p.mm(matrix.memory->q.t()));
+    if (options.error_feedback) matrix.memory->error = matrix.sent.sub_(matrix.gradient);
   }
   return absl::OkStatus();
 }
@@ -205,6 +222,37 @@ absl::Status PowerSgd::Average(GradientBucket& bucket, Group& group) {
   }
   if (bucket.is_last) ++hook.step;
   return status;
+}
+
+PowerSgd::Tensors PowerSgd::SaveState() const {
+  Tensors state = {{"step", at::full({}, implementation_->step, torch::kLong)}};
+  for (const auto& [parameter, memory] : implementation_->memory) {
+    if (memory.q.defined()) state[absl::StrCat(parameter, ".q")] = memory.q;
+    if (memory.error.defined()) state[absl::StrCat(parameter, ".error")] = memory.error;
+  }
+  return state;
+}
+
+absl::Status PowerSgd::RestoreState(const Tensors& state) {
+  std::map<size_t, Memory> memory;
+  int64_t step = -1;
+  for (const auto& [name, tensor] : state) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(name, absl::MaxSplits('.', 1));
+    size_t parameter = 0;
+    const bool known = parts.second == "q" || parts.second == "error";
+    if (name == "step" && tensor.numel() == 1) {
+      step = tensor.item<int64_t>();
+    } else if (known && tensor.dim() == 2 && absl::SimpleAtoi(parts.first, &parameter)) {
+      (parts.second == "q" ? memory[parameter].q : memory[parameter].error) = tensor.clone();
+    } else {
+      return absl::FailedPreconditionError(
+          absl::StrCat("'", name, "' is nothing of a PowerSgd's state"));
+    }
+  }
+  if (step < 0) return absl::FailedPreconditionError("a PowerSgd's state must have its step");
+  implementation_->memory = std::move(memory);
+  implementation_->step = step;
+  return absl::OkStatus();
 }
 
 double PowerSgd::sent_share() const {

@@ -117,6 +117,28 @@ TEST_F(CheckpointDirectoryTest, PruningKeepsTheLastAndWhatIsNewer) {
   EXPECT_THAT(*ListDirectory(directory_), SizeIs(4));  // the half one is gone, the notes are not
 }
 
+TEST_F(CheckpointDirectoryTest, ShardsAreNoCheckpointsAndGoWithTheirOwn) {
+  EXPECT_EQ(ShardName({1, 3, 120}, 1, 4),
+            "checkpoint-f000001-g000003-s0000000120-r00001-of-00004.safetensors");
+  for (const uint64_t step : {10, 20}) {
+    Write({1, 1, step});
+    for (const uint32_t shard : {0, 1}) {
+      std::ofstream(directory_ + "/" + ShardName({1, 1, step}, shard, 2)) << "shard";
+    }
+  }
+  EXPECT_THAT(*ListCheckpoints(directory_), SizeIs(2));
+  PruneCheckpoints(directory_, {1, 1, 20}, 1);
+  EXPECT_THAT(*ListDirectory(directory_),
+              ElementsAre(ShardName({1, 1, 20}, 0, 2), ShardName({1, 1, 20}, 1, 2),
+                          CheckpointName({1, 1, 20})));
+}
+
+TEST_F(CheckpointDirectoryTest, OneBeforeAnotherCanBeAskedFor) {
+  for (const uint64_t step : {10, 20, 30}) Write({1, 1, step});
+  EXPECT_EQ(LoadNewestCheckpoint(directory_, CheckpointId{1, 1, 30})->loaded->id.step, 20U);
+  EXPECT_EQ(LoadNewestCheckpoint(directory_, CheckpointId{1, 1, 10})->loaded, nullptr);
+}
+
 TEST_F(CheckpointDirectoryTest, AWriteThatFailsLeavesTheOldFileAndNothingElse) {
   Write({1, 1, 10});
   const std::string blocked = directory_ + "/blocked";

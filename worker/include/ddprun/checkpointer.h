@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ddprun/checkpointed_state.h"
 #include "ddprun/context.h"
 
 namespace torch::optim {
@@ -30,19 +31,31 @@ struct TrainingProgress {
 struct CheckpointerOptions {
   std::string directory;  // created when missing; shared by the nodes, or one a node
   uint32_t keep = 3;      // this many of the newest stay; at least 1
+  // Every rank writes its share of a ZeroOptimizer's state into a file of its own, so that no rank
+  // ever holds the whole. Read by any number of ranks, and by optimizers without ZeRO.
+  bool sharded = false;
 };
 
 // Saves and resumes training: the module's parameters and buffers by name, the optimizer's state by
-// parameter order, the learning rates, every rank's random generators, and the progress.
+// parameter order, the learning rates, every rank's random generators, and the progress; and what
+// is added: a GradScaler, a PowerSgd hook, own state.
+//
+//   checkpointer.Add("scaler", scaler);
+//   checkpointer.Add("power_sgd", *hook);
+//   const auto progress = checkpointer.Restore();
 //
 // Files are safetensors with a checksum, written to a temporary name, synced and renamed, so that a
 // crash at any moment leaves whole checkpoints only; one that is damaged all the same is reported
-// and the previous one is taken. Rank 0 writes. Names carry a fence, so that what a cut-off worker
-// of an older generation writes is never resumed by those who went on without it.
+// and the previous one is taken. Rank 0 writes; what each rank has of its own (a sharded state, or
+// one that differs by rank) goes into a file a rank, before that, beside it. Names carry a fence,
+// so that what a cut-off worker of an older generation writes is never resumed by those who went on
+// without it.
 //
 // Save and Restore are collectives: all ranks call them in the same order. On the same number of
 // ranks a resumed run is bit-identical with one that was never interrupted.
-// Threads: one. Requires: context and optimizer outlive it.
+// A ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
+// other's, at any number of ranks. (Sharded ones too, when their files can be found together.)
+// Threads: one. Requires: context, optimizer and what is added outlive it.
 class Checkpointer {
  public:
   Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
@@ -50,6 +63,12 @@ class Checkpointer {
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
+
+  // Makes `state` a part of the checkpoints, under a name without '.'. A checkpoint that has none
+  // of that name leaves the state as it is, with a warning; so does one of another number of ranks
+  // when the state differs by rank.
+  // Requires: the same names on every rank, each once, before Restore.
+  void Add(std::string name, CheckpointedState& state);
 
   // Loads the newest whole checkpoint that any rank finds; ranks that lack it get it from one that
   // has it. Nothing = there is none: start from the beginning.
@@ -59,7 +78,8 @@ class Checkpointer {
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
 
   // Writes a checkpoint.
-  // Errors, on rank 0: those of the file system, with the path; older checkpoints stay.
+  // Errors, on rank 0: those of the file system, with the path; older checkpoints stay. Where every
+  // rank writes a file: the same on that rank, ABORTED on the others, which names it.
   // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
   absl::Status Save(const TrainingProgress& progress);
 

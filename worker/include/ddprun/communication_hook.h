@@ -21,6 +21,8 @@ struct GradientBucket {
   torch::Tensor buffer;
   // Views into `buffer`, one a parameter, in the parameter's shape.
   std::vector<torch::Tensor> gradients;
+  // Which parameter each gradient is of: its place in DistributedDataParallel::parameters().
+  std::vector<size_t> parameters;
 };
 
 // How gradients are averaged, written by the user: compression, statistics, other topologies.
@@ -38,9 +40,9 @@ struct GradientBucket {
 //     }
 //   };
 //
-// Buckets are cut anew after the first step, so that a bucket's index stands for other parameters
-// then: state that is kept by index must be dropped when the shapes of `gradients` change.
-// Kernels go to the device's default stream.
+// Buckets are cut anew after the first step, and after a restart, so that a bucket's index stands
+// for other parameters then: keep state by parameter. To save it, derive from CheckpointedState
+// too. Kernels go to the device's default stream.
 class CommunicationHook {
  public:
   virtual ~CommunicationHook() = default;

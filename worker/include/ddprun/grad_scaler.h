@@ -5,6 +5,9 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "ddprun/checkpointed_state.h"
+
 namespace torch::optim {
 class Optimizer;
 }  // namespace torch::optim
@@ -22,7 +25,8 @@ struct GradScalerOptions {
 
 // Loss scaling for fp16, whose small gradients would be rounded to zero: the loss is multiplied by
 // a scale, the gradients are divided by it, and a step whose gradients overflowed is left out and
-// lowers the scale. All ranks of DistributedDataParallel decide alike, since their gradients are.
+// lowers the scale. All ranks of DistributedDataParallel decide alike, since their gradients are;
+// with a ZeroOptimizer of stage 2 they agree, and Unscale throws when a peer is gone.
 //
 //   scaler.Scale(loss).backward();
 //   scaler.Unscale(optimizer);              // only to clip in between
@@ -32,7 +36,7 @@ struct GradScalerOptions {
 //
 // Threads: one. Source: Micikevicius et al., Mixed Precision Training (ICLR 2018); numbers as in
 // torch/amp/grad_scaler.py.
-class GradScaler {
+class GradScaler : public CheckpointedState {
  public:
   explicit GradScaler(const GradScalerOptions& options = {});
 
@@ -45,10 +49,12 @@ class GradScaler {
   // Sets the scale for the next step. Call it once for each step, after Step().
   void Update();
 
-  // What a checkpoint keeps: the scale, and the steps since it was changed.
+  // What a checkpoint keeps (Checkpointer::Add): the scale, and the steps since it was changed.
   double scale() const { return scale_; }
   int64_t growth_tracker() const { return growth_tracker_; }
   void Restore(double scale, int64_t growth_tracker);
+  Tensors SaveState() const override;
+  absl::Status RestoreState(const Tensors& state) override;
 
  private:
   const GradScalerOptions options_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "ddprun/checkpointed_state.h"
 #include "ddprun/communication_hook.h"
 #include "ddprun/group.h"
 
@@ -36,9 +37,10 @@ struct PowerSgdOptions {
 // Source: Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019 (arXiv:1905.13727), and torch 2.11's
 // powerSGD_hook; other than there, random numbers are ATen's, and parameters that aren't compressed
 // carry no error.
-// Not saved in checkpoints: after a restart it begins with start_step plain steps again.
-// Threads: that of one DistributedDataParallel.
-class PowerSgd : public CommunicationHook {
+// Add it to a Checkpointer to go on bit by bit after a restart; otherwise, and on another number of
+// ranks (each has errors of its own), it begins with start_step plain steps again.
+// Threads: that of one DistributedDataParallel; saving and restoring between its steps.
+class PowerSgd : public CommunicationHook, public CheckpointedState {
  public:
   explicit PowerSgd(const PowerSgdOptions& options = {});
   ~PowerSgd() override;
@@ -46,6 +48,10 @@ class PowerSgd : public CommunicationHook {
   std::string name() const override { return "power_sgd"; }
   // Errors, on the first call: INVALID_ARGUMENT — an option is out of its range.
   absl::Status Average(GradientBucket& bucket, Group& group) override;
+
+  Tensors SaveState() const override;
+  absl::Status RestoreState(const Tensors& state) override;
+  bool differs_by_rank() const override { return true; }
 
   // Share of the values that went over the network since compression began, above 0; 1 before.
   // Threads: any.

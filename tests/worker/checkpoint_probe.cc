@@ -1,0 +1,175 @@
+// A worker for the tests of checkpoints that hold more than module and optimizer.
+//   checkpoint_probe BACKEND DIRECTORY FILE STEPS WORD...
+// trains to STEPS, a checkpoint every 3, after resuming what DIRECTORY has. Writes parameters to
+// FILE.RANK and, on rank 0, the whole optimizer's state to FILE.state. Words:
+//   zero1, zero2     with ZeroOptimizer; without: FusedAdamW under DDP
+//   sharded, offload, small_buckets   their options
+//   scaler           scales the loss; its scale changes every few steps
+//   power_sgd        compresses, under DDP
+//   forget           doesn't add the two to the checkpoints
+#include <torch/nn/functional.h>
+#include <torch/nn/modules.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ddprun/checkpointer.h"
+#include "ddprun/context.h"
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/fused_optimizers.h"
+#include "ddprun/grad_scaler.h"
+#include "ddprun/power_sgd.h"
+#include "ddprun/run_worker.h"
+#include "ddprun/zero_optimizer.h"
+#include "worker/torch/optimizer_state.h"
+
+namespace {
+
+using ddprun::Context;
+using ddprun::DistributedDataParallel;
+using ddprun::GradScaler;
+using ddprun::PowerSgd;
+using ddprun::ZeroOptimizer;
+namespace nn = torch::nn;
+
+struct Job {
+  std::string directory;
+  std::string file;
+  int64_t steps = 0;
+  std::vector<std::string> words;
+
+  bool Has(const std::string& word) const {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  }
+};
+
+struct Training {
+  nn::Sequential model = nn::Sequential(nn::Linear(20, 96), nn::GELU(), nn::Dropout(0.1),
+                                        nn::Linear(96, 64), nn::GELU(), nn::Linear(64, 10));
+  std::shared_ptr<PowerSgd> power_sgd;
+  GradScaler scaler = GradScaler({.init_scale = 256, .growth_interval = 4});
+  std::unique_ptr<DistributedDataParallel> ddp;
+  std::unique_ptr<ZeroOptimizer> zero;
+  std::unique_ptr<torch::optim::Optimizer> plain;
+
+  torch::optim::Optimizer& optimizer() { return zero != nullptr ? *zero : *plain; }
+};
+
+absl::Status SetUp(Context& context, const Job& job, Training& training) {
+  const torch::optim::AdamWOptions adam = torch::optim::AdamWOptions(0.01).weight_decay(0.05);
+  if (!job.Has("zero2")) {
+    ddprun::DistributedDataParallelOptions options;
+    options.bucket_cap_mb = 0.01;
+    if (job.Has("power_sgd")) {
+      training.power_sgd = std::make_shared<PowerSgd>(ddprun::PowerSgdOptions{.start_step = 2});
+      options.communication_hook = training.power_sgd;
+    }
+    DDPRUN_ASSIGN_OR_RETURN(
+        training.ddp, DistributedDataParallel::Create(training.model.ptr(), context, options));
+  }
+  if (!job.Has("zero1") && !job.Has("zero2")) {
+    training.plain = std::make_unique<ddprun::FusedAdamW>(training.model->parameters(), adam);
+    return absl::OkStatus();
+  }
+  DDPRUN_ASSIGN_OR_RETURN(
+      training.zero, ZeroOptimizer::Create(training.model.ptr(), context, adam,
+                                           {.stage = job.Has("zero1") ? 1 : 2,
+                                            .bucket_cap_mb = job.Has("small_buckets") ? 0.005 : 1,
+                                            .offload_to_cpu = job.Has("offload")}));
+  return absl::OkStatus();
+}
+
+void TrainStep(const Job& job, Training& training) {
+  if (training.zero != nullptr) {
+    training.zero->ZeroGrad();
+  } else {
+    training.ddp->ZeroGrad();
+  }
+  const torch::Tensor x = torch::randn({16, 20});
+  const torch::Tensor y = torch::randint(10, {16}, torch::kLong);
+  const auto forward = [&] { return training.model->forward(x); };
+  const torch::Tensor output = training.ddp != nullptr ? training.ddp->Forward(forward) : forward();
+  torch::Tensor loss = nn::functional::cross_entropy(output, y);
+  if (!job.Has("scaler")) {
+    loss.backward();
+    training.optimizer().step();
+    return;
+  }
+  // The scale weighs in, so that another one leads elsewhere.
+  loss = loss * (1 + 0.01 * training.scaler.scale());
+  training.scaler.Scale(loss).backward();
+  training.scaler.Step(training.optimizer());
+  training.scaler.Update();
+}
+
+void Write(std::ofstream& file, const torch::Tensor& tensor) {
+  const torch::Tensor plain = tensor.detach().cpu().contiguous();
+  file.write(static_cast<const char*>(plain.const_data_ptr()),
+             static_cast<std::streamsize>(plain.nbytes()));
+}
+
+absl::Status Dump(Context& context, const Job& job, Training& training) {
+  std::ofstream parameters(absl::StrCat(job.file, ".", context.rank()), std::ios::binary);
+  for (const torch::Tensor& tensor : training.model->parameters()) Write(parameters, tensor);
+  ddprun::ZeroState state;
+  if (training.zero != nullptr) {
+    DDPRUN_ASSIGN_OR_RETURN(state, training.zero->ConsolidatedState());
+  } else {
+    DDPRUN_ASSIGN_OR_RETURN(state, ddprun::worker::GetOptimizerState(*training.plain));
+  }
+  if (!context.is_main()) return absl::OkStatus();
+  std::ofstream file(job.file + ".state", std::ios::binary);
+  for (const auto& [name, tensor] : state) {
+    file << name << c10::str(tensor.sizes());
+    Write(file, tensor);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(Context& context, const Job& job) {
+  torch::manual_seed(context.rank());
+  Training training;
+  DDPRUN_RETURN_IF_ERROR(SetUp(context, job, training));
+  ddprun::Checkpointer checkpointer(context, training.model.ptr(), training.optimizer(),
+                                    {.directory = job.directory, .sharded = job.Has("sharded")});
+  if (!job.Has("forget")) {
+    if (job.Has("scaler")) checkpointer.Add("scaler", training.scaler);
+    if (job.Has("power_sgd")) checkpointer.Add("power_sgd", *training.power_sgd);
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<ddprun::TrainingProgress> resumed,
+                          checkpointer.Restore());
+  int64_t step = resumed.value_or(ddprun::TrainingProgress{}).step;
+  printf("resumed at %ld\n", static_cast<long>(step));
+  fflush(stdout);
+  while (step < job.steps) {
+    TrainStep(job, training);
+    if (++step % 3 == 0) DDPRUN_RETURN_IF_ERROR(checkpointer.Save({.step = step}));
+  }
+  DDPRUN_RETURN_IF_ERROR(Dump(context, job, training));
+  return context.Barrier();
+}
+
+absl::Status Main(int argc, char** argv) {
+  at::set_num_threads(1);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() < 4) {
+    return absl::InvalidArgumentError("see the head of checkpoint_probe.cc for its arguments");
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context,
+                          Context::Create({.backend = arguments[0]}));
+  return Run(*context, {.directory = arguments[1],
+                        .file = arguments[2],
+                        .steps = std::stoll(arguments[3]),
+                        .words = {arguments.begin() + 4, arguments.end()}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return ddprun::RunWorker(argc, argv, Main); }

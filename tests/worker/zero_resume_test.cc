@@ -1,0 +1,195 @@
+// Checkpoints with sharded optimizers, loss scales and compression errors: what is resumed goes on
+// as if nothing had happened, on the same number of ranks bit by bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tests/worker/fake_agent.h"
+#include "tests/worker/processes.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CheckpointedStateTest : public ::testing::Test {
+ protected:
+  struct Plan {
+    std::string words;
+    std::string steps;
+    std::string result;
+    std::vector<std::string> directories = {"checkpoints"};  // one a rank, or one for all
+    uint32_t ranks = 2;
+  };
+
+  void Run(const Plan& plan, bool succeeds = true) {
+    std::filesystem::remove(directory_.File("agent"));
+    ++generation_;
+    const auto agent = FakeAgent::Start({.socket_path = directory_.File("agent"),
+                                         .world_size = plan.ranks,
+                                         .generation = generation_});
+    std::vector<Process> ranks;
+    for (uint32_t rank = 0; rank < plan.ranks; ++rank) {
+      const std::string& place = plan.directories[rank % plan.directories.size()];
+      std::vector<std::string> command = {DDPRUN_CHECKPOINT_PROBE, "shm", directory_.File(place),
+                                          directory_.File(plan.result), plan.steps};
+      for (const auto word : absl::StrSplit(plan.words, ' ')) command.emplace_back(word);
+      ranks.emplace_back(command, WorkerVariables(directory_.path(), rank, plan.ranks, generation_),
+                         directory_.File("output." + std::to_string(rank)));
+    }
+    for (Process& process : ranks) EXPECT_EQ(process.Wait() == 0, succeeds) << process.Output();
+  }
+
+  std::string Output(uint32_t rank) const {
+    return ReadFile(directory_.File("output." + std::to_string(rank)));
+  }
+  std::string Result(const std::string& name, const std::string& part) const {
+    return ReadFile(directory_.File(name) + "." + part);
+  }
+  bool SameResults(const std::string& a, const std::string& b) const {
+    return Same(a, b, "0") && Same(a, b, "1") && Same(a, b, "state");
+  }
+  bool Same(const std::string& a, const std::string& b, const std::string& part) const {
+    EXPECT_FALSE(Result(a, part).empty());
+    return Result(a, part) == Result(b, part);
+  }
+  // The files of a directory whose names contain `part`, sorted: by step, then shards last.
+  std::vector<std::filesystem::path> Files(const std::string& place,
+                                           const std::string& part) const {
+    std::vector<std::filesystem::path> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_.File(place))) {
+      if (entry.path().filename().string().find(part) != std::string::npos) {
+        paths.push_back(entry.path());
+      }
+    }
+    std::sort(paths.begin(), paths.end());
+    return paths;
+  }
+
+  TemporaryDirectory directory_;
+  uint64_t generation_ = 0;
+};
+
+class GoesOnBitByBitTest : public CheckpointedStateTest,
+                           public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(GoesOnBitByBitTest, AfterARestart) {
+  Run({.words = GetParam(), .steps = "12", .result = "whole", .directories = {"others"}});
+  Run({.words = GetParam(), .steps = "6", .result = "half"});
+  Run({.words = GetParam(), .steps = "12", .result = "resumed"});
+  EXPECT_THAT(Output(1), HasSubstr("resumed at 6"));
+  EXPECT_TRUE(SameResults("whole", "resumed"));
+  // Twin: the second half does change something.
+  EXPECT_FALSE(SameResults("whole", "half"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, GoesOnBitByBitTest,
+                         ::testing::Values("zero1", "zero2 small_buckets", "zero1 sharded",
+                                           "zero2 sharded small_buckets", "zero2 offload sharded",
+                                           "zero2 scaler", "scaler", "power_sgd",
+                                           "power_sgd scaler zero1 sharded"),
+                         [](const auto& parameter) {
+                           return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
+                         });
+
+class NotAddedTest : public CheckpointedStateTest,
+                     public ::testing::WithParamInterface<const char*> {};
+
+// The twins of the above: without Add, the same runs end elsewhere.
+TEST_P(NotAddedTest, BeginsAnew) {
+  Run({.words = GetParam(), .steps = "12", .result = "whole", .directories = {"others"}});
+  Run({.words = GetParam(), .steps = "6", .result = "half"});
+  Run({.words = GetParam(), .steps = "12", .result = "resumed"});
+  EXPECT_THAT(Output(1), HasSubstr("resumed at 6"));
+  EXPECT_FALSE(SameResults("whole", "resumed"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, NotAddedTest, ::testing::Values("scaler forget", "power_sgd forget"),
+                         [](const auto& parameter) {
+                           return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
+                         });
+
+struct Change {
+  const char* name;
+  std::string before;
+  uint32_t ranks_before;
+  std::string after;
+  uint32_t ranks_after;
+};
+
+class AnotherWorldTest : public CheckpointedStateTest,
+                         public ::testing::WithParamInterface<Change> {};
+
+TEST_P(AnotherWorldTest, HasTheSameParametersAndTheSameState) {
+  const Change& change = GetParam();
+  Run({.words = change.before, .steps = "6", .result = "before", .ranks = change.ranks_before});
+  Run({.words = change.after, .steps = "6", .result = "after", .ranks = change.ranks_after});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 6"));
+  EXPECT_TRUE(Same("before", "after", "0"));
+  EXPECT_TRUE(Same("before", "after", "state"));
+  // It trains on; twin: then the state differs.
+  Run({.words = change.after, .steps = "7", .result = "later", .ranks = change.ranks_after});
+  EXPECT_FALSE(Same("before", "later", "state"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Changes, AnotherWorldTest,
+    ::testing::Values(Change{"sharded_2_to_3", "zero2 sharded small_buckets", 2, "zero2", 3},
+                      Change{"whole_3_to_sharded_2", "zero1", 3, "zero2 sharded", 2},
+                      Change{"whole_to_plain", "zero2 small_buckets", 2, "plain", 2},
+                      Change{"plain_to_sharded_3", "plain", 2, "zero1 sharded", 3},
+                      Change{"sharded_3_to_plain_1", "zero2 sharded", 3, "plain", 1},
+                      Change{"offloaded_2_to_1", "zero2 offload sharded", 2, "zero2 offload", 1}),
+    [](const auto& parameter) { return parameter.param.name; });
+
+TEST_F(CheckpointedStateTest, ACheckpointThatLacksAShardIsNotTaken) {
+  const std::string words = "zero2 sharded small_buckets";
+  Run({.words = words, .steps = "9", .result = "whole"});
+  const std::vector<std::filesystem::path> shards = Files("checkpoints", "-r00001-of-00002");
+  ASSERT_EQ(shards.size(), 3U);
+  std::filesystem::remove(shards.back());
+  std::filesystem::resize_file(shards[1], std::filesystem::file_size(shards[1]) / 2);
+  Run({.words = words, .steps = "9", .result = "again"});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 3"));
+  EXPECT_THAT(Output(0), HasSubstr("no rank has the shard '" + shards.back().filename().string()));
+  EXPECT_THAT(Output(0) + Output(1), HasSubstr("shard '" + shards[1].string() + "': "));
+  EXPECT_TRUE(SameResults("whole", "again"));
+}
+
+TEST_F(CheckpointedStateTest, ShardsAreFetchedFromTheRanksThatHaveThem) {
+  const std::string words = "zero2 sharded small_buckets";
+  const std::vector<std::string> disks = {"first_disk", "second_disk"};
+  const std::vector<std::string> swapped = {"second_disk", "first_disk"};
+  Run({.words = words, .steps = "12", .result = "whole"});
+  Run({.words = words, .steps = "6", .result = "half", .directories = disks});
+  EXPECT_EQ(Files("second_disk", "checkpoint-").size(), 2U);  // its own shards of both
+  Run({.words = words, .steps = "12", .result = "moved", .directories = swapped});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 6"));
+  EXPECT_TRUE(SameResults("whole", "moved"));
+}
+
+TEST_F(CheckpointedStateTest, OldShardsGoWithTheirCheckpoints) {
+  Run({.words = "zero1 sharded", .steps = "15", .result = "result"});
+  EXPECT_EQ(Files("checkpoints", "-r0000").size(), 6U);  // of the last three
+  EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 9U);
+  EXPECT_THAT(Files("checkpoints", "checkpoint-").front().filename().string(),
+              HasSubstr("s0000000009"));
+}
+
+TEST_F(CheckpointedStateTest, OnAnotherNumberOfRanksWhatDiffersByRankBeginsAnewWithAWarning) {
+  Run({.words = "power_sgd", .steps = "6", .result = "before"});
+  EXPECT_THAT(Output(0), Not(HasSubstr("begins anew")));
+  Run({.words = "power_sgd", .steps = "9", .result = "after", .ranks = 3});
+  EXPECT_THAT(Output(2), HasSubstr("no 'power_sgd' for rank 2 of 3; it begins anew"));
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,181 @@
+// ZeroOptimizer in real processes: what it computes, what it holds, and what it says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/worker/fake_agent.h"
+#include "tests/worker/processes.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Figures = std::map<std::string, double>;
+
+class ZeroTest : public ::testing::Test {
+ protected:
+  // Runs the probe on all ranks; the greatest value that any wrote of each name.
+  Figures Run(const std::vector<std::string>& arguments, uint32_t ranks, bool succeeds = true) {
+    std::filesystem::remove(directory_.File("agent"));
+    const auto agent =
+        FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
+    std::vector<std::string> command = {DDPRUN_ZERO_PROBE, arguments[0],
+                                        directory_.File("figures")};
+    command.insert(command.end(), arguments.begin() + 1, arguments.end());
+    std::vector<Process> processes;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      processes.emplace_back(command, WorkerVariables(directory_.path(), rank, ranks),
+                             directory_.File("output." + std::to_string(rank)));
+    }
+    for (Process& process : processes) {
+      const int end = process.Wait();
+      EXPECT_EQ(end == 0, succeeds) << end << process.Output();
+    }
+    Figures figures;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      std::istringstream lines(ReadFile(directory_.File("figures." + std::to_string(rank))));
+      double value = 0;
+      for (std::string name; lines >> name >> value;) {
+        figures[name] = std::max(figures[name], value);
+      }
+    }
+    return figures;
+  }
+
+  // The message of a rank's error file.
+  std::string Message(uint32_t rank) const {
+    const std::string text = ReadFile(directory_.File("error." + std::to_string(rank)));
+    return text.empty() ? "" : nlohmann::json::parse(text)["message"]["message"].get<std::string>();
+  }
+
+  TemporaryDirectory directory_;
+};
+
+class ZeroTrainingTest : public ZeroTest,
+                         public ::testing::WithParamInterface<std::tuple<const char*, uint32_t>> {};
+
+TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
+  const auto& [backend, ranks] = GetParam();
+  const Figures figures = Run({"train", backend, "all"}, ranks);
+  int compared = 0;
+  for (const auto& [name, value] : figures) {
+    if (!name.starts_with("zero")) continue;
+    ++compared;
+    EXPECT_LT(value, 1e-6) << name;
+    RecordProperty(name, std::to_string(value * 1e9) + "e-9");
+  }
+  EXPECT_EQ(compared, 20);
+  // Both stages move the same elements with the same kernel: offloading changes nothing.
+  EXPECT_EQ(figures.at("zero2"), figures.at("zero2_offload"));
+  for (const auto& [name, value] : figures) {
+    if (name.starts_with("same_on_ranks")) {
+      EXPECT_EQ(value, 0) << name;
+    }
+  }
+  // Twin: without averaging the same steps end elsewhere.
+  EXPECT_GT(figures.at("alone"), 1e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ZeroTrainingTest,
+                         ::testing::Combine(::testing::Values("gloo", "shm"),
+                                            ::testing::Values(2U, 3U)),
+                         [](const auto& parameter) {
+                           return std::string(std::get<0>(parameter.param)) +
+                                  std::to_string(std::get<1>(parameter.param));
+                         });
+
+class ZeroMemoryTest : public ZeroTest, public ::testing::WithParamInterface<uint32_t> {
+ protected:
+  static void ExpectAbout(double value, double expected, const std::string& what) {
+    EXPECT_NEAR(value, expected, 0.05 * expected) << what;
+  }
+};
+
+// Adam: 4 bytes a gradient, 8 a parameter's state. The process' own count of live bytes and what
+// Memory() answers both agree with the formula.
+TEST_P(ZeroMemoryTest, IsAWthOfStateAndGradients) {
+  const uint32_t ranks = GetParam();
+  const Figures ddp = Run({"memory", "shm", "ddp"}, ranks);
+  const double gradients = ddp.at("parameters");
+  const double state = 2 * gradients;
+  ExpectAbout(ddp.at("live"), gradients + state, "DDP");
+  const Figures first = Run({"memory", "shm", "1"}, ranks);
+  ExpectAbout(first.at("live"), gradients + state / ranks, "ZeRO-1");
+  const Figures second = Run({"memory", "shm", "2"}, ranks);
+  ExpectAbout(second.at("live"), (gradients + state) / ranks, "ZeRO-2");
+  for (const Figures& zero : {first, second}) {
+    ExpectAbout(zero.at("state"), state / ranks, "state");
+    ExpectAbout(zero.at("all_state"), state, "all state");
+    EXPECT_EQ(zero.at("all_gradients"), gradients);
+  }
+  ExpectAbout(first.at("gradients"), gradients, "gradients of ZeRO-1");
+  ExpectAbout(second.at("gradients"), gradients / ranks, "gradients of ZeRO-2");
+  // During a step of ZeRO-2 there are at most three buckets more (the largest has 3 MiB), their
+  // shares, and the few activations.
+  EXPECT_LT(second.at("most"), second.at("live") + second.at("buckets") * 2 + (1 << 20));
+  EXPECT_LE(second.at("buckets"), 4.5 * (1 << 20));
+}
+
+TEST_P(ZeroMemoryTest, OffloadingCostsACopyOfTheShare) {
+  const uint32_t ranks = GetParam();
+  const Figures offloaded = Run({"memory", "shm", "2_offload"}, ranks);
+  ExpectAbout(offloaded.at("offloaded"), offloaded.at("parameters") / ranks, "copies");
+  ExpectAbout(offloaded.at("live"), 4 * offloaded.at("parameters") / ranks, "all");
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ZeroMemoryTest, ::testing::Values(2U, 3U));
+
+TEST_F(ZeroTest, TheFirstStepPrintsTheMemoryOfRankZero) {
+  Run({"memory", "shm", "2"}, 2);
+  EXPECT_THAT(ReadFile(directory_.File("output.0")),
+              HasSubstr("ddprun: rank 0 of 2, ZeRO-2: parameters 4.1 MiB, gradients 2.0 of 4.1 "
+                        "MiB, optimizer state 4.1 of 8.1 MiB, buckets up to "));
+  EXPECT_THAT(ReadFile(directory_.File("output.1")), ::testing::Not(HasSubstr("ZeRO-2")));
+}
+
+TEST_F(ZeroTest, BucketsLeaveWhileTheBackwardPassGoesOn) {
+  const Figures figures = Run({"overlap", "gloo", "-"}, 2);
+  EXPECT_GE(figures.at("buckets"), 3);
+  // The last one waits for the first layer.
+  EXPECT_EQ(figures.at("sent_before_the_end"), figures.at("buckets") - 1);
+  EXPECT_EQ(figures.at("sent"), figures.at("buckets"));
+  // Twin: where nothing is to be averaged, none leaves.
+  EXPECT_EQ(figures.at("sent_in_no_sync"), 0);
+}
+
+TEST_F(ZeroTest, AParameterWithoutGradientIsNamed) {
+  Run({"wrong", "gloo", "unused"}, 2, /*succeeds=*/false);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_THAT(Message(rank), HasSubstr("parameter 'extra.weight' got no gradient"));
+  }
+}
+
+TEST_F(ZeroTest, ASecondGradientBeforeAllHadTheirFirstIsNamed) {
+  Run({"wrong", "gloo", "second"}, 2, /*succeeds=*/false);
+  EXPECT_THAT(Message(0), HasSubstr("got a second gradient before 'extra.weight' got its first"));
+}
+
+TEST_F(ZeroTest, ANanInOneRanksShareIsNamedOnAllRanks) {
+  Run({"wrong", "gloo", "nan"}, 2, /*succeeds=*/false);
+  EXPECT_THAT(Message(0), HasSubstr("' has a NaN or infinite value"));
+  EXPECT_EQ(Message(0), Message(1));
+}
+
+TEST_F(ZeroTest, OptionsThatDifferBetweenRanksAreNamed) {
+  Run({"wrong", "gloo", "options"}, 2, /*succeeds=*/false);
+  for (const uint32_t rank : {0, 1}) EXPECT_THAT(Message(rank), HasSubstr("ZeRO stage 1"));
+}
+
+}  // namespace
+}  // namespace ddprun::testing
