@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training speed, memory and start of C++ workers beside Python DDP, interleaved on this machine.
 
-    bench/worker_bench.py [--model mlp] [--runs N] [--steps N] [--json FILE] [--check]
+    bench/worker_bench.py [--model mlp|char_gpt] [--runs N] [--steps N] [--json FILE] [--check]
 
 Each run starts every contender once: Python DDP over Gloo, ours over Gloo and over shared memory, with 2 workers of one
 thread each, and ours alone. Printed are the medians of all runs, and what they promise; --check fails where a promise
@@ -16,7 +16,10 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,9 +29,30 @@ BIN = Path(os.environ.get("DDPRUN_BENCH_BIN", ROOT / "build/release/bin"))
 PYTHON = Path(os.environ.get("DDPRUN_TEST_PYTHON", CACHE / "py-full/bin/python3"))
 DIGITS = Path(os.environ.get("DDPRUN_DIGITS", CACHE / "digits/digits.csv.gz"))
 
-# model: (our program, its Python twin, data, steps, {contender: least share of Python's samples/s})
+WARM_UP_STEPS = 10
+
+
+@dataclass
+class Model:
+    program: Path
+    twin: Path
+    data: Path
+    steps: int
+    batch: int
+    least: dict  # {contender: least share of Python's samples/s}
+    # Takes options and writes a journal, as the examples do; else DATA BACKEND STEPS, and prints a line of JSON.
+    is_example: bool = False
+
+    def command(self, program, backend, steps, journal):
+        if not self.is_example:
+            return [*program, self.data, backend, steps]
+        return [*program, "--data", self.data, "--backend", backend, "--steps", steps + WARM_UP_STEPS, "--journal", journal]
+
+
 MODELS = {
-    "mlp": (BIN / "worker_bench_mlp", ROOT / "bench/worker/mlp.py", DIGITS, 2000, {"shm": 4.0, "gloo": 1.3}),
+    "mlp": Model(BIN / "worker_bench_mlp", ROOT / "bench/worker/mlp.py", DIGITS, 2000, 32, {"shm": 4.0, "gloo": 1.3}),
+    "char_gpt": Model(BIN / "char_gpt", ROOT / "bench/worker/char_gpt.py", Path("/usr/share/common-licenses/GPL-3"), 200, 8,
+                      {"shm": 1.08, "gloo": 0.95}, is_example=True),
 }
 LEAST_SCALING = 0.90  # samples/s of two workers over twice those of one
 MOST_MEMORY = 1 / 3  # of Python's
@@ -42,44 +66,71 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def run(command, workers):
-    """Starts the workers; the measurements of rank 0 with those that follow from them."""
-    port = str(free_port())
-    started = time.monotonic()
-    processes = []
-    for rank in range(workers):
-        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers}
-        environment = os.environ | {name: str(value) for name, value in places.items()}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        processes.append(subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE))
-    output = [process.communicate(timeout=RUN_TIMEOUT_S)[0] for process in processes]
-    if any(process.returncode for process in processes):
-        sys.exit(f"{' '.join(str(word) for word in command)}: {[process.returncode for process in processes]}")
-    result = json.loads(output[0].decode().splitlines()[-1])
+def read_journal(path):
+    """What worker_bench_mlp prints, from an example's journal."""
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return {"first": lines[0]["t"], "begin": lines[WARM_UP_STEPS - 1]["t"], "end": lines[-1]["t"], "loss": lines[-1]["loss"]}
+
+
+def run(model, program, backend, workers, steps):
+    """One training; the measurements of rank 0 with those that follow from them."""
+    with tempfile.TemporaryDirectory(prefix="ddprun-worker-bench-") as folder:
+        journal = os.path.join(folder, "journal")
+        command = model.command(program, backend, steps, journal)
+        started = time.monotonic()
+        output, memory = wait_all(start_workers(command, workers), command)
+        result = read_journal(journal) if model.is_example else json.loads(output[0].splitlines()[-1])
+    result["rss"] = memory[0]
     result["start"] = result["first"] - started
+    result["rate"] = steps * model.batch * workers / (result["end"] - result["begin"])
     return result
 
 
-def samples_a_second(result, steps, workers):
-    return steps * result["batch"] * workers / (result["end"] - result["begin"])
+def start_workers(command, workers):
+    """Workers of one thread each, on this machine, with torchrun's environment; their output goes to pipes."""
+    port = free_port()
+    processes = []
+    for rank in range(workers):
+        places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers, "MASTER_PORT": port,
+                  "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": 1}
+        environment = os.environ | {name: str(value) for name, value in places.items()}
+        processes.append(subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.PIPE))
+    return processes
+
+
+def wait_all(processes, command):
+    """(What each has printed, the most memory that each had, in bytes) when all have ended well."""
+    limit = threading.Timer(RUN_TIMEOUT_S, lambda: [process.kill() for process in processes])
+    limit.start()
+    output, memory = [], []
+    for process in processes:
+        output.append(process.stdout.read().decode())
+        process.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        memory.append(usage.ru_maxrss * 1024)
+    limit.cancel()
+    if any(process.returncode for process in processes):
+        sys.exit(f"{' '.join(str(word) for word in command)}: {[process.returncode for process in processes]}")
+    return output, memory
 
 
 def measure(arguments):
     """{contender: {quantity: [a value a run]}}"""
-    program, twin, data, _, _ = MODELS[arguments.model]
+    model = MODELS[arguments.model]
     contenders = {
-        "python": ([PYTHON, twin, data, "gloo", arguments.steps], 2),
-        "gloo": ([program, data, "gloo", arguments.steps], 2),
-        "shm": ([program, data, "shm", arguments.steps], 2),
-        "alone": ([program, data, "shm", arguments.steps], 1),
+        "python": ([PYTHON, model.twin], "gloo", 2),
+        "gloo": ([model.program], "gloo", 2),
+        "shm": ([model.program], "shm", 2),
+        "alone": ([model.program], "shm", 1),
     }
     figures = {name: {"rate": [], "start": [], "rss": [], "loss": []} for name in contenders}
     for _ in range(arguments.runs):
-        for name, (command, workers) in contenders.items():
-            result = run(command, workers)
-            figures[name]["rate"].append(samples_a_second(result, arguments.steps, workers))
-            for quantity in ("start", "rss", "loss"):
-                figures[name][quantity].append(result[quantity])
+        for name, (program, backend, workers) in contenders.items():
+            result = run(model, program, backend, workers, arguments.steps)
+            for quantity, values in figures[name].items():
+                values.append(result[quantity])
     return figures
 
 
@@ -94,7 +145,7 @@ def report(arguments, figures):
               f"{of_one['rss'] / 2**20:5.0f} MiB  loss {of_one['loss']:.6f}")
     python = medians["python"]
     promises = [(f"{name}: samples/s over Python's", medians[name]["rate"] / python["rate"], ">=", least)
-                for name, least in MODELS[arguments.model][4].items()]
+                for name, least in MODELS[arguments.model].least.items()]
     promises.append(("2 workers over twice 1, shm", medians["shm"]["rate"] / (2 * medians["alone"]["rate"]), ">=",
                      LEAST_SCALING))
     promises.append(("shm: memory over Python's", medians["shm"]["rss"] / python["rss"], "<=", MOST_MEMORY))
@@ -117,9 +168,9 @@ def main():
     parser.add_argument("--json", help="every figure, to this file")
     parser.add_argument("--check", action="store_true", help="exit status 1 where a promise is broken")
     arguments = parser.parse_args()
-    program, twin, data, steps, _ = MODELS[arguments.model]
-    arguments.steps = arguments.steps or steps
-    for needed in (program, PYTHON, twin, data):
+    model = MODELS[arguments.model]
+    arguments.steps = arguments.steps or model.steps
+    for needed in (model.program, PYTHON, model.twin, model.data):
         if not needed.exists():
             print(f"skipped: there is no {needed}")
             return 77

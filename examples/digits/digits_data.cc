@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "absl/strings/ascii.h"
@@ -30,6 +31,20 @@ bool ParseLine(absl::string_view line, DigitsData* data) {
 }
 
 }  // namespace
+
+std::string DefaultDigitsPath() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  if (!variable("DDPRUN_DIGITS").empty()) return variable("DDPRUN_DIGITS");
+  std::string cache = variable("DDPRUN_CACHE");
+  if (cache.empty() && !variable("XDG_CACHE_HOME").empty()) {
+    cache = variable("XDG_CACHE_HOME") + "/ddprun";
+  }
+  if (cache.empty()) cache = variable("HOME") + "/.cache/ddprun";
+  return cache + "/digits/digits.csv.gz";
+}
 
 absl::StatusOr<DigitsData> LoadDigits(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);

@@ -19,6 +19,9 @@ struct DigitsData {
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
 };
 
+// DDPRUN_DIGITS, else where scripts/demo and scripts/test put the digits.
+std::string DefaultDigitsPath();
+
 // Reads digits.csv.gz: in each line 64 pixels of 0 to 16 and the label, separated by commas.
 // Errors: NOT_FOUND — can't be opened; DATA_LOSS — damaged; the text names file and line.
 absl::StatusOr<DigitsData> LoadDigits(const std::string& path);

@@ -23,11 +23,11 @@
 #include "base/log.h"
 #include "base/loop_inbox.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/agent/agent_service.h"
 #include "launcher/agent/peer_store.h"
 #include "launcher/agent/store_wire.h"
 #include "launcher/core/key_value_store.h"
-#include "launcher/core/text.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "rendezvous/wire/grpc_settings.h"
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "launcher/agent/store_wire.h"
-#include "launcher/core/text.h"
 #include "rendezvous/wire/grpc_status.h"
 
 namespace ddprun::launcher {

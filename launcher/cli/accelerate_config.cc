@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/values.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

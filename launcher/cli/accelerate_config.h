@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/yaml_document.h"
 #include "launcher/cli/config_file.h"
-#include "launcher/cli/yaml_document.h"
 
 namespace ddprun::launcher {
 

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/chaos_plan_file.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/option_set.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

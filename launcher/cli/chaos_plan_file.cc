@@ -12,14 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/nearest.h"
 #include "base/progress_page.h"
 #include "base/status_macros.h"
+#include "base/text.h"
+#include "base/yaml_document.h"
 #include "launcher/cli/errors.h"
-#include "launcher/cli/nearest.h"
 #include "launcher/cli/signals.h"
 #include "launcher/cli/values.h"
-#include "launcher/cli/yaml_document.h"
-#include "launcher/core/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

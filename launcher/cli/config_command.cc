@@ -8,12 +8,12 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "base/text.h"
+#include "base/yaml_document.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/launch_arguments.h"
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
-#include "launcher/cli/yaml_document.h"
-#include "launcher/core/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/yaml_document.h"
 #include "launcher/cli/argument.h"
 #include "launcher/cli/host.h"
-#include "launcher/cli/yaml_document.h"
 
 namespace ddprun::launcher {
 

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/values.h"
-#include "launcher/core/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/binding.h"
 #include "launcher/cli/devices.h"
 #include "launcher/cli/errors.h"
@@ -21,7 +22,6 @@
 #include "launcher/cli/signals.h"
 #include "launcher/cli/values.h"
 #include "launcher/cli/worker_command.h"
-#include "launcher/core/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

@@ -10,11 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/nearest.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/errors.h"
-#include "launcher/cli/nearest.h"
 #include "launcher/cli/values.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "launcher/cli/binding.h"
 #include "launcher/cli/chaos_command.h"
@@ -13,7 +14,6 @@
 #include "launcher/cli/launch_arguments.h"
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

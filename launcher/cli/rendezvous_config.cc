@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/values.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

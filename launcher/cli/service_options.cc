@@ -2,11 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
 #include "launcher/cli/values.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/values.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

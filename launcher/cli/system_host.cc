@@ -15,7 +15,7 @@
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/rng.h"
-#include "launcher/core/text.h"
+#include "base/text.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/topology_probe.h"
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/cli/errors.h"
-#include "launcher/core/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "launcher/cli/errors.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/signal_name.h"
-#include "launcher/core/text.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text.h"
 #include "launcher/core/line_collapser.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 

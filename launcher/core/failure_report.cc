@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/signal_name.h"
-#include "launcher/core/text.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "launcher/core/text.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {

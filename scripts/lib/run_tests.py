@@ -271,7 +271,8 @@ def main():
     print("==> Building preset 'dev' and running the suites", flush=True)
     built = done(built_suite("build", "dev", arguments.jobs))
     if built and {"docs", "bench"} & set(chosen):
-        built = done(built_suite("release", "release", arguments.jobs, ["ddprun", "digits"]))
+        programs = ["ddprun", "digits"] + (["char_gpt", "worker_bench_mlp"] if "bench" in chosen else [])
+        built = done(built_suite("release", "release", arguments.jobs, programs))
     for name in (name for name in DEV if name in chosen and built):
         done(run_label("dev", name, arguments.jobs))
     if "asan-ubsan" in chosen:

@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "launcher/cli/options.h"
-#include "launcher/core/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

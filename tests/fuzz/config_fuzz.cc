@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/text.h"
+#include "base/yaml_document.h"
 #include "launcher/cli/config_file.h"
 #include "launcher/cli/host.h"
-#include "launcher/cli/yaml_document.h"
-#include "launcher/core/text.h"
 
 namespace ddprun::launcher {
 namespace {

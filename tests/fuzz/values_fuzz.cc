@@ -8,11 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/rendezvous_config.h"
 #include "launcher/cli/signals.h"
 #include "launcher/cli/values.h"
-#include "launcher/core/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

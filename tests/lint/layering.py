@@ -20,7 +20,7 @@ _IMPURE_STD = {
     "random", "shared_mutex", "thread", "atomic", "locale", "iomanip",
 }
 _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/instant.h", "base/rng.h",
-              "base/signal_name.h", "base/version.h", "base/progress_page.h"}
+              "base/signal_name.h", "base/text.h", "base/version.h", "base/progress_page.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
 _SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h"}
@@ -97,4 +97,4 @@ def _refusal_in_core(path, included):
     if own == "launcher/core/" and included in _SHARED_CORE:
         return None
     return ("a pure core may include only std, absl containers/strings/status/time, base/{status_macros,check,strong,"
-            "instant,rng,version}.h and its own folder")
+            "instant,rng,text,version}.h and its own folder")

@@ -29,14 +29,14 @@ namespace {
 
 constexpr const char* kShards = "shards";  // metadata: how many, where there are any
 
-struct Extra {
-  std::string name;
-  CheckpointedState& state;
-};
-
 }  // namespace
 
 struct Checkpointer::Implementation {
+  struct Extra {
+    std::string name;
+    CheckpointedState& state;
+  };
+
   Context& context;
   std::shared_ptr<torch::nn::Module> module;
   torch::optim::Optimizer& optimizer;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/cli/yaml_document.h"
+#include "base/yaml_document.h"
 #include "tests/unit/launcher_cli/fake_host.h"
 
 namespace ddprun::launcher {

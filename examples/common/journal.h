@@ -1,5 +1,5 @@
-#ifndef DDPRUN_EXAMPLES_DIGITS_JOURNAL_H_
-#define DDPRUN_EXAMPLES_DIGITS_JOURNAL_H_
+#ifndef DDPRUN_EXAMPLES_COMMON_JOURNAL_H_
+#define DDPRUN_EXAMPLES_COMMON_JOURNAL_H_
 
 #include <cstdint>
 #include <string>
@@ -33,4 +33,4 @@ class Journal {
 
 }  // namespace ddprun::examples
 
-#endif  // DDPRUN_EXAMPLES_DIGITS_JOURNAL_H_
+#endif  // DDPRUN_EXAMPLES_COMMON_JOURNAL_H_

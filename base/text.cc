@@ -1,4 +1,4 @@
-#include "launcher/core/text.h"
+#include "base/text.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 constexpr size_t kQuotedBytesMax = 120;
@@ -155,4 +155,4 @@ std::string Substitute(absl::string_view text, const std::map<std::string, std::
   return result;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,10 +1,10 @@
-#include "launcher/cli/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 // Levenshtein distance (1966).
@@ -36,4 +36,4 @@ std::string NearestWord(const std::string& word, const std::vector<std::string>&
   return best;
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

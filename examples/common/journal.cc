@@ -1,4 +1,4 @@
-#include "examples/digits/journal.h"
+#include "examples/common/journal.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CORE_TEXT_H_
-#define DDPRUN_LAUNCHER_CORE_TEXT_H_
+#ifndef DDPRUN_BASE_TEXT_H_
+#define DDPRUN_BASE_TEXT_H_
 
 #include <cstddef>
 #include <map>
@@ -8,9 +8,9 @@
 
 #include "absl/strings/string_view.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
-// Text helpers of the command line and the failure report. Pure; threads: any.
+// Text helpers of command lines and reports. Pure; threads: any.
 
 // Breaks prose into lines of at most `width` bytes at blanks; newlines stay. A word that is longer
 // has a line for itself. Lines have no blanks at their ends.
@@ -35,6 +35,6 @@ std::string Quoted(absl::string_view value);
 // "$", everything else stays as it is. Names are [A-Za-z_][A-Za-z0-9_]*.
 std::string Substitute(absl::string_view text, const std::map<std::string, std::string>& values);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun
 
-#endif  // DDPRUN_LAUNCHER_CORE_TEXT_H_
+#endif  // DDPRUN_BASE_TEXT_H_

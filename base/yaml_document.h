@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CLI_YAML_DOCUMENT_H_
-#define DDPRUN_LAUNCHER_CLI_YAML_DOCUMENT_H_
+#ifndef DDPRUN_BASE_YAML_DOCUMENT_H_
+#define DDPRUN_BASE_YAML_DOCUMENT_H_
 
 #include <cstddef>
 #include <string>
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 
 inline constexpr size_t kYamlDepthMax = 8;
 inline constexpr size_t kYamlNodesMax = 4096;
@@ -38,6 +38,6 @@ absl::StatusOr<YamlNode> ReadYaml(const std::string& text);
 // Requires: UTF-8.
 std::string YamlText(absl::string_view text);
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun
 
-#endif  // DDPRUN_LAUNCHER_CLI_YAML_DOCUMENT_H_
+#endif  // DDPRUN_BASE_YAML_DOCUMENT_H_

@@ -1,4 +1,4 @@
-#include "launcher/cli/yaml_document.h"
+#include "base/yaml_document.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -12,9 +12,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "launcher/core/text.h"
+#include "base/text.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 constexpr size_t kReasonBytesShown = 200;
@@ -179,4 +179,4 @@ std::string YamlText(absl::string_view text) {
   return quoted + "\"";
 }
 
-}  // namespace ddprun::launcher
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "launcher/core/text.h"
+#include "base/text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 
-namespace ddprun::launcher {
+namespace ddprun {
 namespace {
 
 using ::testing::ElementsAre;
@@ -89,4 +89,4 @@ TEST(Substitute, FollowsPythonsSafeSubstitute) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun

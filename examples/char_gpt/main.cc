@@ -1,0 +1,268 @@
+// Trains a small GPT to continue a text, byte by byte: what a program brings beside what all share
+// (Trainer). Every Debian has a text for it.
+//   ddprun --nproc_per_node 2 --no_python char_gpt --steps 500 --output_dir out
+#include <ATen/ops/linear.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "ddprun/activation_checkpoint.h"
+#include "ddprun/context.h"
+#include "examples/common/example.h"
+
+namespace ddprun::examples {
+namespace {
+
+using torch::nn::Embedding;
+using torch::nn::LayerNorm;
+using torch::nn::LayerNormOptions;
+using torch::nn::Linear;
+namespace functional = torch::nn::functional;
+
+constexpr double kWeightDeviation = 0.02;  // GPT-2's
+constexpr int64_t kEvaluationBatch = 64;
+
+struct GptOptions {
+  int64_t layers = 4;
+  int64_t width = 144;  // of each position, a multiple of heads
+  int64_t heads = 4;
+  int64_t context_length = 64;  // bytes that the model sees
+};
+
+// What the module's own forward() computes, as Python's does: in one kernel, bias and all.
+torch::Tensor Apply(const Linear& linear, const torch::Tensor& x) {
+  return at::linear(x, linear->weight, linear->bias);
+}
+
+// Attention and perceptron, each behind a norm and beside the stream (GPT-2's).
+struct BlockImpl : torch::nn::Module {
+  BlockImpl(int64_t width, int64_t head_count) : heads(head_count) {
+    attention_norm = register_module("attention_norm", LayerNorm(LayerNormOptions({width})));
+    attention_in = register_module("attention_in", Linear(width, 3 * width));
+    attention_out = register_module("attention_out", Linear(width, width));
+    mlp_norm = register_module("mlp_norm", LayerNorm(LayerNormOptions({width})));
+    mlp_in = register_module("mlp_in", Linear(width, 4 * width));
+    mlp_out = register_module("mlp_out", Linear(4 * width, width));
+  }
+
+  // x: [batch, length, width]; so is what it returns.
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = x + Attention(attention_norm(x));
+    return y + Apply(mlp_out, torch::gelu(Apply(mlp_in, mlp_norm(y))));
+  }
+
+  torch::Tensor Attention(const torch::Tensor& x) {
+    const int64_t batch = x.size(0);
+    const int64_t length = x.size(1);
+    const int64_t width = x.size(2);
+    // [query, key, value][batch, head, length, width of a head]
+    const std::vector<torch::Tensor> parts = Apply(attention_in, x)
+                                                 .view({batch, length, 3, heads, width / heads})
+                                                 .permute({2, 0, 3, 1, 4})
+                                                 .unbind(0);
+    const torch::Tensor mixed =
+        at::scaled_dot_product_attention(parts[0], parts[1], parts[2], /*attn_mask=*/{},
+                                         /*dropout_p=*/0, /*is_causal=*/true);
+    return Apply(attention_out, mixed.transpose(1, 2).reshape({batch, length, width}));
+  }
+
+  int64_t heads;
+  LayerNorm attention_norm{nullptr}, mlp_norm{nullptr};
+  Linear attention_in{nullptr}, attention_out{nullptr}, mlp_in{nullptr}, mlp_out{nullptr};
+};
+TORCH_MODULE(Block);
+
+struct GptImpl : torch::nn::Module {
+  GptImpl(const GptOptions& options, int64_t words, bool recompute_blocks)
+      : recompute(recompute_blocks) {
+    tokens = register_module("tokens", Embedding(words, options.width));
+    positions = register_module("positions", Embedding(options.context_length, options.width));
+    for (int64_t i = 0; i < options.layers; ++i) {
+      blocks.push_back(
+          register_module(absl::StrCat("block", i), Block(options.width, options.heads)));
+    }
+    norm = register_module("norm", LayerNorm(LayerNormOptions({options.width})));
+    head = register_module("head", Linear(options.width, words));
+    Initialize();
+  }
+
+  void Initialize() {
+    const torch::NoGradGuard no_grad;
+    for (const std::shared_ptr<torch::nn::Module>& module : modules(/*include_self=*/false)) {
+      if (auto* linear = module->as<torch::nn::LinearImpl>()) {
+        torch::nn::init::normal_(linear->weight, 0, kWeightDeviation);
+        torch::nn::init::zeros_(linear->bias);
+      } else if (auto* embedding = module->as<torch::nn::EmbeddingImpl>()) {
+        torch::nn::init::normal_(embedding->weight, 0, kWeightDeviation);
+      }
+    }
+  }
+
+  // words: [batch, length] int64. Returns logits of each next word [batch, length, words].
+  torch::Tensor forward(const torch::Tensor& words) {
+    torch::Tensor x = tokens(words) + positions->weight.slice(0, 0, words.size(1));
+    for (Block& block : blocks) {
+      if (!recompute || !is_training()) {
+        x = block(x);
+      } else {
+        x = CheckpointActivations(
+            [block](const torch::Tensor& in) mutable { return block->forward(in); }, x);
+      }
+    }
+    return Apply(head, norm(x));
+  }
+
+  const bool recompute;
+  Embedding tokens{nullptr}, positions{nullptr};
+  std::vector<Block> blocks;
+  LayerNorm norm{nullptr};
+  Linear head{nullptr};
+};
+TORCH_MODULE(Gpt);
+
+// A text as the numbers of its bytes among those that occur in it, in their order.
+struct Text {
+  torch::Tensor tokens;  // [n] int64
+  int64_t words = 0;     // how many different ones there are
+};
+
+absl::StatusOr<Text> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream contents;
+  if (!file.is_open() || !(contents << file.rdbuf())) {
+    return absl::NotFoundError(
+        absl::StrCat("can't read the text '", path, "': give --data a file of some 10,000 bytes"));
+  }
+  const std::string text = contents.str();
+  std::vector<int64_t> number(256, -1);
+  for (const char c : text) number[static_cast<unsigned char>(c)] = 0;
+  int64_t words = 0;
+  for (int64_t& n : number) {
+    if (n == 0) n = words++;
+  }
+  std::vector<int64_t> tokens;
+  tokens.reserve(text.size());
+  for (const char c : text) tokens.push_back(number[static_cast<unsigned char>(c)]);
+  return Text{.tokens = torch::tensor(tokens), .words = words};
+}
+
+// A sample is a window of context_length bytes and the byte after each of them.
+class CharGpt : public Task {
+ public:
+  CharGpt(const TrainingOptions& options, const GptOptions& shape, Context& context,
+          const Text& text)
+      : context_(context), gpt_(shape, text.words, options.gradient_checkpointing) {
+    const int64_t window = shape.context_length + 1;
+    const int64_t learned = text.tokens.size(0) * 9 / 10;
+    training_ = text.tokens.slice(0, 0, learned).unfold(0, window, 1);
+    held_out_ = text.tokens.slice(0, learned).unfold(0, window, shape.context_length);
+  }
+
+  std::string name() const override { return "char_gpt"; }
+  std::string samples_name() const override { return "windows"; }
+  std::shared_ptr<torch::nn::Module> model() const override { return gpt_.ptr(); }
+  int64_t size() const override { return training_.size(0); }
+
+  Batch Load(const std::vector<int64_t>& samples,
+             const at::Generator& /*generator*/) const override {
+    return Divide(training_.index_select(0, torch::tensor(samples)));
+  }
+
+  torch::Tensor Forward(const torch::Tensor& inputs) override { return gpt_->forward(inputs); }
+
+  torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) override {
+    return functional::cross_entropy(outputs.view({-1, outputs.size(-1)}), targets.reshape({-1}));
+  }
+
+  // Mean loss over windows that don't overlap; every rank looks at its part.
+  absl::StatusOr<double> Evaluate() override {
+    const torch::Tensor mine =
+        torch::arange(context_.rank(), held_out_.size(0), context_.world_size(), torch::kLong);
+    torch::Tensor sum =
+        torch::zeros({1}, torch::TensorOptions(context_.device()).dtype(torch::kDouble));
+    for (int64_t begin = 0; begin < mine.size(0); begin += kEvaluationBatch) {
+      const torch::Tensor rows = mine.slice(0, begin, begin + kEvaluationBatch);
+      const Batch batch = Divide(held_out_.index_select(0, rows));
+      const torch::Tensor outputs = gpt_->forward(batch.inputs.to(context_.device()));
+      sum += Loss(outputs, batch.targets.to(context_.device())) * static_cast<double>(rows.size(0));
+    }
+    DDPRUN_RETURN_IF_ERROR(context_.AllReduceSum(sum));
+    return sum.item<double>() / static_cast<double>(held_out_.size(0));
+  }
+
+  std::string Describe(double figure) const override {
+    return absl::StrFormat("loss %.4f on %d held-out windows", figure, held_out_.size(0));
+  }
+
+ private:
+  static Batch Divide(const torch::Tensor& windows) {
+    const int64_t length = windows.size(1) - 1;
+    return {.inputs = windows.slice(1, 0, length), .targets = windows.slice(1, 1)};
+  }
+
+  Context& context_;
+  Gpt gpt_;
+  torch::Tensor training_;  // [samples, context_length + 1] int64, a view of the text
+  torch::Tensor held_out_;
+};
+
+absl::StatusOr<std::unique_ptr<Task>> MakeTask(const TrainingOptions& options,
+                                               const GptOptions& shape, Context& context) {
+  if (shape.width % shape.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--width ", shape.width, " is no multiple of --heads ", shape.heads, "; give one that is"));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const Text text, ReadText(options.data));
+  // Of the tenth that is held out there must be a window.
+  const int64_t least = 10 * (shape.context_length + 2);
+  if (text.tokens.size(0) < least) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text '", options.data, "' has ", text.tokens.size(0),
+                     " bytes; --context_length ", shape.context_length, " needs at least ", least));
+  }
+  return std::make_unique<CharGpt>(options, shape, context, text);
+}
+
+}  // namespace
+}  // namespace ddprun::examples
+
+int main(int argc, char** argv) {
+  using ddprun::examples::OptionTable;
+  using ddprun::examples::TrainingOptions;
+  ddprun::examples::GptOptions shape;
+  return ddprun::examples::RunExample(
+      argc, argv,
+      {.introduction = "Trains a small GPT on a text, byte by byte, on as many workers as there "
+                       "are:\n  ddprun --nproc_per_node 2 --no_python char_gpt --steps 500\n",
+       .data_help = "Any text; a tenth of it is held out.",
+       .options = {.data = "/usr/share/common-licenses/GPL-3",
+                   .batch_size = 8,
+                   .lr_schedule = "cosine",
+                   .weight_decay = 0.01,
+                   .checkpoint_every = 100},
+       .add_options =
+           [&shape](OptionTable* table) {
+             table->Integer("layers", {1, 1000}, &shape.layers, "Blocks.");
+             table->Integer("width", {1, 100000}, &shape.width,
+                            "Values a position; a multiple of heads.");
+             table->Integer("heads", {1, 1000}, &shape.heads, "Of attention.");
+             table->Integer("context_length", {1, 100000}, &shape.context_length,
+                            "Bytes of a window.");
+           },
+       .make_task = [&shape](
+                        const TrainingOptions& options,
+                        ddprun::Context& context) { return MakeTask(options, shape, context); }});
+}

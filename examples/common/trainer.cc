@@ -1,0 +1,262 @@
+#include "examples/common/trainer.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/rng.h"
+#include "base/status_macros.h"
+#include "ddprun/clip_grad_norm.h"
+#include "ddprun/power_sgd.h"
+
+namespace ddprun::examples {
+namespace {
+
+// A schedule falls to this share of its peak.
+constexpr double kLeastRateShare = 0.1;
+
+// For the random changes of the batch whose first sample has this place in the order of the epoch.
+uint64_t BatchSeed(uint64_t seed, uint64_t epoch, uint64_t place) {
+  const uint64_t of_epoch = Rng(Rng(seed).Next() ^ epoch).Next();
+  return Rng(of_epoch ^ place).Next();
+}
+
+DistributedDataParallelOptions DdpOptions(const TrainingOptions& options) {
+  DistributedDataParallelOptions result = {
+      .gradient_as_bucket_view = options.gradient_as_bucket_view,
+      .find_unused_parameters = options.find_unused_parameters,
+      .static_graph = options.static_graph,
+      .broadcast_buffers = options.broadcast_buffers,
+  };
+  if (options.bucket_cap_mb > 0) result.bucket_cap_mb = options.bucket_cap_mb;
+  if (options.comm_hook == "allreduce") result.built_in_hook = BuiltInHook::kAllReduce;
+  if (options.comm_hook == "fp16") result.built_in_hook = BuiltInHook::kFloat16;
+  if (options.comm_hook == "bf16") result.built_in_hook = BuiltInHook::kBFloat16;
+  if (options.comm_hook == "power_sgd") result.communication_hook = std::make_shared<PowerSgd>();
+  return result;
+}
+
+void Print(const std::string& line) {
+  absl::PrintF("%s\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainingOptions& options, Context& context, Task& task, Journal journal)
+    : options_(options),
+      context_(context),
+      task_(task),
+      journal_(std::move(journal)),
+      model_(task.model()),
+      sampler_(static_cast<uint64_t>(task.size()), /*rank=*/0, /*world_size=*/1,
+               {.seed = static_cast<uint64_t>(options.seed)}) {}
+
+int64_t Trainer::GlobalBatch() const {
+  return options_.batch_size * options_.gradient_accumulation_steps *
+         static_cast<int64_t>(context_.world_size());
+}
+
+int64_t Trainer::StepsPerEpoch() const { return task_.size() / GlobalBatch(); }
+
+int64_t Trainer::SchedulePlace() const {
+  if (options_.steps > 0) return progress_.step;
+  // Not the number of steps done: after a change of the number of workers steps have another size.
+  return progress_.epoch * StepsPerEpoch() + progress_.epoch_samples / GlobalBatch();
+}
+
+bool Trainer::Done() const {
+  return options_.steps > 0 ? progress_.step >= options_.steps : progress_.epoch >= options_.epochs;
+}
+
+LearningRateSchedule Trainer::Schedule() const {
+  const double peak = ScaledLearningRate(
+      options_.learning_rate, *ParseLearningRateScaling(options_.lr_scaling),
+      static_cast<uint64_t>(options_.batch_size), static_cast<uint64_t>(GlobalBatch()));
+  return {.kind = *ParseScheduleKind(options_.lr_schedule),
+          .peak = peak,
+          .warmup_steps = options_.warmup_steps,
+          .total_steps = options_.steps > 0 ? options_.steps : options_.epochs * StepsPerEpoch(),
+          .least = peak * kLeastRateShare};
+}
+
+absl::Status Trainer::Prepare() {
+  if (context_.is_main()) {
+    Print(absl::StrFormat("%s: %d workers over %s, %d %s to learn from, %d a step", task_.name(),
+                          context_.world_size(), context_.backend(), task_.size(),
+                          task_.samples_name(), GlobalBatch()));
+  }
+  if (StepsPerEpoch() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ", task_.size(), " ", task_.samples_name(), " don't fill one step of ", GlobalBatch(),
+        " (batch_size x gradient_accumulation_steps x workers): lower batch_size"));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(precision_, ParseMixedPrecision(options_.mixed_precision));
+  schedule_ = Schedule();
+  DDPRUN_RETURN_IF_ERROR(schedule_.Check());
+  model_->to(context_.device());
+  optimizer_ = std::make_unique<FusedAdamW>(
+      model_->parameters(),
+      torch::optim::AdamWOptions(schedule_.peak).weight_decay(options_.weight_decay));
+  scaler_ = std::make_unique<GradScaler>(
+      GradScalerOptions{.enabled = precision_ == MixedPrecision::kFloat16});
+  DDPRUN_ASSIGN_OR_RETURN(ddp_,
+                          DistributedDataParallel::Create(model_, context_, DdpOptions(options_)));
+  return Resume();
+}
+
+absl::Status Trainer::Resume() {
+  std::optional<TrainingProgress> found;
+  if (!options_.CheckpointDirectory().empty()) {
+    checkpointer_.emplace(context_, model_, *optimizer_,
+                          CheckpointerOptions{.directory = options_.CheckpointDirectory()});
+    DDPRUN_ASSIGN_OR_RETURN(found, checkpointer_->Restore());
+  }
+  if (!found.has_value() && !options_.resume_from.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(found, RestoreElsewhere());
+  }
+  if (!found.has_value()) return absl::OkStatus();
+  progress_ = *found;
+  if (context_.is_main()) {
+    Print(absl::StrFormat("resumed at step %d, epoch %d", progress_.step, progress_.epoch));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<TrainingProgress>> Trainer::RestoreElsewhere() {
+  Checkpointer source(context_, model_, *optimizer_, {.directory = options_.resume_from});
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found, source.Restore());
+  if (found.has_value()) return found;
+  return absl::NotFoundError(absl::StrCat("--resume_from '", options_.resume_from,
+                                          "': no rank finds a checkpoint there; give the directory "
+                                          "that holds them, such as OUTPUT_DIR/checkpoints"));
+}
+
+absl::Status Trainer::Run() {
+  DDPRUN_RETURN_IF_ERROR(Prepare());
+  while (!Done()) {
+    DDPRUN_RETURN_IF_ERROR(TrainEpoch());
+    if (stopped_) return absl::OkStatus();
+    if (Done()) break;  // within an epoch
+    ++progress_.epoch;
+    progress_.epoch_samples = 0;
+    if (Done()) break;
+    DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
+    if (!context_.is_main()) continue;
+    Print(absl::StrFormat("epoch %d  step %d  loss %.4f  %s", progress_.epoch, progress_.step,
+                          loss_, figure));
+  }
+  DDPRUN_RETURN_IF_ERROR(SaveNow());
+  DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
+  if (context_.is_main()) {
+    Print(absl::StrFormat("final %s (step %d, world %d, generation %d)", figure, progress_.step,
+                          context_.world_size(), context_.generation()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Trainer::Evaluate() {
+  context_.Mark(ProgressPhase::kEvaluation, progress_.step);
+  const torch::NoGradGuard no_grad;
+  model_->eval();
+  const absl::StatusOr<double> figure = task_.Evaluate();
+  model_->train();
+  DDPRUN_RETURN_IF_ERROR(figure.status());
+  return task_.Describe(*figure);
+}
+
+Batch Trainer::LoadBatch(const std::vector<int64_t>& order, int64_t place) const {
+  const auto world_size = static_cast<int64_t>(context_.world_size());
+  const int64_t first = place + context_.rank();
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < options_.batch_size; ++i) {
+    samples.push_back(order[static_cast<size_t>(first + i * world_size)]);
+  }
+  const uint64_t seed =
+      BatchSeed(static_cast<uint64_t>(options_.seed), static_cast<uint64_t>(progress_.epoch),
+                static_cast<uint64_t>(first));
+  return task_.Load(samples, at::make_generator<at::CPUGeneratorImpl>(seed));
+}
+
+absl::Status Trainer::TrainEpoch() {
+  sampler_.SetEpoch(static_cast<uint64_t>(progress_.epoch));
+  const std::vector<int64_t> order = sampler_.Indices();
+  // What all ranks have seen of this epoch, however many they were then.
+  const int64_t begin = progress_.epoch_samples;
+  const int64_t steps = (task_.size() - begin) / GlobalBatch();
+  const int64_t accumulated = options_.gradient_accumulation_steps;
+  Prefetcher batches(
+      [&](int64_t number) {
+        return LoadBatch(order, begin + number * GlobalBatch() / accumulated);
+      },
+      steps * accumulated, options_.num_workers);
+  for (int64_t step = 0; step < steps && !Done(); ++step) {
+    if (context_.StopAt(progress_.step)) {  // a node is about to be taken away
+      stopped_ = true;
+      return SaveNow();
+    }
+    DDPRUN_RETURN_IF_ERROR(TrainStep(batches));
+    if (progress_.step % options_.checkpoint_every == 0) DDPRUN_RETURN_IF_ERROR(SaveNow());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<torch::Tensor> Trainer::LossOf(Batch batch) {
+  const torch::Device device = context_.device();
+  const Autocast autocast(device.type(), precision_);
+  const torch::Tensor inputs = batch.inputs.to(device);
+  const torch::Tensor outputs = ddp_->Forward([&] { return task_.Forward(inputs); });
+  const torch::Tensor loss = task_.Loss(outputs, batch.targets.to(device));
+  DDPRUN_RETURN_IF_ERROR(CheckLoss(loss, *model_));
+  return loss;
+}
+
+absl::Status Trainer::TrainStep(Prefetcher& batches) {
+  SetLearningRate(*optimizer_, schedule_.At(SchedulePlace()));
+  ddp_->ZeroGrad();
+  const int64_t accumulated = options_.gradient_accumulation_steps;
+  loss_ = 0;
+  for (int64_t i = 0; i < accumulated; ++i) {
+    // Gradients are added up here until the last backward pass, which averages them.
+    std::optional<DistributedDataParallel::NoSync> no_sync;
+    if (i < accumulated - 1) no_sync.emplace(*ddp_);
+    DDPRUN_ASSIGN_OR_RETURN(torch::Tensor loss, LossOf(batches.Next()));
+    if (accumulated > 1) loss = loss / accumulated;
+    scaler_->Scale(loss).backward();
+    loss_ += loss.item<double>();
+  }
+  DDPRUN_RETURN_IF_ERROR(StepOptimizer());
+  ++progress_.step;
+  progress_.epoch_samples += GlobalBatch();
+  if (options_.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options_.step_delay_ms));
+  if (!context_.is_main()) return absl::OkStatus();
+  return journal_.Write({.generation = context_.generation(),
+                         .rank = context_.rank(),
+                         .world = context_.world_size(),
+                         .step = progress_.step,
+                         .loss = loss_});
+}
+
+absl::Status Trainer::StepOptimizer() {
+  if (options_.max_grad_norm > 0) {
+    scaler_->Unscale(*optimizer_);
+    const absl::Status clipped = ClipGradNorm(*model_, options_.max_grad_norm).status();
+    // An overflow of fp16 is what the scaler is there for: it leaves this step out.
+    if (precision_ != MixedPrecision::kFloat16) DDPRUN_RETURN_IF_ERROR(clipped);
+  }
+  scaler_->Step(*optimizer_);
+  scaler_->Update();
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::SaveNow() {
+  if (!checkpointer_.has_value()) return absl::OkStatus();
+  return checkpointer_->Save(progress_);
+}
+
+}  // namespace ddprun::examples

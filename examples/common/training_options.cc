@@ -1,0 +1,133 @@
+#include "examples/common/training_options.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::examples {
+namespace {
+
+// Far beyond what fits, and far below where products overflow.
+constexpr int64_t kCountMax = 1'000'000'000;
+
+void AddLength(TrainingOptions* options, OptionTable* table) {
+  table->Group("How long");
+  table->Integer("epochs", {1, kCountMax}, &options->epochs, "Times that every sample is seen.");
+  table->Integer("steps", {0, kCountMax}, &options->steps,
+                 "Optimizer steps, however many epochs these are; 0: --epochs decides.");
+}
+
+void AddBatch(TrainingOptions* options, OptionTable* table) {
+  table->Group("Batch and learning rate");
+  table->Integer("batch_size", {1, kCountMax}, &options->batch_size,
+                 "Samples of each worker in one backward pass. A step learns from batch_size x "
+                 "workers x gradient_accumulation_steps samples.");
+  table->Integer("gradient_accumulation_steps", {1, kCountMax},
+                 &options->gradient_accumulation_steps,
+                 "Backward passes whose gradients are added up before a step; workers talk to each "
+                 "other in the last one only.");
+  table->Real("learning_rate", {1e-12, 1e6}, &options->learning_rate,
+              "The highest, for the batch_size of one worker.");
+  table->Choice("lr_scaling", {"none", "linear", "sqrt"}, &options->lr_scaling,
+                "How learning_rate grows with the samples of a step, beyond one batch_size. "
+                "'linear' wants warmup_steps.");
+  table->Choice("lr_schedule", {"constant", "linear", "cosine"}, &options->lr_schedule,
+                "How it falls, after the warm-up, to a tenth at the end.");
+  table->Integer("warmup_steps", {0, kCountMax}, &options->warmup_steps,
+                 "Steps at the beginning in which it rises linearly.");
+  table->Real("weight_decay", {0, 1e6}, &options->weight_decay, "Of AdamW.");
+  table->Real("max_grad_norm", {0, 1e30}, &options->max_grad_norm,
+              "Gradients whose norm is larger are scaled down to it; 0: never.");
+}
+
+void AddMemory(TrainingOptions* options, OptionTable* table) {
+  table->Group("Precision and memory");
+  table->Choice("mixed_precision", {"no", "fp16", "bf16"}, &options->mixed_precision,
+                "Type of products and convolutions; parameters stay float32. fp16 scales the "
+                "loss.");
+  table->Switch("gradient_checkpointing", &options->gradient_checkpointing,
+                "Computes activations a second time in the backward pass instead of keeping them.");
+  table->Choice("zero_stage", {"0"}, &options->zero_stage,
+                "What is kept once over all workers instead of once in each: 0 nothing.");
+}
+
+void AddWorkers(TrainingOptions* options, OptionTable* table) {
+  table->Group("Workers together");
+  table->Choice("backend", {"auto", "shm", "hierarchical", "gloo", "nccl"}, &options->backend,
+                "What carries gradients; 'auto' takes the fastest that all workers have, and says "
+                "why.");
+  table->Real("bucket_cap_mb", {0, 1e6}, &options->bucket_cap_mb,
+              "Size of a gradient bucket in MiB; 0: 25, the first one 1.");
+  table->Switch("find_unused_parameters", &options->find_unused_parameters,
+                "Some parameters get no gradient in some steps; costs a walk over the graph.");
+  table->Switch("gradient_as_bucket_view", &options->gradient_as_bucket_view,
+                "Gradients lie in the buckets instead of being copied there.");
+  table->Switch("static_graph", &options->static_graph,
+                "The same parameters are used in every step.");
+  table->Switch("broadcast_buffers", &options->broadcast_buffers,
+                "Rank 0's buffers, such as batch norm's statistics, go to all before each forward "
+                "pass.");
+  table->Choice("comm_hook", {"none", "allreduce", "fp16", "bf16", "power_sgd"},
+                &options->comm_hook,
+                "How gradients travel: as they are, in half the bytes, or as thin matrices.");
+  table->Switch("sync_batch_norm", &options->sync_batch_norm,
+                "Batch norm over the batches of all workers together.");
+}
+
+void AddFiles(TrainingOptions* options, OptionTable* table) {
+  table->Group("What is kept");
+  table->Text("output_dir", "DIR", &options->output_dir,
+              "Where results go; checkpoints to DIR/checkpoints. By default nothing is kept.");
+  table->Text("checkpoint_dir", "DIR", &options->checkpoint_dir,
+              "Checkpoints go there instead. A job that is started again, by you or after a fault, "
+              "goes on from the newest one.");
+  table->Integer("checkpoint_every", {1, kCountMax}, &options->checkpoint_every,
+                 "Steps between two checkpoints.");
+  table->Text("resume_from", "DIR", &options->resume_from,
+              "Directory with the checkpoints of another run to begin with, where the own one has "
+              "none yet.");
+  table->Text("journal", "FILE", &options->journal,
+              "Rank 0 appends a JSON line for each step: t (CLOCK_MONOTONIC), generation, rank, "
+              "world, step, loss, pid.");
+  table->Choice("log_level", {"debug", "info", "warning", "error"}, &options->log_level,
+                "The least that ddprun's runtime tells on stderr; by default LOGLEVEL's, else "
+                "warning.");
+}
+
+}  // namespace
+
+void AddTrainingOptions(TrainingOptions* options, const std::string& data_help,
+                        OptionTable* table) {
+  table->Group("Data");
+  table->Text("data", "FILE", &options->data, data_help);
+  table->Integer("num_workers", {0, 256}, &options->num_workers,
+                 "Threads of each worker that load batches ahead; 0: each batch is loaded when it "
+                 "is needed. Results don't depend on it.");
+  AddLength(options, table);
+  AddBatch(options, table);
+  AddMemory(options, table);
+  AddWorkers(options, table);
+  AddFiles(options, table);
+  table->Group("Other");
+  table->Integer("seed", {0, std::numeric_limits<int64_t>::max()}, &options->seed,
+                 "Of weights, order and random changes of samples.");
+  table->Integer("threads", {1, 4096}, &options->threads, "LibTorch's, of each worker.");
+  table->Integer("step_delay_ms", {0, kCountMax}, &options->step_delay_ms,
+                 "Pause after each step, to watch it.");
+}
+
+absl::Status CheckTrainingOptions(const TrainingOptions& options) {
+  if (options.static_graph && options.gradient_accumulation_steps > 1) {
+    return absl::InvalidArgumentError(
+        "static_graph and gradient_accumulation_steps above 1 exclude each other: LibTorch looks "
+        "at "
+        "the graph in a first pass that averages, and the accumulating ones don't; give one of "
+        "them");
+  }
+  return absl::OkStatus();
+}
+
+std::string TrainingOptions::CheckpointDirectory() const {
+  if (!checkpoint_dir.empty() || output_dir.empty()) return checkpoint_dir;
+  return absl::StrCat(output_dir, "/checkpoints");
+}
+
+}  // namespace ddprun::examples

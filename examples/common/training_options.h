@@ -1,0 +1,64 @@
+#ifndef DDPRUN_EXAMPLES_COMMON_TRAINING_OPTIONS_H_
+#define DDPRUN_EXAMPLES_COMMON_TRAINING_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "examples/common/option_table.h"
+
+namespace ddprun::examples {
+
+// What all examples can be told. An example sets its own defaults before the options are read.
+struct TrainingOptions {
+  std::string data;         // path
+  int64_t num_workers = 0;  // threads that load batches ahead; 0 = the training thread loads
+
+  int64_t epochs = 1;
+  int64_t steps = 0;        // in place of epochs; 0 = they decide
+  int64_t batch_size = 32;  // of each worker and each backward pass
+  int64_t gradient_accumulation_steps = 1;
+
+  double learning_rate = 1e-3;
+  std::string lr_scaling = "none";  // ParseLearningRateScaling's words
+  std::string lr_schedule = "linear";
+  int64_t warmup_steps = 0;
+  double weight_decay = 0;
+  double max_grad_norm = 0;  // 0 = no clipping
+
+  std::string mixed_precision = "no";
+  bool gradient_checkpointing = false;
+  std::string zero_stage = "0";
+
+  double bucket_cap_mb = 0;  // 0 = LibTorch's choice
+  bool find_unused_parameters = false;
+  bool gradient_as_bucket_view = true;
+  bool static_graph = false;
+  bool broadcast_buffers = true;
+  std::string comm_hook = "none";
+  bool sync_batch_norm = false;
+  std::string backend = "auto";
+
+  int64_t seed = 1;
+  int64_t threads = 1;  // LibTorch's, of each worker
+
+  std::string output_dir;         // "" = none
+  std::string checkpoint_dir;     // "" = output_dir/checkpoints, none without output_dir
+  int64_t checkpoint_every = 20;  // steps
+  std::string resume_from;        // "" = none
+  std::string journal;            // "" = none
+  std::string log_level;          // "" = LOGLEVEL's
+  int64_t step_delay_ms = 0;      // slows training down, to watch it
+
+  // Where checkpoints go; "" = nowhere.
+  std::string CheckpointDirectory() const;
+};
+
+// Adds a row for each. `data_help`: what --data is.
+void AddTrainingOptions(TrainingOptions* options, const std::string& data_help, OptionTable* table);
+
+// What no single option shows. Errors: INVALID_ARGUMENT, naming the options.
+absl::Status CheckTrainingOptions(const TrainingOptions& options);
+
+}  // namespace ddprun::examples
+
+#endif  // DDPRUN_EXAMPLES_COMMON_TRAINING_OPTIONS_H_

@@ -1,0 +1,231 @@
+"""The example programs as users run them: options, files of options, resuming, and beside their twins in plain PyTorch."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+from worker_bench import free_port  # noqa: E402
+
+BIN = Path(os.environ["DDPRUN_EXAMPLES_BIN"])
+CACHE = Path(os.environ.get("DDPRUN_CACHE") or
+             Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddprun")
+PYTHON = Path(os.environ.get("DDPRUN_TEST_PYTHON") or CACHE / "py-full/bin/python3")
+TIMEOUT_S = 280
+# A text and a model so small that a step takes two milliseconds.
+SMALL = ("--layers", "1", "--width", "16", "--heads", "2", "--context_length", "16")
+
+
+class Job:
+    """What two workers of one program did."""
+
+    def __init__(self, statuses, errors, outputs, error_files, journal, seconds):
+        self.statuses, self.errors, self.outputs, self.error_files = statuses, errors, outputs, error_files
+        self.journal, self.seconds = journal, seconds
+        self.losses = [line["loss"] for line in journal]
+
+
+def environment_of(rank, workers, port, folder):
+    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers, "MASTER_PORT": port,
+              "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": 1, "TORCHELASTIC_ERROR_FILE": f"{folder}/error.{rank}"}
+    return os.environ | {name: str(value) for name, value in places.items()}
+
+
+def read(path):
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def run(command, *options, workers=2):
+    """Starts the program as torchrun would, and waits for its end."""
+    with tempfile.TemporaryDirectory(prefix="ddprun-examples-") as name:
+        folder = Path(name)
+        port = free_port()
+        started = time.monotonic()
+        processes = []
+        for rank in range(workers):
+            # Under test is what rank 0 writes; that the others leave the file alone shows in its lines.
+            words = [*command, "--journal", folder / "journal", *options]
+            with open(folder / f"out.{rank}", "wb") as out, open(folder / f"err.{rank}", "wb") as err:
+                processes.append(subprocess.Popen([str(word) for word in words], stdout=out, stderr=err,
+                                                  env=environment_of(rank, workers, port, folder)))
+        try:
+            statuses = [process.wait(TIMEOUT_S) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        seconds = time.monotonic() - started
+        texts = {kind: [read(folder / f"{kind}.{rank}") for rank in range(workers)] for kind in ("out", "err", "error")}
+        journal = [json.loads(line) for line in read(folder / "journal").splitlines()]
+        return Job(statuses, texts["err"], texts["out"], texts["error"], journal, seconds)
+
+
+class ExampleTest(unittest.TestCase):
+    """Cases run `digits` or `char_gpt`, and expect a good end unless they say otherwise."""
+
+    def trained(self, program, *options, workers=2):
+        job = run([BIN / program], *options, workers=workers)
+        self.assertEqual(job.statuses, [0] * workers, job.errors)
+        self.assertEqual([line["step"] for line in job.journal], list(range(job.journal[0]["step"], job.journal[-1]["step"] + 1)))
+        return job
+
+    def assert_near(self, one, other, most):
+        self.assertEqual(len(one), len(other))
+        self.assertLessEqual(max(abs(a - b) for a, b in zip(one, other)), most)
+
+    def assert_apart(self, one, other, least):
+        self.assertGreater(max(abs(a - b) for a, b in zip(one, other)), least)
+
+
+class OptionsTest(ExampleTest):
+    def test_a_bad_file_of_options_ends_every_rank_at_once_with_its_reason(self):
+        cases = {"batch_size: 8\nbach_size: 3\n": ":2: unknown option 'bach_size'; did you mean batch_size?",
+                 "steps: 1\n\nmixed_precision: half\n": ":3: mixed_precision 'half': give one of no, fp16, bf16"}
+        for text, reason in cases.items():
+            with self.subTest(text), tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                file.write(text)
+                file.flush()
+                job = run([BIN / "char_gpt"], "--config", file.name)
+                self.assertEqual(job.statuses, [2, 2])
+                self.assertLess(job.seconds, 4)
+                for rank in range(2):
+                    self.assertIn(f"rank {rank}: ", job.errors[rank])
+                    self.assertIn(file.name + reason, job.errors[rank])
+                    self.assertIn(file.name + reason, json.loads(job.error_files[rank])["message"]["message"])
+
+    def test_a_good_file_of_options_trains_as_the_command_line_does(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"layers": 1, "width": 16, "heads": 2, "context_length": 16, "steps": 3, "seed": 5}, file)
+            file.flush()
+            from_file = self.trained("char_gpt", "--config", file.name)
+        self.assertEqual(from_file.losses, self.trained("char_gpt", *SMALL, "--steps", "3", "--seed", "5").losses)
+
+    def test_what_does_not_fit_together_is_refused(self):
+        job = run([BIN / "char_gpt"], "--width", "30", "--heads", "4")
+        self.assertEqual(job.statuses, [1, 1])
+        self.assertIn("--width 30 is no multiple of --heads 4", job.errors[0])
+        job = run([BIN / "char_gpt"], "--data", "/nowhere/text")
+        self.assertEqual(job.statuses, [1, 1])
+        self.assertIn("can't read the text '/nowhere/text'", job.errors[1])
+
+    def test_help_is_printed(self):
+        job = run([BIN / "digits"], "--help", workers=1)
+        self.assertEqual(job.statuses, [0])
+        for word in ("--gradient_accumulation_steps N", "--mixed_precision no|fp16|bf16", "--config FILE"):
+            self.assertIn(word, job.outputs[0])
+
+
+class SameResultsTest(ExampleTest):
+    """Options that must not change what is learned."""
+
+    def test_loading_ahead(self):
+        plain = self.trained("digits", "--epochs", "1")
+        self.assertEqual(plain.losses, self.trained("digits", "--epochs", "1", "--num_workers", "3").losses)
+
+    def test_accumulated_gradients(self):
+        one = self.trained("char_gpt", *SMALL, "--steps", "20", "--batch_size", "12")
+        three = self.trained("char_gpt", *SMALL, "--steps", "20", "--batch_size", "4", "--gradient_accumulation_steps", "3")
+        self.assert_near(one.losses, three.losses, 1e-5)
+        self.assert_apart(one.losses, self.trained("char_gpt", *SMALL, "--steps", "20", "--batch_size", "4").losses, 1e-2)
+
+    def test_recomputed_activations(self):
+        for program, options in (("digits", ("--epochs", "1")), ("char_gpt", (*SMALL, "--steps", "20"))):
+            with self.subTest(program):
+                plain = self.trained(program, *options)
+                recomputed = self.trained(program, *options, "--gradient_checkpointing")
+                self.assert_near(plain.losses, recomputed.losses, 1e-6)
+                # Statistics of batch norm too.
+                self.assertEqual(plain.outputs[0].splitlines()[-1], recomputed.outputs[0].splitlines()[-1])
+
+    def test_how_gradients_are_bucketed(self):
+        options = ("char_gpt", *SMALL, "--steps", "20")
+        plain = self.trained(*options)
+        for changed in (("--bucket_cap_mb", "0.01"), ("--no_gradient_as_bucket_view",), ("--find_unused_parameters",),
+                        ("--static_graph",), ("--comm_hook", "allreduce")):
+            with self.subTest(changed):
+                self.assert_near(plain.losses, self.trained(*options, *changed).losses, 1e-5)
+
+
+class DifferentResultsTest(ExampleTest):
+    """Options that must have an effect."""
+
+    def test_each(self):
+        plain = self.trained("digits", "--steps", "12")
+        for changed in (("--seed", "2"), ("--lr_scaling", "linear"), ("--warmup_steps", "5"), ("--max_grad_norm", "0.01"),
+                        ("--weight_decay", "1"), ("--lr_schedule", "cosine"), ("--mixed_precision", "bf16"),
+                        ("--mixed_precision", "fp16"), ("--comm_hook", "bf16"), ("--sync_batch_norm",)):
+            with self.subTest(changed):
+                self.assert_apart(plain.losses, self.trained("digits", "--steps", "12", *changed).losses, 1e-6)
+
+
+class ResumeTest(ExampleTest):
+    OPTIONS = ("digits", "--lr_schedule", "constant", "--mixed_precision", "bf16")
+
+    def test_an_interrupted_run_goes_on_as_if_nothing_had_been(self):
+        whole = self.trained(*self.OPTIONS, "--steps", "40")
+        with tempfile.TemporaryDirectory() as folder:
+            first = self.trained(*self.OPTIONS, "--steps", "30", "--output_dir", folder)
+            # In the second epoch, with batches in the making.
+            second = self.trained(*self.OPTIONS, "--steps", "40", "--output_dir", folder, "--num_workers", "2")
+            self.assertIn("resumed at step 30, epoch 1", second.outputs[0])
+            elsewhere = self.trained(*self.OPTIONS, "--steps", "40", "--resume_from", folder + "/checkpoints")
+        self.assertEqual(whole.losses, first.losses + second.losses)
+        self.assertEqual(whole.losses, first.losses + elsewhere.losses[-10:])
+
+    def test_resuming_from_where_nothing_is_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = run([BIN / "digits"], "--resume_from", folder)
+        self.assertEqual(job.statuses, [1, 1])
+        self.assertIn(f"--resume_from '{folder}': no rank finds a checkpoint there", job.errors[1])
+
+
+class LearningTest(ExampleTest):
+    def test_digits_are_recognised(self):
+        job = self.trained("digits")
+        line = job.outputs[0].splitlines()[-1]
+        self.assertRegex(line, r"^final accuracy [0-9.]+% on 360 held-out digits")
+        self.assertGreaterEqual(float(line.split()[2].rstrip("%")), 97.0)
+
+    def test_half_precision_learns_as_well(self):
+        """bench/convergence_bench.py holds the means of five whole runs to one percent."""
+        options = ("digits", "--epochs", "6")
+        last = {precision: self.trained(*options, "--mixed_precision", precision).losses[-22:]
+                for precision in ("no", "bf16", "fp16")}
+        means = {precision: sum(losses) / len(losses) for precision, losses in last.items()}
+        self.assertAlmostEqual(means["bf16"] / means["no"], 1, delta=0.05)
+        self.assertAlmostEqual(means["fp16"] / means["no"], 1, delta=0.05)
+
+
+@unittest.skipUnless(PYTHON.exists(), f"there is no Python with torch at {PYTHON}; scripts/setup makes it")
+class TwinTest(ExampleTest):
+    """The same seed, weights and order of samples: the same losses as plain PyTorch DDP."""
+
+    def compare(self, program, *options):
+        ours = self.trained(program, *options, "--backend", "gloo")
+        twin = run([PYTHON, ROOT / f"bench/worker/{program}.py"], *options)
+        self.assertEqual(twin.statuses, [0, 0], twin.errors)
+        self.assert_near(ours.losses, twin.losses, 1e-4)
+        return ours
+
+    def test_char_gpt_over_200_steps(self):
+        ours = self.compare("char_gpt", "--steps", "200", "--max_grad_norm", "1", "--warmup_steps", "20")
+        self.assertLess(ours.losses[-1], 0.75 * ours.losses[0])
+        # Other weights and another order make another curve.
+        other = self.trained("char_gpt", "--steps", "20", "--seed", "2")
+        self.assert_apart(ours.losses[:20], other.losses, 1e-2)
+
+    def test_digits_over_two_epochs(self):
+        self.compare("digits", "--epochs", "2")
+
+    def test_accumulation_and_bf16(self):
+        self.compare("char_gpt", *SMALL, "--steps", "30", "--gradient_accumulation_steps", "3", "--mixed_precision", "bf16")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
