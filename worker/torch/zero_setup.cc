@@ -48,6 +48,7 @@ absl::Status CheckParameter(const std::string& name, const torch::Tensor& tensor
 
 // The trained parameters of all groups; makes the group of all parameters when there is none.
 absl::StatusOr<std::vector<ZeroParameter>> CollectZeroParameters(ZeroImplementation& zero) {
+  DDPRUN_RETURN_IF_ERROR(CheckZeroOptions(zero.options));
   if (zero.options.groups.empty()) zero.options.groups.emplace_back(zero.module->parameters());
   std::map<const void*, std::string> names;
   for (const auto& item : zero.module->named_parameters()) {
@@ -105,16 +106,21 @@ std::vector<std::string> DescribeZero(const ZeroOptions& options,
   return texts;
 }
 
+// The first error of all ranks, on all of them.
 absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
-                         const std::vector<ZeroParameter>& parameters) {
-  if (context.world_size() == 1) return absl::OkStatus();
+                         const absl::StatusOr<std::vector<ZeroParameter>>& parameters) {
+  if (context.world_size() == 1) return parameters.status();
   Context::Implementation& place = context.implementation();
   c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
+  if (!parameters.ok()) {
+    TellModelProblem(store, context.rank(), std::string(parameters.status().message()));
+    return parameters.status();
+  }
   return CompareModels(store,
                        {.rank = context.rank(),
                         .world_size = context.world_size(),
                         .timeout = place.plan.start_timeout},
-                       DescribeZero(zero.options, parameters, *zero.module));
+                       DescribeZero(zero.options, *parameters, *zero.module));
 }
 
 void BroadcastModule(const ZeroImplementation& zero) {
@@ -150,13 +156,12 @@ std::vector<OptimizerParamGroup> GroupsOfPieces(const ZeroImplementation& zero) 
 absl::Status SetUpZero(ZeroImplementation& zero, Context& context,
                        const ZeroOptimizer::MakeOptimizer& make) {
   const torch::NoGradGuard no_grad;
-  DDPRUN_RETURN_IF_ERROR(CheckZeroOptions(zero.options));
-  DDPRUN_ASSIGN_OR_RETURN(std::vector<ZeroParameter> parameters, CollectZeroParameters(zero));
+  absl::StatusOr<std::vector<ZeroParameter>> parameters = CollectZeroParameters(zero);
   DDPRUN_RETURN_IF_ERROR(CompareZero(zero, context, parameters));
   const auto bucket_bytes = static_cast<int64_t>(zero.options.bucket_cap_mb * kBytesPerMebibyte);
   const ZeroLayoutLimits limits = {.bucket_bytes = bucket_bytes,
                                    .first_bucket_bytes = std::min(bucket_bytes, kFirstBucketBytes)};
-  zero.storage = std::make_unique<ZeroStorage>(std::move(parameters), limits, context.rank(),
+  zero.storage = std::make_unique<ZeroStorage>(*std::move(parameters), limits, context.rank(),
                                                context.world_size(), zero.options.offload_to_cpu);
   if (zero.options.init_sync) {
     BroadcastModule(zero);
