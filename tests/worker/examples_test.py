@@ -171,12 +171,12 @@ class ResumeTest(ExampleTest):
         whole = self.trained(*self.OPTIONS, "--steps", "40")
         with tempfile.TemporaryDirectory() as folder:
             first = self.trained(*self.OPTIONS, "--steps", "30", "--output_dir", folder)
+            elsewhere = self.trained(*self.OPTIONS, "--steps", "40", "--resume_from", folder + "/checkpoints")
             # In the second epoch, with batches in the making.
             second = self.trained(*self.OPTIONS, "--steps", "40", "--output_dir", folder, "--num_workers", "2")
             self.assertIn("resumed at step 30, epoch 1", second.outputs[0])
-            elsewhere = self.trained(*self.OPTIONS, "--steps", "40", "--resume_from", folder + "/checkpoints")
         self.assertEqual(whole.losses, first.losses + second.losses)
-        self.assertEqual(whole.losses, first.losses + elsewhere.losses[-10:])
+        self.assertEqual(whole.losses, first.losses + elsewhere.losses)
 
     def test_resuming_from_where_nothing_is_fails(self):
         with tempfile.TemporaryDirectory() as folder:
