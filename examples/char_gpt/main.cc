@@ -181,6 +181,8 @@ class CharGpt : public Task {
     return Divide(training_.index_select(0, torch::tensor(samples)));
   }
 
+  std::string figure_name() const override { return "loss"; }
+
   torch::Tensor Forward(const torch::Tensor& inputs) override { return gpt_->forward(inputs); }
 
   torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) override {

@@ -37,7 +37,8 @@ class Task {
   virtual torch::Tensor Forward(const torch::Tensor& inputs) = 0;
   virtual torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) = 0;
 
-  // A figure over samples that are not trained on. A collective.
+  // A figure over samples that are not trained on: "accuracy". A collective.
+  virtual std::string figure_name() const = 0;
   virtual absl::StatusOr<double> Evaluate() = 0;
   // "accuracy 97.8% on 360 held-out digits".
   virtual std::string Describe(double figure) const = 0;

@@ -9,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
-#include "ddprun/power_sgd.h"
+#include "ddprun/fused_optimizers.h"
+#include "ddprun/start_banner.h"
 
 namespace ddprun::examples {
 namespace {
@@ -37,7 +39,6 @@ DistributedDataParallelOptions DdpOptions(const TrainingOptions& options) {
   if (options.comm_hook == "allreduce") result.built_in_hook = BuiltInHook::kAllReduce;
   if (options.comm_hook == "fp16") result.built_in_hook = BuiltInHook::kFloat16;
   if (options.comm_hook == "bf16") result.built_in_hook = BuiltInHook::kBFloat16;
-  if (options.comm_hook == "power_sgd") result.communication_hook = std::make_shared<PowerSgd>();
   return result;
 }
 
@@ -100,21 +101,69 @@ absl::Status Trainer::Prepare() {
   schedule_ = Schedule();
   DDPRUN_RETURN_IF_ERROR(schedule_.Check());
   model_->to(context_.device());
-  optimizer_ = std::make_unique<FusedAdamW>(
-      model_->parameters(),
-      torch::optim::AdamWOptions(schedule_.peak).weight_decay(options_.weight_decay));
   scaler_ = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision_ == MixedPrecision::kFloat16});
-  DDPRUN_ASSIGN_OR_RETURN(ddp_,
-                          DistributedDataParallel::Create(model_, context_, DdpOptions(options_)));
-  return Resume();
+  DDPRUN_RETURN_IF_ERROR(MakeOptimizer());
+  DDPRUN_RETURN_IF_ERROR(Resume());
+  return BeginMetrics();
+}
+
+absl::Status Trainer::MakeOptimizer() {
+  const auto adamw = torch::optim::AdamWOptions(schedule_.peak).weight_decay(options_.weight_decay);
+  if (options_.zero_stage == "0") {
+    optimizer_ = std::make_unique<FusedAdamW>(model_->parameters(), adamw);
+  } else {
+    ZeroOptions zero = {.stage = options_.zero_stage == "1" ? 1 : 2,
+                        .find_unused_parameters = options_.find_unused_parameters,
+                        .broadcast_buffers = options_.broadcast_buffers};
+    if (options_.bucket_cap_mb > 0) zero.bucket_cap_mb = options_.bucket_cap_mb;
+    DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made,
+                            ZeroOptimizer::Create(model_, context_, adamw, zero));
+    zero_ = made.get();
+    optimizer_ = std::move(made);
+    // It averages gradients itself.
+    if (options_.zero_stage == "2") return absl::OkStatus();
+  }
+  DistributedDataParallelOptions options = DdpOptions(options_);
+  if (options_.comm_hook == "power_sgd") power_sgd_ = std::make_shared<PowerSgd>();
+  options.communication_hook = power_sgd_;
+  DDPRUN_ASSIGN_OR_RETURN(ddp_, DistributedDataParallel::Create(model_, context_, options));
+  return absl::OkStatus();
+}
+
+std::unique_ptr<Checkpointer> Trainer::MakeCheckpointer(const std::string& directory) {
+  auto result = std::make_unique<Checkpointer>(
+      context_, model_, *optimizer_,
+      CheckpointerOptions{.directory = directory, .sharded = zero_ != nullptr});
+  result->Add("scaler", *scaler_);
+  if (power_sgd_ != nullptr) result->Add("power_sgd", *power_sgd_);
+  return result;
+}
+
+absl::Status Trainer::BeginMetrics() {
+  const int64_t steps = progress_.step + schedule_.total_steps - SchedulePlace();
+  int64_t parameters = 0;
+  for (const torch::Tensor& parameter : model_->parameters()) parameters += parameter.numel();
+  PrintStartBanner(
+      context_, {.program = task_.name(),
+                 .precision = options_.mixed_precision == "no" ? "fp32" : options_.mixed_precision,
+                 .batch_size = options_.batch_size,
+                 .gradient_accumulation_steps = options_.gradient_accumulation_steps,
+                 .dataset_samples = task_.size(),
+                 .epochs = options_.steps > 0 ? 0 : options_.epochs,
+                 .total_steps = steps,
+                 .parameters = parameters});
+  DDPRUN_ASSIGN_OR_RETURN(metrics_, Metrics::Create(context_, {.output_dir = options_.output_dir,
+                                                               .total_steps = steps,
+                                                               .resumed_step = progress_.step}));
+  if (ddp_ != nullptr) metrics_->Watch(*ddp_);
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::Resume() {
   std::optional<TrainingProgress> found;
   if (!options_.CheckpointDirectory().empty()) {
-    checkpointer_.emplace(context_, model_, *optimizer_,
-                          CheckpointerOptions{.directory = options_.CheckpointDirectory()});
+    checkpointer_ = MakeCheckpointer(options_.CheckpointDirectory());
     DDPRUN_ASSIGN_OR_RETURN(found, checkpointer_->Restore());
   }
   if (!found.has_value() && !options_.resume_from.empty()) {
@@ -129,8 +178,8 @@ absl::Status Trainer::Resume() {
 }
 
 absl::StatusOr<std::optional<TrainingProgress>> Trainer::RestoreElsewhere() {
-  Checkpointer source(context_, model_, *optimizer_, {.directory = options_.resume_from});
-  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found, source.Restore());
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found,
+                          MakeCheckpointer(options_.resume_from)->Restore());
   if (found.has_value()) return found;
   return absl::NotFoundError(absl::StrCat("--resume_from '", options_.resume_from,
                                           "': no rank finds a checkpoint there; give the directory "
@@ -167,6 +216,8 @@ absl::StatusOr<std::string> Trainer::Evaluate() {
   const absl::StatusOr<double> figure = task_.Evaluate();
   model_->train();
   DDPRUN_RETURN_IF_ERROR(figure.status());
+  metrics_->Scalar("evaluation/" + task_.figure_name(), progress_.step, *figure);
+  metrics_->RestartClock();
   return task_.Describe(*figure);
 }
 
@@ -210,30 +261,49 @@ absl::StatusOr<torch::Tensor> Trainer::LossOf(Batch batch) {
   const torch::Device device = context_.device();
   const Autocast autocast(device.type(), precision_);
   const torch::Tensor inputs = batch.inputs.to(device);
-  const torch::Tensor outputs = ddp_->Forward([&] { return task_.Forward(inputs); });
+  const auto forward = [&] { return task_.Forward(inputs); };
+  const torch::Tensor outputs = ddp_ != nullptr ? ddp_->Forward(forward) : forward();
   const torch::Tensor loss = task_.Loss(outputs, batch.targets.to(device));
   DDPRUN_RETURN_IF_ERROR(CheckLoss(loss, *model_));
   return loss;
 }
 
+absl::Status Trainer::Backward(Prefetcher& batches) {
+  const Instant asked = MonotonicNow();
+  Batch batch = batches.Next();
+  step_.data_time += MonotonicNow() - asked;
+  DDPRUN_ASSIGN_OR_RETURN(torch::Tensor loss, LossOf(std::move(batch)));
+  if (options_.gradient_accumulation_steps > 1) loss = loss / options_.gradient_accumulation_steps;
+  scaler_->Scale(loss).backward();
+  loss_ += loss.item<double>();
+  return absl::OkStatus();
+}
+
 absl::Status Trainer::TrainStep(Prefetcher& batches) {
-  SetLearningRate(*optimizer_, schedule_.At(SchedulePlace()));
-  ddp_->ZeroGrad();
-  const int64_t accumulated = options_.gradient_accumulation_steps;
+  step_ = {.learning_rate = schedule_.At(SchedulePlace()),
+           .samples = options_.batch_size * options_.gradient_accumulation_steps};
+  SetLearningRate(*optimizer_, step_.learning_rate);
+  zero_ != nullptr ? zero_->ZeroGrad() : ddp_->ZeroGrad();
   loss_ = 0;
-  for (int64_t i = 0; i < accumulated; ++i) {
+  for (int64_t left = options_.gradient_accumulation_steps; left > 0; --left) {
     // Gradients are added up here until the last backward pass, which averages them.
     std::optional<DistributedDataParallel::NoSync> no_sync;
-    if (i < accumulated - 1) no_sync.emplace(*ddp_);
-    DDPRUN_ASSIGN_OR_RETURN(torch::Tensor loss, LossOf(batches.Next()));
-    if (accumulated > 1) loss = loss / accumulated;
-    scaler_->Scale(loss).backward();
-    loss_ += loss.item<double>();
+    std::optional<ZeroOptimizer::NoSync> zero_no_sync;
+    if (left > 1 && ddp_ != nullptr) no_sync.emplace(*ddp_);
+    if (left > 1 && ddp_ == nullptr) zero_no_sync.emplace(*zero_);
+    DDPRUN_RETURN_IF_ERROR(Backward(batches));
   }
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress_.step;
   progress_.epoch_samples += GlobalBatch();
   if (options_.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options_.step_delay_ms));
+  return TellStep();
+}
+
+absl::Status Trainer::TellStep() {
+  step_.step = progress_.step;
+  step_.loss = torch::full({}, loss_, torch::kDouble);
+  DDPRUN_RETURN_IF_ERROR(metrics_->Step(step_));
   if (!context_.is_main()) return absl::OkStatus();
   return journal_.Write({.generation = context_.generation(),
                          .rank = context_.rank(),
@@ -242,21 +312,32 @@ absl::Status Trainer::TrainStep(Prefetcher& batches) {
                          .loss = loss_});
 }
 
-absl::Status Trainer::StepOptimizer() {
-  if (options_.max_grad_norm > 0) {
-    scaler_->Unscale(*optimizer_);
-    const absl::Status clipped = ClipGradNorm(*model_, options_.max_grad_norm).status();
-    // An overflow of fp16 is what the scaler is there for: it leaves this step out.
-    if (precision_ != MixedPrecision::kFloat16) DDPRUN_RETURN_IF_ERROR(clipped);
+absl::StatusOr<std::optional<double>> Trainer::Clip() {
+  if (options_.max_grad_norm == 0) return std::nullopt;
+  scaler_->Unscale(*optimizer_);
+  const absl::StatusOr<double> norm = zero_ != nullptr
+                                          ? zero_->ClipGradNorm(options_.max_grad_norm)
+                                          : ClipGradNorm(*model_, options_.max_grad_norm);
+  // An overflow of fp16 is what the scaler is there for: it leaves this step out.
+  if (precision_ == MixedPrecision::kFloat16 && absl::IsFailedPrecondition(norm.status())) {
+    return std::nullopt;
   }
+  DDPRUN_RETURN_IF_ERROR(norm.status());
+  return *norm;
+}
+
+absl::Status Trainer::StepOptimizer() {
+  DDPRUN_ASSIGN_OR_RETURN(step_.gradient_norm, Clip());
   scaler_->Step(*optimizer_);
   scaler_->Update();
   return absl::OkStatus();
 }
 
 absl::Status Trainer::SaveNow() {
-  if (!checkpointer_.has_value()) return absl::OkStatus();
-  return checkpointer_->Save(progress_);
+  if (checkpointer_ == nullptr) return absl::OkStatus();
+  const absl::Status saved = checkpointer_->Save(progress_);
+  metrics_->RestartClock();
+  return saved;
 }
 
 }  // namespace ddprun::examples

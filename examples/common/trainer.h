@@ -14,13 +14,19 @@
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/distributed_sampler.h"
-#include "ddprun/fused_optimizers.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/learning_rate.h"
+#include "ddprun/metrics.h"
+#include "ddprun/power_sgd.h"
+#include "ddprun/zero_optimizer.h"
 #include "examples/common/journal.h"
 #include "examples/common/prefetcher.h"
 #include "examples/common/task.h"
 #include "examples/common/training_options.h"
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
 
 namespace ddprun::examples {
 
@@ -41,8 +47,11 @@ class Trainer {
 
  private:
   absl::Status Prepare();
+  absl::Status MakeOptimizer();
   absl::Status Resume();
+  std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory);
   absl::StatusOr<std::optional<TrainingProgress>> RestoreElsewhere();
+  absl::Status BeginMetrics();
   LearningRateSchedule Schedule() const;
   // Samples of all ranks in one step.
   int64_t GlobalBatch() const;
@@ -56,8 +65,13 @@ class Trainer {
   absl::Status TrainEpoch();
   absl::Status TrainStep(Prefetcher& batches);
   absl::StatusOr<torch::Tensor> LossOf(Batch batch);
+  absl::Status Backward(Prefetcher& batches);
   absl::Status StepOptimizer();
+  // The norm before clipping; unset: not measured, or beyond fp16's range.
+  absl::StatusOr<std::optional<double>> Clip();
+  absl::Status TellStep();
   absl::Status SaveNow();
+  // A sentence for people.
   absl::StatusOr<std::string> Evaluate();
 
   const TrainingOptions& options_;
@@ -68,11 +82,16 @@ class Trainer {
   DistributedSampler sampler_;  // of the whole order; LoadBatch deals it out
   MixedPrecision precision_ = MixedPrecision::kNo;
   LearningRateSchedule schedule_;
-  std::unique_ptr<FusedAdamW> optimizer_;  // made once the model is where it belongs
+  // Made once the model is where it belongs. zero_: with a zero_stage, the same as optimizer_.
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  ZeroOptimizer* zero_ = nullptr;
   std::unique_ptr<GradScaler> scaler_;
-  std::unique_ptr<DistributedDataParallel> ddp_;
-  std::optional<Checkpointer> checkpointer_;
+  std::shared_ptr<PowerSgd> power_sgd_;           // null = another hook
+  std::unique_ptr<DistributedDataParallel> ddp_;  // null with zero_stage 2
+  std::unique_ptr<Checkpointer> checkpointer_;    // null = none
+  std::unique_ptr<Metrics> metrics_;
   TrainingProgress progress_;
+  StepMetrics step_;  // what is known of the current one
   double loss_ = 0;
   bool stopped_ = false;
 };

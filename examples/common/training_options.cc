@@ -45,8 +45,9 @@ void AddMemory(TrainingOptions* options, OptionTable* table) {
                 "loss.");
   table->Switch("gradient_checkpointing", &options->gradient_checkpointing,
                 "Computes activations a second time in the backward pass instead of keeping them.");
-  table->Choice("zero_stage", {"0"}, &options->zero_stage,
-                "What is kept once over all workers instead of once in each: 0 nothing.");
+  table->Choice("zero_stage", {"0", "1", "2"}, &options->zero_stage,
+                "What is kept once over all workers instead of once in each: 0 nothing, 1 the "
+                "optimizer's state, 2 the gradients too.");
 }
 
 void AddWorkers(TrainingOptions* options, OptionTable* table) {
@@ -121,6 +122,11 @@ absl::Status CheckTrainingOptions(const TrainingOptions& options) {
         "at "
         "the graph in a first pass that averages, and the accumulating ones don't; give one of "
         "them");
+  }
+  if (options.zero_stage == "2" && options.comm_hook != "none") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("zero_stage 2 averages gradients itself, so comm_hook ", options.comm_hook,
+                     " would have no effect; give zero_stage 1 or comm_hook none"));
   }
   return absl::OkStatus();
 }

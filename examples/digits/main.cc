@@ -133,6 +133,8 @@ class Digits : public Task {
             .targets = training_.labels.index_select(0, rows)};
   }
 
+  std::string figure_name() const override { return "accuracy"; }
+
   torch::Tensor Forward(const torch::Tensor& inputs) override { return net_->forward(inputs); }
 
   torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) override {

@@ -152,6 +152,15 @@ class SameResultsTest(ExampleTest):
                 self.assert_near(plain.losses, self.trained(*options, *changed).losses, 1e-5)
 
 
+    def test_sharing_out_optimizer_and_gradients(self):
+        for extra in ((), ("--gradient_accumulation_steps", "2", "--max_grad_norm", "1"), ("--mixed_precision", "fp16")):
+            options = ("char_gpt", *SMALL, "--steps", "20", *extra)
+            plain = self.trained(*options)
+            for stage in ("1", "2"):
+                with self.subTest(stage=stage, extra=extra):
+                    self.assert_near(plain.losses, self.trained(*options, "--zero_stage", stage).losses, 1e-5)
+
+
 class DifferentResultsTest(ExampleTest):
     """Options that must have an effect."""
 
@@ -178,11 +187,39 @@ class ResumeTest(ExampleTest):
         self.assertEqual(whole.losses, first.losses + second.losses)
         self.assertEqual(whole.losses, first.losses + elsewhere.losses)
 
+    def test_what_else_has_a_state_goes_on_too(self):
+        """The loss scale of fp16, which falls in the first steps; the optimizer's shares."""
+        for extra in (("--mixed_precision", "fp16"), ("--zero_stage", "1"), ("--zero_stage", "2", "--mixed_precision", "fp16")):
+            with self.subTest(extra), tempfile.TemporaryDirectory() as folder:
+                options = ("char_gpt", *SMALL, "--lr_schedule", "constant", *extra)
+                whole = self.trained(*options, "--steps", "20")
+                first = self.trained(*options, "--steps", "12", "--output_dir", folder)
+                second = self.trained(*options, "--steps", "20", "--output_dir", folder)
+                self.assertEqual(whole.losses, first.losses + second.losses)
+
     def test_resuming_from_where_nothing_is_fails(self):
         with tempfile.TemporaryDirectory() as folder:
             job = run([BIN / "digits"], "--resume_from", folder)
         self.assertEqual(job.statuses, [1, 1])
         self.assertIn(f"--resume_from '{folder}': no rank finds a checkpoint there", job.errors[1])
+
+
+class MetricsTest(ExampleTest):
+    def test_a_run_leaves_its_figures(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            job = self.trained("digits", "--epochs", "2", "--max_grad_norm", "1", "--output_dir", folder)
+            lines = [json.loads(line) for line in read(folder / "metrics.jsonl").splitlines()]
+            self.assertTrue(list(folder.glob("tensorboard/events.out.tfevents.*")))
+        records = [line for line in lines if "learning_rate" in line]
+        self.assertEqual([line["step"] for line in records], [10, 20, 30, 40, 44])
+        for line in records:
+            self.assertGreater(line["samples_per_second"], 0)
+            self.assertGreater(line["gradient_norm"], 0)
+        self.assertEqual([line["step"] for line in lines if "evaluation/accuracy" in line], [22, 44])
+        # The banner.
+        self.assertIn("global batch: 64 (32 a process × 2)", job.errors[0])
+        self.assertEqual(job.errors[1], "")
 
 
 class LearningTest(ExampleTest):
