@@ -12,7 +12,7 @@ std::string Grouped(int64_t number) {
   const size_t sign = number < 0 ? 1 : 0;
   for (size_t place = text.size(); place > sign + 3;) {
     place -= 3;
-    text.insert(place, ",");
+    text.insert(place, 1, ',');
   }
   return text;
 }
