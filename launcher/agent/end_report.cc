@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/signal_name.h"
+#include "launcher/advice/advisor.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/failure_report.h"
 #include "launcher/core/output_layout.h"
@@ -88,6 +90,15 @@ json FailureJson(const WorkerFailure& failure) {
   return object;
 }
 
+json AdviceJson(const WorkerFailure& failure) {
+  const std::optional<Advice> advice = Advisor::Known().Advise(failure);
+  if (!advice.has_value()) return nullptr;
+  return {{"rule", advice->rule},
+          {"line", advice->line},
+          {"text", advice->text},
+          {"next", advice->next}};
+}
+
 json FailuresJson(const std::vector<WorkerFailure>& failures, size_t begin, size_t end) {
   json list = json::array();
   for (size_t i = begin; i < end; ++i) list.push_back(FailureJson(failures[i]));
@@ -114,11 +125,15 @@ void TellOutcome(const LaunchPlan& plan, const Exit& exit) {
   ddprun::Tell(absl::StrCat("error: the job failed", for_good ? " for good: " : ": ",
                             verdict.reason, rule,
                             for_good ? absl::StrCat("; exit status ", exit.status) : ""));
-  const std::string report = FailureReport(
-      verdict, {.entry_point = plan.entry_point,
-                .stderr_captured = Captures(plan.output, OutputStream::kStderr, plan.worker_count),
-                .time_zone = absl::LocalTimeZone(),
-                .stopped = exit.stopped});
+  ReportOptions options{
+      .entry_point = plan.entry_point,
+      .stderr_captured = Captures(plan.output, OutputStream::kStderr, plan.worker_count),
+      .time_zone = absl::LocalTimeZone(),
+      .stopped = exit.stopped};
+  if (!verdict.failures.empty()) {
+    options.advice = Advisor::Known().Advise(verdict.failures.front());
+  }
+  const std::string report = FailureReport(verdict, options);
   WriteAll(STDERR_FILENO, report).IgnoreError();  // a console that is gone
 }
 
@@ -136,6 +151,8 @@ std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const
   const Verdict verdict = exit.verdict.value_or(Verdict());
   const size_t count = verdict.failures.size();
   const size_t causes = count == 0 ? 0 : std::clamp<size_t>(verdict.first_causes, 1, count);
+  json root_causes = FailuresJson(verdict.failures, 0, causes);
+  for (size_t i = 0; i < causes; ++i) root_causes[i]["advice"] = AdviceJson(verdict.failures[i]);
   const json report = {{"version", kSchemaVersion},
                        {"outcome", OutcomeName(exit)},
                        {"status", exit.status},
@@ -149,7 +166,7 @@ std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const
                        {"node", node_id},
                        {"host", Hostname()},
                        {"time_ms", absl::ToUnixMillis(now)},
-                       {"root_causes", FailuresJson(verdict.failures, 0, causes)},
+                       {"root_causes", std::move(root_causes)},
                        {"other_failures", FailuresJson(verdict.failures, causes, count)},
                        {"stopped", FailuresJson(exit.stopped, 0, exit.stopped.size())}};
   return absl::StrCat(report.dump(2, ' ', false, json::error_handler_t::replace), "\n");

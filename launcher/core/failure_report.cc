@@ -33,13 +33,15 @@ constexpr char kTracebackHelp[] = "https://pytorch.org/docs/stable/elastic/error
 
 std::string Rule(char c) { return std::string(kRuleWidth, c) + "\n"; }
 
-// A text of somebody else's as one bounded line.
-std::string OneLine(absl::string_view text) {
+// A text that holds somebody else's words as one line.
+std::string OneLineOf(absl::string_view text, size_t bytes_max) {
   std::string line =
       absl::StrReplaceAll(Printable(absl::StripAsciiWhitespace(text)), {{"\n", " "}, {"\t", " "}});
-  if (line.size() > kLineBytesMax) line = absl::StrCat(line.substr(0, kLineBytesMax), "…");
+  if (line.size() > bytes_max) line = absl::StrCat(line.substr(0, bytes_max), "…");
   return line;
 }
+
+std::string OneLine(absl::string_view text) { return OneLineOf(text, kLineBytesMax); }
 
 // What sends this signal when we did not; "" = nothing that is usual.
 absl::string_view SignalHint(int signal) {
@@ -185,11 +187,18 @@ void AddStderr(const WorkerFailure& failure, const ReportOptions& options, std::
   } else if (options.stderr_captured) {
     AddField("stderr", "nothing was written", report);
   } else if (failure.start_error.empty()) {
-    AddField("stderr",
-             absl::StrCat("not captured: it is in the output of ddprun on ",
-                          OneLine(failure.hostname), ". With --tee 2 it is kept and shown here."),
-             report);
+    AddField(
+        "stderr",
+        absl::StrCat("not captured: it is in the output of ddprun on ", OneLine(failure.hostname),
+                     ". With --tee 2 it is kept, and shown and explained here."),
+        report);
   }
+}
+
+// The command stays in one line, for those who copy it.
+void AddAdvice(const Advice& advice, std::string* report) {
+  AddField("advice", OneLineOf(advice.text, std::string::npos), report);
+  absl::StrAppend(report, "  next      : ", OneLineOf(advice.next, std::string::npos), "\n");
 }
 
 // A root cause, with all that helps to find out why: the stack, else the end of stderr.
@@ -208,8 +217,10 @@ void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& o
   for (const std::string& fact : failure.facts) AddFact(fact, report);
   const bool explained = failure.signal == SIGKILL && HasFact(failure, "memory");
   const bool explained_by_us = explained || failure.hung;
-  if (const absl::string_view hint = SignalHint(failure.signal);
-      !hint.empty() && !explained_by_us) {
+  if (options.advice.has_value()) {
+    AddAdvice(*options.advice, report);
+  } else if (const absl::string_view hint = SignalHint(failure.signal);
+             !hint.empty() && !explained_by_us) {
     AddField("hint", hint, report);
   }
   if (failure.traceback.empty()) AddStderr(failure, options, report);

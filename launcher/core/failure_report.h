@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_CORE_FAILURE_REPORT_H_
 #define DDPRUN_LAUNCHER_CORE_FAILURE_REPORT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,14 @@
 #include "rendezvous/core/message.h"
 
 namespace ddprun::launcher {
+
+// What is known of a failure of a kind that people know (launcher/advice).
+struct Advice {
+  std::string rule;  // its name: "cuda_out_of_memory"
+  std::string line;  // the worker's, or ours, that told
+  std::string text;  // what happened and what helps, in one paragraph
+  std::string next;  // the command to run next, one line
+};
 
 struct ReportOptions {
   std::string entry_point;  // LaunchPlan::entry_point
@@ -17,6 +26,8 @@ struct ReportOptions {
   absl::TimeZone time_zone = absl::UTCTimeZone();  // of the times shown
   // Workers of this node that ended because ddprun stopped them; listed as such.
   std::vector<rendezvous::WorkerFailure> stopped;
+  // About the first root cause; nullopt = it is of no kind that is known.
+  std::optional<Advice> advice;
 };
 
 // What a user reads when a job has failed: torchrun's ChildFailedError block (torchrun-contract

@@ -6,7 +6,7 @@
 ddprun_build_packages=(
   g++ cmake ninja-build pkg-config ccache mold git
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
-  libuv1-dev libhwloc-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
+  libre2-dev libuv1-dev libhwloc-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
   python3 python3-venv ca-certificates
 )
 # shellcheck disable=SC2034  # used by those that source this
@@ -15,6 +15,7 @@ ddprun_test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang clang-tidy clang-format libclang-rt-14-dev shellcheck
   iproute2 nftables procps util-linux
+  dpkg-dev groff-base zsh
 )
 
 ddprun_cache_dir="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ddprun"

@@ -10,6 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import advice  # noqa: E402
 import banned  # noqa: E402
 import docs  # noqa: E402
 import layering  # noqa: E402
@@ -23,6 +24,7 @@ CHECKS = {
     "lengths": lengths.check,
     "structure": structure.check,
     "docs": docs.check,
+    "advice": advice.check,
     "shell": docs.check_scripts,
 }
 

@@ -10,6 +10,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import advice  # noqa: E402
 import banned  # noqa: E402
 import docs  # noqa: E402
 import layering  # noqa: E402
@@ -136,6 +137,20 @@ class Structure(unittest.TestCase):
         bad = "message A {\n  uint32 x = 1;\n}\n"
         self.assertTrue(found(structure.check, "proto/a.proto", bad))
         self.assertFalse(found(structure.check, "proto/a.proto", bad.replace("  uint32", "  // Milliseconds.\n  uint32")))
+
+
+class Advice(unittest.TestCase):
+    def findings(self, rules="- name: a\n", messages="== a | torch 2.11\n", document="`a`"):
+        return [finding.text for finding in advice.check(
+            Tree({advice.RULES: rules, advice.MESSAGES: messages, advice.DOCUMENT: document}))]
+
+    def test_rules_have_messages_and_are_documented(self):
+        self.assertEqual([], self.findings())
+        self.assertIn("rule b has no message", self.findings(rules="- name: a\n- name: b\n")[0])
+        self.assertIn("rule a is there twice", self.findings(rules="- name: a\n- name: a\n")[0])
+        self.assertIn("no rule b", self.findings(messages="== a | x\n== b | x\n")[0])
+        self.assertIn("where the message was seen", self.findings(messages="== a | \n")[0])
+        self.assertIn("not in docs/LOGS.md", self.findings(document="a")[0])
 
 
 class Docs(unittest.TestCase):

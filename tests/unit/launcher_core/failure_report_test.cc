@@ -80,7 +80,7 @@ Root Cause (first observed failure):
               killer did (look for the pid in `dmesg`); else a scheduler or a
               person.
   stderr    : not captured: it is in the output of ddprun on host1. With --tee 2
-              it is kept and shown here.
+              it is kept, and shown and explained here.
 ============================================================
 )");
 }

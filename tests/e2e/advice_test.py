@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Failures that people know, made here, and what the report advises (launcher/advice, docs/LOGS.md)."""
+
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+
+
+class AdviceTestCase(BedTestCase):
+    def advice(self, script, *options, env=None, timeout=10):
+        """The JSON report's advice on the root cause, and the text of the report."""
+        report = self.bed.path("report.json")
+        agent = self.bed.run("ddprun", ["--redirects", 2, *options, "--report_file", report, "--log_dir",
+                                        self.bed.path("logs"), self.bed.write("train.py", script)], env=env)
+        self.assert_status(1, agent, timeout * SLOW)
+        with open(report, encoding="utf-8") as source:
+            return json.load(source)["root_causes"][0]["advice"], agent.text()
+
+    def assert_advised(self, rule, script, *options, **more):
+        advice, text = self.advice(script, *options, **more)
+        self.assertIsNotNone(advice, text)
+        self.assertEqual(rule, advice["rule"])
+        self.assertIn("\n  advice    : " + advice["text"].split()[0], text)
+        self.assertIn(f"\n  next      : {advice['next']}\n", text)
+        self.assertNotIn("\n  hint      : ", text)
+        return advice
+
+
+class PlainPrograms(AdviceTestCase):
+    def test_missing_module(self):
+        advice = self.assert_advised("missing_module", "import flash_attn_of_nobody\n")
+        self.assertIn("python -m pip install flash_attn_of_nobody", advice["next"])
+        self.assertEqual("ModuleNotFoundError: No module named 'flash_attn_of_nobody'", advice["line"])
+
+    def test_port_that_two_workers_want(self):
+        """A port that is written into the program serves one worker of a node."""
+        port = free_port()
+        self.assert_advised("port_in_use", f"import socket, time\ns = socket.socket()\ns.bind(('127.0.0.1', {port}))\n"
+                            "s.listen()\ntime.sleep(60)\n", "--nproc_per_node", 2)
+
+    def test_full_disk(self):
+        self.assert_advised("disk_full", "with open('/dev/full', 'w') as sink:\n    sink.write('x' * 100000)\n")
+
+    def test_too_many_open_files(self):
+        self.assert_advised("open_files", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
+                            "files = [open('/dev/null') for _ in range(50)]\n")
+
+    def test_memory(self):
+        self.assert_advised("memory_error", "bytearray(1 << 50)\n")
+
+    def test_processes_without_a_main_guard(self):
+        self.assert_advised("main_guard", "import multiprocessing, sys\n"
+                            "child = multiprocessing.get_context('spawn').Process(target=print)\n"
+                            "child.start()\nchild.join()\nsys.exit(child.exitcode)\n")
+
+    def test_name_that_nobody_knows(self):
+        self.assert_advised("name_lookup", "import socket\nsocket.create_connection(('no-such-host.invalid', 80))\n")
+
+    def test_the_words_of_an_error_file_count(self):
+        """Without captured output, what @record writes is enough."""
+        script = ("import json, os, sys\nwith open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as sink:\n"
+                  "    json.dump({'message': {'message': \"ModuleNotFoundError: No module named 'apex'\", 'extraInfo': "
+                  "{'py_callstack': 'Traceback …', 'timestamp': '1700000000'}}}, sink)\nsys.exit(1)\n")
+        self.assert_advised("missing_module", script, "--redirects", 0)
+
+    def test_what_nobody_knows(self):
+        """The twin: no rule, no advice."""
+        for script in ("raise ValueError('bad batch')\n", "import sys\nsys.exit(1)\n"):
+            advice, text = self.advice(script)
+            self.assertIsNone(advice)
+            self.assertNotIn("advice    :", text)
+            self.assertNotIn("next      :", text)
+
+    def test_a_signal_without_advice_keeps_its_hint(self):
+        advice, text = self.advice("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+        self.assertIsNone(advice)
+        self.assertIn("  hint      : ", text)
+
+
+@unittest.skipUnless(torch_is_there(), f"no PyTorch at {TORCH_PYTHON}: scripts/setup installs it")
+class TorchPrograms(AdviceTestCase):
+    def setUp(self):
+        super().setUp()
+        self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
+
+    def test_no_gpu(self):
+        self.assert_advised("no_gpu", "import torch\ntorch.zeros(1, device='cuda')\n",
+                            env={"CUDA_VISIBLE_DEVICES": ""}, timeout=60)
+
+    def test_store_at_a_taken_port(self):
+        port = free_port()
+        advice = self.assert_advised(
+            "address_in_use", f"import socket\nholder = socket.socket()\nholder.bind(('0.0.0.0', {port}))\nholder.listen()\n"
+            f"import torch.distributed as dist\ndist.TCPStore('127.0.0.1', {port}, 1, True)\n", timeout=60)
+        self.assertIn(f"sport = :{port}", advice["next"])
+
+    def test_wrong_interface(self):
+        advice = self.assert_advised(
+            "no_such_interface", "import torch.distributed as dist\ndist.init_process_group('gloo')\n",
+            env={"GLOO_SOCKET_IFNAME": "eth9"}, timeout=60)
+        self.assertIn("no network interface eth9", advice["text"])
+
+    def test_parameters_without_gradients(self):
+        self.assert_advised("unused_parameters", """
+import torch
+import torch.distributed as dist
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    def forward(self, x):
+        return self.used(x)
+dist.init_process_group('gloo')
+net = torch.nn.parallel.DistributedDataParallel(Net())
+for _ in range(2):
+    net(torch.ones(1, 2)).sum().backward()
+""", "--nproc_per_node", 2, timeout=60)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
