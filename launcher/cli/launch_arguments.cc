@@ -365,7 +365,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun chaos|config|rendezvous|status|stop [options]
+       ddprun chaos|config|doctor|env|rendezvous|status|stop [options]
 
 Starts one distributed training job on one or many machines and keeps it
 training through failures. Takes torchrun's options and gives workers torchrun's
@@ -386,8 +386,10 @@ What ddprun config --output job.yaml … has written:
 
 ddprun config writes a file of options, ddprun rendezvous runs the rendezvous
 service alone, ddprun status shows the jobs of a service, ddprun stop ends one,
-ddprun chaos injects faults into a job and reports what they cost; each has its
-own --help. A script of such a name is started as ./status.
+ddprun chaos injects faults into a job and reports what they cost, ddprun env
+shows this machine and settings that fit its GPUs, ddprun doctor says what is
+wrong with it; each has its own --help. A script of such a name is started as
+./status.
 
 Options end at the script; what follows is the script's. Each option may be
 written with dashes or underscores, or come from the variable in brackets, or

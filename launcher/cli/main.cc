@@ -15,6 +15,7 @@
 #include "launcher/chaos/chaos.h"
 #include "launcher/cli/config_writer.h"
 #include "launcher/cli/control_commands.h"
+#include "launcher/cli/machine_commands.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
 #include "launcher/core/plan_text.h"
@@ -68,6 +69,8 @@ int Run(ChaosOptions options) {
 int Run(ConfigOptions options) { return WriteConfig(std::move(options)); }
 int Run(const StatusOptions& options) { return ShowStatus(options); }
 int Run(const StopOptions& options) { return StopJob(options); }
+int Run(const EnvOptions& options) { return ShowEnv(options); }
+int Run(const DoctorOptions& options) { return ShowDoctor(options); }
 
 int Main(int argc, char** argv) {
   const char* level = std::getenv("LOGLEVEL");

@@ -102,6 +102,11 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
     if (first == "status") return Finish(ParseStatusOptions(rest, environment));
     return Finish(ParseStopOptions(rest, environment, host));
   }
+  if (first == "env" || first == "doctor") {
+    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+    if (first == "env") return Finish(ParseEnvOptions(rest, environment, host));
+    return Finish(ParseDoctorOptions(rest, environment, host));
+  }
   return ParseLaunch(arguments, environment, host);
 }
 

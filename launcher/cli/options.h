@@ -7,6 +7,7 @@
 
 #include "launcher/cli/chaos_command.h"
 #include "launcher/cli/config_command.h"
+#include "launcher/cli/env_command.h"
 #include "launcher/cli/host.h"
 #include "launcher/cli/service_options.h"
 #include "launcher/core/environment.h"
@@ -25,13 +26,13 @@ struct ExitNow {
 // What a command line asks for.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, ConfigOptions, ChaosOptions,
-               ExitNow>
+               EnvOptions, DoctorOptions, ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
 };
 
 // Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
-// one of the commands rendezvous, status, stop, config and chaos as the first word.
+// one of the commands rendezvous, status, stop, config, chaos, env and doctor as the first word.
 // Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN, PYTHON_EXEC,
 // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read.
 // Never throws; any bytes are fine. Bound: linear in the size of the arguments. Threads: any.

@@ -51,22 +51,6 @@ std::string BaseName(const std::string& path) {
   return path.substr(begin, end + 1 - begin);
 }
 
-absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host) {
-  if (const auto chosen = environment("PYTHON_EXEC"); chosen.has_value() && !chosen->empty()) {
-    if (absl::Status found = host.FindProgram(*chosen).status(); !found.ok()) {
-      return PlanError(absl::StrCat("PYTHON_EXEC can't be run: ", found.message()));
-    }
-    return *chosen;
-  }
-  for (const char* name : {"python3", "python"}) {
-    absl::StatusOr<std::string> found = host.FindProgram(name);
-    if (found.ok()) return found;
-  }
-  return PlanError(
-      "there is no python3 in PATH; set PYTHON_EXEC to an interpreter, or run a program with "
-      "--no_python");
-}
-
 absl::Status CheckScript(const std::string& script, const Host& host) {
   if (script == "-") return absl::OkStatus();  // Python reads its standard input
   const Host::PathKind kind = host.KindOf(script);
@@ -91,6 +75,22 @@ std::string NodesText(const rendezvous::JobSpec& job) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host) {
+  if (const auto chosen = environment("PYTHON_EXEC"); chosen.has_value() && !chosen->empty()) {
+    if (absl::Status found = host.FindProgram(*chosen).status(); !found.ok()) {
+      return PlanError(absl::StrCat("PYTHON_EXEC can't be run: ", found.message()));
+    }
+    return *chosen;
+  }
+  for (const char* name : {"python3", "python"}) {
+    absl::StatusOr<std::string> found = host.FindProgram(name);
+    if (found.ok()) return found;
+  }
+  return PlanError(
+      "there is no python3 in PATH; set PYTHON_EXEC to an interpreter, or run a program with "
+      "--no_python");
+}
 
 absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments,
                                                 const EnvironmentLookup& environment,

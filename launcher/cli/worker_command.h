@@ -27,6 +27,10 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
                                                 const EnvironmentLookup& environment,
                                                 const Host& host);
 
+// The interpreter of scripts: PYTHON_EXEC as it stands, else the path of python3 or python.
+// Errors: plan — there is none, or PYTHON_EXEC can't be run.
+absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host);
+
 // Fills the fingerprint and the description of `job`, whose run id and sizes are complete.
 //
 // The fingerprint tells a foreign job at the same endpoint (R6), so it covers what all nodes of one

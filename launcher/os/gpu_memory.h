@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/status/statusor.h"
+#include "launcher/os/nvml_library.h"
 
 namespace ddprun::launcher {
 
@@ -20,7 +21,6 @@ class GpuMemory {
  public:
   // Loads the library; asks nothing yet. Errors: NOT_FOUND — there is none, or it is too old.
   static absl::StatusOr<std::unique_ptr<GpuMemory>> Load();
-  ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
 
@@ -31,10 +31,8 @@ class GpuMemory {
   absl::StatusOr<std::set<pid_t>> Holders();
 
  private:
-  struct Library;
-  explicit GpuMemory(std::unique_ptr<Library> library);
-  std::unique_ptr<Library> library_;
-  bool initialized_ = false;
+  explicit GpuMemory(NvmlLibrary library);
+  NvmlLibrary library_;
 };
 
 }  // namespace ddprun::launcher

@@ -107,7 +107,7 @@ TEST(Help, EveryValueOptionSaysDefaultAndVariable) {
 }
 
 TEST(Help, IsGroupedAndFitsInEightyColumns) {
-  for (const char* command : {"", "config", "rendezvous", "status", "stop"}) {
+  for (const char* command : {"", "config", "doctor", "env", "rendezvous", "status", "stop"}) {
     std::vector<std::string> arguments = {"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const ExitNow help = ExitOf(Parse(arguments));

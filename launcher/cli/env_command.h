@@ -1,0 +1,43 @@
+#ifndef DDPRUN_LAUNCHER_CLI_ENV_COMMAND_H_
+#define DDPRUN_LAUNCHER_CLI_ENV_COMMAND_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/cli/host.h"
+#include "launcher/cli/service_options.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/hardware_advice.h"
+
+namespace ddprun::launcher {
+
+// What `ddprun env` and `ddprun doctor` have in common.
+struct MachineOptions {
+  bool json = false;
+  absl::Duration limit = absl::Seconds(20);        // for what may never answer
+  std::string python;                              // path of the interpreter; "" = none
+  std::map<std::string, std::string> environment;  // those of kEnvironmentOfInterest that are set
+};
+
+struct EnvOptions : MachineOptions {
+  AdviceQuestion question;
+};
+
+struct DoctorOptions : MachineOptions {
+  bool strict = false;  // warnings count as errors
+};
+
+// Errors: usage and plan errors (errors.h).
+absl::StatusOr<OptionsOrHelp<EnvOptions>> ParseEnvOptions(const std::vector<std::string>& arguments,
+                                                          const EnvironmentLookup& environment,
+                                                          const Host& host);
+absl::StatusOr<OptionsOrHelp<DoctorOptions>> ParseDoctorOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_ENV_COMMAND_H_
