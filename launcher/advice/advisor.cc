@@ -19,19 +19,11 @@
 #include "launcher/advice/advice_rules.h"
 
 namespace ddprun::launcher {
-namespace {
+// Not anonymous: Advisor::Rules is made of these, and a joined file (a release build) is no main
+// file.
+namespace advice {
 
-using rendezvous::WorkerFailure;
-
-constexpr size_t kTextBytesMax = 20 << 10;
-constexpr size_t kLineBytesMax = 2000;
-constexpr size_t kTakenBytesMax = 200;
 constexpr int64_t kPatternMemoryMax = 32 << 20;
-
-// What every rule may name beside the groups of its patterns.
-constexpr const char* kOfTheWorker[] = {"rank", "host", "pid"};
-
-using Values = std::map<std::string, std::string>;
 
 struct Rule {
   std::string name;
@@ -44,14 +36,14 @@ struct Pattern {
   std::unique_ptr<RE2> regex;
 };
 
-RE2::Options PatternOptions() {
+inline RE2::Options PatternOptions() {
   RE2::Options options(RE2::Latin1);  // a worker's words may be any bytes
   options.set_log_errors(false);
   options.set_max_mem(kPatternMemoryMax);
   return options;
 }
 
-absl::Status RuleError(int line, absl::string_view what) {
+inline absl::Status RuleError(int line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", what));
 }
 
@@ -74,7 +66,7 @@ class PatternSet {
   // Requires: all are added.
   bool Compile() { return set_.Compile(); }
 
-  // The pattern in `line` whose rule comes first, if it comes before `*rule`.
+  // The pattern in `line` whose rule comes first, if that comes before the rule number `rule`.
   const Pattern* FirstIn(absl::string_view line, size_t rule) const {
     std::vector<int> hits;
     if (patterns_.empty() || !set_.Match({line.data(), line.size()}, &hits)) return nullptr;
@@ -92,6 +84,25 @@ class PatternSet {
   RE2::Set set_;
   std::vector<Pattern> patterns_;
 };
+
+}  // namespace advice
+
+namespace {
+
+using advice::Pattern;
+using advice::PatternSet;
+using advice::Rule;
+using advice::RuleError;
+using rendezvous::WorkerFailure;
+
+constexpr size_t kTextBytesMax = 20 << 10;
+constexpr size_t kLineBytesMax = 2000;
+constexpr size_t kTakenBytesMax = 200;
+
+// What every rule may name beside the groups of its patterns.
+constexpr const char* kOfTheWorker[] = {"rank", "host", "pid"};
+
+using Values = std::map<std::string, std::string>;
 
 // Nothing that a shell or a terminal takes for more than a word.
 bool IsHarmless(absl::string_view text) {
