@@ -7,11 +7,12 @@ Two agents with two workers each, which mark their steps with the lines of docs/
 import os
 import signal
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import ROOT, SLOW, Bed, BedTestCase, free_port  # noqa: E402
 from stopping_worker import blocks  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "stopping_worker.py")
@@ -29,6 +30,20 @@ class PreemptTestCase(BedTestCase):
         worker = [WORKER, self.bed.journal.path, meeting, self.bed.folder, step_ms, steps, *plans]
         return [self.bed.run(name, [*common, "--rdzv_conf", f"is_host={host}", *more, *worker])
                 for name, host, more in (("host", 1, ()), ("other", 0, other))]
+
+    def two_until_a_nodes_time_is_over(self, **options):
+        """The same where the second node's time ends soon, but not before all ranks are at work: a busy machine needs longer."""
+        for seconds in (2, 10, 40):
+            begun = time.monotonic()
+            agents = self.two("2", other=("--preempt_after", seconds + 20, "--preempt_deadline", 20), **options)
+            self.bed.wait(lambda agents=agents: len(self.lines("step", step=0)) == 4 or all(agent.ended() for agent in agents),
+                          "step 0 of all ranks")
+            if len(self.lines("step", step=0)) == 4 and time.monotonic() < begun + seconds:
+                return agents, seconds + 20
+            self.assertEqual({}, self.bed.stop())
+            self.bed.close()
+            self.bed = Bed()
+        self.fail("no time was long enough for the workers to start")
 
     def wait_for_step(self, step, agents, ranks=4, generation=1):
         self.bed.wait(lambda: len(self.bed.journal.find("step", step=step, generation=generation)) == ranks,
@@ -174,15 +189,15 @@ class WhatPreempts(PreemptTestCase):
         self.assertEqual(1, len(self.lines("got", signal=signal.SIGTERM, rank=0)))
 
     def test_the_end_of_a_nodes_time(self):
-        agents = self.two("2", other=("--preempt_after", 22, "--preempt_deadline", 20))
+        agents, seconds = self.two_until_a_nodes_time_is_over()
         self.assert_preempted(*agents)
         self.stop_step()
         self.assertEqual([], self.lines("got"))
-        self.assertIn("is preempted: its time is over (--preempt_after 22s)", agents[0].text())
+        self.assertIn(f"is preempted: its time is over (--preempt_after {seconds}s)", agents[0].text())
         self.assertEqual([], self.bed.events.find("signal"))
 
     def test_twin_without_workers_that_ask_the_end_of_a_nodes_time_is_a_plain_term(self):
-        agents = self.two("2", other=("--preempt_after", 22, "--preempt_deadline", 20), plans=["deaf"])
+        agents, _ = self.two_until_a_nodes_time_is_over(plans=["deaf"])
         self.assert_preempted(*agents)
         self.assertEqual(4, len(self.lines("got", signal=signal.SIGTERM)))
 

@@ -91,9 +91,12 @@ class OptionsTest(ExampleTest):
             with self.subTest(text), tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
                 file.write(text)
                 file.flush()
-                job = run([BIN / "char_gpt"], "--config", file.name)
+                jobs = []
+                while not jobs or (jobs[-1].seconds >= 2 and len(jobs) < 3):  # a machine that stands still excuses one
+                    jobs.append(run([BIN / "char_gpt"], "--config", file.name))
+                job = jobs[-1]
                 self.assertEqual(job.statuses, [2, 2])
-                self.assertLess(job.seconds, 4)
+                self.assertLess(job.seconds, 2)
                 for rank in range(2):
                     self.assertIn(f"rank {rank}: ", job.errors[rank])
                     self.assertIn(file.name + reason, job.errors[rank])

@@ -66,7 +66,7 @@ TEST_P(CollectivesTest, AnAllReduceRunsWhileItsCallerGoesOn) {
   }
 }
 
-TEST_P(CollectivesTest, AKilledPeerIsAPeerErrorWithinASecond) {
+TEST_P(CollectivesTest, AKilledPeerIsAPeerErrorLongBeforeAnyTimeout) {
   const auto names = NamesInDevShm();
   std::vector<Process> ranks = Start("kill", GetParam().backend, GetParam().hosts);
   EXPECT_EQ(ranks.back().Wait(), -SIGKILL);
@@ -76,7 +76,8 @@ TEST_P(CollectivesTest, AKilledPeerIsAPeerErrorWithinASecond) {
     EXPECT_EQ(rank.Wait(), 1);
     EXPECT_THAT(rank.Output(), StartsWith("PeerError: "));
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - died, std::chrono::seconds(1));
+  // Milliseconds, unless the machine is busy. The collectives' own timeout is a minute.
+  EXPECT_LT(std::chrono::steady_clock::now() - died, std::chrono::seconds(20));
   EXPECT_EQ(NamesInDevShm(), names);
 }
 

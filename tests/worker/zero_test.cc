@@ -35,8 +35,11 @@ class ZeroTest : public ::testing::Test {
     command.insert(command.end(), arguments.begin() + 1, arguments.end());
     std::vector<Process> processes;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      processes.emplace_back(command, WorkerVariables(directory_.path(), rank, ranks),
-                             directory_.File("output." + std::to_string(rank)));
+      std::map<std::string, std::string> variables =
+          WorkerVariables(directory_.path(), rank, ranks);
+      // The last rank has a host of its own, as far as the runtime can see.
+      if (arguments[1] == "hierarchical" && rank + 1 == ranks) variables["GROUP_RANK"] = "1";
+      processes.emplace_back(command, variables, directory_.File("output." + std::to_string(rank)));
     }
     for (Process& process : processes) {
       const int end = process.Wait();
@@ -67,7 +70,9 @@ class ZeroTrainingTest : public ZeroTest,
 
 TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   const auto& [backend, ranks] = GetParam();
-  const Figures figures = Run({"train", backend, "all"}, ranks);
+  // More ranks than the machine may have cores take long, and differ in the shares only.
+  const bool all = ranks == 2;
+  const Figures figures = Run({"train", backend, all ? "all" : "few"}, ranks);
   int compared = 0;
   for (const auto& [name, value] : figures) {
     if (!name.starts_with("zero")) continue;
@@ -75,7 +80,7 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
     EXPECT_LT(value, 1e-6) << name;
     RecordProperty(name, std::to_string(value * 1e9) + "e-9");
   }
-  EXPECT_EQ(compared, 20);
+  EXPECT_EQ(compared, all ? 20 : 8);
   // Both stages move the same elements with the same kernel: offloading changes nothing.
   EXPECT_EQ(figures.at("zero2"), figures.at("zero2_offload"));
   for (const auto& [name, value] : figures) {
@@ -87,9 +92,10 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   EXPECT_GT(figures.at("alone"), 1e-2);
 }
 
+using World = std::tuple<const char*, uint32_t>;
 INSTANTIATE_TEST_SUITE_P(Worlds, ZeroTrainingTest,
-                         ::testing::Combine(::testing::Values("gloo", "shm"),
-                                            ::testing::Values(2U, 3U)),
+                         ::testing::Values(World("gloo", 2), World("gloo", 3), World("shm", 2),
+                                           World("shm", 3), World("hierarchical", 3)),
                          [](const auto& parameter) {
                            return std::string(std::get<0>(parameter.param)) +
                                   std::to_string(std::get<1>(parameter.param));

@@ -18,9 +18,12 @@ bool Attempt(const CollectiveQueue::Task& task, std::exception_ptr& error) {
   }
 }
 
-void Settle(CollectiveWork& work, const std::exception_ptr& error) {
-  if (error != nullptr) return work.Fail(error);
-  work.Complete();
+// Lets go of what the task held, then tells: who waits for it may count on that memory.
+void Settle(CollectiveQueue::Task task, const std::exception_ptr& error) {
+  task.attempt = nullptr;
+  task.run = nullptr;
+  if (error != nullptr) return task.work->Fail(error);
+  task.work->Complete();
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ void CollectiveQueue::Submit(Task task) {
   std::exception_ptr error;
   if (Attempt(task, error)) {
     Release();
-    return Settle(*task.work, error);
+    return Settle(std::move(task), error);
   }
   const std::lock_guard lock(mutex_);
   busy_ = false;
@@ -91,7 +94,7 @@ void CollectiveQueue::Loop() {
       error = std::current_exception();
     }
     Release();
-    Settle(*task.work, error);
+    Settle(std::move(task), error);
   }
 }
 
