@@ -197,7 +197,8 @@ class WhatPreempts(PreemptTestCase):
         self.assertEqual([], self.bed.events.find("signal"))
 
     def test_twin_without_workers_that_ask_the_end_of_a_nodes_time_is_a_plain_term(self):
-        agents, _ = self.two_until_a_nodes_time_is_over(plans=["deaf"])
+        # Whoever ends at once resets the others' connections, of which these may die before their TERM comes.
+        agents, _ = self.two_until_a_nodes_time_is_over(plans=["deaf", "term=1.5"])
         self.assert_preempted(*agents)
         self.assertEqual(4, len(self.lines("got", signal=signal.SIGTERM)))
 
