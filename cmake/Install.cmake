@@ -2,8 +2,24 @@
 # (docs/CPP.md).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+if(SKBUILD)  # the wheel: bin and share of the environment that it is installed into
+  set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
+  set(CMAKE_INSTALL_MANDIR ${SKBUILD_DATA_DIR}/share/man)
+  set(CMAKE_INSTALL_DATADIR ${SKBUILD_DATA_DIR}/share)
+endif()
 
-install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+include(Manual)         # manual page and completion
+if(DDPRUN_STATIC)  # whose work is linked in
+  foreach(package libgrpc++-dev libprotobuf-dev libabsl-dev libre2-dev libuv1-dev libyaml-cpp-dev nlohmann-json3-dev
+                  libspdlog-dev libfmt-dev libcli11-dev libc-ares-dev zlib1g-dev gcc-12-base)
+    install(FILES /usr/share/doc/${package}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddprun/copyright
+      RENAME ${package} COMPONENT program)
+  endforeach()
+endif()
+# The modules for training scripts and for Python launchers: nothing but the standard library.
+install(DIRECTORY python/ddprun python/ddprun_torch DESTINATION lib/python3/dist-packages COMPONENT python
+  PATTERN __pycache__ EXCLUDE)
 
 if(DDPRUN_WORKER)
   set(_ddprun_libraries ${CMAKE_INSTALL_LIBDIR}/ddprun)
@@ -15,19 +31,20 @@ if(DDPRUN_WORKER)
   install(TARGETS ddprun_worker ddprun_worker_client ddprun_worker_cuda ddprun_worker_env ddprun_worker_metrics
                   ddprun_worker_shm ddprun_base ddprun_base_core ddprun_agent_proto ddprun_tensorboard_proto
     EXPORT ddprun
-    ARCHIVE DESTINATION ${_ddprun_libraries}
+    ARCHIVE DESTINATION ${_ddprun_libraries} COMPONENT runtime
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal)
-  install(EXPORT ddprun NAMESPACE ddprun:: FILE ddprunTargets.cmake DESTINATION ${_ddprun_package})
+  install(EXPORT ddprun NAMESPACE ddprun:: FILE ddprunTargets.cmake DESTINATION ${_ddprun_package}
+    COMPONENT runtime)
 
   # The public headers, and those of ours that they include.
-  install(DIRECTORY worker/include/ddprun DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY worker/include/ddprun DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT runtime)
   install(FILES base/progress_page.h base/status_macros.h
-    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal/base)
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal/base COMPONENT runtime)
 
   # Loaded where there are GPUs.
   foreach(plugin ddprun_cuda ddprun_nccl)
     if(TARGET ${plugin})
-      install(TARGETS ${plugin} LIBRARY DESTINATION ${_ddprun_libraries})
+      install(TARGETS ${plugin} LIBRARY DESTINATION ${_ddprun_libraries} COMPONENT runtime)
     endif()
   endforeach()
 
@@ -38,5 +55,7 @@ if(DDPRUN_WORKER)
     COMPATIBILITY SameMinorVersion)
   install(FILES ${CMAKE_BINARY_DIR}/ddprunConfig.cmake ${CMAKE_BINARY_DIR}/ddprunConfigVersion.cmake
                 ${CMAKE_SOURCE_DIR}/cmake/FindTorchCpu.cmake
-    DESTINATION ${_ddprun_package})
+    DESTINATION ${_ddprun_package} COMPONENT runtime)
 endif()
+
+include(Package)        # cpack

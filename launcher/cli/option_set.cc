@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -151,6 +152,7 @@ absl::Status OptionSet::TakeOption(const CLI::Option* option, const std::string&
                                    std::optional<std::string> value, Scan* scan) const {
   if (option == app_.get_help_ptr()) {
     scan->help = true;
+    scan->help_as_json = value == "json";
     return absl::OkStatus();
   }
   if (IsFlag(option)) {
@@ -308,7 +310,29 @@ absl::Status OptionSet::Store(const Scan& scan) {
   return absl::OkStatus();
 }
 
+std::string OptionSet::HelpAsJson() const {
+  nlohmann::json groups = nlohmann::json::array();
+  for (const std::string& title : app_.get_groups()) {
+    nlohmann::json options = nlohmann::json::array();
+    for (const CLI::Option* option : app_.get_options(
+             [&title](const CLI::Option* each) { return each->get_group() == title; })) {
+      const std::vector<std::string> names = absl::StrSplit(option->get_name(false, true), ',');
+      options.push_back(
+          {{"names", names},
+           {"value", IsFlag(option) ? nlohmann::json() : nlohmann::json(option->get_type_name())},
+           {"help", option->get_description()}});
+    }
+    if (!title.empty() && !options.empty()) {
+      groups.push_back({{"title", title}, {"options", std::move(options)}});
+    }
+  }
+  const nlohmann::json help = {{"introduction", app_.get_description()},
+                               {"groups", std::move(groups)}};
+  return absl::StrCat(help.dump(1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
+}
+
 std::string OptionSet::Help() const {
+  if (help_as_json_) return HelpAsJson();
   return absl::StrCat(absl::StripTrailingAsciiWhitespace(app_.help()), "\n");
 }
 
@@ -324,6 +348,7 @@ absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>&
     DDPRUN_RETURN_IF_ERROR(absl::StartsWith(token, "--") ? ScanLong(token, &scan)
                                                          : ScanShort(token, &scan));
   }
+  help_as_json_ = scan.help_as_json;
   if (scan.help) return ParsedArguments{.help = true};
   DDPRUN_RETURN_IF_ERROR(AddFromEnvironment(environment, &scan));
   if (file_option_ != nullptr) DDPRUN_RETURN_IF_ERROR(AddFromFile(&scan));

@@ -72,7 +72,9 @@ class OptionSet {
   absl::StatusOr<ParsedArguments> Parse(const std::vector<std::string>& arguments,
                                         const EnvironmentLookup& environment);
 
-  // The text of --help; complete once Parse() was called.
+  // The text of --help, or after --help=json all of it as JSON: {"introduction", "groups":
+  // [{"title", "options": [{"names": [spellings], "value": placeholder or null, "help"}]}]}, for
+  // manual pages and completion (cmake/manual.py). Complete once Parse() was called.
   std::string Help() const;
 
   // The long names, with dashes, and values of what the command line gave, in the order of the
@@ -98,8 +100,10 @@ class OptionSet {
     size_t next = 0;
     std::vector<Given> given;
     bool help = false;
+    bool help_as_json = false;
   };
 
+  std::string HelpAsJson() const;
   void AddEntry(CLI::Option* option, Argument* argument, const OptionText& text);
   absl::StatusOr<const CLI::Option*> FindLong(const std::string& name) const;
   absl::Status UnknownOption(const std::string& spelled) const;
@@ -120,6 +124,7 @@ class OptionSet {
   const CLI::Option* file_option_ = nullptr;
   SettingsReader reader_;
   std::vector<Given> given_;  // what Parse() has found, in its order
+  bool help_as_json_ = false;
 };
 
 }  // namespace ddprun::launcher

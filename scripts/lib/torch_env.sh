@@ -12,6 +12,8 @@ ddprun_torch_oldest=1.13.0
 ddprun_torch_newest=2.15.0
 ddprun_accelerate_version=1.15.0
 ddprun_lightning_version=2.6.6
+ddprun_mkdocs_version=1.6.1
+ddprun_scikit_build_version=1.1.2
 ddprun_tensorboard_version=2.20.0
 ddprun_scikit_learn_version=1.5.2
 ddprun_digits_sha256=09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22
@@ -61,6 +63,19 @@ ensure_torch_version() {
   make_environment "torch-$1" "torch=$1 full" \
     "Python's torch $1: up to 2.6 GB to download, 5 GB on disk, some minutes" \
     "torch==$1" "$numpy"
+}
+
+# What builds the wheel; the compiler and the libraries are Debian's.
+ensure_wheel_builder() {
+  make_environment py-wheel "scikit-build-core=$ddprun_scikit_build_version" \
+    "scikit-build-core $ddprun_scikit_build_version: 2 MB to download" \
+    "scikit-build-core==$ddprun_scikit_build_version"
+}
+
+# What makes a site of the documents.
+ensure_mkdocs() {
+  make_environment py-docs "mkdocs=$ddprun_mkdocs_version" \
+    "mkdocs $ddprun_mkdocs_version: 10 MB to download" "mkdocs==$ddprun_mkdocs_version"
 }
 
 # What launches on top of torchrun: accelerate and Lightning, with the torch of py-full.

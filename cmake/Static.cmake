@@ -1,0 +1,54 @@
+# -DDDPRUN_STATIC=ON: everything but glibc becomes part of the program, so that one file runs on other
+# distributions (the wheel, docs/decisions/0033). Debian's CMake packages and pkg-config name the shared libraries; their
+# archives lie beside them.
+
+# ddprun_static_targets(): imported libraries become the archives beside them, where there are some.
+function(ddprun_static_targets)
+  get_property(targets DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type MATCHES "SHARED_LIBRARY|UNKNOWN_LIBRARY")
+      _ddprun_static_property(${target} IMPORTED_LOCATION)
+      foreach(configuration NONE RELEASE RELWITHDEBINFO)
+        _ddprun_static_property(${target} IMPORTED_LOCATION_${configuration})
+      endforeach()
+    endif()
+    _ddprun_static_property(${target} INTERFACE_LINK_LIBRARIES)
+  endforeach()
+endfunction()
+
+function(_ddprun_static_property target property)
+  get_target_property(values ${target} ${property})
+  if(NOT values)
+    return()
+  endif()
+  set(result)
+  foreach(value IN LISTS values)
+    if(value MATCHES "^(/.*)\\.so[.0-9]*$")
+      foreach(archive ${CMAKE_MATCH_1}.a ${CMAKE_MATCH_1}_a.a)
+        if(EXISTS ${archive})
+          set(value ${archive})
+          break()
+        endif()
+      endforeach()
+    endif()
+    if(value MATCHES "^(-l)?(re2|atomic)$")
+      set(value -l:lib${CMAKE_MATCH_2}.a)
+    endif()
+    list(APPEND result ${value})
+  endforeach()
+  set_target_properties(${target} PROPERTIES ${property} "${result}")
+endfunction()
+
+if(DDPRUN_STATIC)
+  ddprun_static_targets()
+  # The archives' order is left to the linker (mold, lld): Debian's targets were written for shared libraries.
+  # libuv's archive needs what its shared library brings along.
+  set_property(TARGET PkgConfig::UV APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${CMAKE_DL_LIBS} Threads::Threads)
+  add_link_options(-static-libstdc++ -static-libgcc)
+  # Debian has no archives of spdlog and fmt.
+  set(DDPRUN_SPDLOG spdlog::spdlog_header_only)
+  set_property(TARGET spdlog::spdlog_header_only PROPERTY INTERFACE_LINK_LIBRARIES fmt::fmt-header-only Threads::Threads)
+else()
+  set(DDPRUN_SPDLOG spdlog::spdlog)
+endif()

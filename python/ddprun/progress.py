@@ -1,0 +1,69 @@
+"""The page of progress that a worker shares with its agent (docs/PROGRESS.md, "The page")."""
+
+import enum
+import mmap
+import os
+import threading
+
+_PAGE_BYTES = 4096
+_MAGIC = b"DDPRUNPG"
+_VERSION = 1
+# 64-bit words of the page.
+_VERSION_WORD, _MARK, _PREPARE, _ANSWER, _COMMIT = 1, 8, 16, 24, 32
+_STEP_BITS = 56
+_WAIT_SECONDS = 0.001  # between two looks while a stop step is being agreed on
+
+
+class Phase(enum.IntEnum):
+    """What a worker is doing. IDLE and DONE are not timed."""
+
+    START = 1
+    TRAIN = 2
+    CHECKPOINT = 3
+    EVALUATION = 4
+    IDLE = 5
+    DONE = 6
+
+
+def _open_page(path):
+    """The page's words, or None where there is no page that this module understands."""
+    if not path:
+        return None
+    try:
+        with open(path, "r+b") as file:
+            memory = mmap.mmap(file.fileno(), _PAGE_BYTES)
+    except (OSError, ValueError):
+        return None  # a user or pid namespace of its own: the worker runs unmarked
+    words = memoryview(memory).cast("Q")
+    if memory[:len(_MAGIC)] != _MAGIC or words[_VERSION_WORD] != _VERSION:
+        return None
+    return words
+
+
+# The agent's answer is a store into the page, which wakes nobody.
+_nap = threading.Event()
+_page = _open_page(os.environ.get("DDPRUN_PROGRESS", ""))
+
+
+def mark(phase, step):
+    """Says where this worker is: one store into shared memory, on every rank, with a step that only grows."""
+    if _page is not None:
+        _page[_MARK] = int(phase) << _STEP_BITS | step
+
+
+def stop_at(step):
+    """Marks a training step that is about to begin; True when this rank shall save the state before it and end.
+
+    True comes at the same step on all ranks, before any has begun it. May wait while the ranks agree; nothing that
+    waits for other ranks may be between the top of a step and this call.
+    """
+    mark(Phase.TRAIN, step)
+    if _page is None:
+        return False
+    _page[_ANSWER] = 1
+    while 0 < _page[_PREPARE] <= step:
+        _page[_ANSWER] = step << 1 | 1
+        if 0 < _page[_COMMIT] <= step:
+            return True
+        _nap.wait(_WAIT_SECONDS)
+    return False
