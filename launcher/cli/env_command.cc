@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -27,7 +28,8 @@ Examples:
   ddprun env --samples 29500               # how many steps is an epoch?
   ddprun env --samples 29500 --batch 4     # ... with 4 samples per GPU
   CUDA_VISIBLE_DEVICES=0,1 ddprun env      # ... on two of the GPUs
-  ddprun env --json > host0.json           # to compare machines, or for programs
+  ddprun env --json                        # for programs
+  ddprun env --nnodes 2 --rdzv_endpoint host0   # on both: where do they differ?
 
 ddprun doctor says what is wrong with a machine. docs/ENV.md explains all lines.)";
 
@@ -66,6 +68,99 @@ void DefineMachine(MachineArguments* arguments, MachineOptions* target, OptionSe
                      .help = "How long to wait for each of those that may never answer: the GPU "
                              "driver, the resolver of names, Python. Default: 20.",
                      .environment = ""});
+}
+
+// The options that say where the nodes meet are those of a run, and are handed on to it.
+struct JobArguments {
+  Argument nnodes;
+  Argument node_rank;
+  Argument rdzv_endpoint;
+  Argument rdzv_id;
+  Argument master_addr;
+  Argument master_port;
+  bool exchange = false;
+};
+
+void DefineJob(JobArguments* target, OptionSet* options) {
+  options->Group("Several nodes (the same on each, as for a run)");
+  options->AddValue(&target->nnodes,
+                    {.names = "--nnodes",
+                     .placeholder = "N",
+                     .help = "Run on N nodes at once, and show on the first in what they differ. "
+                             "Default: this machine alone.",
+                     .environment = ""});
+  options->AddValue(&target->rdzv_endpoint, {.names = "--rdzv-endpoint",
+                                             .placeholder = "HOST[:PORT]",
+                                             .help = "Where they meet. Default: see ddprun --help.",
+                                             .environment = ""});
+  options->AddValue(&target->rdzv_id, {.names = "--rdzv-id",
+                                       .placeholder = "NAME",
+                                       .help = "Of this job, where others meet there too. "
+                                               "Default: none.",
+                                       .environment = ""});
+  options->AddValue(&target->node_rank,
+                    {.names = "--node-rank",
+                     .placeholder = "N",
+                     .help = "With --master_addr: this node's number. Default: 0.",
+                     .environment = ""});
+  options->AddValue(&target->master_addr,
+                    {.names = "--master-addr",
+                     .placeholder = "HOST",
+                     .help = "Node 0, in place of --rdzv_endpoint. Default: none.",
+                     .environment = ""});
+  options->AddValue(&target->master_port, {.names = "--master-port",
+                                           .placeholder = "PORT",
+                                           .help = "Default: see ddprun --help.",
+                                           .environment = ""});
+  options->Group("");
+  options->AddFlag(&target->exchange,
+                   {.names = "--exchange", .help = "For ddprun itself.", .environment = ""});
+}
+
+std::vector<std::string> JobWords(const JobArguments& arguments,
+                                  const std::vector<std::string>& command) {
+  std::vector<std::string> words;
+  for (const auto& [name, argument] : {std::make_pair("--nnodes=", &arguments.nnodes),
+                                       std::make_pair("--node_rank=", &arguments.node_rank),
+                                       std::make_pair("--rdzv_endpoint=", &arguments.rdzv_endpoint),
+                                       std::make_pair("--rdzv_id=", &arguments.rdzv_id),
+                                       std::make_pair("--master_addr=", &arguments.master_addr),
+                                       std::make_pair("--master_port=", &arguments.master_port)}) {
+    if (argument->given()) words.push_back(absl::StrCat(name, argument->text));
+  }
+  // The program that is running, wherever it is.
+  for (const char* word : {"--nproc_per_node=1", "--max_restarts=0", "--no_python",
+                           "/proc/self/exe", "env", "--exchange"}) {
+    words.emplace_back(word);
+  }
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
+}
+
+absl::Status PlanJob(const JobArguments& arguments, const MachineArguments& machine,
+                     const EnvironmentLookup& environment, EnvOptions* options) {
+  options->exchange = arguments.exchange;
+  if (arguments.exchange) {
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+      options->worker[name] = environment(name).value_or("");
+    }
+    return absl::OkStatus();
+  }
+  if (!arguments.nnodes.given()) {
+    for (const Argument* other :
+         {&arguments.node_rank, &arguments.rdzv_endpoint, &arguments.rdzv_id,
+          &arguments.master_addr, &arguments.master_port}) {
+      if (!other->given()) continue;
+      return UsageError(absl::StrCat(other->source,
+                                     " says where several nodes meet; give "
+                                     "--nnodes too"));
+    }
+    return absl::OkStatus();
+  }
+  std::vector<std::string> command = {absl::StrCat("--timeout=", machine.timeout.text)};
+  if (options->json) command.emplace_back("--json");
+  options->job = JobWords(arguments, command);
+  return absl::OkStatus();
 }
 
 // True when the help is wanted.
@@ -113,6 +208,8 @@ absl::StatusOr<OptionsOrHelp<EnvOptions>> ParseEnvOptions(const std::vector<std:
                             .environment = ""});
   MachineArguments machine;
   DefineMachine(&machine, &result.options, &options);
+  JobArguments job;
+  DefineJob(&job, &options);
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseMachine(arguments, environment, host, machine,
                                                         &options, &result.options));
   if (help) {
@@ -126,6 +223,7 @@ absl::StatusOr<OptionsOrHelp<EnvOptions>> ParseEnvOptions(const std::vector<std:
     DDPRUN_ASSIGN_OR_RETURN(const int64_t number, ParseInteger(batch, 1, kBatchMax));
     result.options.question.batch = static_cast<uint32_t>(number);
   }
+  DDPRUN_RETURN_IF_ERROR(PlanJob(job, machine, environment, &result.options));
   return result;
 }
 

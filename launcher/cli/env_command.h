@@ -24,6 +24,12 @@ struct MachineOptions {
 
 struct EnvOptions : MachineOptions {
   AdviceQuestion question;
+  // The job whose workers are this command, one on each node: options of ddprun; empty = this
+  // machine alone.
+  std::vector<std::string> job;
+  // This process is such a worker: what it finds goes to rank 0, which compares.
+  bool exchange = false;
+  std::map<std::string, std::string> worker;  // its RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 };
 
 struct DoctorOptions : MachineOptions {

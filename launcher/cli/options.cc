@@ -74,6 +74,13 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   return result;
 }
 
+CommandLine ParseEnv(const std::vector<std::string>& arguments,
+                     const EnvironmentLookup& environment, const Host& host) {
+  absl::StatusOr<OptionsOrHelp<EnvOptions>> parsed = ParseEnvOptions(arguments, environment, host);
+  if (!parsed.ok() || parsed->options.job.empty()) return Finish(std::move(parsed));
+  return ParseLaunch(parsed->options.job, environment, host);
+}
+
 CommandLine ParseChaos(const std::vector<std::string>& arguments,
                        const EnvironmentLookup& environment, const Host& host) {
   absl::StatusOr<OptionsOrHelp<ChaosOptions>> parsed = ParseChaosOptions(arguments, host);
@@ -104,7 +111,7 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
   }
   if (first == "env" || first == "doctor") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-    if (first == "env") return Finish(ParseEnvOptions(rest, environment, host));
+    if (first == "env") return ParseEnv(rest, environment, host);
     return Finish(ParseDoctorOptions(rest, environment, host));
   }
   return ParseLaunch(arguments, environment, host);

@@ -72,5 +72,21 @@ class Formation(job.ClusterTestCase):
         self.assertIn("1 of 2", agent.text())
 
 
+class Machines(job.ClusterTestCase):
+    def test_the_nodes_are_compared(self):
+        """ddprun env on all nodes: the first one names the one that is different."""
+        self.cluster.set_file(2, "/etc/os-release", "PRETTY_NAME=Another\n")
+        nodes = {i: self.bed.run(f"node{i}", ["env", "--nnodes", 3, "--rdzv_endpoint", f"n1:{job.PORT}"], host=i)
+                 for i in (3, 1, 2)}
+        for node in nodes.values():
+            self.assert_status(0, node)
+        text = nodes[1].text()
+        self.assertRegex(text, r"3 nodes: n1, n[23], n[23]\n")
+        self.assertRegex(text, r"other differences\n(.*\n)*?  system\n    .+: n1, n3\n    Another: n2\n")
+        self.assertNotIn("differences that make runs fail", text)
+        for i in (2, 3):
+            self.assertIn("the first node shows in what the nodes differ", nodes[i].text())
+
+
 if __name__ == "__main__":
     job.main()

@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 import cluster  # noqa: E402
-from bed import DDPRUN, PATIENCE, SLOW, BedTestCase  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, BedTestCase, free_port  # noqa: E402
 
 FAKE_DRIVER = os.path.join(os.path.dirname(os.path.dirname(DDPRUN)), "tests", "fake_nvml")
 L4 = ("name=NVIDIA L4;uuid=GPU-{0}-aaaa;pci=00000000:0{0}:00.0;memory_mib=23034;free_mib=22565;compute=8.9;ecc=1;corrected=2;"
@@ -189,6 +189,48 @@ class Doctor(MachineTestCase):
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.assertNotIn("open_files_low", self.findings(preexec_fn=raise_limit))
+
+
+class Nodes(MachineTestCase):
+    """ddprun env --nnodes; both nodes are this machine."""
+
+    def compare(self, *options, env=None):
+        """What both say; `env` is the second one's alone."""
+        words = ["env", "--nnodes", 2, "--rdzv_endpoint", f"127.0.0.1:{free_port()}", *options]
+        nodes = [self.bed.run(f"node{i}", words, env={"OMP_NUM_THREADS": "1", **(env if i and env else {})}) for i in (0, 1)]
+        for node in nodes:
+            self.assert_status(0, node)
+        return "".join(node.text() for node in nodes)
+
+    def other_torch(self):
+        self.bed.write("METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 9.8.7\n")
+        os.makedirs(self.bed.path("site/torch-9.8.7.dist-info"))
+        os.rename(self.bed.path("METADATA"), self.bed.path("site/torch-9.8.7.dist-info/METADATA"))
+        return {"PYTHONPATH": self.bed.path("site")}
+
+    def test_the_first_node_shows_where_they_differ(self):
+        text = self.compare(env=self.other_torch())
+        name = os.uname().nodename
+        self.assertEqual(1, text.count(f"2 nodes: {name}, {name}\n"))
+        serious = text.split("differences that make runs fail")[1].split("the same on all")[0]
+        self.assertIn("  torch\n", serious)
+        self.assertIn(f"    9.8.7: {name}\n", serious)
+        self.assertIn("the first node shows in what the nodes differ", text)
+
+    def test_twin_alike_ones_do_not(self):
+        text = self.compare()
+        self.assertIn("the same on all\n", text)
+        self.assertNotIn("difference", text)
+
+    def test_as_json(self):
+        text = self.compare("--json", env=self.other_torch())
+        report = json.loads(text[text.index("{"):text.rindex("}") + 1])
+        self.assertEqual(2, len(report["nodes"]))
+        self.assertEqual([("torch", True)], [(each["name"], each["serious"]) for each in report["differences"]])
+
+    def test_where_to_meet_without_nnodes(self):
+        result = self.ddprun(["env", "--rdzv_endpoint", "host0"], status=2)
+        self.assertIn("give --nnodes too", result.stderr)
 
 
 class Mounted(MachineTestCase):

@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "launcher/cli/machine_reports.h"
 #include "launcher/core/machine_findings.h"
 #include "launcher/core/machine_parsers.h"
 #include "launcher/core/machine_text.h"
@@ -30,6 +31,15 @@ MachineFacts FactsOf(const std::vector<std::string>& parts) {
   return facts;
 }
 
+// As the report of another node.
+void CheckReport(absl::string_view bytes) {
+  const auto machine = SummarizeReport(bytes);
+  if (!machine.ok()) return;
+  const std::string text = ComparisonText({*machine, {.host = "host1", .traits = {}}});
+  DDPRUN_CHECK(Printable(text) == text, "what others wrote could steer the terminal");
+  DDPRUN_CHECK(!ComparisonJson({std::string(bytes)}, {*machine}).empty(), "no JSON");
+}
+
 }  // namespace
 
 bool ReadMachineBytes(absl::string_view bytes) {
@@ -46,6 +56,7 @@ bool ReadMachineBytes(absl::string_view bytes) {
     DDPRUN_CHECK(!finding.id.empty() && !finding.what.empty() && !finding.why.empty(), finding.id);
   }
   DDPRUN_CHECK(Printable(advice) == advice, "what others wrote could steer the terminal");
+  CheckReport(bytes);
   return facts.memory.total > 0 || facts.limits.has_value() || !facts.versions.system.empty() ||
          !facts.python.torch.empty();
 }

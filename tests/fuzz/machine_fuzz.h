@@ -7,8 +7,8 @@ namespace ddprun::launcher {
 
 // Reads the bytes as the files of a machine and as Python's answer: parts divided by zero bytes, in
 // the order of machine_parsers.h, CUDA_VISIBLE_DEVICES and a network interface's variable last.
-// Checks that whatever comes of them can be shown and judged. Returns: whether any of it was
-// understood. Aborts if a promise is broken.
+// Also as the report of another node's ddprun env. Checks that whatever comes of them can be shown
+// and judged. Returns: whether any of it was understood. Aborts if a promise is broken.
 bool ReadMachineBytes(absl::string_view bytes);
 
 }  // namespace ddprun::launcher

@@ -53,6 +53,22 @@ TEST(MachineSmoke, RandomPieces) {
   EXPECT_LT(understood, kMachineRounds / 2);
 }
 
+TEST(MachineSmoke, ReportsOfOtherNodes) {
+  Rng rng(kMachineSeed);
+  const std::string report =
+      R"({"host": "h", "gpus": [{"name": "L4", "memory_bytes": 5}], "python": {"torch": "2"},)"
+      R"( "network": {"interfaces": [{"name": "e", "up": true, "speed_mbit_s": 7}]},)"
+      R"( "environment": {"A": "b"}})";
+  ReadMachineBytes(report);
+  for (int round = 0; round < kMachineRounds; ++round) {
+    std::string bytes = report;
+    for (uint64_t i = rng.Below(4); i > 0; --i) {
+      bytes[rng.Below(bytes.size())] = "{}[],:\"0\x1b\xff"[rng.Below(10)];
+    }
+    ReadMachineBytes(bytes);
+  }
+}
+
 TEST(MachineSmoke, Bytes) {
   EXPECT_TRUE(ReadMachineBytes("MemTotal: 1024 kB\n"));
   EXPECT_FALSE(ReadMachineBytes(""));

@@ -1,0 +1,25 @@
+#ifndef DDPRUN_LAUNCHER_CLI_MACHINE_REPORTS_H_
+#define DDPRUN_LAUNCHER_CLI_MACHINE_REPORTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/core/machine_differences.h"
+
+namespace ddprun::launcher {
+
+// What is compared of a report that another node's `ddprun env --json` made. Any bytes are fine:
+// what isn't there, or of another type, is "unknown".
+// Errors: INVALID_ARGUMENT — it is no JSON object.
+absl::StatusOr<MachineSummary> SummarizeReport(absl::string_view report);
+
+// {"nodes": [the reports], "differences": […]}, indented, with a newline at its end. Reports that
+// are no JSON are left out.
+std::string ComparisonJson(const std::vector<std::string>& reports,
+                           const std::vector<MachineSummary>& machines);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_MACHINE_REPORTS_H_
