@@ -17,12 +17,24 @@ _FILES = ("FILE", "PLAN", "PATH")
 
 
 def asked(program, *words):
-    """The description of a command's options; {"text"} where its help is no JSON."""
-    text = subprocess.run([program, *words, "--help=json"], check=True, capture_output=True, text=True).stdout
+    """The description of a command's options: as it tells it, else read from its --help (commands that take others' options)."""
+    told = subprocess.run([program, *words, "--help=json"], check=False, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
     try:
-        return json.loads(text)
+        return json.loads(told.stdout)
     except ValueError:
-        return {"introduction": text, "groups": []}
+        return read_help(subprocess.run([program, *words, "--help"], check=True, capture_output=True, text=True).stdout)
+
+
+def read_help(text):
+    """A description by the lines "  -x, --name VALUE", each with its text below, of a help that is written by hand."""
+    block = r"^  (-[^\n]*)\n((?: {6}[^\n]*\n)+)"
+    options = []
+    for head, below in re.findall(block, text, re.MULTILINE):
+        spelled = re.match(r"(-[^ ,]+(?:, -[^ ,]+)*) ?(.*)", head)
+        options.append({"names": spelled.group(1).split(", "), "value": spelled.group(2) or None,
+                        "help": " ".join(below.split())})
+    return {"introduction": re.sub(block, "", text, flags=re.MULTILINE), "groups": [{"title": "Options", "options": options}]}
 
 
 def command_names(introduction):

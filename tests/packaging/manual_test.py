@@ -12,7 +12,9 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "cmake"))
 
+from manual import read_help  # noqa: E402
 from bed import SLOW, read_until  # noqa: E402
 from package_case import BUILD, DDPRUN, ROOT, PackageCase, commands  # noqa: E402
 
@@ -53,6 +55,16 @@ class Manual(ManualCase):
         result = subprocess.run(["groff", "-man", "-Tutf8", "-Kutf8", "-wall", "-z", self.path("ddprun.1")], capture_output=True,
                                 text=True, check=False)
         self.assertEqual((0, ""), (result.returncode, result.stderr))
+
+
+class HandWrittenHelp(unittest.TestCase):
+    """Of commands that pass on others' options, and so have no table of their own."""
+
+    def test_options_are_read_from_the_text(self):
+        told = read_help("usage: x\n\n  -s, --submit FILE\n      Give it\n      away.\n  --all\n      All.\n\nThe rest.\n")
+        self.assertEqual([{"names": ["-s", "--submit"], "value": "FILE", "help": "Give it away."},
+                          {"names": ["--all"], "value": None, "help": "All."}], told["groups"][0]["options"])
+        self.assertEqual("usage: x\n\n\nThe rest.\n", told["introduction"])
 
 
 class Bash(ManualCase):
