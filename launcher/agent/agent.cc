@@ -220,7 +220,8 @@ void Agent::StartEndpoint() {
         {.listen = absl::StrCat("unix:", runtime_dir_->File("service.sock")),
          .token = plan_.token,
          .run_id = plan_.job.run_id,
-         .event_log = plan_.event_log},
+         .event_log = plan_.event_log,
+         .status_page = plan_.status_page},
         [this, found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
         [this](const std::string& how) { Feed(ServiceExited{how}); });
     return;
@@ -250,7 +251,8 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
       {.listen = HostPort(listen_host, endpoint.port),
        .token = plan_.token,
        .run_id = plan_.job.run_id,
-       .event_log = plan_.event_log},
+       .event_log = plan_.event_log,
+       .status_page = plan_.status_page},
       [this, found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
       [this](const std::string& how) {
         // One that could not listen, and whose place another agent's service has, may go.
@@ -339,7 +341,14 @@ void Agent::Feed(const SupervisorEvent& event) {
 }
 
 void Agent::Do(const SendMessage& effect) {
-  if (client_ != nullptr) client_->Send(effect.message);
+  if (client_ == nullptr) return;
+  if (!std::holds_alternative<rendezvous::Renewal>(effect.message.body)) {
+    client_->Send(effect.message);
+    return;
+  }
+  rendezvous::AgentMessage message = effect.message;
+  hangs_->FillIn(message);
+  client_->Send(message);
 }
 
 void Agent::Do(const FinishStream& /*effect*/) {

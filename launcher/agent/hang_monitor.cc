@@ -73,6 +73,14 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
   Arm();
 }
 
+void HangMonitor::FillIn(rendezvous::AgentMessage& renewal) const {
+  if (pages_ == nullptr) return;
+  renewal.generation = generation_;
+  auto& body = std::get<rendezvous::Renewal>(renewal.body);
+  body.progress = pages_->Words();
+  body.step_time = step_time();
+}
+
 std::string HangMonitor::page_path(uint32_t local_rank) const {
   return pages_ == nullptr ? "" : pages_->path(local_rank);
 }

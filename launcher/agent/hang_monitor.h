@@ -57,6 +57,9 @@ class HangMonitor {
   absl::Duration step_time() const {
     return detector_ == nullptr ? absl::ZeroDuration() : detector_->step_time();
   }
+  // Adds what people who watch are told of the workers, if there are any. Requires: it is a
+  // Renewal.
+  void FillIn(rendezvous::AgentMessage& renewal) const;
   void OnStarted(uint32_t local_rank, pid_t pid);
   // False when this end was told already, as that of a hung worker.
   bool OnEnded(uint32_t local_rank);

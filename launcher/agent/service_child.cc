@@ -52,6 +52,7 @@ std::string ReadLine(int fd) {
   config.token = settings.value("token", "");
   config.only_run_id = settings.value("run_id", "");
   config.event_log = settings.value("event_log", "");
+  config.status_page = settings.value("status_page", "");
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
   _exit(rendezvous::ServeMain(config));
@@ -106,7 +107,8 @@ void ServiceChild::Serve(EventLoop* loop, const ServiceSettings& settings,
   const nlohmann::json line = {{"listen", settings.listen},
                                {"token", settings.token},
                                {"run_id", settings.run_id},
-                               {"event_log", settings.event_log}};
+                               {"event_log", settings.event_log},
+                               {"status_page", settings.status_page}};
   const absl::Status written = WriteAll(
       to_child_.get(),
       absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n"));

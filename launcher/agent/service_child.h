@@ -21,6 +21,7 @@ struct ServiceSettings {
   std::string token;
   std::string run_id;
   std::string event_log;
+  std::string status_page;  // as ServeConfig.status_page
 };
 
 // The embedded rendezvous service: a child of the agent, so that its death is not the workers'. It

@@ -1,14 +1,18 @@
 #include "launcher/cli/control_commands.h"
-
-#include <google/protobuf/util/json_util.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/cli/status_text.h"
 #include "rendezvous/client/control_client.h"
+#include "rendezvous/web/status_json.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,42 +28,40 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-void PrintNode(const rendezvous::v1::NodeStatus& node) {
-  const std::string rank = node.has_group_rank() ? absl::StrCat(node.group_rank()) : "-";
-  absl::PrintF("  %5s  %-28s %-12s %8d %8.1fs  %s\n", rank, node.node_id(), node.state(),
-               node.worker_count(), static_cast<double>(node.silent_ms()) / 1e3, node.address());
-  if (!node.guards().empty()) absl::PrintF("         guards: %s\n", node.guards());
+// False when nobody reads any more.
+bool WaitForNextLook(absl::Duration time) {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  timespec timeout = absl::ToTimespec(time);
+  return ppoll(&output, 1, &timeout, nullptr) == 0;
 }
 
-void PrintJob(const rendezvous::v1::JobStatus& job) {
-  absl::PrintF("job %s: %s, generation %d, restarts %d of %d\n  %s\n", job.run_id(), job.phase(),
-               job.generation(), job.restart_count(), job.max_restarts(), job.description());
-  if (!job.reason().empty()) absl::PrintF("  %s\n", job.reason());
-  absl::PrintF("  %5s  %-28s %-12s %8s %9s  %s\n", "rank", "node", "state", "workers", "silent",
-               "address");
-  for (const auto& node : job.nodes()) PrintNode(node);
+// Looks once, and prints it; on a terminal that watches, in the place of what was there.
+absl::Status Look(const StatusOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(
+      const rendezvous::v1::GetStatusReply reply,
+      rendezvous::FetchStatus(Target(options), options.run_id, options.timeout));
+  std::string text;
+  if (options.json) {
+    DDPRUN_ASSIGN_OR_RETURN(text, rendezvous::StatusJson(reply));
+    text += "\n";
+  } else {
+    text = Printable(StatusText(reply, Target(options)));
+  }
+  const bool redraws = options.watch > absl::ZeroDuration() && isatty(STDOUT_FILENO) != 0;
+  if (redraws && !options.json) std::fputs("\x1b[H\x1b[2J", stdout);
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 int ShowStatus(const StatusOptions& options) {
-  const absl::StatusOr<rendezvous::v1::GetStatusReply> reply =
-      rendezvous::FetchStatus(Target(options), options.run_id, options.timeout);
-  if (!reply.ok()) return Fail(reply.status());
-  if (options.json) {
-    std::string text;
-    google::protobuf::util::JsonPrintOptions format;
-    format.preserve_proto_field_names = true;
-    format.always_print_primitive_fields = true;
-    const auto status = google::protobuf::util::MessageToJsonString(*reply, &text, format);
-    if (!status.ok()) return Fail(absl::InternalError(status.ToString()));
-    std::puts(text.c_str());
-    return 0;
+  while (true) {
+    if (const absl::Status status = Look(options); !status.ok()) return Fail(status);
+    if (options.watch == absl::ZeroDuration()) return 0;
+    if (!WaitForNextLook(options.watch)) return 0;
   }
-  absl::PrintF("ddprun rendezvous service %s at %s, term %x, %d jobs\n", reply->release(),
-               Target(options), reply->term(), reply->jobs_size());
-  for (const auto& job : reply->jobs()) PrintJob(job);
-  return 0;
 }
 
 int StopJob(const StopOptions& options) {

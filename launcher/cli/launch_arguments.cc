@@ -218,6 +218,12 @@ void DefineRecords(LaunchArguments* target, OptionSet* options) {
                                          .placeholder = "FILE",
                                          .help = "Append the timeline of this run to FILE, as JSON "
                                                  "lines. Default: none."});
+  options->AddValue(&target->status_page,
+                    {.names = "--status-page",
+                     .placeholder = "[HOST:]PORT",
+                     .help = "Where this node has the rendezvous service: show the job on a page, "
+                             "and to Prometheus, over HTTP; read only, to everybody who reaches "
+                             "the address. Without HOST: this machine alone. Default: none."});
 }
 
 void DefineRestarts(LaunchArguments* target, OptionSet* options) {

@@ -56,6 +56,7 @@ struct LaunchArguments {
   Argument duplicate_stderr_filters;
   Argument logs_specs;
   Argument event_log;
+  Argument status_page;
   Argument event_log_handler{.text = "null", .source = ""};
   Argument report_file;
 

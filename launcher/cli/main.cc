@@ -48,6 +48,7 @@ int Run(const ServiceOptions& options) {
                              : absl::StrCat(options.listen_host, ":", options.listen_port);
   config.token = options.token;
   config.event_log = options.event_log;
+  config.status_page = options.status_page;
   return rendezvous::ServeMain(config);
 }
 

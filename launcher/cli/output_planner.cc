@@ -100,6 +100,7 @@ absl::Status PlanOutput(const LaunchArguments& arguments, const Host& host, Laun
   if (arguments.prefix_template.given()) output.prefix_template = arguments.prefix_template.text;
   output.collapse = arguments.collapse_output;
   plan->event_log = arguments.event_log.text;
+  DDPRUN_ASSIGN_OR_RETURN(plan->status_page, ParseStatusPage(arguments.status_page));
   plan->report_file = arguments.report_file.text;
   if (!plan->report_file.empty() && host.KindOf(plan->report_file) == Host::PathKind::kDirectory) {
     return BadValue(arguments.report_file, "is a directory; give the path of a file");

@@ -88,6 +88,7 @@ Example:
   ddprun rendezvous --listen 0.0.0.0:29400 --token_file secret)");
   Argument listen{.text = "0.0.0.0:29400", .source = ""};
   Argument event_log;
+  Argument status_page;
   Token token;
   options.Group("Service");
   options.AddValue(&listen, {.names = "--listen",
@@ -100,6 +101,11 @@ Example:
                                 .placeholder = "FILE",
                                 .help = "Append the service's timeline to FILE, as JSON lines. "
                                         "Default: none."});
+  options.AddValue(&status_page, {.names = "--status-page",
+                                  .placeholder = "[HOST:]PORT",
+                                  .help = "Show the jobs on a page, and to Prometheus, over HTTP: "
+                                          "read only, to everybody who reaches the address. "
+                                          "Without HOST: this machine alone. Default: none."});
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   OptionsOrHelp<ServiceOptions> result;
   if (help) {
@@ -110,6 +116,7 @@ Example:
   result.options.listen_host = endpoint.host;
   result.options.listen_port = endpoint.port.value_or(kServicePort);
   result.options.event_log = event_log.text;
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
   DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
   return result;
 }
@@ -118,12 +125,20 @@ absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
   OptionSet options(R"(usage: ddprun status [options]
 
-Shows the jobs of a rendezvous service: nodes, generation, restarts.
+Shows the jobs of a rendezvous service: nodes, how far their workers are,
+restarts, and what each generation was.
 
-Example:
-  ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7)");
+Examples:
+  ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
+  ddprun status --rdzv_endpoint host0:29400 --watch 1)");
   QueryArguments query;
   DefineQuery(&query, "The job to show. Default: all.", &options);
+  Argument watch{.text = "", .source = ""};
+  options.AddValue(&watch, {.names = "--watch",
+                            .placeholder = "SECONDS",
+                            .help = "Look again every so many seconds, until Ctrl-C or the end of "
+                                    "the service. Default: look once.",
+                            .environment = ""});
   OptionsOrHelp<StatusOptions> result;
   options.AddFlag(&result.options.json,
                   {.names = "--json", .help = "Print JSON for programs.", .environment = ""});
@@ -133,6 +148,9 @@ Example:
     return result;
   }
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  if (!watch.text.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
+  }
   return result;
 }
 

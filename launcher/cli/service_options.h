@@ -18,6 +18,7 @@ struct ServiceOptions {
   uint16_t listen_port = 29400;         // 0 = any free port
   std::string token;                    // "" = none
   std::string event_log;                // "" = none
+  std::string status_page;              // "host:port"; "" = none
 };
 
 // `ddprun status` and `ddprun stop`: a call to a service.
@@ -26,9 +27,11 @@ struct QueryOptions {
   uint16_t port = 29400;
   std::string run_id;  // "" = all jobs (status only)
   absl::Duration timeout = absl::Seconds(5);
-  bool json = false;   // status only
-  std::string token;   // stop only
-  std::string reason;  // stop only; for people
+  bool json = false;  // status only
+  absl::Duration watch =
+      absl::ZeroDuration();  // status only: time between two looks; zero = one look
+  std::string token;         // stop only
+  std::string reason;        // stop only; for people
 };
 struct StatusOptions : QueryOptions {};
 struct StopOptions : QueryOptions {};

@@ -191,6 +191,20 @@ absl::StatusOr<std::string> ParseHost(const Argument& argument) {
   return std::string(host);
 }
 
+absl::StatusOr<std::string> ParseStatusPage(const Argument& argument) {
+  if (argument.text.empty()) return std::string();
+  Endpoint page{.host = "127.0.0.1", .port = ReadPort(argument.text)};
+  if (!page.port.has_value()) {
+    DDPRUN_ASSIGN_OR_RETURN(page, ParseEndpoint(argument));
+  }
+  if (!page.port.has_value()) {
+    return BadValue(argument, "has no port; give PORT or HOST:PORT, as in 0.0.0.0:8080");
+  }
+  const bool literal_v6 = page.host.find(':') != std::string::npos;
+  return literal_v6 ? absl::StrCat("[", page.host, "]:", *page.port)
+                    : absl::StrCat(page.host, ":", *page.port);
+}
+
 absl::StatusOr<Endpoint> ParseEndpoint(const Argument& argument) {
   const absl::string_view text = absl::StripAsciiWhitespace(argument.text);
   Endpoint endpoint;

@@ -55,6 +55,8 @@ struct Endpoint {
 };
 // "host", "host:port", "[v6]", "[v6]:port"; the last ':' outside of brackets divides.
 absl::StatusOr<Endpoint> ParseEndpoint(const Argument& argument);
+// --status_page "PORT" (of 127.0.0.1) or "HOST:PORT" as "host:port"; "" stays "".
+absl::StatusOr<std::string> ParseStatusPage(const Argument& argument);
 
 // "key=value,key=value"; a later key wins.
 absl::StatusOr<std::map<std::string, std::string>> ParseKeyValues(const Argument& argument);

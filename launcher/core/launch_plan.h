@@ -130,7 +130,9 @@ struct LaunchPlan {
   SignalPlan signals;
 
   OutputPlan output;
-  std::string event_log;    // path of the JSON-lines timeline; "" = none
+  std::string event_log;  // path of the JSON-lines timeline; "" = none
+  std::string
+      status_page;  // "host:port" of the service's pages, where this agent has it; "" = none
   std::string report_file;  // --report_file: path of the failure report as JSON; "" = none
   // --event_log_handler console: torchrun's events as JSON lines on stderr.
   bool events_on_console = false;

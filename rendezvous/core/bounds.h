@@ -11,20 +11,21 @@ namespace ddprun::rendezvous {
 // Every bound of the rendezvous. Input beyond one is refused with RESOURCE_EXHAUSTED or
 // INVALID_ARGUMENT that names it; own data beyond one is cut off.
 
-inline constexpr uint32_t kNodesMax = 16384;           // nodes of one job, spares included
-inline constexpr uint32_t kWorkersPerNodeMax = 4096;   // workers of one node
-inline constexpr size_t kJobsMax = 1024;               // jobs that one service holds
-inline constexpr size_t kFailuresMax = 64;             // failures in one report
-inline constexpr size_t kMembersListedMax = 128;       // nodes listed in one assignment
-inline constexpr size_t kProbesOutstandingMax = 1024;  // probes whose sending time is remembered
-inline constexpr size_t kNameBytesMax = 256;           // run id, node id, host name, address, role
-inline constexpr size_t kTextBytesMax = 4096;          // descriptions, reasons, stderr tails
-inline constexpr size_t kTracebackBytesMax = 16384;    // stack of a failure
-inline constexpr uint32_t kBlameMax = 1000;            // failures remembered of one node
-inline constexpr size_t kFactsMax = 8;                 // facts about one failure
-inline constexpr size_t kWhereBytesMax = 256;          // what a worker waits for in the kernel
-inline constexpr size_t kFactBytesMax = 512;           // one of them
-inline constexpr size_t kMessageBytesMax = 4U << 20;   // one message on the wire
+inline constexpr uint32_t kNodesMax = 16384;            // nodes of one job, spares included
+inline constexpr uint32_t kWorkersPerNodeMax = 4096;    // workers of one node
+inline constexpr size_t kJobsMax = 1024;                // jobs that one service holds
+inline constexpr size_t kFailuresMax = 64;              // failures in one report
+inline constexpr size_t kMembersListedMax = 128;        // nodes listed in one assignment
+inline constexpr size_t kProbesOutstandingMax = 1024;   // probes whose sending time is remembered
+inline constexpr size_t kNameBytesMax = 256;            // run id, node id, host name, address, role
+inline constexpr size_t kTextBytesMax = 4096;           // descriptions, reasons, stderr tails
+inline constexpr size_t kTracebackBytesMax = 16384;     // stack of a failure
+inline constexpr uint32_t kBlameMax = 1000;             // failures remembered of one node
+inline constexpr size_t kFactsMax = 8;                  // facts about one failure
+inline constexpr size_t kWhereBytesMax = 256;           // what a worker waits for in the kernel
+inline constexpr size_t kFactBytesMax = 512;            // one of them
+inline constexpr size_t kGenerationsRecordedMax = 256;  // generations that status calls tell of
+inline constexpr size_t kMessageBytesMax = 4U << 20;    // one message on the wire
 
 // Longest time that a job may ask for.
 inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);

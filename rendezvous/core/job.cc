@@ -301,11 +301,18 @@ void Job::FormGeneration() {
   for (uint32_t rank = 0; rank < ranked.size(); ++rank) {
     Node& node = *ranked[rank];
     node.group_rank = rank;
+    node.progress.clear();
     node.idle_nonce = 0;  // an answer to it would speak of the last generation
     node.standby.reset();
     Refresh(node);
     SendTo(node, AssignmentOf(rank));
   }
+  record_.Begin({.generation = generation_,
+                 .world_size = round_->world_size(),
+                 .nodes = static_cast<uint32_t>(ranked.size()),
+                 .reason = assignment_reason_,
+                 .rule = RuleName(rule_),
+                 .began = now_});
   standby_due_all_ = candidates_ > 0;
 }
 
@@ -342,6 +349,7 @@ void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
   reason_ = reason;
   close_reason_ = reason;
   uptime_ = now_ - round_->formed();
+  record_.End(now_, reason);
   AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
                             {"reason", reason},
                             {"trigger", trigger}});

@@ -2,11 +2,13 @@
 #define DDPRUN_RENDEZVOUS_CORE_JOB_H_
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "rendezvous/core/generation_record.h"
 #include "rendezvous/core/hang_judge.h"
 #include "rendezvous/core/lease_table.h"
 #include "rendezvous/core/membership_policy.h"
@@ -40,6 +42,7 @@ class Job {
   std::vector<Effect> Step(Instant now, const Event& event);
   Instant NextDeadline() const;
   JobView View(Instant now) const;
+  const std::deque<GenerationView>& generations() const { return record_.generations(); }
   // The first broken invariant in words; "" = all hold.
   std::string BrokenInvariant() const;
   // One line for each part of the state, for failed checks.
@@ -74,7 +77,8 @@ class Job {
   void OnMessage(Node& node, const AgentMessage& message);
   void BreakOff(Node& node, absl::Status status);
   bool TakeSequence(Node& node, const AgentMessage& message);
-  void OnRenewal(Node& node, const Renewal& renewal);
+  void OnRenewal(Node& node, const Renewal& renewal, Generation generation);
+  void TakeProgress(Node& node, const Renewal& renewal, Generation generation);
   void OnEvent(Node& node, const AgentMessage& message);
   void OnCleaned(Node& node, const GroupStopped& stopped);
   void OnReport(Node& node, const WorkersStarted& started);
@@ -155,6 +159,8 @@ class Job {
   std::string reason_;  // of the phase, for people
   Generation generation_;
   RestartHistory history_;
+  GenerationRecord record_;
+  Instant first_join_;
   NodeBlame blame_;
 
   NodeTable nodes_;

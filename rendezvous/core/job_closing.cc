@@ -74,6 +74,7 @@ void Job::ReleaseMembers() {
     if (member.node_order == 0) continue;
     Node& node = *nodes_.FindByOrder(member.node_order);
     node.group_rank.reset();
+    node.progress.clear();
     Refresh(node);
   }
 }
@@ -96,6 +97,7 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
               .rule = RuleName(rule)};
   phase_ = Phase::kEnded;
   reason_ = verdict_.reason;
+  record_.End(now_, reason_);
   farewell_end_ = now_ + kFarewell;
   tick_due_ = Instant::Infinite();
   round_.reset();
@@ -104,6 +106,7 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
       {{"outcome", OutcomeName(outcome)}, {"reason", verdict_.reason}, {"rule", verdict_.rule}});
   for (auto& [order, node] : nodes_.nodes()) {
     node.group_rank.reset();
+    node.progress.clear();
     node.cleaning = Generation();
     node.lease_end = Instant::Infinite();
     node.stop_bound = Instant::Infinite();

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/progress_page.h"
 #include "rendezvous/core/admission.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
@@ -39,7 +40,7 @@ void Job::OnMessage(Node& node, const AgentMessage& message) {
   }
   if (!status.ok()) return BreakOff(node, std::move(status));
   if (const Renewal* renewal = std::get_if<Renewal>(&message.body))
-    return OnRenewal(node, *renewal);
+    return OnRenewal(node, *renewal, message.generation);
   if (TakeSequence(node, message)) OnEvent(node, message);
 }
 
@@ -66,10 +67,11 @@ bool Job::TakeSequence(Node& node, const AgentMessage& message) {
   return false;
 }
 
-void Job::OnRenewal(Node& node, const Renewal& renewal) {
+void Job::OnRenewal(Node& node, const Renewal& renewal, Generation generation) {
   const std::optional<Instant> sent = probes_.SentAt(renewal.nonce);
   if (!sent || phase_ == Phase::kEnded) return;
   node.heard = now_;
+  TakeProgress(node, renewal, generation);
   node.proof = std::max(node.proof, *sent);
   node.lease_end = std::max(node.lease_end, *sent + spec_.lease);
   if (node.idle_nonce != 0 && renewal.nonce >= node.idle_nonce) {
@@ -83,6 +85,18 @@ void Job::OnRenewal(Node& node, const Renewal& renewal) {
   }
   Refresh(node);
   RefuseRivals(node);
+}
+
+// Renewals over connections for heartbeats tell none.
+void Job::TakeProgress(Node& node, const Renewal& renewal, Generation generation) {
+  if (renewal.progress.empty() || generation != generation_ || !node.group_rank) return;
+  node.progress = renewal.progress;
+  node.progress.resize(std::min<size_t>(node.progress.size(), node.info.worker_count));
+  node.step_time = renewal.step_time;
+  node.progress_at = now_;
+  for (const uint64_t word : node.progress) {
+    if (word != 0) record_.SawStep(ProgressStepOf(word));
+  }
 }
 
 void Job::OnEvent(Node& node, const AgentMessage& message) {
@@ -161,6 +175,7 @@ void Job::OnReport(Node& node, const GroupSucceeded& /*succeeded*/) {
 void Job::OnReport(Node& node, const GroupStopped& stopped) {
   for (const WorkerFailure& failure : stopped.failures) AddFailure(node, failure);
   round_->AddStep(stopped.step);
+  if (stopped.step) record_.SawStep(*stopped.step);
   if (!stopped.clean) return LoseNode(node, LossWhy::kUnclean);
   round_->SetState(*node.group_rank, RoundMember::State::kStopped);
   node.info.master_port = stopped.master_port;

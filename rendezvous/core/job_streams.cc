@@ -154,6 +154,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   if (!has_spec_ || (generation_ == Generation() && nodes_.nodes().empty())) {
     spec_ = join.job;
     has_spec_ = true;
+    if (!ever_joined_) first_join_ = now_;
     ever_joined_ = true;
     forming_since_ = now_;
     reason_ = "waiting for nodes";

@@ -108,12 +108,19 @@ JobView Job::View(Instant now) const {
   view.generation = generation_;
   view.restart_count = history_.restart_count;
   view.restarts_charged = history_.restarts_charged;
+  view.age = ever_joined_ ? now - first_join_ : absl::ZeroDuration();
   for (const auto& [order, node] : nodes_.nodes()) {
     view.nodes.push_back({.node_id = node.id,
                           .info = node.info,
                           .state = StateOf(node),
                           .group_rank = node.group_rank,
-                          .silent = now - node.proof});
+                          .silent = now - node.proof,
+                          .progress = node.progress,
+                          .step_time = node.step_time,
+                          .progress_age = now - node.progress_at});
+    if (node.group_rank && round_) {
+      view.nodes.back().base_rank = round_->member(*node.group_rank).placement.base_rank;
+    }
   }
   std::stable_sort(view.nodes.begin(), view.nodes.end(), [](const auto& a, const auto& b) {
     return a.group_rank.value_or(UINT32_MAX) < b.group_rank.value_or(UINT32_MAX);

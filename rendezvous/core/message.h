@@ -30,6 +30,9 @@ struct Join {
 
 struct Renewal {
   uint64_t nonce = 0;
+  // For people who watch: words of the workers' pages (docs/PROGRESS.md) by local rank.
+  std::vector<uint64_t> progress = {};
+  absl::Duration step_time = {};  // zero = unknown
 };
 
 struct Heartbeat {

@@ -39,6 +39,11 @@ struct Node {
   uint64_t idle_nonce = 0;  // a renewal of this probe shows that a member never got its assignment
   std::optional<Standby> standby;  // the last one sent on this stream
   bool counted = false;            // among the candidates
+
+  // What its last renewal of the live generation told; for View.
+  std::vector<uint64_t> progress;
+  absl::Duration step_time;
+  Instant progress_at;
 };
 
 // What is remembered of an agent process that is not there any more.

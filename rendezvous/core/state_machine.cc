@@ -26,6 +26,10 @@ Instant StateMachine::NextDeadline() const { return impl_->job.NextDeadline(); }
 
 JobView StateMachine::View(Instant now) const { return impl_->job.View(now); }
 
+const std::deque<GenerationView>& StateMachine::generations() const {
+  return impl_->job.generations();
+}
+
 void StateMachine::CheckInvariants() const {
   const std::string broken = impl_->job.BrokenInvariant();
   if (broken.empty()) return;

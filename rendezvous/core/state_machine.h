@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_STATE_MACHINE_H_
 #define DDPRUN_RENDEZVOUS_CORE_STATE_MACHINE_H_
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <variant>
@@ -89,6 +90,12 @@ struct NodeView {
   std::string state;  // proto NodeStatus.state
   std::optional<uint32_t> group_rank;
   absl::Duration silent;
+  // Words of its workers' pages (docs/PROGRESS.md) in the live generation, by local rank; empty =
+  // none runs, or it hasn't told.
+  std::vector<uint64_t> progress;
+  absl::Duration step_time;  // as in Renewal
+  absl::Duration progress_age;
+  uint32_t base_rank = 0;  // with a group rank: global rank of its local rank 0
 };
 
 struct JobView {
@@ -98,7 +105,21 @@ struct JobView {
   Generation generation;
   uint32_t restart_count = 0;
   uint32_t restarts_charged = 0;  // of them, those that were not given back
+  absl::Duration age;             // since the first Join
   std::vector<NodeView> nodes;    // by group rank, then join order
+};
+
+struct GenerationView {
+  Generation generation;
+  uint32_t world_size = 0;
+  uint32_t nodes = 0;
+  std::string reason;  // as in Assignment
+  std::string rule;
+  Instant began;
+  Instant ended = Instant::Infinite();  // when it was decided that it ends
+  std::string end_reason = {};
+  std::optional<uint64_t> first_step = {};  // that its workers were seen at; nullopt = none marks
+  std::optional<uint64_t> last_step = {};
 };
 
 // Decides membership, ranks, restarts and the verdict of one job: rules R1-R9, R11 and R12 of
@@ -128,6 +149,8 @@ class StateMachine {
   Instant NextDeadline() const;
 
   JobView View(Instant now) const;
+  // The last generations, oldest first; the live one is among them.
+  const std::deque<GenerationView>& generations() const;
 
   // Aborts with the state printed when an invariant is broken: ranks 0..world-1 exactly, contiguous
   // by node; one live generation; each member in one state; deadlines only where something waits.

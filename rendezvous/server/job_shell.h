@@ -40,6 +40,7 @@ class JobShell {
   void Step(const Event& event);
 
   JobView View() const { return machine_.View(loop_->Now()); }
+  const std::deque<GenerationView>& generations() const { return machine_.generations(); }
   const std::string& run_id() const { return run_id_; }
   bool ended() const { return ended_; }
 

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "rendezvous/server/rendezvous_server.h"
+#include "rendezvous/web/web_server.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -50,6 +51,23 @@ absl::StatusOr<EventLog> OpenEvents(const ServeConfig& config) {
   return EventLog::Open(config.event_log, "service");
 }
 
+// A job doesn't fail for want of a page to watch it on.
+std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& events, Instant now,
+                                          RendezvousServer& server) {
+  if (config.status_page.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<WebServer>> page =
+      WebServer::Start(config.status_page, server.InProcessChannel());
+  if (!page.ok()) {
+    Tell(absl::StrCat("warning: ", page.status().message()));
+    return nullptr;
+  }
+  const std::string host = config.status_page.substr(0, config.status_page.rfind(':'));
+  const std::string url = absl::StrCat("http://", host, ":", (*page)->port(), "/");
+  Tell(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
+  events.Write(now, "status_page", {{"url", url}});
+  return *std::move(page);
+}
+
 }  // namespace
 
 int ServeMain(const ServeConfig& config) {
@@ -81,6 +99,7 @@ int ServeMain(const ServeConfig& config) {
           std::make_unique<SignalWatch>(loop->get(), number, [&loop] { (*loop)->Stop(); }));
     }
   }
+  const std::unique_ptr<WebServer> page = ShowStatusPage(config, *events, (*loop)->Now(), **server);
   TellReady(config, (*server)->port());
   (*loop)->Run();
   (*server)->Shutdown();

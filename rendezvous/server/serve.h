@@ -10,7 +10,8 @@ struct ServeConfig {
   std::string listen;
   std::string token;
   std::string only_run_id;
-  std::string event_log;  // path; "" = none
+  std::string event_log;    // path; "" = none
+  std::string status_page;  // "host:port" of the pages for people and monitors; "" = none
   // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 =
   // none: the result is told to the user on stderr.
   int ready_fd = -1;

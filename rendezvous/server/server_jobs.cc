@@ -114,6 +114,9 @@ absl::Status ServerImpl::OnGetStatus(const v1::GetStatusRequest& request,
     if (!request.run_id().empty() && run_id != request.run_id()) continue;
     v1::JobStatus* status = reply->add_jobs();
     *status = ToProto(job->View());
+    for (const GenerationView& generation : job->generations()) {
+      *status->add_history() = ToProto(generation, loop_->Now());
+    }
     // A reply has a bound; what bursts it is shown without its nodes.
     if (bytes + status->ByteSizeLong() > kMessageBytesMax / 2) status->clear_nodes();
     bytes += status->ByteSizeLong();

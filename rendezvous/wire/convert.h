@@ -28,6 +28,7 @@ absl::StatusOr<ServiceMessage> FromProto(const v1::ServiceMessage& proto);
 v1::AgentMessage ToProto(const AgentMessage& message);
 v1::ServiceMessage ToProto(const ServiceMessage& message);
 v1::JobStatus ToProto(const JobView& view);
+v1::GenerationStatus ToProto(const GenerationView& view, Instant now);
 
 }  // namespace ddprun::rendezvous
 

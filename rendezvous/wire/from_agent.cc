@@ -212,6 +212,16 @@ Preempt ReadPreempt(FieldChecker* checker, const v1::Preempt& proto) {
           .ends_job = proto.ends_job()};
 }
 
+Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
+  const int count = proto.progress_size();
+  checker->Require(
+      count <= static_cast<int>(kWorkersPerNodeMax), "renewal.progress",
+      absl::StrCat("tells of ", count, " workers, a node has at most ", kWorkersPerNodeMax));
+  return {.nonce = proto.nonce(),
+          .progress = {proto.progress().begin(), proto.progress().end()},
+          .step_time = absl::Microseconds(proto.step_us())};
+}
+
 // Must come before all other checks: what the fields of another major mean is unknown.
 absl::Status CheckMajor(const v1::Join& join) {
   if (join.protocol_major() == kProtocolMajor) return absl::OkStatus();
@@ -229,7 +239,7 @@ void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage
       message->body = ReadJoin(checker, proto.run_id(), proto.join());
       break;
     case v1::AgentMessage::kRenewal:
-      message->body = Renewal{proto.renewal().nonce()};
+      message->body = ReadRenewal(checker, proto.renewal());
       break;
     case v1::AgentMessage::kHeartbeat:
       message->body = Heartbeat{checker->NonZero("heartbeat.key", proto.heartbeat().key())};

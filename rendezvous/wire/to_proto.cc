@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/progress_page.h"
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
@@ -23,6 +24,11 @@ Overloaded(Handlers...) -> Overloaded<Handlers...>;
 uint32_t ToMilliseconds(absl::Duration time) {
   const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(time, absl::Milliseconds(1)));
   return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
+}
+
+uint32_t BoundedMicroseconds(absl::Duration time) {
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  return static_cast<uint32_t>(std::clamp<int64_t>(absl::ToInt64Microseconds(time), 0, kMost));
 }
 
 v1::GroupState ToProto(GroupState state) {
@@ -162,9 +168,7 @@ void Write(const StopPrepared& prepared, v1::StopPrepared* proto) {
   proto->set_heeds(prepared.look.heeds);
   proto->set_below(prepared.look.below);
   proto->set_highest_step(prepared.look.highest);
-  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
-  proto->set_step_us(static_cast<uint32_t>(
-      std::clamp<int64_t>(absl::ToInt64Microseconds(prepared.look.step_time), 0, kMost)));
+  proto->set_step_us(BoundedMicroseconds(prepared.look.step_time));
 }
 
 void Write(const Welcome& welcome, v1::Welcome* proto) {
@@ -251,16 +255,38 @@ void Write(const Verdict& verdict, v1::Verdict* proto) {
   proto->set_rule(CutText(verdict.rule, kNameBytesMax));
 }
 
+void Write(const Renewal& renewal, v1::Renewal* proto) {
+  proto->set_nonce(renewal.nonce);
+  proto->mutable_progress()->Assign(renewal.progress.begin(), renewal.progress.end());
+  proto->set_step_us(BoundedMicroseconds(renewal.step_time));
+}
+
+uint64_t MillisecondsOf(absl::Duration duration) {
+  return static_cast<uint64_t>(absl::ToInt64Milliseconds(std::max(duration, absl::ZeroDuration())));
+}
+
+void WriteWorkers(const NodeView& node, v1::NodeStatus* proto) {
+  for (size_t i = 0; i < node.progress.size(); ++i) {
+    v1::WorkerStatus* worker = proto->add_workers();
+    worker->set_rank(node.base_rank + static_cast<uint32_t>(i));
+    worker->set_phase(ProgressPhaseName(ProgressPhaseOf(node.progress[i])));
+    worker->set_step(ProgressStepOf(node.progress[i]));
+  }
+  if (node.progress.empty()) return;
+  proto->set_progress_age_ms(MillisecondsOf(node.progress_age));
+  proto->set_step_us(BoundedMicroseconds(node.step_time));
+}
+
 void Write(const NodeView& node, v1::NodeStatus* proto) {
   proto->set_node_id(ValidUtf8(node.node_id.value()));
   proto->set_hostname(CutText(node.info.hostname, kNameBytesMax));
   proto->set_state(node.state);
   if (node.group_rank.has_value()) proto->set_group_rank(*node.group_rank);
   proto->set_worker_count(node.info.worker_count);
-  const absl::Duration silent = std::max(node.silent, absl::ZeroDuration());
-  proto->set_silent_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(silent)));
+  proto->set_silent_ms(MillisecondsOf(node.silent));
   proto->set_address(CutText(node.info.address, kNameBytesMax));
   proto->set_guards(CutText(node.info.guards, kNameBytesMax));
+  WriteWorkers(node, proto);
 }
 
 }  // namespace
@@ -277,7 +303,7 @@ v1::AgentMessage ToProto(const AgentMessage& message) {
   std::visit(
       Overloaded{
           [&](const Join& join) { Write(join, proto.mutable_join()); },
-          [&](const Renewal& renewal) { proto.mutable_renewal()->set_nonce(renewal.nonce); },
+          [&](const Renewal& renewal) { Write(renewal, proto.mutable_renewal()); },
           [&](const Heartbeat& heartbeat) { proto.mutable_heartbeat()->set_key(heartbeat.key); },
           [&](const WorkersStarted&) { proto.mutable_workers_started(); },
           [&](const WorkerFailed& failed) {
@@ -315,6 +341,21 @@ v1::ServiceMessage ToProto(const ServiceMessage& message) {
   return proto;
 }
 
+v1::GenerationStatus ToProto(const GenerationView& view, Instant now) {
+  v1::GenerationStatus proto;
+  proto.set_generation(view.generation.value());
+  proto.set_world_size(view.world_size);
+  proto.set_group_world_size(view.nodes);
+  proto.set_reason(CutText(view.reason, kTextBytesMax));
+  proto.set_rule(view.rule);
+  proto.set_began_ms_ago(MillisecondsOf(now - view.began));
+  if (!view.ended.is_infinite()) proto.set_ended_ms_ago(MillisecondsOf(now - view.ended));
+  proto.set_end_reason(CutText(view.end_reason, kTextBytesMax));
+  if (view.first_step) proto.set_first_step(*view.first_step);
+  if (view.last_step) proto.set_last_step(*view.last_step);
+  return proto;
+}
+
 v1::JobStatus ToProto(const JobView& view) {
   v1::JobStatus proto;
   proto.set_run_id(ValidUtf8(view.spec.run_id));
@@ -325,6 +366,7 @@ v1::JobStatus ToProto(const JobView& view) {
   proto.set_restart_count(view.restart_count);
   proto.set_restarts_charged(view.restarts_charged);
   proto.set_max_restarts(view.spec.max_restarts);
+  proto.set_age_ms(MillisecondsOf(view.age));
   for (const NodeView& node : view.nodes) Write(node, proto.add_nodes());
   return proto;
 }

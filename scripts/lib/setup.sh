@@ -7,6 +7,7 @@ ddprun_build_packages=(
   g++ cmake ninja-build pkg-config ccache mold git
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libre2-dev libuv1-dev libhwloc-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
+  libevent-dev
   python3 python3-venv ca-certificates
 )
 # shellcheck disable=SC2034  # used by those that source this
@@ -15,6 +16,7 @@ ddprun_test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   clang clang-tidy clang-format libclang-rt-14-dev shellcheck
   iproute2 nftables procps util-linux
+  chromium
   dpkg-dev groff-base zsh
 )
 
@@ -126,6 +128,24 @@ ensure_packages() {
   if [ "${#missing[@]}" -ne 0 ]; then
     fail "still missing after apt-get: ${missing[*]}" "whole log: $log"
   fi
+}
+
+# ensure_promtool: Prometheus' checker of metrics, out of Debian's package, which would start a server where it is installed.
+ensure_promtool() {
+  local home="$ddprun_cache_dir/promtool"
+  if [ -x "$home/promtool" ]; then
+    say "promtool: is there"
+    return
+  fi
+  say "promtool: fetching into $home (from Debian's package prometheus, 30 MB)"
+  rm -rf "$home"
+  mkdir -p "$home"
+  # Without it the test of the metrics is left to its own checks.
+  if ! (cd "$home" && apt-get download -q prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb unpacked &&
+    mv unpacked/usr/bin/promtool promtool); then
+    note "promtool could not be fetched; the metrics are not checked with it"
+  fi
+  rm -rf "$home/unpacked" "$home"/*.deb
 }
 
 # ensure_hadolint: the linter of docker/Dockerfile, in a virtual environment of its own.

@@ -89,7 +89,10 @@ std::vector<AgentMessage> SampleAgentMessages() {
     message.body = std::move(body);
     messages.push_back(message);
   };
-  add(Renewal{.nonce = 42}, 0);
+  add(
+      Renewal{
+          .nonce = 42, .progress = {uint64_t{2} << 56 | 7, 0}, .step_time = absl::Milliseconds(20)},
+      0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);
   add(GroupSucceeded{}, 3);

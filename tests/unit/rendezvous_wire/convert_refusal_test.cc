@@ -79,6 +79,12 @@ AgentRows EnvelopeRows() {
       {kHeartbeat, [](M* m) { m->set_sequence(3); }, kMalformed, "sequence: is not 0"},
       {kHeartbeat, [](M* m) { m->mutable_heartbeat()->clear_key(); }, kMalformed,
        "heartbeat.key: is 0"},
+      {kRenewal,
+       [](M* m) {
+         m->mutable_renewal()->clear_progress();
+         for (uint32_t i = 0; i <= kWorkersPerNodeMax; ++i) m->mutable_renewal()->add_progress(1);
+       },
+       kMalformed, "renewal.progress: tells of 4097 workers, a node has at most 4096"},
       {kRenewal, [](M* m) { m->clear_body(); }, kMalformed, "body: is missing"},
       {kJoin, [](M* m) { m->mutable_join()->set_protocol_major(2); }, kMajor,
        "upgrade ddprun where the rendezvous service runs"},

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress_page.h"
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
@@ -172,11 +173,16 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.generation = Generation(2);
   view.restart_count = 1;
   view.restarts_charged = 1;
+  view.age = absl::Minutes(2);
   NodeView node = {.node_id = NodeId("a"),
                    .info = {},
                    .state = "running",
                    .group_rank = 0,
-                   .silent = absl::Milliseconds(120)};
+                   .silent = absl::Milliseconds(120),
+                   .progress = {PackProgress(ProgressPhase::kTrain, 7), 0},
+                   .step_time = absl::Milliseconds(20),
+                   .progress_age = absl::Milliseconds(30),
+                   .base_rank = 4};
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
   node.info.worker_count = 4;
@@ -185,12 +191,39 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.nodes.push_back(node);
   view.nodes[1].group_rank.reset();
   view.nodes[1].silent = -absl::Seconds(1);
+  view.nodes[1].progress.clear();
   v1::JobStatus proto = ToProto(view);
+  *proto.add_history() = ToProto(GenerationView(), Instant());
   ExpectAllFieldsSet(proto, "JobStatus");
   ExpectAllFieldsSet(proto.nodes(0), "NodeStatus");
+  ExpectAllFieldsSet(proto.nodes(0).workers(0), "WorkerStatus");
+  EXPECT_EQ(proto.nodes(0).workers(1).rank(), 5U);
+  EXPECT_EQ(proto.nodes(0).workers(1).phase(), "unmarked");
+  EXPECT_EQ(proto.nodes(1).workers_size(), 0);
   EXPECT_EQ(proto.nodes(0).silent_ms(), 120U);
   EXPECT_FALSE(proto.nodes(1).has_group_rank());
   EXPECT_EQ(proto.nodes(1).silent_ms(), 0U);
+}
+
+TEST(ToProto, StatusTellsWhatAGenerationWas) {
+  const Instant began = Instant() + absl::Seconds(10);
+  GenerationView view = {.generation = Generation(2),
+                         .world_size = 4,
+                         .nodes = 2,
+                         .reason = "2 nodes came together",
+                         .rule = "all_nodes",
+                         .began = began,
+                         .ended = began + absl::Seconds(2),
+                         .end_reason = "node b was lost",
+                         .first_step = 3,
+                         .last_step = 9};
+  const Instant now = began + absl::Seconds(5);
+  const v1::GenerationStatus ended = ToProto(view, now);
+  ExpectAllFieldsSet(ended, "GenerationStatus");
+  EXPECT_EQ(ended.began_ms_ago(), 5000U);
+  EXPECT_EQ(ended.ended_ms_ago(), 3000U);
+  view.ended = Instant::Infinite();
+  EXPECT_FALSE(ToProto(view, now).has_ended_ms_ago());
 }
 
 }  // namespace

@@ -1,0 +1,121 @@
+#include "launcher/cli/status_text.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::v1::GenerationStatus;
+using rendezvous::v1::JobStatus;
+using rendezvous::v1::NodeStatus;
+using rendezvous::v1::WorkerStatus;
+
+// A service remembers more; these fill a screen.
+constexpr int kGenerationsShown = 10;
+
+// "850 ms", "12.3 s", "4 min 5 s", "3 h 12 min", "2 d 4 h".
+std::string TimeText(uint64_t ms) {
+  const uint64_t seconds = ms / 1000;
+  if (ms < 1000) return absl::StrCat(ms, " ms");
+  if (seconds < 60) return absl::StrFormat("%.1f s", static_cast<double>(ms) / 1e3);
+  if (seconds < 3600) return absl::StrCat(seconds / 60, " min ", seconds % 60, " s");
+  if (seconds < 86400) return absl::StrCat(seconds / 3600, " h ", seconds / 60 % 60, " min");
+  return absl::StrCat(seconds / 86400, " d ", seconds / 3600 % 24, " h");
+}
+
+// "7", or "7 to 9".
+std::string RangeText(uint64_t first, uint64_t last) {
+  return first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last);
+}
+
+bool IsMarked(const WorkerStatus& worker) { return worker.phase() != "unmarked"; }
+
+// Those of the workers that mark their progress: "12" or "12 to 13"; "-" = none does.
+std::string StepsText(const NodeStatus& node) {
+  uint64_t least = UINT64_MAX;
+  uint64_t most = 0;
+  for (const WorkerStatus& worker : node.workers()) {
+    if (!IsMarked(worker)) continue;
+    least = std::min(least, worker.step());
+    most = std::max(most, worker.step());
+  }
+  return least > most ? "-" : RangeText(least, most);
+}
+
+// "train", or "checkpoint, train".
+std::string PhasesText(const NodeStatus& node) {
+  std::set<std::string> phases;
+  for (const WorkerStatus& worker : node.workers()) phases.insert(worker.phase());
+  return phases.empty() ? "-" : absl::StrJoin(phases, ", ");
+}
+
+std::string RateText(const NodeStatus& node) {
+  if (node.step_us() == 0) return "-";
+  return absl::StrFormat("%.3g", 1e6 / node.step_us());
+}
+
+std::string NodeText(const NodeStatus& node) {
+  const std::string rank = node.has_group_rank() ? absl::StrCat(node.group_rank()) : "-";
+  std::string text =
+      absl::StrFormat("  %5s  %-28s %-12s %7d  %8s  %-14s %7s  %-12s %s\n", rank, node.node_id(),
+                      node.state(), node.worker_count(), TimeText(node.silent_ms()),
+                      StepsText(node), RateText(node), PhasesText(node), node.address());
+  if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
+  return text;
+}
+
+std::string GenerationText(const GenerationStatus& generation) {
+  const uint64_t ended = generation.has_ended_ms_ago() ? generation.ended_ms_ago() : 0;
+  const uint64_t lasted = generation.began_ms_ago() - std::min(ended, generation.began_ms_ago());
+  std::string text = absl::StrFormat(
+      "  %5d  %s on %s, %s %s", generation.generation(),
+      absl::StrCat(generation.world_size(), generation.world_size() == 1 ? " rank" : " ranks"),
+      absl::StrCat(generation.group_world_size(),
+                   generation.group_world_size() == 1 ? " node" : " nodes"),
+      generation.has_ended_ms_ago() ? "lasted" : "runs for", TimeText(lasted));
+  if (generation.has_last_step()) {
+    absl::StrAppend(&text, ", steps ", RangeText(generation.first_step(), generation.last_step()));
+  }
+  absl::StrAppend(&text, "; began: ", generation.reason(), " (rule ", generation.rule(), ")\n");
+  if (generation.has_ended_ms_ago()) {
+    absl::StrAppend(&text, "         ended ", TimeText(ended), " ago: ", generation.end_reason(),
+                    "\n");
+  }
+  return text;
+}
+
+std::string JobText(const JobStatus& job) {
+  std::string text =
+      absl::StrFormat("job %s: %s for %s, generation %d, restarts %d of %d\n  %s\n", job.run_id(),
+                      job.phase(), TimeText(job.age_ms()), job.generation(), job.restart_count(),
+                      job.max_restarts(), job.description());
+  if (!job.reason().empty()) absl::StrAppend(&text, "  ", job.reason(), "\n");
+  absl::StrAppendFormat(&text, "  %5s  %-28s %-12s %7s  %8s  %-14s %7s  %-12s %s\n", "rank", "node",
+                        "state", "workers", "silent", "step", "steps/s", "phase", "address");
+  for (const NodeStatus& node : job.nodes()) absl::StrAppend(&text, NodeText(node));
+  const int first = std::max(0, job.history_size() - kGenerationsShown);
+  if (job.history_size() > 0) absl::StrAppend(&text, "  generations\n");
+  if (first > 0) absl::StrAppend(&text, "      …  ", first, " more before (see --json)\n");
+  for (int i = first; i < job.history_size(); ++i) {
+    absl::StrAppend(&text, GenerationText(job.history(i)));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target) {
+  std::string text = absl::StrFormat(
+      "ddprun rendezvous service %s at %s, term %x, %s\n", reply.release(), target, reply.term(),
+      absl::StrCat(reply.jobs_size(), reply.jobs_size() == 1 ? " job" : " jobs"));
+  for (const JobStatus& job : reply.jobs()) absl::StrAppend(&text, JobText(job));
+  return text;
+}
+
+}  // namespace ddprun::launcher

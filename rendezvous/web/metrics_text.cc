@@ -1,0 +1,111 @@
+#include "rendezvous/web/metrics_text.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+double Seconds(uint64_t ms) { return static_cast<double>(ms) / 1e3; }
+
+// One name with its values. Names and helps are ours, values of labels are anybody's.
+class Family {
+ public:
+  Family(std::string name, const std::string& help, const char* type = "gauge")
+      : name_(std::move(name)),
+        head_(absl::StrCat("# HELP ", name_, " ", help, "\n# TYPE ", name_, " ", type, "\n")) {}
+
+  void Add(const Labels& labels, double value) {
+    std::string line = name_;
+    for (const auto& [name, text] : labels) {
+      absl::StrAppend(&line, line.size() == name_.size() ? "{" : ",", name, "=\"",
+                      absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}),
+                      "\"");
+    }
+    absl::StrAppend(&lines_, line, "} ", absl::StrFormat("%.15g", value), "\n");
+  }
+
+  // A family without a value isn't told of.
+  std::string Text() const { return lines_.empty() ? "" : head_ + lines_; }
+
+ private:
+  std::string name_;
+  std::string head_;
+  std::string lines_;
+};
+
+struct Families {
+  Family service{"ddprun_service_info", "The rendezvous service: always 1."};
+  Family job{"ddprun_job_info", "A job and its phase: always 1."};
+  Family age{"ddprun_job_age_seconds", "Since the first node joined."};
+  Family generation{"ddprun_job_generation", "Number of the current generation."};
+  Family restarts{"ddprun_job_restarts_total", "Restarts after failures.", "counter"};
+  Family restarts_left{"ddprun_job_restarts_left", "Restarts after failures that are allowed yet."};
+  Family world{"ddprun_job_world_size", "Ranks of the current generation."};
+  Family node{"ddprun_node_info", "A node and its state: always 1."};
+  Family silent{"ddprun_node_silent_seconds", "Since the node last proved to be alive."};
+  Family step_time{"ddprun_node_step_seconds",
+                   "Median training step of the slowest worker of the node."};
+  Family step{"ddprun_worker_step", "Step that the worker last marked."};
+  Family phase{"ddprun_worker_phase_info", "What the worker last marked to be doing: always 1."};
+
+  std::string Text() const {
+    std::string text;
+    for (const Family* family : {&service, &job, &age, &generation, &restarts, &restarts_left,
+                                 &world, &node, &silent, &step_time, &step, &phase}) {
+      text += family->Text();
+    }
+    return text;
+  }
+};
+
+void AddNode(const Labels::value_type& run_id, const v1::NodeStatus& node, Families& families) {
+  const Labels::value_type name{"node", node.node_id()};
+  const std::string rank = node.has_group_rank() ? absl::StrCat(node.group_rank()) : "";
+  families.node.Add(
+      {run_id, name, {"hostname", node.hostname()}, {"state", node.state()}, {"group_rank", rank}},
+      1);
+  families.silent.Add({run_id, name}, Seconds(node.silent_ms()));
+  if (node.step_us() > 0) families.step_time.Add({run_id, name}, node.step_us() / 1e6);
+  for (const v1::WorkerStatus& worker : node.workers()) {
+    Labels labels = {run_id, name, {"rank", absl::StrCat(worker.rank())}};
+    if (worker.phase() != "unmarked") {
+      families.step.Add(labels, static_cast<double>(worker.step()));
+    }
+    labels.emplace_back("phase", worker.phase());
+    families.phase.Add(labels, 1);
+  }
+}
+
+void AddJob(const v1::JobStatus& job, Families& families) {
+  const Labels::value_type run_id{"run_id", job.run_id()};
+  families.job.Add({run_id, {"phase", job.phase()}}, 1);
+  families.age.Add({run_id}, Seconds(job.age_ms()));
+  families.generation.Add({run_id}, static_cast<double>(job.generation()));
+  families.restarts.Add({run_id}, job.restart_count());
+  families.restarts_left.Add(
+      {run_id}, job.max_restarts() - std::min(job.max_restarts(), job.restarts_charged()));
+  if (job.phase() == "running" && job.history_size() > 0) {
+    families.world.Add({run_id}, job.history(job.history_size() - 1).world_size());
+  }
+  for (const v1::NodeStatus& node : job.nodes()) AddNode(run_id, node, families);
+}
+
+}  // namespace
+
+std::string MetricsText(const v1::GetStatusReply& reply) {
+  Families families;
+  families.service.Add({{"release", reply.release()}}, 1);
+  for (const v1::JobStatus& job : reply.jobs()) AddJob(job, families);
+  return families.Text();
+}
+
+}  // namespace ddprun::rendezvous

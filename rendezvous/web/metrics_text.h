@@ -1,0 +1,17 @@
+#ifndef DDPRUN_RENDEZVOUS_WEB_METRICS_TEXT_H_
+#define DDPRUN_RENDEZVOUS_WEB_METRICS_TEXT_H_
+
+#include <string>
+
+#include "ddprun/rendezvous/v1/status.pb.h"
+
+namespace ddprun::rendezvous {
+
+// A status as Prometheus reads it; names and labels are those of docs/STATUS.md. Times are in
+// seconds. Pure; threads: any.
+// Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text format 0.0.4.
+std::string MetricsText(const v1::GetStatusReply& reply);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WEB_METRICS_TEXT_H_

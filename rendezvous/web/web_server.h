@@ -1,0 +1,37 @@
+#ifndef DDPRUN_RENDEZVOUS_WEB_WEB_SERVER_H_
+#define DDPRUN_RENDEZVOUS_WEB_WEB_SERVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace ddprun::rendezvous {
+
+// What a rendezvous service shows over HTTP, to everybody who reaches the address, read only:
+//   /                 a page for people that needs no network but this server
+//   /api/v1/status    GetStatus as JSON (status_json.h)
+//   /metrics          the same for Prometheus (metrics_text.h)
+//   /healthz          200 while the service's loop turns, else 503
+// Every answer comes from one GetStatus call, which has kPatience; the service answers it as any
+// other. At most one call at a time. Threads: one of its own; Start and the destructor: any, once.
+class WebServer {
+ public:
+  // `listen`: "host:port", as ParseStatusPage gives it; port 0 = any free one.
+  // Errors: UNAVAILABLE — the address can't be listened on; the text names it.
+  static absl::StatusOr<std::unique_ptr<WebServer>> Start(const std::string& listen,
+                                                          std::shared_ptr<grpc::Channel> service);
+  // Waits for the answer under way; open connections are cut off.
+  virtual ~WebServer() = default;
+
+  virtual uint16_t port() const = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WEB_WEB_SERVER_H_

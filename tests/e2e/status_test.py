@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""What people and monitors see of a running job: `ddprun status`, the page of --status_page, and its metrics (docs/STATUS.md)."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import CACHE, DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+
+MARKING = os.path.join(ROOT, "tests", "support", "marking_worker.py")
+CHROMIUM = shutil.which("chromium")
+PROMTOOL = shutil.which("promtool", path=os.path.join(CACHE, "promtool")) or shutil.which("promtool")
+
+
+class StatusTestCase(BedTestCase):
+    def start_job(self, *options, steps=100000, plans=(), page="0"):
+        """The agents of a job of two nodes with two workers each; the first has the service and its page."""
+        self.port, meeting = free_port(), free_port()
+        common = ["--nnodes", 2, "--nproc_per_node", 2, "--rdzv_backend", "c10d", "--rdzv_id", "job7",
+                  "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--event_log", self.bed.events.path, *options]
+        if page:
+            common += ["--status_page", page]
+        worker = [MARKING, self.bed.journal.path, meeting, 5, steps, *plans]
+        self.agents = [self.bed.run(name, [*common, "--rdzv_conf", f"is_host={host}", *worker])
+                       for name, host in (("host", 1), ("other", 0))]
+        return self.agents
+
+    @property
+    def url(self):
+        return self.bed.event("status_page", alive=self.agents)["url"]
+
+    def wait_for_step(self, step, generation=1):
+        self.bed.wait(lambda: len(self.bed.journal.find("step", step=step, attempt=generation - 1)) == 4,
+                      f"step {step} of all ranks", alive=self.agents)
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=10 * SLOW) as answer:
+            return answer.read().decode(), answer.headers
+
+    def job(self):
+        """None before the first agent has joined."""
+        return next(iter(json.loads(self.get("api/v1/status")[0])["jobs"]), None)
+
+    def wait_for_job(self, condition, what):
+        """The job as the page sees it, once the condition holds of it: agents tell once a second how far they are."""
+        def shown():
+            job = self.job()
+            return job if job is not None and condition(job) else None
+        return self.bed.wait(shown, what, alive=self.agents)
+
+    def wait_until_all_told(self, generation=1):
+        def told(job):
+            workers = [worker for node in job["nodes"] for worker in node["workers"]]
+            return job["generation"] == str(generation) and len(workers) == 4 and all(int(w["step"]) > 1 for w in workers) \
+                and "last_step" in job["history"][-1]
+        return self.wait_for_job(told, f"steps of all workers of generation {generation}")
+
+    def fail_one(self):
+        """Kills a worker; the status of the next generation."""
+        self.wait_for_step(100)
+        self.wait_until_all_told()
+        self.bed.signal_workers(self.bed.journal.find("worker", rank=3), signal.SIGKILL)
+        return self.wait_until_all_told(generation=2)
+
+    def stop(self):
+        for agent in self.agents:
+            agent.signal(signal.SIGTERM)
+        for agent in self.agents:
+            agent.wait(20 * SLOW)
+
+    def status(self, *options):
+        return subprocess.run([DDPRUN, "status", "--rdzv_endpoint", f"127.0.0.1:{self.port}", *options],
+                              capture_output=True, text=True, check=False)
+
+
+class ServicesPage(StatusTestCase):
+    def test_a_fault_and_what_came_of_it(self):
+        self.start_job("--max_restarts", 3)
+        job = self.fail_one()
+        self.assertEqual(["0", "1", "2", "3"], [str(w["rank"]) for node in job["nodes"] for w in node["workers"]])
+        self.assertEqual({"train"}, {w["phase"] for node in job["nodes"] for w in node["workers"]})
+        first, second = job["history"]
+        self.assertIn("SIGKILL", first["end_reason"])
+        self.assertGreaterEqual(int(first["last_step"]), 2)
+        self.assertGreater(int(first["began_ms_ago"]), int(first["ended_ms_ago"]))
+        self.assertLessEqual(int(second["began_ms_ago"]), int(first["ended_ms_ago"]))
+        self.assertEqual(("worker_failure", 4, 2), (second["rule"], second["world_size"], second["group_world_size"]))
+        self.assertNotIn("ended_ms_ago", second)
+        self.stop()
+
+    def test_steps_per_second_are_those_of_the_workers(self):
+        self.start_job()
+        job = self.wait_for_job(
+            lambda job: [node["step_us"] > 0 for node in job["nodes"]] == [True, True], "the time of a step")
+        # A step sleeps for 5 ms.
+        for node in job["nodes"]:
+            self.assertGreater(node["step_us"], 5000)
+            self.assertLess(int(node["progress_age_ms"]), 5000 * SLOW)
+        self.stop()
+
+    def test_a_program_that_marks_nothing_has_no_steps(self):
+        self.start_job(plans=["unmarked"])
+        job = self.wait_for_job(lambda job: sum(len(node["workers"]) for node in job["nodes"]) == 4, "all workers")
+        self.assertEqual({("unmarked", "0")}, {(w["phase"], w["step"]) for node in job["nodes"] for w in node["workers"]})
+        self.assertNotIn("last_step", job["history"][0])
+        self.stop()
+
+    def test_read_only_and_from_nowhere_else(self):
+        self.start_job()
+        text, headers = self.get("")
+        self.assertIn("default-src 'self'", headers["Content-Security-Policy"])
+        for part in re.findall(r'(?:src|href)="([^"]+)"', text):
+            self.assertNotIn("//", part)
+            self.assertTrue(self.get(part)[0])
+        self.assertEqual("ok\n", self.get("healthz")[0])
+        for method, path, status in (("POST", "api/v1/status", 405), ("DELETE", "", 405), ("GET", "etc/passwd", 404)):
+            with self.subTest(method=method, path=path):
+                with self.assertRaises(urllib.error.HTTPError) as caught:
+                    urllib.request.urlopen(urllib.request.Request(self.url + path, method=method, data=None), timeout=10 * SLOW)
+                self.assertEqual(status, caught.exception.code)
+        self.stop()
+
+    def test_metrics(self):
+        self.start_job()
+        self.wait_until_all_told()
+        text, headers = self.get("metrics")
+        self.assertIn("version=0.0.4", headers["Content-Type"])
+        for rank in range(4):
+            self.assertRegex(text, rf'(?m)^ddprun_worker_step{{run_id="job7",node="[^"]+",rank="{rank}"}} \d+$')
+        self.assertIn('ddprun_job_info{run_id="job7",phase="running"} 1\n', text)
+        if PROMTOOL is not None:
+            checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+            self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
+        self.stop()
+
+    def test_a_port_that_is_taken_is_a_warning(self):
+        self.start_job(steps=20, page=f"127.0.0.1:{self.taken_port()}")
+        for agent in self.agents:
+            self.assert_status(0, agent)
+        self.assertIn("warning: the status page can't listen on 127.0.0.1:", self.agents[0].text())
+
+    def taken_port(self):
+        holder = socket.socket()
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        self.addCleanup(holder.close)
+        return holder.getsockname()[1]
+
+    def test_twin_without_the_option_there_is_no_page(self):
+        self.start_job(steps=20, page="")
+        for agent in self.agents:
+            self.assert_status(0, agent)
+        self.assertEqual([], self.bed.events.find("status_page"))
+
+    def test_one_node_has_a_page_too(self):
+        agent = self.bed.agent("agent", ["--standalone", "--nproc_per_node", 1, "--status_page", "localhost:0",
+                                         "--rdzv_id", "alone"])
+        self.agents = [agent]
+        self.assertIn(f"ddprun: status page on {self.url} (metrics: {self.url}metrics)", agent.text())
+        workers = self.bed.workers(1, 1, alive=[agent])
+        self.wait_for_job(lambda job: job["phase"] == "running", "the job runs")
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+
+    def test_a_port_is_asked_for(self):
+        agent = self.bed.agent("agent", ["--nproc_per_node", 1, "--status_page", "host0"])
+        self.assert_status(1, agent)
+        self.assertIn("--status_page", agent.text())
+        self.assertIn("has no port; give PORT or HOST:PORT", agent.text())
+
+
+class InABrowser(StatusTestCase):
+    def browse(self, *options):
+        with tempfile.TemporaryDirectory() as profile:
+            return subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                                   "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options, self.url],
+                                  capture_output=True, text=True, check=False, timeout=60 * SLOW).stdout
+
+    @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
+    def test_the_page_shows_ranks_generations_and_faults(self):
+        self.start_job("--max_restarts", 3)
+        self.fail_one()
+        dom = self.browse("--dump-dom")
+        self.assertIn("<title>job7: running – ddprun</title>", dom)
+        for pattern in (r"<strong>2 </strong>4 ranks on 2 nodes", r"Ended [^<]* ago: [^<]*SIGKILL",
+                        r"<td>0: \d+ {2}1: \d+</td>", r"<dt>restarts</dt><dd>1 of 3</dd>",
+                        r'<rect [^>]*class="gap"><title>[^<]*SIGKILL'):
+            self.assertRegex(dom, pattern)
+        pictures = []
+        for theme in ("0", "1"):  # dark, light
+            picture = self.bed.path(f"page-{theme}.png")
+            self.browse(f"--screenshot={picture}", "--window-size=1000,800", f"--blink-settings=preferredColorScheme={theme}")
+            with open(picture, "rb") as file:
+                pictures.append(file.read())
+            self.assertEqual(b"\x89PNG", pictures[-1][:4])
+        self.assertNotEqual(*pictures)
+        self.stop()
+
+
+class StatusCommand(StatusTestCase):
+    def test_it_tells_of_steps_and_generations(self):
+        self.start_job("--max_restarts", 3)
+        self.fail_one()
+        text = self.status().stdout
+        self.assertRegex(text, r"job job7: running for [^\n]*, generation 2, restarts 1 of 3\n")
+        self.assertRegex(text, r"(?m)^ +0 +\S+ +running +2 +\S+ m?s +\d+( to \d+)? +\S+ +train +127.0.0.1$")
+        self.assertRegex(text, r"(?m)^ +1  4 ranks on 2 nodes, lasted [^\n]*, steps \d+( to \d+)?; began: ")
+        self.assertRegex(text, r"(?m)^ +ended [^\n]* ago: [^\n]*SIGKILL")
+        self.stop()
+
+    def test_watching_ends_with_the_service(self):
+        self.start_job()
+        self.wait_for_step(100)
+        watcher = self.bed.start_process(
+            "status", [DDPRUN, "status", "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--watch", "0.1"],
+            output=self.bed.path("status.out"))
+        self.bed.wait(lambda: watcher.text().count("job job7: running") > 2, "three looks", alive=[watcher])
+        self.stop()
+        self.assert_status(1, watcher)
+        self.assertIn("ddprun: error: ", watcher.text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,70 @@
+#include "rendezvous/web/metrics_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ddprun::rendezvous {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::GetStatusReply Sample() {
+  v1::GetStatusReply reply;
+  reply.set_release("0.1.0");
+  v1::JobStatus* job = reply.add_jobs();
+  job->set_run_id("a \"quoted\"\nname");
+  job->set_phase("running");
+  job->set_generation(3);
+  job->set_restart_count(2);
+  job->set_restarts_charged(1);
+  job->set_max_restarts(5);
+  job->set_age_ms(61500);
+  job->add_history()->set_world_size(3);
+  v1::NodeStatus* node = job->add_nodes();
+  node->set_node_id("host0");
+  node->set_state("running");
+  node->set_group_rank(0);
+  node->set_silent_ms(120);
+  node->set_step_us(20000);
+  v1::WorkerStatus* worker = node->add_workers();
+  worker->set_rank(4);
+  worker->set_phase("train");
+  worker->set_step(77);
+  node->add_workers()->set_phase("unmarked");
+  return reply;
+}
+
+TEST(MetricsText, TellsOfJobsNodesAndWorkers) {
+  const std::string text = MetricsText(Sample());
+  const std::string job = R"(run_id="a \"quoted\"\nname")";
+  for (const std::string& line :
+       {std::string(R"(ddprun_service_info{release="0.1.0"} 1)"),
+        "ddprun_job_info{" + job + R"(,phase="running"} 1)",
+        "ddprun_job_age_seconds{" + job + "} 61.5", "ddprun_job_restarts_total{" + job + "} 2",
+        "ddprun_job_restarts_left{" + job + "} 4", "ddprun_job_world_size{" + job + "} 3",
+        "ddprun_node_silent_seconds{" + job + R"(,node="host0"} 0.12)",
+        "ddprun_node_step_seconds{" + job + R"(,node="host0"} 0.02)",
+        "ddprun_worker_step{" + job + R"(,node="host0",rank="4"} 77)"}) {
+    EXPECT_THAT(text, HasSubstr(line + "\n"));
+  }
+  EXPECT_THAT(text, HasSubstr("# TYPE ddprun_job_restarts_total counter\n"));
+}
+
+// A step of 0 would look like one that was taken.
+TEST(MetricsText, AWorkerWithoutMarksHasNoStep) {
+  EXPECT_THAT(
+      MetricsText(Sample()),
+      Not(HasSubstr(R"(ddprun_worker_step{run_id="a \"quoted\"\nname",node="host0",rank="0"})")));
+}
+
+TEST(MetricsText, WithoutJobsOnlyTheServiceIsThere) {
+  v1::GetStatusReply reply;
+  reply.set_release("0.1.0");
+  EXPECT_THAT(MetricsText(reply), Not(HasSubstr("ddprun_job")));
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
