@@ -76,6 +76,8 @@ void DamageField(Rng* rng, google::protobuf::Message* message) {
         reflection->AddString(message, field, InterestingText(rng));
       } else if (field->cpp_type() == Field::CPPTYPE_UINT32) {
         reflection->AddUInt32(message, field, static_cast<uint32_t>(InterestingNumber(rng)));
+      } else if (field->cpp_type() == Field::CPPTYPE_UINT64) {
+        reflection->AddUInt64(message, field, InterestingNumber(rng));
       } else {
         DamageField(rng, reflection->AddMessage(message, field));
       }
