@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Time kNow = absl::FromUnixSeconds(1'763'800'000);
+constexpr absl::Time kWritten = absl::FromUnixSeconds(1'763'800'000);
 
 class MetricsLogTest : public WithDirectory {
  protected:
@@ -23,9 +23,9 @@ class MetricsLogTest : public WithDirectory {
 };
 
 TEST_F(MetricsLogTest, MakesItsDirectoryAndBothFiles) {
-  absl::StatusOr<std::unique_ptr<MetricsLog>> log = MetricsLog::Open(Options(), kNow);
+  absl::StatusOr<std::unique_ptr<MetricsLog>> log = MetricsLog::Open(Options(), kWritten);
   ASSERT_TRUE(log.ok()) << log.status();
-  (*log)->Write({.step = 1, .time = kNow, .values = {{"loss", 0.5}}});
+  (*log)->Write({.step = 1, .time = kWritten, .values = {{"loss", 0.5}}});
   (*log)->Sync();
   EXPECT_THAT(Read(File("run/one/metrics.jsonl")), HasSubstr("\"step\":1,"));
   int event_files = 0;
@@ -39,15 +39,15 @@ TEST_F(MetricsLogTest, MakesItsDirectoryAndBothFiles) {
 TEST_F(MetricsLogTest, WritesOnlyWhatIsWanted) {
   MetricsLogOptions options = Options();
   options.tensorboard = false;
-  ASSERT_TRUE(MetricsLog::Open(options, kNow).ok());
+  ASSERT_TRUE(MetricsLog::Open(options, kWritten).ok());
   EXPECT_FALSE(std::filesystem::exists(File("run/one/tensorboard")));
   options.output_dir.clear();
-  ASSERT_TRUE(MetricsLog::Open(options, kNow).ok());
+  ASSERT_TRUE(MetricsLog::Open(options, kWritten).ok());
 }
 
 TEST_F(MetricsLogTest, ADirectoryThatCantBeMadeIsNamed) {
   std::ofstream(File("run")) << "a file";
-  const auto log = MetricsLog::Open(Options(), kNow);
+  const auto log = MetricsLog::Open(Options(), kWritten);
   EXPECT_THAT(log.status().message(), HasSubstr("run/one"));
 }
 

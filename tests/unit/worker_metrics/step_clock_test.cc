@@ -7,39 +7,39 @@
 namespace ddprun::worker {
 namespace {
 
-constexpr Instant kStart = Instant::FromNanoseconds(1'000'000'000'000);
+constexpr Instant kBegin = Instant::FromNanoseconds(1'000'000'000'000);
 
 TEST(StepClockTest, KnowsNothingBeforeTheFirstStep) {
-  const StepClock clock(kStart);
+  const StepClock clock(kBegin);
   EXPECT_EQ(clock.TimeFor(10), std::nullopt);
   EXPECT_EQ(clock.elapsed(), absl::ZeroDuration());
 }
 
 TEST(StepClockTest, IntervalsBeginAnew) {
-  StepClock clock(kStart);
-  clock.Step(kStart + absl::Seconds(1));
-  clock.Step(kStart + absl::Seconds(3));
+  StepClock clock(kBegin);
+  clock.Step(kBegin + absl::Seconds(1));
+  clock.Step(kBegin + absl::Seconds(3));
   EXPECT_EQ(clock.interval(), absl::Seconds(3));
   EXPECT_EQ(clock.interval_steps(), 2);
   clock.TakeInterval();
-  clock.Step(kStart + absl::Seconds(7));
+  clock.Step(kBegin + absl::Seconds(7));
   EXPECT_EQ(clock.interval(), absl::Seconds(4));
   EXPECT_EQ(clock.interval_steps(), 1);
   EXPECT_EQ(clock.elapsed(), absl::Seconds(7));
 }
 
 TEST(StepClockTest, WhatIsNoTrainingDoesntCount) {
-  StepClock clock(kStart);
-  clock.Step(kStart + absl::Seconds(1));
-  clock.Restart(kStart + absl::Seconds(100));
-  clock.Step(kStart + absl::Seconds(101));
+  StepClock clock(kBegin);
+  clock.Step(kBegin + absl::Seconds(1));
+  clock.Restart(kBegin + absl::Seconds(100));
+  clock.Step(kBegin + absl::Seconds(101));
   EXPECT_EQ(clock.interval(), absl::Seconds(2));
   EXPECT_EQ(clock.TimeFor(5), absl::Seconds(5));
 }
 
 TEST(StepClockTest, TheTimeLeftForgetsASlowFirstStep) {
-  StepClock clock(kStart);
-  Instant now = kStart + absl::Seconds(60);
+  StepClock clock(kBegin);
+  Instant now = kBegin + absl::Seconds(60);
   clock.Step(now);
   EXPECT_EQ(clock.TimeFor(2), absl::Minutes(2));
   for (int step = 0; step < 3; ++step) clock.Step(now = now + absl::Seconds(1));
@@ -47,8 +47,8 @@ TEST(StepClockTest, TheTimeLeftForgetsASlowFirstStep) {
 }
 
 TEST(StepClockTest, TheTimeLeftFollowsAChangeOfSpeed) {
-  StepClock clock(kStart);
-  Instant now = kStart;
+  StepClock clock(kBegin);
+  Instant now = kBegin;
   for (int step = 0; step < 1000; ++step) clock.Step(now = now + absl::Seconds(1));
   for (int step = 0; step < 300; ++step) clock.Step(now = now + absl::Seconds(2));
   EXPECT_GT(*clock.TimeFor(100), absl::Seconds(199));
