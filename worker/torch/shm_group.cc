@@ -23,8 +23,10 @@ using shm::Kind;
 using shm::Reduction;
 using shm::Segment;
 
-// About what putting a thread to sleep and waking it costs; peers that are in step come sooner.
-constexpr absl::Duration kPatience = absl::Microseconds(50);
+// The training thread waits busily for peers that are nearly in step: with 1 ms instead of 50 µs
+// char_gpt takes 10 % more steps on 2 cores, since a core that falls asleep is slow to come back.
+constexpr absl::Duration kPatience = absl::Milliseconds(1);
+// About what putting a thread to sleep and waking it costs.
 constexpr absl::Duration kBackgroundPatience = absl::Microseconds(20);
 
 constexpr std::chrono::hours kLongestTimeout(24 * 365);
