@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
@@ -21,12 +22,6 @@ namespace ddprun::launcher {
 namespace {
 
 using rendezvous::Generation;
-
-// Brackets around an IPv6 literal, as targets and listen addresses need them.
-std::string HostPort(const std::string& host, int port) {
-  const bool literal_v6 = host.find(':') != std::string::npos;
-  return literal_v6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
-}
 
 bool IsIgnored(int number) {
   struct sigaction action {};

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -17,11 +18,7 @@
 namespace ddprun::launcher {
 namespace {
 
-std::string Target(const QueryOptions& options) {
-  const bool literal_v6 = options.host.find(':') != std::string::npos;
-  return literal_v6 ? absl::StrCat("[", options.host, "]:", options.port)
-                    : absl::StrCat(options.host, ":", options.port);
-}
+std::string Target(const QueryOptions& options) { return HostPort(options.host, options.port); }
 
 int Fail(const absl::Status& status) {
   Tell(absl::StrCat("error: ", status.message()));

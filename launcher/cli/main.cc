@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
@@ -43,9 +44,7 @@ int Run(const LaunchPlan& plan) {
 
 int Run(const ServiceOptions& options) {
   rendezvous::ServeConfig config;
-  const bool literal_v6 = options.listen_host.find(':') != std::string::npos;
-  config.listen = literal_v6 ? absl::StrCat("[", options.listen_host, "]:", options.listen_port)
-                             : absl::StrCat(options.listen_host, ":", options.listen_port);
+  config.listen = HostPort(options.listen_host, options.listen_port);
   config.token = options.token;
   config.event_log = options.event_log;
   config.status_page = options.status_page;

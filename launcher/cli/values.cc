@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/cli/errors.h"
@@ -200,9 +201,7 @@ absl::StatusOr<std::string> ParseStatusPage(const Argument& argument) {
   if (!page.port.has_value()) {
     return BadValue(argument, "has no port; give PORT or HOST:PORT, as in 0.0.0.0:8080");
   }
-  const bool literal_v6 = page.host.find(':') != std::string::npos;
-  return literal_v6 ? absl::StrCat("[", page.host, "]:", *page.port)
-                    : absl::StrCat(page.host, ":", *page.port);
+  return HostPort(page.host, *page.port);
 }
 
 absl::StatusOr<Endpoint> ParseEndpoint(const Argument& argument) {
