@@ -42,6 +42,8 @@ class Agent {
 
   // Runs the job. Returns the exit status for the shell.
   int Run();
+  // After Run(): whether the job ended here since its service was lost.
+  bool LostService() const { return supervisor_ != nullptr && supervisor_->LostService(); }
 
  private:
   explicit Agent(LaunchPlan plan)

@@ -10,11 +10,11 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
+#include "launcher/cli/any_gpus.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/launch_arguments.h"
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
-#include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -27,36 +27,6 @@ Without options it asks for the usual ones, in a terminal.
 
 Example:
   ddprun config --output job.yaml --nnodes 2:4 --rdzv_endpoint host0 train.py)";
-
-// The machine where the file is written need not be one that has the GPUs.
-class AnyGpus : public Host {
- public:
-  explicit AnyGpus(const Host& host) : host_(host) {}
-  uint32_t CpuCount() const override { return host_.CpuCount(); }
-  uint32_t CudaCount() const override {
-    const uint32_t here = host_.CudaCount();
-    return here == 0 ? rendezvous::kWorkersPerNodeMax : here;
-  }
-  absl::StatusOr<CpuTopology> Topology() const override { return host_.Topology(); }
-  absl::StatusOr<std::vector<GpuPlace>> Gpus(
-      const std::optional<std::vector<std::string>>& visible) const override {
-    return host_.Gpus(visible);
-  }
-  PathKind KindOf(const std::string& path) const override { return host_.KindOf(path); }
-  absl::Status CheckReadable(const std::string& path) const override {
-    return host_.CheckReadable(path);
-  }
-  absl::StatusOr<std::string> FindProgram(const std::string& name) const override {
-    return host_.FindProgram(name);
-  }
-  absl::StatusOr<std::string> ReadFile(const std::string& path) const override {
-    return host_.ReadFile(path);
-  }
-  std::string RandomId() const override { return host_.RandomId(); }
-
- private:
-  const Host& host_;
-};
 
 std::optional<std::string> NoEnvironment(const std::string&) { return std::nullopt; }
 

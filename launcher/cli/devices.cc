@@ -49,11 +49,12 @@ absl::Status PlanGpuList(const Argument& argument, const std::vector<std::string
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, const Host& host) {
+absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, uint32_t cpus,
+                                          const Host& host) {
   const uint32_t devices = argument.text == "gpu" || argument.text == "auto" ? host.CudaCount() : 0;
   if (argument.text == "gpu" && devices == 0) return NoCuda(argument);
   if (devices > 0) return devices;
-  if (argument.text == "cpu" || argument.text == "auto") return host.CpuCount();
+  if (argument.text == "cpu" || argument.text == "auto") return cpus;
   const std::optional<int64_t> count = ReadInteger(argument.text);
   if (!count.has_value()) {
     return BadValue(argument, "is not a number of workers; give a number, gpu, cpu or auto");
@@ -76,10 +77,10 @@ absl::Status PlanVirtualRanks(std::vector<std::string> inherited, LaunchPlan* pl
   return absl::OkStatus();
 }
 
-absl::Status PlanOmpThreads(const Argument& argument, const Host& host, LaunchPlan* plan) {
+absl::Status PlanOmpThreads(const Argument& argument, uint32_t cpus, LaunchPlan* plan) {
   if (!argument.filled()) return absl::OkStatus();
   if (argument.text == "auto") {
-    plan->omp_threads = std::max(1U, host.CpuCount() / plan->worker_count);
+    plan->omp_threads = std::max(1U, cpus / plan->worker_count);
     return absl::OkStatus();
   }
   constexpr int64_t kThreadsMax = 65536;
@@ -103,13 +104,16 @@ std::vector<std::string> InheritedDevices(const EnvironmentLookup& environment) 
 absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                          const Host& host, LaunchPlan* plan) {
   const std::vector<std::string> inherited = InheritedDevices(environment);
+  const uint32_t cpus =
+      std::max(1U, std::min(host.CpuCount(), arguments.cpus_max.value_or(host.CpuCount())));
   if (absl::StartsWith(arguments.nproc_per_node.text, kGpuList)) {
     DDPRUN_RETURN_IF_ERROR(PlanGpuList(arguments.nproc_per_node, inherited, host, plan));
   } else {
-    DDPRUN_ASSIGN_OR_RETURN(plan->worker_count, ParseWorkerCount(arguments.nproc_per_node, host));
+    DDPRUN_ASSIGN_OR_RETURN(plan->worker_count,
+                            ParseWorkerCount(arguments.nproc_per_node, cpus, host));
   }
   if (arguments.virtual_local_rank) DDPRUN_RETURN_IF_ERROR(PlanVirtualRanks(inherited, plan));
-  return PlanOmpThreads(arguments.omp_threads, host, plan);
+  return PlanOmpThreads(arguments.omp_threads, cpus, plan);
 }
 
 }  // namespace ddprun::launcher

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "launcher/core/cpu_binding.h"
 
 namespace ddprun::launcher {
@@ -36,6 +37,13 @@ class Host {
   virtual absl::StatusOr<std::string> FindProgram(const std::string& name) const = 0;
   // The first 64 KiB of a file. Errors: errno with the path.
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) const = 0;
+  // How long a job of Slurm may still run.
+  // Params: end_time: seconds since 1970 as Slurm gave it; 0 = it didn't, so squeue(1) is asked.
+  // Returns: nullopt = without a limit, or nobody knows.    Bound: 5 s.
+  virtual std::optional<absl::Duration> SlurmTimeLeft(const std::string& /*job_id*/,
+                                                      int64_t /*end_time*/) const {
+    return std::nullopt;
+  }
   // A fresh name for a job, as a version 4 UUID (RFC 9562).
   virtual std::string RandomId() const = 0;
 };

@@ -31,6 +31,12 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                    {.names = "--standalone",
                     .help = "A job of this machine alone, under a fresh run id: several can run "
                             "side by side."});
+  options->AddFlag(&target->no_slurm,
+                   {.names = "--no-slurm",
+                    .help = "Ignore Slurm. Under srun ddprun otherwise takes what nobody says from "
+                            "its variables: nodes and their numbers, where they meet, the job's "
+                            "name, workers (one for each GPU or task), CPUs and time "
+                            "(docs/SLURM.md)."});
 }
 
 void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
@@ -371,7 +377,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun chaos|config|doctor|env|rendezvous|status|stop [options]
+       ddprun chaos|config|convert|doctor|env|rendezvous|slurm|status|stop [options]
 
 Starts one distributed training job on one or many machines and keeps it
 training through failures. Takes torchrun's options and gives workers torchrun's
@@ -383,6 +389,8 @@ Two machines; the same on the second one with --node_rank 1:
   ddprun --nnodes 2 --node_rank 0 --master_addr host0 train.py
 Two to four machines that may come and go, the same line on each:
   ddprun --nnodes 2:4 --rdzv_endpoint host0:29400 --rdzv_id job7 train.py
+Under Slurm, nothing has to be named:
+  srun --ntasks-per-node 1 ddprun train.py
 Restart up to three times, keep output in files and show it too:
   ddprun --nproc_per_node 2 --max_restarts 3 --tee 3 --log_dir logs train.py
 A program instead of a Python script:
@@ -390,12 +398,13 @@ A program instead of a Python script:
 What ddprun config --output job.yaml … has written:
   ddprun --config job.yaml
 
-ddprun config writes a file of options, ddprun rendezvous runs the rendezvous
-service alone, ddprun status shows the jobs of a service, ddprun stop ends one,
-ddprun chaos injects faults into a job and reports what they cost, ddprun env
-shows this machine and settings that fit its GPUs, ddprun doctor says what is
-wrong with it; each has its own --help. A script of such a name is started as
-./status.
+ddprun config writes a file of options, ddprun convert turns accelerate's file,
+a line with torchrun or a batch script with one into ours, ddprun slurm writes
+or submits a batch script, ddprun rendezvous runs the rendezvous service alone,
+ddprun status shows the jobs of a service, ddprun stop ends one, ddprun chaos
+injects faults into a job and reports what they cost, ddprun env shows this
+machine and settings that fit its GPUs, ddprun doctor says what is wrong with
+it; each has its own --help. A script of such a name is started as ./status.
 
 Options end at the script; what follows is the script's. Each option may be
 written with dashes or underscores, or come from the variable in brackets, or

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_CLI_LAUNCH_ARGUMENTS_H_
 #define DDPRUN_LAUNCHER_CLI_LAUNCH_ARGUMENTS_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,7 @@ struct LaunchArguments {
   Argument nproc_per_node{.text = "1", .source = ""};
   Argument node_rank{.text = "0", .source = ""};
   bool standalone = false;
+  bool no_slurm = false;
 
   // Rendezvous
   Argument master_addr;
@@ -93,6 +96,10 @@ struct LaunchArguments {
   Argument config;
   bool version = false;
   std::vector<std::string> command;  // script (module, program) and its arguments
+  // From Slurm (slurm_defaults.h): CPUs of this node that the job may use; nullopt = all.
+  std::optional<uint32_t> cpus_max;
+  // From Slurm: whether this node hosts the service; nullopt = as the endpoint's address says.
+  std::optional<bool> hosts_service;
   // From the file of --config: for workers, unless the user's environment has the name.
   std::vector<std::pair<std::string, std::string>> worker_environment;
 };

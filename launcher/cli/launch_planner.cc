@@ -210,9 +210,11 @@ absl::Status Planner::PlanEndpoint() {
       break;
   }
   if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) return absl::OkStatus();
-  if (config_.is_host.has_value()) {
+  const std::optional<bool> hosts =
+      config_.is_host.has_value() ? config_.is_host : arguments_.hosts_service;
+  if (hosts.has_value()) {
     plan_.endpoint.hosting =
-        *config_.is_host ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
+        *hosts ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
   }
   if (plan_.endpoint.port == 0 && ManyNodes()) {
     return BadValue(arguments_.rdzv_endpoint,

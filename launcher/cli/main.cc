@@ -1,6 +1,7 @@
 // ddprun: starts and keeps distributed training jobs. See --help and docs/ARCHITECTURE.md.
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
+#include "base/fd.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "launcher/agent/agent.h"
@@ -20,17 +23,45 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
 #include "launcher/core/plan_text.h"
+#include "launcher/os/node_socket.h"
 #include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {
 namespace {
+
+// How much later than this one the first task of a node may start.
+constexpr absl::Duration kFirstTaskPatience = absl::Seconds(10);
 
 int Run(const ExitNow& exit) {
   std::fputs(exit.text.c_str(), exit.to_stderr ? stderr : stdout);
   return exit.status;
 }
 
+// The first task of a node launches, and its end counts; a task whose first one is gone already has
+// nothing to wait for.
+int Run(const WaitForNode& wait) {
+  const absl::StatusOr<bool> held = AwaitNodeSocket(wait.node_socket, kFirstTaskPatience);
+  if (held.ok()) return 0;
+  Tell(absl::StrCat("error: ", held.status().message()));
+  return 1;
+}
+
+// Takes the place of this process.
+void RequeueJob(const std::string& job) {
+  Tell(absl::StrCat(
+      "the node of the service is lost, and the batch script with it: requeueing job ", job));
+  execlp("scontrol", "scontrol", "requeue", job.c_str(), static_cast<char*>(nullptr));
+  Tell(absl::StrCat("warning: ", ErrnoStatus(errno, "run scontrol").message()));
+}
+
 int Run(const LaunchPlan& plan) {
+  // Held until this process ends.
+  absl::StatusOr<Fd> node_socket;
+  if (!plan.node_socket.empty()) node_socket = HoldNodeSocket(plan.node_socket);
+  if (!plan.node_socket.empty() && !node_socket.ok()) {
+    Tell(absl::StrCat("error: ", node_socket.status().message()));
+    return 1;
+  }
   if (LogEnabled(LogLevel::kInfo)) Log(LogLevel::kInfo, PlanText(plan));
   // Forks; nothing before this may make a thread or touch gRPC.
   absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(plan);
@@ -39,7 +70,9 @@ int Run(const LaunchPlan& plan) {
     ReportEnd(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
     return 1;
   }
-  return (*agent)->Run();
+  const int status = (*agent)->Run();
+  if (!plan.requeue_job.empty() && (*agent)->LostService()) RequeueJob(plan.requeue_job);
+  return status;
 }
 
 int Run(const ServiceOptions& options) {
@@ -67,6 +100,35 @@ int Run(ChaosOptions options) {
 }
 
 int Run(ConfigOptions options) { return WriteConfig(std::move(options)); }
+
+int Run(const Conversion& conversion) {
+  for (const std::string& line : conversion.told) Tell(line);
+  std::fputs(conversion.text.c_str(), stdout);
+  return 0;
+}
+
+// The script to the console, or to sbatch, which takes the place of this process.
+int Run(const SlurmJob& job) {
+  if (!job.submit) {
+    std::fputs(job.script.c_str(), stdout);
+    return 0;
+  }
+  absl::StatusOr<FdPair> pipe = MakePipe();
+  absl::Status status = pipe.status();
+  if (status.ok() && (write(pipe->second.get(), job.script.data(), job.script.size()) !=
+                          static_cast<ssize_t>(job.script.size()) ||
+                      dup2(pipe->first.get(), STDIN_FILENO) < 0)) {
+    status = ErrnoStatus(errno, "give the script to sbatch");
+  }
+  if (status.ok()) {
+    execlp("sbatch", "sbatch", static_cast<char*>(nullptr));
+    status = ErrnoStatus(errno, "run sbatch");
+  }
+  Tell(absl::StrCat("error: ", status.message(),
+                    "; without --submit the script is printed, for a machine that has Slurm"));
+  return 1;
+}
+
 int Run(const StatusOptions& options) { return ShowStatus(options); }
 int Run(const StopOptions& options) { return StopJob(options); }
 int Run(const EnvOptions& options) { return ShowEnv(options); }
@@ -79,6 +141,7 @@ int Main(int argc, char** argv) {
       ParseCommandLine(std::vector<std::string>(argv + std::min(argc, 1), argv + argc),
                        ProcessEnvironment, SystemHost());
   for (const std::string& warning : line.warnings) Tell(absl::StrCat("warning: ", warning));
+  for (const std::string& note : line.notes) Tell(note);
   return std::visit([](auto& command) { return Run(std::move(command)); }, line.command);
 }
 

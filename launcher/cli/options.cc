@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/cli/any_gpus.h"
 #include "launcher/cli/binding.h"
 #include "launcher/cli/chaos_command.h"
 #include "launcher/cli/config_file.h"
@@ -14,6 +15,7 @@
 #include "launcher/cli/launch_arguments.h"
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
+#include "launcher/cli/slurm_defaults.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -63,11 +65,17 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
 
   CommandLine result;
   result.warnings = std::move(file.warnings);
+  const absl::StatusOr<SlurmShare> slurm = ApplySlurm(environment, host, &launch, &result.warnings);
+  if (!slurm.ok()) return {.command = Fail(slurm.status())};
   absl::StatusOr<LaunchPlan> plan = MakeLaunchPlan(launch, environment, host, &result.warnings);
   absl::Status status = plan.status();
   if (status.ok()) status = BindWorkers(launch, environment, host, &*plan, &result.warnings);
   if (status.ok()) {
+    plan->node_socket = slurm->node_socket;
+    plan->requeue_job = slurm->requeue_job;
+    if (!slurm->told.empty()) result.notes.push_back(slurm->told);
     result.command = *std::move(plan);
+    if (slurm->waits) return {.command = WaitForNode{.node_socket = slurm->node_socket}};
   } else {
     result.command = Fail(status);
   }
@@ -95,6 +103,46 @@ CommandLine ParseChaos(const std::vector<std::string>& arguments,
   return {.command = std::move(parsed->options)};
 }
 
+// The environment of the machine where the script is written is not the job's.
+std::optional<std::string> NoJobEnvironment(const std::string&) { return std::nullopt; }
+
+CommandLine ParseSlurm(const std::vector<std::string>& arguments, const Host& host) {
+  absl::StatusOr<OptionsOrHelp<SlurmJob>> parsed = ParseSlurmOptions(arguments);
+  if (!parsed.ok() || !parsed->help.empty()) return Finish(std::move(parsed));
+  CommandLine job = ParseLaunch(parsed->options.launch, NoJobEnvironment, AnyGpus(host));
+  const auto* launch = std::get_if<LaunchPlan>(&job.command);
+  if (launch == nullptr) return {.command = std::move(job.command)};
+  absl::StatusOr<std::string> script =
+      BatchScript(parsed->options, launch->job.nodes_min < launch->job.nodes_max);
+  if (!script.ok()) return {.command = Fail(script.status())};
+  parsed->options.script = *std::move(script);
+  return {.command = std::move(parsed->options)};
+}
+
+// A job that runs elsewhere: its script, folders and programs need not be here.
+class AnyFiles : public AnyGpus {
+ public:
+  using AnyGpus::AnyGpus;
+  PathKind KindOf(const std::string&) const override { return PathKind::kFile; }
+  absl::Status CheckReadable(const std::string&) const override { return absl::OkStatus(); }
+  absl::StatusOr<std::string> FindProgram(const std::string& name) const override { return name; }
+};
+
+CommandLine ParseConvert(const std::vector<std::string>& arguments, const Host& host) {
+  const CheckLaunch check = [&host](const std::vector<std::string>& words) -> absl::Status {
+    LaunchArguments launch;
+    OptionSet options("");
+    DefineLaunchOptions(&launch, &options);
+    DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options.Parse(words, NoJobEnvironment));
+    if (parsed.help || launch.version) return absl::OkStatus();
+    launch.command = std::move(parsed.positionals);
+    launch.log_dir = Argument();  // a file here, for AnyFiles
+    std::vector<std::string> warnings;
+    return MakeLaunchPlan(launch, NoJobEnvironment, AnyFiles(host), &warnings).status();
+  };
+  return Finish(Convert(arguments, host, check));
+}
+
 }  // namespace
 
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
@@ -102,6 +150,8 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
   const std::string first = arguments.empty() ? "" : arguments.front();
   if (first == "chaos")
     return ParseChaos({arguments.begin() + 1, arguments.end()}, environment, host);
+  if (first == "convert") return ParseConvert({arguments.begin() + 1, arguments.end()}, host);
+  if (first == "slurm") return ParseSlurm({arguments.begin() + 1, arguments.end()}, host);
   if (first == "rendezvous" || first == "status" || first == "stop" || first == "config") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     if (first == "rendezvous") return Finish(ParseServiceOptions(rest, environment, host));

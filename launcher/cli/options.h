@@ -7,9 +7,11 @@
 
 #include "launcher/cli/chaos_command.h"
 #include "launcher/cli/config_command.h"
+#include "launcher/cli/convert_command.h"
 #include "launcher/cli/env_command.h"
 #include "launcher/cli/host.h"
 #include "launcher/cli/service_options.h"
+#include "launcher/cli/slurm_command.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
 
@@ -23,16 +25,24 @@ struct ExitNow {
   bool to_stderr = false;
 };
 
+// This task of a Slurm step leaves the launch to its node's first one, and waits for its end
+// (decision 30).
+struct WaitForNode {
+  std::string node_socket;  // abstract unix socket that the first task holds
+};
+
 // What a command line asks for.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, ConfigOptions, ChaosOptions,
-               EnvOptions, DoctorOptions, ExitNow>
+               EnvOptions, DoctorOptions, WaitForNode, SlurmJob, Conversion, ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
+  std::vector<std::string> notes;     // the same, of what was found
 };
 
 // Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
-// one of the commands rendezvous, status, stop, config, chaos, env and doctor as the first word.
+// one of the commands rendezvous, status, stop, config, convert, slurm, chaos, env and doctor as
+// the first word.
 // Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN, PYTHON_EXEC,
 // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read.
 // Never throws; any bytes are fine. Bound: linear in the size of the arguments. Threads: any.

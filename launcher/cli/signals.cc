@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -78,7 +79,8 @@ absl::Status PlanPreemptSignals(const Argument& argument, SignalPlan* plan) {
 }
 
 // --preempt_deadline and --preempt_after.
-absl::Status PlanPreemptTimes(const LaunchArguments& arguments, SignalPlan* plan) {
+absl::Status PlanPreemptTimes(const LaunchArguments& arguments, SignalPlan* plan,
+                              std::vector<std::string>* warnings) {
   if (arguments.preempt_deadline.filled()) {
     DDPRUN_ASSIGN_OR_RETURN(plan->preempt_deadline,
                             ParseDuration(arguments.preempt_deadline, kPreemptDeadlineLeast));
@@ -88,6 +90,13 @@ absl::Status PlanPreemptTimes(const LaunchArguments& arguments, SignalPlan* plan
       plan->preempt_after,
       ParseDuration(arguments.preempt_after, kPreemptDeadlineLeast, kPreemptAfterMost));
   if (plan->preempt_after > plan->preempt_deadline) return absl::OkStatus();
+  if (absl::StartsWith(arguments.preempt_after.source, "SLURM_")) {
+    warnings->push_back(absl::StrCat("Slurm ends this job in ",
+                                     absl::FormatDuration(plan->preempt_after),
+                                     ", which is too short to stop and save before"));
+    plan->preempt_after = absl::InfiniteDuration();
+    return absl::OkStatus();
+  }
   return BadValue(arguments.preempt_after,
                   absl::StrCat("is not longer than --preempt_deadline (",
                                absl::FormatDuration(plan->preempt_deadline),
@@ -101,7 +110,7 @@ absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments, absl::D
                                        std::vector<std::string>* warnings) {
   SignalPlan plan;
   plan.preempt_deadline = grace;
-  DDPRUN_RETURN_IF_ERROR(PlanPreemptTimes(arguments, &plan));
+  DDPRUN_RETURN_IF_ERROR(PlanPreemptTimes(arguments, &plan, warnings));
   DDPRUN_RETURN_IF_ERROR(PlanPreemptSignals(arguments.preempt_signals, &plan));
   plan.text = arguments.signals_to_handle.text;
   plan.stop.clear();

@@ -16,13 +16,16 @@
 #include "base/fd.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "launcher/cli/slurm_text.h"
 #include "launcher/os/host_probe.h"
+#include "launcher/os/tool_output.h"
 #include "launcher/os/topology_probe.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kFileBytesMax = 65536;
+constexpr absl::Duration kSqueuePatience = absl::Seconds(5);
 
 // 0 or the errno of running `path`; EACCES for what is no regular file, as execve(2).
 int WhyNotExecutable(const std::string& path) {
@@ -97,6 +100,18 @@ absl::StatusOr<std::string> SystemHost::ReadFile(const std::string& path) const 
     content.append(buffer.data(), static_cast<size_t>(got));
   }
   return content;
+}
+
+std::optional<absl::Duration> SystemHost::SlurmTimeLeft(const std::string& job_id,
+                                                        int64_t end_time) const {
+  if (end_time > 0) return absl::FromUnixSeconds(end_time) - absl::Now();
+  // Not all versions say the time in a variable.
+  const absl::StatusOr<std::string> squeue = FindProgram("squeue");
+  if (!squeue.ok()) return std::nullopt;
+  const absl::StatusOr<std::string> left = ToolOutput(
+      {*squeue, "--noheader", absl::StrCat("--jobs=", job_id), "--format=%L"}, kSqueuePatience);
+  if (!left.ok()) return std::nullopt;
+  return ReadSlurmTime(*left);
 }
 
 std::string SystemHost::RandomId() const {

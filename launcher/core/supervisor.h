@@ -70,6 +70,8 @@ class Supervisor {
 
   // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
   const char* StateName() const;
+  // Whether this agent ends, or has ended, since it gave the service up.
+  bool LostService() const { return service_given_up_; }
   // One line of state, for logs and invariants.
   std::string DebugString() const;
 

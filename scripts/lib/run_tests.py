@@ -17,8 +17,8 @@ import xml.etree.ElementTree
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
 # Labels of the dev build in the order in which they run; those of QUICK take seconds.
-DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "campaign", "python",
-       "packaging", "docs", "lint", "static", "bench"]
+DEV = ["unit", "datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "campaign", "slurm",
+       "python", "packaging", "docs", "lint", "static", "bench"]
 # What an ordinary run leaves to --all: what depends on others' programs, takes long, or only measures.
 EXTRA = ["static", "bench", "fuzzers"]
 QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
@@ -26,7 +26,7 @@ QUICK = ["unit", "datadriven", "sim", "fuzz", "process", "server", "lint"]
 SANITIZED = ["unit", "datadriven", "sim", "fuzz", "process", "server", "e2e", "cluster"]
 TSAN = ["unit", "datadriven", "sim"]
 # Timing and namespaces: one at a time.
-SERIAL = ["worker", "e2e", "contract", "cluster", "campaign", "python", "packaging", "docs", "bench", "static"]
+SERIAL = ["worker", "e2e", "contract", "cluster", "campaign", "slurm", "python", "packaging", "docs", "bench", "static"]
 
 
 class Suite:

@@ -18,6 +18,7 @@ ddprun_test_packages=(
   iproute2 nftables procps util-linux
   chromium
   dpkg-dev groff-base zsh
+  slurmctld slurmd slurm-client munge
 )
 
 ddprun_cache_dir="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ddprun"

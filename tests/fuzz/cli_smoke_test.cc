@@ -136,7 +136,8 @@ std::string RandomValue(Rng* rng) {
 std::vector<std::string> RandomCommand(Rng* rng) {
   std::vector<std::string> arguments;
   if (rng->Chance(5)) {
-    static const char* const kCommands[] = {"rendezvous", "status", "stop", "config"};
+    static const char* const kCommands[] = {"rendezvous", "status", "stop",
+                                            "config",     "slurm",  "convert"};
     arguments.push_back(Pick(rng, kCommands));
   }
   for (uint64_t i = rng->Below(5); i > 0; --i) {

@@ -84,6 +84,12 @@ class FakeHost : public Host {
     if (found != files.end()) return found->second;
     return Error(path, "No such file or directory (errno 2, ENOENT)");
   }
+  // What squeue says; a variable's time counts from time_now.
+  std::optional<absl::Duration> time_left;
+  int64_t time_now = 1'000'000;
+  std::optional<absl::Duration> SlurmTimeLeft(const std::string&, int64_t end_time) const override {
+    return end_time > 0 ? absl::Seconds(end_time - time_now) : time_left;
+  }
   std::string RandomId() const override { return "00000000-0000-4000-8000-000000000001"; }
 
  private:

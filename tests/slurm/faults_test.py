@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""A node that loses its power while a job of Slurm trains: the job shrinks, or is requeued, and finishes."""
+
+import slurm_job
+
+ELASTIC = "--nnodes 1:2"
+PATIENT = dict(step_ms=50, steps=200)
+
+
+class Faults(slurm_job.SlurmTestCase):
+    def lose_second_node(self, job):
+        """Kills n2 when both nodes train."""
+        self.workers(2, f"{job}.0", world=2)
+        self.bed.wait(lambda: self.bed.journal.find("step", step=5), "step 5", 30 * slurm_job.SLOW)
+        self.slurm.kill_node(2)
+
+    def test_an_elastic_job_shrinks(self):
+        job = self.submit("srun --no-kill " + self.line(ELASTIC, **PATIENT), "-N2", "--ntasks-per-node=1", "--no-kill")
+        self.lose_second_node(job)
+        self.assertEqual(["n1"], [line["host"] for line in self.workers(1, f"{job}.0", world=1)])
+        self.assert_completed(job)
+        self.assertIn(self.slurm.fact(job, "Restarts"), ("0", None))
+        self.bed.follower.refresh()
+        steps = {line["step"] for line in self.bed.journal.find("step", rank=0)}
+        self.assertEqual(set(range(200)), steps)
+
+    def test_without_no_kill_slurm_ends_the_step(self):
+        """The twin."""
+        job = self.submit("srun " + self.line(ELASTIC, step_ms=50, steps=2000), "-N2", "--ntasks-per-node=1", "--no-requeue")
+        self.lose_second_node(job)
+        self.assertEqual("NODE_FAIL", self.slurm.wait_state(job, "NODE_FAIL", "COMPLETED", "FAILED", timeout=90))
+
+    def test_a_job_of_a_fixed_size_is_requeued(self):
+        job = self.submit("srun " + self.line(**PATIENT), "-N2", "--ntasks-per-node=1", "--requeue")
+        self.lose_second_node(job)
+        self.slurm.until(lambda: self.slurm.fact(job, "Restarts") == "1", "the requeue", 90)
+        self.slurm.soon(job)
+        workers = self.workers(2, f"{job}.0-restart1", world=2, timeout=60)
+        self.assertEqual({"n1", "n3"}, {line["host"] for line in workers})
+        self.assertLess(4, min(line["first"] for line in workers), "it began anew")
+        self.assert_completed(job)
+
+
+if __name__ == "__main__":
+    slurm_job.main()

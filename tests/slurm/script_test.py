@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""The batch scripts of ddprun slurm: submitted, stopped before their time is over, requeued."""
+
+import os
+import shutil
+import subprocess
+
+import slurm_job
+from bed import DDPRUN
+
+
+class Scripts(slurm_job.SlurmTestCase):
+    def ddprun_slurm(self, *words):
+        """ddprun slurm with ddprun in PATH, as the script wants it."""
+        folder = os.path.join(self.bed.folder, "bin")
+        os.makedirs(folder, exist_ok=True)
+        if not os.path.exists(os.path.join(folder, "ddprun")):
+            os.symlink(DDPRUN, os.path.join(folder, "ddprun"))
+        environment = {**self.bed.environment, **self.slurm.environment, "PATH": f"{folder}:{os.environ['PATH']}",
+                       "PYTHON_EXEC": self.bed.environment["PYTHON_EXEC"]}
+        command = self.cluster.command(4, [DDPRUN, "slurm", *words])
+        result = subprocess.run(command, env=environment, cwd=self.slurm.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(0, result.returncode, result.stderr)
+        return result.stdout
+
+    def training(self, step_ms, steps):
+        return [slurm_job.TRAINING, self.bed.journal.path, self.bed.folder, str(step_ms), str(steps)]
+
+    def test_submits_and_survives_a_node(self):
+        job = self.ddprun_slurm("--submit", "-N2", "--gpus-per-node=1", "--", "--nnodes", "1:2",
+                                *self.training(50, 150)).split()[-1]
+        self.workers(2, f"{job}.0", world=2)
+        self.slurm.kill_node(2)
+        self.workers(1, f"{job}.0", world=1)
+        self.assert_completed(job)
+
+    def test_is_requeued_before_its_time_is_over(self):
+        job = self.ddprun_slurm("--submit", "-N2", "--time=1", "--", "--preempt_deadline", "50", "--grace", "2",
+                                *self.training(200, 100)).split()[-1]
+        first = self.workers(2, f"{job}.0")
+        self.assertEqual({0}, {line["first"] for line in first})
+        self.slurm.until(lambda: self.slurm.fact(job, "Restarts") == "1", "the requeue", 40)
+        self.slurm.soon(job)
+        second = self.workers(2, f"{job}.0-restart1", timeout=60)
+        self.assertLess(0, min(line["first"] for line in second))
+        self.assertIn("left", self.slurm.output(job))
+
+    def test_a_printed_script_is_clean(self):
+        text = self.ddprun_slurm("-N2", "--comment=two words", "--", "--nnodes", "1:2", *self.training(10, 10))
+        path = self.bed.write("script.sh", text)
+        if shutil.which("shellcheck") is None:
+            self.skipTest("shellcheck is not installed")
+        result = subprocess.run(["shellcheck", path], capture_output=True, text=True, check=False)
+        self.assertEqual("", result.stdout)
+
+
+if __name__ == "__main__":
+    slurm_job.main()

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""A training in small: saving_worker.py JOURNAL FOLDER STEP_MS STEPS
+
+Every step is written down; rank 0 saves its number in FOLDER, where the next start goes on, whatever has ended the one
+before. Ends with 0 after STEPS.
+"""
+
+import os
+import sys
+import threading
+
+from worker import _NAMES, write_line
+
+
+def main():
+    journal, folder, step_ms, steps = sys.argv[1:]
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    saved = os.path.join(folder, "saved")
+    first = 0
+    if os.path.exists(saved):
+        with open(saved, encoding="utf-8") as source:
+            first = int(source.read())
+    facts = {"rank": rank, "world": world, "run": os.environ["TORCHELASTIC_RUN_ID"]}
+    write_line(journal, "worker", host=os.uname().nodename, first=first, environment={n: os.environ.get(n) for n in _NAMES},
+               omp=os.environ.get("OMP_NUM_THREADS"), **facts)
+    for step in range(first, int(steps)):
+        write_line(journal, "step", step=step, **facts)
+        threading.Event().wait(float(step_ms) / 1000)
+        if rank == 0:
+            with open(saved + ".new", "w", encoding="utf-8") as sink:
+                sink.write(str(step + 1))
+            os.replace(saved + ".new", saved)
+    write_line(journal, "done", **facts)
+
+
+if __name__ == "__main__":
+    main()
