@@ -15,6 +15,7 @@
 #include "base/yaml_document.h"
 #include "launcher/cli/config_file.h"
 #include "launcher/cli/errors.h"
+#include "launcher/cli/option_set.h"
 #include "launcher/cli/shell_line.h"
 
 namespace ddprun::launcher {
@@ -38,8 +39,7 @@ What has no counterpart is told on standard error, or refused.
 Examples:
   ddprun convert ~/.cache/huggingface/accelerate/default_config.yaml > job.yaml
   ddprun convert train.sbatch > train.ddprun.sbatch
-  ddprun convert 'torchrun --nproc_per_node=4 train.py --name "$NAME"'
-)";
+  ddprun convert 'torchrun --nproc_per_node=4 train.py --name "$NAME"')";
 
 constexpr size_t kSourceBytesMax = 65536;  // what Host::ReadFile() gives
 constexpr size_t kShownMax = 80;
@@ -283,8 +283,11 @@ absl::StatusOr<OptionsOrHelp<Conversion>> Convert(const std::vector<std::string>
                                                   const Host& host, const CheckLaunch& check) {
   OptionsOrHelp<Conversion> result;
   const std::string first = arguments.empty() ? "" : arguments.front();
-  if (first == "--help" || first == "-h") {
-    result.help = kConvertIntroduction;
+  if (first == "-h" || first == "--help" || absl::StartsWith(first, "--help=")) {
+    OptionSet options(kConvertIntroduction);
+    const auto nothing = [](const std::string&) -> std::optional<std::string> { return {}; };
+    DDPRUN_RETURN_IF_ERROR(options.Parse({first}, nothing).status());
+    result.help = options.Help();
     return result;
   }
   if (first.empty()) {

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/cli/errors.h"
+#include "launcher/cli/option_set.h"
 #include "launcher/cli/shell_line.h"
 #include "launcher/cli/signals.h"
 
@@ -30,12 +31,7 @@ workers and time need no options of ddprun: they are Slurm's. A job that was
 preempted, or whose time was over, is requeued and goes on from what it saved;
 one whose number of nodes is a range survives the loss of a node.
 
-  --submit
-      Give the script to sbatch instead of printing it.
-  -h, --help
-      Print this and exit.
-
-Everything else before the -- is sbatch's. Filled in unless given:
+Everything before the -- that is not below is sbatch's. Filled in unless given:
 --ntasks-per-node=1, --requeue, --open-mode=append, and --no-kill for a job
 that may shrink. Of --signal=SIGNAL@SECONDS ddprun is told: it stops at one step
 when the signal comes, and has so many seconds to save.
@@ -44,8 +40,7 @@ Examples:
   ddprun slurm --nodes=2 --gpus-per-node=4 --time=2:00:00 -- train.py --lr 0.1
   ddprun slurm --submit --nodes=4 --output=train_%j.out -- --nnodes 2:4 train.py
 
-docs/SLURM.md has the rest.
-)";
+docs/SLURM.md has the rest.)";
 
 constexpr size_t kScriptBytesMax = 60'000;  // what fits into a pipe, and any reader's mind
 
@@ -135,6 +130,23 @@ absl::Status CheckWord(const std::string& word, bool for_sbatch) {
 
 }  // namespace
 
+namespace {
+
+// Only the help is an OptionSet's: sbatch's options are not ours to read.
+absl::StatusOr<std::string> SlurmHelp(const std::string& word) {
+  bool submit = false;
+  OptionSet options(kSlurmIntroduction);
+  options.Group("Options");
+  options.AddFlag(&submit, {.names = "--submit",
+                            .help = "Give the script to sbatch instead of printing it.",
+                            .environment = ""});
+  const auto nothing = [](const std::string&) -> std::optional<std::string> { return {}; };
+  DDPRUN_RETURN_IF_ERROR(options.Parse({word}, nothing).status());
+  return options.Help();
+}
+
+}  // namespace
+
 absl::StatusOr<OptionsOrHelp<SlurmJob>> ParseSlurmOptions(
     const std::vector<std::string>& arguments) {
   OptionsOrHelp<SlurmJob> result;
@@ -142,8 +154,8 @@ absl::StatusOr<OptionsOrHelp<SlurmJob>> ParseSlurmOptions(
   size_t i = 0;
   for (; i < arguments.size() && arguments[i] != "--"; ++i) {
     const std::string& word = arguments[i];
-    if (word == "--help" || word == "-h") {
-      result.help = kSlurmIntroduction;
+    if (word == "-h" || word == "--help" || absl::StartsWith(word, "--help=")) {
+      DDPRUN_ASSIGN_OR_RETURN(result.help, SlurmHelp(word));
       return result;
     }
     if (word == "--submit") {
