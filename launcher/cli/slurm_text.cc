@@ -57,9 +57,9 @@ absl::StatusOr<std::vector<std::string>> ExpandRanges(absl::string_view ranges, 
       return TooMany("hosts", most);
     }
     for (uint32_t number = *first; number <= *last; ++number) {
-      std::string text = absl::StrCat(number);
-      if (text.size() < ends.first.size()) text.insert(0, ends.first.size() - text.size(), '0');
-      numbers.push_back(std::move(text));
+      const std::string digits = absl::StrCat(number);
+      const size_t zeros = ends.first.size() - std::min(digits.size(), ends.first.size());
+      numbers.push_back(absl::StrCat(std::string(zeros, '0'), digits));
     }
   }
   return numbers;
