@@ -50,11 +50,9 @@ class Trial:
                                  env=self.bed.environment)
 
     def end_of(self, job):
-        """The state in which the job ended; a requeued one starts at once."""
+        """The state in which the job ended; a requeued one starts when its old credentials have expired."""
         def ended():
             state = self.slurm.fact(job, "JobState")
-            if state == "PENDING":
-                self.slurm.soon(job)
             return state if state in ENDS else None
         return self.slurm.until(ended, f"the end of job {job}", PATIENCE)
 

@@ -377,7 +377,8 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun chaos|config|convert|doctor|env|rendezvous|slurm|status|stop [options]
+       ddprun chaos|config|convert|doctor|env|rendezvous [options]
+       ddprun slurm|status|stop [options]
 
 Starts one distributed training job on one or many machines and keeps it
 training through failures. Takes torchrun's options and gives workers torchrun's

@@ -34,7 +34,6 @@ class Faults(slurm_job.SlurmTestCase):
         job = self.submit("srun " + self.line(**PATIENT), "-N2", "--ntasks-per-node=1", "--requeue")
         self.lose_second_node(job)
         self.slurm.until(lambda: self.slurm.fact(job, "Restarts") == "1", "the requeue", 90)
-        self.slurm.soon(job)
         workers = self.workers(2, f"{job}.0-restart1", world=2, timeout=60)
         self.assertEqual({"n1", "n3"}, {line["host"] for line in workers})
         self.assertLess(4, min(line["first"] for line in workers), "it began anew")

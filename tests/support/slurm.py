@@ -189,10 +189,6 @@ class Slurm:
                 except ProcessLookupError:
                     pass
 
-    def soon(self, job):
-        """A requeued job waits for its old credentials to expire; here it starts at once."""
-        self.ask("scontrol", "update", f"jobid={job}", "StartTime=now")
-
     # ---------------------------------------------------------------- ending
 
     def story(self):
