@@ -16,12 +16,16 @@ inline constexpr uint64_t kProgressVersion = 1;
 inline constexpr size_t kProgressVersionOffset = 8;
 inline constexpr size_t kProgressGenerationOffset = 16;
 inline constexpr size_t kProgressWordOffset = 64;  // worker → agent; a cache line of its own
+// When the word was stored, as CLOCK_MONOTONIC's nanoseconds, or shortly before; 0 = not known.
+inline constexpr size_t kProgressTimeOffset = 72;
 // The stop step of a preemption, in two phases: what the agent asks, what the worker answers, and
 // what was agreed. Each is 0 or a step, but for the answer: its lowest bit says that the worker
 // asks for a stop step, the others at which step it stands (0 = none).
 inline constexpr size_t kProgressPrepareOffset = 128;
 inline constexpr size_t kProgressAnswerOffset = 192;
 inline constexpr size_t kProgressCommitOffset = 256;
+// Nanoseconds for which the worker has waited for data since it began; it only grows.
+inline constexpr size_t kProgressDataWaitOffset = 320;
 
 // What a worker is doing. The limits of each timed phase are learned apart.
 enum class ProgressPhase : uint8_t {

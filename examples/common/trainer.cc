@@ -271,7 +271,9 @@ absl::StatusOr<torch::Tensor> Trainer::LossOf(Batch batch) {
 absl::Status Trainer::Backward(Prefetcher& batches) {
   const Instant asked = MonotonicNow();
   Batch batch = batches.Next();
-  step_.data_time += MonotonicNow() - asked;
+  const absl::Duration waited = MonotonicNow() - asked;
+  step_.data_time += waited;
+  context_.AddDataWait(waited);
   DDPRUN_ASSIGN_OR_RETURN(torch::Tensor loss, LossOf(std::move(batch)));
   if (options_.gradient_accumulation_steps > 1) loss = loss / options_.gradient_accumulation_steps;
   scaler_->Scale(loss).backward();

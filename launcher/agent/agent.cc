@@ -366,10 +366,14 @@ void Agent::Do(const SpawnGroup& effect) {
 }
 
 void Agent::Do(const SignalGroup& effect) {
+  if (effect.stops) hangs_->CloseBook();
   keeper_->Signal(effect.generation.value(), effect.signal);
 }
 
-void Agent::Do(const SweepGroup& effect) { keeper_->Sweep(effect.generation.value()); }
+void Agent::Do(const SweepGroup& effect) {
+  hangs_->CloseBook();
+  keeper_->Sweep(effect.generation.value());
+}
 
 void Agent::Do(const EndGeneration& effect) {
   agent_server_->EndGeneration(effect.generation, effect.why);

@@ -69,6 +69,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
 }
 
 void Agent::FeedEnd(Generation generation, WorkerEnd end) {
+  if (!end.ok()) hangs_->CloseBook();
   side_channels_->OnEnded(&end);
   Feed(WorkerEnded{generation, std::move(end)});
 }
@@ -77,11 +78,12 @@ void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
   if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
   const uint64_t stopped_at = stop_steps_->StoppedAt();
   side_channels_->OnEmpty();
-  const std::optional<uint64_t> step = hangs_->OnEmpty();
-  gpus_->Await([this, generation, step, stopped_at](const GpuRelease::Result& result) {
+  const HangMonitor::Summary summary = hangs_->OnEmpty();
+  gpus_->Await([this, generation, summary, stopped_at](const GpuRelease::Result& result) {
     OnGpusReleased(result);
     master_.RenewPort();
-    Feed(GroupEmpty{Generation(generation), master_.port(), step, stopped_at});
+    Feed(
+        GroupEmpty{Generation(generation), master_.port(), summary.step, stopped_at, summary.time});
   });
 }
 

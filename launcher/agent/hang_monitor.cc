@@ -57,6 +57,7 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
   ended_.clear();
   told_.clear();
   detector_ = std::make_unique<HangDetector>(plan_->hangs, plan_->worker_count, loop_->Now());
+  book_.emplace(assignment.redone_to, loop_->Now());
   auto pages = ProgressPages::Create(loop_, generation_.value(), plan_->worker_count, [this] {
     if (detector_ == nullptr) return;
     detector_->OnOpened(loop_->Now());
@@ -73,12 +74,14 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
   Arm();
 }
 
-void HangMonitor::FillIn(rendezvous::AgentMessage& renewal) const {
+void HangMonitor::FillIn(rendezvous::AgentMessage& renewal) {
   if (pages_ == nullptr) return;
+  book_->OnLook(loop_->Now(), LookNow());
   renewal.generation = generation_;
   auto& body = std::get<rendezvous::Renewal>(renewal.body);
   body.progress = pages_->Words();
   body.step_time = step_time();
+  body.time = book_->Read(loop_->Now());
 }
 
 std::string HangMonitor::page_path(uint32_t local_rank) const {
@@ -95,16 +98,26 @@ bool HangMonitor::OnEnded(uint32_t local_rank) {
   return !ended_.contains(local_rank);
 }
 
-std::optional<uint64_t> HangMonitor::OnEmpty() {
-  std::optional<uint64_t> highest;
+void HangMonitor::CloseBook() {
+  if (!book_.has_value()) return;
+  const Instant now = loop_->Now();
+  if (pages_ != nullptr) book_->OnLook(now, LookNow());
+  book_->Close(now);
+}
+
+HangMonitor::Summary HangMonitor::OnEmpty() {
+  Summary summary;
   for (const uint64_t word : pages_ == nullptr ? std::vector<uint64_t>() : pages_->Words()) {
-    if (word != 0) highest = std::max(highest, std::optional(ProgressStepOf(word)));
+    if (word != 0) summary.step = std::max(summary.step, std::optional(ProgressStepOf(word)));
   }
+  CloseBook();
+  if (book_.has_value()) summary.time = book_->Read(loop_->Now());
+  book_.reset();
   timer_->Disarm();
   stacks_.clear();
   detector_.reset();
   pages_.reset();
-  return highest;
+  return summary;
 }
 
 bool HangMonitor::Watches(uint32_t local_rank) const {
@@ -122,11 +135,25 @@ void HangMonitor::Arm() {
                               : detector_->NextLook());
 }
 
+TimeBook::Look HangMonitor::LookNow() const {
+  TimeBook::Look look{.words = pages_->Words()};
+  look.marked = pages_->MarkTimes();
+  look.data_wait = pages_->DataWait();
+  return look;
+}
+
+void HangMonitor::LookAtPages(Instant now) {
+  if (pages_ == nullptr) return;
+  const TimeBook::Look look = LookNow();
+  book_->OnLook(now, look);
+  detector_->OnWords(now, look.words);
+}
+
 void HangMonitor::Look() {
   if (detector_ == nullptr) return;
   const Instant now = loop_->Now();
   const bool suspected = detector_->any_suspect();
-  if (pages_ != nullptr && detector_->NextLook() <= now) detector_->OnWords(now, pages_->Words());
+  if (detector_->NextLook() <= now) LookAtPages(now);
   if (stacks_.empty() && detector_->NextSample() <= now) Sample();
   if (detector_->any_suspect() && !suspected) {
     for (uint32_t i = 0; i < pids_.size(); ++i) {
@@ -182,7 +209,7 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                            const WorkerVital& vital, const NativeStack::Result& native) {
   const Instant now = loop_->Now();
   // What it marked since is the better evidence.
-  if (pages_ != nullptr) detector_->OnWords(now, pages_->Words());
+  LookAtPages(now);
   const bool stopped = IsStopped(vital.state);
   if (!stopped && !detector_->StillStands(local_rank)) return Arm();
   WorkerEnd end;

@@ -18,6 +18,7 @@
 #include "launcher/core/hang_detector.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor_events.h"
+#include "launcher/core/time_book.h"
 #include "launcher/os/native_stack.h"
 #include "launcher/os/process_probe.h"
 #include "launcher/os/progress_pages.h"
@@ -59,13 +60,20 @@ class HangMonitor {
   }
   // Adds what people who watch are told of the workers, if there are any. Requires: it is a
   // Renewal.
-  void FillIn(rendezvous::AgentMessage& renewal) const;
+  void FillIn(rendezvous::AgentMessage& renewal);
   void OnStarted(uint32_t local_rank, pid_t pid);
   // False when this end was told already, as that of a hung worker.
   bool OnEnded(uint32_t local_rank);
-  // No process of the generation is left. Returns the highest step that one of its workers marked;
-  // nullopt = none did.
-  std::optional<uint64_t> OnEmpty();
+  // The workers of the generation are told to end, or one has failed: their time is booked up to
+  // here. Only the first call counts.
+  void CloseBook();
+  // How far the workers of a generation got, and how they spent it.
+  struct Summary {
+    std::optional<uint64_t> step;  // highest that one of them marked; nullopt = none did
+    std::optional<rendezvous::NodeTime> time;
+  };
+  // No process of the generation is left.
+  Summary OnEmpty();
   // The worker is watched by its marks or by what it does.
   bool Watches(uint32_t local_rank) const;
 
@@ -73,6 +81,8 @@ class HangMonitor {
   void Do(const EndHungWorkers& order);
 
  private:
+  TimeBook::Look LookNow() const;  // requires: there are pages
+  void LookAtPages(Instant now);
   void Look();
   void Sample();
   void Arm();
@@ -88,6 +98,7 @@ class HangMonitor {
   uint32_t base_rank_ = 0;
   std::unique_ptr<ProgressPages> pages_;                     // null = none could be made
   std::unique_ptr<HangDetector> detector_;                   // null = no generation
+  std::optional<TimeBook> book_;                             // null = no generation
   std::vector<pid_t> pids_;                                  // by local rank; 0 = doesn't run
   std::set<uint32_t> ended_;                                 // told as hung
   std::map<uint32_t, std::unique_ptr<NativeStack>> stacks_;  // being read, by local rank

@@ -322,6 +322,7 @@ void Supervisor::On(const GroupEmpty& event) {
   stop_reason_.clear();
   config_.node.master_port = event.master_port;
   reached_step_ = event.step;
+  spent_time_ = event.time;
   RecordFact("group_empty", {{"generation", absl::StrCat(event.generation.value())}});
   if (phase_ == Phase::kEnding) return ContinueEnding();
   if (event.stopped_at != 0) {
@@ -331,7 +332,7 @@ void Supervisor::On(const GroupEmpty& event) {
   // At a stop step workers end with 0 too, but they aren't done.
   if (group_.succeeded() && event.stopped_at == 0) {
     succeeded_generation_ = group_.generation();
-    SendEvent(group_.generation(), rendezvous::GroupSucceeded{});
+    SendEvent(group_.generation(), rendezvous::GroupSucceeded{spent_time_});
     BeginExitBarrier();
     return;
   }
@@ -348,6 +349,7 @@ void Supervisor::SendStopped(bool clean) {
   stopped.clean = clean;
   stopped.master_port = config_.node.master_port;
   stopped.step = reached_step_;
+  stopped.time = spent_time_;
   SendEvent(group_.generation(), std::move(stopped));
 }
 

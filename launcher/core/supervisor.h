@@ -173,6 +173,7 @@ class Supervisor {
   rendezvous::Generation succeeded_generation_;            // ended well here; 0 = none
   rendezvous::Generation ended_generation_;                // whose stores were dropped last
   std::optional<uint64_t> reached_step_;                   // in the generation that ended last
+  std::optional<rendezvous::NodeTime> spent_time_;         // the same
   bool ever_spawned_ = false;
   std::string stop_reason_;
   bool any_suspect_ = false;  // of hanging, in this generation

@@ -44,7 +44,7 @@ void Supervisor::On(const SignalReceived& event) {
   if (!config_.signals.Ends(event.number)) {
     // USR1 and the like are the workers' business.
     if (group_.phase() == WorkerGroup::Phase::kRunning) {
-      effects_.push_back(SignalGroup{group_.generation(), event.number});
+      effects_.push_back(SignalGroup{group_.generation(), event.number, /*stops=*/false});
     }
     return;
   }

@@ -89,6 +89,7 @@ struct GroupEmpty {
   uint32_t master_port = 0;
   std::optional<uint64_t> step;
   uint64_t stopped_at = 0;  // the step at which workers stopped as committed; 0 = none did
+  std::optional<rendezvous::NodeTime> time = {};  // how they spent it
 };
 
 // The keeper died, and the workers with it.
@@ -125,6 +126,7 @@ struct SpawnGroup {
 struct SignalGroup {
   rendezvous::Generation generation;
   int signal = 0;
+  bool stops = true;  // they are to end of it
 };
 
 // Take two samples of the workers, and answer with ProgressFound.

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -88,6 +89,28 @@ std::vector<uint64_t> ProgressPages::Words() const {
     words.push_back(__atomic_load_n(word, __ATOMIC_SEQ_CST));
   }
   return words;
+}
+
+std::vector<Instant> ProgressPages::MarkTimes() const {
+  std::vector<Instant> times;
+  times.reserve(pages_.size());
+  for (const Page& page : pages_) {
+    const auto* at = reinterpret_cast<const int64_t*>(static_cast<const char*>(page.memory) +
+                                                      kProgressTimeOffset);
+    times.push_back(Instant::FromNanoseconds(__atomic_load_n(at, __ATOMIC_ACQUIRE)));
+  }
+  return times;
+}
+
+absl::Duration ProgressPages::DataWait() const {
+  uint64_t most = 0;
+  for (const Page& page : pages_) {
+    const auto* waited = reinterpret_cast<const uint64_t*>(static_cast<const char*>(page.memory) +
+                                                           kProgressDataWaitOffset);
+    most = std::max(most, __atomic_load_n(waited, __ATOMIC_RELAXED));
+  }
+  // A worker may have stored anything.
+  return absl::Nanoseconds(static_cast<int64_t>(std::min<uint64_t>(most, INT64_MAX)));
 }
 
 // Our store and the looks after it, the worker's mark and its look at what is prepared: all are

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "base/instant.h"
 #include "base/progress_page.h"
 
 namespace ddprun::launcher {
@@ -45,6 +47,10 @@ class ProgressPages {
   bool watched() const { return watch_ != nullptr; }
   // The workers' words by local rank. One load each.
   std::vector<uint64_t> Words() const;
+  // When they were stored, as the workers say, by local rank: anything, if one wants.
+  std::vector<Instant> MarkTimes() const;
+  // How long the worker that waited longest for data has done so, as they say.
+  absl::Duration DataWait() const;
 
   uint32_t count() const { return static_cast<uint32_t>(pages_.size()); }
   // Holds workers that mark this step or a later one, until it is raised or committed.

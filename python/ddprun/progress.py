@@ -4,12 +4,13 @@ import enum
 import mmap
 import os
 import threading
+import time
 
 _PAGE_BYTES = 4096
 _MAGIC = b"DDPRUNPG"
 _VERSION = 1
 # 64-bit words of the page.
-_VERSION_WORD, _MARK, _PREPARE, _ANSWER, _COMMIT = 1, 8, 16, 24, 32
+_VERSION_WORD, _MARK, _TIME, _PREPARE, _ANSWER, _COMMIT, _DATA_WAIT = 1, 8, 9, 16, 24, 32, 40
 _STEP_BITS = 56
 _WAIT_SECONDS = 0.001  # between two looks while a stop step is being agreed on
 
@@ -48,7 +49,28 @@ _page = _open_page(os.environ.get("DDPRUN_PROGRESS", ""))
 def mark(phase, step):
     """Says where this worker is: one store into shared memory, on every rank, with a step that only grows."""
     if _page is not None:
+        _page[_TIME] = time.monotonic_ns()
         _page[_MARK] = int(phase) << _STEP_BITS | step
+
+
+def add_data_wait(seconds):
+    """Adds to the time for which this worker has waited for data (docs/GOODPUT.md)."""
+    if _page is not None and seconds > 0:
+        _page[_DATA_WAIT] += round(seconds * 1e9)
+
+
+def timed(batches):
+    """Yields what `batches` yields, and books how long the training waited for each (docs/GOODPUT.md)."""
+    iterator = iter(batches)
+    while True:
+        asked = time.monotonic()
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        finally:
+            add_data_wait(time.monotonic() - asked)
+        yield batch
 
 
 def stop_at(step):

@@ -1,6 +1,7 @@
 #include "rendezvous/core/job.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -283,7 +284,10 @@ void Job::FormGeneration() {
   loss_reason_.clear();
   inquiry_.Close();
   ask_again_ = Instant();
+  // The stop step was marked, but is yet to be done.
+  if (stop_.committed() && highest_step_ == stop_.step()) --highest_step_;
   stop_.Reset();
+  ledger_.Form(now_);
   preempted_.clear();
   preempted_host_ = false;
 
@@ -340,6 +344,7 @@ Assignment Job::AssignmentOf(uint32_t group_rank) const {
   }
   assignment.reason = assignment_reason_;
   assignment.rule = RuleName(rule_);
+  assignment.redone_to = highest_step_;
   return assignment;
 }
 
@@ -350,6 +355,7 @@ void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
   close_reason_ = reason;
   uptime_ = now_ - round_->formed();
   record_.End(now_, reason);
+  ledger_.Close(now_, std::exchange(fault_, std::nullopt));
   AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
                             {"reason", reason},
                             {"trigger", trigger}});

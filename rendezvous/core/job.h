@@ -11,6 +11,7 @@
 #include "rendezvous/core/generation_record.h"
 #include "rendezvous/core/hang_judge.h"
 #include "rendezvous/core/lease_table.h"
+#include "rendezvous/core/ledger.h"
 #include "rendezvous/core/membership_policy.h"
 #include "rendezvous/core/node_blame.h"
 #include "rendezvous/core/node_table.h"
@@ -79,6 +80,9 @@ class Job {
   bool TakeSequence(Node& node, const AgentMessage& message);
   void OnRenewal(Node& node, const Renewal& renewal, Generation generation);
   void TakeProgress(Node& node, const Renewal& renewal, Generation generation);
+  void TakeTime(const Node& node, const std::optional<NodeTime>& time, bool done);
+  void SawStep(uint64_t step);
+  Instant SilentSince() const;
   void OnEvent(Node& node, const AgentMessage& message);
   void OnCleaned(Node& node, const GroupStopped& stopped);
   void OnReport(Node& node, const WorkersStarted& started);
@@ -160,6 +164,9 @@ class Job {
   Generation generation_;
   RestartHistory history_;
   GenerationRecord record_;
+  Ledger ledger_;
+  uint64_t highest_step_ = 0;     // that was begun, and not saved by a stop step
+  std::optional<Instant> fault_;  // when what is about to close the round happened
   Instant first_join_;
   NodeBlame blame_;
 

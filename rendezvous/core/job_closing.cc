@@ -69,6 +69,7 @@ void Job::ReleaseMembers() {
   previous_ranks_.clear();
   for (const RoundMember& member : round_->members()) previous_ranks_.push_back(member.node_id);
   const Round closed = *std::exchange(round_, std::nullopt);
+  ledger_.Settle(now_);
   phase_ = Phase::kForming;
   for (const RoundMember& member : closed.members()) {
     if (member.node_order == 0) continue;
@@ -98,6 +99,7 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   phase_ = Phase::kEnded;
   reason_ = verdict_.reason;
   record_.End(now_, reason_);
+  ledger_.End(now_);
   farewell_end_ = now_ + kFarewell;
   tick_due_ = Instant::Infinite();
   round_.reset();

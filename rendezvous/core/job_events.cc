@@ -95,8 +95,18 @@ void Job::TakeProgress(Node& node, const Renewal& renewal, Generation generation
   node.step_time = renewal.step_time;
   node.progress_at = now_;
   for (const uint64_t word : node.progress) {
-    if (word != 0) record_.SawStep(ProgressStepOf(word));
+    if (word != 0) SawStep(ProgressStepOf(word));
   }
+  TakeTime(node, renewal.time, /*done=*/false);
+}
+
+void Job::TakeTime(const Node& node, const std::optional<NodeTime>& time, bool done) {
+  if (time.has_value()) ledger_.Tell(now_, *node.group_rank, *time, done);
+}
+
+void Job::SawStep(uint64_t step) {
+  record_.SawStep(step);
+  highest_step_ = std::max(highest_step_, step);
 }
 
 void Job::OnEvent(Node& node, const AgentMessage& message) {
@@ -158,10 +168,25 @@ void Job::OnReport(Node& node, const WorkerFailed& failed) {
   if (!AddFailure(node, failed.failure)) return;
   if (phase_ == Phase::kClosing) AbandonStop();
   if (phase_ != Phase::kRunning) return;
+  // A worker that hangs did so since its last mark.
+  fault_ = failed.failure.hung ? Instant() : std::min(now_, SilentSince());
   BeginClosing(FailureText(round_->failures().front().failure), "worker_failed");
 }
 
-void Job::OnReport(Node& node, const GroupSucceeded& /*succeeded*/) {
+// The last sign of life of a member that is overdue: what fails elsewhere may be its fault.
+// Infinite = none is.
+Instant Job::SilentSince() const {
+  Instant since = Instant::Infinite();
+  for (const RoundMember& member : round_->members()) {
+    if (member.node_order == 0) continue;
+    const Instant proof = nodes_.FindByOrder(member.node_order)->proof;
+    if (now_ - proof > 2 * ProbeInterval(spec_.lease)) since = std::min(since, proof);
+  }
+  return since;
+}
+
+void Job::OnReport(Node& node, const GroupSucceeded& succeeded) {
+  TakeTime(node, succeeded.time, /*done=*/true);
   round_->SetSucceeded(*node.group_rank);
   if (round_->all_succeeded()) {
     return EndJob(Outcome::kSucceeded, Rule::kAllSucceeded,
@@ -175,7 +200,8 @@ void Job::OnReport(Node& node, const GroupSucceeded& /*succeeded*/) {
 void Job::OnReport(Node& node, const GroupStopped& stopped) {
   for (const WorkerFailure& failure : stopped.failures) AddFailure(node, failure);
   round_->AddStep(stopped.step);
-  if (stopped.step) record_.SawStep(*stopped.step);
+  if (stopped.step) SawStep(*stopped.step);
+  TakeTime(node, stopped.time, /*done=*/false);
   if (!stopped.clean) return LoseNode(node, LossWhy::kUnclean);
   round_->SetState(*node.group_rank, RoundMember::State::kStopped);
   node.info.master_port = stopped.master_port;
@@ -254,6 +280,7 @@ void Job::LoseNode(Node& node, LossWhy why) {
   // Done is not dead (R8): whether it is missed shows later.
   AddNote(IsDone(node) ? "node_left" : "node_lost", std::move(fields));
   const std::string reason = absl::StrCat(NodeText(node), " was lost (", text, ")");
+  if (phase_ == Phase::kRunning) fault_ = node.stream ? node.proof : node.closed_at;
   if (node.stream) CloseNodeStream(node, goodbye);
   RemoveNode(node, RoundMember::State::kLost, reason, std::move(refusal));
 }

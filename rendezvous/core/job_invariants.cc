@@ -11,6 +11,10 @@ std::string Job::BrokenInvariant() const {
   std::string broken = BrokenCounts();
   if (broken.empty()) broken = BrokenRound();
   if (broken.empty()) broken = BrokenDeadlines();
+  if (broken.empty() && ever_joined_ && phase_ != Phase::kEnded &&
+      ledger_.Spent(now_).Total() != now_ - first_join_) {
+    broken = "the ledger doesn't sum up to the job's time";
+  }
   return broken;
 }
 

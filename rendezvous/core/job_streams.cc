@@ -156,6 +156,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
     has_spec_ = true;
     if (!ever_joined_) first_join_ = now_;
     ever_joined_ = true;
+    ledger_.Begin(now_);
     forming_since_ = now_;
     reason_ = "waiting for nodes";
     blame_.SetRules(spec_.restart);

@@ -109,6 +109,7 @@ JobView Job::View(Instant now) const {
   view.restart_count = history_.restart_count;
   view.restarts_charged = history_.restarts_charged;
   view.age = ever_joined_ ? now - first_join_ : absl::ZeroDuration();
+  view.spent = ledger_.Spent(now);
   for (const auto& [order, node] : nodes_.nodes()) {
     view.nodes.push_back({.node_id = node.id,
                           .info = node.info,

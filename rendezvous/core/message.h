@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/types.h"
 
 // The messages of proto/ddprun/rendezvous/v1 as plain data, so that both cores and the simulation
@@ -33,6 +34,7 @@ struct Renewal {
   // For people who watch: words of the workers' pages (docs/PROGRESS.md) by local rank.
   std::vector<uint64_t> progress = {};
   absl::Duration step_time = {};  // zero = unknown
+  std::optional<NodeTime> time = {};
 };
 
 struct Heartbeat {
@@ -45,13 +47,16 @@ struct WorkerFailed {
   WorkerFailure failure;
 };
 
-struct GroupSucceeded {};
+struct GroupSucceeded {
+  std::optional<NodeTime> time = {};  // until the last one ended
+};
 
 struct GroupStopped {
   std::vector<WorkerFailure> failures;
   bool clean = true;
   uint32_t master_port = 0;
-  std::optional<uint64_t> step;  // highest that was marked; nullopt = none marks
+  std::optional<uint64_t> step;       // highest that was marked; nullopt = none marks
+  std::optional<NodeTime> time = {};  // until they began to be stopped
 };
 
 struct Leave {
@@ -146,6 +151,7 @@ struct Assignment {
   std::string reason;
   std::string rule;               // name of the rule that formed it (policy_rule.h)
   uint32_t restarts_charged = 0;  // of restart_count, those that were not given back
+  uint64_t redone_to = 0;         // highest step that was begun before and lost; 0 = none
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };

@@ -107,6 +107,7 @@ struct JobView {
   uint32_t restarts_charged = 0;  // of them, those that were not given back
   absl::Duration age;             // since the first Join
   std::vector<NodeView> nodes;    // by group rank, then join order
+  TimeSpent spent;                // since the first Join
 };
 
 struct GenerationView {

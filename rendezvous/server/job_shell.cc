@@ -68,9 +68,23 @@ void JobShell::Do(const Note& effect) {
 
 void JobShell::Do(const Ended& /*effect*/) {
   ended_ = true;
+  WriteLedger();
   timer_.Disarm();
   journal_->Forget(run_id_);
   host_->OnJobEnded(this);
+}
+
+// Where all the job's time went (docs/GOODPUT.md).
+void JobShell::WriteLedger() {
+  const TimeSpent spent = machine_.View(loop_->Now()).spent;
+  Note note{.event = "ledger",
+            .fields = {{"wall_ms", absl::StrCat(absl::ToInt64Milliseconds(spent.Total()))}}};
+  for (size_t i = 0; i < kTimeCauses; ++i) {
+    if (spent.by[i] == absl::ZeroDuration()) continue;
+    note.fields.emplace_back(absl::StrCat(TimeCauseName(static_cast<TimeCause>(i)), "_ms"),
+                             absl::StrCat(absl::ToInt64Milliseconds(spent.by[i])));
+  }
+  Do(note);
 }
 
 }  // namespace ddprun::rendezvous

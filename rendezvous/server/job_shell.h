@@ -54,6 +54,7 @@ class JobShell {
   void Do(const Persist& effect);
   void Do(const Note& effect);
   void Do(const Ended& effect);
+  void WriteLedger();
   void OnPersisted(const absl::Status& status);
 
   EventLoop* loop_;

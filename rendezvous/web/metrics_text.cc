@@ -50,6 +50,8 @@ struct Families {
   Family restarts{"ddprun_job_restarts_total", "Restarts after failures.", "counter"};
   Family restarts_left{"ddprun_job_restarts_left", "Restarts after failures that are allowed yet."};
   Family world{"ddprun_job_world_size", "Ranks of the current generation."};
+  Family seconds{"ddprun_job_seconds_total", "What the time since the first node joined went into.",
+                 "counter"};
   Family node{"ddprun_node_info", "A node and its state: always 1."};
   Family silent{"ddprun_node_silent_seconds", "Since the node last proved to be alive."};
   Family step_time{"ddprun_node_step_seconds",
@@ -60,7 +62,7 @@ struct Families {
   std::string Text() const {
     std::string text;
     for (const Family* family : {&service, &job, &age, &generation, &restarts, &restarts_left,
-                                 &world, &node, &silent, &step_time, &step, &phase}) {
+                                 &world, &seconds, &node, &silent, &step_time, &step, &phase}) {
       text += family->Text();
     }
     return text;
@@ -95,6 +97,9 @@ void AddJob(const v1::JobStatus& job, Families& families) {
       {run_id}, job.max_restarts() - std::min(job.max_restarts(), job.restarts_charged()));
   if (job.phase() == "running" && job.history_size() > 0) {
     families.world.Add({run_id}, job.history(job.history_size() - 1).world_size());
+  }
+  for (const v1::TimeStatus& time : job.ledger()) {
+    families.seconds.Add({run_id, {"cause", time.cause()}}, static_cast<double>(time.us()) / 1e6);
   }
   for (const v1::NodeStatus& node : job.nodes()) AddNode(run_id, node, families);
 }

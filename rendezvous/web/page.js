@@ -41,7 +41,47 @@ function figures(job) {
     ["step", steps.length ? Math.min(...steps) : "–"],
     ["steps/s", slowest > 0 ? (1e6 / slowest).toPrecision(3) : "–"],
     ["restarts", `${job.restart_count} of ${job.max_restarts}`],
+    ["goodput", goodput(job)],
   ];
+}
+
+// What the time went into, as docs/GOODPUT.md has it: good, needed, lost.
+const CAUSE_KINDS = {
+  training: "good", evaluation: "good",
+  data_wait: "wait", checkpoint: "wait", start_up: "wait", idle: "wait", ending: "wait", unmarked: "wait",
+};
+
+function drawLedger(svg, list, ledger) {
+  const total = Math.max(1, ledger.reduce((sum, time) => sum + Number(time.us), 0));
+  svg.setAttribute("viewBox", "0 0 1000 14");
+  svg.setAttribute("preserveAspectRatio", "none");
+  const shares = ledger.map(time => [time.cause.replaceAll("_", " "), Number(time.us), CAUSE_KINDS[time.cause] || "bad"])
+    .sort((a, b) => b[1] - a[1]);
+  let x = 0;
+  svg.replaceChildren(...shares.map(([name, us, kind], i) => {
+    const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    rect.setAttribute("x", x);
+    rect.setAttribute("width", 1000 * us / total);
+    rect.setAttribute("height", 14);
+    rect.setAttribute("class", `${kind} ${i % 2 ? "odd" : ""}`);
+    const text = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    text.textContent = name;
+    rect.append(text);
+    x += 1000 * us / total;
+    return rect;
+  }));
+  list.replaceChildren(...shares.map(([name, us, kind]) => {
+    const item = make("li");
+    item.append(make("span", name, kind), ` ${(100 * us / total).toFixed(1)} % (${duration(us / 1000)})`);
+    return item;
+  }));
+}
+
+function goodput(job) {
+  const good = job.ledger.filter(time => ["training", "evaluation"].includes(time.cause));
+  if (!good.length) return "–";
+  const sum = times => times.reduce((total, time) => total + Number(time.us), 0);
+  return `${(100 * sum(good) / Math.max(1, sum(job.ledger))).toFixed(1)} %`;
 }
 
 // One bar for each generation, what lies between them is lost time.
@@ -113,6 +153,7 @@ function sectionOf(job) {
     pair.append(make("dt", name), make("dd", value));
     return pair;
   }));
+  drawLedger(section.querySelector(".ledger"), section.querySelector(".causes"), job.ledger);
   drawTimeline(section.querySelector(".timeline"), job);
   section.querySelector(".generations").append(...job.history.slice().reverse().map(describe));
   section.querySelector("tbody").append(...job.nodes.map(rowOf));

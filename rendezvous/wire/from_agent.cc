@@ -122,6 +122,35 @@ Join ReadJoin(FieldChecker* checker, const std::string& run_id, const v1::Join& 
   return join;
 }
 
+TimeCause FromProto(int cause) {
+  if (cause < v1::TIME_CAUSE_RENDEZVOUS || cause > v1::TIME_CAUSE_OTHER) return TimeCause::kOther;
+  return static_cast<TimeCause>(cause - 1);
+}
+
+// 2,284 years: no job gets there, and no sum of such times overflows.
+constexpr uint64_t kTimeMaxUs = uint64_t{1} << 56;
+
+absl::Duration ReadTime(FieldChecker* checker, const std::string& field, uint64_t us) {
+  checker->Require(us <= kTimeMaxUs, field, absl::StrCat(us, " is above 2^56"));
+  return absl::Microseconds(std::min(us, kTimeMaxUs));
+}
+
+std::optional<NodeTime> ReadNodeTime(FieldChecker* checker, bool has, const std::string& field,
+                                     const v1::NodeTime& proto) {
+  if (!has) return std::nullopt;
+  NodeTime time;
+  checker->Count(field + ".spent", proto.spent_size(), 2 * kTimeCauses);
+  for (const v1::CauseTime& entry : proto.spent()) {
+    absl::Duration& spent = time.spent[FromProto(entry.cause())];
+    spent = std::min(spent + ReadTime(checker, field + ".spent.us", entry.us()),
+                     absl::Duration(absl::Microseconds(kTimeMaxUs)));
+  }
+  time.last = ReadTime(checker, field + ".last_us", proto.last_us());
+  time.last_in = proto.last_in() == v1::TIME_CAUSE_UNSPECIFIED ? TimeCause::kUnmarked
+                                                               : FromProto(proto.last_in());
+  return time;
+}
+
 GroupStopped ReadGroupStopped(FieldChecker* checker, const v1::GroupStopped& proto) {
   GroupStopped stopped;
   stopped.failures = ReadFailures(checker, "group_stopped.failures", proto.failures());
@@ -131,6 +160,7 @@ GroupStopped ReadGroupStopped(FieldChecker* checker, const v1::GroupStopped& pro
     checker->Require(proto.step() <= kProgressStepMax, "group_stopped.step", "is above 2^56 - 1");
     stopped.step = proto.step();
   }
+  stopped.time = ReadNodeTime(checker, proto.has_time(), "group_stopped.time", proto.time());
   return stopped;
 }
 
@@ -219,7 +249,8 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
       absl::StrCat("tells of ", count, " workers, a node has at most ", kWorkersPerNodeMax));
   return {.nonce = proto.nonce(),
           .progress = {proto.progress().begin(), proto.progress().end()},
-          .step_time = absl::Microseconds(proto.step_us())};
+          .step_time = absl::Microseconds(proto.step_us()),
+          .time = ReadNodeTime(checker, proto.has_time(), "renewal.time", proto.time())};
 }
 
 // Must come before all other checks: what the fields of another major mean is unknown.
@@ -251,7 +282,9 @@ void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage
       message->body = ReadWorkerFailed(checker, proto.worker_failed());
       break;
     case v1::AgentMessage::kGroupSucceeded:
-      message->body = GroupSucceeded{};
+      message->body =
+          GroupSucceeded{ReadNodeTime(checker, proto.group_succeeded().has_time(),
+                                      "group_succeeded.time", proto.group_succeeded().time())};
       break;
     case v1::AgentMessage::kGroupStopped:
       message->body = ReadGroupStopped(checker, proto.group_stopped());

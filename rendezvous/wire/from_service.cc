@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/progress_page.h"
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
@@ -88,6 +89,9 @@ Assignment ReadAssignment(FieldChecker* checker, const v1::Assignment& proto) {
   assignment.restarts_charged = proto.restarts_charged();
   checker->Require(proto.restarts_charged() <= proto.restart_count(), "assignment.restarts_charged",
                    "is more than restart_count");
+  checker->Require(proto.redone_to() <= kProgressStepMax, "assignment.redone_to",
+                   "is above 2^56 - 1");
+  assignment.redone_to = proto.redone_to();
   if (!checker->status().ok()) return assignment;
   for (const v1::Member& member : proto.members()) {
     assignment.members.push_back(ReadMember(checker, member, proto.world_size()));

@@ -114,11 +114,33 @@ void Write(const Join& join, v1::Join* proto) {
   proto->set_group_state(ToProto(join.group_state));
 }
 
+uint64_t MicrosecondsOf(absl::Duration duration) {
+  return static_cast<uint64_t>(absl::ToInt64Microseconds(std::max(duration, absl::ZeroDuration())));
+}
+
+// The wire counts causes from 1.
+v1::TimeCause ToProto(TimeCause cause) {
+  static_assert(kTimeCauses == static_cast<size_t>(v1::TIME_CAUSE_OTHER));
+  return static_cast<v1::TimeCause>(static_cast<int>(cause) + 1);
+}
+
+void Write(const NodeTime& time, v1::NodeTime* proto) {
+  for (size_t i = 0; i < kTimeCauses; ++i) {
+    if (time.spent.by[i] <= absl::ZeroDuration()) continue;
+    v1::CauseTime* entry = proto->add_spent();
+    entry->set_cause(ToProto(static_cast<TimeCause>(i)));
+    entry->set_us(MicrosecondsOf(time.spent.by[i]));
+  }
+  proto->set_last_us(MicrosecondsOf(time.last));
+  proto->set_last_in(ToProto(time.last_in));
+}
+
 void Write(const GroupStopped& stopped, v1::GroupStopped* proto) {
   WriteFailures(stopped.failures, proto->mutable_failures());
   proto->set_clean(stopped.clean);
   proto->set_master_port(stopped.master_port);
   if (stopped.step.has_value()) proto->set_step(*stopped.step);
+  if (stopped.time.has_value()) Write(*stopped.time, proto->mutable_time());
 }
 
 v1::Activity ToProto(Activity activity) {
@@ -215,6 +237,7 @@ void Write(const Assignment& assignment, v1::Assignment* proto) {
   proto->set_reason(CutText(assignment.reason, kTextBytesMax));
   proto->set_rule(CutText(assignment.rule, kNameBytesMax));
   proto->set_restarts_charged(assignment.restarts_charged);
+  proto->set_redone_to(assignment.redone_to);
   for (const Member& member : assignment.members) Write(member, proto->add_members());
   // The list is for logs alone: what would burst the message goes without it.
   if (proto->ByteSizeLong() > kMessageBytesMax / 2) proto->clear_members();
@@ -259,6 +282,7 @@ void Write(const Renewal& renewal, v1::Renewal* proto) {
   proto->set_nonce(renewal.nonce);
   proto->mutable_progress()->Assign(renewal.progress.begin(), renewal.progress.end());
   proto->set_step_us(BoundedMicroseconds(renewal.step_time));
+  if (renewal.time.has_value()) Write(*renewal.time, proto->mutable_time());
 }
 
 uint64_t MillisecondsOf(absl::Duration duration) {
@@ -309,7 +333,10 @@ v1::AgentMessage ToProto(const AgentMessage& message) {
           [&](const WorkerFailed& failed) {
             WriteFailure(failed.failure, proto.mutable_worker_failed()->mutable_failure());
           },
-          [&](const GroupSucceeded&) { proto.mutable_group_succeeded(); },
+          [&](const GroupSucceeded& succeeded) {
+            v1::GroupSucceeded* body = proto.mutable_group_succeeded();
+            if (succeeded.time.has_value()) Write(*succeeded.time, body->mutable_time());
+          },
           [&](const GroupStopped& stopped) { Write(stopped, proto.mutable_group_stopped()); },
           [&](const Leave& leave) { Write(leave, proto.mutable_leave()); },
           [&](const HangReport& report) { Write(report, proto.mutable_hang_report()); },
@@ -368,6 +395,12 @@ v1::JobStatus ToProto(const JobView& view) {
   proto.set_max_restarts(view.spec.max_restarts);
   proto.set_age_ms(MillisecondsOf(view.age));
   for (const NodeView& node : view.nodes) Write(node, proto.add_nodes());
+  for (size_t i = 0; i < kTimeCauses; ++i) {
+    if (view.spent.by[i] <= absl::ZeroDuration()) continue;
+    v1::TimeStatus* time = proto.add_ledger();
+    time->set_cause(TimeCauseName(static_cast<TimeCause>(i)));
+    time->set_us(MicrosecondsOf(view.spent.by[i]));
+  }
   return proto;
 }
 

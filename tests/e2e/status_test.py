@@ -144,6 +144,26 @@ class ServicesPage(StatusTestCase):
             self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
         self.stop()
 
+    def test_the_dashboard_asks_for_what_there_is(self):
+        """docs/grafana: each expression is PromQL, about metrics that a job with marks has."""
+        with open(os.path.join(ROOT, "docs", "grafana", "ddprun.json"), encoding="utf-8") as source:
+            board = json.load(source)
+        expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        self.assertGreater(len(expressions), 8)
+        self.start_job()
+        self.wait_for_step(100)
+        self.wait_for_job(lambda job: all(node["step_us"] > 0 for node in job["nodes"]), "step times of all nodes")
+        text = self.get("metrics")[0]
+        for expression in expressions:
+            for name in re.findall(r"\bddprun_\w+", expression):
+                self.assertIn(f"# TYPE {name} ", text)
+        if PROMTOOL is not None:
+            rules = {"groups": [{"name": "g", "rules": [{"record": f"r{i}", "expr": e} for i, e in enumerate(expressions)]}]}
+            checked = subprocess.run([PROMTOOL, "check", "rules", self.bed.write("rules.yml", json.dumps(rules))],
+                                     capture_output=True, text=True, check=False)
+            self.assertEqual(0, checked.returncode, checked.stdout + checked.stderr)
+        self.stop()
+
     def test_a_port_that_is_taken_is_a_warning(self):
         self.start_job(steps=20, page=f"127.0.0.1:{self.taken_port()}")
         for agent in self.agents:

@@ -23,7 +23,8 @@ _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/ins
               "base/signal_name.h", "base/text.h", "base/version.h", "base/progress_page.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
-_SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h"}
+_SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h",
+                "rendezvous/core/time_spent.h"}
 _TORCH = re.compile(r"^(torch|ATen|c10|caffe2|gloo|nccl)[/.]")
 _GRPC = re.compile(r"^(grpc|grpcpp)/")
 _PROTO = re.compile(r"\.pb\.h$")

@@ -54,7 +54,17 @@ AgentMessage SampleJoin(const std::string& run_id, const std::string& node_id, u
           .body = std::move(join)};
 }
 
-std::vector<AgentMessage> SampleAgentMessages() {
+namespace {
+
+NodeTime SampleTime() {
+  NodeTime time{.last = absl::Milliseconds(3), .last_in = TimeCause::kCheckpoint};
+  time.spent[TimeCause::kTraining] = absl::Seconds(5);
+  time.spent[TimeCause::kOther] = absl::Microseconds(7);
+  return time;
+}
+
+// A Join with every field set.
+AgentMessage FullJoin() {
   AgentMessage full = SampleJoin("job7", "node-b", 4);
   auto& join = std::get<Join>(full.body);
   join.protocol_minor = 3;
@@ -82,6 +92,13 @@ std::vector<AgentMessage> SampleAgentMessages() {
   join.group_state = GroupState::kStopping;
   full.term = Term(77);
   full.generation = Generation(5);
+  return full;
+}
+
+}  // namespace
+
+std::vector<AgentMessage> SampleAgentMessages() {
+  const AgentMessage full = FullJoin();
   std::vector<AgentMessage> messages = {full};
   const auto add = [&](auto body, uint64_t sequence) {
     AgentMessage message = full;
@@ -89,17 +106,19 @@ std::vector<AgentMessage> SampleAgentMessages() {
     message.body = std::move(body);
     messages.push_back(message);
   };
-  add(
-      Renewal{
-          .nonce = 42, .progress = {uint64_t{2} << 56 | 7, 0}, .step_time = absl::Milliseconds(20)},
+  add(Renewal{.nonce = 42,
+              .progress = {uint64_t{2} << 56 | 7, 0},
+              .step_time = absl::Milliseconds(20),
+              .time = SampleTime()},
       0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);
-  add(GroupSucceeded{}, 3);
+  add(GroupSucceeded{.time = SampleTime()}, 3);
   add(GroupStopped{.failures = {SampleFailure(), SampleFailure()},
                    .clean = false,
                    .master_port = 29501,
-                   .step = 12},
+                   .step = 12,
+                   .time = SampleTime()},
       4);
   add(Leave{.reason = "SIGTERM", .end_job = true, .preempted = true}, 5);
   add(Heartbeat{.key = 43}, 0);
@@ -141,7 +160,8 @@ std::vector<ServiceMessage> SampleServiceMessages() {
                   {.node_id = NodeId("b"), .hostname = "host1", .base_rank = 4, .worker_count = 8}},
       .reason = "node c lost",
       .rule = "membership_change",
-      .restarts_charged = 1};
+      .restarts_charged = 1,
+      .redone_to = 77};
   return {
       Welcome{.term = Term(77),
               .release = "0.1.0",

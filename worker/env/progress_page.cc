@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
 
@@ -60,11 +61,13 @@ std::atomic<uint64_t>* ProgressPage::Field(size_t offset) const {
 
 void ProgressPage::Mark(ProgressPhase phase, uint64_t step) {
   if (!is_open()) return;
+  StoreTime();
   Field(kProgressWordOffset)->store(PackProgress(phase, step), std::memory_order_release);
 }
 
 bool ProgressPage::StopAt(uint64_t step) {
   if (!is_open()) return false;
+  StoreTime();
   // Fences our mark against our look at what is prepared; the agent does the same the other way
   // round, so one of us sees the other.
   Field(kProgressWordOffset)
@@ -79,6 +82,19 @@ bool ProgressPage::StopAt(uint64_t step) {
     if (committed != 0 && committed <= step) return true;
     absl::SleepFor(kHeldPause);
   }
+}
+
+// Of the mark that follows.
+void ProgressPage::StoreTime() {
+  Field(kProgressTimeOffset)
+      ->store(static_cast<uint64_t>(MonotonicNow().nanoseconds()), std::memory_order_relaxed);
+}
+
+void ProgressPage::AddDataWait(absl::Duration waited) {
+  if (!is_open() || waited <= absl::ZeroDuration()) return;
+  Field(kProgressDataWaitOffset)
+      ->fetch_add(static_cast<uint64_t>(absl::ToInt64Nanoseconds(waited)),
+                  std::memory_order_relaxed);
 }
 
 uint64_t ProgressPage::word() const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/progress_page.h"
 
 namespace ddprun::worker {
@@ -32,11 +33,14 @@ class ProgressPage {
   // a node of the job is about to be taken away, and all ranks get true at the same step (R14). May
   // wait for some milliseconds while that step is agreed on.
   bool StopAt(uint64_t step);
+  // Adds to what this worker has waited for data; for docs/GOODPUT.md. Negative times are ignored.
+  void AddDataWait(absl::Duration waited);
   bool is_open() const { return page_ != nullptr; }
   // As last marked; phase kNone without a mark.
   uint64_t word() const;
 
  private:
+  void StoreTime();
   explicit ProgressPage(void* page) : page_(page) {}
   std::atomic<uint64_t>* Field(size_t offset) const;
 

@@ -265,6 +265,8 @@ bool Context::StopAt(int64_t step) {
   return implementation_->progress.StopAt(static_cast<uint64_t>(std::max<int64_t>(step, 0)));
 }
 
+void Context::AddDataWait(absl::Duration waited) { implementation_->progress.AddDataWait(waited); }
+
 absl::Status Context::AllReduceSum(torch::Tensor& tensor) {
   return worker::AllReduceSum(*implementation_->group, tensor);
 }

@@ -23,6 +23,9 @@ v1::GetStatusReply Sample() {
   job->set_max_restarts(5);
   job->set_age_ms(61500);
   job->add_history()->set_world_size(3);
+  v1::TimeStatus* time = job->add_ledger();
+  time->set_cause("data_wait");
+  time->set_us(2500000);
   v1::NodeStatus* node = job->add_nodes();
   node->set_node_id("host0");
   node->set_state("running");
@@ -45,6 +48,7 @@ TEST(MetricsText, TellsOfJobsNodesAndWorkers) {
         "ddprun_job_info{" + job + R"(,phase="running"} 1)",
         "ddprun_job_age_seconds{" + job + "} 61.5", "ddprun_job_restarts_total{" + job + "} 2",
         "ddprun_job_restarts_left{" + job + "} 4", "ddprun_job_world_size{" + job + "} 3",
+        "ddprun_job_seconds_total{" + job + R"(,cause="data_wait"} 2.5)",
         "ddprun_node_silent_seconds{" + job + R"(,node="host0"} 0.12)",
         "ddprun_node_step_seconds{" + job + R"(,node="host0"} 0.02)",
         "ddprun_worker_step{" + job + R"(,node="host0",rank="4"} 77)"}) {

@@ -85,6 +85,8 @@ AgentRows EnvelopeRows() {
          for (uint32_t i = 0; i <= kWorkersPerNodeMax; ++i) m->mutable_renewal()->add_progress(1);
        },
        kMalformed, "renewal.progress: tells of 4097 workers, a node has at most 4096"},
+      {kRenewal, [](M* m) { m->mutable_renewal()->mutable_time()->set_last_us(UINT64_MAX); },
+       kMalformed, "renewal.time.last_us: 18446744073709551615 is above 2^56"},
       {kRenewal, [](M* m) { m->clear_body(); }, kMalformed, "body: is missing"},
       {kJoin, [](M* m) { m->mutable_join()->set_protocol_major(2); }, kMajor,
        "upgrade ddprun where the rendezvous service runs"},
@@ -357,6 +359,8 @@ std::vector<ServiceRow> ServiceRows() {
       {kAssignment, [=](S* m) { assignment(m)->set_rule(kLongName); }, kTooMuch, "assignment.rule"},
       {kAssignment, [=](S* m) { assignment(m)->set_restarts_charged(3); }, kMalformed,
        "assignment.restarts_charged"},
+      {kAssignment, [=](S* m) { assignment(m)->set_redone_to(uint64_t{1} << 56); }, kMalformed,
+       "assignment.redone_to"},
       {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->clear_node_id(); }, kMalformed,
        "members.node_id"},
       {kAssignment, [=](S* m) { assignment(m)->mutable_members(1)->set_hostname(kLongName); },

@@ -174,6 +174,7 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.restart_count = 1;
   view.restarts_charged = 1;
   view.age = absl::Minutes(2);
+  view.spent[TimeCause::kDataWait] = absl::Milliseconds(1500);
   NodeView node = {.node_id = NodeId("a"),
                    .info = {},
                    .state = "running",
@@ -197,6 +198,9 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   ExpectAllFieldsSet(proto, "JobStatus");
   ExpectAllFieldsSet(proto.nodes(0), "NodeStatus");
   ExpectAllFieldsSet(proto.nodes(0).workers(0), "WorkerStatus");
+  ASSERT_EQ(proto.ledger_size(), 1);
+  EXPECT_EQ(proto.ledger(0).cause(), "data_wait");
+  EXPECT_EQ(proto.ledger(0).us(), 1500000U);
   EXPECT_EQ(proto.nodes(0).workers(1).rank(), 5U);
   EXPECT_EQ(proto.nodes(0).workers(1).phase(), "unmarked");
   EXPECT_EQ(proto.nodes(1).workers_size(), 0);

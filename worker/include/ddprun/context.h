@@ -91,6 +91,10 @@ class Context {
   // about to be taken away. All ranks get true at the same step, which none of them has begun.
   bool StopAt(int64_t step);
 
+  // Adds to the time for which this worker has waited for data, which is shown apart from training
+  // (docs/GOODPUT.md). Negative times are ignored.
+  void AddDataWait(absl::Duration waited);
+
   // For the library itself.
   struct Implementation;
   Implementation& implementation() { return *implementation_; }

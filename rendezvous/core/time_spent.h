@@ -1,0 +1,70 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_TIME_SPENT_H_
+#define DDPRUN_RENDEZVOUS_CORE_TIME_SPENT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+
+#include "absl/time/time.h"
+
+// What the time of a job goes into (docs/GOODPUT.md).
+namespace ddprun::rendezvous {
+
+enum class TimeCause : uint8_t {
+  kRendezvous,  // nodes are waited for, or a pause
+  kStartUp,     // from the first assignment to the first training step
+  kRestart,     // the same of later generations, and the end of the one before
+  kTraining,    // steps that were not done before
+  kRework,      // steps that were done before, and lost
+  kDataWait,    // of training: its next batch is waited for
+  kCheckpoint,
+  kEvaluation,
+  kIdle,       // the program waits on purpose
+  kEnding,     // the program has marked that it is done, or has ended and waits for other nodes
+  kDetection,  // from a fault until the service knew of it
+  kUnmarked,   // of workers that mark nothing: all that they do
+  kOther,
+};
+inline constexpr size_t kTimeCauses = static_cast<size_t>(TimeCause::kOther) + 1;
+
+// "data_wait"; for JSON and metrics.
+constexpr const char* TimeCauseName(TimeCause cause) {
+  constexpr const char* kNames[] = {"rendezvous", "start_up",   "restart",    "training", "rework",
+                                    "data_wait",  "checkpoint", "evaluation", "idle",     "ending",
+                                    "detection",  "unmarked",   "other"};
+  static_assert(std::size(kNames) == kTimeCauses);
+  return kNames[static_cast<size_t>(cause)];
+}
+
+// Time by what it went into; none is negative.
+struct TimeSpent {
+  std::array<absl::Duration, kTimeCauses> by{};
+
+  absl::Duration& operator[](TimeCause cause) { return by[static_cast<size_t>(cause)]; }
+  absl::Duration operator[](TimeCause cause) const { return by[static_cast<size_t>(cause)]; }
+  absl::Duration Total() const {
+    return std::accumulate(by.begin(), by.end(), absl::ZeroDuration());
+  }
+  TimeSpent& operator+=(const TimeSpent& other) {
+    for (size_t i = 0; i < kTimeCauses; ++i) by[i] += other.by[i];
+    return *this;
+  }
+
+  friend bool operator==(const TimeSpent&, const TimeSpent&) = default;
+};
+
+// How the workers of one node spent a generation, since they were assigned.
+struct NodeTime {
+  TimeSpent spent;  // until the last mark of one of them
+  // Since then: detection takes it when something had happened that nobody knew of.
+  absl::Duration last;
+  TimeCause last_in = TimeCause::kUnmarked;
+
+  friend bool operator==(const NodeTime&, const NodeTime&) = default;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_TIME_SPENT_H_
