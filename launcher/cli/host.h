@@ -44,6 +44,8 @@ class Host {
                                                       int64_t /*end_time*/) const {
     return std::nullopt;
   }
+  // As gethostname(2) has it.
+  virtual std::string HostName() const { return ""; }
   // A fresh name for a job, as a version 4 UUID (RFC 9562).
   virtual std::string RandomId() const = 0;
 };

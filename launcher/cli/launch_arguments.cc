@@ -37,6 +37,11 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                             "its variables: nodes and their numbers, where they meet, the job's "
                             "name, workers (one for each GPU or task), CPUs and time "
                             "(docs/SLURM.md)."});
+  options->AddFlag(&target->no_kubernetes,
+                   {.names = "--no-kubernetes",
+                    .help = "Ignore Kubernetes. In a pod of an indexed Job, a JobSet or a "
+                            "PyTorchJob ddprun otherwise takes its number, where pods meet, the "
+                            "job's name and its GPUs from there (docs/KUBERNETES.md)."});
 }
 
 void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
@@ -392,6 +397,8 @@ Two to four machines that may come and go, the same line on each:
   ddprun --nnodes 2:4 --rdzv_endpoint host0:29400 --rdzv_id job7 train.py
 Under Slurm, nothing has to be named:
   srun --ntasks-per-node 1 ddprun train.py
+In the pods of an indexed Job of Kubernetes, only how many they are:
+  ddprun --nnodes 2 train.py
 Restart up to three times, keep output in files and show it too:
   ddprun --nproc_per_node 2 --max_restarts 3 --tee 3 --log_dir logs train.py
 A program instead of a Python script:

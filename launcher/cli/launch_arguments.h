@@ -22,6 +22,7 @@ struct LaunchArguments {
   Argument node_rank{.text = "0", .source = ""};
   bool standalone = false;
   bool no_slurm = false;
+  bool no_kubernetes = false;
 
   // Rendezvous
   Argument master_addr;
@@ -98,7 +99,8 @@ struct LaunchArguments {
   std::vector<std::string> command;  // script (module, program) and its arguments
   // From Slurm (slurm_defaults.h): CPUs of this node that the job may use; nullopt = all.
   std::optional<uint32_t> cpus_max;
-  // From Slurm: whether this node hosts the service; nullopt = as the endpoint's address says.
+  // From Slurm or Kubernetes: whether this node hosts the service; nullopt = as the endpoint's
+  // address says.
   std::optional<bool> hosts_service;
   // From the file of --config: for workers, unless the user's environment has the name.
   std::vector<std::pair<std::string, std::string>> worker_environment;

@@ -12,6 +12,7 @@
 #include "launcher/cli/chaos_command.h"
 #include "launcher/cli/config_file.h"
 #include "launcher/cli/errors.h"
+#include "launcher/cli/kubernetes_defaults.h"
 #include "launcher/cli/launch_arguments.h"
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
@@ -34,6 +35,16 @@ CommandLine Finish(absl::StatusOr<OptionsOrHelp<Options>> parsed) {
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
   if (!parsed->help.empty()) return {.command = ExitNow{.text = std::move(parsed->help)}};
   return {.command = std::move(parsed->options)};
+}
+
+// What Slurm says of a launch, else what Kubernetes does.
+absl::StatusOr<SlurmShare> ApplySchedulers(const EnvironmentLookup& environment, const Host& host,
+                                           LaunchArguments* launch,
+                                           std::vector<std::string>* warnings) {
+  DDPRUN_ASSIGN_OR_RETURN(SlurmShare share, ApplySlurm(environment, host, launch, warnings));
+  if (share.found) return share;
+  DDPRUN_ASSIGN_OR_RETURN(share.told, ApplyKubernetes(environment, host, launch, warnings));
+  return share;
 }
 
 CommandLine ParseLaunch(const std::vector<std::string>& arguments,
@@ -65,7 +76,8 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
 
   CommandLine result;
   result.warnings = std::move(file.warnings);
-  const absl::StatusOr<SlurmShare> slurm = ApplySlurm(environment, host, &launch, &result.warnings);
+  const absl::StatusOr<SlurmShare> slurm =
+      ApplySchedulers(environment, host, &launch, &result.warnings);
   if (!slurm.ok()) return {.command = Fail(slurm.status())};
   absl::StatusOr<LaunchPlan> plan = MakeLaunchPlan(launch, environment, host, &result.warnings);
   absl::Status status = plan.status();

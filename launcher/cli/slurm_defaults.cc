@@ -47,6 +47,7 @@ class SlurmFiller {
   absl::StatusOr<SlurmShare> Fill(const EnvironmentLookup& environment) {
     first_launches_ = FirstLaunches();
     SlurmShare share;
+    share.found = true;
     if (first_launches_ && step_.local_tasks > 1) {
       DDPRUN_RETURN_IF_ERROR(CheckDevices());
       // Nodes may share a machine, as in tests of Slurm's own.

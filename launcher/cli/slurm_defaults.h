@@ -21,7 +21,8 @@ struct SlurmShare {
   // With DDPRUN_SLURM_REQUEUE=1, on all nodes but the first: the job that is requeued when the
   // first one is lost; "" = none.
   std::string requeue_job;
-  std::string told;  // one line for the user: what was found; "" = nothing
+  bool found = false;  // this is a step of Slurm, or a batch script of one node
+  std::string told;    // one line for the user: what was found; "" = nothing
 };
 
 // Fills in what neither the command line nor a variable nor a file says from Slurm's variables

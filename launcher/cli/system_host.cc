@@ -114,6 +114,8 @@ std::optional<absl::Duration> SystemHost::SlurmTimeLeft(const std::string& job_i
   return ReadSlurmTime(*left);
 }
 
+std::string SystemHost::HostName() const { return Hostname(); }
+
 std::string SystemHost::RandomId() const {
   const uint64_t high = (RandomNumber() & ~uint64_t{0xf000}) | 0x4000;                // version 4
   const uint64_t low = (RandomNumber() & (~uint64_t{0} >> 2)) | (uint64_t{2} << 62);  // variant

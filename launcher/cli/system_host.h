@@ -27,6 +27,7 @@ class SystemHost : public Host {
   absl::StatusOr<std::string> ReadFile(const std::string& path) const override;
   std::optional<absl::Duration> SlurmTimeLeft(const std::string& job_id,
                                               int64_t end_time) const override;
+  std::string HostName() const override;
   std::string RandomId() const override;
 };
 

@@ -13,6 +13,8 @@ ddprun_torch_newest=2.15.0
 ddprun_accelerate_version=1.15.0
 ddprun_lightning_version=2.6.6
 ddprun_mkdocs_version=1.6.1
+ddprun_kubernetes_validate_version=1.37.0
+ddprun_jsonpatch_version=1.47
 ddprun_scikit_build_version=1.1.2
 ddprun_tensorboard_version=2.20.0
 ddprun_scikit_learn_version=1.5.2
@@ -76,6 +78,13 @@ ensure_wheel_builder() {
 ensure_mkdocs() {
   make_environment py-docs "mkdocs=$ddprun_mkdocs_version" \
     "mkdocs $ddprun_mkdocs_version: 10 MB to download" "mkdocs==$ddprun_mkdocs_version"
+}
+
+# Kubernetes' schemas and a checker of manifests, for those of deploy/kubernetes; PyYAML comes along.
+ensure_kubernetes_schemas() {
+  make_environment py-kubernetes "kubernetes-validate=$ddprun_kubernetes_validate_version jsonpatch=$ddprun_jsonpatch_version" \
+    "kubernetes-validate $ddprun_kubernetes_validate_version: 10 MB to download, 145 MB on disk" \
+    "kubernetes-validate==$ddprun_kubernetes_validate_version" "jsonpatch==$ddprun_jsonpatch_version"
 }
 
 # What launches on top of torchrun: accelerate and Lightning, with the torch of py-full.

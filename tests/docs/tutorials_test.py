@@ -57,6 +57,12 @@ class Tutorials(BedTestCase):
     def test_from_accelerate(self):
         self.assertEqual(1, self.follow("from-accelerate.md"))
 
+    def test_slurm(self):
+        self.assertEqual(2, self.follow("slurm.md"))
+
+    def test_kubernetes(self):
+        self.assertEqual(2, self.follow("kubernetes.md"))
+
     def test_failures(self):
         self.assertEqual(1, self.follow("failures.md"))
 

@@ -7,7 +7,8 @@ import subprocess
 from tree import Finding
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_MENTION = re.compile(r"`((?:base|bench|cmake|docker|docs|examples|launcher|proto|rendezvous|scripts|tests|worker)/[\w./*-]+)`")
+_MENTION = re.compile(
+    r"`((?:base|bench|cmake|deploy|docker|docs|examples|launcher|proto|rendezvous|scripts|tests|worker)/[\w./*-]+)`")
 
 
 def check(tree):

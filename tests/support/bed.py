@@ -79,7 +79,7 @@ class Bed:
         self.agents = []
         self.environment = {
             name: value for name, value in os.environ.items()
-            if not name.startswith(("PET_", "TORCHELASTIC_", "DDPRUN_", "SLURM_", "MASTER_"))
+            if not name.startswith(("PET_", "TORCHELASTIC_", "DDPRUN_", "SLURM_", "MASTER_", "KUBERNETES_", "JOB_", "JOBSET_"))
         }
         self.environment[TAG_VARIABLE] = self.tag
         self.environment["PYTHON_EXEC"] = sys.executable

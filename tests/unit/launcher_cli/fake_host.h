@@ -90,6 +90,8 @@ class FakeHost : public Host {
   std::optional<absl::Duration> SlurmTimeLeft(const std::string&, int64_t end_time) const override {
     return end_time > 0 ? absl::Seconds(end_time - time_now) : time_left;
   }
+  std::string hostname = "host0";
+  std::string HostName() const override { return hostname; }
   std::string RandomId() const override { return "00000000-0000-4000-8000-000000000001"; }
 
  private:

@@ -20,6 +20,7 @@ const char* const kOptions[] = {"nnodes",
                                 "node-rank",
                                 "standalone",
                                 "no-slurm",
+                                "no-kubernetes",
                                 "master-addr",
                                 "master-port",
                                 "rdzv-backend",
@@ -141,7 +142,7 @@ TEST(Help, TeachesByExamples) {
     const std::string words(line.substr(kPrefix.size()));
     PlanOf(words, {}, host);
   }
-  EXPECT_EQ(examples, 6U);
+  EXPECT_EQ(examples, 7U);
 }
 
 TEST(Help, WinsOverWhatIsMissing) {
