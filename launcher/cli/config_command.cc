@@ -19,6 +19,8 @@
 namespace ddprun::launcher {
 namespace {
 
+constexpr int kMeetingPort = 29400;  // torchrun's for c10d
+
 constexpr char kIntroduction[] =
     R"(usage: ddprun config [options] [script [arguments of the script]]
 
@@ -167,11 +169,13 @@ absl::StatusOr<std::string> AskForConfig(const std::string& path, const AskUser&
       dialogue.Put(
           {.text = "Machines, a number or MIN:MAX", .fallback = "1", .option = "--nnodes"}));
   if (nodes != "1") {
-    DDPRUN_RETURN_IF_ERROR(dialogue
-                               .Put({.text = "Where they meet, HOST:PORT of one of them",
-                                     .fallback = "",
-                                     .option = "--rdzv_endpoint"})
-                               .status());
+    const std::string here = host.HostName();
+    DDPRUN_RETURN_IF_ERROR(
+        dialogue
+            .Put({.text = "Where they meet, HOST:PORT of one of them",
+                  .fallback = here.empty() ? "" : absl::StrCat(here, ":", kMeetingPort),
+                  .option = "--rdzv_endpoint"})
+            .status());
   }
   DDPRUN_RETURN_IF_ERROR(dialogue
                              .Put({.text = "Workers on each machine, a number, gpu or cpu",

@@ -133,11 +133,19 @@ TEST(Dialogue, DefaultsFitTheMachine) {
   EXPECT_THAT(on_gpus.questions[1], EndsWith("a number, gpu or cpu [gpu]: "));
 }
 
+TEST(Dialogue, SeveralMachinesMeetAtThisOne) {
+  Answers answers{.lines = {"2", "", "", "", "", ""}, .questions = {}};
+  EXPECT_THAT(answers.Ask().value(), HasSubstr("rdzv_endpoint: "));
+  EXPECT_THAT(answers.questions[1], EndsWith(" [host0:29400]: "));
+}
+
 TEST(Dialogue, BadAnswersAreAskedAgain) {
   Answers answers{.lines = {"0", "2:4", "", "a/b", "host0", "--help", "2", "0", "logs", "nosuch.py",
                             "train.py --lr 0.1"},
                   .questions = {}};
-  const std::string text = answers.Ask().value();
+  FakeHost nameless;
+  nameless.hostname = "";
+  const std::string text = answers.Ask(nameless).value();
   EXPECT_THAT(text, HasSubstr("nnodes: \"2:4\"\n"));
   EXPECT_THAT(text, EndsWith("script: train.py\nargs:\n  - \"--lr\"\n  - 0.1\n"));
   ASSERT_EQ(answers.questions.size(), 11U);
