@@ -122,6 +122,10 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(&target->virtual_local_rank,
                    {.names = "--virtual-local-rank",
                     .help = "Every worker has LOCAL_RANK 0 and sees one device, its own."});
+  options->AddFlag(&target->debug,
+                   {.names = "--debug",
+                    .help = "NCCL and torch.distributed tell what they do: NCCL_DEBUG=INFO and "
+                            "TORCH_DISTRIBUTED_DEBUG=DETAIL for workers, unless they are set."});
   options->AddValue(&target->numa_binding,
                     {.names = "--numa-binding",
                      .placeholder = "node|socket|exclusive|core-complex",

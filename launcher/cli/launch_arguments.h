@@ -43,6 +43,7 @@ struct LaunchArguments {
   Argument role{.text = "default", .source = ""};
   Argument start_method{.text = "spawn", .source = ""};
   bool virtual_local_rank = false;
+  bool debug = false;
   Argument numa_binding;
   Argument cpu_binding{.text = "none", .source = ""};
   bool binding_fallback = false;

@@ -44,6 +44,15 @@ absl::Status CheckName(const Argument& argument) {
   return absl::OkStatus();
 }
 
+// As scripts are told to that take DeepSpeed or something else: --deepspeed, --deepspeed_config,
+// --use_deepspeed.
+bool AsksForDeepSpeed(const std::vector<std::string>& argv) {
+  return std::any_of(argv.begin(), argv.end(), [](const std::string& argument) {
+    return absl::StartsWith(argument, "--deepspeed") ||
+           absl::StartsWith(argument, "--use_deepspeed");
+  });
+}
+
 class Planner {
  public:
   Planner(const LaunchArguments& arguments, const EnvironmentLookup& environment, const Host& host,
@@ -75,6 +84,11 @@ class Planner {
     plan_.entry_point = std::move(command.entry_point);
     plan_.run_path = arguments_.run_path;
     plan_.extra_environment = arguments_.worker_environment;
+    if (arguments_.debug) {
+      plan_.extra_environment.emplace_back("NCCL_DEBUG", "INFO");
+      plan_.extra_environment.emplace_back("TORCH_DISTRIBUTED_DEBUG", "DETAIL");
+    }
+    plan_.deepspeed = AsksForDeepSpeed(plan_.argv);
     return std::move(plan_);
   }
 

@@ -61,6 +61,11 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   } else if (DefaultsOmpThreads(plan, inherited)) {
     set("OMP_NUM_THREADS", 1);
   }
+  if (plan.deepspeed) {  // what deepspeed/launcher/launch.py sets beside torchrun's
+    set("CROSS_RANK", assignment.group_rank);
+    set("CROSS_SIZE", assignment.group_world_size);
+    set("LOCAL_SIZE", plan.worker_count);
+  }
   set("DDPRUN_GENERATION", assignment.generation.value());
   set("DDPRUN_AGENT", paths.agent_socket);
   if (!paths.progress_page.empty()) set("DDPRUN_PROGRESS", paths.progress_page);

@@ -118,6 +118,8 @@ struct LaunchPlan {
   // Variables of the file of --config, for workers: only where neither the user's environment nor
   // the contract has the name.
   std::vector<std::pair<std::string, std::string>> extra_environment;
+  // The script is told to use DeepSpeed: workers get the variables of its launcher, too.
+  bool deepspeed = false;
   DevicePlan devices;
   // --omp_threads; nullopt = torchrun's rule for OMP_NUM_THREADS.
   std::optional<uint32_t> omp_threads;

@@ -48,6 +48,19 @@ class WorkerOptions(OptionsTestCase):
         self.assertEqual([["0", "0", "${x}", "$y"], ["1", "1", "${x}", "$y"]],
                          [worker["argv"] for worker in self.workers(["--nproc_per_node", 2], words)])
 
+    def test_debug(self):
+        self.assertEqual(["INFO"], self.seen("NCCL_DEBUG", ["--debug"]))
+        self.assertEqual(["DETAIL"], self.seen("TORCH_DISTRIBUTED_DEBUG", ["--debug"]))
+        self.assertEqual(["WARN"], self.seen("NCCL_DEBUG", ["--debug"], {"NCCL_DEBUG": "WARN"}))
+        self.assertEqual([None], self.seen("NCCL_DEBUG", []))
+
+    def test_deepspeeds_variables(self):
+        """As its launcher sets them, for a script that is told to use it."""
+        names = ("CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE")
+        for told, values in ((["--use_deepspeed"], ["0", "1", "2"]), ([], [None] * 3)):
+            worker = self.workers(["--nproc_per_node", 2], told)[1]["env"]
+            self.assertEqual(values, [worker.get(name) for name in names])
+
     def test_virtual_local_rank(self):
         options = ["--virtual-local-rank", "--nproc-per-node", 2]
         plain = self.workers(options, ["${local_rank}"])

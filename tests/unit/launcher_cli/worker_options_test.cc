@@ -113,6 +113,19 @@ TEST(Gpus, MistakesInAList) {
   ExpectRefused({"--nproc_per_node gpu:0 train.py", 1, "Cuda is not available"});
 }
 
+TEST(Debug, NcclAndTorchTellWhatTheyDo) {
+  EXPECT_THAT(PlanOf("train.py").extra_environment, IsEmpty());
+  EXPECT_THAT(PlanOf("--debug train.py").extra_environment,
+              ElementsAre(Pair("NCCL_DEBUG", "INFO"), Pair("TORCH_DISTRIBUTED_DEBUG", "DETAIL")));
+  EXPECT_THAT(PlanOf("train.py --debug").extra_environment, IsEmpty());  // the script's
+}
+
+TEST(DeepSpeed, IsAskedForByTheScriptsArguments) {
+  EXPECT_TRUE(PlanOf("train.py --use_deepspeed").deepspeed);
+  EXPECT_TRUE(PlanOf("train.py --deepspeed_config ds.json").deepspeed);
+  EXPECT_FALSE(PlanOf("train.py --config deepspeed.json").deepspeed);
+}
+
 TEST(Gpus, VirtualLocalRank) {  // 44, 45
   const LaunchPlan plan = PlanOf("--virtual-local-rank --nproc-per-node 2 train.py");
   EXPECT_TRUE(plan.devices.virtual_local_rank);

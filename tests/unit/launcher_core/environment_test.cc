@@ -166,6 +166,16 @@ TEST(WorkerEnvironment, ExtraVariablesYieldToAllOthers) {
   EXPECT_EQ(worker.count("MINE"), 0U);
 }
 
+TEST(WorkerEnvironment, DeepSpeedsVariablesForWhoAsks) {
+  LaunchPlan plan = SecondNode();
+  EXPECT_EQ(EnvironmentOf(0, {}, plan).count("CROSS_RANK"), 0U);
+  plan.deepspeed = true;
+  const Variables worker = EnvironmentOf(0, {}, plan);
+  EXPECT_EQ(worker.at("CROSS_RANK"), worker.at("GROUP_RANK"));
+  EXPECT_EQ(worker.at("CROSS_SIZE"), worker.at("GROUP_WORLD_SIZE"));
+  EXPECT_EQ(worker.at("LOCAL_SIZE"), worker.at("LOCAL_WORLD_SIZE"));
+}
+
 TEST(WorkerEnvironment, SignalsAsGiven) {
   LaunchPlan plan = SecondNode();
   plan.signals.text = "SIGUSR1";
