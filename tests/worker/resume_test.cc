@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kWorldSize = 2;
+constexpr uint32_t kResumingRanks = 2;
 
 class ResumeTest : public ::testing::Test {
  protected:
@@ -27,16 +27,16 @@ class ResumeTest : public ::testing::Test {
     std::filesystem::remove(directory_.File("agent"));
     ++generation_;
     const auto agent = FakeAgent::Start({.socket_path = directory_.File("agent"),
-                                         .world_size = kWorldSize,
+                                         .world_size = kResumingRanks,
                                          .generation = generation_});
     std::vector<Process> ranks;
-    for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
+    for (uint32_t rank = 0; rank < kResumingRanks; ++rank) {
       const std::string checkpoints = directory_.File(directories[rank % directories.size()]);
       outputs_[rank] =
           directory_.File("output." + std::to_string(generation_) + "." + std::to_string(rank));
       ranks.emplace_back(std::vector<std::string>{DDPRUN_PROBE, "resume", checkpoints, steps,
                                                   directory_.File(result), die_at},
-                         WorkerVariables(directory_.path(), rank, kWorldSize, generation_),
+                         WorkerVariables(directory_.path(), rank, kResumingRanks, generation_),
                          outputs_[rank]);
     }
     for (Process& process : ranks) {
@@ -49,7 +49,7 @@ class ResumeTest : public ::testing::Test {
     return ReadFile(directory_.File(name) + "." + std::to_string(rank));
   }
   void ExpectSameResult(const std::string& a, const std::string& b) const {
-    for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
+    for (uint32_t rank = 0; rank < kResumingRanks; ++rank) {
       ASSERT_FALSE(Result(a, rank).empty());
       EXPECT_TRUE(Result(a, rank) == Result(b, rank)) << "rank " << rank;
     }
@@ -65,7 +65,7 @@ class ResumeTest : public ::testing::Test {
 
   TemporaryDirectory directory_;
   uint64_t generation_ = 0;
-  std::string outputs_[kWorldSize];
+  std::string outputs_[kResumingRanks];
 };
 
 TEST_F(ResumeTest, AResumedRunEqualsAnUninterruptedOneBitByBit) {
