@@ -54,6 +54,9 @@ class Tutorials(BedTestCase):
     def test_from_torchrun(self):
         self.assertEqual(1, self.follow("from-torchrun.md"))
 
+    def test_what_you_type(self):
+        self.assertEqual(1, self.follow("what-you-type.md"))
+
     def test_from_accelerate(self):
         self.assertEqual(1, self.follow("from-accelerate.md"))
 
