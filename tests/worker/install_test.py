@@ -1,14 +1,27 @@
 #!/usr/bin/env python3
-"""ddprun as it is installed: another CMake project finds it, builds a program and runs it under the installed ddprun."""
+"""ddprun as it is installed: the tutorial's project finds it, builds its program and runs it under the installed ddprun."""
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+TUTORIAL = os.path.join(ROOT, "docs", "tutorials", "cpp.md")
 BUILD = os.environ["DDPRUN_BUILD_DIR"]
+
+# Every public header, so that one that includes what isn't installed is found.
+ALL_HEADERS = """
+get_target_property(directories ddprun::worker INTERFACE_INCLUDE_DIRECTORIES)
+list(GET directories 0 include)
+file(GLOB headers RELATIVE ${include} ${include}/ddprun/*.h)
+list(TRANSFORM headers REPLACE "(.+)" "#include \\"\\\\1\\"\\n")
+list(JOIN headers "" headers)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/all_headers.h "${headers}")
+target_compile_options(train PRIVATE -include ${CMAKE_CURRENT_BINARY_DIR}/all_headers.h)
+"""
 
 
 class InstallTest(unittest.TestCase):
@@ -20,22 +33,36 @@ class InstallTest(unittest.TestCase):
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
 
-    def run_command(self, *command):
+    def run_command(self, *command, **options):
         """Its output; the test fails when it does."""
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                                cwd=self.folder, **options)
         self.assertEqual(result.returncode, 0, f"{' '.join(command)}\n{result.stdout}")
         return result.stdout
 
-    def test_another_project_builds_and_runs_a_program(self):
+    def follow(self):
+        """What the tutorial's commands print, one after the other; its lines must be among what they print."""
+        with open(TUTORIAL, encoding="utf-8") as source:
+            blocks = re.findall(r"^```(\w+)\n(.*?)^```$", source.read(), re.MULTILINE | re.DOTALL)
+        outputs = []
+        for language, text in blocks:
+            if language == "console":
+                command, *lines = text.splitlines()
+                outputs.append(self.run_command("bash", "-c", command.removeprefix("$ "),
+                                                env={**os.environ, "PREFIX": self.path("prefix")}))
+                self.assertLessEqual(set(lines), set(outputs[-1].splitlines()), outputs[-1])
+                continue
+            name = re.match(r"(?:#|//) file: (\S+)\n", text).group(1)
+            with open(self.path(name), "w", encoding="utf-8") as sink:
+                sink.write(text + (ALL_HEADERS if name == "CMakeLists.txt" else ""))
+        return outputs
+
+    def test_the_tutorials_project_builds_and_runs(self):
         self.run_command("cmake", "--install", BUILD, "--prefix", self.path("prefix"))
-        configured = self.run_command("cmake", "-S", os.path.join(HERE, "consumer"), "-B", self.path("build"), "-G", "Ninja",
-                                      f"-DCMAKE_PREFIX_PATH={self.path('prefix')}")
-        self.assertIn("LibTorch 2.11.0", configured)
-        self.run_command("cmake", "--build", self.path("build"))
-        output = self.run_command(self.path("prefix", "bin", "ddprun"), "--standalone", "--nproc_per_node", "2",
-                                  "--no_python", self.path("build", "consumer"), self.path("run"))
-        self.assertIn("consumer\n  processes: 2\n", output)
-        self.assertIn("step 20/20 (100%)", output)
+        built, ran = self.follow()
+        self.assertIn("LibTorch 2.11.0", built)
+        self.assertIn("train\n  processes: 2\n", ran)
+        self.assertIn("step 20/20 (100%)", ran)
         with open(self.path("run", "metrics.jsonl"), encoding="utf-8") as lines:
             records = [json.loads(line) for line in lines]
         self.assertEqual([record["step"] for record in records], list(range(1, 21)))
