@@ -20,6 +20,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int kBacklog = 4096;  // tasks of a node; the kernel takes less where it must
+// Nobody tells of the birth of an abstract socket: it has no file that could be watched.
 constexpr absl::Duration kRetryEvery = absl::Milliseconds(20);
 
 struct AbstractAddress {

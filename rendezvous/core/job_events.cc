@@ -283,6 +283,7 @@ void Job::LoseNode(Node& node, LossWhy why) {
   if (phase_ == Phase::kRunning) fault_ = node.stream ? node.proof : node.closed_at;
   if (node.stream) CloseNodeStream(node, goodbye);
   RemoveNode(node, RoundMember::State::kLost, reason, std::move(refusal));
+  fault_.reset();  // the loss of a spare ends no round, and explains no later one
 }
 
 // Whether its workers all ended well and nobody needs it any more (R8).
