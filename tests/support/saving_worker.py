@@ -27,9 +27,10 @@ def main():
         write_line(journal, "step", step=step, **facts)
         threading.Event().wait(float(step_ms) / 1000)
         if rank == 0:
-            with open(saved + ".new", "w", encoding="utf-8") as sink:
+            new = f"{saved}.{os.uname().nodename}.{os.getpid()}"  # two jobs of their own may save in one folder
+            with open(new, "w", encoding="utf-8") as sink:
                 sink.write(str(step + 1))
-            os.replace(saved + ".new", saved)
+            os.replace(new, saved)
     write_line(journal, "done", **facts)
 
 
