@@ -9,6 +9,14 @@ namespace ddprun::launcher {
 
 using rendezvous::TimeCause;
 
+namespace {
+
+bool IsStart(TimeCause cause) {
+  return cause == TimeCause::kUnmarked || cause == TimeCause::kStartUp;
+}
+
+}  // namespace
+
 TimeBook::TimeBook(uint64_t redone_to, Instant now)
     : redone_to_(redone_to), last_(now), looked_(now) {}
 
@@ -40,12 +48,18 @@ TimeCause TimeBook::CauseOf(const std::vector<uint64_t>& words) const {
 void TimeBook::OnLook(Instant now, const Look& look) {
   if (!closed_.is_infinite()) return;
   words_.resize(look.words.size());
-  data_owed_ += std::max(look.data_wait - data_wait_, absl::ZeroDuration());
+  const absl::Duration waited = std::max(look.data_wait - data_wait_, absl::ZeroDuration());
+  data_owed_ += waited;
   data_wait_ = std::max(look.data_wait, data_wait_);
   const Instant changed = ChangedAt(now, look);
   looked_ = now;
   if (look.words == words_) return;
+  const bool was_start = IsStart(cause_);
   BookUntil(changed);
+  if (was_start) {
+    // What is longer than the time since the mark was waited for before it, as part of the start.
+    data_owed_ = waited <= now - changed ? waited : absl::ZeroDuration();
+  }
   words_ = look.words;
   cause_ = CauseOf(words_);
   // What comes before the first mark is the way to it.
@@ -73,8 +87,6 @@ void TimeBook::BookUntil(Instant now) {
     data_owed_ -= waited;
     spent_[TimeCause::kDataWait] += waited;
     took -= waited;
-  } else if (cause_ == TimeCause::kUnmarked || cause_ == TimeCause::kStartUp) {
-    data_owed_ = absl::ZeroDuration();  // part of the start
   }
   spent_[cause_] += took;
 }

@@ -173,14 +173,18 @@ void Job::OnReport(Node& node, const WorkerFailed& failed) {
   BeginClosing(FailureText(round_->failures().front().failure), "worker_failed");
 }
 
-// The last sign of life of a member that is overdue: what fails elsewhere may be its fault.
-// Infinite = none is.
+// The last sign of life of a member that is overdue or away: what fails elsewhere may be its fault.
+// Infinite = all are well.
 Instant Job::SilentSince() const {
   Instant since = Instant::Infinite();
   for (const RoundMember& member : round_->members()) {
     if (member.node_order == 0) continue;
-    const Instant proof = nodes_.FindByOrder(member.node_order)->proof;
-    if (now_ - proof > 2 * ProbeInterval(spec_.lease)) since = std::min(since, proof);
+    const Node& node = *nodes_.FindByOrder(member.node_order);
+    if (!node.stream) {
+      since = std::min(since, node.closed_at);
+    } else if (now_ - node.proof > 2 * ProbeInterval(spec_.lease)) {
+      since = std::min(since, node.proof);
+    }
   }
   return since;
 }

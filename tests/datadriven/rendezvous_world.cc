@@ -45,6 +45,8 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
     for (absl::string_view text : absl::StrSplit(TraceText(machine_->View(now_)), '\n')) {
       output_.emplace_back(text);
     }
+  } else if (verb == "ledger") {
+    ShowLedger();
   } else if (verb == "deadline") {
     output_.push_back(ToString(machine_->NextDeadline()));
   } else if (verb == "probes") {
@@ -54,6 +56,18 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
   }
   DDPRUN_CHECK(command.Unread().empty(), absl::StrCat("unknown option in: ", line));
   return std::move(output_);
+}
+
+// What the time of the job has gone into, without what nothing has.
+void RendezvousWorld::ShowLedger() {
+  std::string line = "ledger";
+  const TimeSpent spent = machine_->View(now_).spent;
+  for (size_t i = 0; i < kTimeCauses; ++i) {
+    if (spent.by[i] == absl::ZeroDuration()) continue;
+    absl::StrAppend(&line, " ", TimeCauseName(static_cast<TimeCause>(i)), "=",
+                    absl::FormatDuration(spent.by[i]));
+  }
+  output_.push_back(line);
 }
 
 void RendezvousWorld::StartJob(const Command& command) {
@@ -170,6 +184,13 @@ WorkerFailure RendezvousWorld::Failure(const Command& command) const {
   return failure;
 }
 
+std::optional<NodeTime> RendezvousWorld::Time(const Command& command) const {
+  if (!command.Has("trained") && !command.Has("last")) return std::nullopt;
+  NodeTime time{.last = command.Duration("last", {}), .last_in = TimeCause::kTraining};
+  time.spent[TimeCause::kTraining] = command.Duration("trained", {});
+  return time;
+}
+
 // One worker of the agent, or as many as "workers=": those are alike.
 HangReport RendezvousWorld::Hangs(const Command& command) const {
   static const std::map<std::string, ProgressPhase> kPhases = {
@@ -214,6 +235,7 @@ void RendezvousWorld::Report(const Command& command) {
     stopped.clean = !command.Has("unclean");
     stopped.master_port = command.Number("port", 5000);
     if (command.Has("step")) stopped.step = command.Number("step", 0);
+    stopped.time = Time(command);
     if (command.Has("code") || command.Has("signal")) stopped.failures.push_back(Failure(command));
     message.body = stopped;
   } else if (verb == "hang") {

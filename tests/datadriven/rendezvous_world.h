@@ -23,7 +23,9 @@ namespace ddprun::testing {
 //                                           opens a stream; "new" = another agent process
 //   started|succeeded a                     of the generation that a knows; gen= and seq= override
 //   failed a [local=0 signal= code=1 message= stderr= after= start_error=]
-//   stopped a [unclean port= local= …]      options of "failed" add a failure
+//   stopped a [unclean port= local= trained=10s last=2s …]
+//                                           trained: until the last mark, last: since then; options
+//                                           of "failed" add a failure
 //   leave a [end] [preempted] [reason=]
 //   preempt a [host deadline=30s reason=]   a is about to be taken away; host: it has the service
 //   prepared a [step=7 past deaf takes= round=]   answers the last question for a stop step
@@ -33,7 +35,7 @@ namespace ddprun::testing {
 //   advance 5s                              on time, deadline by deadline
 //   stall 3s                                time passes without a step, then the timer
 //   hang a [suspect overdue local=0 workers=1 phase=train step=7 activity=still where= sample=]
-//   stop "reason", persisted ok|error, view, deadline, probes on|off
+//   stop "reason", persisted ok|error, view, ledger, deadline, probes on|off
 class RendezvousWorld {
  public:
   // Runs one command line and returns its output lines.
@@ -54,6 +56,7 @@ class RendezvousWorld {
     bool cut_out = false;
   };
 
+  void ShowLedger();
   void StartJob(const Command& command);
   void OpenStream(const Command& command);
   void FillJoin(const Command& command, Puppet& puppet);
@@ -65,6 +68,7 @@ class RendezvousWorld {
   void TakeMessage(Puppet& puppet, const rendezvous::ServiceMessage& message);
   rendezvous::AgentMessage Header(const Puppet& puppet) const;
   rendezvous::WorkerFailure Failure(const Command& command) const;
+  std::optional<rendezvous::NodeTime> Time(const Command& command) const;
   rendezvous::HangReport Hangs(const Command& command) const;
   Puppet& Get(const std::string& name);
   std::string StreamName(rendezvous::StreamKey stream) const;

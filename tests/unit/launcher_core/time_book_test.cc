@@ -60,6 +60,18 @@ TEST(TimeBook, WaitingForDataIsTakenFromTheSteps) {
   EXPECT_EQ(time.spent[TimeCause::kTraining], BookMs(20));
 }
 
+TEST(TimeBook, TheFirstWaitAfterTheStartIsOfTheFirstStepThoughOneLookShowsBoth) {
+  TimeBook book(0, BookAt(0));
+  book.OnLook(BookAt(100),
+              {.words = {Training(1)}, .marked = {BookAt(93)}, .data_wait = BookMs(5)});
+  book.OnLook(BookAt(110),
+              {.words = {Training(2)}, .marked = {BookAt(107)}, .data_wait = BookMs(5)});
+  const rendezvous::NodeTime time = book.Read(BookAt(110));
+  EXPECT_EQ(time.spent[TimeCause::kStartUp], BookMs(93));
+  EXPECT_EQ(time.spent[TimeCause::kDataWait], BookMs(5));
+  EXPECT_EQ(time.spent[TimeCause::kTraining], BookMs(9));
+}
+
 TEST(TimeBook, AMarkCountsFromTheTimeThatWasStoredWithIt) {
   TimeBook book(0, BookAt(0));
   book.OnLook(BookAt(100), {.words = {Training(1)}, .marked = {BookAt(93)}});
