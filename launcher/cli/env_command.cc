@@ -43,14 +43,15 @@ finding what it does to a run, and the command that mends it. Changes nothing.
   warning  some runs fail, or are slow
   note     worth knowing
 
-Exit status: 0 without errors, 1 with errors (--strict: or warnings), 2 for a
-wrong command line.
+Exit status: 0 without errors, 1 with errors (--strict: or warnings), on any
+node; 2 for a wrong command line.
 
 Examples:
   ddprun doctor
   srun ddprun doctor                       # on each node of a Slurm job
   ddprun doctor --strict && ddprun --nproc_per_node gpu train.py
   ddprun doctor --json | jq -r '.findings[].id'
+  ddprun doctor --nnodes 2 --rdzv_endpoint host0   # on both, in one report
 
 ddprun env shows the machine. docs/ENV.md lists all findings.)";
 
@@ -86,8 +87,8 @@ void DefineJob(JobArguments* target, OptionSet* options) {
   options->AddValue(&target->nnodes,
                     {.names = "--nnodes",
                      .placeholder = "N",
-                     .help = "Run on N nodes at once, and show on the first in what they differ. "
-                             "Default: this machine alone.",
+                     .help = "Run on N nodes at once, and show on the first what they have and in "
+                             "what they differ. Default: this machine alone.",
                      .environment = ""});
   options->AddValue(&target->rdzv_endpoint, {.names = "--rdzv-endpoint",
                                              .placeholder = "HOST[:PORT]",
@@ -117,6 +118,7 @@ void DefineJob(JobArguments* target, OptionSet* options) {
                    {.names = "--exchange", .help = "For ddprun itself.", .environment = ""});
 }
 
+// Params: `command`: of a worker, "doctor" and its options.
 std::vector<std::string> JobWords(const JobArguments& arguments,
                                   const std::vector<std::string>& command) {
   std::vector<std::string> words;
@@ -129,19 +131,22 @@ std::vector<std::string> JobWords(const JobArguments& arguments,
     if (argument->given()) words.push_back(absl::StrCat(name, argument->text));
   }
   // The program that is running, wherever it is.
-  for (const char* word : {"--nproc_per_node=1", "--max_restarts=0", "--no_python",
-                           "/proc/self/exe", "env", "--exchange"}) {
+  for (const char* word :
+       {"--nproc_per_node=1", "--max_restarts=0", "--no_python", "/proc/self/exe"}) {
     words.emplace_back(word);
   }
   words.insert(words.end(), command.begin(), command.end());
+  words.emplace_back("--exchange");
   return words;
 }
 
-absl::Status PlanJob(const JobArguments& arguments, const MachineArguments& machine,
-                     const EnvironmentLookup& environment, EnvOptions* options) {
+absl::Status PlanJob(const JobArguments& arguments, std::vector<std::string> command,
+                     const MachineArguments& machine, const EnvironmentLookup& environment,
+                     MachineOptions* options) {
   options->exchange = arguments.exchange;
   if (arguments.exchange) {
-    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE"}) {
       options->worker[name] = environment(name).value_or("");
     }
     return absl::OkStatus();
@@ -157,7 +162,7 @@ absl::Status PlanJob(const JobArguments& arguments, const MachineArguments& mach
     }
     return absl::OkStatus();
   }
-  std::vector<std::string> command = {absl::StrCat("--timeout=", machine.timeout.text)};
+  command.push_back(absl::StrCat("--timeout=", machine.timeout.text));
   if (options->json) command.emplace_back("--json");
   options->job = JobWords(arguments, command);
   return absl::OkStatus();
@@ -223,7 +228,7 @@ absl::StatusOr<OptionsOrHelp<EnvOptions>> ParseEnvOptions(const std::vector<std:
     DDPRUN_ASSIGN_OR_RETURN(const int64_t number, ParseInteger(batch, 1, kBatchMax));
     result.options.question.batch = static_cast<uint32_t>(number);
   }
-  DDPRUN_RETURN_IF_ERROR(PlanJob(job, machine, environment, &result.options));
+  DDPRUN_RETURN_IF_ERROR(PlanJob(job, {"env"}, machine, environment, &result.options));
   return result;
 }
 
@@ -237,9 +242,17 @@ absl::StatusOr<OptionsOrHelp<DoctorOptions>> ParseDoctorOptions(
   options.AddFlag(
       &result.options.strict,
       {.names = "--strict", .help = "End with status 1 for warnings too.", .environment = ""});
+  JobArguments job;
+  DefineJob(&job, &options);
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseMachine(arguments, environment, host, machine,
                                                         &options, &result.options));
-  if (help) result.help = options.Help();
+  if (help) {
+    result.help = options.Help();
+    return result;
+  }
+  std::vector<std::string> command = {"doctor"};
+  if (result.options.strict) command.emplace_back("--strict");
+  DDPRUN_RETURN_IF_ERROR(PlanJob(job, std::move(command), machine, environment, &result.options));
   return result;
 }
 

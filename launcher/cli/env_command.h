@@ -20,16 +20,17 @@ struct MachineOptions {
   absl::Duration limit = absl::Seconds(20);        // for what may never answer
   std::string python;                              // path of the interpreter; "" = none
   std::map<std::string, std::string> environment;  // those of kEnvironmentOfInterest that are set
-};
-
-struct EnvOptions : MachineOptions {
-  AdviceQuestion question;
   // The job whose workers are this command, one on each node: options of ddprun; empty = this
   // machine alone.
   std::vector<std::string> job;
   // This process is such a worker: what it finds goes to rank 0, which compares.
   bool exchange = false;
-  std::map<std::string, std::string> worker;  // its RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+  // Its RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_ERROR_FILE.
+  std::map<std::string, std::string> worker;
+};
+
+struct EnvOptions : MachineOptions {
+  AdviceQuestion question;
 };
 
 struct DoctorOptions : MachineOptions {

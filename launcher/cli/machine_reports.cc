@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/text.h"
 #include "launcher/core/death_facts.h"
 
@@ -105,6 +106,17 @@ std::string VariablesOf(const ReportJson& report) {
   return texts.empty() ? "none" : absl::StrJoin(texts, ", ");
 }
 
+// A sentence or a command, as it is but for what could steer a terminal.
+std::string FindingText(const ReportJson& value) {
+  if (!value.is_string()) return "unknown";
+  return absl::StrReplaceAll(Printable(value.get<std::string>()), {{"\n", " "}});
+}
+
+std::string TextOf(const ReportJson& object, const char* name) {
+  const ReportJson* value = Member(object, name);
+  return value == nullptr ? "unknown" : FindingText(*value);
+}
+
 }  // namespace
 
 absl::StatusOr<MachineSummary> SummarizeReport(absl::string_view report) {
@@ -123,6 +135,30 @@ absl::StatusOr<MachineSummary> SummarizeReport(absl::string_view report) {
   summary.traits.push_back({.name = "network", .value = SpeedsOf(json), .serious = false});
   summary.traits.push_back({.name = "variables", .value = VariablesOf(json), .serious = false});
   return summary;
+}
+
+absl::StatusOr<MachineFindings> ReadFindings(absl::string_view report) {
+  const ReportJson json = ReportJson::parse(report.begin(), report.end(), nullptr, false);
+  if (!json.is_object()) return absl::InvalidArgumentError("a node's report is no JSON object");
+  MachineFindings machine{.host = TextOf(json, "host"), .findings = {}};
+  const ReportJson* list = Member(json, "findings");
+  if (list == nullptr || !list->is_array()) return machine;
+  for (const ReportJson& each : *list) {
+    Finding finding{.severity = Severity::kError,
+                    .id = TextOf(each, "id"),
+                    .what = TextOf(each, "what"),
+                    .why = TextOf(each, "why"),
+                    .mend = {}};
+    for (const Severity severity : {Severity::kWarning, Severity::kNote}) {
+      if (TextOf(each, "severity") == SeverityName(severity)) finding.severity = severity;
+    }
+    const ReportJson* mend = Member(each, "mend");
+    if (mend != nullptr && mend->is_array()) {
+      for (const ReportJson& command : *mend) finding.mend.push_back(FindingText(command));
+    }
+    machine.findings.push_back(std::move(finding));
+  }
+  return machine;
 }
 
 std::string ComparisonJson(const std::vector<std::string>& reports,

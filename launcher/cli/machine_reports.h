@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/core/machine_differences.h"
+#include "launcher/core/machine_findings.h"
 
 namespace ddprun::launcher {
 
@@ -14,6 +15,10 @@ namespace ddprun::launcher {
 // what isn't there, or of another type, is "unknown".
 // Errors: INVALID_ARGUMENT — it is no JSON object.
 absl::StatusOr<MachineSummary> SummarizeReport(absl::string_view report);
+
+// What another node's `ddprun doctor --json` found. Any bytes are fine, as above; a severity that
+// is unknown is an error. Errors: INVALID_ARGUMENT — it is no JSON object.
+absl::StatusOr<MachineFindings> ReadFindings(absl::string_view report);
 
 // {"nodes": [the reports], "differences": […]}, indented, with a newline at its end. Reports that
 // are no JSON are left out.

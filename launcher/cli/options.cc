@@ -94,9 +94,10 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   return result;
 }
 
-CommandLine ParseEnv(const std::vector<std::string>& arguments,
-                     const EnvironmentLookup& environment, const Host& host) {
-  absl::StatusOr<OptionsOrHelp<EnvOptions>> parsed = ParseEnvOptions(arguments, environment, host);
+// Of `ddprun env` or `ddprun doctor`, on this machine or as the workers of a job.
+template <typename Options>
+CommandLine FinishMachine(absl::StatusOr<OptionsOrHelp<Options>> parsed,
+                          const EnvironmentLookup& environment, const Host& host) {
   if (!parsed.ok() || parsed->options.job.empty()) return Finish(std::move(parsed));
   return ParseLaunch(parsed->options.job, environment, host);
 }
@@ -173,8 +174,10 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
   }
   if (first == "env" || first == "doctor") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-    if (first == "env") return ParseEnv(rest, environment, host);
-    return Finish(ParseDoctorOptions(rest, environment, host));
+    if (first == "env") {
+      return FinishMachine(ParseEnvOptions(rest, environment, host), environment, host);
+    }
+    return FinishMachine(ParseDoctorOptions(rest, environment, host), environment, host);
   }
   return ParseLaunch(arguments, environment, host);
 }

@@ -341,4 +341,24 @@ std::vector<Finding> FindTroubles(const MachineFacts& facts) {
   return findings;
 }
 
+std::vector<SharedFinding> ShareFindings(const std::vector<MachineFindings>& machines) {
+  std::vector<SharedFinding> all;
+  for (const MachineFindings& machine : machines) {
+    for (const Finding& finding : machine.findings) {
+      const auto same = std::find_if(all.begin(), all.end(), [&](const SharedFinding& other) {
+        return other.finding == finding;
+      });
+      if (same == all.end()) {
+        all.push_back({.finding = finding, .hosts = {machine.host}});
+      } else {
+        same->hosts.push_back(machine.host);
+      }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const SharedFinding& a, const SharedFinding& b) {
+    return a.finding.severity < b.finding.severity;
+  });
+  return all;
+}
+
 }  // namespace ddprun::launcher

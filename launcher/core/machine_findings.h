@@ -26,10 +26,28 @@ struct Finding {
   std::string what;  // one sentence with the value that was seen
   std::string why;   // what it does to a run
   std::vector<std::string> mend;  // commands, or lines of a file, ready to be used; may be none
+
+  friend bool operator==(const Finding&, const Finding&) = default;
 };
 
 // All findings, errors first, otherwise in a fixed order.
 std::vector<Finding> FindTroubles(const MachineFacts& facts);
+
+// A finding, and the machines that have it.
+struct SharedFinding {
+  Finding finding;
+  std::vector<std::string> hosts;
+};
+
+// What one machine has.
+struct MachineFindings {
+  std::string host;
+  std::vector<Finding> findings;
+};
+
+// What several machines have word for word is one finding. Errors first, otherwise in the order of
+// the machines.
+std::vector<SharedFinding> ShareFindings(const std::vector<MachineFindings>& machines);
 
 // The parts of it that are about GPUs, their driver, and what Python has for them.
 void FindGpuTroubles(const MachineFacts& facts, std::vector<Finding>* findings);

@@ -1,6 +1,7 @@
 #include "launcher/core/machine_text.h"
 
 #include <algorithm>
+#include <array>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -202,6 +203,33 @@ void AppendWrapped(absl::string_view prose, absl::string_view indent, std::strin
   }
 }
 
+using FindingCounts = std::array<size_t, 3>;  // by severity
+
+void AppendFinding(const Finding& finding, const std::string& where, std::string* text) {
+  absl::StrAppend(text, "\n");
+  AppendWrapped(absl::StrCat(SeverityName(finding.severity), where, ": ", finding.what, " [",
+                             finding.id, "]"),
+                "", text);
+  AppendWrapped(finding.why, "  ", text);
+  for (const std::string& command : finding.mend) absl::StrAppend(text, "    ", command, "\n");
+}
+
+void AppendHints(std::string* text) {
+  absl::StrAppend(text,
+                  "\nWhen communication fails or hangs (NCCL timeouts, 'unhandled system "
+                  "error'), try in this order:\n");
+  for (const DebuggingHint& hint : kDebuggingHints) {
+    absl::StrAppend(text, "    ", hint.command, "\n");
+    AppendWrapped(hint.what_for, "      ", text);
+  }
+}
+
+void AppendCounts(const FindingCounts& counts, std::string* text) {
+  absl::StrAppend(text, "\n", counts[0], counts[0] == 1 ? " error, " : " errors, ", counts[1],
+                  counts[1] == 1 ? " warning, " : " warnings, ", counts[2],
+                  counts[2] == 1 ? " note\n" : " notes\n");
+}
+
 }  // namespace
 
 std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvice>& advice,
@@ -227,26 +255,34 @@ std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvic
 
 std::string DoctorText(const MachineFacts& facts, const std::vector<Finding>& findings) {
   std::string text = absl::StrCat("ddprun doctor on ", facts.host.name, "\n");
-  size_t counts[3] = {};
+  FindingCounts counts = {};
   for (const Finding& finding : findings) {
     ++counts[static_cast<size_t>(finding.severity)];
-    absl::StrAppend(&text, "\n");
-    AppendWrapped(
-        absl::StrCat(SeverityName(finding.severity), ": ", finding.what, " [", finding.id, "]"), "",
-        &text);
-    AppendWrapped(finding.why, "  ", &text);
-    for (const std::string& command : finding.mend) absl::StrAppend(&text, "    ", command, "\n");
+    AppendFinding(finding, "", &text);
   }
-  absl::StrAppend(&text,
-                  "\nWhen communication fails or hangs (NCCL timeouts, 'unhandled system "
-                  "error'), try in this order:\n");
-  for (const DebuggingHint& hint : kDebuggingHints) {
-    absl::StrAppend(&text, "    ", hint.command, "\n");
-    AppendWrapped(hint.what_for, "      ", &text);
+  AppendHints(&text);
+  AppendCounts(counts, &text);
+  return text;
+}
+
+std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
+                            const std::string& differences) {
+  std::vector<std::string> hosts;
+  for (const MachineFindings& machine : machines) hosts.push_back(machine.host);
+  std::string text =
+      absl::StrCat("ddprun doctor on ", machines.size(),
+                   machines.size() == 1 ? " node: " : " nodes: ", absl::StrJoin(hosts, ", "), "\n");
+  FindingCounts counts = {};
+  for (const SharedFinding& shared : ShareFindings(machines)) {
+    ++counts[static_cast<size_t>(shared.finding.severity)];
+    const bool all = shared.hosts.size() == machines.size();
+    AppendFinding(shared.finding,
+                  all ? " on all nodes" : absl::StrCat(" on ", absl::StrJoin(shared.hosts, ", ")),
+                  &text);
   }
-  absl::StrAppend(&text, "\n", counts[0], counts[0] == 1 ? " error, " : " errors, ", counts[1],
-                  counts[1] == 1 ? " warning, " : " warnings, ", counts[2],
-                  counts[2] == 1 ? " note\n" : " notes\n");
+  AppendHints(&text);
+  absl::StrAppend(&text, differences.empty() ? "" : "\n", differences);
+  AppendCounts(counts, &text);
   return text;
 }
 

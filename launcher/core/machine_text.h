@@ -21,6 +21,11 @@ std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvic
 // what to try when communication fails, and a line that sums up.
 std::string DoctorText(const MachineFacts& facts, const std::vector<Finding>& findings);
 
+// The same for several machines: whose finding it is stands behind each. `differences`:
+// ComparisonText of them; "" = not known.
+std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
+                            const std::string& differences);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CORE_MACHINE_TEXT_H_

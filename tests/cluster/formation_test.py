@@ -85,7 +85,7 @@ class Machines(job.ClusterTestCase):
         self.assertRegex(text, r"other differences\n(.*\n)*?  system\n    .+: n1, n3\n    Another: n2\n")
         self.assertNotIn("differences that make runs fail", text)
         for i in (2, 3):
-            self.assertIn("the first node shows in what the nodes differ", nodes[i].text())
+            self.assertIn("the first node shows the report of all nodes", nodes[i].text())
 
 
 if __name__ == "__main__":

@@ -192,14 +192,14 @@ class Doctor(MachineTestCase):
 
 
 class Nodes(MachineTestCase):
-    """ddprun env --nnodes; both nodes are this machine."""
+    """ddprun env --nnodes, ddprun doctor --nnodes; both nodes are this machine."""
 
-    def compare(self, *options, env=None):
+    def compare(self, *options, command="env", status=0, env=None):
         """What both say; `env` is the second one's alone."""
-        words = ["env", "--nnodes", 2, "--rdzv_endpoint", f"127.0.0.1:{free_port()}", *options]
+        words = [command, "--nnodes", 2, "--rdzv_endpoint", f"127.0.0.1:{free_port()}", *options]
         nodes = [self.bed.run(f"node{i}", words, env={"OMP_NUM_THREADS": "1", **(env if i and env else {})}) for i in (0, 1)]
         for node in nodes:
-            self.assert_status(0, node)
+            self.assert_status(node.wait(PATIENCE) if status is None else status, node)
         return "".join(node.text() for node in nodes)
 
     def other_torch(self):
@@ -215,7 +215,7 @@ class Nodes(MachineTestCase):
         serious = text.split("differences that make runs fail")[1].split("the same on all")[0]
         self.assertIn("  torch\n", serious)
         self.assertIn(f"    9.8.7: {name}\n", serious)
-        self.assertIn("the first node shows in what the nodes differ", text)
+        self.assertIn("the first node shows the report of all nodes", text)
 
     def test_twin_alike_ones_do_not(self):
         text = self.compare()
@@ -229,8 +229,35 @@ class Nodes(MachineTestCase):
         self.assertEqual([("torch", True)], [(each["name"], each["serious"]) for each in report["differences"]])
 
     def test_where_to_meet_without_nnodes(self):
-        result = self.ddprun(["env", "--rdzv_endpoint", "host0"], status=2)
-        self.assertIn("give --nnodes too", result.stderr)
+        for command in ("env", "doctor"):
+            result = self.ddprun([command, "--rdzv_endpoint", "host0"], status=2)
+            self.assertIn("give --nnodes too", result.stderr)
+
+    def test_doctor_says_who_has_which_trouble(self):
+        wrong = {"GLOO_SOCKET_IFNAME": "nonexistent0", **self.other_torch()}
+        text = self.compare(command="doctor", status=1, env=wrong)
+        name = os.uname().nodename
+        self.assertIn(f"ddprun doctor on 2 nodes: {name}, {name}\n", text)
+        self.assertIn(f"error on {name}: GLOO_SOCKET_IFNAME=nonexistent0 names no interface", text)
+        self.assertIn("    unset GLOO_SOCKET_IFNAME\n", text)
+        self.assertIn(f"    9.8.7: {name}\n", text)
+        self.assertEqual(1, text.count("    export NCCL_DEBUG=INFO\n"))
+        self.assertRegex(text, r"exited with code 1: the nodes have [1-9]\d* errors?; the report")
+
+    def test_doctor_says_once_what_all_have(self):
+        common = self.findings()
+        self.assertNotEqual({}, common, "a machine without any finding")
+        text = self.compare(command="doctor", status=None).replace("\n", " ")
+        for finding in common.values():
+            self.assertEqual(1, text.count(finding["what"]), finding["what"])
+            self.assertIn(f"{finding['severity']} on all nodes: {finding['what']}", text)
+
+    def test_doctor_as_json(self):
+        text = self.compare("--json", command="doctor", status=1, env={"GLOO_SOCKET_IFNAME": "nonexistent0"})
+        report = json.loads(text[text.index("{"):text.index("\n}\n") + 3])
+        found = [{finding["id"] for finding in node["findings"]} for node in report["nodes"]]
+        self.assertEqual({"interface_missing"}, found[0] ^ found[1])
+        self.assertEqual(["variables"], [each["name"] for each in report["differences"]])
 
 
 class Mounted(MachineTestCase):

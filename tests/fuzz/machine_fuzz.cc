@@ -33,6 +33,9 @@ MachineFacts FactsOf(const std::vector<std::string>& parts) {
 
 // As the report of another node.
 void CheckReport(absl::string_view bytes) {
+  if (const auto found = ReadFindings(bytes); found.ok()) {
+    DDPRUN_CHECK(!NodesDoctorText({*found}, "").empty(), "no text");
+  }
   const auto machine = SummarizeReport(bytes);
   if (!machine.ok()) return;
   const std::string text = ComparisonText({*machine, {.host = "host1", .traits = {}}});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/cli/machine_json.h"
+#include "launcher/core/machine_text.h"
 #include "tests/unit/launcher_core/machine_testing.h"
 
 namespace ddprun::launcher {
@@ -46,6 +47,38 @@ TEST(Reports, ThatSayNothingAreUnknown) {
   EXPECT_FALSE(SummarizeReport("[]").ok());
   EXPECT_FALSE(SummarizeReport("{").ok());
   EXPECT_FALSE(SummarizeReport("").ok());
+}
+
+TEST(Reports, OfTheDoctorComeBackWhole) {
+  MachineFacts facts = HealthyMachine(2);
+  facts.shared_memory->total = 64 << 20;
+  const std::vector<Finding> findings = FindTroubles(facts);
+  ASSERT_FALSE(findings.empty());
+  const auto machine = ReadFindings(DoctorJson(facts, findings));
+  ASSERT_TRUE(machine.ok());
+  EXPECT_EQ(machine->host, "host0");
+  EXPECT_EQ(machine->findings, findings);
+}
+
+TEST(Reports, OfAStrangeDoctorAreErrorsWithoutText) {
+  const auto machine = ReadFindings("{\"findings\": [7, {\"mend\": [1], \"severity\": \"dire\"}]}");
+  ASSERT_TRUE(machine.ok());
+  ASSERT_EQ(machine->findings.size(), 2U);
+  EXPECT_EQ(machine->findings[1].severity, Severity::kError);
+  EXPECT_EQ(machine->findings[1].what, "unknown");
+  EXPECT_FALSE(ReadFindings("[]").ok());
+  EXPECT_FALSE(ReadFindings("{").ok());
+}
+
+TEST(Reports, AFindingOfAllNodesIsSaidOnce) {
+  const Finding slow{.severity = Severity::kWarning, .id = "slow", .what = "It is slow"};
+  const Finding full{.severity = Severity::kError, .id = "full", .what = "The disk is full"};
+  const std::string text = NodesDoctorText({{"a", {slow}}, {"b", {full, slow}}}, "same\n");
+  EXPECT_EQ(text.find("ddprun doctor on 2 nodes: a, b\n\nerror on b: The disk is full [full]\n"),
+            0U)
+      << text;
+  EXPECT_NE(text.find("\nwarning on all nodes: It is slow [slow]\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nsame\n\n1 error, 1 warning, 0 notes\n"), std::string::npos) << text;
 }
 
 TEST(Reports, DifferencesAreThoseThatMatter) {
