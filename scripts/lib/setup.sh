@@ -19,6 +19,7 @@ ddprun_test_packages=(
   chromium
   dpkg-dev groff-base zsh
   slurmctld slurmd slurm-client munge
+  podman buildah mmdebstrap
 )
 
 ddprun_cache_dir="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ddprun"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""docker/: the linter has nothing to say, the compose file's options exist, and the image builds where buildah is."""
+"""docker/: the linter has nothing to say, the compose file's options exist, and on demand the whole image is built (its
+runtime stage always is: container_demo_test.py)."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import unittest
@@ -49,12 +49,12 @@ class Containers(unittest.TestCase):
             self.assertIn(word, text)
 
     def test_image_builds(self):
-        if shutil.which("buildah") is None:
-            self.skipTest("buildah is not installed: the image is only linted")
+        if os.environ.get("DDPRUN_IMAGE") != "whole":
+            self.skipTest("the builder's stage takes a quarter of an hour: DDPRUN_IMAGE=whole builds it")
         probe = subprocess.run(["buildah", "pull", "--quiet", "docker.io/library/debian:12"], capture_output=True, text=True,
                                check=False)
         if probe.returncode != 0:
-            self.skipTest("the base image debian:12 can't be pulled here: the image is only linted")
+            self.skipTest("the base image debian:12 can't be pulled here")
         result = subprocess.run(["buildah", "build", "--isolation", "chroot", "-f", DOCKERFILE, ROOT], capture_output=True,
                                 text=True, check=False)
         self.assertEqual(0, result.returncode, result.stdout[-3000:] + result.stderr[-3000:])
