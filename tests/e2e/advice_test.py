@@ -9,14 +9,15 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+from memory_cgroup import MemoryCgroup  # noqa: E402
 
 
 class AdviceTestCase(BedTestCase):
-    def advice(self, script, *options, env=None, timeout=10):
+    def advice(self, script, *options, env=None, timeout=10, **more):
         """The JSON report's advice on the root cause, and the text of the report."""
         report = self.bed.path("report.json")
         agent = self.bed.run("ddprun", ["--redirects", 2, *options, "--report_file", report, "--log_dir",
-                                        self.bed.path("logs"), self.bed.write("train.py", script)], env=env)
+                                        self.bed.path("logs"), self.bed.write("train.py", script)], env=env, **more)
         self.assert_status(1, agent, timeout * SLOW)
         with open(report, encoding="utf-8") as source:
             return json.load(source)["root_causes"][0]["advice"], agent.text()
@@ -52,6 +53,22 @@ class PlainPrograms(AdviceTestCase):
 
     def test_memory(self):
         self.assert_advised("memory_error", "bytearray(1 << 50)\n")
+
+    def memory_cgroup(self):
+        cgroup = MemoryCgroup(200 << 20)
+        self.addCleanup(cgroup.close)
+        self.addCleanup(self.bed.stop)  # empties it first
+        return cgroup
+
+    def test_killed_by_the_kernel_for_memory(self):
+        advice = self.assert_advised("killed_for_memory", "blocks = []\nwhile True:\n    blocks.append(b'x' * (8 << 20))\n",
+                                     "--nproc_per_node", 2, preexec_fn=self.memory_cgroup().enter)
+        self.assertIn("dmesg", advice["next"])
+
+    def test_twin_killed_by_somebody_else(self):
+        advice, text = self.advice("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+                                   preexec_fn=self.memory_cgroup().enter)
+        self.assertIsNone(advice, text)
 
     def test_processes_without_a_main_guard(self):
         self.assert_advised("main_guard", "import multiprocessing, sys\n"

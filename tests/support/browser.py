@@ -19,8 +19,9 @@ class Browser:
         self._answers, its_output = os.pipe()
         # The shell puts the pipes where they belong, whatever numbers they have here.
         self._process = subprocess.Popen(
-            ["bash", "-c", f'exec "$0" "$@" {_READ}<&{its_input} {_WRITE}>&{its_output}', CHROMIUM, "--headless=new", "--no-sandbox",
-             "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", f"--user-data-dir={self._profile.name}"],
+            ["bash", "-c", f'exec "$0" "$@" {_READ}<&{its_input} {_WRITE}>&{its_output}', CHROMIUM, "--headless=new",
+             "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+             f"--user-data-dir={self._profile.name}"],
             pass_fds=(its_input, its_output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(its_input)
         os.close(its_output)
