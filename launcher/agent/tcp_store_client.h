@@ -13,14 +13,17 @@
 namespace ddprun::launcher {
 
 // A worker's side of the store at MASTER_ADDR:MASTER_PORT, in torch's TCPStore protocol as of 2.2:
-// for workers of our own (`ddprun env --nnodes`). Blocks, at most until its deadline. Threads: one
-// at a time. Source: torch/csrc/distributed/c10d/TCPStore.cpp.
+// for workers of our own (`ddprun env --nnodes`, `ddprun test`). Blocks, at most until its
+// deadline. Threads: one at a time. Source: torch/csrc/distributed/c10d/TCPStore.cpp.
 class TcpStoreClient {
  public:
   // Errors: NOT_FOUND with the resolver's text; UNAVAILABLE — nobody answers there;
   // DEADLINE_EXCEEDED.
   static absl::StatusOr<TcpStoreClient> Connect(const std::string& host, uint16_t port,
                                                 Instant deadline);
+
+  // Of what follows. After an error the connection is of no use any more.
+  void set_deadline(Instant deadline) { deadline_ = deadline; }
 
   // Errors of both: UNAVAILABLE — the connection broke; DEADLINE_EXCEEDED; INTERNAL — no store's
   // answer.

@@ -42,6 +42,12 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                     .help = "Ignore Kubernetes. In a pod of an indexed Job, a JobSet or a "
                             "PyTorchJob ddprun otherwise takes its number, where pods meet, the "
                             "job's name and its GPUs from there (docs/KUBERNETES.md)."});
+  options->AddFlag(&target->preflight,
+                   {.names = "--preflight",
+                    .help = "Before the first start, test the network between the nodes for a few "
+                            "seconds: a link that is cut ends the job before any worker begins, a "
+                            "slow or lossy one is a warning. On all nodes or on none; see ddprun "
+                            "test --help."});
 }
 
 void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
@@ -387,7 +393,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
        ddprun chaos|config|convert|doctor|env|rendezvous [options]
-       ddprun slurm|status|stop [options]
+       ddprun slurm|status|stop|test [options]
 
 Starts one distributed training job on one or many machines and keeps it
 training through failures. Takes torchrun's options and gives workers torchrun's
@@ -416,7 +422,8 @@ or submits a batch script, ddprun rendezvous runs the rendezvous service alone,
 ddprun status shows the jobs of a service, ddprun stop ends one, ddprun chaos
 injects faults into a job and reports what they cost, ddprun env shows this
 machine and settings that fit its GPUs, ddprun doctor says what is wrong with
-it; each has its own --help. A script of such a name is started as ./status.
+it, ddprun test tries the network between the nodes, and torch on them; each has
+its own --help. A script of such a name is started as ./status.
 
 Options end at the script; what follows is the script's. Each option may be
 written with dashes or underscores, or come from the variable in brackets, or

@@ -23,6 +23,7 @@ struct LaunchArguments {
   bool standalone = false;
   bool no_slurm = false;
   bool no_kubernetes = false;
+  bool preflight = false;
 
   // Rendezvous
   Argument master_addr;

@@ -21,6 +21,7 @@
 #include "launcher/cli/control_commands.h"
 #include "launcher/cli/machine_commands.h"
 #include "launcher/cli/options.h"
+#include "launcher/cli/preflight_worker.h"
 #include "launcher/cli/system_host.h"
 #include "launcher/core/plan_text.h"
 #include "launcher/os/node_socket.h"
@@ -54,12 +55,17 @@ void RequeueJob(const std::string& job) {
   Tell(absl::StrCat("warning: ", ErrnoStatus(errno, "run scontrol").message()));
 }
 
-int Run(const LaunchPlan& plan) {
+int Run(LaunchPlan plan) {
   // Held until this process ends.
   absl::StatusOr<Fd> node_socket;
   if (!plan.node_socket.empty()) node_socket = HoldNodeSocket(plan.node_socket);
   if (!plan.node_socket.empty() && !node_socket.ok()) {
     Tell(absl::StrCat("error: ", node_socket.status().message()));
+    return 1;
+  }
+  const absl::StatusOr<PreflightResult> preflight = PreflightResult::Prepare(&plan);
+  if (!preflight.ok()) {
+    Tell(absl::StrCat("error: ", preflight.status().message()));
     return 1;
   }
   if (LogEnabled(LogLevel::kInfo)) Log(LogLevel::kInfo, PlanText(plan));
@@ -72,7 +78,7 @@ int Run(const LaunchPlan& plan) {
   }
   const int status = (*agent)->Run();
   if (!plan.requeue_job.empty() && (*agent)->LostService()) RequeueJob(plan.requeue_job);
-  return status;
+  return preflight->StatusAfter(status);
 }
 
 int Run(const ServiceOptions& options) {
@@ -133,6 +139,7 @@ int Run(const StatusOptions& options) { return ShowStatus(options); }
 int Run(const StopOptions& options) { return StopJob(options); }
 int Run(const EnvOptions& options) { return ShowEnv(options); }
 int Run(const DoctorOptions& options) { return ShowDoctor(options); }
+int Run(const PreflightWorker& worker) { return RunPreflightWorker(worker); }
 
 int Main(int argc, char** argv) {
   const char* level = std::getenv("LOGLEVEL");

@@ -1,5 +1,6 @@
 #include "launcher/cli/options.h"
 
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
 #include "launcher/cli/slurm_defaults.h"
+#include "launcher/cli/test_command.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -47,35 +49,41 @@ absl::StatusOr<SlurmShare> ApplySchedulers(const EnvironmentLookup& environment,
   return share;
 }
 
-CommandLine ParseLaunch(const std::vector<std::string>& arguments,
-                        const EnvironmentLookup& environment, const Host& host) {
-  LaunchArguments launch;
-  OptionSet options(LaunchIntroduction());
-  DefineLaunchOptions(&launch, &options);
-  ConfigFile file;
-  options.AddFile(&launch.config,
-                  {.names = "--config",
-                   .placeholder = "FILE",
-                   .help = "Take what neither the command line nor a variable says from FILE: "
-                           "YAML with a line 'option: value' for each option, and script and "
-                           "args, or a file of accelerate config. ddprun config writes one. "
-                           "Default: none."},
-                  [&file, &host](const Argument& path) -> absl::StatusOr<std::vector<Setting>> {
-                    DDPRUN_ASSIGN_OR_RETURN(file, ReadConfigFile(path, host));
-                    return file.settings;
-                  });
-  absl::StatusOr<ParsedArguments> parsed = options.Parse(arguments, environment);
-  if (!parsed.ok()) return {.command = Fail(parsed.status())};
-  if (parsed->help) return {.command = ExitNow{.text = options.Help()}};
-  if (launch.version) {
-    return {.command = ExitNow{.text = absl::StrCat("ddprun ", kVersion, "\n")}};
-  }
-  launch.command = std::move(parsed->positionals);
-  if (launch.command.empty()) launch.command = std::move(file.command);
-  launch.worker_environment = std::move(file.worker_environment);
+// The words of a run: its options, a file of them, and the script.
+struct LaunchWords {
+  explicit LaunchWords(const std::string& introduction) : options(introduction) {}
 
+  LaunchArguments launch;
+  OptionSet options;
+  ConfigFile file;
+};
+
+// Defines all options. Errors of what is returned: usage.
+absl::StatusOr<ParsedArguments> ReadLaunchWords(const std::vector<std::string>& arguments,
+                                                const EnvironmentLookup& environment,
+                                                const Host& host, LaunchWords* words) {
+  DefineLaunchOptions(&words->launch, &words->options);
+  words->options.AddFile(
+      &words->launch.config,
+      {.names = "--config",
+       .placeholder = "FILE",
+       .help = "Take what neither the command line nor a variable says from FILE: "
+               "YAML with a line 'option: value' for each option, and script and "
+               "args, or a file of accelerate config. ddprun config writes one. "
+               "Default: none."},
+      [words, &host](const Argument& path) -> absl::StatusOr<std::vector<Setting>> {
+        DDPRUN_ASSIGN_OR_RETURN(words->file, ReadConfigFile(path, host));
+        return words->file.settings;
+      });
+  return words->options.Parse(arguments, environment);
+}
+
+// The plan, after `finish` has had it, or what is wrong.
+CommandLine PlanRun(LaunchWords* words, const EnvironmentLookup& environment, const Host& host,
+                    const std::function<void(LaunchPlan*)>& finish) {
+  LaunchArguments& launch = words->launch;
   CommandLine result;
-  result.warnings = std::move(file.warnings);
+  result.warnings = std::move(words->file.warnings);
   const absl::StatusOr<SlurmShare> slurm =
       ApplySchedulers(environment, host, &launch, &result.warnings);
   if (!slurm.ok()) return {.command = Fail(slurm.status())};
@@ -85,6 +93,7 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   if (status.ok()) {
     plan->node_socket = slurm->node_socket;
     plan->requeue_job = slurm->requeue_job;
+    finish(&*plan);
     if (!slurm->told.empty()) result.notes.push_back(slurm->told);
     result.command = *std::move(plan);
     if (slurm->waits) return {.command = WaitForNode{.node_socket = slurm->node_socket}};
@@ -92,6 +101,41 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
     result.command = Fail(status);
   }
   return result;
+}
+
+CommandLine ParseLaunch(const std::vector<std::string>& arguments,
+                        const EnvironmentLookup& environment, const Host& host) {
+  LaunchWords words(LaunchIntroduction());
+  absl::StatusOr<ParsedArguments> parsed = ReadLaunchWords(arguments, environment, host, &words);
+  if (!parsed.ok()) return {.command = Fail(parsed.status())};
+  if (parsed->help) return {.command = ExitNow{.text = words.options.Help()}};
+  LaunchArguments& launch = words.launch;
+  if (launch.version) {
+    return {.command = ExitNow{.text = absl::StrCat("ddprun ", kVersion, "\n")}};
+  }
+  launch.command = std::move(parsed->positionals);
+  if (launch.command.empty()) launch.command = std::move(words.file.command);
+  launch.worker_environment = std::move(words.file.worker_environment);
+
+  return PlanRun(&words, environment, host, [&launch](LaunchPlan* plan) {
+    // One node has no network to test.
+    if (launch.preflight && plan->job.nodes_max > 1) AddPreflight(plan);
+  });
+}
+
+CommandLine ParseTest(const std::vector<std::string>& arguments,
+                      const EnvironmentLookup& environment, const Host& host) {
+  LaunchWords words(TestIntroduction());
+  TestArguments test;
+  DefineTestOptions(&test, &words.options);
+  absl::StatusOr<ParsedArguments> parsed = ReadLaunchWords(arguments, environment, host, &words);
+  if (!parsed.ok()) return {.command = Fail(parsed.status())};
+  if (parsed->help) return {.command = ExitNow{.text = words.options.Help()}};
+  words.launch.worker_environment = std::move(words.file.worker_environment);
+  const bool own_times = words.launch.rdzv_conf.given();
+  MakeTestJob(test, environment, host, &words.launch);
+  return PlanRun(&words, environment, host,
+                 [own_times](LaunchPlan* plan) { FinishTestPlan(own_times, plan); });
 }
 
 // Of `ddprun env` or `ddprun doctor`, on this machine or as the workers of a job.
@@ -171,6 +215,11 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
     if (first == "config") return Finish(ParseConfigOptions(rest, host));
     if (first == "status") return Finish(ParseStatusOptions(rest, environment));
     return Finish(ParseStopOptions(rest, environment, host));
+  }
+  if (first == "test" || first == "preflight-worker") {
+    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+    if (first == "test") return ParseTest(rest, environment, host);
+    return Finish(ParsePreflightWorker(rest, environment));
   }
   if (first == "env" || first == "doctor") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());

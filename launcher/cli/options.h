@@ -12,6 +12,7 @@
 #include "launcher/cli/host.h"
 #include "launcher/cli/service_options.h"
 #include "launcher/cli/slurm_command.h"
+#include "launcher/cli/test_command.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
 
@@ -34,15 +35,16 @@ struct WaitForNode {
 // What a command line asks for.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, ConfigOptions, ChaosOptions,
-               EnvOptions, DoctorOptions, WaitForNode, SlurmJob, Conversion, ExitNow>
+               EnvOptions, DoctorOptions, WaitForNode, SlurmJob, Conversion, PreflightWorker,
+               ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
   std::vector<std::string> notes;     // the same, of what was found
 };
 
 // Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
-// one of the commands rendezvous, status, stop, config, convert, slurm, chaos, env and doctor as
-// the first word.
+// one of the commands rendezvous, status, stop, config, convert, slurm, chaos, env, doctor and
+// test as the first word.
 // Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN, PYTHON_EXEC,
 // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read.
 // Never throws; any bytes are fine. Bound: linear in the size of the arguments. Threads: any.

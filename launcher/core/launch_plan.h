@@ -90,6 +90,13 @@ enum class OnHang {
   kReport,   // the user is told, no more
 };
 
+// Whether argv begins with this program, which tests the network before the first start.
+enum class Preflight {
+  kNone,
+  kBeforeRun,  // --preflight
+  kTest,       // ddprun test: nothing else is run
+};
+
 // Everything that one `ddprun` run was asked to do, checked and complete: what the command line and
 // the environment come to. Made by launcher/cli, carried out by launcher/agent.
 struct LaunchPlan {
@@ -110,6 +117,10 @@ struct LaunchPlan {
 
   // The worker's command before ${local_rank} macros: {python, "-u", "train.py", …}.
   std::vector<std::string> argv;
+  Preflight preflight = Preflight::kNone;
+  // Path of a file that is empty as long as workers may begin; else it says why they did not, and
+  // the job has failed. "" = none.
+  std::string preflight_result;
   // How reports name it: the script, module or program as given.
   std::string entry_point;
   // --run_path: argv is {python, "-u", script, …}, and the script is run in a process that Python's

@@ -141,9 +141,14 @@ class Cluster:
         """Each packet between two hosts is lost with this probability."""
         _run("nft", f"add rule bridge cuts passing numgen random mod 100 < {percent} drop")
 
-    def slow_down(self, i, rate):
-        """Host i sends no faster than `rate` ("256kbit"): more waits in its queue for up to 400 ms."""
-        self._tc(i, "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "16kb", "latency", "400ms")
+    def lose_one_way(self, source, target, percent):
+        """Each packet from `source` to `target` is lost with this probability; the other way is well."""
+        _run("nft", f"add rule bridge cuts passing iifname p{source} oifname p{target} "
+             f"numgen random mod 100 < {percent} drop")
+
+    def slow_down(self, i, rate, latency="400ms"):
+        """Host i sends no faster than `rate` ("256kbit"): more waits in its queue for up to `latency`."""
+        self._tc(i, "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "16kb", "latency", latency)
         self._slowed.add(i)
 
     def _tc(self, i, *arguments):

@@ -34,7 +34,8 @@ class FakeHost : public Host {
   std::map<std::string, std::string> programs = {{"python3", "/usr/bin/python3"},
                                                  {"python", "/usr/bin/python"},
                                                  {"echo", "/bin/echo"},
-                                                 {"/bin/echo", "/bin/echo"}};
+                                                 {"/bin/echo", "/bin/echo"},
+                                                 {"/proc/self/exe", "/usr/bin/ddprun"}};
   std::map<std::string, std::string> files = {{"token", " s3cret\n"}, {"blank", " \n"}};
 
   uint32_t CpuCount() const override { return cpus; }

@@ -21,6 +21,7 @@ const char* const kOptions[] = {"nnodes",
                                 "standalone",
                                 "no-slurm",
                                 "no-kubernetes",
+                                "preflight",
                                 "master-addr",
                                 "master-port",
                                 "rdzv-backend",
@@ -110,7 +111,8 @@ TEST(Help, EveryValueOptionSaysDefaultAndVariable) {
 }
 
 TEST(Help, IsGroupedAndFitsInEightyColumns) {
-  for (const char* command : {"", "config", "doctor", "env", "rendezvous", "status", "stop"}) {
+  for (const char* command :
+       {"", "config", "doctor", "env", "rendezvous", "status", "stop", "test"}) {
     std::vector<std::string> arguments = {"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const ExitNow help = ExitOf(Parse(arguments));

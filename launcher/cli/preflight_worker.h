@@ -1,0 +1,36 @@
+#ifndef DDPRUN_LAUNCHER_CLI_PREFLIGHT_WORKER_H_
+#define DDPRUN_LAUNCHER_CLI_PREFLIGHT_WORKER_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "launcher/cli/test_command.h"
+#include "launcher/core/launch_plan.h"
+
+namespace ddprun::launcher {
+
+// A worker of `ddprun test` or --preflight: takes part in the exam of the network, then becomes
+// what it is for. Returns the exit status where it doesn't. A job that must not begin ends well as
+// far as the rendezvous is concerned, at once and without restarts; why it did is the result.
+int RunPreflightWorker(const PreflightWorker& worker);
+
+// What this node's worker found, for the process that runs the agent. Threads: any.
+class PreflightResult {
+ public:
+  // For plans with `preflight`: makes an empty file without a name, and tells the workers of it by
+  // a variable; before a run the plan, too. Errors: errno.
+  static absl::StatusOr<PreflightResult> Prepare(LaunchPlan* plan);
+
+  // The exit status of the whole run. Of ddprun test: 1 where the agent's is 0, but a worker has
+  // left a text, which is told to the user. Before a run the agent has told all, and failed.
+  int StatusAfter(int agent_status) const;
+
+ private:
+  Fd file_;  // not valid: nobody tests
+  bool test_ = false;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_PREFLIGHT_WORKER_H_

@@ -1,0 +1,73 @@
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_DATAGRAM_EXCHANGE_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_DATAGRAM_EXCHANGE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "launcher/core/link_facts.h"
+#include "launcher/preflight/probe_datagram.h"
+#include "launcher/preflight/sockets.h"
+
+namespace ddprun::launcher {
+
+// A node's UDP side of the exam. A thread counts and answers from the beginning on, so that nodes
+// need not begin at the same moment. Threads: the one that made it, beside its own.
+class DatagramExchange {
+ public:
+  // At `port` if it is free, else at any. Errors: errno.
+  static absl::StatusOr<std::unique_ptr<DatagramExchange>> Open(uint16_t port);
+  ~DatagramExchange();
+
+  uint16_t port() const { return bound_.port; }
+  int family() const { return bound_.family; }
+
+  // From now on datagrams with this token count. `peers`: by node; empty addresses are sent
+  // nothing.
+  void Begin(uint32_t node, uint64_t token, std::vector<SocketAddress> peers);
+
+  // Sends `count` datagrams to each of `targets`, in bursts over a third of a second. Blocks.
+  void Send(uint32_t pass, const std::vector<uint32_t>& targets, uint32_t count);
+  // One kHere to `address`.
+  void SendHere(uint32_t node, const SocketAddress& address);
+
+  // What came in this pass, for each peer that anything is known of.
+  NodeLooks Looks(uint32_t pass);
+  // Nodes from which a kHere came.
+  std::set<uint32_t> Heard();
+
+ private:
+  struct Seen {
+    uint32_t arrived = 0;
+    int64_t round_trip_ns = INT64_MAX;
+  };
+
+  DatagramExchange(BoundSocket bound, Fd stop);
+  void Receive();
+  bool ReceiveOne();
+  void Take(const ProbeDatagram& probe, const SocketAddress& source);
+  void SendProbe(const ProbeDatagram& probe, const SocketAddress& address) const;
+
+  const BoundSocket bound_;
+  const Fd stop_;     // eventfd(2): readable when the thread is to end
+  std::mutex mutex_;  // of all below
+  uint32_t node_ = 0;
+  uint64_t token_ = 0;
+  std::vector<SocketAddress> peers_;
+  std::map<uint32_t, std::vector<Seen>> passes_;
+  std::set<uint32_t> heard_;
+  uint32_t overrun_ = 0;  // by the socket, since it was made
+  uint32_t overrun_told_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_DATAGRAM_EXCHANGE_H_

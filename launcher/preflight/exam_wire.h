@@ -1,0 +1,67 @@
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_EXAM_WIRE_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_EXAM_WIRE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "launcher/core/link_facts.h"
+
+namespace ddprun::launcher {
+
+// What the nodes of an exam leave for each other in the store: JSON, a text for each. Readers take
+// any bytes. Errors of all: INVALID_ARGUMENT with what is wrong: another release of ddprun, or no
+// exam. Threads: any.
+
+// Where a node can be reached.
+struct ExamSeat {
+  std::string host;
+  std::string address;     // numeric; "" = where the store is
+  uint16_t datagrams = 0;  // UDP port
+  uint16_t transfers = 0;  // TCP port
+
+  friend bool operator==(const ExamSeat&, const ExamSeat&) = default;
+};
+std::string SeatJson(const ExamSeat& seat);
+absl::StatusOr<ExamSeat> ReadSeat(absl::string_view text);
+
+// All of them, by node; nullopt = that node did not come.
+struct ExamTable {
+  uint64_t token = 0;
+  std::vector<std::optional<ExamSeat>> seats;
+
+  friend bool operator==(const ExamTable&, const ExamTable&) = default;
+};
+std::string TableJson(const ExamTable& table);
+absl::StatusOr<ExamTable> ReadTable(absl::string_view text);
+
+// Nodes are below `nodes`, none with itself.
+std::string PlanJson(const ExamPlan& plan);
+absl::StatusOr<ExamPlan> ReadPlan(absl::string_view text, uint32_t nodes);
+
+std::string LooksJson(const NodeLooks& looks);
+absl::StatusOr<NodeLooks> ReadLooks(absl::string_view text, uint32_t nodes);
+
+// What comes of it, for all nodes.
+struct ExamVerdict {
+  bool found = false;     // something is worth telling
+  bool prevents = false;  // and no training can work with it
+  std::string text;       // the report
+  std::string brief;      // its findings alone, a line for each
+  std::string json;       // the report as one JSON object; stays on node 0
+
+  friend bool operator==(const ExamVerdict&, const ExamVerdict&) = default;
+};
+std::string VerdictJson(const ExamVerdict& verdict);
+absl::StatusOr<ExamVerdict> ReadVerdict(absl::string_view text);
+
+// {"nodes": […], "ways": […], "findings": […], …}: docs/PREFLIGHT.md.
+std::string ReportJson(const NetworkFacts& facts, absl::Duration took);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_EXAM_WIRE_H_

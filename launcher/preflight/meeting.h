@@ -1,0 +1,41 @@
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_MEETING_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_MEETING_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/instant.h"
+#include "launcher/agent/tcp_store_client.h"
+
+namespace ddprun::launcher {
+
+// The job's store as the nodes of an exam use it: over links that may be ill. Connects when it is
+// needed, and anew when a connection breaks or was given up. Threads: one at a time.
+class Meeting {
+ public:
+  Meeting(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}
+
+  // Called again and again while no connection can be had, a few times a second.
+  void set_on_trying(std::function<void()> on_trying) { on_trying_ = std::move(on_trying); }
+
+  // Errors of both: DEADLINE_EXCEEDED or UNAVAILABLE at the deadline, with the last reason.
+  absl::Status Set(const std::string& key, const std::string& value, Instant deadline);
+  // Waits until somebody has set it.
+  absl::StatusOr<std::string> Get(const std::string& key, Instant deadline);
+
+ private:
+  absl::Status Connect(Instant deadline);
+
+  const std::string host_;
+  const uint16_t port_;
+  std::function<void()> on_trying_;
+  std::optional<TcpStoreClient> client_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_MEETING_H_

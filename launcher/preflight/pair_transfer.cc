@@ -1,0 +1,222 @@
+#include "launcher/preflight/pair_transfer.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/errno_status.h"
+#include "base/fd.h"
+#include "base/status_macros.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr absl::Duration kSending = absl::Milliseconds(60);
+constexpr size_t kSendingBytes = 16 << 20;
+// A flood and its end. The stream's own end won't do: poll(2) doesn't tell a connection of which
+// both ends have said all from one that is gone.
+constexpr char kFlood = 'x';
+constexpr char kFloodEnd = '.';
+// After that what is still in queues doesn't count.
+constexpr absl::Duration kReceiving = absl::Milliseconds(400);
+// A lost SYN is sent again by the kernel after a second; a new attempt each time is sooner.
+constexpr absl::Duration kAttempt = absl::Milliseconds(200);
+constexpr int kAttempts = 4;
+// How late the other end of a pair may be: its turns before this one took their time.
+constexpr absl::Duration kLateness = absl::Milliseconds(1500);
+constexpr int kUnsent = 128 << 10;  // that a sender keeps in its socket, beyond what is on its way
+constexpr size_t kChunk = 256 << 10;
+constexpr absl::Duration kTickMin = absl::Microseconds(20);
+
+std::string KeyBytes(const TransferKey& key) {
+  std::string bytes("ddpX");
+  bytes.append(reinterpret_cast<const char*>(&key.token), sizeof(key.token));
+  bytes.append(reinterpret_cast<const char*>(&key.round), sizeof(key.round));
+  return bytes;
+}
+
+// Sends all of it, or an error at the deadline.
+absl::Status SendText(int fd, absl::string_view bytes, Instant deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
+    if (sent >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return ErrnoStatus(errno, "send");
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLOUT, deadline));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReceiveText(int fd, size_t size, Instant deadline) {
+  std::string bytes(size, '\0');
+  for (size_t at = 0; at < size;) {
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLIN, deadline));
+    const ssize_t got = recv(fd, bytes.data() + at, size - at, 0);
+    if (got > 0) at += static_cast<size_t>(got);
+    if (got == 0) return absl::UnavailableError("closed");
+    if (got < 0 && errno != EINTR && errno != EAGAIN) return ErrnoStatus(errno, "recv");
+  }
+  return bytes;
+}
+
+// As much as goes within kSending, then its end.
+absl::Status SendFlood(int fd) {
+  const std::string chunk(kChunk, kFlood);
+  const Instant deadline = MonotonicNow() + kSending;
+  for (size_t sent = 0; sent < kSendingBytes && MonotonicNow() < deadline;) {
+    const ssize_t n = send(fd, chunk.data(), std::min(kChunk, kSendingBytes - sent), MSG_NOSIGNAL);
+    if (n > 0) sent += static_cast<size_t>(n);
+    if (n >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return ErrnoStatus(errno, "send");
+    if (!AwaitReady(fd, POLLOUT, deadline).ok()) break;
+  }
+  return SendText(fd, absl::string_view(&kFloodEnd, 1), MonotonicNow() + kReceiving);
+}
+
+// bit/s from the first byte to the flood's end, or to the time when it is over.
+absl::StatusOr<double> ReceiveFlood(int fd, Instant deadline) {
+  std::vector<char> buffer(kChunk);
+  size_t bytes = 0;
+  DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLIN, deadline));
+  const Instant began = MonotonicNow();
+  const Instant end = began + kReceiving;
+  while (AwaitReady(fd, POLLIN, end).ok()) {
+    const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (got <= 0) break;
+    bytes += static_cast<size_t>(got);
+    if (buffer[static_cast<size_t>(got) - 1] == kFloodEnd) break;
+  }
+  if (bytes == 0) return absl::UnavailableError("nothing came");
+  const absl::Duration took = std::max(MonotonicNow() - began, kTickMin);
+  return static_cast<double>(bytes) * 8 / absl::ToDoubleSeconds(took);
+}
+
+void TuneTransfer(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsent, sizeof(kUnsent));
+  // What is left at the end is thrown away, not sent for seconds to come.
+  const linger none{.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+}
+
+int SocketError(int fd) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
+
+// The first of a few attempts that is answered.
+absl::StatusOr<Fd> ConnectPatiently(const SocketAddress& peer, int family) {
+  std::vector<Fd> attempts;
+  absl::Status why = absl::DeadlineExceededError("no answer");
+  for (int i = 0; i < kAttempts; ++i) {
+    Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) return ErrnoStatus(errno, "socket");
+    if (connect(fd.get(), peer.get(), peer.size) != 0 && errno != EINPROGRESS) {
+      return ErrnoStatus(errno, "connect");
+    }
+    attempts.push_back(std::move(fd));
+    const Instant next = MonotonicNow() + kAttempt;
+    std::vector<pollfd> waiting;
+    for (const Fd& each : attempts) {
+      waiting.push_back({.fd = each.get(), .events = POLLOUT, .revents = 0});
+    }
+    const int left = static_cast<int>(absl::ToInt64Milliseconds(next - MonotonicNow()));
+    if (poll(waiting.data(), waiting.size(), std::max(left, 1)) <= 0) continue;
+    for (size_t at = 0; at < waiting.size(); ++at) {
+      if (waiting[at].revents == 0) continue;
+      const int error = SocketError(waiting[at].fd);
+      if (error == 0) return std::move(attempts[at]);
+      why = ErrnoStatus(error, "connect");
+      return why;
+    }
+  }
+  return why;
+}
+
+// nullopt: no connection of an exam.
+std::optional<TransferKey> ReadKey(absl::string_view bytes) {
+  TransferKey key;
+  if (bytes.size() != KeyBytes(key).size()) return std::nullopt;
+  std::memcpy(&key.token, bytes.data() + 4, sizeof(key.token));
+  std::memcpy(&key.round, bytes.data() + 4 + sizeof(key.token), sizeof(key.round));
+  if (bytes != KeyBytes(key)) return std::nullopt;
+  return key;
+}
+
+absl::Status Connected(int fd, const TransferKey& key, PeerLook* look) {
+  TuneTransfer(fd);
+  const Instant deadline = MonotonicNow() + kLateness;
+  DDPRUN_RETURN_IF_ERROR(SendText(fd, KeyBytes(key), deadline));
+  DDPRUN_RETURN_IF_ERROR(ReceiveText(fd, 1, deadline).status());
+  DDPRUN_RETURN_IF_ERROR(SendFlood(fd));
+  DDPRUN_ASSIGN_OR_RETURN(look->rate, ReceiveFlood(fd, MonotonicNow() + 2 * kReceiving));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// Errors leave the look without a rate, which says it all.
+void TransferFrom(const SocketAddress& peer, int family, const TransferKey& key, PeerLook* look) {
+  const absl::StatusOr<Fd> fd = ConnectPatiently(peer, family);
+  look->connected = fd.ok();
+  look->refused = !fd.ok();
+  if (fd.ok()) Connected(fd->get(), key, look).IgnoreError();
+}
+
+absl::StatusOr<Fd> TransferDoor::AcceptFor(const TransferKey& key) {
+  constexpr size_t kEarlyMax = 64;
+  const Instant deadline = MonotonicNow() + kLateness;
+  while (true) {
+    if (const auto found = early_.find(key); found != early_.end()) {
+      Fd fd = std::move(found->second);
+      early_.erase(found);
+      return fd;
+    }
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(listener_.socket.get(), POLLIN, deadline));
+    Fd fd(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
+      return ErrnoStatus(errno, "accept");
+    }
+    // Attempts that were given up say nothing, strangers something else.
+    const absl::StatusOr<std::string> said =
+        ReceiveText(fd.get(), KeyBytes(key).size(), MonotonicNow() + kAttempt);
+    if (!said.ok()) continue;
+    const std::optional<TransferKey> whose = ReadKey(*said);
+    if (whose.has_value() && *whose >= key && early_.size() < kEarlyMax) {
+      early_[*whose] = std::move(fd);
+    }
+  }
+}
+
+void TransferDoor::TransferTo(const TransferKey& key, PeerLook* look) {
+  const absl::StatusOr<Fd> fd = AcceptFor(key);
+  if (!fd.ok()) return;
+  TuneTransfer(fd->get());
+  // The other end begins when it is told that this one is there: what waits in a buffer by then
+  // would arrive at the speed of memory.
+  if (!SendText(fd->get(), "!", MonotonicNow() + kReceiving).ok()) return;
+  const absl::StatusOr<double> rate = ReceiveFlood(fd->get(), MonotonicNow() + kReceiving);
+  if (!rate.ok()) return;
+  look->rate = *rate;
+  if (!SendFlood(fd->get()).ok()) return;
+  // The peer closes when it has had enough; before, an own close would throw away what it counts.
+  AwaitReady(fd->get(), POLLIN, MonotonicNow() + kReceiving + kSending).IgnoreError();
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,48 @@
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_PAIR_TRANSFER_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_PAIR_TRANSFER_H_
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "launcher/core/link_facts.h"
+#include "launcher/preflight/sockets.h"
+
+namespace ddprun::launcher {
+
+// One pair's turn: a TCP connection, as much as goes through in one direction within 60 ms or 16
+// MiB, then as much in the other. Both ends block for at most 3 s, usually 0.1 s. Threads: any.
+
+struct TransferKey {  // what a connection belongs to
+  uint64_t token = 0;
+  uint32_t round = 0;  // counted over all passes
+
+  friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
+};
+
+// The end that connects. Fills in connected or refused, and the rate of what came back.
+void TransferFrom(const SocketAddress& peer, int family, const TransferKey& key, PeerLook* look);
+
+// The end that accepts. Keeps what comes before its turn: other pairs may be a round ahead.
+class TransferDoor {
+ public:
+  explicit TransferDoor(BoundSocket listener) : listener_(std::move(listener)) {}
+
+  uint16_t port() const { return listener_.port; }
+  int family() const { return listener_.family; }
+
+  // Fills in the rate of what came.
+  void TransferTo(const TransferKey& key, PeerLook* look);
+
+ private:
+  absl::StatusOr<Fd> AcceptFor(const TransferKey& key);
+
+  BoundSocket listener_;
+  std::map<TransferKey, Fd> early_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_PAIR_TRANSFER_H_

@@ -1,0 +1,24 @@
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_TORCH_STAGE_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_TORCH_STAGE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "launcher/preflight/meeting.h"
+#include "launcher/preflight/network_exam.h"
+
+namespace ddprun::launcher {
+
+// torch_test.py, which each rank of `ddprun test` runs with Python's -c.
+extern const char kTorchTest[];
+
+// Whether all nodes have Python with torch: one that has not would be waited for in vain. Each
+// node's first worker asks `python` ("" = none) without importing torch, the others only wait.
+// Returns: "" = all have it; else why the test with torch is left out, for people.
+// Errors: as ExamineNetwork(). Threads: blocks the caller, at most 10 s for Python.
+absl::StatusOr<std::string> AgreeOnTorch(const ExamPlace& place, bool first_worker,
+                                         const std::string& python, Meeting* meeting);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_TORCH_STAGE_H_

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""ddprun test names what is wrong with the network of eight hosts, and nobody where all are alike."""
+
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import examination as exam  # noqa: E402
+from job import ClusterTestCase, main  # noqa: E402
+
+HOSTS = 8
+
+
+class Exam(ClusterTestCase):
+    hosts = HOSTS
+
+    def found(self, spoil):
+        expected = spoil(self.cluster)
+        report, statuses = exam.examine(self.bed, HOSTS)
+        self.assertEqual(expected, exam.accusations(report))
+        self.assertEqual([1 if expected else 0] * HOSTS, statuses)
+        self.assertLess(report["seconds"], exam.VERDICT_SECONDS)
+        return report
+
+    def test_a_healthy_network(self):
+        report = self.found(exam.nothing)
+        self.assertEqual(HOSTS * (HOSTS - 1), len([way for way in report["ways"] if way["bit_s"]]))
+        self.assertEqual([True] * HOSTS, [node["answered"] for node in report["nodes"]])
+
+    def test_one_slow_node(self):
+        self.found(exam.slow_node(3))
+
+    def test_one_lossy_way(self):
+        self.found(exam.lossy_way(2, 5))
+
+    def test_one_cut_way(self):
+        report = self.found(exam.cut_way(7, 4))
+        self.assertIn("while the other direction works", report["findings"][0]["what"])
+
+    def test_two_bad_nodes(self):
+        self.found(exam.two_bad_nodes(1, 6))
+
+    def test_all_equally_slow(self):
+        self.found(exam.all_slow(HOSTS))
+
+
+class Preflight(ClusterTestCase):
+    """--preflight of a run on three hosts."""
+
+    hosts = HOSTS
+
+    def run_job(self, options=("--preflight",)):
+        return [self.start(i, 3, options=options, restarts=3) for i in (1, 2, 3)]
+
+    def test_a_cut_way_ends_the_job_before_a_worker_starts(self):
+        self.cluster.cut_one_way(2, 3)
+        report_file = self.bed.path("report.json")
+        agents = self.run_job(options=("--preflight", "--report_file", report_file))
+        for agent in agents:
+            self.assert_status(1, agent)
+            self.assertIn("n2 to n3 is cut", agent.text())
+            self.assertIn("no worker was started", agent.text())
+        with open(report_file, encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual(("failed", 1, "preflight"), (report["outcome"], report["status"], report["rule"]))
+        self.assertEqual([], self.bed.journal.find("worker"))
+
+    def test_twin_without_it_workers_start(self):
+        self.cluster.cut_one_way(2, 3)
+        agents = self.run_job(options=())
+        self.finish(agents, 1, 3)
+
+    def test_a_lossy_way_is_a_warning(self):
+        self.cluster.lose_one_way(2, 3, 10)
+        agents = self.run_job()
+        self.finish(agents, 1, 3)
+        for agent in agents:
+            self.assertIn("warning: n2 to n3 loses packets", agent.text())
+
+    def test_only_before_the_first_start(self):
+        agents = self.run_job()
+        workers = self.bed.next_workers(0, 3, 3, alive=agents)
+        self.bed.signal_workers(workers[:1], 9)
+        self.finish(agents, 2, 3)
+        self.assertEqual(1, agents[0].text().count("network: 3 nodes"))
+
+
+if __name__ == "__main__":
+    main()
