@@ -3,6 +3,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 import unittest
@@ -75,10 +76,21 @@ class TestCommand(PreflightTestCase):
 
 @unittest.skipUnless(torch_is_there(), "torch is not installed: scripts/setup")
 class Torch(PreflightTestCase):
+    def seconds_of_torch_itself(self):
+        """What two processes take here, beside everything else that runs, until DDP could begin."""
+        words = ("import torch.distributed as dist, torch; dist.init_process_group('gloo', store=dist.HashStore(), rank=0, "
+                 "world_size=1); torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1)); dist.destroy_process_group()")
+        began = time.monotonic()
+        processes = [subprocess.Popen([TORCH_PYTHON, "-c", words], env={**os.environ, "OMP_NUM_THREADS": "1"})
+                     for _ in range(2)]
+        self.assertEqual([0, 0], [process.wait(PATIENCE) for process in processes])
+        return time.monotonic() - began
+
     def test_two_nodes_within_ten_seconds(self):
+        most = max(10 * SLOW, 2.5 * self.seconds_of_torch_itself())
         began = time.monotonic()
         first, _ = self.run_nodes(env=WITH_TORCH)
-        self.assertLess(time.monotonic() - began, 10 * SLOW)
+        self.assertLess(time.monotonic() - began, most)
         for line in ("DDP in a single process (gloo)", "GPUs available: 0", "Process 0/1 initialized on CPU", "World size: 1",
                      "Parameters: 1,010", "Process 0/1: success", "DDP on all ranks (gloo)", "World size: 2",
                      "Process 0/2: success", "Process 1/2: success", "all-reduce of 2 ranks",
