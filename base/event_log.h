@@ -16,7 +16,7 @@ namespace ddprun {
 //
 // Each line: {"t": <CLOCK_MONOTONIC seconds, comparable on one machine>, "wall": <epoch seconds>,
 // "pid": …, "who": "agent:<node>"|"service", "event": "<snake_case>", …fields}.
-// docs/TESTING.md lists the events. Threads: any.
+// docs/EVENTS.md lists the events. Threads: any.
 class EventLog {
  public:
   // Drops everything.

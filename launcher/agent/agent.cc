@@ -212,7 +212,7 @@ void Agent::StartEndpoint() {
         .literal = ""};
     service_->Serve(
         loop_.get(),
-        {.listen = absl::StrCat("unix:", runtime_dir_->File("service.sock")),
+        {.listen = absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)),
          .token = plan_.token,
          .run_id = plan_.job.run_id,
          .event_log = plan_.event_log,
@@ -260,7 +260,7 @@ void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port)
   if (port.ok()) {
     Write("service_started", {{"port", *port}, {"service_pid", service_->pid()}});
     if (endpoint.kind == EndpointPlan::Kind::kUnix) {
-      return Connect(absl::StrCat("unix:", runtime_dir_->File("service.sock")), found, true);
+      return Connect(absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)), found, true);
     }
     // An address that is translated on the way here may not lead back from here.
     const std::string host = found.loopback   ? found.literal

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_AGENT_RUNTIME_DIR_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -30,6 +31,14 @@ class RuntimeDir {
   explicit RuntimeDir(std::string path) : path_(std::move(path)) {}
   std::string path_;  // "" = nothing to remove
 };
+
+// How the service of a job on one node listens, in its agent's directory.
+inline constexpr char kServiceSocket[] = "service.sock";
+
+// The sockets of services of this user's jobs on this machine:
+// "unix:/tmp/ddprun_a1b2c3/service.sock", in the order of their paths. Nobody may listen on some:
+// those of agents that are just ending.
+std::vector<std::string> FindLocalServices();
 
 }  // namespace ddprun::launcher
 

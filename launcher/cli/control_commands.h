@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_CLI_CONTROL_COMMANDS_H_
 #define DDPRUN_LAUNCHER_CLI_CONTROL_COMMANDS_H_
 
+#include "launcher/cli/operate_options.h"
 #include "launcher/cli/service_options.h"
 
 namespace ddprun::launcher {
@@ -12,6 +13,12 @@ int ShowStatus(const StatusOptions& options);
 
 // `ddprun stop`: ends a job. Exit status as above.
 int StopJob(const StopOptions& options);
+
+// `ddprun drain`: a node leaves a job. Exit status 0 once it has left (or with --no-wait was told).
+int DrainNode(const DrainOptions& options);
+
+// `ddprun events`: prints what happened to a job, as text or as JSON lines.
+int ShowEvents(const EventsOptions& options);
 
 }  // namespace ddprun::launcher
 

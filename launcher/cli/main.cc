@@ -23,6 +23,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/preflight_worker.h"
 #include "launcher/cli/system_host.h"
+#include "launcher/cli/top_command.h"
 #include "launcher/core/plan_text.h"
 #include "launcher/os/node_socket.h"
 #include "rendezvous/server/serve.h"
@@ -137,6 +138,9 @@ int Run(const SlurmJob& job) {
 
 int Run(const StatusOptions& options) { return ShowStatus(options); }
 int Run(const StopOptions& options) { return StopJob(options); }
+int Run(const DrainOptions& options) { return DrainNode(options); }
+int Run(const EventsOptions& options) { return ShowEvents(options); }
+int Run(const TopOptions& options) { return ShowTop(options); }
 int Run(const EnvOptions& options) { return ShowEnv(options); }
 int Run(const DoctorOptions& options) { return ShowDoctor(options); }
 int Run(const PreflightWorker& worker) { return RunPreflightWorker(worker); }

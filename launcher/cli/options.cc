@@ -221,6 +221,12 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
     if (first == "test") return ParseTest(rest, environment, host);
     return Finish(ParsePreflightWorker(rest, environment));
   }
+  if (first == "drain" || first == "events" || first == "top") {
+    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+    if (first == "drain") return Finish(ParseDrainOptions(rest, environment, host));
+    if (first == "top") return Finish(ParseTopOptions(rest, environment));
+    return Finish(ParseEventsOptions(rest, environment));
+  }
   if (first == "env" || first == "doctor") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     if (first == "env") {

@@ -6,76 +6,10 @@
 #include "launcher/cli/errors.h"
 #include "launcher/cli/launch_planner.h"
 #include "launcher/cli/option_set.h"
+#include "launcher/cli/query_options.h"
 #include "launcher/cli/values.h"
 
 namespace ddprun::launcher {
-namespace {
-
-constexpr uint16_t kServicePort = 29400;
-
-struct Token {
-  Argument token;
-  Argument token_file;
-};
-
-void DefineToken(Token* target, OptionSet* options) {
-  options->AddValue(&target->token,
-                    {.names = "--token",
-                     .placeholder = "SECRET",
-                     .help = "Secret of the jobs. Visible in the list of processes, which "
-                             "--token_file and the variable are not. Default: none.",
-                     .environment = "DDPRUN_TOKEN"});
-  options->AddValue(&target->token_file, {.names = "--token-file",
-                                          .placeholder = "FILE",
-                                          .help = "File that holds the secret. Default: none."});
-}
-
-// True when the help is wanted. Errors: usage, also for words that are no options.
-absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
-                                      const EnvironmentLookup& environment) {
-  DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options->Parse(arguments, environment));
-  if (!parsed.positionals.empty()) {
-    return UsageError(absl::StrCat("unexpected word ", Quoted(parsed.positionals.front()),
-                                   "; this command takes options only (see --help)"));
-  }
-  return parsed.help;
-}
-
-struct QueryArguments {
-  Argument endpoint{.text = "localhost:29400", .source = ""};
-  Argument run_id;
-  Argument timeout{.text = "5", .source = ""};
-};
-
-void DefineQuery(QueryArguments* target, const std::string& run_id_help, OptionSet* options) {
-  options->Group("Service");
-  options->AddValue(&target->endpoint,
-                    {.names = "--rdzv-endpoint",
-                     .placeholder = "HOST[:PORT]",
-                     .help = "Where the rendezvous service is. Default: localhost:29400."});
-  options->AddValue(&target->run_id,
-                    {.names = "--rdzv-id", .placeholder = "NAME", .help = run_id_help});
-  options->AddValue(&target->timeout, {.names = "--timeout",
-                                       .placeholder = "SECONDS",
-                                       .help = "How long to wait for the answer. Default: 5.",
-                                       .environment = ""});
-}
-
-absl::Status FinishQuery(const QueryArguments& arguments, QueryOptions* options) {
-  if (!arguments.endpoint.text.empty()) {
-    DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(arguments.endpoint));
-    options->host = endpoint.host;
-    options->port = endpoint.port.value_or(kServicePort);
-  }
-  if (options->port == 0) return BadValue(arguments.endpoint, "port 0 can't be called");
-  options->run_id = arguments.run_id.text;
-  DDPRUN_ASSIGN_OR_RETURN(options->timeout,
-                          ParseDuration(arguments.timeout, absl::Milliseconds(1)));
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<OptionsOrHelp<ServiceOptions>> ParseServiceOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host) {
@@ -89,7 +23,7 @@ Example:
   Argument listen{.text = "0.0.0.0:29400", .source = ""};
   Argument event_log;
   Argument status_page;
-  Token token;
+  TokenArguments token;
   options.Group("Service");
   options.AddValue(&listen, {.names = "--listen",
                              .placeholder = "HOST[:PORT]",
@@ -114,7 +48,7 @@ Example:
   }
   DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(listen));
   result.options.listen_host = endpoint.host;
-  result.options.listen_port = endpoint.port.value_or(kServicePort);
+  result.options.listen_port = endpoint.port.value_or(kDefaultServicePort);
   result.options.event_log = event_log.text;
   DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
   DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
@@ -164,10 +98,9 @@ without one it can be ended from the service's own machine only.
 
 Example:
   ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");
-  QueryArguments query{.run_id = {.text = "none", .source = ""}};
-  DefineQuery(&query, "The job to end. Default: none, which is the name of a job without one.",
-              &options);
-  Token token;
+  QueryArguments query;
+  DefineQuery(&query, "The job to end. Default: the only one of the service.", &options);
+  TokenArguments token;
   DefineToken(&token, &options);
   Argument reason{.text = "stopped by ddprun stop", .source = ""};
   options.AddValue(&reason, {.names = "--reason",
@@ -182,7 +115,9 @@ Example:
     return result;
   }
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
-  if (result.options.run_id.empty()) return BadValue(query.run_id, "give the name of a job");
+  if (query.run_id.given() && !query.run_id.filled()) {
+    return BadValue(query.run_id, "give the name of a job");
+  }
   result.options.reason = reason.text;
   DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
   return result;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/cli/host.h"
+#include "launcher/cli/query_options.h"
 #include "launcher/core/environment.h"
 
 namespace ddprun::launcher {
@@ -21,20 +22,17 @@ struct ServiceOptions {
   std::string status_page;              // "host:port"; "" = none
 };
 
-// `ddprun status` and `ddprun stop`: a call to a service.
-struct QueryOptions {
-  std::string host = "localhost";  // without brackets
-  uint16_t port = 29400;
-  std::string run_id;  // "" = all jobs (status only)
-  absl::Duration timeout = absl::Seconds(5);
-  bool json = false;  // status only
-  absl::Duration watch =
-      absl::ZeroDuration();  // status only: time between two looks; zero = one look
-  std::string token;         // stop only
-  std::string reason;        // stop only; for people
+// `ddprun status`.
+struct StatusOptions : QueryOptions {
+  bool json = false;
+  absl::Duration watch = absl::ZeroDuration();  // time between two looks; zero = one look
 };
-struct StatusOptions : QueryOptions {};
-struct StopOptions : QueryOptions {};
+
+// `ddprun stop`.
+struct StopOptions : QueryOptions {
+  std::string token;   // "" = none
+  std::string reason;  // for people
+};
 
 // One of these or the text of --help. `arguments` come after the command's own name.
 template <typename Options>

@@ -8,11 +8,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/time.h"
+#include "launcher/cli/time_text.h"
 
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::v1::DrainedNode;
 using rendezvous::v1::GenerationStatus;
 using rendezvous::v1::JobStatus;
 using rendezvous::v1::NodeStatus;
@@ -21,21 +22,6 @@ using rendezvous::v1::WorkerStatus;
 
 // A service remembers more; these fill a screen.
 constexpr int kGenerationsShown = 10;
-
-// "850 ms", "12.3 s", "4 min 5 s", "3 h 12 min", "2 d 4 h".
-std::string TimeText(uint64_t ms) {
-  const uint64_t seconds = ms / 1000;
-  if (ms < 1000) return absl::StrCat(ms, " ms");
-  if (seconds < 60) return absl::StrFormat("%.1f s", static_cast<double>(ms) / 1e3);
-  if (seconds < 3600) return absl::StrCat(seconds / 60, " min ", seconds % 60, " s");
-  if (seconds < 86400) return absl::StrCat(seconds / 3600, " h ", seconds / 60 % 60, " min");
-  return absl::StrCat(seconds / 86400, " d ", seconds / 3600 % 24, " h");
-}
-
-// "7", or "7 to 9".
-std::string RangeText(uint64_t first, uint64_t last) {
-  return first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last);
-}
 
 bool IsMarked(const WorkerStatus& worker) { return worker.phase() != "unmarked"; }
 
@@ -130,6 +116,11 @@ std::string JobText(const JobStatus& job) {
   absl::StrAppendFormat(&text, "  %5s  %-28s %-12s %7s  %8s  %-14s %7s  %-12s %s\n", "rank", "node",
                         "state", "workers", "silent", "step", "steps/s", "phase", "address");
   for (const NodeStatus& node : job.nodes()) absl::StrAppend(&text, NodeText(node));
+  for (const DrainedNode& drained : job.drained()) {
+    absl::StrAppend(&text, "  drained: ", drained.node_id(), " on ", drained.hostname(),
+                    drained.reason().empty() ? "" : absl::StrCat(" (", drained.reason(), ")"),
+                    "; ddprun drain --undo lets that machine in again\n");
+  }
   const int first = std::max(0, job.history_size() - kGenerationsShown);
   if (job.history_size() > 0) absl::StrAppend(&text, "  generations\n");
   if (first > 0) absl::StrAppend(&text, "      …  ", first, " more before (see --json)\n");

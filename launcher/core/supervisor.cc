@@ -61,6 +61,7 @@ void Supervisor::On(const EndpointFound& event) {
   config_.node.address = event.node_address;
   config_.node.store_address = event.store_address;
   config_.node.hosts_endpoint = event.hosts_endpoint;
+  config_.node.hosts_service = event.hosts_service;
   hosts_service_ = event.hosts_service;
   service_running_ = event.hosts_service;
   endpoint_is_loopback_ = event.is_loopback && config_.job.nodes_max > 1;

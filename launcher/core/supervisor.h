@@ -104,6 +104,7 @@ class Supervisor {
   void OnMessage(const rendezvous::EndHung&);
   void OnMessage(const rendezvous::PrepareStop&);
   void OnMessage(const rendezvous::CommitStop&);
+  void OnMessage(const rendezvous::Drain&);
 
   rendezvous::AgentMessage Header() const;
   void SendEvent(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
@@ -122,6 +123,7 @@ class Supervisor {
   bool IsIdle() const;
   void BeginPreemption(int number);
   void PreemptInTime();
+  void PreemptFor(std::string why);
   bool IsStoppingAtStep() const;
   void HastenStop();
   void LookAtStop(uint32_t round, uint64_t step);
@@ -182,6 +184,7 @@ class Supervisor {
   int asked_signal_ = 0;     // preempts this node if its workers ask for a stop step; 0 = none came
   int preempt_signal_ = 0;   // this node is taken away; 0 = it isn't
   std::string preempt_why_;  // where it isn't the signal
+  bool drained_ = false;     // that is a Drain (R15)
   Instant preempt_at_;       // preempt_deadline before it is
   Instant preempt_bound_ = Instant::Infinite();   // for the agreement
   bool stop_committed_ = false;                   // in this generation

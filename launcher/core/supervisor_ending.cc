@@ -108,7 +108,7 @@ void Supervisor::SendLeave() {
   SendEvent(group_.generation(),
             rendezvous::Leave{leave_signal_ > 0 ? WhyLeaving(leave_signal_) : "its keeper died",
                               LeaveEndsJob(),
-                              /*preempted=*/Preempts(leave_signal_)});
+                              /*preempted=*/Preempts(leave_signal_) && !drained_});
 }
 
 // A node that is done waits for the others for as long as they need it or the user wants.
@@ -246,6 +246,12 @@ void Supervisor::Finish() {
   phase_ = Phase::kEnded;
   Exit exit{.status = exit_status_, .verdict = verdict_, .signal = std::max(leave_signal_, 0)};
   if (!verdict_.has_value()) exit.why = end_reason_;
+  if (drained_ && !verdict_.has_value()) {
+    Tell(TellUser::Level::kWarning,
+         absl::StrCat("this node has left the job, which goes on without it or waits for another: ",
+                      end_reason_, "; exit status ", exit_status_,
+                      ". ddprun drain --undo lets this machine in again"));
+  }
   for (const WorkerEnd& end : group_.stopped()) exit.stopped.push_back(Describe(end));
   effects_.push_back(std::move(exit));
 }

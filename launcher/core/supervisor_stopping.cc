@@ -94,18 +94,41 @@ void Supervisor::BeginPreemption(int number) {
        absl::StrCat(WhyLeaving(number, "got "),
                     ": this node is about to be taken away, so all workers of the job are to stop "
                     "at one step (a signal now: they get it at once)"));
-  SendEvent(group_.generation(),
-            rendezvous::Preempt{
-                .reason = WhyLeaving(number), .deadline = deadline, .ends_job = hosts_service_});
+  SendEvent(group_.generation(), rendezvous::Preempt{.reason = WhyLeaving(number),
+                                                     .deadline = deadline,
+                                                     .ends_job = hosts_service_,
+                                                     .drained = drained_});
 }
 
 // --preempt_after: the last moment to stop and save.
 void Supervisor::PreemptInTime() {
   preempt_at_ = Instant::Infinite();
   if (phase_ == Phase::kEnding || preempt_signal_ != 0) return;
-  preempt_why_ = absl::StrCat("its time is over (--preempt_after ",
-                              absl::FormatDuration(config_.preempt_after), ")");
-  RecordFact("preempt_time", {{"why", preempt_why_}});
+  PreemptFor(absl::StrCat("its time is over (--preempt_after ",
+                          absl::FormatDuration(config_.preempt_after), ")"));
+}
+
+// `ddprun drain` (R15): as if this node were taken away, but for the job, which waits for another.
+void Supervisor::OnMessage(const rendezvous::Drain& drain) {
+  if (phase_ == Phase::kEnding || drained_ || preempt_signal_ != 0) return;
+  if (hosts_service_) {
+    return Tell(TellUser::Level::kWarning,
+                "this node has the rendezvous service, without which the job can't go on: it isn't "
+                "drained");
+  }
+  drained_ = true;
+  if (succeeded_generation_ != rendezvous::Generation()) {  // nothing is left here to be saved
+    preempt_signal_ = SIGTERM;
+    return Tell(TellUser::Level::kWarning,
+                "this node is drained; its workers have ended well, so it leaves with the job, or "
+                "when that restarts");
+  }
+  PreemptFor(drain.reason.empty() ? "drained" : absl::StrCat("drained: ", drain.reason));
+}
+
+void Supervisor::PreemptFor(std::string why) {
+  preempt_why_ = std::move(why);
+  RecordFact(drained_ ? "drain" : "preempt_time", {{"why", preempt_why_}});
   end_reason_ = preempt_why_;
   asked_signal_ = 0;
   if (CanAgree()) return BeginPreemption(SIGTERM);

@@ -56,4 +56,41 @@ absl::Status RequestStop(const std::string& target, const std::string& run_id,
   return Describe(target, stub->StopJob(&context, request, &reply));
 }
 
+absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
+                                                const v1::DrainNodeRequest& request,
+                                                absl::Duration timeout) {
+  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
+  grpc::ClientContext context;
+  SetTimeout(timeout, &context);
+  v1::DrainNodeReply reply;
+  const grpc::Status status = stub->DrainNode(&context, request, &reply);
+  if (!status.ok()) return Describe(target, status);
+  return reply;
+}
+
+absl::Status WatchEvents(
+    const std::string& target, const v1::WatchEventsRequest& request, absl::Duration timeout,
+    const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event) {
+  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
+  grpc::ClientContext context;
+  if (!request.follow()) SetTimeout(timeout, &context);
+  const auto reader = stub->WatchEvents(&context, request);
+  v1::JobEvents events;
+  bool ended = false;
+  while (reader->Read(&events)) {
+    for (const v1::JobEvent& event : events.events()) {
+      ended = ended || event.event() == "verdict";
+      if (on_event(events.run_id(), event)) continue;
+      context.TryCancel();
+      while (reader->Read(&events)) {
+      }
+      reader->Finish();  // cancelled
+      return absl::OkStatus();
+    }
+  }
+  const grpc::Status status = reader->Finish();
+  // After the verdict the service may be gone before it has said goodbye.
+  return status.ok() || ended ? absl::OkStatus() : Describe(target, status);
+}
+
 }  // namespace ddprun::rendezvous

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CLIENT_CONTROL_CLIENT_H_
 #define DDPRUN_RENDEZVOUS_CLIENT_CONTROL_CLIENT_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,9 +11,9 @@
 
 namespace ddprun::rendezvous {
 
-// One call each to a rendezvous service, for `ddprun status` and `ddprun stop`. Blocking: not for a
-// loop. `target` as in ClientOptions; `timeout` covers connecting and the answer.
-// Errors: UNAVAILABLE, DEADLINE_EXCEEDED — not reached; the text says why. UNIMPLEMENTED —
+// One call each to a rendezvous service, for `ddprun status`, `stop`, `drain` and `events`.
+// Blocking: not for a loop. `target` as in ClientOptions; `timeout` covers connecting and the
+// answer. Errors: UNAVAILABLE, DEADLINE_EXCEEDED — not reached; the text says why. UNIMPLEMENTED —
 // something else is at that address. NOT_FOUND — the service holds no such job. Threads: any, but
 // the first of a process alone (InitializeGrpc).
 
@@ -25,6 +26,19 @@ absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const 
 absl::Status RequestStop(const std::string& target, const std::string& run_id,
                          const std::string& token, const std::string& reason,
                          absl::Duration timeout);
+
+// Asks a node to leave. Errors, too: those of RequestStop; FAILED_PRECONDITION: it has the service;
+// INVALID_ARGUMENT: the name means several nodes.
+absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
+                                                const v1::DrainNodeRequest& request,
+                                                absl::Duration timeout);
+
+// Calls `on_event` with each event of a job, and returns when it answers false, the events end
+// (with `follow`: the job has ended) or the connection does. `timeout` counts without `follow`
+// only.
+absl::Status WatchEvents(
+    const std::string& target, const v1::WatchEventsRequest& request, absl::Duration timeout,
+    const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event);
 
 }  // namespace ddprun::rendezvous
 

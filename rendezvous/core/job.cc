@@ -112,7 +112,7 @@ void Job::Refresh(Node& node) {
 }
 
 bool Job::CouldStart(const Node& node) const {
-  return node.stream && !node.group_rank && node.cleaning == Generation() &&
+  return node.stream && !node.draining && !node.group_rank && node.cleaning == Generation() &&
          phase_ != Phase::kEnded && nodes_.HoldsItsClaim(node);
 }
 

@@ -34,6 +34,7 @@ namespace ddprun::rendezvous {
 //   job_streams.cc  streams, joins and what a node that comes back is told
 //   job_events.cc   what nodes report, and their loss
 //   job_preemption.cc  at which step all stop for a node that is taken away
+//   job_draining.cc    nodes that are asked to leave
 //   job_hangs.cc    which worker holds up the others
 //   job_view.cc     standby texts, View and the invariants
 class Job {
@@ -56,6 +57,7 @@ class Job {
   void On(const MessageReceived& event);
   void On(const StreamClosed& event);
   void On(const StopRequested& event);
+  void On(const DrainRequested& event);
   void On(const TimerDue& event);
   void On(const PersistDone& event);
 
@@ -96,6 +98,9 @@ class Job {
   void OnReport(Node& node, const Preempt& preempt);
   void OnReport(Node& node, const StopPrepared& prepared);
   void NotePreempted(std::string text);
+  void SendDrain(const Node& node);
+  void Undrain(const NodeId& node);
+  absl::Status CheckDrained(const AgentMessage& message, const Join& join) const;
   void CarryOut(StopAgreement::Action action);
   void AskForStop(const Node& node);
   void AbandonStop();
@@ -195,6 +200,9 @@ class Job {
   HangInquiry inquiry_;
   Instant ask_again_;  // not before: for reports of the open inquiry
   StopAgreement stop_;
+  std::vector<DrainedNode> drained_;
+  std::string stop_why_;  // of the agreement, and what triggered it: "preempted"
+  std::string stop_trigger_;
   std::string preempted_;        // why nodes of this generation are taken away; "" = none is
   bool preempted_host_ = false;  // one of them has the service
   Instant newcomers_since_ = Instant::Infinite();

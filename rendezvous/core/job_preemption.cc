@@ -13,10 +13,14 @@ void Job::OnReport(Node& node, const Preempt& preempt) {
                       {"node", node.id.value()},
                       {"reason", preempt.reason},
                       {"deadline_ms", absl::StrCat(absl::ToInt64Milliseconds(preempt.deadline))}});
-  NotePreempted(absl::StrCat(node.info.hostname, " is preempted: ", preempt.reason));
+  const std::string why = absl::StrCat(
+      node.info.hostname, preempt.drained ? " is " : " is preempted: ", preempt.reason);
+  if (!preempt.drained) NotePreempted(why);
   preempted_host_ = preempted_host_ || preempt.ends_job;
   if (phase_ != Phase::kRunning) return;
   if (stop_.active()) return stop_.Hasten(now_ + preempt.deadline);
+  stop_why_ = why;
+  stop_trigger_ = preempt.drained ? "drained" : "preempted";
   std::set<uint32_t> members;
   for (uint32_t rank = 0; rank < round_->members().size(); ++rank) {
     if (!round_->member(rank).succeeded) members.insert(rank);
@@ -52,11 +56,11 @@ void Job::CarryOut(StopAgreement::Action action) {
       AddNote("stop_committed", {{"generation", absl::StrCat(generation_.value())},
                                  {"round", absl::StrCat(stop_.round())},
                                  {"step", absl::StrCat(stop_.step())}});
-      return BeginClosing(preempted_, "preempted");
+      return BeginClosing(stop_why_, stop_trigger_);
     case StopAgreement::Action::kGiveUp:
       AddNote("stop_given_up",
               {{"generation", absl::StrCat(generation_.value())}, {"why", stop_.why()}});
-      return BeginClosing(preempted_, "preempted");
+      return BeginClosing(stop_why_, stop_trigger_);
   }
 }
 
@@ -84,7 +88,8 @@ bool Job::EndPreempted() {
   uint32_t left = candidates_;
   if (round_) {
     for (const RoundMember& member : round_->members()) {
-      if (member.state == RoundMember::State::kStopped && member.node_order != 0) ++left;
+      const bool stays = member.node_order != 0 && !nodes_.FindByOrder(member.node_order)->draining;
+      if (member.state == RoundMember::State::kStopped && stays) ++left;
     }
   }
   if (left >= spec_.nodes_min && !preempted_host_) return false;

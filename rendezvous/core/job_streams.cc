@@ -93,6 +93,7 @@ absl::Status Job::CheckJoin(const AgentMessage& message, const Join& join) const
                                              departed->stream_number.value()));
     }
   }
+  DDPRUN_RETURN_IF_ERROR(CheckDrained(message, join));
   if (nodes_.nodes().size() >= kNodesMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the job has ", kNodesMax, " nodes already, the most that are served"));
@@ -214,6 +215,7 @@ void Job::Reattach(Node& node, StreamKey stream, const AgentMessage& message, co
 // Tells a node what it may have missed, from what it says that it is doing.
 void Job::Resync(Node& node, const AgentMessage& message, const Join& join) {
   standby_due_.push_back(node.order);
+  if (node.draining) SendDrain(node);
   const bool has_workers =
       join.group_state == GroupState::kRunning || join.group_state == GroupState::kStopping;
   if (!node.group_rank) {

@@ -55,7 +55,7 @@ Standby Job::StandbyOf(const Node& node) const {
 }
 
 void Job::SendStandby(Node& node) {
-  if (!node.stream || node.group_rank) return;
+  if (!node.stream || node.group_rank || node.draining) return;
   Standby standby = StandbyOf(node);
   if (node.standby == standby) return;
   node.standby = standby;
@@ -80,6 +80,7 @@ void Job::SendDueStandbys() {
 
 std::string Job::StateOf(const Node& node) const {
   if (!node.stream) return "unreachable";
+  if (node.draining) return "draining";
   if (node.cleaning != Generation()) return "stopping";
   if (!node.group_rank && phase_ == Phase::kRunning && blame_.Quarantined(node.id, now_)) {
     return "quarantined";
@@ -108,6 +109,7 @@ JobView Job::View(Instant now) const {
   view.generation = generation_;
   view.restart_count = history_.restart_count;
   view.restarts_charged = history_.restarts_charged;
+  view.drained = drained_;
   view.age = ever_joined_ ? now - first_join_ : absl::ZeroDuration();
   view.spent = ledger_.Spent(now);
   for (const auto& [order, node] : nodes_.nodes()) {

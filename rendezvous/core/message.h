@@ -81,6 +81,7 @@ struct Preempt {
   std::string reason;
   absl::Duration deadline;  // how long it is still there
   bool ends_job = false;    // the job can't go on without it
+  bool drained = false;     // a Drain is the reason (R15)
 };
 
 // Answers a PrepareStop.
@@ -189,6 +190,11 @@ struct CommitStop {
   std::string reason;  // for people
 };
 
+// Leave in an orderly way (R15).
+struct Drain {
+  std::string reason;  // for people; "" = none was given
+};
+
 struct Verdict {
   Outcome outcome = Outcome::kFailed;
   std::string reason;
@@ -200,7 +206,7 @@ struct Verdict {
 };
 
 using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict,
-                                    ReportProgress, EndHung, PrepareStop, CommitStop>;
+                                    ReportProgress, EndHung, PrepareStop, CommitStop, Drain>;
 
 }  // namespace ddprun::rendezvous
 

@@ -39,6 +39,7 @@ struct Node {
   uint64_t idle_nonce = 0;  // a renewal of this probe shows that a member never got its assignment
   std::optional<Standby> standby;  // the last one sent on this stream
   bool counted = false;            // among the candidates
+  bool draining = false;           // it was asked to leave (R15)
 
   // What its last renewal of the live generation told; for View.
   std::vector<uint64_t> progress;

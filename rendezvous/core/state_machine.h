@@ -36,6 +36,13 @@ struct StopRequested {
   std::string reason;
 };
 
+// A control call asks a node to leave, or (undo) lets its machine join again.
+struct DrainRequested {
+  NodeId node;  // as the view names it
+  std::string reason;
+  bool undo = false;
+};
+
 // NextDeadline() has come.
 struct TimerDue {};
 
@@ -44,7 +51,8 @@ struct PersistDone {
   absl::Status status;
 };
 
-using Event = std::variant<MessageReceived, StreamClosed, StopRequested, TimerDue, PersistDone>;
+using Event = std::variant<MessageReceived, StreamClosed, StopRequested, DrainRequested, TimerDue,
+                           PersistDone>;
 
 // ------------------------------------------------------------- effects: what the shell must do
 
@@ -98,16 +106,25 @@ struct NodeView {
   uint32_t base_rank = 0;  // with a group rank: global rank of its local rank 0
 };
 
+// A machine that was drained, and may not join (proto DrainedNode).
+struct DrainedNode {
+  NodeId node_id;
+  std::string hostname;
+  std::string address;
+  std::string reason;
+};
+
 struct JobView {
   JobSpec spec;
   std::string phase;  // proto JobStatus.phase
   std::string reason;
   Generation generation;
   uint32_t restart_count = 0;
-  uint32_t restarts_charged = 0;  // of them, those that were not given back
-  absl::Duration age;             // since the first Join
-  std::vector<NodeView> nodes;    // by group rank, then join order
-  TimeSpent spent;                // since the first Join
+  uint32_t restarts_charged = 0;     // of them, those that were not given back
+  absl::Duration age;                // since the first Join
+  std::vector<NodeView> nodes;       // by group rank, then join order
+  std::vector<DrainedNode> drained;  // the latest last
+  TimeSpent spent;                   // since the first Join
 };
 
 struct GenerationView {

@@ -123,7 +123,7 @@ std::string Describe(const EndHung& m) {
 }
 
 std::string Describe(const Preempt& m) {
-  return absl::StrCat("preempt", m.ends_job ? " ends_job" : "",
+  return absl::StrCat("preempt", m.ends_job ? " ends_job" : "", m.drained ? " drained" : "",
                       " deadline=", absl::FormatDuration(m.deadline), Field("reason", m.reason));
 }
 
@@ -141,6 +141,8 @@ std::string Describe(const CommitStop& m) {
   return absl::StrCat("commit_stop gen=", m.generation.value(), " step=", m.step,
                       " within=", absl::FormatDuration(m.within), Field("reason", m.reason));
 }
+
+std::string Describe(const Drain& m) { return absl::StrCat("drain", Field("reason", m.reason)); }
 
 // The status without its payloads: "ABORTED: text".
 std::string StatusText(const absl::Status& status) {
@@ -186,6 +188,10 @@ struct EventText {
   std::string operator()(const StopRequested& e) const {
     return absl::StrCat("stop requested", Field("reason", e.reason));
   }
+  std::string operator()(const DrainRequested& e) const {
+    return absl::StrCat(e.undo ? "undrain" : "drain", " requested node=", e.node.value(),
+                        Field("reason", e.reason));
+  }
   std::string operator()(const TimerDue& /*e*/) const { return "timer"; }
   std::string operator()(const PersistDone& e) const {
     return absl::StrCat("persisted ", StatusText(e.status));
@@ -221,6 +227,10 @@ std::string TraceText(const JobView& view) {
     absl::StrAppend(&text, "\n  ", node.node_id.value(), " ", node.state,
                     " rank=", node.group_rank ? absl::StrCat(*node.group_rank) : "-",
                     " silent=", absl::ToInt64Milliseconds(node.silent), "ms");
+  }
+  for (const DrainedNode& drained : view.drained) {
+    absl::StrAppend(&text, "\n  drained ", drained.node_id.value(), " on ", drained.hostname,
+                    Field("reason", drained.reason));
   }
   return text;
 }

@@ -65,6 +65,7 @@ struct NodeInfo {
   uint32_t master_port = 0;           // reserved for the workers' store (R11); 0 = none
   std::string store_address;          // "host:port" of the agent's store; "" = none
   std::string guards;                 // against orphans, for people; "" = not told
+  bool hosts_service = false;         // the service is this agent's child
 };
 
 // How the fact begins that says that the kernel's out-of-memory killer was it (docs/LOGS.md).

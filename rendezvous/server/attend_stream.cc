@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "rendezvous/server/call_registry.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/grpc_status.h"
@@ -29,7 +28,7 @@ AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_pt
   const std::shared_ptr<AttendStream> stream(
       new AttendStream(loop, owner, std::move(inbox), registry, limits, context));
   stream->self_ = stream;
-  if (const absl::Status status = registry->Add(stream); !status.ok()) {
+  if (const absl::Status status = registry->Add(OpenStream::Kind::kAgent, stream); !status.ok()) {
     stream->Finish(ToGrpcStatus(status));  // the loop never hears of it
     return stream.get();
   }

@@ -15,10 +15,9 @@
 #include "base/loop_inbox.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/state_machine.h"
+#include "rendezvous/server/call_registry.h"
 
 namespace ddprun::rendezvous {
-
-class CallRegistry;
 
 struct StreamLimits {
   // What may wait to be written to one agent.
@@ -40,6 +39,7 @@ struct StreamLimits {
 //
 // Life: made in a gRPC thread, held by itself until OnDone.
 class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public OpenStream,
                            public std::enable_shared_from_this<AttendStream> {
  public:
   // The loop's side; all calls on the loop.
@@ -78,7 +78,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   // Ends the stream with the status, after what is queued if `flush`. Only the first call counts.
   void Close(const absl::Status& status, bool flush = true);
   // The same without waiting for anything; for the end of the server.
-  void FinishNow(const absl::Status& status);
+  void FinishNow(const absl::Status& status) override;
 
  private:
   AttendStream(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,

@@ -14,23 +14,27 @@ absl::Status CallRegistry::Admit(size_t open, size_t most) const {
       absl::StrCat("the rendezvous service has ", open, " open calls of this kind, its most"));
 }
 
-absl::Status CallRegistry::Add(const std::shared_ptr<AttendStream>& stream) {
+absl::Status CallRegistry::Add(OpenStream::Kind kind, const std::shared_ptr<OpenStream>& stream) {
+  const bool watch = kind == OpenStream::Kind::kWatch;
   const std::lock_guard lock(mutex_);
-  absl::Status status = Admit(streams_.size(), kStreamsMax);
+  absl::Status status =
+      watch ? Admit(watches_, kWatchesMax) : Admit(streams_.size() - watches_, kStreamsMax);
   if (status.ok()) {
-    streams_.emplace(stream.get(), stream);
+    streams_.emplace(stream.get(), Entry{kind, stream});
+    watches_ += watch ? 1 : 0;
   } else {
     refused_.insert(stream.get());
   }
   return status;
 }
 
-void CallRegistry::Remove(AttendStream* stream) {
-  std::shared_ptr<AttendStream> last;  // destroyed after the lock is gone
+void CallRegistry::Remove(OpenStream* stream) {
+  std::shared_ptr<OpenStream> last;  // destroyed after the lock is gone
   const std::lock_guard lock(mutex_);
   if (refused_.erase(stream) == 0) {
     const auto found = streams_.find(stream);
-    last = std::move(found->second);
+    watches_ -= found->second.kind == OpenStream::Kind::kWatch ? 1 : 0;
+    last = std::move(found->second.stream);
     streams_.erase(found);
   }
   if (streams_.empty() && refused_.empty()) done_.notify_all();
@@ -63,7 +67,7 @@ CallRegistry::Open CallRegistry::Close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   Open open;
-  for (const auto& [raw, stream] : streams_) open.streams.push_back(stream);
+  for (const auto& [raw, entry] : streams_) open.streams.push_back(entry.stream);
   for (const auto& [number, call] : calls_) open.calls.push_back(call);
   calls_.clear();
   return open;

@@ -14,13 +14,22 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/server/attend_stream.h"
 
 namespace ddprun::rendezvous {
 
 // An agent has one and up to two for heartbeats, and as many while it comes back.
 inline constexpr size_t kStreamsMax = 6 * size_t{kNodesMax};
-inline constexpr size_t kUnaryCallsMax = 1024;  // status and stop calls that wait for the loop
+inline constexpr size_t kUnaryCallsMax = 1024;  // calls for people that wait for the loop
+inline constexpr size_t kWatchesMax = 256;      // streams for people
+
+// A stream that the server must be able to end.
+class OpenStream {
+ public:
+  enum class Kind { kAgent, kWatch };
+  virtual ~OpenStream() = default;
+  // Ends it at once with the status; only the first call counts. Threads: the loop's.
+  virtual void FinishNow(const absl::Status& status) = 0;
+};
 
 // All calls that gRPC has given us and that are not answered: every one must be finished before the
 // server can end, also one that arrives while the loop is ending it.
@@ -29,9 +38,9 @@ class CallRegistry {
  public:
   // Errors: RESOURCE_EXHAUSTED — too many; UNAVAILABLE — the service is ending. The stream must
   // finish itself then.
-  absl::Status Add(const std::shared_ptr<AttendStream>& stream);
+  absl::Status Add(OpenStream::Kind kind, const std::shared_ptr<OpenStream>& stream);
   // gRPC is done with it, whether it was refused or not.
-  void Remove(AttendStream* stream);
+  void Remove(OpenStream* stream);
   // The number by which the loop takes the call; finishes it itself, and returns 0, when it can't
   // be taken.
   uint64_t Add(grpc::ServerUnaryReactor* call);
@@ -39,7 +48,7 @@ class CallRegistry {
   grpc::ServerUnaryReactor* Take(uint64_t number);
 
   struct Open {
-    std::vector<std::shared_ptr<AttendStream>> streams;
+    std::vector<std::shared_ptr<OpenStream>> streams;
     std::vector<grpc::ServerUnaryReactor*> calls;
   };
   // Takes no more and gives out what is open.
@@ -54,8 +63,13 @@ class CallRegistry {
   std::condition_variable done_;
   bool closed_ = false;
   uint64_t last_number_ = 0;
-  std::map<AttendStream*, std::shared_ptr<AttendStream>> streams_;
-  std::set<AttendStream*> refused_;  // finished by themselves, but not done yet
+  struct Entry {
+    OpenStream::Kind kind;
+    std::shared_ptr<OpenStream> stream;
+  };
+  std::map<OpenStream*, Entry> streams_;
+  size_t watches_ = 0;             // of these
+  std::set<OpenStream*> refused_;  // finished by themselves, but not done yet
   std::map<uint64_t, grpc::ServerUnaryReactor*> calls_;
 };
 

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 
 namespace ddprun::rendezvous {
@@ -18,7 +19,10 @@ JobShell::JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* ho
       machine_(term, token),
       timer_(loop, [this] { Step(TimerDue{}); }) {}
 
-JobShell::~JobShell() { *alive_ = false; }
+JobShell::~JobShell() {
+  *alive_ = false;
+  ring_->Close();
+}
 
 void JobShell::Step(const Event& event) {
   if (ended_) return;
@@ -55,6 +59,7 @@ void JobShell::OnPersisted(const absl::Status& status) {
 }
 
 void JobShell::Do(const Note& effect) {
+  ring_->Add(loop_->Now(), absl::Now(), effect);
   if (events_->enabled()) {
     nlohmann::json fields = {{"run_id", run_id_}};
     for (const auto& [key, value] : effect.fields) fields[key] = value;
@@ -71,6 +76,7 @@ void JobShell::Do(const Ended& /*effect*/) {
   WriteLedger();
   timer_.Disarm();
   journal_->Forget(run_id_);
+  ring_->Close();
   host_->OnJobEnded(this);
 }
 

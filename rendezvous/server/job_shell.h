@@ -10,6 +10,7 @@
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "rendezvous/core/state_machine.h"
+#include "rendezvous/server/event_ring.h"
 #include "rendezvous/server/journal.h"
 
 namespace ddprun::rendezvous {
@@ -41,6 +42,8 @@ class JobShell {
 
   JobView View() const { return machine_.View(loop_->Now()); }
   const std::deque<GenerationView>& generations() const { return machine_.generations(); }
+  // Its notes, also after its end.
+  const std::shared_ptr<EventRing>& ring() const { return ring_; }
   const std::string& run_id() const { return run_id_; }
   bool ended() const { return ended_; }
 
@@ -64,6 +67,7 @@ class JobShell {
   const std::string run_id_;
   StateMachine machine_;
   Timer timer_;
+  const std::shared_ptr<EventRing> ring_ = std::make_shared<EventRing>();
   std::deque<Effect> waiting_;
   std::set<StreamKey> streams_;
   bool carrying_out_ = false;

@@ -53,6 +53,11 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   // Service::Owner
   absl::Status OnGetStatus(const v1::GetStatusRequest& request, v1::GetStatusReply* reply) override;
   absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) override;
+  absl::Status OnDrainNode(const v1::DrainNodeRequest& request, const std::string& peer,
+                           v1::DrainNodeReply* reply) override;
+  // EventWatch::Owner
+  void OnWatchEvents(const v1::WatchEventsRequest& request,
+                     const std::shared_ptr<EventWatch>& watch) override;
   // JobShell::Host
   void SendTo(StreamKey stream, const ServiceMessage& message) override;
   void EndStream(StreamKey stream, const absl::Status& status) override;
@@ -62,6 +67,11 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   absl::StatusOr<JobShell*> FindJob(const AgentMessage& message, const Join& join);
   absl::Status CheckRunId(const std::string& run_id) const;
   absl::Status NoSuchJob(const std::string& run_id) const;
+  absl::Status CheckControl(const std::string& what, const std::string& token,
+                            const std::string& reason, const std::string& peer);
+  std::string JobNames() const;
+  absl::StatusOr<JobShell*> JobOf(const std::string& run_id) const;
+  absl::StatusOr<JobShell*> LiveJob(const std::string& run_id) const;
   void Refuse(StreamEntry& entry, const std::string& kind, const absl::Status& status,
               bool flush = true);
   void TellJobClosed(StreamEntry& entry);

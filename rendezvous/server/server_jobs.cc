@@ -1,22 +1,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "base/version.h"
 #include "rendezvous/core/admission.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/server/peer.h"
 #include "rendezvous/server/server_impl.h"
-#include "rendezvous/wire/convert.h"
 
-// Which jobs there are, and what control calls see of them.
+// Which jobs there are.
 namespace ddprun::rendezvous {
 namespace {
 
 // How long the streams of an ended job may take to be done, after the core's own farewell.
 constexpr absl::Duration kLinger = absl::Seconds(1);
-constexpr size_t kNamesShownMax = 3;
 
 }  // namespace
 
@@ -86,66 +81,6 @@ void ServerImpl::ForgetJob(const std::string& run_id) {
     const auto on_ended = options_.on_only_job_ended;  // it may destroy us
     on_ended();
   }
-}
-
-// ------------------------------------------------------------- control calls
-
-absl::Status ServerImpl::NoSuchJob(const std::string& run_id) const {
-  std::vector<std::string> names;
-  for (const auto& [name, job] : jobs_) {
-    if (names.size() == kNamesShownMax) break;
-    names.push_back(absl::StrCat("'", name, "'"));
-  }
-  return absl::NotFoundError(absl::StrCat(
-      "no job with the run id '", run_id, "' is here; this service holds ", jobs_.size(),
-      names.empty() ? "" : absl::StrCat(": ", absl::StrJoin(names, ", ")),
-      names.size() < jobs_.size() ? ", …" : ""));
-}
-
-absl::Status ServerImpl::OnGetStatus(const v1::GetStatusRequest& request,
-                                     v1::GetStatusReply* reply) {
-  reply->set_term(term_.value());
-  reply->set_release(kVersion);
-  if (!request.run_id().empty() && !jobs_.contains(request.run_id())) {
-    return NoSuchJob(request.run_id());
-  }
-  size_t bytes = 0;
-  for (const auto& [run_id, job] : jobs_) {
-    if (!request.run_id().empty() && run_id != request.run_id()) continue;
-    v1::JobStatus* status = reply->add_jobs();
-    *status = ToProto(job->View());
-    for (const GenerationView& generation : job->generations()) {
-      *status->add_history() = ToProto(generation, loop_->Now());
-    }
-    // A reply has a bound; what bursts it is shown without its nodes.
-    if (bytes + status->ByteSizeLong() > kMessageBytesMax / 2) status->clear_nodes();
-    bytes += status->ByteSizeLong();
-    if (bytes > kMessageBytesMax * 3 / 4) break;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ServerImpl::OnStopJob(const v1::StopJobRequest& request, const std::string& peer) {
-  if (options_.token.empty() && !IsLocalPeer(peer)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("a job without a token is stopped only from the machine of its rendezvous "
-                     "service, not from ",
-                     peer, ": run the command there, or start jobs with a token"));
-  }
-  if (!options_.token.empty() && !SameSecret(options_.token, request.token())) {
-    const absl::Status status = absl::UnauthenticatedError("wrong or missing token of the job");
-    refusals_.Count(loop_->Now(), "stop_without_token", peer, status);
-    return status;
-  }
-  if (request.reason().size() > kTextBytesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "reason: has ", request.reason().size(), " bytes, at most ", kTextBytesMax, " are taken"));
-  }
-  const auto found = jobs_.find(request.run_id());
-  if (found == jobs_.end() || found->second->ended()) return NoSuchJob(request.run_id());
-  found->second->Step(
-      StopRequested{request.reason().empty() ? "stopped on request" : request.reason()});
-  return absl::OkStatus();
 }
 
 }  // namespace ddprun::rendezvous

@@ -34,6 +34,20 @@ grpc::ServerUnaryReactor* Service::StopJob(grpc::CallbackServerContext* context,
   });
 }
 
+grpc::ServerUnaryReactor* Service::DrainNode(grpc::CallbackServerContext* context,
+                                             const v1::DrainNodeRequest* request,
+                                             v1::DrainNodeReply* reply) {
+  return Answer(context->DefaultReactor(),
+                [this, request, reply, peer = std::string(context->peer())] {
+                  return owner_->OnDrainNode(*request, peer, reply);
+                });
+}
+
+grpc::ServerWriteReactor<v1::JobEvents>* Service::WatchEvents(
+    grpc::CallbackServerContext* /*context*/, const v1::WatchEventsRequest* request) {
+  return EventWatch::Create(owner_, inbox_, registry_, *request);
+}
+
 grpc::ServerUnaryReactor* Service::Answer(grpc::ServerUnaryReactor* call,
                                           std::function<absl::Status()> handle) {
   const uint64_t number = registry_->Add(call);

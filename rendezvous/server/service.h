@@ -10,21 +10,25 @@
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/server/attend_stream.h"
 #include "rendezvous/server/call_registry.h"
+#include "rendezvous/server/event_watch.h"
 
 namespace ddprun::rendezvous {
 
 // The methods of the proto as gRPC calls them, on its threads: registers each call and posts it.
 class Service final
     : public v1::Rendezvous::WithRawCallbackMethod_Attend<
-          v1::Rendezvous::WithCallbackMethod_GetStatus<
-              v1::Rendezvous::WithCallbackMethod_StopJob<v1::Rendezvous::Service>>> {
+          v1::Rendezvous::WithCallbackMethod_GetStatus<v1::Rendezvous::WithCallbackMethod_StopJob<
+              v1::Rendezvous::WithCallbackMethod_DrainNode<
+                  v1::Rendezvous::WithCallbackMethod_WatchEvents<v1::Rendezvous::Service>>>>> {
  public:
-  // The loop's side of the unary calls.
-  class Owner : public AttendStream::Owner {
+  // The loop's side of the calls.
+  class Owner : public AttendStream::Owner, public EventWatch::Owner {
    public:
     virtual absl::Status OnGetStatus(const v1::GetStatusRequest& request,
                                      v1::GetStatusReply* reply) = 0;
     virtual absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) = 0;
+    virtual absl::Status OnDrainNode(const v1::DrainNodeRequest& request, const std::string& peer,
+                                     v1::DrainNodeReply* reply) = 0;
   };
 
   Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
@@ -38,6 +42,11 @@ class Service final
   grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
                                     const v1::StopJobRequest* request,
                                     v1::StopJobReply* reply) override;
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const v1::DrainNodeRequest* request,
+                                      v1::DrainNodeReply* reply) override;
+  grpc::ServerWriteReactor<v1::JobEvents>* WatchEvents(
+      grpc::CallbackServerContext* context, const v1::WatchEventsRequest* request) override;
 
  private:
   // Answers `call` with what `handle` returns on the loop.

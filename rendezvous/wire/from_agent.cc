@@ -105,6 +105,7 @@ NodeInfo ReadNodeInfo(FieldChecker* checker, const v1::NodeInfo& proto, uint32_t
   node.master_port = checker->Port("join.node.master_port", proto.master_port());
   node.store_address = checker->OptionalName("join.node.store_address", proto.store_address());
   node.guards = checker->OptionalName("join.node.guards", proto.guards());
+  node.hosts_service = proto.hosts_service();
   return node;
 }
 
@@ -239,7 +240,8 @@ Preempt ReadPreempt(FieldChecker* checker, const v1::Preempt& proto) {
   return {.reason = checker->Text("preempt.reason", proto.reason()),
           .deadline = checker->Milliseconds("preempt.deadline_ms", proto.deadline_ms(),
                                             JobSpec().stop_grace),
-          .ends_job = proto.ends_job()};
+          .ends_job = proto.ends_job(),
+          .drained = proto.drained()};
 }
 
 Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {

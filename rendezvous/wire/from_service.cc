@@ -200,6 +200,8 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
       return ReadPrepareStop(checker, proto.prepare_stop());
     case v1::ServiceMessage::kCommitStop:
       return ReadCommitStop(checker, proto.commit_stop());
+    case v1::ServiceMessage::kDrain:
+      return Drain{.reason = checker->Text("drain.reason", proto.drain().reason())};
     case v1::ServiceMessage::BODY_NOT_SET:
       break;
   }

@@ -102,6 +102,7 @@ void Write(const NodeInfo& node, v1::NodeInfo* proto) {
   proto->set_master_port(node.master_port);
   proto->set_store_address(ValidUtf8(node.store_address));
   proto->set_guards(ValidUtf8(node.guards));
+  proto->set_hosts_service(node.hosts_service);
 }
 
 void Write(const Join& join, v1::Join* proto) {
@@ -183,6 +184,7 @@ void Write(const Preempt& preempt, v1::Preempt* proto) {
   proto->set_reason(CutText(preempt.reason, kTextBytesMax));
   proto->set_deadline_ms(ToMilliseconds(preempt.deadline));
   proto->set_ends_job(preempt.ends_job);
+  proto->set_drained(preempt.drained);
 }
 
 void Write(const StopPrepared& prepared, v1::StopPrepared* proto) {
@@ -363,6 +365,9 @@ v1::ServiceMessage ToProto(const ServiceMessage& message) {
                  [&](const EndHung& body) { Write(body, proto.mutable_end_hung()); },
                  [&](const PrepareStop& body) { Write(body, proto.mutable_prepare_stop()); },
                  [&](const CommitStop& body) { Write(body, proto.mutable_commit_stop()); },
+                 [&](const Drain& body) {
+                   proto.mutable_drain()->set_reason(CutText(body.reason, kTextBytesMax));
+                 },
              },
              message);
   return proto;
@@ -400,6 +405,13 @@ v1::JobStatus ToProto(const JobView& view) {
     v1::TimeStatus* time = proto.add_ledger();
     time->set_cause(TimeCauseName(static_cast<TimeCause>(i)));
     time->set_us(MicrosecondsOf(view.spent.by[i]));
+  }
+  for (const DrainedNode& drained : view.drained) {
+    v1::DrainedNode* entry = proto.add_drained();
+    entry->set_node_id(ValidUtf8(drained.node_id.value()));
+    entry->set_hostname(CutText(drained.hostname, kNameBytesMax));
+    entry->set_address(CutText(drained.address, kNameBytesMax));
+    entry->set_reason(CutText(drained.reason, kNameBytesMax));
   }
   return proto;
 }

@@ -17,7 +17,7 @@ ddprun_test_packages=(
   clang clang-tidy clang-format libclang-rt-14-dev shellcheck
   iproute2 nftables procps util-linux
   chromium
-  dpkg-dev groff-base zsh
+  dpkg-dev groff-base zsh python3-jsonschema
   slurmctld slurmd slurm-client munge
   podman buildah mmdebstrap
 )

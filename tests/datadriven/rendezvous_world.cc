@@ -38,6 +38,10 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
     }
   } else if (verb == "stop") {
     Step(StopRequested{command.subject});
+  } else if (verb == "drain" || verb == "undrain") {
+    Step(DrainRequested{.node = Get(command.subject).id,
+                        .reason = command.Text("reason", ""),
+                        .undo = verb == "undrain"});
   } else if (verb == "persisted") {
     Step(
         PersistDone{command.subject == "ok" ? absl::OkStatus() : absl::DataLossError("disk full")});
@@ -243,7 +247,8 @@ void RendezvousWorld::Report(const Command& command) {
   } else if (verb == "preempt") {
     message.body = Preempt{.reason = command.Text("reason", "SIGUSR1"),
                            .deadline = command.Duration("deadline", absl::Seconds(30)),
-                           .ends_job = command.Has("host")};
+                           .ends_job = command.Has("host"),
+                           .drained = command.Has("drained")};
   } else if (verb == "prepared") {
     message.body = StopPrepared{.round = command.Number("round", puppet.stop_round),
                                 .look = {.heeds = !command.Has("deaf"),

@@ -27,7 +27,9 @@ namespace ddprun::testing {
 //                                           trained: until the last mark, last: since then; options
 //                                           of "failed" add a failure
 //   leave a [end] [preempted] [reason=]
-//   preempt a [host deadline=30s reason=]   a is about to be taken away; host: it has the service
+//   preempt a [host drained deadline=30s reason=]  a is about to be taken away; host: it has the
+//                                           service; drained: it was asked to leave
+//   drain a [reason=], undrain a            a control call asks a to leave, lets its machine join
 //   prepared a [step=7 past deaf takes= round=]   answers the last question for a stop step
 //   close a                                 its stream closes
 //   cut a in|out|both, heal a               in: nothing of a's answers arrives; out: no probes

@@ -23,11 +23,12 @@ BOUND = 10 * SLOW
 class PreemptTestCase(BedTestCase):
     def two(self, nnodes, *options, plans=(), step_ms=5, steps=100000, preempts=("--preempt_signals", "SIGTERM"), other=()):
         """The agents of a job; the first has the service. `other`: options of the second alone."""
-        endpoint, meeting = free_port(), free_port()
+        self.endpoint, meeting = free_port(), free_port()
         common = ["--nnodes", nnodes, "--nproc_per_node", 2, "--rdzv_backend", "c10d",
-                  "--rdzv_endpoint", f"127.0.0.1:{endpoint}", "--rdzv_id", "preempt",
+                  "--rdzv_endpoint", f"127.0.0.1:{self.endpoint}", "--rdzv_id", "preempt",
                   *preempts, "--event_log", self.bed.events.path, *options]
         worker = [WORKER, self.bed.journal.path, meeting, self.bed.folder, step_ms, steps, *plans]
+        self.another = lambda name: self.bed.run(name, [*common, "--rdzv_conf", "is_host=0", *worker])
         return [self.bed.run(name, [*common, "--rdzv_conf", f"is_host={host}", *more, *worker])
                 for name, host, more in (("host", 1, ()), ("other", 0, other))]
 

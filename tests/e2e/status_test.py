@@ -16,7 +16,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import CACHE, DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import CACHE, DDPRUN, ROOT, SLOW, WORKER, BedTestCase, free_port  # noqa: E402
 
 MARKING = os.path.join(ROOT, "tests", "support", "marking_worker.py")
 CHROMIUM = shutil.which("chromium")
@@ -249,6 +249,56 @@ class StatusCommand(StatusTestCase):
         self.stop()
         self.assert_status(1, watcher)
         self.assertIn("ddprun: error: ", watcher.text())
+
+
+class JobsOfThisMachine(BedTestCase):
+    """Jobs of one node have no address (decision 3): who started them finds them without one."""
+
+    def run_command(self, *arguments, status=0):
+        result = subprocess.run([DDPRUN, *arguments], env=self.bed.environment, capture_output=True, text=True, check=False,
+                                timeout=60 * SLOW)
+        self.assertEqual(status, result.returncode, result.stderr)
+        return result.stdout if status == 0 else result.stderr
+
+    def job_of(self, name):
+        """The id of the job whose workers have this word: other tests may have jobs here, too."""
+        text = self.run_command("status", "--json")
+        while text.strip():
+            reply, end = json.JSONDecoder().raw_decode(text.lstrip())
+            text = text.lstrip()[end:]
+            for job in reply["jobs"]:
+                if f"{self.bed.folder}/{name}" in job["description"]:
+                    return job["runId" if "runId" in job else "run_id"]
+        return self.fail(f"{name} is not among the jobs")
+
+    def start(self, name):
+        agent = self.bed.run(name, ["--standalone", "--nproc_per_node", 1, "--event_log", self.bed.path(f"{name}.events"), WORKER,
+                                    self.bed.path(name), "wait"])
+        journal = self.bed.follower.follow(self.bed.path(name))
+        self.bed.wait(lambda: journal.find("worker"), "the worker", alive=[agent])
+        return agent
+
+    def test_they_are_found_and_several_are_told_apart(self):
+        first, second = self.start("first"), self.start("second")
+        ids = {name: self.job_of(name) for name in ("first", "second")}
+        text = self.run_command("status")
+        for run_id in ids.values():
+            self.assertIn(f"job {run_id}: running", text)
+        error = self.run_command("events", status=1)
+        self.assertIn("which job? There are several on this machine; name one with --rdzv_id, or by", error)
+        line = next(line for line in error.splitlines() if ids["first"] in line)
+        self.assertRegex(line, rf"^  --rdzv_endpoint unix:\S+/service.sock  {re.escape(ids['first'])}: ")
+        for selector in (("--rdzv_id", ids["first"]), ("--rdzv_endpoint", line.split()[1])):
+            self.assertIn("node_joined", self.run_command("events", *selector))
+        self.assertIn("which job?", self.run_command("stop", status=1))
+        self.run_command("stop", "--rdzv_id", ids["first"], "--reason", "enough")
+        self.assert_status(1, first)
+        self.assertIn("the job was stopped: enough", first.text())
+        self.assertFalse(second.ended())
+        self.run_command("stop", "--rdzv_id", ids["second"])
+        self.assert_status(1, second)
+        self.assertIn(f"no job '{ids['second']}' of yours runs on this machine",
+                      self.run_command("status", "--rdzv_id", ids["second"], status=1))
 
 
 if __name__ == "__main__":

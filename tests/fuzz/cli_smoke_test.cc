@@ -136,8 +136,8 @@ std::string RandomValue(Rng* rng) {
 std::vector<std::string> RandomCommand(Rng* rng) {
   std::vector<std::string> arguments;
   if (rng->Chance(5)) {
-    static const char* const kCommands[] = {"rendezvous", "status", "stop",
-                                            "config",     "slurm",  "convert"};
+    static const char* const kCommands[] = {"rendezvous", "status", "stop",   "config", "slurm",
+                                            "convert",    "drain",  "events", "top"};
     arguments.push_back(Pick(rng, kCommands));
   }
   for (uint64_t i = rng->Below(5); i > 0; --i) {

@@ -107,7 +107,7 @@ class Player {
   }
 
   void PlayRare(Agent& agent) {
-    switch (bytes_.Next() % 16) {
+    switch (bytes_.Next() % 18) {
       case 0:
         return Send(agent, Leave{"SIGINT", true});
       case 1:
@@ -116,6 +116,9 @@ class Player {
         return Send(agent, Leave{"SIGTERM", false});
       case 4:
         return Step(StopRequested{"asked"});
+      case 16:
+      case 17:
+        return Step(DrainRequested{.node = agent.id, .reason = "", .undo = bytes_.Next() % 4 == 0});
       case 5:
         return Step(PersistDone{absl::DataLossError("disk full")});
       case 6:

@@ -55,6 +55,14 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
                          const std::string& /*peer*/) override {
     return absl::OkStatus();
   }
+  absl::Status OnDrainNode(const v1::DrainNodeRequest& /*request*/, const std::string& /*peer*/,
+                           v1::DrainNodeReply* /*reply*/) override {
+    return absl::OkStatus();
+  }
+  void OnWatchEvents(const v1::WatchEventsRequest& /*request*/,
+                     const std::shared_ptr<EventWatch>& watch) override {
+    watch->FinishNow(absl::OkStatus());
+  }
 
   // Sends until the stream takes no more; returns how many it took.
   static size_t Fill(AttendStream* stream, const ServiceMessage& message) {

@@ -201,6 +201,17 @@ std::string QuarantineWatch::OnFormed(const rendezvous::JobView& view, Instant n
                                          left_out, " is left out");
 }
 
+std::string DrainWatch::OnNote(const rendezvous::Note& note) {
+  if (note.event == "drain") drained_.insert(NoteField(note, "node"));
+  if (note.event == "undrain") drained_.erase(NoteField(note, "node"));
+  if (note.event != "generation") return "";
+  for (absl::string_view word : absl::StrSplit(NoteField(note, "ranks"), ' ')) {
+    const std::string node(word.substr(0, word.find('=')));
+    if (drained_.contains(node)) return absl::StrCat(node, " was drained and gets ranks");
+  }
+  return "";
+}
+
 void SuccessTruth::OnEnded(Generation generation, bool ok) {
   if (ok) ++succeeded_[generation];
 }

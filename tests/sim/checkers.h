@@ -88,6 +88,15 @@ class QuarantineWatch {
   std::map<std::string, std::vector<Instant>> failures_;
 };
 
+// R15: a machine that was drained has a rank in no generation that forms before it may join again.
+class DrainWatch {
+ public:
+  std::string OnNote(const rendezvous::Note& note);
+
+ private:
+  std::set<std::string> drained_;
+};
+
 // R8: a job succeeds only when all workers of one generation ended with 0.
 class SuccessTruth {
  public:

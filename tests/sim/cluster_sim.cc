@@ -204,103 +204,11 @@ void ClusterSim::Trace(const std::string& line) {
   if (lines_.size() > kLinesKept) lines_.pop_front();
 }
 
-// ------------------------------------------------------------- faults
-
-void ClusterSim::ScheduleFaults() {
-  queue_.After(Milliseconds(20 + rng_.Below(pause_ms_)), [this] {
-    if (!faults_on_) return;
-    Fault();
-    ScheduleFaults();
-  });
-}
-
-void ClusterSim::Fault() {
-  SimNode* node = nodes_[rng_.Below(nodes_.size())].get();
-  const absl::Duration lasts = Milliseconds(rng_.Below(rng_.Chance(50) ? 1000 : 8000));
-  const uint64_t kind = rng_.Below(100);
-  if (kind < 20) {
-    if (node->live_generation()) FailPeers(node->number(), *node->live_generation());
-    node->CrashAgent();
-  } else if (kind < 25) {
-    HangWorker(node);
-  } else if (kind < 35) {
-    node->FailWorker(rng_.Chance(50) ? SIGSEGV : 0, "ValueError: NaN loss");
-  } else if (kind < 50) {
-    Trace(absl::StrCat("stream of node ", node->number(), " breaks"));
-    node->BreakStream();
-  } else if (kind < 70) {
-    const uint64_t which = rng_.Below(3);
-    Trace(absl::StrCat("node ", node->number(), " is cut, ", which));
-    network_->SetCut(node->number(), which != 0, which != 1);
-    queue_.After(lasts, [this, number = node->number()] {
-      Trace(absl::StrCat("node ", number, " is healed"));
-      network_->SetCut(number, false, false);
-    });
-  } else if (kind < 80) {
-    node->SetFrozen(true);
-    queue_.After(lasts, [node] { node->SetFrozen(false); });
-  } else if (kind < 90) {
-    Trace(absl::StrCat("the service stalls for ", absl::FormatDuration(lasts)));
-    stalled_until_ = std::max(stalled_until_, queue_.now() + lasts);
-    queue_.At(stalled_until_, [this] { ResumeService(); });
-  } else if (kind < 97) {
-    node->SignalAgent(rng_.Chance(50) ? SIGUSR2 : SIGTERM);
-  } else if (kind < 98) {
-    if (rng_.Chance(10)) node->SignalAgent(SIGINT);
-  } else {
-    node->CrashAgent();  // and back before its loss may be noticed, but not before its keeper is
-                         // done
-    queue_.After(Milliseconds(70 + rng_.Below(200)), [node] { node->StartAgent(); });
-  }
-}
-
-void ClusterSim::Heal() {
-  Trace("no more faults");
-  faults_on_ = false;
-  stalled_until_ = queue_.now();
-  ResumeService();
-  for (const auto& node : nodes_) {
-    network_->SetCut(node->number(), false, false);
-    node->SetFrozen(false);
-  }
-  // A hang that nothing else ends.
-  if (rng_.Chance(30)) HangWorker(nodes_[rng_.Below(nodes_.size())].get());
-}
-
-// Somebody, or something, starts agents again while the job isn't over.
-void ClusterSim::KeepAgentsUp() {
-  queue_.After(Milliseconds(500 + rng_.Below(3000)), [this] {
-    if (verdict_ || ended_) return;
-    for (const auto& node : nodes_) {
-      if (node->was_started() && (!faults_on_ || rng_.Chance(50))) node->StartAgent();
-    }
-    KeepAgentsUp();
-  });
-}
-
-void ClusterSim::ResumeService() {
-  if (queue_.now() < stalled_until_) return;
-  ArmServiceTimer();
-  while (!stalled_events_.empty()) {
-    const Event event = std::move(stalled_events_.front());
-    stalled_events_.pop_front();
-    StepService(event);
-  }
-}
-
 // ------------------------------------------------------------- nodes
 
 void ClusterSim::OnWorkerEnded(int node, Generation generation, bool ok, bool at_stop) {
   truth_.OnEnded(generation, ok && !at_stop);
   if (!ok) FailPeers(node, generation);
-}
-
-void ClusterSim::HangWorker(SimNode* node) {
-  const std::optional<Generation> generation = node->live_generation();
-  if (!generation) return;
-  Trace(absl::StrCat("a worker of node ", node->number(), " hangs"));
-  node->HangWorker();
-  for (const auto& each : nodes_) each->BecomeSuspicious(*generation);
 }
 
 bool ClusterSim::JobHangs(Generation generation) const {
@@ -442,7 +350,7 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
 void ClusterSim::NoteWhoIsOwedTheVerdict() {
   if (queue_.now() < Instant() + kSafety + kAftermath) return;
   for (const rendezvous::NodeView& view : service_->View(queue_.now()).nodes) {
-    if (view.state == "unreachable") continue;
+    if (view.state == "unreachable" || view.state == "draining") continue;
     for (const auto& node : nodes_) {
       const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
       if (same && node->listens()) owed_verdict_.insert(node->number());
@@ -463,6 +371,7 @@ void ClusterSim::ForgeStopped(StreamKey stream, Generation generation) {
 void ClusterSim::OnNote(const Note& note) {
   std::string broken = blame_->OnNote(note);
   if (broken.empty()) broken = policy_->OnNote(note, queue_.now());
+  if (broken.empty() && !forgets_drains_) broken = drains_.OnNote(note);
   quarantine_->OnNote(note, queue_.now());
   if (note.event == "generation") {
     ++result_.generations;

@@ -29,6 +29,7 @@ enum class Sabotage {
   kOtherStopStep,   // the second node is told of another stop step than the others
   kNoQuarantine,    // the service leaves no node out
   kNoBudgets,       // the service's budgets are larger than the job's
+  kForgetDrained,   // a drained machine is let in again at once
   kLongPauses,      // the service pauses for longer than the job allows
 };
 
@@ -53,6 +54,7 @@ class ClusterSim {
     uint64_t messages = 0;
     uint64_t hangs = 0;  // workers that were ended for it
     uint64_t stops = 0;  // workers that stopped at an agreed step
+    uint64_t drains = 0;
   };
 
   ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program = Program::kTrains);
@@ -85,6 +87,7 @@ class ClusterSim {
   // The nodes.
   void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok, bool at_stop);
   void HangWorker(SimNode* node);
+  void Drain(SimNode* node);
   bool JobHangs(rendezvous::Generation generation) const;
   void FailPeers(int node, rendezvous::Generation generation);
   void OnSpawned(int node, const rendezvous::Assignment& assignment);
@@ -123,6 +126,8 @@ class ClusterSim {
   std::unique_ptr<BlameWatch> blame_;
   std::unique_ptr<PolicyWatch> policy_;
   std::unique_ptr<QuarantineWatch> quarantine_;
+  DrainWatch drains_;
+  bool forgets_drains_ = false;  // the checker isn't told
   SuccessTruth truth_;
   StopSteps stop_steps_;
   VerdictWatch verdicts_;

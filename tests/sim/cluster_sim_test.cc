@@ -25,6 +25,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   uint64_t messages = 0;
   uint64_t hangs = 0;
   uint64_t stops = 0;
+  uint64_t drains = 0;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
     const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone);
     ++outcomes[result.outcome];
@@ -32,6 +33,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
     messages += result.messages;
     hangs += result.hangs;
     stops += result.stops;
+    drains += result.drains;
     if (result.broken.empty()) continue;
     const ClusterSim::Result again = ClusterSim(seed, Sabotage::kNone, true).Run();
     EXPECT_EQ(again.broken, result.broken) << "a seed must give the same run each time";
@@ -41,7 +43,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   }
   std::cout << seed_count << " seeds from " << first_seed << ": " << generations << " generations, "
             << messages << " effects, " << hangs << " hangs, " << stops
-            << " workers stopped at an agreed step; outcomes:";
+            << " workers stopped at an agreed step, " << drains << " drains; outcomes:";
   for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
   std::cout << "\n";
   if (seed_count < 100) return;
@@ -51,6 +53,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   EXPECT_GT(generations, 3 * seed_count);
   EXPECT_GT(hangs, seed_count / 20);
   EXPECT_GT(stops, seed_count / 10);
+  EXPECT_GT(drains, seed_count / 5);
 }
 
 // A program that fails at each start: no endless loop, however many restarts are left.
@@ -95,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(ClusterSim, Twin,
                                            Sabotage::kForgetVerdict, Sabotage::kSkipGeneration,
                                            Sabotage::kForgetHung, Sabotage::kNoQuarantine,
                                            Sabotage::kNoBudgets, Sabotage::kLongPauses,
-                                           Sabotage::kOtherStopStep));
+                                           Sabotage::kOtherStopStep, Sabotage::kForgetDrained));
 
 }  // namespace
 }  // namespace ddprun::sim

@@ -89,6 +89,7 @@ AgentMessage FullJoin() {
   join.node.hosts_endpoint = true;
   join.node.store_address = "host1:4444";
   join.node.guards = "keeper, cgroup";
+  join.node.hosts_service = true;
   join.group_state = GroupState::kStopping;
   full.term = Term(77);
   full.generation = Generation(5);
@@ -133,7 +134,10 @@ std::vector<AgentMessage> SampleAgentMessages() {
                              {.local_rank = 1}},
                  .sample = absl::Milliseconds(400)},
       6);
-  add(Preempt{.reason = "SIGUSR1", .deadline = absl::Seconds(21), .ends_job = true}, 7);
+  add(
+      Preempt{
+          .reason = "SIGUSR1", .deadline = absl::Seconds(21), .ends_job = true, .drained = true},
+      7);
   add(StopPrepared{.round = 2,
                    .look = {.heeds = true,
                             .below = true,
@@ -185,7 +189,8 @@ std::vector<ServiceMessage> SampleServiceMessages() {
       CommitStop{.generation = Generation(5),
                  .step = 1235,
                  .within = absl::Seconds(19),
-                 .reason = "host1 is preempted: SIGUSR1"}};
+                 .reason = "host1 is preempted: SIGUSR1"},
+      Drain{.reason = "disk is failing"}};
 }
 
 }  // namespace ddprun::rendezvous

@@ -50,11 +50,14 @@ TEST(Status, Options) {
   EXPECT_TRUE(full.json);
   EXPECT_EQ(full.timeout, absl::Seconds(1));
   EXPECT_EQ(OptionsOf<StatusOptions>("status", {{"PET_RDZV_ENDPOINT", "h:9"}}).port, 9);
+  EXPECT_TRUE(OptionsOf<StatusOptions>("status", {{"PET_RDZV_ENDPOINT", "h:9"}}).endpoint_given);
+  EXPECT_EQ(OptionsOf<StatusOptions>("status --rdzv_endpoint unix:/tmp/s").socket, "unix:/tmp/s");
 }
 
 TEST(Stop, Options) {
   const auto plain = OptionsOf<StopOptions>("stop");
-  EXPECT_EQ(plain.run_id, "none");
+  EXPECT_EQ(plain.run_id, "");
+  EXPECT_FALSE(plain.endpoint_given);
   EXPECT_EQ(plain.reason, "stopped by ddprun stop");
   const auto full = OptionsOf<StopOptions>("stop --rdzv_id j --token t --reason enough");
   EXPECT_EQ(full.run_id, "j");

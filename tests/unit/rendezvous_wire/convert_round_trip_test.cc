@@ -193,10 +193,13 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.nodes[1].group_rank.reset();
   view.nodes[1].silent = -absl::Seconds(1);
   view.nodes[1].progress.clear();
+  view.drained = {
+      {.node_id = NodeId("b"), .hostname = "host1", .address = "10.0.0.2", .reason = "disk"}};
   v1::JobStatus proto = ToProto(view);
   *proto.add_history() = ToProto(GenerationView(), Instant());
   ExpectAllFieldsSet(proto, "JobStatus");
   ExpectAllFieldsSet(proto.nodes(0), "NodeStatus");
+  ExpectAllFieldsSet(proto.drained(0), "DrainedNode");
   ExpectAllFieldsSet(proto.nodes(0).workers(0), "WorkerStatus");
   ASSERT_EQ(proto.ledger_size(), 1);
   EXPECT_EQ(proto.ledger(0).cause(), "data_wait");

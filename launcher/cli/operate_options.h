@@ -1,0 +1,50 @@
+#ifndef DDPRUN_LAUNCHER_CLI_OPERATE_OPTIONS_H_
+#define DDPRUN_LAUNCHER_CLI_OPERATE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/cli/host.h"
+#include "launcher/cli/query_options.h"
+#include "launcher/cli/service_options.h"
+#include "launcher/core/environment.h"
+
+namespace ddprun::launcher {
+
+// `ddprun drain`: a node leaves a job.
+struct DrainOptions : QueryOptions {
+  std::string node;    // id, host name or group rank
+  std::string token;   // "" = none
+  std::string reason;  // for people; "" = none
+  bool undo = false;   // the machine may join again
+  bool wait = true;    // until it has left
+};
+
+// `ddprun events`: what happened to a job.
+struct EventsOptions : QueryOptions {
+  bool follow = false;
+  bool json = false;
+  uint64_t since = 0;  // only events with larger numbers
+};
+
+// `ddprun top`: a job on the terminal.
+struct TopOptions : QueryOptions {
+  absl::Duration interval = absl::Seconds(1);  // between two looks
+};
+
+// Errors: usage and plan errors (errors.h). `arguments` come after the command's own name.
+absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrainOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
+
+absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std::string>& arguments,
+                                                          const EnvironmentLookup& environment);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CLI_OPERATE_OPTIONS_H_

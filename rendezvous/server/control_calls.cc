@@ -1,0 +1,161 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "rendezvous/core/admission.h"
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/core/describe.h"
+#include "rendezvous/core/node_names.h"
+#include "rendezvous/server/peer.h"
+#include "rendezvous/server/server_impl.h"
+#include "rendezvous/wire/convert.h"
+
+// What people ask of the service.
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr size_t kNamesShownMax = 3;
+
+// What becomes of the job without the node, for people.
+std::string DrainText(const JobView& view, const NodeView& node) {
+  uint32_t left = 0;
+  for (const NodeView& other : view.nodes) {
+    const bool stays = other.state != "draining" && other.state != "unreachable";
+    if (stays && other.node_id != node.node_id) ++left;
+  }
+  const std::string leaves =
+      absl::StrCat("node ", node.node_id.value(), " on ", node.info.hostname,
+                   node.state == "draining" ? " is leaving already" : " leaves", "; ",
+                   CountText(left, "node"), left == 1 ? " is" : " are", " left");
+  if (left >= view.spec.nodes_min) return leaves;
+  return absl::StrCat(leaves, " of at least ", view.spec.nodes_min, ": the job waits up to ",
+                      DurationText(view.spec.join_timeout), " for a replacement");
+}
+
+}  // namespace
+
+// "2: 'job7', 'job8'".
+std::string ServerImpl::JobNames() const {
+  std::vector<std::string> names;
+  for (const auto& [name, job] : jobs_) {
+    if (names.size() == kNamesShownMax) break;
+    names.push_back(absl::StrCat("'", name, "'"));
+  }
+  return absl::StrCat(jobs_.size(),
+                      names.empty() ? "" : absl::StrCat(": ", absl::StrJoin(names, ", ")),
+                      names.size() < jobs_.size() ? ", …" : "");
+}
+
+absl::Status ServerImpl::NoSuchJob(const std::string& run_id) const {
+  return absl::NotFoundError(absl::StrCat("no job with the run id '", run_id,
+                                          "' is here; this service holds ", JobNames()));
+}
+
+absl::Status ServerImpl::OnGetStatus(const v1::GetStatusRequest& request,
+                                     v1::GetStatusReply* reply) {
+  reply->set_term(term_.value());
+  reply->set_release(kVersion);
+  if (!request.run_id().empty() && !jobs_.contains(request.run_id())) {
+    return NoSuchJob(request.run_id());
+  }
+  size_t bytes = 0;
+  for (const auto& [run_id, job] : jobs_) {
+    if (!request.run_id().empty() && run_id != request.run_id()) continue;
+    v1::JobStatus* status = reply->add_jobs();
+    *status = ToProto(job->View());
+    for (const GenerationView& generation : job->generations()) {
+      *status->add_history() = ToProto(generation, loop_->Now());
+    }
+    // A reply has a bound; what bursts it is shown without its nodes.
+    if (bytes + status->ByteSizeLong() > kMessageBytesMax / 2) status->clear_nodes();
+    bytes += status->ByteSizeLong();
+    if (bytes > kMessageBytesMax * 3 / 4) break;
+  }
+  return absl::OkStatus();
+}
+
+// Errors: PERMISSION_DENIED: there is no token, and the caller is on another machine.
+// UNAUTHENTICATED: not the job's token. RESOURCE_EXHAUSTED: the reason is too long.
+absl::Status ServerImpl::CheckControl(const std::string& what, const std::string& token,
+                                      const std::string& reason, const std::string& peer) {
+  if (options_.token.empty() && !IsLocalPeer(peer)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("a job without a token is ", what == "drain" ? "drained" : "stopped",
+                     " only from the machine of its rendezvous service, not from ", peer,
+                     ": run the command there, or start jobs with a token"));
+  }
+  if (!options_.token.empty() && !SameSecret(options_.token, token)) {
+    const absl::Status status = absl::UnauthenticatedError("wrong or missing token of the job");
+    refusals_.Count(loop_->Now(), absl::StrCat(what, "_without_token"), peer, status);
+    return status;
+  }
+  if (reason.size() > kTextBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "reason: has ", reason.size(), " bytes, at most ", kTextBytesMax, " are taken"));
+  }
+  return absl::OkStatus();
+}
+
+// "" = the only one. Errors: NOT_FOUND; INVALID_ARGUMENT: it isn't the only one.
+absl::StatusOr<JobShell*> ServerImpl::JobOf(const std::string& run_id) const {
+  if (run_id.empty() && jobs_.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("which job? This service holds ", JobNames(), "; name one with --rdzv_id"));
+  }
+  const auto found = run_id.empty() ? jobs_.begin() : jobs_.find(run_id);
+  if (found == jobs_.end()) return NoSuchJob(run_id);
+  return found->second.get();
+}
+
+// The same, of those that haven't ended.
+absl::StatusOr<JobShell*> ServerImpl::LiveJob(const std::string& run_id) const {
+  DDPRUN_ASSIGN_OR_RETURN(JobShell * job, JobOf(run_id));
+  if (job->ended()) return NoSuchJob(run_id);
+  return job;
+}
+
+absl::Status ServerImpl::OnStopJob(const v1::StopJobRequest& request, const std::string& peer) {
+  DDPRUN_RETURN_IF_ERROR(CheckControl("stop", request.token(), request.reason(), peer));
+  DDPRUN_ASSIGN_OR_RETURN(JobShell * job, LiveJob(request.run_id()));
+  job->Step(StopRequested{request.reason().empty() ? "stopped on request" : request.reason()});
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::OnDrainNode(const v1::DrainNodeRequest& request, const std::string& peer,
+                                     v1::DrainNodeReply* reply) {
+  DDPRUN_RETURN_IF_ERROR(CheckControl("drain", request.token(), request.reason(), peer));
+  DDPRUN_ASSIGN_OR_RETURN(JobShell * job, LiveJob(request.run_id()));
+  const JobView view = job->View();
+  reply->set_after(job->ring()->last());
+  if (request.undo()) {
+    DDPRUN_ASSIGN_OR_RETURN(const DrainedNode* drained, FindDrained(view, request.node()));
+    reply->set_node_id(drained->node_id.value());
+    reply->set_hostname(drained->hostname);
+    reply->set_text(absl::StrCat(drained->hostname, " may join again: start ddprun there"));
+    job->Step(DrainRequested{.node = drained->node_id, .reason = "", .undo = true});
+    return absl::OkStatus();
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const NodeView* node, FindNode(view, request.node()));
+  if (node->info.hosts_service) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", node->node_id.value(),
+                     " has the rendezvous service, without which the job can't go on: end the job "
+                     "with ddprun stop, or run the service elsewhere (ddprun rendezvous)"));
+  }
+  reply->set_node_id(node->node_id.value());
+  reply->set_hostname(node->info.hostname);
+  reply->set_text(DrainText(view, *node));
+  job->Step(DrainRequested{.node = node->node_id, .reason = request.reason()});
+  return absl::OkStatus();
+}
+
+void ServerImpl::OnWatchEvents(const v1::WatchEventsRequest& request,
+                               const std::shared_ptr<EventWatch>& watch) {
+  const absl::StatusOr<JobShell*> job = JobOf(request.run_id());
+  if (!job.ok()) return watch->FinishNow(job.status());
+  watch->Begin((*job)->run_id(), (*job)->ring(), request.after(), request.follow());
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,108 @@
+#include "rendezvous/server/event_watch.h"
+
+#include <utility>
+
+#include "rendezvous/core/bounds.h"
+#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/text.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// What goes into one message, beyond its first event.
+constexpr size_t kBatchBytes = 64U << 10;
+
+void Write(const EventRing::Entry& entry, v1::JobEvent* proto) {
+  proto->set_number(entry.number);
+  proto->set_wall_time_ms(static_cast<uint64_t>(absl::ToUnixMillis(entry.wall_time)));
+  proto->set_monotonic_us(static_cast<uint64_t>(entry.time.nanoseconds()) / 1000);
+  proto->set_event(entry.note.event);
+  for (const auto& [name, value] : entry.note.fields) {
+    v1::EventField* field = proto->add_fields();
+    field->set_name(name);
+    field->set_value(CutText(value, kTextBytesMax));
+  }
+}
+
+}  // namespace
+
+EventWatch* EventWatch::Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
+                               std::shared_ptr<CallRegistry> registry,
+                               const v1::WatchEventsRequest& request) {
+  const std::shared_ptr<EventWatch> watch(new EventWatch(std::move(inbox), std::move(registry)));
+  watch->self_ = watch;
+  if (const absl::Status status = watch->registry_->Add(Kind::kWatch, watch); !status.ok()) {
+    watch->Finish(ToGrpcStatus(status));  // the loop never hears of it
+    return watch.get();
+  }
+  watch->inbox_->Post([owner, watch, request] { owner->OnWatchEvents(request, watch); });
+  return watch.get();
+}
+
+// ------------------------------------------------------------- gRPC's threads
+
+void EventWatch::OnWriteDone(bool ok) {
+  inbox_->Post([self = shared_from_this(), ok] {
+    self->writing_ = false;
+    ok ? self->Advance() : self->FinishNow(absl::CancelledError("nobody reads any more"));
+  });
+}
+
+void EventWatch::OnCancel() {
+  inbox_->Post([self = shared_from_this()] {
+    self->FinishNow(absl::CancelledError("nobody reads any more"));
+  });
+}
+
+void EventWatch::OnDone() {
+  registry_->Remove(this);
+  self_.reset();  // may destroy this
+}
+
+// ------------------------------------------------------------- the loop
+
+void EventWatch::Begin(const std::string& run_id, std::shared_ptr<EventRing> ring, uint64_t after,
+                       bool follow) {
+  if (finished_) return;
+  message_.set_run_id(run_id);
+  ring_ = std::move(ring);
+  sent_ = after;
+  follow_ = follow;
+  subscription_ = ring_->Subscribe([this] { Advance(); });
+  Advance();
+}
+
+// Fills the message with what is there beyond the last one. False: nothing is.
+bool EventWatch::Collect() {
+  message_.clear_events();
+  size_t bytes = 0;
+  while (const EventRing::Entry* entry = ring_->After(sent_)) {
+    if (bytes > kBatchBytes) break;
+    v1::JobEvent* event = message_.add_events();
+    Write(*entry, event);
+    bytes += event->ByteSizeLong();
+    sent_ = entry->number;
+  }
+  return message_.events_size() > 0;
+}
+
+void EventWatch::Advance() {
+  if (writing_ || finished_) return;
+  if (Collect()) {
+    writing_ = true;
+    return StartWrite(&message_);
+  }
+  if (!follow_ || ring_->closed()) FinishNow(absl::OkStatus());
+}
+
+void EventWatch::FinishNow(const absl::Status& status) {
+  if (std::exchange(finished_, true)) return;
+  if (ring_ != nullptr) ring_->Unsubscribe(subscription_);
+  // At the end of the server: what came since the last write goes with the status.
+  if (ring_ != nullptr && !writing_ && !absl::IsCancelled(status) && Collect()) {
+    return StartWriteAndFinish(&message_, grpc::WriteOptions(), ToGrpcStatus(status));
+  }
+  Finish(ToGrpcStatus(status));
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,73 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_EVENT_WATCH_H_
+#define DDPRUN_RENDEZVOUS_SERVER_EVENT_WATCH_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/loop_inbox.h"
+#include "ddprun/rendezvous/v1/status.pb.h"
+#include "rendezvous/server/call_registry.h"
+#include "rendezvous/server/event_ring.h"
+
+namespace ddprun::rendezvous {
+
+// One `ddprun events`: sends a job's events from its ring, as many at a time as there are, the next
+// when gRPC has taken the last: a slow reader holds up nobody, and costs one message.
+//
+// gRPC's threads run the reactions, which only post; all else is the loop's.
+// Life: made in a gRPC thread, held by itself until OnDone.
+class EventWatch final : public grpc::ServerWriteReactor<v1::JobEvents>,
+                         public OpenStream,
+                         public std::enable_shared_from_this<EventWatch> {
+ public:
+  // The loop's side, on the loop.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // Followed by Begin() or FinishNow().
+    virtual void OnWatchEvents(const v1::WatchEventsRequest& request,
+                               const std::shared_ptr<EventWatch>& watch) = 0;
+  };
+
+  // Called by gRPC for a new call. The watch lives on its own. Threads: any.
+  static EventWatch* Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
+                            std::shared_ptr<CallRegistry> registry,
+                            const v1::WatchEventsRequest& request);
+
+  // Sends what `ring` has and, with `follow`, what comes. Requires: called once.
+  void Begin(const std::string& run_id, std::shared_ptr<EventRing> ring, uint64_t after,
+             bool follow);
+  void FinishNow(const absl::Status& status) override;
+
+ private:
+  EventWatch(std::shared_ptr<LoopInbox> inbox, std::shared_ptr<CallRegistry> registry)
+      : inbox_(std::move(inbox)), registry_(std::move(registry)) {}
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void Advance();
+  bool Collect();
+
+  const std::shared_ptr<LoopInbox> inbox_;
+  const std::shared_ptr<CallRegistry> registry_;
+  std::shared_ptr<EventWatch> self_;  // until OnDone
+
+  // The loop's.
+  std::shared_ptr<EventRing> ring_;
+  uint64_t subscription_ = 0;
+  uint64_t sent_ = 0;  // number of the last event
+  bool follow_ = false;
+  bool writing_ = false;
+  bool finished_ = false;
+  v1::JobEvents message_;  // gRPC's while writing_
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_EVENT_WATCH_H_

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""`ddprun top` on a terminal (docs/STATUS.md): what it draws, its keys, and that it leaves the terminal as it was."""
+
+import fcntl
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import DDPRUN, PATIENCE, SLOW  # noqa: E402
+from status_test import StatusTestCase  # noqa: E402
+from timeline import wait_readable  # noqa: E402
+
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+
+
+class Terminal:
+    """A pseudo terminal with a program on it, and what that wrote."""
+
+    def __init__(self, bed, command, columns=80, rows=24):
+        self.master, self.slave = os.openpty()
+        self.resize(columns, rows)
+        self.before = termios.tcgetattr(self.slave)
+        self.bytes = b""
+        # The terminal is its controlling one, so that a new size is told by a signal.
+        self.process = bed.start_process(
+            "top", command, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, keys):
+        os.write(self.master, keys)
+
+    def read(self, timeout):
+        if not wait_readable(self.master, timeout):
+            return False
+        self.bytes += os.read(self.master, 1 << 16)
+        return True
+
+    def screens(self):
+        """Each is a list of lines, without what steers the terminal."""
+        frames = self.bytes.split(b"\x1b[H")[1:]
+        complete = [frame.split(b"\x1b[J")[0] for frame in frames if b"\x1b[J" in frame]
+        return [re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", frame).decode().split("\r\n") for frame in complete]
+
+    def wait(self, condition, what):
+        """The first screen from the last one on for which the condition holds."""
+        deadline = time.monotonic() + PATIENCE
+        seen = max(len(self.screens()) - 1, 0)
+        while time.monotonic() < deadline:
+            for screen in self.screens()[seen:]:
+                if condition(screen):
+                    return screen
+            self.read(deadline - time.monotonic())
+        raise AssertionError(f"no screen with {what}; the last: {self.screens()[-1:]}")
+
+    def close(self):
+        os.close(self.master)
+        os.close(self.slave)
+
+
+class Top(StatusTestCase):
+    def top(self, *options, **size):
+        terminal = Terminal(self.bed, [DDPRUN, "top", "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--interval", "0.2", *options],
+                            **size)
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def start(self):
+        self.start_job("--max_restarts", 3)
+        self.wait_until_all_told()
+
+    def assert_restored(self, terminal):
+        while terminal.read(0):
+            pass
+        self.assertEqual((1, 1), (terminal.bytes.count(ENTER), terminal.bytes.count(LEAVE)))
+        self.assertEqual(terminal.before, termios.tcgetattr(terminal.slave))
+
+    def test_it_follows_the_ranks_at_80_columns(self):
+        self.start()
+        terminal = self.top()
+        screen = terminal.wait(lambda lines: "restarts 0 of 3" in lines[0], "the job")
+        self.assertRegex(screen[0], rf"^job job7: running for .*; 127\.0\.0\.1:{self.port}$")
+        self.assertRegex(screen[3], r"^2 nodes, 4 ranks; step \d+( to \d+)?; \S+ steps/s")
+        self.assertEqual("RANK  NODE", screen[5].strip()[:10])
+        rows = [line.split() for line in screen[6:10]]
+        self.assertEqual([("0", "train"), ("1", "train"), ("2", "train"), ("3", "train")], [(row[0], row[2]) for row in rows])
+        for line in screen:
+            self.assertLessEqual(len(line), 80)
+        first = int(rows[0][3])
+        terminal.wait(lambda lines: int(lines[6].split()[3]) > first, "a later step")
+        self.bed.signal_workers(self.bed.journal.find("worker", rank=3), signal.SIGKILL)
+        screen = terminal.wait(lambda lines: "generation 2, restarts 1 of 3" in lines[0], "the restart")
+        self.assertIn("SIGKILL", screen[2])
+        terminal.type(b"q")
+        self.assertEqual(0, terminal.process.wait(PATIENCE))
+        self.assert_restored(terminal)
+        self.stop()
+
+    def test_keys_sort_and_a_new_size_counts_at_once(self):
+        self.start()
+        terminal = self.top("--interval", "600")  # nothing is looked at but for keys
+        terminal.wait(lambda lines: lines[-1].startswith("q quit   sorted by rank"), "the keys")
+        for key, name in ((b"s", "steps/s"), (b"b", "steps behind"), (b"t", "silence"), (b"r", "rank")):
+            terminal.type(key)
+            terminal.wait(lambda lines, name=name: lines[-1].startswith(f"q quit   sorted by {name}:"), name)
+        terminal.resize(40, 9)
+        screen = terminal.wait(lambda lines: len(lines) == 9, "a small screen")
+        self.assertTrue(all(len(line) <= 40 for line in screen), screen)
+        self.assertIn("3 more", screen[7])
+        terminal.type(b"q")
+        self.assertEqual(0, terminal.process.wait(PATIENCE))
+        self.stop()
+
+    def test_signals_and_the_end_of_the_job_leave_the_terminal_as_it_was(self):
+        self.start()
+        for act in (lambda t: t.process.signal(signal.SIGTERM), lambda t: t.type(b"\x03")):
+            terminal = self.top()
+            terminal.wait(lambda lines: "job7" in lines[0], "the job")
+            act(terminal)
+            self.assertEqual(0, terminal.process.wait(PATIENCE))
+            self.assert_restored(terminal)
+        terminal = self.top()
+        terminal.wait(lambda lines: "job7" in lines[0], "the job")
+        self.stop()
+        self.assertEqual(1, terminal.process.wait(PATIENCE))
+        self.assert_restored(terminal)
+        self.assertIn(b"ddprun: error: ", terminal.bytes.split(LEAVE)[1])
+
+    def test_without_a_terminal_it_says_what_to_take(self):
+        self.start()
+        result = subprocess.run([DDPRUN, "top", "--rdzv_endpoint", f"127.0.0.1:{self.port}"], stdin=subprocess.DEVNULL,
+                                capture_output=True, text=True, check=False, timeout=60 * SLOW)
+        self.assertEqual((1, ""), (result.returncode, result.stdout))
+        self.assertIn("ddprun status --watch 1", result.stderr)
+        self.stop()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
