@@ -90,7 +90,7 @@ TEST_F(WatchTest, WhatHappenedAndWhatComesUntilTheEnd) {
   agent->HalfClose();
   ASSERT_TRUE(UntilWatched(*follower));
   EXPECT_TRUE(follower->status.ok()) << follower->status;
-  EXPECT_THAT(follower->seen(), ElementsAre("2 generation", "3 verdict"));
+  EXPECT_THAT(follower->seen(), ElementsAre("2 generation", "3 verdict", "4 ledger"));
 }
 
 TEST_F(WatchTest, OfNoJob) {
