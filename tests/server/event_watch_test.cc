@@ -34,7 +34,7 @@ class WatchTest : public RendezvousFixture {
 
   std::shared_ptr<Watcher> Watch(const std::string& run_id, uint64_t after, bool follow) {
     auto watcher = std::make_shared<Watcher>();
-    threads_.emplace_back([watcher, target = target(), run_id, after, follow] {
+    threads_.emplace_back([this, watcher, target = target(), run_id, after, follow] {
       v1::WatchEventsRequest request;
       request.set_run_id(run_id);
       request.set_after(after);
@@ -44,14 +44,21 @@ class WatchTest : public RendezvousFixture {
                       [&](const std::string& /*run_id*/, const v1::JobEvent& event) {
                         const std::lock_guard lock(watcher->mutex);
                         watcher->events.push_back(absl::StrCat(event.number(), " ", event.event()));
+                        Wake();
                         return true;
                       });
       watcher->done = true;
+      Wake();
     });
     return watcher;
   }
   ::testing::AssertionResult UntilWatched(Watcher& watcher) {
     return Until([&watcher] { return watcher.done.load(); });
+  }
+
+  // Has Until() look again. Threads: any.
+  void Wake() {
+    loop_->Post([] {});
   }
 
   absl::StatusOr<v1::DrainNodeReply> Drain(const std::string& node, const std::string& token = "",
@@ -66,6 +73,7 @@ class WatchTest : public RendezvousFixture {
     std::thread thread([&] {
       reply = RequestDrain(target(), request, absl::Seconds(30));
       done = true;
+      Wake();
     });
     EXPECT_TRUE(Until([&done] { return done.load(); }));
     thread.join();
