@@ -104,6 +104,8 @@ class Bed:
     def start_process(self, name, command, **options):
         agent = Process(name, command, cwd=self.folder, **options)
         self.agents.append(agent)
+        if options.get("output") is not None:
+            self.follower.watch(options["output"])
         return agent
 
     def agent(self, name, options, worker=("wait",), host=None, env=None):
