@@ -16,6 +16,8 @@
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "launcher/agent/end_report.h"
+#include "launcher/agent/log_catalog.h"
+#include "launcher/core/output_layout.h"
 #include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
@@ -137,7 +139,7 @@ absl::Status Agent::StartParts() {
 
   timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
   workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_,
-                                              runtime_dir_->File("agent.sock"));
+                                              runtime_dir_->File(kAgentSocket));
   const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
   DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
@@ -302,9 +304,20 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                                                }});
 }
 
+// Whether any output of a worker goes to a file.
+bool Agent::KeepsLogs() const {
+  for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
+    for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
+      const StreamSink sink = SinkOf(plan_.output, stream, local_rank);
+      if (sink == StreamSink::kFile || sink == StreamSink::kTee) return true;
+    }
+  }
+  return false;
+}
+
 absl::Status Agent::StartAgentServer(const std::string& node_address) {
   AgentServerOptions options;
-  options.socket_path = runtime_dir_->File("agent.sock");
+  options.socket_path = runtime_dir_->File(kAgentSocket);
   if (plan_.job.nodes_max > 1) {
     options.peer_listen = IsLoopback(node_address) ? "127.0.0.1:0" : "[::]:0";
   }
@@ -312,6 +325,11 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.node_address = node_address;
   options.worker_count = plan_.worker_count;
   options.max_restarts = plan_.job.max_restarts;
+  options.token = plan_.token;
+  if (KeepsLogs()) {
+    options.logs = std::make_shared<LogCatalog>();
+    workers_->set_log_catalog(options.logs);
+  }
   DDPRUN_ASSIGN_OR_RETURN(agent_server_, AgentServer::Start(loop_.get(), std::move(options)));
   return absl::OkStatus();
 }

@@ -59,6 +59,7 @@ class Agent {
   void OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port);
   void Connect(const std::string& target, const FoundEndpoint& found, bool hosts);
   KeeperClient::Callbacks KeeperCallbacks();
+  bool KeepsLogs() const;
   absl::Status StartAgentServer(const std::string& node_address);
 
   void Feed(const SupervisorEvent& event);

@@ -25,6 +25,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/agent/agent_service.h"
+#include "launcher/agent/log_catalog.h"
 #include "launcher/agent/peer_store.h"
 #include "launcher/agent/store_wire.h"
 #include "launcher/core/key_value_store.h"
@@ -195,6 +196,7 @@ void AgentServerImpl::CloseGeneration(const std::string& why) {
 void AgentServerImpl::Shutdown(const std::string& why) {
   DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
   if (std::exchange(shut_down_, true)) return;
+  if (options_.logs != nullptr) options_.logs->Close();
   inbox_->RunPostedAndClose();
   CloseGeneration(why);
   while (!pending_.empty()) Answer(pending_.begin()->first, absl::AbortedError(why));

@@ -13,6 +13,8 @@
 
 namespace ddprun::launcher {
 
+class LogCatalog;
+
 struct AgentServerOptions {
   std::string socket_path;  // unix socket for this node's workers
   // "0.0.0.0:0" style address for the agents of other nodes; "" = none (one node).
@@ -21,6 +23,8 @@ struct AgentServerOptions {
   std::string node_address;  // how other nodes reach this one
   uint32_t worker_count = 1;
   uint32_t max_restarts = 0;
+  std::string token;                 // the job's secret; "" = none
+  std::shared_ptr<LogCatalog> logs;  // null: the workers' output goes to no file
   // Agents learn of a generation one after the other: how long a store call waits for a generation
   // that its sender knows already and this agent does not.
   absl::Duration generation_wait = absl::Seconds(10);

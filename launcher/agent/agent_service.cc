@@ -5,11 +5,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "launcher/agent/log_call.h"
 #include "launcher/agent/store_wire.h"
+#include "rendezvous/core/admission.h"
+#include "rendezvous/server/peer.h"
 #include "rendezvous/wire/grpc_status.h"
 
 namespace ddprun::launcher {
 namespace {
+
+// Each has a thread.
+constexpr size_t kLogReadersMax = 16;
 
 // gRPC names callers "unix:…", "ipv4:…" or "ipv6:…".
 bool IsPeer(const grpc::CallbackServerContext& context) {
@@ -55,6 +61,45 @@ grpc::ServerUnaryReactor* AgentService::Store(grpc::CallbackServerContext* conte
     if (operation.ok()) exchange.operation = *std::move(operation);
   }
   return Accept(std::move(exchange), std::move(checked));
+}
+
+grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
+    grpc::CallbackServerContext* context, const agent::v1::ReadLogsRequest* request) {
+  const absl::Status checked = CheckLogs(*request, std::string(context->peer()));
+  if (!checked.ok()) return LogCall::Refuse(checked);
+  if (++log_readers_ > kLogReadersMax) {
+    --log_readers_;
+    return LogCall::Refuse(absl::ResourceExhaustedError(
+        absl::StrCat("logs: ", kLogReadersMax, " readers are there already; end one of them")));
+  }
+  LogRequest wanted{.follow = request->follow()};
+  if (request->has_rank()) wanted.rank = request->rank();
+  if (request->has_tail_lines()) wanted.tail_lines = request->tail_lines();
+  return LogCall::Start(options_.logs, wanted, &log_readers_);
+}
+
+absl::Status AgentService::CheckLogs(const agent::v1::ReadLogsRequest& request,
+                                     const std::string& peer) const {
+  if (request.run_id() != options_.run_id) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("logs: the request is of job ", Quoted(request.run_id()),
+                     ", this agent serves job ", Quoted(options_.run_id)));
+  }
+  const bool by_owner = absl::StartsWith(peer, "unix:");
+  if (!by_owner && options_.token.empty() && !rendezvous::IsLocalPeer(peer)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "logs: those of a job without a token are read only on the node's own machine, not from ",
+        peer, ": run the command there, or start jobs with a token"));
+  }
+  if (!by_owner && !options_.token.empty() &&
+      !rendezvous::SameSecret(options_.token, request.token())) {
+    return absl::UnauthenticatedError("logs: wrong or missing token of the job");
+  }
+  if (options_.logs != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "logs: the workers' output goes to no file on this node: start the job with --tee 3 (files "
+      "and "
+      "console) or --redirects 3 (files only), and --log_dir DIR");
 }
 
 void AgentService::OnCancel(uint64_t id) {

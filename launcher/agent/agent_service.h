@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -87,10 +88,13 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   grpc::ServerUnaryReactor* Store(grpc::CallbackServerContext* context,
                                   const agent::v1::StoreRequest* request,
                                   agent::v1::StoreReply* reply) override;
+  grpc::ServerWriteReactor<agent::v1::LogPiece>* ReadLogs(
+      grpc::CallbackServerContext* context, const agent::v1::ReadLogsRequest* request) override;
   void OnCancel(uint64_t id);
   void OnDone();
 
  private:
+  absl::Status CheckLogs(const agent::v1::ReadLogsRequest& request, const std::string& peer) const;
   absl::Status CheckAssignment(const agent::v1::GetAssignmentRequest& request,
                                bool from_peer) const;
   absl::Status CheckStore(const agent::v1::StoreRequest& request) const;
@@ -100,7 +104,8 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   const std::shared_ptr<LoopInbox> inbox_;
   const Handlers handlers_;
   std::atomic<uint64_t> last_id_{0};
-  std::atomic<size_t> calls_{0};  // that gRPC is not done with
+  std::atomic<size_t> calls_{0};        // that gRPC is not done with
+  std::atomic<size_t> log_readers_{0};  // the same
 };
 
 }  // namespace ddprun::launcher

@@ -54,14 +54,14 @@ absl::StatusOr<RuntimeDir> RuntimeDir::Create() {
   return first_error;
 }
 
-std::vector<std::string> FindLocalServices() {
+std::vector<std::string> FindLocalSockets(const std::string& name) {
   std::set<std::string> found;
   for (const char* base : Bases()) {
     if (base == nullptr || *base == '\0') continue;
     std::error_code error;  // of a folder that can't be read: nothing of ours is there
     for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
       if (!absl::StartsWith(entry.path().filename().string(), "ddprun_")) continue;
-      const std::string path = (entry.path() / kServiceSocket).string();
+      const std::string path = (entry.path() / name).string();
       if (IsOwnSocket(path)) found.insert(absl::StrCat("unix:", path));
     }
   }

@@ -35,10 +35,13 @@ class RuntimeDir {
 // How the service of a job on one node listens, in its agent's directory.
 inline constexpr char kServiceSocket[] = "service.sock";
 
-// The sockets of services of this user's jobs on this machine:
+// How an agent listens for its workers, and for who reads their logs.
+inline constexpr char kAgentSocket[] = "agent.sock";
+
+// The sockets of that name of this user's jobs on this machine:
 // "unix:/tmp/ddprun_a1b2c3/service.sock", in the order of their paths. Nobody may listen on some:
 // those of agents that are just ending.
-std::vector<std::string> FindLocalServices();
+std::vector<std::string> FindLocalSockets(const std::string& name);
 
 }  // namespace ddprun::launcher
 

@@ -62,7 +62,29 @@ absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assig
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
     DDPRUN_RETURN_IF_ERROR(SpawnWorker(keeper, assignment, local_rank));
   }
+  TellFiles(assignment);
   return absl::OkStatus();
+}
+
+// Which files have the output of these workers.
+void WorkerLauncher::TellFiles(const rendezvous::Assignment& assignment) const {
+  if (catalog_ == nullptr) return;
+  std::vector<LogFile> files;
+  for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
+    for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
+      const StreamSink sink = SinkOf(plan_->output, stream, local_rank);
+      if (sink != StreamSink::kFile && sink != StreamSink::kTee) continue;
+      const bool is_stderr = stream == OutputStream::kStderr;
+      files.push_back({.generation = assignment.generation.value(),
+                       .restart_count = assignment.restart_count,
+                       .rank = assignment.base_rank + local_rank,
+                       .local_rank = local_rank,
+                       .is_stderr = is_stderr,
+                       .path = absl::StrCat(attempt_folder_, "/", local_rank,
+                                            is_stderr ? "/stderr.log" : "/stdout.log")});
+    }
+  }
+  catalog_->Add(files);
 }
 
 absl::Status WorkerLauncher::BeginAttempt(const rendezvous::Assignment& assignment) {

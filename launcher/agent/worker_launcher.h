@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "launcher/agent/log_catalog.h"
 #include "launcher/agent/log_folders.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/worker_group.h"
@@ -44,6 +45,9 @@ class WorkerLauncher {
   WorkerEnd DescribeHung(WorkerEnd end);
   WorkerEnd DescribeStartFailure(uint32_t local_rank, const absl::Status& error);
 
+  // Where the files with the workers' output are told; set before the first start. Null: nowhere.
+  void set_log_catalog(std::shared_ptr<LogCatalog> catalog) { catalog_ = std::move(catalog); }
+
   // The watchdog's FIFO for workers to come; "" = there is none.
   void set_timer_file(std::string path) { timer_file_ = std::move(path); }
 
@@ -72,11 +76,13 @@ class WorkerLauncher {
   std::string StderrTail(const Worker& worker);
   void ReadErrorFileOf(const Worker& worker, WorkerEnd* end);
   void AddFacts(WorkerEnd* end);
+  void TellFiles(const rendezvous::Assignment& assignment) const;
 
   EventLoop* loop_;
   const LaunchPlan* plan_;
   LogFolders* folders_;
   std::string agent_socket_;
+  std::shared_ptr<LogCatalog> catalog_;
   std::string timer_file_;
   std::function<std::string(uint32_t local_rank)> progress_page_;
   std::string attempt_folder_;                     // of the newest generation

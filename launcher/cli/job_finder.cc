@@ -29,7 +29,7 @@ std::string ChoiceText(const FoundService& service) {
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options) {
   std::vector<FoundService> found;
   if (!options.endpoint_given) {
-    for (const std::string& target : FindLocalServices()) {
+    for (const std::string& target : FindLocalSockets(kServiceSocket)) {
       auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout);
       if (reply.ok()) found.push_back({target, *std::move(reply)});
     }

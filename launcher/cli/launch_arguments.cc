@@ -393,7 +393,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
        ddprun chaos|config|convert|doctor|drain|env|events [options]
-       ddprun rendezvous|slurm|status|stop|test|top [options]
+       ddprun logs|rendezvous|slurm|status|stop|test|top [options]
 
 Starts one distributed training job on one or many machines and keeps it
 training through failures. Takes torchrun's options and gives workers torchrun's
@@ -420,12 +420,12 @@ ddprun config writes a file of options, ddprun convert turns accelerate's file,
 a line with torchrun or a batch script with one into ours, ddprun slurm writes
 or submits a batch script, ddprun rendezvous runs the rendezvous service alone,
 ddprun status shows the jobs of a service, ddprun top follows one on the
-terminal, ddprun events says what happened to it, ddprun drain takes a node out
-of it, ddprun stop ends it, ddprun chaos injects faults into a job and reports
-what they cost, ddprun env shows this machine and settings that fit its GPUs,
-ddprun doctor says what is wrong with it, ddprun test tries the network between
-the nodes, and torch on them; each has its own --help. A script of such a name is
-started as ./status.
+terminal, ddprun events says what happened to it, ddprun logs shows what its
+workers write, ddprun drain takes a node out of it, ddprun stop ends it, ddprun
+chaos injects faults into a job and reports what they cost, ddprun env shows this
+machine and settings that fit its GPUs, ddprun doctor says what is wrong with it,
+ddprun test tries the network between the nodes, and torch on them; each has its
+own --help. A script of such a name is started as ./status.
 
 Options end at the script; what follows is the script's. Each option may be
 written with dashes or underscores, or come from the variable in brackets, or

@@ -19,6 +19,7 @@
 #include "launcher/chaos/chaos.h"
 #include "launcher/cli/config_writer.h"
 #include "launcher/cli/control_commands.h"
+#include "launcher/cli/logs_command.h"
 #include "launcher/cli/machine_commands.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/preflight_worker.h"
@@ -140,6 +141,7 @@ int Run(const StatusOptions& options) { return ShowStatus(options); }
 int Run(const StopOptions& options) { return StopJob(options); }
 int Run(const DrainOptions& options) { return DrainNode(options); }
 int Run(const EventsOptions& options) { return ShowEvents(options); }
+int Run(const LogsOptions& options) { return ShowLogs(options); }
 int Run(const TopOptions& options) { return ShowTop(options); }
 int Run(const EnvOptions& options) { return ShowEnv(options); }
 int Run(const DoctorOptions& options) { return ShowDoctor(options); }

@@ -39,6 +39,17 @@ Examples:
   ddprun events --rdzv_endpoint host0:29400
   ddprun events --rdzv_endpoint host0:29400 --follow --json)";
 
+constexpr char kLogsIntroduction[] = R"(usage: ddprun logs [options]
+
+Prints what the workers of a job have written, on all its nodes, with the rank in
+front of each line. The job must keep its output in files: --tee 3 (files and
+console) or --redirects 3 (files only), with --log_dir. A job with a token needs
+it; without one a node's logs are read on its own machine only.
+
+Examples:
+  ddprun logs --rdzv_endpoint host0:29400 --token_file secret -f
+  ddprun logs --rank 3 --tail 20)";
+
 constexpr char kTopIntroduction[] = R"(usage: ddprun top [options]
 
 Shows a job on the whole terminal, again and again: a row for each rank with its
@@ -172,6 +183,51 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
   DDPRUN_ASSIGN_OR_RETURN(result.options.interval,
                           ParseDuration(interval, absl::Milliseconds(100)));
+  return result;
+}
+
+absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host) {
+  OptionSet options(kLogsIntroduction);
+  QueryArguments query;
+  DefineQuery(&query, "The job. Default: the only one of the service.", &options);
+  TokenArguments token;
+  DefineToken(&token, &options);
+  options.Group("Logs");
+  OptionsOrHelp<LogsOptions> result;
+  options.AddFlag(&result.options.follow,
+                  {.names = "-f,--follow",
+                   .help = "Go on with what the workers write, across restarts and on nodes that "
+                           "come, until the job has ended.",
+                   .environment = ""});
+  Argument rank;
+  options.AddValue(&rank, {.names = "--rank",
+                           .placeholder = "R",
+                           .help = "Only this global rank. Default: all.",
+                           .environment = ""});
+  Argument tail;
+  options.AddValue(&tail, {.names = "--tail",
+                           .placeholder = "LINES",
+                           .help = "Begin with so many last lines of each stream of the newest "
+                                   "generation. Default: with everything.",
+                           .environment = ""});
+  options.AddFlag(&result.options.raw, {.names = "--raw",
+                                        .help = "Bytes as they are, without the ranks in front.",
+                                        .environment = ""});
+  DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
+  if (help) {
+    result.help = options.Help();
+    return result;
+  }
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  if (rank.given() && !absl::SimpleAtoi(rank.text, &result.options.rank.emplace())) {
+    return BadValue(rank, "give a global rank, from 0");
+  }
+  if (tail.given() && !absl::SimpleAtoi(tail.text, &result.options.tail.emplace())) {
+    return BadValue(tail, "give a number of lines");
+  }
+  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
   return result;
 }
 

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_CLI_OPERATE_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,15 @@ struct TopOptions : QueryOptions {
   absl::Duration interval = absl::Seconds(1);  // between two looks
 };
 
+// `ddprun logs`: what the workers write.
+struct LogsOptions : QueryOptions {
+  std::string token;             // "" = none
+  std::optional<uint32_t> rank;  // only this one
+  std::optional<uint64_t> tail;  // only so many last lines of each file
+  bool follow = false;
+  bool raw = false;  // bytes as they are, without prefixes
+};
+
 // Errors: usage and plan errors (errors.h). `arguments` come after the command's own name.
 absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrainOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
@@ -44,6 +54,10 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
 
 absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std::string>& arguments,
                                                           const EnvironmentLookup& environment);
+
+absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
 
 }  // namespace ddprun::launcher
 

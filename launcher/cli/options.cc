@@ -221,9 +221,10 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
     if (first == "test") return ParseTest(rest, environment, host);
     return Finish(ParsePreflightWorker(rest, environment));
   }
-  if (first == "drain" || first == "events" || first == "top") {
+  if (first == "drain" || first == "events" || first == "top" || first == "logs") {
     const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
     if (first == "drain") return Finish(ParseDrainOptions(rest, environment, host));
+    if (first == "logs") return Finish(ParseLogsOptions(rest, environment, host));
     if (first == "top") return Finish(ParseTopOptions(rest, environment));
     return Finish(ParseEventsOptions(rest, environment));
   }

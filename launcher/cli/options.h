@@ -36,16 +36,16 @@ struct WaitForNode {
 // What a command line asks for.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, DrainOptions, EventsOptions,
-               TopOptions, ConfigOptions, ChaosOptions, EnvOptions, DoctorOptions, WaitForNode,
-               SlurmJob, Conversion, PreflightWorker, ExitNow>
+               TopOptions, LogsOptions, ConfigOptions, ChaosOptions, EnvOptions, DoctorOptions,
+               WaitForNode, SlurmJob, Conversion, PreflightWorker, ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
   std::vector<std::string> notes;     // the same, of what was found
 };
 
 // Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
-// one of the commands rendezvous, status, stop, drain, events, top, config, convert, slurm, chaos,
-// env, doctor and test as the first word.
+// one of the commands rendezvous, status, stop, drain, events, top, logs, config, convert, slurm,
+// chaos, env, doctor and test as the first word.
 // Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN, PYTHON_EXEC,
 // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read.
 // Never throws; any bytes are fine. Bound: linear in the size of the arguments. Threads: any.

@@ -312,6 +312,7 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   proto->set_silent_ms(MillisecondsOf(node.silent));
   proto->set_address(CutText(node.info.address, kNameBytesMax));
   proto->set_guards(CutText(node.info.guards, kNameBytesMax));
+  proto->set_agent_address(CutText(node.info.store_address, kNameBytesMax));
   WriteWorkers(node, proto);
 }
 

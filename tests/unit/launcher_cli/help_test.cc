@@ -111,9 +111,8 @@ TEST(Help, EveryValueOptionSaysDefaultAndVariable) {
 }
 
 TEST(Help, IsGroupedAndFitsInEightyColumns) {
-  for (const char* command :
-       {"", "config", "doctor", "drain", "env", "events", "rendezvous", "status", "stop", "test",
-        "top"}) {
+  for (const char* command : {"", "config", "doctor", "drain", "env", "events", "logs",
+                              "rendezvous", "status", "stop", "test", "top"}) {
     std::vector<std::string> arguments = {"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const ExitNow help = ExitOf(Parse(arguments));

@@ -62,6 +62,18 @@ TEST(Events, Options) {
   EXPECT_EQ(ExitOf(Parse(Words("events extra"))).status, 2);
 }
 
+TEST(Logs, Options) {
+  const auto plain = OperateOptionsOf<LogsOptions>("logs");
+  EXPECT_FALSE(plain.follow || plain.raw || plain.rank.has_value() || plain.tail.has_value());
+  const auto full = OperateOptionsOf<LogsOptions>("logs -f --rank 3 --tail 20 --raw --token t");
+  EXPECT_TRUE(full.follow && full.raw);
+  EXPECT_EQ(full.rank, 3U);
+  EXPECT_EQ(full.tail, 20U);
+  EXPECT_EQ(full.token, "t");
+  EXPECT_EQ(ExitOf(Parse(Words("logs --rank x"))).status, 1);
+  EXPECT_EQ(ExitOf(Parse(Words("logs --tail=-1"))).status, 1);
+}
+
 TEST(Top, Options) {
   EXPECT_EQ(OperateOptionsOf<TopOptions>("top").interval, absl::Seconds(1));
   EXPECT_EQ(OperateOptionsOf<TopOptions>("top --interval 0.5").interval, absl::Milliseconds(500));

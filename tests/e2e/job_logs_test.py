@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""`ddprun logs` (docs/LOGS.md#ddprun-logs): what the workers of all nodes write, also while and after they restart."""
+
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+SUPPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")
+sys.path.insert(0, SUPPORT)
+
+from bed import DDPRUN, SLOW, BedTestCase, free_port  # noqa: E402
+
+# Says who it is, what comes through its FIFO line by line, and on stderr that it ends. "fail" makes it fail.
+WORKER = """
+import os, sys
+folder, journal, support = sys.argv[1:]
+sys.path.insert(0, support)
+from worker import write_line
+rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+print(f"begin {attempt}", flush=True)
+write_line(journal, "begun", attempt=int(attempt), rank=int(rank))
+for line in open(os.path.join(folder, f"fifo-{rank}")):
+    print(line.strip(), flush=True)
+    if line == "fail\\n":
+        sys.exit(3)
+print("last words", file=sys.stderr, flush=True)
+"""
+
+
+class LogsTestCase(BedTestCase):
+    def start_job(self, *options, nodes=2, log_options=("--redirects", 3)):
+        self.port = free_port()
+        script = self.bed.write("worker.py", WORKER)
+        self.fifos = {}
+        for rank in range(2 * nodes):
+            os.mkfifo(self.bed.path(f"fifo-{rank}"))
+            # Open for both, so that nobody waits for the other end.
+            self.fifos[rank] = os.open(self.bed.path(f"fifo-{rank}"), os.O_RDWR)
+            self.addCleanup(os.close, self.fifos[rank])
+        self.agents = []
+        for i in range(nodes):
+            self.agents.append(self.bed.run(
+                f"node{i}", ["--nnodes", nodes, "--nproc_per_node", 2, "--rdzv_backend", "c10d", "--rdzv_id", "job7",
+                             "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--rdzv_conf", f"is_host={int(i == 0)}",
+                             "--max_restarts", 2, "--event_log", self.bed.events.path, "--log_dir", self.bed.path("logs"),
+                             *log_options, *options, script, self.bed.folder, self.bed.journal.path, SUPPORT]))
+        self.wait_begun(0, 2 * nodes)
+
+    def wait_begun(self, attempt, ranks):
+        self.bed.wait(lambda: len(self.bed.journal.find("begun", attempt=attempt)) == ranks, f"workers of attempt {attempt}",
+                      alive=self.agents)
+
+    def say(self, rank, text):
+        os.write(self.fifos[rank], f"{text}\n".encode())
+
+    def command(self, *options):
+        return [DDPRUN, "logs", "--rdzv_endpoint", f"127.0.0.1:{self.port}", *map(str, options)]
+
+    def logs(self, *options, status=0):
+        result = subprocess.run(self.command(*options), env=self.bed.environment, capture_output=True, text=True, check=False,
+                                timeout=60 * SLOW)
+        self.assertEqual(status, result.returncode, result.stderr)
+        return result
+
+    def wait_for_line(self, follower, line):
+        self.bed.wait(lambda: line in follower.text().splitlines(), repr(line), alive=[follower])
+
+
+class Logs(LogsTestCase):
+    def test_of_all_nodes_or_one_rank(self):
+        self.start_job()
+        for rank in range(4):
+            self.say(rank, f"hello from {rank}")
+        follower = self.bed.start_process("logs", self.command("-f"), output=self.bed.path("logs.out"))
+        for rank in range(4):
+            self.wait_for_line(follower, f"[rank{rank}]:hello from {rank}")
+        said = [f"[rank{rank}]:{line}" for rank in range(4) for line in ("begin 0", f"hello from {rank}")]
+        self.assertEqual(sorted(said), sorted(self.logs().stdout.splitlines()))
+        self.assertEqual(["[rank3]:begin 0", "[rank3]:hello from 3"], self.logs("--rank", 3).stdout.splitlines())
+        self.assertEqual(["[rank3]:hello from 3"], self.logs("--rank", 3, "--tail", 1).stdout.splitlines())
+        self.assertEqual("begin 0\nhello from 3\n", self.logs("--rank", 3, "--raw").stdout)
+
+    def test_following_goes_on_across_a_restart_and_ends_with_the_job(self):
+        self.start_job()
+        follower = self.bed.start_process("logs", self.command("-f"), output=self.bed.path("logs.out"))
+        self.wait_for_line(follower, "[rank1]:begin 0")
+        self.say(1, "fail")
+        self.wait_begun(1, 4)
+        for rank in range(4):
+            self.wait_for_line(follower, f"[rank{rank}]:begin 1")
+        self.say(2, "after the restart")
+        self.wait_for_line(follower, "[rank2]:after the restart")
+        subprocess.run([DDPRUN, "stop", "--rdzv_endpoint", f"127.0.0.1:{self.port}"], check=True)
+        for agent in self.agents:
+            self.assert_status(1, agent)
+        self.assert_status(0, follower)
+        lines = follower.text().splitlines()
+        self.assertEqual(1, lines.count("[rank1]:fail"))
+        self.assertEqual(len(lines), len(set(lines)), "each line once")
+
+    def test_a_reader_that_stands_still_holds_up_nobody_and_misses_nothing(self):
+        self.start_job(nodes=1)
+        follower = self.bed.start_process("logs", self.command("-f", "--raw", "--rank", "0"), output=self.bed.path("logs.out"))
+        self.bed.wait(lambda: "begin" in follower.text(), "the beginning", alive=[follower])
+        follower.signal(signal.SIGSTOP)
+        text = "x" * 900
+        for i in range(3000):  # 2.7 MB: more than the connection holds
+            self.say(0, f"{i} {text}")
+        other = self.bed.start_process("other", self.command("-f", "--raw", "--rank", "0"), output=self.bed.path("other.out"))
+        self.bed.wait(lambda: f"2999 {text}" in other.text(), "the last line", alive=[other])
+        follower.signal(signal.SIGCONT)
+        self.bed.wait(lambda: f"2999 {text}" in follower.text(), "the last line", alive=[follower])
+        self.assertEqual(other.text(), follower.text())
+        self.assertEqual([str(i) for i in range(3000)], [line.split()[0] for line in follower.text().splitlines()[1:]])
+
+    def test_without_files_it_says_which_option_makes_them(self):
+        self.start_job(nodes=1, log_options=())
+        self.assertIn("--tee 3 (files and console) or --redirects 3 (files only)", self.logs(status=1).stderr)
+
+    def test_with_a_token_it_needs_the_token(self):
+        self.start_job("--token", "geheim")
+        self.assertIn("wrong or missing token", self.logs(status=1).stderr)
+        self.assertIn("[rank3]:begin 0", self.logs("--token", "geheim").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
