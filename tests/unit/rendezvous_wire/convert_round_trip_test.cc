@@ -186,6 +186,7 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
                    .base_rank = 4};
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
+  node.info.store_address = "10.0.0.1:7000";
   node.info.worker_count = 4;
   node.info.guards = "keeper, cgroup";
   view.nodes = {node};
