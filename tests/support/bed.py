@@ -77,9 +77,12 @@ class Bed:
         self.events = self.follower.follow(os.path.join(self.folder, "events.jsonl"))
         self.journal = self.follower.follow(os.path.join(self.folder, "journal.jsonl"))
         self.agents = []
+        # Without what would change the launcher, or how Python's workers write: unbuffered, a line is several writes, and
+        # those of workers that share a file come between each other.
         self.environment = {
             name: value for name, value in os.environ.items()
             if not name.startswith(("PET_", "TORCHELASTIC_", "DDPRUN_", "SLURM_", "MASTER_", "KUBERNETES_", "JOB_", "JOBSET_"))
+            and name != "PYTHONUNBUFFERED"
         }
         self.environment[TAG_VARIABLE] = self.tag
         self.environment["PYTHON_EXEC"] = sys.executable

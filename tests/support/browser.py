@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -22,7 +23,7 @@ class Browser:
             ["bash", "-c", f'exec "$0" "$@" {_READ}<&{its_input} {_WRITE}>&{its_output}', CHROMIUM, "--headless=new",
              "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
              f"--user-data-dir={self._profile.name}"],
-            pass_fds=(its_input, its_output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            pass_fds=(its_input, its_output), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         os.close(its_input)
         os.close(its_output)
         self._number = 0
@@ -34,8 +35,9 @@ class Browser:
     def close(self):
         os.close(self._commands)
         os.close(self._answers)
-        self._process.kill()
-        self._process.wait()
+        os.killpg(self._process.pid, signal.SIGKILL)
+        # All its processes write to its profile, and all have its output open.
+        self._process.communicate()
         self._profile.cleanup()
 
     def load(self, url, shown):
