@@ -14,6 +14,8 @@ ddprun_accelerate_version=1.15.0
 ddprun_lightning_version=2.6.6
 ddprun_mkdocs_version=1.6.1
 ddprun_kubernetes_validate_version=1.37.0
+ddprun_kubeflow_trainer_version=2.3.0
+ddprun_kubeflow_training_version=1.9.4
 ddprun_jsonpatch_version=1.47
 ddprun_scikit_build_version=1.1.2
 ddprun_tensorboard_version=2.20.0
@@ -80,11 +82,16 @@ ensure_mkdocs() {
     "mkdocs $ddprun_mkdocs_version: 10 MB to download" "mkdocs==$ddprun_mkdocs_version"
 }
 
-# Kubernetes' schemas and a checker of manifests, for those of deploy/kubernetes; PyYAML comes along.
+# Kubernetes' schemas, the types of JobSet and PyTorchJob, and a checker of manifests, for those of deploy/kubernetes; PyYAML
+# and jsonschema come along.
 ensure_kubernetes_schemas() {
-  make_environment py-kubernetes "kubernetes-validate=$ddprun_kubernetes_validate_version jsonpatch=$ddprun_jsonpatch_version" \
-    "kubernetes-validate $ddprun_kubernetes_validate_version: 10 MB to download, 145 MB on disk" \
+  local packages=(
     "kubernetes-validate==$ddprun_kubernetes_validate_version" "jsonpatch==$ddprun_jsonpatch_version"
+    "kubeflow-trainer-api==$ddprun_kubeflow_trainer_version" "kubeflow-training==$ddprun_kubeflow_training_version"
+  )
+  make_environment py-kubernetes "${packages[*]}" \
+    "kubernetes-validate $ddprun_kubernetes_validate_version and Kubeflow's types: 20 MB to download, 230 MB on disk" \
+    "${packages[@]}"
 }
 
 # What launches on top of torchrun: accelerate and Lightning, with the torch of py-full.

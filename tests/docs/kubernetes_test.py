@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""deploy/kubernetes: the manifests are right by Kubernetes' own schemas, and agree with what ddprun does."""
+"""deploy/kubernetes: the manifests are right by Kubernetes' schemas and its operators' types, and agree with ddprun."""
 
 import json
 import os
@@ -12,11 +12,12 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 import kubernetes  # noqa: E402
-from bed import DDPRUN  # noqa: E402
+from bed import DDPRUN, ROOT  # noqa: E402
 
 OVERLAYS = ["base", "elastic", "jobset", "pytorchjob"]
 # The oldest whose Job has what base and elastic use, and the newest that the package knows.
 VERSIONS = ["1.31.0", "1.37.0"]
+CHECK_OPERATORS = os.path.join(ROOT, "tests", "support", "check_operators.py")
 # What a pod needs beyond --grace: the keeper's KILL, the verdict to the service.
 GRACE_MARGIN = 5
 
@@ -47,6 +48,17 @@ class Manifests(unittest.TestCase):
                                 capture_output=True, text=True, check=False)
         return result.returncode, result.stdout + result.stderr
 
+    def check_operators(self, resources):
+        """check_operators.py's lines, one for each mistake; the status agrees with them."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as sink:
+            json.dump(resources, sink)
+            sink.flush()
+            result = subprocess.run([kubernetes.PYTHON, "-I", CHECK_OPERATORS, sink.name], capture_output=True, text=True,
+                                    check=False)
+        lines = result.stdout.splitlines()
+        self.assertEqual((1 if lines else 0, ""), (result.returncode, result.stderr))
+        return lines
+
     def each_pod(self):
         """(overlay, pod template, its container, its plain variables, how many pods)"""
         for name in OVERLAYS:
@@ -69,6 +81,24 @@ class Manifests(unittest.TestCase):
         (job,) = [resource for resource in kubernetes.render("base") if resource["kind"] == "Job"]
         job["spec"]["template"]["spec"]["terminationGracePeriod"] = 40
         self.assertNotEqual(0, self.validate([job], VERSIONS[-1])[0])
+
+    def test_operators_types(self):
+        """What is around the Jobs and pods, by the types of JobSet and of Kubeflow's training operator."""
+        resources = [resource for name in ("jobset", "pytorchjob") for resource in kubernetes.render(name)]
+        self.assertLessEqual({"JobSet", "PyTorchJob"}, {resource["kind"] for resource in resources})
+        self.assertEqual([], self.check_operators(resources))
+
+    def test_wrong_words_for_operators_are_found(self):
+        """The twin."""
+        by_kind = {resource["kind"]: resource for name in ("jobset", "pytorchjob") for resource in kubernetes.render(name)}
+        by_kind["JobSet"]["spec"]["network"]["enableDnsHostnames"] = True
+        by_kind["JobSet"]["spec"]["failurePolicy"]["maxRestarts"] = "3"
+        by_kind["PyTorchJob"]["spec"]["runPolicy"]["cleanPods"] = "Running"
+        by_kind["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = "1"
+        lines = self.check_operators(list(by_kind.values()))
+        self.assertEqual(4, len(lines), lines)
+        for word in ("enableDnsHostnames", "maxRestarts", "cleanPods", "Worker.replicas"):
+            self.assertIn(word, "\n".join(lines))
 
     def test_kustomize_renders_the_same(self):
         tool = next((tool for tool in (["kustomize", "build"], ["kubectl", "kustomize"]) if shutil.which(tool[0])), None)
