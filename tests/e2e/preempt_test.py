@@ -172,7 +172,8 @@ class WhatPreempts(PreemptTestCase):
         self.assertEqual([], self.lines("got"))
 
     def test_twin_unless_the_option_says_otherwise(self):
-        agents = self.two("2", preempts=("--preempt_signals", "none"))
+        # Workers that end at once reset their peers' connections, who may die of that before their own TERM.
+        agents = self.two("2", preempts=("--preempt_signals", "none"), plans=["term=1.5"])
         self.wait_for_step(20, agents)
         agents[0].signal(signal.SIGTERM)
         for agent in agents:
@@ -181,7 +182,7 @@ class WhatPreempts(PreemptTestCase):
         self.assertEqual(1, len(self.lines("got", signal=signal.SIGTERM, rank=0)))
 
     def test_twin_a_plain_term_ends_workers_that_do_not_ask(self):
-        agents = self.two("2", preempts=(), plans=["deaf"])
+        agents = self.two("2", preempts=(), plans=["deaf", "term=1.5"])
         self.wait_for_step(20, agents)
         agents[0].signal(signal.SIGTERM)
         for agent in agents:
