@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "launcher/os/gpu_memory.h"
 
 namespace ddprun::launcher {
@@ -42,18 +43,21 @@ GpuRelease::GpuRelease(EventLoop* loop, absl::Duration limit) : loop_(loop), lim
   if (limit_ == absl::ZeroDuration()) return;
   absl::StatusOr<std::unique_ptr<GpuMemory>> memory = GpuMemory::Load();
   if (!memory.ok()) return;
-  shared_ = std::make_shared<Shared>();
-  shared_->owner = this;
-  shared_->memory = *std::move(memory);
-  limit_timer_ = std::make_unique<Timer>(loop_, [this] {
-    Finish(waits_, {.waited = limit_, .holders = {}, .error = "the driver doesn't answer"});
-  });
-  thread_ = std::thread([shared = shared_] {
+  auto shared = std::make_shared<Shared>();
+  shared->owner = this;
+  shared->memory = *std::move(memory);
+  absl::StatusOr<std::thread> thread = StartThread("GPU memory's release", [shared] {
     Watch(shared);
     shared->memory.reset();
     const std::lock_guard lock(shared->mutex);
     shared->ended = true;
     shared->changed.notify_all();
+  });
+  if (!thread.ok()) return;  // as without the driver's library
+  thread_ = *std::move(thread);
+  shared_ = std::move(shared);
+  limit_timer_ = std::make_unique<Timer>(loop_, [this] {
+    Finish(waits_, {.waited = limit_, .holders = {}, .error = "the driver doesn't answer"});
   });
 }
 

@@ -4,6 +4,8 @@
 #include <thread>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "base/thread.h"
 #include "rendezvous/wire/grpc_status.h"
 
 namespace ddprun::launcher {
@@ -13,13 +15,18 @@ LogCall* LogCall::Start(std::shared_ptr<LogCatalog> catalog, const LogRequest& r
   const std::shared_ptr<LogCall> stream(
       new LogCall(std::make_unique<LogReader>(std::move(catalog), request), open));
   stream->self_ = stream;
-  std::thread([stream] {
+  absl::StatusOr<std::thread> thread = StartThread("a reader of logs", [stream] {
     const absl::Status status =
         stream->reader_->Run([&stream](const LogFile& file, std::string bytes) {
           return stream->Send(file, std::move(bytes));
         });
     stream->Finish(rendezvous::ToGrpcStatus(status));
-  }).detach();
+  });
+  if (thread.ok()) {
+    thread->detach();
+  } else {
+    stream->Finish(rendezvous::ToGrpcStatus(thread.status()));
+  }
   return stream.get();
 }
 

@@ -9,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "launcher/agent/log_client.h"
 #include "launcher/agent/runtime_dir.h"
 #include "launcher/cli/job_finder.h"
@@ -65,7 +67,13 @@ class Readers {
   void Begin(const JobStatus& job) {
     for (const NodeStatus& node : job.nodes()) {
       if (!begun_.insert(node.node_id()).second) continue;
-      threads_.emplace_back([this, run_id = job.run_id(), node] { Read(run_id, node); });
+      absl::StatusOr<std::thread> thread =
+          StartThread("a node's logs", [this, run_id = job.run_id(), node] { Read(run_id, node); });
+      if (thread.ok()) {
+        threads_.push_back(*std::move(thread));
+      } else {
+        Fail(node, thread.status());
+      }
     }
   }
   // Waits for all of them. True: nothing was wrong.
@@ -81,6 +89,10 @@ class Readers {
     // A node that leaves, or the job's end, cuts the stream of who follows.
     const bool is_end = options_.follow && absl::IsUnavailable(status);
     if (status.ok() || is_end) return;
+    Fail(node, status);
+  }
+
+  void Fail(const NodeStatus& node, const absl::Status& status) {
     const std::lock_guard lock(mutex_);
     failed_ = true;
     Tell(Printable(absl::StrCat("error: node ", node.node_id(), ": ", status.message())));

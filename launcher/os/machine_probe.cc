@@ -13,9 +13,11 @@
 #include <thread>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/thread.h"
 #include "launcher/core/machine_parsers.h"
 #include "launcher/os/gpu_inventory.h"
 #include "launcher/os/host_probe.h"
@@ -31,7 +33,9 @@ template <typename Answer>
 std::optional<Answer> Within(absl::Duration limit, std::function<Answer()> ask) {
   auto task = std::make_shared<std::packaged_task<Answer()>>(std::move(ask));
   std::future<Answer> answer = task->get_future();
-  std::thread([task] { (*task)(); }).detach();
+  absl::StatusOr<std::thread> thread = StartThread("a probe", [task] { (*task)(); });
+  if (!thread.ok()) return std::nullopt;
+  thread->detach();
   if (answer.wait_for(absl::ToChronoMilliseconds(limit)) != std::future_status::ready) {
     return std::nullopt;
   }

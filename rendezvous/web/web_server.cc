@@ -17,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "base/thread.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/web/metrics_text.h"
 #include "rendezvous/web/status_json.h"
@@ -99,7 +101,9 @@ class WebServerImpl final : public WebServer {
                        "--status_page)"));
     }
     port_ = PortOf(evhttp_bound_socket_get_fd(bound));
-    thread_ = std::thread([this] { event_base_loop(base_, EVLOOP_NO_EXIT_ON_EMPTY); });
+    DDPRUN_ASSIGN_OR_RETURN(thread_, StartThread("the status page", [this] {
+                              event_base_loop(base_, EVLOOP_NO_EXIT_ON_EMPTY);
+                            }));
     return absl::OkStatus();
   }
 
