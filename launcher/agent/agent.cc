@@ -416,12 +416,9 @@ void Agent::Do(const Record& effect) {
 }
 
 void Agent::Do(const Exit& effect) {
-  exit_ = AfterPreflight(plan_, effect);
+  exit_ = effect;
   Write("agent_exit", {{"status", exit_->status}});
-  const bool stopped_by_preflight = exit_->status != effect.status;
-  if (side_channels_ != nullptr) {
-    side_channels_->OnExit(!effect.verdict.has_value() || stopped_by_preflight);
-  }
+  if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
   workers_->set_on_drained([this] { StopWhenDrained(); });
   // Output that a slow console has not taken yet is not lost; another Ctrl-C gives it up.
   signals_.clear();

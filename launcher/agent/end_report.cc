@@ -72,6 +72,7 @@ json FailureJson(const WorkerFailure& failure) {
                  {"signal_name", nullptr},
                  {"core_dumped", failure.core_dumped},
                  {"hung", failure.hung},
+                 {"preflight", failure.preflight},
                  {"cause", DescribeFailure(failure)},
                  {"start_error", failure.start_error},
                  {"message", failure.message},
@@ -145,19 +146,6 @@ void WriteOrWarn(absl::string_view what, const std::string& path, const std::str
 }
 
 }  // namespace
-
-Exit AfterPreflight(const LaunchPlan& plan, const Exit& exit) {
-  if (plan.preflight_result.empty() || exit.status != 0 || !exit.verdict.has_value()) return exit;
-  // It was made for this job; one that can't be read has nothing to say.
-  const std::string why = ReadErrorFileBytes(plan.preflight_result).value_or("");
-  if (why.empty()) return exit;
-  Exit failed = exit;
-  failed.status = 1;
-  failed.verdict->outcome = Outcome::kFailed;
-  failed.verdict->reason = why;
-  failed.verdict->rule = "preflight";
-  return failed;
-}
 
 std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
                        absl::Time now) {

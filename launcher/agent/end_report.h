@@ -10,11 +10,6 @@
 
 namespace ddprun::launcher {
 
-// How the job of `plan` ended, as its workers' preflight has it: they end well in a job that must
-// not begin, which ends it on all nodes at once and without restarts. `exit` where it may begin.
-// Reads plan.preflight_result. Threads: any.
-Exit AfterPreflight(const LaunchPlan& plan, const Exit& exit);
-
 // What an agent leaves behind about the end of its job (docs/LOGS.md): words and the failure report
 // on stderr, --report_file, and the launcher's own TORCHELASTIC_ERROR_FILE. What can't be written
 // is said on stderr, and is no reason to fail. `node_id`: this agent's, as in WorkerFailure. Blocks

@@ -220,8 +220,18 @@ WorkerEnd WorkerLauncher::Describe(const WorkerExit& exit) {
   end.wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
   end.stderr_tail = StderrTail(worker);
   ReadErrorFileOf(worker, &end);
+  ReadPreflight(&end);
   AddFacts(&end);
   return end;
+}
+
+void WorkerLauncher::ReadPreflight(WorkerEnd* end) {
+  if (plan_->preflight_result.empty()) return;
+  // It was made for this job; one that can't be read has nothing to say.
+  std::string why = ReadErrorFileBytes(plan_->preflight_result).value_or("");
+  if (why.empty()) return;
+  end->preflight = true;
+  end->message = std::move(why);
 }
 
 void WorkerLauncher::ReadErrorFileOf(const Worker& worker, WorkerEnd* end) {

@@ -75,6 +75,7 @@ class WorkerLauncher {
   absl::StatusOr<std::pair<Fd, int>> OpenSink(StreamSink sink, LogStreamOptions options);
   std::string StderrTail(const Worker& worker);
   void ReadErrorFileOf(const Worker& worker, WorkerEnd* end);
+  void ReadPreflight(WorkerEnd* end);
   void AddFacts(WorkerEnd* end);
   void TellFiles(const rendezvous::Assignment& assignment) const;
 

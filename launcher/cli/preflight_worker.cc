@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -38,12 +41,12 @@ int FailWith(const absl::Status& why) {
   return 1;
 }
 
-// For this node's agent, which can't be told through the job: see RunPreflightWorker().
-absl::Status LeaveResult(const PreflightWorker& worker, const std::string& text) {
-  if (worker.result_file.empty() || worker.local_rank != 0) return absl::OkStatus();
+// For this node's agent: see RunPreflightWorker(). All its workers leave the same.
+absl::Status LeaveResult(const PreflightWorker& worker, absl::string_view text) {
+  if (worker.result_file.empty()) return absl::OkStatus();
   const Fd file(open(worker.result_file.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file.valid()) return ErrnoStatus(errno, worker.result_file);
-  return ddprun::WriteAll(file.get(), text);
+  return ddprun::WriteAll(file.get(), text.substr(0, kResultMax));
 }
 
 void ShowNetwork(const PreflightWorker& worker, const ExamVerdict& verdict) {
@@ -55,6 +58,25 @@ void ShowNetwork(const PreflightWorker& worker, const ExamVerdict& verdict) {
     std::fputs(verdict.text.c_str(), worker.test ? stdout : stderr);
   }
   std::fflush(nullptr);
+}
+
+absl::string_view FirstError(absl::string_view brief) {
+  for (absl::string_view line : absl::StrSplit(brief, '\n')) {
+    if (absl::ConsumePrefix(&line, "error: ")) return line;
+  }
+  return "";
+}
+
+// What is found ends the job: whichever worker comes first, the agents end the others, so a TERM
+// does not cut short what they say.
+int PreventRun(const PreflightWorker& worker, const ExamVerdict& verdict) {
+  std::signal(SIGTERM, SIG_IGN);
+  // All nodes show the findings in their report of the failure.
+  if (worker.node == 0) ShowNetwork(worker, verdict);
+  const absl::Status left = LeaveResult(
+      worker, absl::StrCat("no worker was started, for the network can't carry this job: ",
+                           FirstError(verdict.brief), "\n", verdict.brief));
+  return left.ok() ? 1 : FailWith(left);
 }
 
 // The report without torch's part.
@@ -109,15 +131,14 @@ int RunPreflightWorker(const PreflightWorker& worker) {
   const absl::StatusOr<ExamVerdict> verdict =
       worker.local_rank == 0 ? ExamineNetwork(place, &meeting) : AwaitExam(&meeting);
   if (!verdict.ok()) return FailWith(verdict.status());
+  if (!worker.test && verdict->prevents) return PreventRun(worker, *verdict);
   ShowNetwork(worker, *verdict);
-  if (verdict->prevents || (worker.test && verdict->found)) {
-    const std::string text = verdict->prevents && !worker.test
-                                 ? "the network can't carry this job: no worker was started"
-                                 : "the test has found something";
-    if (const absl::Status left = LeaveResult(worker, text); !left.ok()) return FailWith(left);
+  if (!worker.test) return FailWith(Become(worker.command));
+  if (verdict->found) {
+    const absl::Status left = LeaveResult(worker, "the test has found something");
+    if (!left.ok()) return FailWith(left);
   }
-  if (worker.test) return TestTorch(worker, place, *verdict, &meeting);
-  return verdict->prevents ? 0 : FailWith(Become(worker.command));
+  return TestTorch(worker, place, *verdict, &meeting);
 }
 
 absl::StatusOr<PreflightResult> PreflightResult::Prepare(LaunchPlan* plan) {

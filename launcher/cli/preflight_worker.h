@@ -11,8 +11,8 @@
 namespace ddprun::launcher {
 
 // A worker of `ddprun test` or --preflight: takes part in the exam of the network, then becomes
-// what it is for. Returns the exit status where it doesn't. A job that must not begin ends well as
-// far as the rendezvous is concerned, at once and without restarts; why it did is the result.
+// what it is for. Returns the exit status where it doesn't. What prevents a run it leaves for its
+// agent, which tells the service: the job has failed, at once and without restarts (R7).
 int RunPreflightWorker(const PreflightWorker& worker);
 
 // What this node's worker found, for the process that runs the agent. Threads: any.

@@ -264,6 +264,7 @@ std::string DescribeFailure(const WorkerFailure& failure) {
     return absl::StrCat("could not be started: ", OneLine(failure.start_error));
   }
   if (failure.hung) return "hung, so ddprun killed it";
+  if (failure.preflight) return "the preflight found what prevents the run (docs/PREFLIGHT.md)";
   return failure.signal != 0 ? DescribeSignal(failure) : DescribeExit(failure.exit_code);
 }
 

@@ -118,8 +118,8 @@ struct LaunchPlan {
   // The worker's command before ${local_rank} macros: {python, "-u", "train.py", …}.
   std::vector<std::string> argv;
   Preflight preflight = Preflight::kNone;
-  // Path of a file that is empty as long as workers may begin; else it says why they did not, and
-  // the job has failed. "" = none.
+  // Path of a file that is empty as long as workers may begin; else it says what prevents the run,
+  // and a worker that ends has failed for that. "" = none.
   std::string preflight_result;
   // How reports name it: the script, module or program as given.
   std::string entry_point;

@@ -377,6 +377,7 @@ rendezvous::WorkerFailure Supervisor::Describe(const WorkerEnd& end) const {
   }
   failure.generation = group_.generation();
   failure.hung = end.hung;
+  failure.preflight = end.preflight;
   return failure;
 }
 

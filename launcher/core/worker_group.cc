@@ -18,6 +18,7 @@ constexpr absl::Duration kSweepBound = absl::Seconds(5);
 std::string DescribeEnd(const WorkerEnd& end) {
   if (!end.start_error.empty()) return absl::StrCat("could not be started: ", end.start_error);
   if (end.hung) return absl::StrCat("hangs: ", end.message);
+  if (end.preflight) return "stopped the job in its preflight";
   if (end.signal == 0) return absl::StrCat("exited with status ", end.exit_code);
   return absl::StrCat("was killed by ", SignalName(end.signal),
                       end.core_dumped ? " (core dumped)" : "");

@@ -25,8 +25,9 @@ struct WorkerEnd {
   std::string stderr_tail;
   std::vector<std::string> facts;  // as in rendezvous::WorkerFailure
   uint64_t wall_time_ms = 0;
-  Instant seen;       // when the keeper saw it
-  bool hung = false;  // it made no progress, so we end it (R13); `message` says what was found
+  Instant seen;            // when the keeper saw it
+  bool hung = false;       // it made no progress, so we end it (R13); `message` says what was found
+  bool preflight = false;  // it found before the run what prevents it; `message` says what
 
   bool ok() const { return exit_code == 0 && signal == 0 && start_error.empty(); }
 };

@@ -40,6 +40,10 @@ std::string ListText(const std::vector<std::string>& names) {
 }
 
 std::string FailureText(const WorkerFailure& failure) {
+  if (failure.preflight) {
+    const std::string what = failure.message.substr(0, failure.message.find('\n'));
+    return absl::StrCat("the preflight: ", Bounded(what, kMessageShownMax));
+  }
   const std::string who = absl::StrCat("worker rank ", failure.rank, " on ", failure.hostname);
   if (!failure.start_error.empty()) {
     return absl::StrCat(who, " couldn't be started: ", failure.start_error);

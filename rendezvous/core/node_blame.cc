@@ -11,7 +11,7 @@ std::optional<NodeId> BlamedNode(const FirstCause& cause) {
   const NodeId& node = cause.failures.front().node_id;
   for (size_t i = 0; i < cause.ties; ++i) {
     const WorkerFailure& failure = cause.failures[i];
-    if (failure.node_id != node || KilledFromOutside(failure) ||
+    if (failure.node_id != node || failure.preflight || KilledFromOutside(failure) ||
         Weigh(failure) == Evidence::kPeerError) {
       return std::nullopt;
     }

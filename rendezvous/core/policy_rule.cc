@@ -30,6 +30,8 @@ std::string RuleName(Rule rule) {
       return "no_progress";
     case Rule::kJoinTimeout:
       return "join_timeout";
+    case Rule::kPreflight:
+      return "preflight";
     case Rule::kStopped:
       return "stopped";
     case Rule::kPreempted:

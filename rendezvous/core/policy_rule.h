@@ -24,6 +24,7 @@ enum class Rule {
   kCrashLoop,        // starts in a row failed alike (R7)
   kNoProgress,       // generations in a row failed without progress (R7)
   kJoinTimeout,      // too few nodes (R3)
+  kPreflight,        // a worker examined the network, and no run can work with it (R7)
   kStopped,          // a signal or a control call (R8)
   kPreempted,        // a preempting signal (R8)
   kNotRecorded,      // the journal failed (R10)

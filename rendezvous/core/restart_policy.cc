@@ -147,6 +147,10 @@ RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
     history.last_failure.clear();
   }
   if (progress.advanced && end.uptime >= kProgressUptime) history.membership_changes = 0;
+  // Before the losses: generations after the first aren't examined again.
+  if (end.cause != nullptr && end.cause->preflight) {
+    return EndFailed(std::move(decision), Rule::kPreflight, Outcome::kFailed, "");
+  }
   if (end.any_gone) return DecideMembership(spec, std::move(decision));
   if (end.for_growth) {
     decision.blame = Blame::kGrowth;

@@ -56,6 +56,7 @@ struct RestartDecision {
 };
 
 // Who pays for the end of a generation, and whether that was the last one. In this order:
+//   what a preflight found ends the job;
 //   a loss makes failures of the same round consequences: a membership change, never a pause;
 //   growth is free; else a failure costs a restart, if one is left; failures that no restart will
 //   cure end the job for good; quick ones in a row wait longer and longer.

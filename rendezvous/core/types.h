@@ -93,7 +93,8 @@ struct WorkerFailure {
   uint64_t wall_time_ms = 0;       // for display only
   uint64_t after_first_ms = 0;     // after the first failure on the same node
   Generation generation;
-  bool hung = false;  // it made no progress, and its agent killed it for that (R13)
+  bool hung = false;       // it made no progress, and its agent killed it for that (R13)
+  bool preflight = false;  // it found before the run what prevents it; `message` says what (R7)
 
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };

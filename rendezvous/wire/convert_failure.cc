@@ -37,6 +37,7 @@ WorkerFailure ReadFailure(FieldChecker* checker, absl::string_view field,
   failure.after_first_ms = proto.after_first_ms();
   failure.generation = Generation(proto.generation());
   failure.hung = proto.hung();
+  failure.preflight = proto.preflight();
   checker->Count(path("facts"), proto.facts_size(), kFactsMax);
   if (!checker->status().ok()) return failure;
   for (const std::string& fact : proto.facts()) {
@@ -63,6 +64,7 @@ void WriteFailure(const WorkerFailure& failure, v1::WorkerFailure* proto) {
   proto->set_after_first_ms(failure.after_first_ms);
   proto->set_generation(failure.generation.value());
   proto->set_hung(failure.hung);
+  proto->set_preflight(failure.preflight);
   for (size_t i = 0; i < std::min(failure.facts.size(), kFactsMax); ++i) {
     proto->add_facts(CutText(failure.facts[i], kFactBytesMax));
   }

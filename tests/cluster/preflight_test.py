@@ -67,6 +67,11 @@ class Preflight(ClusterTestCase):
             report = json.load(file)
         self.assertEqual(("failed", 1, "preflight"), (report["outcome"], report["status"], report["rule"]))
         self.assertEqual([], self.bed.journal.find("worker"))
+        # The service has it, too: once, and without a restart.
+        verdict = self.bed.event("verdict", who="service")
+        self.assertEqual(("failed", "preflight"), (verdict["outcome"], verdict["rule"]))
+        self.assertIn("n2 to n3 is cut", verdict["reason"])
+        self.assertEqual(1, len(self.bed.events.find("generation", who="service")))
 
     def test_twin_without_it_workers_start(self):
         self.cluster.cut_one_way(2, 3)

@@ -185,6 +185,7 @@ WorkerFailure RendezvousWorld::Failure(const Command& command) const {
   failure.start_error = command.Text("start_error", "");
   failure.after_first_ms = command.Number("after", 0);
   failure.hung = command.Has("hung");
+  failure.preflight = command.Has("preflight");
   return failure;
 }
 

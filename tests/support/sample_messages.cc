@@ -27,6 +27,7 @@ WorkerFailure SampleFailure() {
   failure.after_first_ms = 17;
   failure.generation = Generation(5);
   failure.hung = true;
+  failure.preflight = true;
   return failure;
 }
 
