@@ -145,6 +145,7 @@ absl::Status Agent::StartParts() {
   DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
   StartHangMonitor();
   gpus_ = std::make_unique<GpuRelease>(loop_.get(), plan_.gpu_memory_wait);
+  gpu_watch_ = std::make_unique<GpuWatch>();
   WatchSignals();
   timer_->Arm(supervisor_->NextDeadline());
   Write("agent_start", {{"node", node_id_},
@@ -361,6 +362,7 @@ void Agent::Do(const SendMessage& effect) {
   }
   rendezvous::AgentMessage message = effect.message;
   hangs_->FillIn(message);
+  std::get<rendezvous::Renewal>(message.body).gpus = gpu_watch_->Take(loop_->Now());
   client_->Send(message);
 }
 

@@ -12,6 +12,7 @@
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/endpoint_finder.h"
 #include "launcher/agent/gpu_release.h"
+#include "launcher/agent/gpu_watch.h"
 #include "launcher/agent/hang_monitor.h"
 #include "launcher/agent/log_folders.h"
 #include "launcher/agent/master_store.h"
@@ -102,6 +103,7 @@ class Agent {
   std::unique_ptr<HangMonitor> hangs_;
   std::unique_ptr<StopSteps> stop_steps_;
   std::unique_ptr<GpuRelease> gpus_;
+  std::unique_ptr<GpuWatch> gpu_watch_;
   std::unique_ptr<AgentServer> agent_server_;
   std::unique_ptr<EndpointFinder> finder_;
   std::unique_ptr<rendezvous::RendezvousClient> client_;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "launcher/cli/gpu_text.h"
 #include "launcher/cli/time_text.h"
 
 namespace ddprun::launcher {
@@ -55,6 +56,8 @@ std::string NodeText(const NodeStatus& node) {
       absl::StrFormat("  %5s  %-28s %-12s %7d  %8s  %-14s %7s  %-12s %s\n", rank, node.node_id(),
                       node.state(), node.worker_count(), TimeText(node.silent_ms()),
                       StepsText(node), RateText(node), PhasesText(node), node.address());
+  const std::string gpus = GpuListText(node);
+  if (!gpus.empty()) absl::StrAppend(&text, "         GPU ", gpus, "\n");
   if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
   return text;
 }

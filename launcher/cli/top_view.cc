@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "base/text.h"
+#include "launcher/cli/gpu_text.h"
 #include "launcher/cli/time_text.h"
 
 namespace ddprun::launcher {
@@ -33,6 +34,7 @@ struct Row {
   double behind = 0;    // steps
   double rate = 0;      // steps a second; 0 = unknown
   uint64_t silent_ms = 0;
+  GpuSum gpus;
   std::string note;
 };
 
@@ -42,6 +44,7 @@ Row RowOf(const NodeStatus& node) {
   row.state = node.state();
   row.silent_ms = node.silent_ms();
   if (node.step_us() > 0) row.rate = 1e6 / node.step_us();
+  row.gpus = GpusOf(node);
   if (node.silent_ms() >= kSilentMs) row.note = "silent";
   return row;
 }
@@ -50,9 +53,11 @@ std::vector<Row> RowsOf(const JobStatus& job) {
   std::vector<Row> rows;
   for (const NodeStatus& node : job.nodes()) {
     if (node.workers().empty()) rows.push_back(RowOf(node));
-    for (const WorkerStatus& worker : node.workers()) {
+    for (int i = 0; i < node.workers_size(); ++i) {
+      const WorkerStatus& worker = node.workers(i);
       Row row = RowOf(node);
       row.rank = worker.rank();
+      row.gpus = GpusOf(node, static_cast<size_t>(i));
       if (node.state() == "running") row.state = worker.phase();
       if (worker.phase() != "unmarked") {
         row.step = worker.step();
@@ -112,29 +117,62 @@ void Sort(TopOrder order, std::vector<Row>* rows) {
 
 std::string RateText(double rate) { return rate > 0 ? absl::StrFormat("%.3g", rate) : "-"; }
 
-// Where there is room, names have more than what 80 columns leave them.
+// Where there is room, names have more than what 80 columns leave them. GPUs take the place of the
+// silence in 80 columns, and some of the names'.
 constexpr size_t kPlainColumns = 80;
 constexpr size_t kNameColumns = 18;
 constexpr size_t kNameColumnsMax = 40;
+constexpr size_t kGpuColumns = 17;
+constexpr size_t kSilentColumns = 9;
 
-size_t NameColumns(size_t columns) {
-  if (columns <= kPlainColumns) return kNameColumns;
-  return std::min(kNameColumns + columns - kPlainColumns, kNameColumnsMax);
+struct TopLayout {
+  size_t name = kNameColumns;
+  bool silent = true;
+  bool gpus = false;
+};
+
+TopLayout LayoutOf(size_t columns, bool gpus) {
+  TopLayout layout{.gpus = gpus};
+  size_t plain = kPlainColumns;
+  if (gpus) {
+    layout.silent = columns >= kPlainColumns + kGpuColumns;
+    plain += kGpuColumns;
+    if (!layout.silent) {
+      plain -= kSilentColumns;
+      layout.name -= kGpuColumns - kSilentColumns;
+      plain -= kGpuColumns - kSilentColumns;
+    }
+  }
+  if (columns > plain) layout.name = std::min(layout.name + columns - plain, kNameColumnsMax);
+  return layout;
 }
 
-std::string TitleText(size_t name_columns) {
-  return absl::StrFormat("%5s  %-*s %-11s %9s %6s %7s %8s", "RANK", static_cast<int>(name_columns),
-                         "NODE", "PHASE", "STEP", "BEHIND", "STEPS/S", "SILENT");
+// Those of the columns that the layout has.
+std::string LineText(const TopLayout& layout, const std::string& common, const std::string& silent,
+                     const std::string& percent, const std::string& memory) {
+  std::string text = common;
+  if (layout.silent) absl::StrAppendFormat(&text, " %8s", silent);
+  if (layout.gpus) absl::StrAppendFormat(&text, " %4s %11s", percent, memory);
+  return text;
 }
 
-std::string RowText(const Row& row, size_t name_columns) {
+std::string TitleText(const TopLayout& layout) {
+  const std::string common =
+      absl::StrFormat("%5s  %-*s %-11s %9s %6s %7s", "RANK", static_cast<int>(layout.name), "NODE",
+                      "PHASE", "STEP", "BEHIND", "STEPS/S");
+  return LineText(layout, common, "SILENT", "GPU", "GPU GiB");
+}
+
+std::string RowText(const Row& row, const TopLayout& layout) {
   const double behind = std::round(row.behind);
-  return absl::StrFormat("%5s  %-*s %-11s %9s %6s %7s %8s %s",
-                         row.rank ? absl::StrCat(*row.rank) : "-", static_cast<int>(name_columns),
-                         row.node.substr(0, name_columns), row.state,
-                         row.step ? absl::StrCat(*row.step) : "-",
-                         row.step && behind > 0 ? absl::StrFormat("%.0f", behind) : "-",
-                         RateText(row.rate), TimeText(row.silent_ms), row.note);
+  const std::string common = absl::StrFormat(
+      "%5s  %-*s %-11s %9s %6s %7s", row.rank ? absl::StrCat(*row.rank) : "-",
+      static_cast<int>(layout.name), row.node.substr(0, layout.name), row.state,
+      row.step ? absl::StrCat(*row.step) : "-",
+      row.step && behind > 0 ? absl::StrFormat("%.0f", behind) : "-", RateText(row.rate));
+  return absl::StrCat(LineText(layout, common, TimeText(row.silent_ms), GpuPercentText(row.gpus),
+                               GpuMemoryText(row.gpus)),
+                      " ", row.note);
 }
 
 std::string JobLine(const JobStatus& job, const std::string& target) {
@@ -147,7 +185,8 @@ std::string JobLine(const JobStatus& job, const std::string& target) {
   return absl::StrCat(text, "; ", target);
 }
 
-std::string SummaryText(const std::vector<Row>& rows, size_t nodes, double median) {
+std::string SummaryText(const std::vector<Row>& rows, size_t nodes, double median,
+                        const GpuSum& gpus) {
   size_t ranks = 0;
   std::optional<uint64_t> least;
   uint64_t most = 0;
@@ -163,6 +202,10 @@ std::string SummaryText(const std::vector<Row>& rows, size_t nodes, double media
                                   ranks == 1 ? " rank" : " ranks");
   if (least) absl::StrAppend(&text, "; step ", RangeText(*least, most));
   if (median > 0) absl::StrAppend(&text, "; ", RateText(median), " steps/s");
+  if (gpus.count > 0) {
+    absl::StrAppend(&text, "; ", gpus.count, gpus.count == 1 ? " GPU " : " GPUs ",
+                    GpuPercentText(gpus), ", ", GpuMemoryText(gpus), " GiB");
+  }
   if (last != nullptr) absl::StrAppend(&text, "; slowest: rank ", *last->rank, " on ", last->node);
   return text;
 }
@@ -191,17 +234,20 @@ std::vector<std::string> TopLines(const JobStatus& job, const std::string& targe
   const double median = MedianRate(rows);
   Compare(median, &rows);
   Sort(order, &rows);
+  GpuSum gpus;
+  for (const NodeStatus& node : job.nodes()) gpus.Add(GpusOf(node));
+  const TopLayout layout = LayoutOf(size.columns, gpus.count > 0);
   std::vector<std::string> lines = {
       JobLine(job, target),
       job.description(),
       job.reason(),
-      SummaryText(rows, static_cast<size_t>(job.nodes_size()), median),
+      SummaryText(rows, static_cast<size_t>(job.nodes_size()), median, gpus),
       "",
-      TitleText(NameColumns(size.columns))};
+      TitleText(layout)};
   constexpr size_t kBelow = 2;
   const size_t room = size.rows > lines.size() + kBelow ? size.rows - lines.size() - kBelow : 0;
   const size_t shown = std::min(room, rows.size());
-  for (size_t i = 0; i < shown; ++i) lines.push_back(RowText(rows[i], NameColumns(size.columns)));
+  for (size_t i = 0; i < shown; ++i) lines.push_back(RowText(rows[i], layout));
   lines.push_back(shown < rows.size()
                       ? absl::StrCat("… ", rows.size() - shown, " more: make the terminal larger")
                       : "");

@@ -11,8 +11,10 @@ namespace ddprun::rendezvous {
 // Every bound of the rendezvous. Input beyond one is refused with RESOURCE_EXHAUSTED or
 // INVALID_ARGUMENT that names it; own data beyond one is cut off.
 
-inline constexpr uint32_t kNodesMax = 16384;            // nodes of one job, spares included
-inline constexpr uint32_t kWorkersPerNodeMax = 4096;    // workers of one node
+inline constexpr uint32_t kNodesMax = 16384;          // nodes of one job, spares included
+inline constexpr uint32_t kWorkersPerNodeMax = 4096;  // workers of one node
+inline constexpr size_t kGpusMax = 256;               // GPUs that a node tells of
+inline constexpr uint32_t kPercentMax = 100;
 inline constexpr size_t kJobsMax = 1024;                // jobs that one service holds
 inline constexpr size_t kFailuresMax = 64;              // failures in one report
 inline constexpr size_t kMembersListedMax = 128;        // nodes listed in one assignment

@@ -72,6 +72,10 @@ void Job::OnRenewal(Node& node, const Renewal& renewal, Generation generation) {
   if (!sent || phase_ == Phase::kEnded) return;
   node.heard = now_;
   TakeProgress(node, renewal, generation);
+  if (!renewal.gpus.empty()) {
+    node.gpus = renewal.gpus;
+    node.gpus_at = now_;
+  }
   node.proof = std::max(node.proof, *sent);
   node.lease_end = std::max(node.lease_end, *sent + spec_.lease);
   if (node.idle_nonce != 0 && renewal.nonce >= node.idle_nonce) {

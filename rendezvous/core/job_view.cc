@@ -120,7 +120,9 @@ JobView Job::View(Instant now) const {
                           .silent = now - node.proof,
                           .progress = node.progress,
                           .step_time = node.step_time,
-                          .progress_age = now - node.progress_at});
+                          .progress_age = now - node.progress_at,
+                          .gpus = node.gpus,
+                          .gpus_age = now - node.gpus_at});
     if (node.group_rank && round_) {
       view.nodes.back().base_rank = round_->member(*node.group_rank).placement.base_rank;
     }

@@ -35,6 +35,7 @@ struct Renewal {
   std::vector<uint64_t> progress = {};
   absl::Duration step_time = {};  // zero = unknown
   std::optional<NodeTime> time = {};
+  std::vector<GpuUse> gpus = {};  // for people who watch; none = nothing new
 };
 
 struct Heartbeat {

@@ -45,6 +45,9 @@ struct Node {
   std::vector<uint64_t> progress;
   absl::Duration step_time;
   Instant progress_at;
+  // And what any renewal did.
+  std::vector<GpuUse> gpus;
+  Instant gpus_at;
 };
 
 // What is remembered of an agent process that is not there any more.

@@ -104,6 +104,8 @@ struct NodeView {
   absl::Duration step_time;  // as in Renewal
   absl::Duration progress_age;
   uint32_t base_rank = 0;  // with a group rank: global rank of its local rank 0
+  std::vector<GpuUse> gpus;
+  absl::Duration gpus_age;
 };
 
 // A machine that was drained, and may not join (proto DrainedNode).

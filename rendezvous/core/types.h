@@ -99,6 +99,16 @@ struct WorkerFailure {
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
+// What a GPU does (proto GpuStatus has the units).
+struct GpuUse {
+  uint32_t index = 0;
+  std::optional<uint32_t> utilization;  // percent, 0 to 100; nullopt = the driver doesn't tell
+  uint64_t memory_used = 0;             // bytes
+  uint64_t memory_total = 0;            // bytes
+
+  friend bool operator==(const GpuUse&, const GpuUse&) = default;
+};
+
 // What a look at a worker has shown.
 enum class Activity {
   kUnknown,  // no look yet

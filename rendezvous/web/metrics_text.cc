@@ -56,18 +56,38 @@ struct Families {
   Family silent{"ddprun_node_silent_seconds", "Since the node last proved to be alive."};
   Family step_time{"ddprun_node_step_seconds",
                    "Median training step of the slowest worker of the node."};
+  Family gpu_busy{"ddprun_gpu_utilization_ratio",
+                  "Part of the last sample period in which a kernel ran on the GPU, 0 to 1."};
+  Family gpu_used{"ddprun_gpu_memory_used_bytes", "Memory of the GPU that is in use."};
+  Family gpu_total{"ddprun_gpu_memory_total_bytes", "Memory of the GPU."};
   Family step{"ddprun_worker_step", "Step that the worker last marked."};
   Family phase{"ddprun_worker_phase_info", "What the worker last marked to be doing: always 1."};
 
   std::string Text() const {
     std::string text;
-    for (const Family* family : {&service, &job, &age, &generation, &restarts, &restarts_left,
-                                 &world, &seconds, &node, &silent, &step_time, &step, &phase}) {
+    for (const Family* family :
+         {&service, &job, &age, &generation, &restarts, &restarts_left, &world, &seconds, &node,
+          &silent, &step_time, &gpu_busy, &gpu_used, &gpu_total, &step, &phase}) {
       text += family->Text();
     }
     return text;
   }
 };
+
+// Figures that are older are those of a driver, or a node, that doesn't answer any more.
+constexpr uint64_t kGpusFreshMs = 5000;
+
+void AddGpus(const Labels::value_type& run_id, const v1::NodeStatus& node, Families& families) {
+  if (node.gpus_age_ms() > kGpusFreshMs) return;
+  for (const v1::GpuStatus& gpu : node.gpus()) {
+    const Labels labels = {run_id, {"node", node.node_id()}, {"gpu", absl::StrCat(gpu.index())}};
+    if (gpu.has_utilization_percent()) {
+      families.gpu_busy.Add(labels, gpu.utilization_percent() / 100.0);
+    }
+    families.gpu_used.Add(labels, static_cast<double>(gpu.memory_used_bytes()));
+    families.gpu_total.Add(labels, static_cast<double>(gpu.memory_total_bytes()));
+  }
+}
 
 void AddNode(const Labels::value_type& run_id, const v1::NodeStatus& node, Families& families) {
   const Labels::value_type name{"node", node.node_id()};
@@ -77,6 +97,7 @@ void AddNode(const Labels::value_type& run_id, const v1::NodeStatus& node, Famil
       1);
   families.silent.Add({run_id, name}, Seconds(node.silent_ms()));
   if (node.step_us() > 0) families.step_time.Add({run_id, name}, node.step_us() / 1e6);
+  AddGpus(run_id, node, families);
   for (const v1::WorkerStatus& worker : node.workers()) {
     Labels labels = {run_id, name, {"rank", absl::StrCat(worker.rank())}};
     if (worker.phase() != "unmarked") {

@@ -130,13 +130,28 @@ function describeRanks(node) {
   return shown.join("  ");
 }
 
+// Figures that are older are those of a driver, or a node, that doesn't answer any more.
+const GPUS_FRESH_MS = 5000;
+
+function gpusOf(node) {
+  return Number(node.gpus_age_ms) <= GPUS_FRESH_MS ? node.gpus : [];
+}
+
+function describeGpus(node) {
+  const gib = bytes => (Number(bytes) / 2 ** 30).toFixed(1);
+  return gpusOf(node).map(gpu => {
+    const busy = gpu.utilization_percent === undefined ? "–" : `${gpu.utilization_percent} %`;
+    return `${gpu.index}: ${busy}, ${gib(gpu.memory_used_bytes)} of ${gib(gpu.memory_total_bytes)} GiB`;
+  }).join("; ");
+}
+
 function rowOf(node) {
   const row = make("tr");
   const state = make("td");
   state.append(make("span", node.state, `badge ${kindOf(node.state)}`));
   row.append(make("td", node.group_rank === undefined ? "–" : node.group_rank), make("td", node.node_id), state,
-    make("td", describeRanks(node)), make("td", rate(node)), make("td", duration(Number(node.silent_ms))),
-    make("td", node.address));
+    make("td", describeRanks(node)), make("td", rate(node)), make("td", describeGpus(node), "gpus"),
+    make("td", duration(Number(node.silent_ms))), make("td", node.address));
   return row;
 }
 
@@ -156,6 +171,7 @@ function sectionOf(job) {
   drawLedger(section.querySelector(".ledger"), section.querySelector(".causes"), job.ledger);
   drawTimeline(section.querySelector(".timeline"), job);
   section.querySelector(".generations").append(...job.history.slice().reverse().map(describe));
+  section.querySelector(".nodes").classList.toggle("no-gpus", !job.nodes.some(node => gpusOf(node).length));
   section.querySelector("tbody").append(...job.nodes.map(rowOf));
   return section;
 }

@@ -244,6 +244,23 @@ Preempt ReadPreempt(FieldChecker* checker, const v1::Preempt& proto) {
           .drained = proto.drained()};
 }
 
+std::vector<GpuUse> ReadGpus(FieldChecker* checker, const v1::Renewal& proto) {
+  std::vector<GpuUse> gpus;
+  checker->Count("renewal.gpus", proto.gpus_size(), kGpusMax);
+  if (!checker->status().ok()) return gpus;
+  for (const v1::GpuStatus& gpu : proto.gpus()) {
+    gpus.push_back({.index = gpu.index(),
+                    .utilization = std::nullopt,
+                    .memory_used = gpu.memory_used_bytes(),
+                    .memory_total = gpu.memory_total_bytes()});
+    if (gpu.has_utilization_percent()) {
+      gpus.back().utilization = checker->Number("renewal.gpus.utilization_percent",
+                                                gpu.utilization_percent(), 0, kPercentMax);
+    }
+  }
+  return gpus;
+}
+
 Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
   const int count = proto.progress_size();
   checker->Require(
@@ -252,7 +269,8 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
   return {.nonce = proto.nonce(),
           .progress = {proto.progress().begin(), proto.progress().end()},
           .step_time = absl::Microseconds(proto.step_us()),
-          .time = ReadNodeTime(checker, proto.has_time(), "renewal.time", proto.time())};
+          .time = ReadNodeTime(checker, proto.has_time(), "renewal.time", proto.time()),
+          .gpus = ReadGpus(checker, proto)};
 }
 
 // Must come before all other checks: what the fields of another major mean is unknown.

@@ -280,11 +280,23 @@ void Write(const Verdict& verdict, v1::Verdict* proto) {
   proto->set_rule(CutText(verdict.rule, kNameBytesMax));
 }
 
+void WriteGpus(const std::vector<GpuUse>& gpus,
+               google::protobuf::RepeatedPtrField<v1::GpuStatus>* protos) {
+  for (size_t i = 0; i < std::min(gpus.size(), kGpusMax); ++i) {
+    v1::GpuStatus* proto = protos->Add();
+    proto->set_index(gpus[i].index);
+    if (gpus[i].utilization.has_value()) proto->set_utilization_percent(*gpus[i].utilization);
+    proto->set_memory_used_bytes(gpus[i].memory_used);
+    proto->set_memory_total_bytes(gpus[i].memory_total);
+  }
+}
+
 void Write(const Renewal& renewal, v1::Renewal* proto) {
   proto->set_nonce(renewal.nonce);
   proto->mutable_progress()->Assign(renewal.progress.begin(), renewal.progress.end());
   proto->set_step_us(BoundedMicroseconds(renewal.step_time));
   if (renewal.time.has_value()) Write(*renewal.time, proto->mutable_time());
+  WriteGpus(renewal.gpus, proto->mutable_gpus());
 }
 
 uint64_t MillisecondsOf(absl::Duration duration) {
@@ -314,6 +326,8 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   proto->set_guards(CutText(node.info.guards, kNameBytesMax));
   proto->set_agent_address(CutText(node.info.store_address, kNameBytesMax));
   WriteWorkers(node, proto);
+  WriteGpus(node.gpus, proto->mutable_gpus());
+  if (!node.gpus.empty()) proto->set_gpus_age_ms(MillisecondsOf(node.gpus_age));
 }
 
 }  // namespace

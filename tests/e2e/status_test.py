@@ -18,23 +18,29 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from bed import CACHE, DDPRUN, ROOT, SLOW, WORKER, BedTestCase, free_port  # noqa: E402
 
+FAKE_DRIVER = os.path.join(os.path.dirname(os.path.dirname(DDPRUN)), "tests", "fake_nvml")
 MARKING = os.path.join(ROOT, "tests", "support", "marking_worker.py")
 CHROMIUM = shutil.which("chromium")
 PROMTOOL = shutil.which("promtool", path=os.path.join(CACHE, "promtool")) or shutil.which("promtool")
 
 
 class StatusTestCase(BedTestCase):
-    def start_job(self, *options, steps=100000, plans=(), page="0"):
-        """The agents of a job of two nodes with two workers each; the first has the service and its page."""
+    def start_job(self, *options, steps=100000, plans=(), page="0", envs=(None, None)):
+        """The agents of a job of two nodes with two workers each; the first has the service and its page. `envs`: theirs."""
         self.port, meeting = free_port(), free_port()
         common = ["--nnodes", 2, "--nproc_per_node", 2, "--rdzv_backend", "c10d", "--rdzv_id", "job7",
                   "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--event_log", self.bed.events.path, *options]
         if page:
             common += ["--status_page", page]
         worker = [MARKING, self.bed.journal.path, meeting, 5, steps, *plans]
-        self.agents = [self.bed.run(name, [*common, "--rdzv_conf", f"is_host={host}", *worker])
-                       for name, host in (("host", 1), ("other", 0))]
+        self.agents = [self.bed.run(name, [*common, "--rdzv_conf", f"is_host={host}", *worker], env=env)
+                       for (name, host), env in zip((("host", 1), ("other", 0)), envs)]
         return self.agents
+
+    def with_gpus(self, name, *lines, **variables):
+        """An agent's environment with a driver whose GPUs are those lines (tests/support/fake_nvml.cc)."""
+        path = self.bed.write(name, "".join(line + "\n" for line in lines))
+        return {"LD_LIBRARY_PATH": FAKE_DRIVER, "FAKE_NVML_GPUS": path, **variables}
 
     @property
     def url(self):
@@ -150,9 +156,10 @@ class ServicesPage(StatusTestCase):
             board = json.load(source)
         expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
         self.assertGreater(len(expressions), 8)
-        self.start_job()
+        self.start_job(envs=(self.with_gpus("gpus", "memory_mib=81920;utilization=97"), None))
         self.wait_for_step(100)
-        self.wait_for_job(lambda job: all(node["step_us"] > 0 for node in job["nodes"]), "step times of all nodes")
+        self.wait_for_job(lambda job: all(node["step_us"] > 0 for node in job["nodes"]) and
+                          any(node["gpus"] for node in job["nodes"]), "step times of all nodes and GPUs of one")
         text = self.get("metrics")[0]
         for expression in expressions:
             for name in re.findall(r"\bddprun_\w+", expression):

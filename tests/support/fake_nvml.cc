@@ -37,6 +37,10 @@ struct PciInfo {
   unsigned int numbers[5];
   char bus_id[32];
 };
+struct Utilization {
+  unsigned int gpu;
+  unsigned int memory;
+};
 struct Memory {
   LongCount total;
   LongCount free;
@@ -168,6 +172,10 @@ int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
   Answer(device, "free_mib", &memory->free, LongCount{1} << 20);
   memory->used = memory->total - memory->free;
   return 0;
+}
+int nvmlDeviceGetUtilizationRates(void* device, Utilization* rates) {
+  while (Field(device, "utilization") == "hang") pause();
+  return Answer(device, "utilization", &rates->gpu);
 }
 int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
   const std::string text = Field(device, "compute");  // "8.9"

@@ -111,7 +111,11 @@ std::vector<AgentMessage> SampleAgentMessages() {
   add(Renewal{.nonce = 42,
               .progress = {uint64_t{2} << 56 | 7, 0},
               .step_time = absl::Milliseconds(20),
-              .time = SampleTime()},
+              .time = SampleTime(),
+              .gpus = {{.index = 3,
+                        .utilization = 97,
+                        .memory_used = uint64_t{61} << 30,
+                        .memory_total = uint64_t{80} << 30}}},
       0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);

@@ -56,6 +56,21 @@ TEST(StatusText, ShowsHowFarTheWorkersAre) {
   EXPECT_THAT(text, HasSubstr("120 ms  40 to 41          12.5  checkpoint, train 10.0.0.1\n"));
 }
 
+TEST(StatusText, ShowsGpusThatAreTold) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  auto* node = reply.mutable_jobs(0)->mutable_nodes(0);
+  auto* gpu = node->add_gpus();
+  gpu->set_index(1);
+  gpu->set_utilization_percent(97);
+  gpu->set_memory_used_bytes(uint64_t{61} << 30);
+  gpu->set_memory_total_bytes(uint64_t{80} << 30);
+  node->add_gpus()->set_index(2);
+  EXPECT_THAT(StatusText(reply, "h:1"),
+              HasSubstr("\n         GPU 1: 97%, 61.0/80.0 GiB; 2: -, 0.0/0.0 GiB\n"));
+  node->set_gpus_age_ms(5001);
+  EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("GPU")));
+}
+
 TEST(StatusText, ShowsWhatEachGenerationWas) {
   EXPECT_THAT(StatusText(Sample(), "h:1"),
               HasSubstr("      1  2 ranks on 1 node, lasted 1 h 0 min, steps 1 to 30; began: 1 "

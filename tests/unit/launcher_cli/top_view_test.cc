@@ -56,6 +56,55 @@ TEST(TopView, ShowsTheJobAndEveryRank) {
   EXPECT_THAT(lines.back(), StartsWith("q quit   sorted by rank:"));
 }
 
+// Of the first node each worker has a GPU, of the second they share one, whose driver is silent
+// about how busy it is.
+rendezvous::v1::JobStatus WithGpus() {
+  rendezvous::v1::JobStatus job = FourRanks();
+  const auto add = [&job](int node, uint32_t index, uint64_t used_gib) {
+    auto* gpu = job.mutable_nodes(node)->add_gpus();
+    gpu->set_index(index);
+    gpu->set_memory_used_bytes(used_gib << 30);
+    gpu->set_memory_total_bytes(uint64_t{80} << 30);
+    return gpu;
+  };
+  job.mutable_nodes(0)->set_worker_count(2);
+  job.mutable_nodes(1)->set_worker_count(2);
+  add(0, 0, 61)->set_utilization_percent(97);
+  add(0, 3, 62)->set_utilization_percent(90);
+  add(1, 0, 7);
+  return job;
+}
+
+TEST(TopView, ShowsGpus) {
+  const auto lines = TopLines(WithGpus(), "h:1", TopOrder::kRank, {.columns = 97, .rows = 24});
+  EXPECT_THAT(lines[3], HasSubstr("; 3 GPUs 94%, 130.0/240.0 GiB; slowest:"));
+  EXPECT_EQ(
+      lines[5],
+      " RANK  NODE               PHASE            STEP BEHIND STEPS/S   SILENT  GPU     GPU GiB");
+  EXPECT_EQ(
+      lines[7],
+      "    1  host0              train             500      -      10   300 ms  90%   62.0/80.0 ");
+  EXPECT_EQ(
+      lines[8],
+      "    2  host1              train             500      -      10   300 ms    -    7.0/80.0 ");
+  EXPECT_EQ(
+      lines[10],
+      "    -  host2              spare               -      -       -   300 ms    -           - ");
+}
+
+TEST(TopView, GpusTakeThePlaceOfTheSilenceInANarrowTerminal) {
+  const auto lines = TopLines(WithGpus(), "h:1", TopOrder::kRank, {});
+  EXPECT_EQ(lines[9],
+            "    3  host1      train             480     20      10    -    7.0/80.0 behind");
+}
+
+TEST(TopView, TwinFiguresOfADriverThatDoesNotAnswerAreNotShown) {
+  auto job = WithGpus();
+  for (auto& node : *job.mutable_nodes()) node.set_gpus_age_ms(5001);
+  EXPECT_EQ(TopLines(job, "h:1", TopOrder::kRank, {}),
+            TopLines(FourRanks(), "h:1", TopOrder::kRank, {}));
+}
+
 TEST(TopView, WhatWasToldLaterIsNotBehind) {
   auto job = FourRanks();
   job.mutable_nodes(1)->set_progress_age_ms(1000);  // ten steps ago

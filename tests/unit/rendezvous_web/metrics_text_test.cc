@@ -32,6 +32,13 @@ v1::GetStatusReply Sample() {
   node->set_group_rank(0);
   node->set_silent_ms(120);
   node->set_step_us(20000);
+  v1::GpuStatus* gpu = node->add_gpus();
+  gpu->set_index(2);
+  gpu->set_utilization_percent(97);
+  gpu->set_memory_used_bytes(uint64_t{1} << 36);
+  gpu->set_memory_total_bytes(uint64_t{1} << 37);
+  node->add_gpus()->set_index(3);
+  node->set_gpus_age_ms(1000);
   v1::WorkerStatus* worker = node->add_workers();
   worker->set_rank(4);
   worker->set_phase("train");
@@ -51,10 +58,23 @@ TEST(MetricsText, TellsOfJobsNodesAndWorkers) {
         "ddprun_job_seconds_total{" + job + R"(,cause="data_wait"} 2.5)",
         "ddprun_node_silent_seconds{" + job + R"(,node="host0"} 0.12)",
         "ddprun_node_step_seconds{" + job + R"(,node="host0"} 0.02)",
+        "ddprun_gpu_utilization_ratio{" + job + R"(,node="host0",gpu="2"} 0.97)",
+        "ddprun_gpu_memory_used_bytes{" + job + R"(,node="host0",gpu="2"} 68719476736)",
+        "ddprun_gpu_memory_total_bytes{" + job + R"(,node="host0",gpu="2"} 137438953472)",
         "ddprun_worker_step{" + job + R"(,node="host0",rank="4"} 77)"}) {
     EXPECT_THAT(text, HasSubstr(line + "\n"));
   }
   EXPECT_THAT(text, HasSubstr("# TYPE ddprun_job_restarts_total counter\n"));
+}
+
+TEST(MetricsText, KnowsNothingOfGpusWhoseDriverTellsNothing) {
+  v1::GetStatusReply reply = Sample();
+  const std::string text = MetricsText(reply);
+  const size_t first = text.find("\nddprun_gpu_utilization_ratio{");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(text.find("\nddprun_gpu_utilization_ratio{", first + 1), std::string::npos);
+  reply.mutable_jobs(0)->mutable_nodes(0)->set_gpus_age_ms(5001);
+  EXPECT_THAT(MetricsText(reply), Not(HasSubstr("ddprun_gpu_")));
 }
 
 // A step of 0 would look like one that was taken.

@@ -87,6 +87,13 @@ AgentRows EnvelopeRows() {
        kMalformed, "renewal.progress: tells of 4097 workers, a node has at most 4096"},
       {kRenewal, [](M* m) { m->mutable_renewal()->mutable_time()->set_last_us(UINT64_MAX); },
        kMalformed, "renewal.time.last_us: 18446744073709551615 is above 2^56"},
+      {kRenewal, [](M* m) { m->mutable_renewal()->mutable_gpus(0)->set_utilization_percent(101); },
+       kMalformed, "renewal.gpus.utilization_percent: 101"},
+      {kRenewal,
+       [](M* m) {
+         for (size_t i = 0; i < kGpusMax; ++i) m->mutable_renewal()->add_gpus();
+       },
+       kTooMuch, "renewal.gpus: has 257 entries"},
       {kRenewal, [](M* m) { m->clear_body(); }, kMalformed, "body: is missing"},
       {kJoin, [](M* m) { m->mutable_join()->set_protocol_major(2); }, kMajor,
        "upgrade ddprun where the rendezvous service runs"},

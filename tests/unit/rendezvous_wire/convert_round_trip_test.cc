@@ -183,7 +183,10 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
                    .progress = {PackProgress(ProgressPhase::kTrain, 7), 0},
                    .step_time = absl::Milliseconds(20),
                    .progress_age = absl::Milliseconds(30),
-                   .base_rank = 4};
+                   .base_rank = 4,
+                   .gpus = {{.index = 1, .utilization = 0, .memory_used = 5, .memory_total = 7},
+                            {.index = 2, .memory_used = 6, .memory_total = 7}},
+                   .gpus_age = absl::Milliseconds(40)};
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
   node.info.store_address = "10.0.0.1:7000";
@@ -202,6 +205,11 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   ExpectAllFieldsSet(proto.nodes(0), "NodeStatus");
   ExpectAllFieldsSet(proto.drained(0), "DrainedNode");
   ExpectAllFieldsSet(proto.nodes(0).workers(0), "WorkerStatus");
+  EXPECT_TRUE(proto.nodes(0).gpus(0).has_utilization_percent());
+  EXPECT_FALSE(proto.nodes(0).gpus(1).has_utilization_percent());
+  EXPECT_EQ(proto.nodes(0).gpus(1).index(), 2U);
+  EXPECT_EQ(proto.nodes(0).gpus(1).memory_used_bytes(), 6U);
+  EXPECT_EQ(proto.nodes(0).gpus(1).memory_total_bytes(), 7U);
   ASSERT_EQ(proto.ledger_size(), 1);
   EXPECT_EQ(proto.ledger(0).cause(), "data_wait");
   EXPECT_EQ(proto.ledger(0).us(), 1500000U);

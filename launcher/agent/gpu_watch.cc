@@ -1,0 +1,93 @@
+#include "launcher/agent/gpu_watch.h"
+
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/thread.h"
+#include "launcher/os/gpu_usage.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// So that each heartbeat, once a second, finds one that is due.
+constexpr absl::Duration kGpuLookInterval = absl::Milliseconds(500);
+// How long the destructor waits for the driver.
+constexpr absl::Duration kGpuLookEndLimit = absl::Milliseconds(100);
+
+}  // namespace
+
+struct GpuWatch::Shared {
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool wanted = false;
+  bool over = false;
+  bool ended = false;  // the thread's last word
+  std::vector<rendezvous::GpuUse> seen;
+  std::unique_ptr<GpuUsage> usage;  // the thread's, but for the beginning
+};
+
+GpuWatch::GpuWatch() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  auto usage =
+      GpuUsage::Load(visible == nullptr ? std::nullopt : std::make_optional<std::string>(visible));
+  if (!usage.ok()) return;
+  auto shared = std::make_shared<Shared>();
+  shared->usage = *std::move(usage);
+  absl::StatusOr<std::thread> thread = StartThread("looks at the GPUs", [shared] {
+    Look(shared);
+    shared->usage.reset();
+    const std::lock_guard lock(shared->mutex);
+    shared->ended = true;
+    shared->changed.notify_all();
+  });
+  if (!thread.ok()) return;  // as without the driver's library
+  thread_ = *std::move(thread);
+  shared_ = std::move(shared);
+}
+
+GpuWatch::~GpuWatch() {
+  if (shared_ == nullptr) return;
+  bool ended = false;
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->over = true;
+    shared_->changed.notify_all();
+    ended = shared_->changed.wait_for(lock, absl::ToChronoMilliseconds(kGpuLookEndLimit),
+                                      [&] { return shared_->ended; });
+  }
+  ended ? thread_.join() : thread_.detach();
+}
+
+std::vector<rendezvous::GpuUse> GpuWatch::Take(Instant now) {
+  if (shared_ == nullptr) return {};
+  const std::lock_guard lock(shared_->mutex);
+  if (now >= next_look_) {
+    next_look_ = now + kGpuLookInterval;
+    shared_->wanted = true;
+    shared_->changed.notify_all();
+  }
+  return std::exchange(shared_->seen, {});
+}
+
+// On the thread.
+void GpuWatch::Look(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock lock(shared->mutex);
+  for (;;) {
+    shared->changed.wait(lock, [&] { return shared->over || shared->wanted; });
+    if (shared->over) return;
+    shared->wanted = false;
+    lock.unlock();
+    absl::StatusOr<std::vector<rendezvous::GpuUse>> seen = shared->usage->Look();
+    lock.lock();
+    // A driver that doesn't tell is `ddprun doctor`'s subject.
+    if (seen.ok()) shared->seen = *std::move(seen);
+  }
+}
+
+}  // namespace ddprun::launcher

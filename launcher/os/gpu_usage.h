@@ -1,0 +1,46 @@
+#ifndef DDPRUN_LAUNCHER_OS_GPU_USAGE_H_
+#define DDPRUN_LAUNCHER_OS_GPU_USAGE_H_
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/os/nvml_library.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::launcher {
+
+// How busy and how full this machine's NVIDIA GPUs are, as the driver's library says (NVML).
+// Threads: any, one at a time.
+// Source: NVML API reference, nvmlDeviceGetUtilizationRates and nvmlDeviceGetMemoryInfo.
+class GpuUsage {
+ public:
+  // Loads the library; asks nothing yet. `visible`: CUDA_VISIBLE_DEVICES, nullopt = it isn't set.
+  // Errors: NOT_FOUND — there is no library, or it is too old.
+  static absl::StatusOr<std::unique_ptr<GpuUsage>> Load(std::optional<std::string> visible);
+
+  // The GPUs that are visible, in the order in which CUDA numbers them, at most kGpusMax; those
+  // that don't tell their memory are left out. Waits for the driver: milliseconds, the first time
+  // tens of them, for ever when a GPU is ill. Errors: INTERNAL — the driver can't be asked, with
+  // NVML's number for why.
+  absl::StatusOr<std::vector<rendezvous::GpuUse>> Look();
+
+ private:
+  GpuUsage(NvmlLibrary library, std::optional<std::string> visible)
+      : library_(std::move(library)), visible_(std::move(visible)) {}
+  absl::Status FindDevices();
+
+  NvmlLibrary library_;
+  std::optional<std::string> visible_;
+  bool found_ = false;
+  std::vector<std::pair<size_t, NvmlLibrary::Device>> devices_;  // those that are visible
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_GPU_USAGE_H_
