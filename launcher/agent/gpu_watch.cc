@@ -85,8 +85,10 @@ void GpuWatch::Look(const std::shared_ptr<Shared>& shared) {
     lock.unlock();
     absl::StatusOr<std::vector<rendezvous::GpuUse>> seen = shared->usage->Look();
     lock.lock();
-    // A driver that doesn't tell is `ddprun doctor`'s subject.
-    if (seen.ok()) shared->seen = *std::move(seen);
+    // No driver, or no GPU: nvmlInit may try to load the driver each time.
+    // Why there is none is `ddprun doctor`'s subject.
+    if (!seen.ok()) return;
+    shared->seen = *std::move(seen);
   }
 }
 

@@ -13,7 +13,8 @@ namespace ddprun::launcher {
 // How busy the node's GPUs are, for people who watch: looked at when a heartbeat goes, for the
 // next one to take it along. The looks have a thread of their own, for the driver may not answer
 // for seconds, or never: heartbeats go without them then, and the thread is left behind at the end.
-// Without the driver's library there is no thread and no look.
+// Without the driver's library there is no thread and no look; without a driver, or a GPU that the
+// workers may use, the first look is the last.
 // Life: as its agent. Threads: the agent's loop.
 class GpuWatch {
  public:

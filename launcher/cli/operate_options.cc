@@ -53,10 +53,10 @@ Examples:
 constexpr char kTopIntroduction[] = R"(usage: ddprun top [options]
 
 Shows a job on the whole terminal, again and again: a row for each rank with its
-phase, step, how many steps it is behind the others, and speed. Who is slow,
-behind or silent is marked. Steps and phases are those that the program marks
-(docs/PROGRESS.md). q ends it; r, b, s and t sort by rank, steps behind, speed
-and silence.
+phase, step, how many steps it is behind the others, speed, and how busy and how
+full its GPU is where there are NVIDIA GPUs. Who is slow, behind or silent is
+marked. Steps and phases are those that the program marks (docs/PROGRESS.md).
+q ends it; r, b, s and t sort by rank, steps behind, speed and silence.
 
 Example:
   ddprun top --rdzv_endpoint host0:29400)";

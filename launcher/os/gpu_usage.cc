@@ -82,6 +82,7 @@ absl::Status GpuUsage::FindDevices() {
 
 absl::StatusOr<std::vector<rendezvous::GpuUse>> GpuUsage::Look() {
   DDPRUN_RETURN_IF_ERROR(FindDevices());
+  if (devices_.empty()) return absl::NotFoundError("no NVIDIA GPU is visible");
   std::vector<rendezvous::GpuUse> uses;
   for (const auto& [index, device] : devices_) {
     if (const auto use = UseOf(library_, index, device)) uses.push_back(*use);

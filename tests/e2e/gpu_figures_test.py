@@ -24,9 +24,16 @@ class GpuFigures(StatusTestCase):
     def start_with_gpus(self):
         """A node with a GPU for each worker; one whose workers see the last two of three, of which one tells half."""
         self.start_job(envs=(self.with_gpus("gpus0", BUSY, CALM),
-                             self.with_gpus("gpus1", CALM, SLICED, BUSY, CUDA_VISIBLE_DEVICES="2,1")))
+                             self.with_gpus("gpus1", CALM, SLICED + ";uuid=GPU-bb", BUSY + ";uuid=GPU-cc",
+                                            CUDA_VISIBLE_DEVICES="GPU-c,GPU-bb")))
         job = self.wait_for_job(lambda job: [len(node["gpus"]) for node in job["nodes"]] == [2, 2], "GPUs of both nodes")
         return sorted(job["nodes"], key=lambda node: min(gpu["index"] for gpu in node["gpus"]))
+
+    def wait_for_later_steps(self, job):
+        """Heartbeats go on: how far the workers are, of both nodes, is told again."""
+        told = [int(node["workers"][0]["step"]) for node in job["nodes"]]
+        self.wait_for_job(lambda job: all(int(node["workers"][0]["step"]) > step for node, step in zip(job["nodes"], told)),
+                          "later steps of both nodes")
 
     def test_status_and_metrics(self):
         nodes = self.start_with_gpus()
@@ -71,16 +78,24 @@ class GpuFigures(StatusTestCase):
         self.assertEqual([[], []], [node["gpus"] for node in self.job()["nodes"]])
         self.stop()
 
+    def test_without_a_driver_or_a_gpu_its_library_is_asked_once(self):
+        envs = (self.with_gpus("gpus0", "init=9"), self.with_gpus("gpus1", BUSY, CUDA_VISIBLE_DEVICES=""))
+        self.start_job("--gpu_memory_wait", 0, envs=envs)  # which asks, too
+        for _ in range(3):  # heartbeats of both nodes, each of which would ask
+            self.wait_for_later_steps(self.wait_until_all_told())
+        self.assertEqual([[], []], [node["gpus"] for node in self.job()["nodes"]])
+        for env in envs:
+            with open(env["FAKE_NVML_GPUS"] + ".inits", encoding="utf-8") as asked:
+                self.assertEqual(".", asked.read())
+        self.stop()
+
     def test_a_driver_that_does_not_answer_holds_up_nothing(self):
         self.start_job(envs=(self.with_gpus("gpus0", BUSY), self.with_gpus("gpus1", "memory_mib=81920;utilization=hang")))
         self.wait_for_step(100)
         job = self.wait_for_job(lambda job: all(node["step_us"] > 0 for node in job["nodes"]) and
                                 any(node["gpus"] for node in job["nodes"]), "steps of both nodes and the GPUs of one")
         self.assertEqual([0, 1], sorted(len(node["gpus"]) for node in job["nodes"]))
-        # Heartbeats go on: how far the workers are, of both nodes, is told again.
-        told = [int(node["workers"][0]["step"]) for node in job["nodes"]]
-        self.wait_for_job(lambda job: all(int(node["workers"][0]["step"]) > step for node, step in zip(job["nodes"], told)),
-                          "later steps of both nodes")
+        self.wait_for_later_steps(job)
         began = time.monotonic()
         self.stop()
         self.assertLess(time.monotonic() - began, 5 * SLOW)

@@ -6,7 +6,8 @@
 //                      the call for ever.
 //   FAKE_NVML_GPUS     one GPU for each line "name=NVIDIA L4;memory_mib=23034;…"; what a line
 //                      doesn't say, that GPU doesn't support. Keys: see the functions below. A line
-//                      "init=18" lets nvmlInit fail with that number, "init=hang" for ever.
+//                      "init=18" lets nvmlInit fail with that number, "init=hang" for ever. Each
+//                      nvmlInit adds a byte to that path + ".inits".
 //
 // Without a readable file nvmlInit fails.
 #include <unistd.h>
@@ -131,6 +132,9 @@ extern "C" {
 
 int nvmlInit_v2() {
   constexpr int kDriverNotLoaded = 9;
+  if (const char* path = std::getenv("FAKE_NVML_GPUS"); path != nullptr) {
+    std::ofstream(std::string(path) + ".inits", std::ios::app) << '.';
+  }
   if (Gpus().empty()) return kDriverNotLoaded;
   const auto init = Gpus().front().find("init");
   if (init == Gpus().front().end()) return 0;
