@@ -126,6 +126,8 @@ int RunPreflightWorker(const PreflightWorker& worker) {
   Meeting meeting(worker.master_addr, worker.master_port);
   const ExamPlace place{.node = worker.node,
                         .nodes = worker.nodes,
+                        .expected = worker.expected,
+                        .claim = worker.claim,
                         .master_addr = worker.master_addr,
                         .master_port = worker.master_port};
   const absl::StatusOr<ExamVerdict> verdict =

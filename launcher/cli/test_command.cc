@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "launcher/cli/errors.h"
 #include "launcher/cli/option_set.h"
+#include "launcher/cli/values.h"
 #include "launcher/cli/worker_command.h"
 
 namespace ddprun::launcher {
@@ -102,6 +103,15 @@ void FinishTestPlan(bool own_times, LaunchPlan* plan) {
   plan->entry_point = "ddprun test";
   plan->requeue_job.clear();
   if (!own_times) plan->job.join_timeout = std::min(plan->job.join_timeout, kTestJoin);
+  if (plan->job.nodes_min == plan->job.nodes_max && plan->job.nodes_max > 1) {
+    // Those that have come by then are tested without the others, who are told of.
+    plan->job.nodes_min = 1;
+    plan->job.last_call_timeout = plan->job.join_timeout;
+    plan->argv.push_back(absl::StrCat("--expected=", plan->job.nodes_max));
+    if (plan->node_rank.has_value()) {
+      plan->argv.push_back(absl::StrCat("--claim=", *plan->node_rank));
+    }
+  }
   plan->job.description = absl::StrCat("ddprun test, ", plan->job.nodes_max, " nodes");
 }
 
@@ -127,6 +137,11 @@ absl::StatusOr<OptionsOrHelp<PreflightWorker>> ParsePreflightWorker(
   options.AddFlag(&worker.network_only, {.names = "--network-only", .help = "", .environment = ""});
   options.AddValue(&python,
                    {.names = "--python", .placeholder = "PATH", .help = "", .environment = ""});
+  Argument expected;
+  Argument claim;
+  options.AddValue(&expected,
+                   {.names = "--expected", .placeholder = "N", .help = "", .environment = ""});
+  options.AddValue(&claim, {.names = "--claim", .placeholder = "N", .help = "", .environment = ""});
   DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options.Parse(arguments, environment));
   if (parsed.help) {
     result.help = options.Help();
@@ -134,6 +149,14 @@ absl::StatusOr<OptionsOrHelp<PreflightWorker>> ParsePreflightWorker(
   }
   worker.command = std::move(parsed.positionals);
   worker.python = python.text;
+  if (expected.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(const int64_t count, ParseInteger(expected, 1, UINT32_MAX));
+    worker.expected = static_cast<uint32_t>(count);
+  }
+  if (claim.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(const int64_t rank, ParseInteger(claim, 0, UINT32_MAX));
+    worker.claim = static_cast<uint32_t>(rank);
+  }
   if (!worker.test && worker.command.empty()) {
     return UsageError(absl::StrCat(kWorkerWord, " needs a command to become"));
   }

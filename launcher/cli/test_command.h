@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_CLI_TEST_COMMAND_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,9 @@ struct PreflightWorker {
   uint32_t nodes = 1;
   std::string master_addr;
   uint16_t master_port = 0;
-  std::string result_file;  // "" = none
+  std::string result_file;        // "" = none
+  uint32_t expected = 0;          // nodes that should have come; 0 = it isn't known
+  std::optional<uint32_t> claim;  // --node_rank
 };
 // Errors: usage, plan — it was not started by ddprun.
 absl::StatusOr<OptionsOrHelp<PreflightWorker>> ParsePreflightWorker(

@@ -75,6 +75,7 @@ struct NodeFacts {
   bool told = false;    // it came to the exam, and has answered each pass
   // It never came, though its datagrams reach node 0: only the way to it is cut.
   bool heard = false;
+  bool missing = false;                // it never joined the job, so it is no part of the exam
   std::optional<absl::Duration> work;  // the least CPU time
 };
 

@@ -256,7 +256,8 @@ void JudgeNodes(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
   for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
     const NodeFacts& node = facts.nodes[i];
     if (!node.told) {
-      troubles->push_back({.kind = TroubleKind::kSilent, .node = i, .way = {}});
+      const TroubleKind kind = node.missing ? TroubleKind::kMissing : TroubleKind::kSilent;
+      troubles->push_back({.kind = kind, .node = i, .way = {}});
     }
     if (!node.work.has_value() || works.size() < 2) continue;
     std::vector<double> others = works;

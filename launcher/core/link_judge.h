@@ -17,7 +17,8 @@ namespace ddprun::launcher {
 // ways'.
 
 enum class TroubleKind {
-  kSilent,   // node: it never came, or stopped answering
+  kMissing,  // node: it is no part of the job, though it should be
+  kSilent,   // node: it never came to the exam, or stopped answering
   kCut,      // nothing arrives
   kBlocked,  // datagrams arrive, TCP connections can't be made
   kLossy,    // datagrams are lost
@@ -25,7 +26,7 @@ enum class TroubleKind {
   kFar,      // the round trip takes more than three times as long as others'
   kBusy,     // node: the same work takes twice as much CPU time
 };
-inline constexpr int kTroubleKinds = 7;
+inline constexpr int kTroubleKinds = 8;
 
 // Where a node's trouble is.
 enum class Side { kSends, kReceives, kBoth };
@@ -42,7 +43,7 @@ struct Trouble {
   friend bool operator==(const Trouble&, const Trouble&) = default;
 };
 
-// In the order of the kinds, nodes before ways. A training run can't work with the first three.
+// In the order of the kinds, nodes before ways.
 std::vector<Trouble> FindLinkTroubles(const NetworkFacts& facts);
 
 // True for kinds with which no training is possible.

@@ -9,14 +9,16 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::array<const char*, kTroubleKinds> kWayIds = {
-    "way_silent", "way_cut", "tcp_blocked", "way_lossy", "way_slow", "way_far", "way_busy"};
+constexpr std::array<const char*, kTroubleKinds> kWayIds = {"way_missing", "way_silent", "way_cut",
+                                                            "tcp_blocked", "way_lossy",  "way_slow",
+                                                            "way_far",     "way_busy"};
 constexpr std::array<const char*, kTroubleKinds> kNodeIds = {
-    "node_silent", "node_cut", "tcp_blocked_node", "node_lossy",
-    "node_slow",   "node_far", "node_busy"};
+    "node_missing", "node_silent", "node_cut", "tcp_blocked_node",
+    "node_lossy",   "node_slow",   "node_far", "node_busy"};
 
 // What it does to a run, by kind.
 constexpr std::array<const char*, kTroubleKinds> kWhys = {
+    "a run waits for it until its join timeout, then fails",
     "a run waits for it until its timeout, then fails",
     "ranks there never meet: a run hangs in its first collective, until its timeout",
     "process groups connect over TCP at ports that the kernel chooses: a run fails or hangs as it "
@@ -60,6 +62,9 @@ std::string NodeText(const NetworkFacts& facts, const Trouble& trouble) {
   const std::string& name = facts.nodes[*trouble.node].name;
   const std::string side = SideName(name, trouble.side);
   switch (trouble.kind) {
+    case TroubleKind::kMissing:
+      return absl::StrCat(name, " never came: it wasn't started, or the way between it and the ",
+                          "rendezvous endpoint is cut, in one direction or in both");
     case TroubleKind::kSilent:
       return SilentText(facts, *trouble.node);
     case TroubleKind::kCut:
@@ -92,6 +97,7 @@ std::string WayText(const NetworkFacts& facts, const Trouble& trouble) {
   const Way back{.from = trouble.way.to, .to = trouble.way.from};
   const WayFacts& seen = facts.At(trouble.way);
   switch (trouble.kind) {
+    case TroubleKind::kMissing:
     case TroubleKind::kSilent:
     case TroubleKind::kBusy:
       return name;
@@ -123,6 +129,9 @@ std::vector<std::string> NextSteps(const NetworkFacts& facts, const Trouble& tro
   const std::string to = there.address.empty() ? there.name : there.address;
   const std::string on_here = absl::StrCat("  # on ", here.name);
   switch (trouble.kind) {
+    case TroubleKind::kMissing:
+      return {absl::StrCat("ping -c 3 ", to, on_here,
+                           ", and look at what its ddprun says of the endpoint")};
     case TroubleKind::kSilent:
       return {absl::StrCat("ping -c 3 ", to, on_here)};
     case TroubleKind::kCut:
@@ -156,7 +165,9 @@ void AppendRange(const char* title, const std::string& median, const std::string
 std::string NamesText(const NetworkFacts& facts) {
   constexpr size_t kNamesShown = 8;
   std::vector<std::string> names;
-  for (const NodeFacts& node : facts.nodes) names.push_back(node.name);
+  for (const NodeFacts& node : facts.nodes) {
+    if (!node.missing) names.push_back(node.name);
+  }
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) {
     absl::StrAppend(&text, i == 0 ? "" : ", ", names[i]);
@@ -184,7 +195,8 @@ std::vector<LinkFinding> DescribeTroubles(const NetworkFacts& facts) {
   for (const Trouble& trouble : FindLinkTroubles(facts)) {
     const auto kind = static_cast<size_t>(trouble.kind);
     Finding text;
-    text.severity = Prevents(trouble.kind) ? Severity::kError : Severity::kWarning;
+    const bool is_error = Prevents(trouble.kind) || trouble.kind == TroubleKind::kMissing;
+    text.severity = is_error ? Severity::kError : Severity::kWarning;
     text.id = trouble.node.has_value() ? kNodeIds[kind] : kWayIds[kind];
     text.what = trouble.node.has_value() ? NodeText(facts, trouble) : WayText(facts, trouble);
     text.why = kWhys[kind];
@@ -231,8 +243,11 @@ NetworkSummary Summarize(const NetworkFacts& facts) {
 
 std::string NetworkText(const NetworkFacts& facts, const std::vector<LinkFinding>& findings,
                         absl::Duration took) {
+  const auto missing = static_cast<size_t>(std::count_if(
+      facts.nodes.begin(), facts.nodes.end(), [](const NodeFacts& node) { return node.missing; }));
+  const std::string there = missing == 0 ? "" : absl::StrCat(facts.nodes.size() - missing, " of ");
   std::string text = absl::StrCat(
-      "network: ", facts.nodes.size(), facts.nodes.size() == 1 ? " node" : " nodes", " (",
+      "network: ", there, facts.nodes.size(), facts.nodes.size() == 1 ? " node" : " nodes", " (",
       NamesText(facts), "), ", absl::StrFormat("%.1f s", absl::ToDoubleSeconds(took)), "\n");
   const NetworkSummary summary = Summarize(facts);
   if (summary.round_trip_worst.has_value()) {

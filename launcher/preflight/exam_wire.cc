@@ -67,7 +67,8 @@ ExamJson SeatObject(const ExamSeat& seat) {
   return {{"host", seat.host},
           {"address", seat.address},
           {"datagrams", seat.datagrams},
-          {"transfers", seat.transfers}};
+          {"transfers", seat.transfers},
+          {"claim", seat.claim.has_value() ? ExamJson(*seat.claim) : ExamJson(nullptr)}};
 }
 
 bool SeatOf(const ExamJson& object, ExamSeat* seat) {
@@ -79,6 +80,11 @@ bool SeatOf(const ExamJson& object, ExamSeat* seat) {
       !ReadNumber(object, "datagrams", kPortMax, &datagrams) ||
       !ReadNumber(object, "transfers", kPortMax, &transfers)) {
     return false;
+  }
+  if (const auto claim = object.find("claim"); claim != object.end() && !claim->is_null()) {
+    uint64_t rank = 0;
+    if (!ReadNumber(object, "claim", UINT32_MAX, &rank)) return false;
+    seat->claim = static_cast<uint32_t>(rank);
   }
   seat->host = Printable(seat->host);
   seat->datagrams = static_cast<uint16_t>(datagrams);

@@ -20,9 +20,10 @@ namespace ddprun::launcher {
 // Where a node can be reached.
 struct ExamSeat {
   std::string host;
-  std::string address;     // numeric; "" = where the store is
-  uint16_t datagrams = 0;  // UDP port
-  uint16_t transfers = 0;  // TCP port
+  std::string address;                 // numeric; "" = where the store is
+  uint16_t datagrams = 0;              // UDP port
+  uint16_t transfers = 0;              // TCP port
+  std::optional<uint32_t> claim = {};  // --node_rank
 
   friend bool operator==(const ExamSeat&, const ExamSeat&) = default;
 };

@@ -91,6 +91,7 @@ absl::Status Examinee::Open() {
   seat_.host = Hostname();
   seat_.datagrams = datagrams_->port();
   seat_.transfers = door_->port();
+  seat_.claim = place_.claim;
   if (place_.node == 0) return absl::OkStatus();
   DDPRUN_ASSIGN_OR_RETURN(seat_.address,
                           LocalAddressToward(place_.master_addr, place_.master_port));
@@ -182,6 +183,7 @@ class Leader {
  private:
   absl::StatusOr<ExamTable> Gather();
   std::vector<NodeFacts> Attendants(const ExamTable& table);
+  void AddMissing(const ExamTable& table, std::vector<NodeFacts>* nodes) const;
   absl::Status Pass(uint32_t pass, const ExamPlan& plan);
   ExamVerdict Judge();
   absl::Status Tell(const std::string& key, const std::string& text) {
@@ -243,12 +245,35 @@ std::vector<NodeFacts> Leader::Attendants(const ExamTable& table) {
     nodes[node].address = seat.address.empty() ? place_.master_addr : seat.address;
     nodes[node].told = true;
   }
+  AddMissing(table, &nodes);
   return nodes;
+}
+
+// Those that are no part of the job, by their --node_rank where all that came have one.
+void Leader::AddMissing(const ExamTable& table, std::vector<NodeFacts>* nodes) const {
+  if (place_.expected <= table.seats.size()) return;
+  const size_t lacking = std::min(place_.expected, kExamNodesMax) - table.seats.size();
+  std::set<uint32_t> unseen;
+  for (uint32_t rank = 0; rank < place_.expected; ++rank) unseen.insert(rank);
+  for (const auto& seat : table.seats) {
+    if (seat.has_value() && seat->claim.has_value()) unseen.erase(*seat->claim);
+  }
+  const bool named = unseen.size() == place_.expected - table.seats.size();
+  auto rank = unseen.begin();
+  for (size_t i = 0; i < lacking; ++i) {
+    NodeFacts node{.missing = true};
+    if (named) {
+      node.name = absl::StrCat("node rank ", *rank++);
+    } else {
+      node.name = lacking == 1 ? "one more node" : absl::StrCat("missing node ", i + 1);
+    }
+    nodes->push_back(std::move(node));
+  }
 }
 
 absl::Status Leader::Pass(uint32_t pass, const ExamPlan& plan) {
   DDPRUN_RETURN_IF_ERROR(Tell(Key("plan", pass), PlanJson(plan)));
-  std::vector<std::optional<NodeLooks>> looks(place_.nodes);
+  std::vector<std::optional<NodeLooks>> looks(exam_->facts().nodes.size());
   DDPRUN_ASSIGN_OR_RETURN(looks[0], examinee_.Measure(pass, plan, [&] {
     Collect([pass](uint32_t node) { return Key("sent", pass, node); }, kSendingPass);
     return Tell(Key("counted", pass), "1");

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_PREFLIGHT_NETWORK_EXAM_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,8 +13,10 @@ namespace ddprun::launcher {
 
 // Which node a worker is, and where its job's store is: torchrun's variables.
 struct ExamPlace {
-  uint32_t node = 0;   // GROUP_RANK
-  uint32_t nodes = 1;  // GROUP_WORLD_SIZE
+  uint32_t node = 0;                   // GROUP_RANK
+  uint32_t nodes = 1;                  // GROUP_WORLD_SIZE
+  uint32_t expected = 0;               // nodes that should have come; those that lack are told of
+  std::optional<uint32_t> claim = {};  // of them, --node_rank
   std::string master_addr;
   uint16_t master_port = 0;
 };

@@ -37,7 +37,10 @@ std::string BareReason(absl::string_view text) {
                                     {"Failed to connect to remote host: ", ""},
                                     {"DNS resolution failed for", "no address for"},
                                     {"connection attempt timed out before receiving SETTINGS frame",
-                                     "something listens there, but does not answer"}});
+                                     "something listens there, but does not answer"},
+                                    {"tcp handshaker shutdown",
+                                     "nothing comes back: the way there or back is cut, a firewall "
+                                     "drops packets, or the machine is down"}});
 }
 
 }  // namespace

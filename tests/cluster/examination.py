@@ -70,9 +70,18 @@ def report_of(text):
     return json.loads(line)
 
 
-def examine(bed, hosts, tag=""):
-    """Runs the network's part: (report, exit statuses)."""
-    nodes = start_test(bed, hosts, tag=tag)
+def cut_from_endpoint(i, towards):
+    """Host i doesn't get through to the endpoint's host, or no answer of that gets through to it: it is left out."""
+    def spoil(cluster):
+        cluster.cut_one_way(*((i, 1) if towards else (1, i)))
+        return [node("one more node", "node_missing", "both")]
+    return spoil
+
+
+def examine(bed, hosts, tag="", wait=None):
+    """Runs the network's part: (report, exit statuses). `wait`: seconds for all nodes to come, in place of the default."""
+    conf = ["--rdzv_conf", f"join_timeout={wait}"] if wait else []
+    nodes = start_test(bed, hosts, options=("--network_only", "--json", *conf), tag=tag)
     statuses = [agent.wait(PATIENCE) for agent in nodes]
     if not any('{"network"' in agent.text() for agent in nodes):
         raise AssertionError("there is no report in: " + "\n".join(f"{agent.name}: {agent.text()}" for agent in nodes))

@@ -47,6 +47,48 @@ class Exam(ClusterTestCase):
         self.found(exam.all_slow(HOSTS))
 
 
+class EndpointsHost(ClusterTestCase):
+    """Three hosts, of which one doesn't get through to the endpoint: those that come are examined, and it is named."""
+
+    hosts = HOSTS
+
+    def start_exam(self, ranks):
+        static = ["test", "--network_only", "--nnodes", 3, "--master_addr", "n1", "--master_port", exam.PORT, "--rdzv_conf",
+                  "join_timeout=4"]
+        return [self.bed.run(f"rank{rank}", [*static, "--node_rank", rank, *(["--json"] if rank == 0 else [])], host=rank + 1)
+                for rank in ranks]
+
+    def check(self, *cuts):
+        for source, target in cuts:
+            self.cluster.cut_one_way(source, target)
+        first, second, third = self.start_exam((0, 1, 2))
+        for agent in (first, second, third):
+            self.assert_status(1, agent)
+        report = exam.report_of(first.text())["network"]
+        self.assertEqual([exam.node("node rank 2", "node_missing", "both")], exam.accusations(report))
+        self.assertEqual({("n1", "n2"), ("n2", "n1")}, {(way["from"], way["to"]) for way in report["ways"] if way["arrived"]})
+        self.assertIn("node rank 2 never came", second.text())
+        # And the node itself says what it could not reach.
+        self.assertRegex(third.text(),
+                         "error: can't join the job at n1:.*(the way there or back is cut|does a firewall drop packets)")
+
+    def test_the_way_from_the_host_is_cut(self):
+        self.check((1, 3))
+
+    def test_the_way_to_the_host_is_cut(self):
+        self.check((3, 1))
+
+    def test_a_node_that_was_not_started(self):
+        agents = self.start_exam((0, 1))
+        for agent in agents:
+            self.assert_status(1, agent)
+        self.assertIn("node rank 2 never came", agents[1].text())
+
+    def test_twin_all_come(self):
+        for agent in self.start_exam((0, 1, 2)):
+            self.assert_status(0, agent)
+
+
 class Preflight(ClusterTestCase):
     """--preflight of a run on three hosts."""
 

@@ -29,7 +29,7 @@ TEST(TestCommand, IsAJobOfThisProgram) {
   EXPECT_EQ(plan.endpoint.host, "host0");
   EXPECT_EQ(plan.job.join_timeout, absl::Minutes(1));
   EXPECT_THAT(plan.argv, ElementsAre("/proc/self/exe", "preflight-worker", "--test",
-                                     "--python=/usr/bin/python3"));
+                                     "--python=/usr/bin/python3", "--expected=2"));
   EXPECT_THAT(TestPlanOf("test --standalone --json").argv, Contains("--json"));
   EXPECT_THAT(TestPlanOf("test --standalone --network_only").argv,
               ElementsAre("/proc/self/exe", "preflight-worker", "--test", "--network_only"));
@@ -48,6 +48,19 @@ TEST(TestCommand, TakesTheRealRunsOptionsAndScript) {
       TestPlanOf("test --nnodes 2 --rdzv_endpoint a --rdzv_conf join_timeout=300").job.join_timeout,
       absl::Minutes(5));
   EXPECT_EQ(ExitOf(Parse(Words("test --nnodse 2"))).status, 2);
+}
+
+TEST(TestCommand, ThoseThatHaveComeAreTestedWithoutTheOthers) {
+  const LaunchPlan claimed = TestPlanOf(
+      "test --network_only --nnodes 3 --node_rank 2 --master_addr a --rdzv_conf join_timeout=5");
+  EXPECT_EQ(claimed.job.nodes_min, 1U);
+  EXPECT_EQ(claimed.job.nodes_max, 3U);
+  EXPECT_EQ(claimed.job.last_call_timeout, absl::Seconds(5));
+  EXPECT_THAT(claimed.argv, Contains("--expected=3"));
+  EXPECT_THAT(claimed.argv, Contains("--claim=2"));
+  const LaunchPlan elastic = TestPlanOf("test --network_only --nnodes 2:3 --rdzv_endpoint a");
+  EXPECT_EQ(elastic.job.nodes_min, 2U);
+  EXPECT_THAT(elastic.argv, Not(Contains(testing::HasSubstr("--expected"))));
 }
 
 TEST(Preflight, ComesBeforeTheCommand) {

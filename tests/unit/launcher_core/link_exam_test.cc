@@ -142,7 +142,8 @@ class FakeNetwork {
 
 // "slow n3 sends", "cut 1>4": what a list of troubles says.
 std::vector<std::string> Names(const std::vector<Trouble>& troubles) {
-  constexpr const char* kKinds[] = {"silent", "cut", "blocked", "lossy", "slow", "far", "busy"};
+  constexpr const char* kKinds[] = {"missing", "silent", "cut", "blocked",
+                                    "lossy",   "slow",   "far", "busy"};
   constexpr const char* kSides[] = {"sends", "receives", "both"};
   std::vector<std::string> names;
   for (const Trouble& trouble : troubles) {
@@ -264,6 +265,21 @@ TEST(LinkExam, ASlowCpuAndASilentNode) {
   network.Work(2) = absl::Milliseconds(3);
   network.Silence(1);
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("silent n1 both", "busy n2 both"));
+}
+
+TEST(LinkExam, NodesThatNeverCameAreToldOf) {
+  NetworkFacts facts;
+  facts.nodes = {{.name = "n1", .address = "10.0.0.1", .told = true},
+                 {.name = "node rank 1", .missing = true}};
+  facts.ways.resize(4);
+  const std::vector<LinkFinding> findings = DescribeTroubles(facts);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].text.id, "node_missing");
+  EXPECT_EQ(findings[0].text.severity, Severity::kError);
+  EXPECT_FALSE(Prevents(findings[0].trouble.kind)) << "those that came are tested further";
+  EXPECT_THAT(findings[0].text.what, testing::StartsWith("node rank 1 never came"));
+  EXPECT_THAT(NetworkText(facts, findings, absl::Seconds(1)),
+              testing::StartsWith("network: 1 of 2 nodes (n1), 1.0 s\n"));
 }
 
 TEST(LinkExam, SmallNetworks) {
