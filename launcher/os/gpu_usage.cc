@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
 
 #include "base/status_macros.h"
 #include "launcher/core/machine_facts.h"
@@ -73,8 +74,10 @@ absl::Status GpuUsage::FindDevices() {
     facts.gpus.push_back(std::move(gpu));
   }
   if (visible_.has_value()) facts.environment["CUDA_VISIBLE_DEVICES"] = *visible_;
+  std::set<size_t> seen;  // a list may name one twice
   for (const size_t index : VisibleGpus(facts)) {
-    if (devices_.size() < rendezvous::kGpusMax) devices_.emplace_back(index, devices[index]);
+    if (seen.size() == rendezvous::kGpusMax || !seen.insert(index).second) continue;
+    devices_.emplace_back(index, devices[index]);
   }
   found_ = true;
   return absl::OkStatus();

@@ -248,7 +248,10 @@ std::vector<GpuUse> ReadGpus(FieldChecker* checker, const v1::Renewal& proto) {
   std::vector<GpuUse> gpus;
   checker->Count("renewal.gpus", proto.gpus_size(), kGpusMax);
   if (!checker->status().ok()) return gpus;
+  std::set<uint32_t> seen;
   for (const v1::GpuStatus& gpu : proto.gpus()) {
+    checker->Require(seen.insert(gpu.index()).second, "renewal.gpus",
+                     absl::StrCat("tells of GPU ", gpu.index(), " twice"));
     gpus.push_back({.index = gpu.index(),
                     .utilization = std::nullopt,
                     .memory_used = gpu.memory_used_bytes(),

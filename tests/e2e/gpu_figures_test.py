@@ -25,7 +25,7 @@ class GpuFigures(StatusTestCase):
         """A node with a GPU for each worker; one whose workers see the last two of three, of which one tells half."""
         self.start_job(envs=(self.with_gpus("gpus0", BUSY, CALM),
                              self.with_gpus("gpus1", CALM, SLICED + ";uuid=GPU-bb", BUSY + ";uuid=GPU-cc",
-                                            CUDA_VISIBLE_DEVICES="GPU-c,GPU-bb")))
+                                            CUDA_VISIBLE_DEVICES="GPU-c,GPU-bb,2")))
         job = self.wait_for_job(lambda job: [len(node["gpus"]) for node in job["nodes"]] == [2, 2], "GPUs of both nodes")
         return sorted(job["nodes"], key=lambda node: min(gpu["index"] for gpu in node["gpus"]))
 

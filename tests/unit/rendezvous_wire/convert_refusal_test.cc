@@ -89,6 +89,8 @@ AgentRows EnvelopeRows() {
        kMalformed, "renewal.time.last_us: 18446744073709551615 is above 2^56"},
       {kRenewal, [](M* m) { m->mutable_renewal()->mutable_gpus(0)->set_utilization_percent(101); },
        kMalformed, "renewal.gpus.utilization_percent: 101"},
+      {kRenewal, [](M* m) { m->mutable_renewal()->add_gpus()->set_index(3); }, kMalformed,
+       "renewal.gpus: tells of GPU 3 twice"},
       {kRenewal,
        [](M* m) {
          for (size_t i = 0; i < kGpusMax; ++i) m->mutable_renewal()->add_gpus();
