@@ -46,7 +46,9 @@ reaches each other one, in both directions, without loss and as fast as the
 others; that no node's CPUs are slower; then, where Python has torch, that DDP
 trains, alone and on all ranks, and how fast all-reduce is. Names the node or the
 link, and the direction, that is worse than the others; where all are equally
-slow, nobody. Takes about 10 seconds; a script is not run.
+slow, nobody. Takes about 10 seconds from when all nodes are there; those that
+don't come within 60 s (--rdzv_conf join_timeout=SECONDS) are named, and the
+others tested without them. A script is not run.
 
 Exit status: 0 all is well; 1 something was found, or failed; 2 wrong options.
 

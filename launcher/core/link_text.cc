@@ -120,12 +120,19 @@ std::string WayText(const NetworkFacts& facts, const Trouble& trouble) {
   return name;
 }
 
+// From where a node is looked at: node 0, or for that one the last that is there.
+uint32_t Onlooker(const NetworkFacts& facts, uint32_t node) {
+  if (node != 0) return 0;
+  auto last = static_cast<uint32_t>(facts.nodes.size() - 1);
+  while (last > 0 && facts.nodes[last].missing) --last;
+  return last;
+}
+
 // Commands to look further with: on which node, and what.
 std::vector<std::string> NextSteps(const NetworkFacts& facts, const Trouble& trouble) {
   const bool is_node = trouble.node.has_value();
   const NodeFacts& here = facts.nodes[is_node ? *trouble.node : trouble.way.from];
-  const NodeFacts& there =
-      facts.nodes[is_node ? (*trouble.node == 0 ? facts.nodes.size() - 1 : 0) : trouble.way.to];
+  const NodeFacts& there = facts.nodes[is_node ? Onlooker(facts, *trouble.node) : trouble.way.to];
   const std::string to = there.address.empty() ? there.name : there.address;
   const std::string on_here = absl::StrCat("  # on ", here.name);
   switch (trouble.kind) {

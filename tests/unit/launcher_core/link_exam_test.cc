@@ -282,6 +282,25 @@ TEST(LinkExam, NodesThatNeverCameAreToldOf) {
               testing::StartsWith("network: 1 of 2 nodes (n1), 1.0 s\n"));
 }
 
+TEST(LinkExam, NobodyIsToLookAtANodeThatNeverCame) {
+  NetworkFacts facts;
+  facts.nodes = {{.name = "n1", .address = "10.0.0.1", .told = true},
+                 {.name = "n2", .address = "10.0.0.2", .told = true},
+                 {.name = "n3", .address = "10.0.0.3", .told = true},
+                 {.name = "node rank 3", .missing = true}};
+  facts.ways.resize(16);
+  for (uint32_t to : {1U, 2U}) {
+    facts.At({.from = 0, .to = to}) = {.sent = 1000, .arrived = 0, .told = true};
+    facts.At({.from = to, .to = 0}) = {.sent = 1000, .arrived = 0, .told = true};
+  }
+  facts.At({.from = 1, .to = 2}) = {.sent = 1000, .arrived = 1000, .told = true};
+  facts.At({.from = 2, .to = 1}) = {.sent = 1000, .arrived = 1000, .told = true};
+  const std::vector<LinkFinding> findings = DescribeTroubles(facts);
+  ASSERT_EQ(findings.size(), 2U);
+  EXPECT_EQ(findings[1].text.id, "node_cut");
+  EXPECT_THAT(findings[1].text.mend, testing::Contains(testing::HasSubstr("10.0.0.3")));
+}
+
 TEST(LinkExam, SmallNetworks) {
   FakeNetwork two(2, 1);
   EXPECT_THAT(Names(two.Troubles()), IsEmpty());
