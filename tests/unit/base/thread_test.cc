@@ -17,6 +17,8 @@ TEST(ThreadTest, Runs) {
   EXPECT_TRUE(ran);
 }
 
+// Sanitizers map memory of their own with each thread.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Ends the process with 0 when there was no room for another thread's stack, and it was said.
 [[noreturn]] void StartThreadsWithoutRoom() {
   const rlimit none{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
@@ -34,12 +36,9 @@ TEST(ThreadTest, Runs) {
 }
 
 TEST(ThreadTest, SaysWhereThereIsNoRoom) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers map memory of their own with each thread";
-#else
   EXPECT_EXIT(StartThreadsWithoutRoom(), testing::ExitedWithCode(0), "");
-#endif
 }
+#endif
 
 }  // namespace
 }  // namespace ddprun
