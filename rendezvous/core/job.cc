@@ -106,6 +106,7 @@ void Job::Refresh(Node& node) {
   if (could_start != node.counted) {
     node.counted = could_start;
     could_start ? ++candidates_ : --candidates_;
+    if (node.info.node_rank) could_start ? ++claiming_candidates_ : --claiming_candidates_;
   }
   if (node.group_rank) round_->SetConnected(*node.group_rank, node.stream.has_value());
   deadlines_.Set(node.order, std::min({node.lease_end, node.grace_end, node.stop_bound}));
@@ -198,11 +199,13 @@ void Job::GiveUpForming() {
   for (const auto& [order, node] : nodes_.nodes()) {
     if (node.counted) here.push_back(node.info.hostname);
   }
+  const std::string missing = MissingText();
   EndJob(Outcome::kFailed, Rule::kJoinTimeout,
          absl::StrCat("only ", candidates_, " of ", CountText(spec_.nodes_min, "node"),
                       " came within the join timeout of ", DurationText(spec_.join_timeout),
                       cause_ == RoundCause::kFirst ? "" : absl::StrCat(" after ", cause_text_),
-                      "; here: ", ListText(here)));
+                      "; here: ", ListText(here),
+                      missing.empty() ? "" : absl::StrCat("; missing: ", missing)));
 }
 
 // Who may be in the next generation: those in quarantine only as far as the others don't suffice.

@@ -144,8 +144,9 @@ class Job {
   void WatchCounts();
 
   // Texts.
-  Standby StandbyOf(const Node& node) const;
-  void SendStandby(Node& node);
+  std::string MissingText() const;
+  Standby StandbyOf(const Node& node, const std::string& missing) const;
+  void SendStandby(Node& node, const std::string& missing);
   void SendDueStandbys();
   std::string StateOf(const Node& node) const;
   std::string HolderText() const;
@@ -176,7 +177,8 @@ class Job {
   NodeBlame blame_;
 
   NodeTable nodes_;
-  uint32_t candidates_ = 0;  // nodes that could start now
+  uint32_t candidates_ = 0;           // nodes that could start now
+  uint32_t claiming_candidates_ = 0;  // of these, those with a claim
   ProbeLog probes_;
   DeadlineQueue deadlines_;
   Instant tick_due_ = Instant::Infinite();

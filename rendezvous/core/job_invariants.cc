@@ -20,6 +20,7 @@ std::string Job::BrokenInvariant() const {
 
 std::string Job::BrokenCounts() const {
   uint32_t candidates = 0;
+  uint32_t claiming = 0;
   size_t connected = 0;
   absl::flat_hash_set<std::string> ids;
   absl::flat_hash_set<uint64_t> streams;
@@ -31,9 +32,10 @@ std::string Job::BrokenCounts() const {
       return absl::StrCat(node.id.value(), ": a member that cleans up another generation");
     }
     candidates += node.counted ? 1 : 0;
+    claiming += node.counted && node.info.node_rank ? 1 : 0;
     connected += node.stream ? 1 : 0;
   }
-  if (candidates != candidates_) return "the number of candidates is wrong";
+  if (candidates != candidates_ || claiming != claiming_candidates_) return "the number of candidates is wrong";
   if (connected != nodes_.connected()) return "the number of open streams is wrong";
   return "";
 }

@@ -1,13 +1,25 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/job.h"
 
 // Standby texts and what status calls show.
 namespace ddprun::rendezvous {
 
-Standby Job::StandbyOf(const Node& node) const {
+// Who is yet to come, where everybody says by a claim who it is: "node ranks 3, 5"; else "".
+std::string Job::MissingText() const {
+  constexpr uint32_t kRanksListedMax = 8;  // more would be read by nobody
+  if (candidates_ >= spec_.nodes_min || spec_.nodes_min - candidates_ > kRanksListedMax) return "";
+  if (candidates_ == 0 || claiming_candidates_ != candidates_) return "";
+  const std::vector<uint32_t> missing = nodes_.Unclaimed(spec_.nodes_min);
+  // Others claim something else, or are here and can't start yet.
+  if (missing.size() != spec_.nodes_min - candidates_) return "";
+  return absl::StrCat("node rank", missing.size() == 1 ? " " : "s ", absl::StrJoin(missing, ", "));
+}
+
+Standby Job::StandbyOf(const Node& node, const std::string& missing) const {
   Standby standby;
   const bool has_round = round_.has_value();
   const uint32_t members = has_round ? static_cast<uint32_t>(round_->members().size()) : 0;
@@ -45,18 +57,20 @@ Standby Job::StandbyOf(const Node& node) const {
   } else if (candidates_ < spec_.nodes_min) {
     standby.reason = absl::StrCat(candidates_, " of ", CountText(spec_.nodes_min, "node"),
                                   " are here; waiting for ", spec_.nodes_min - candidates_, " more",
+                                  missing.empty() ? "" : absl::StrCat(" (", missing, ")"),
                                   cause_text_.empty() ? "" : absl::StrCat(" after ", cause_text_));
   } else {
     standby.reason =
-        absl::StrCat(candidates_, " of ", NodesText(spec_), " nodes are here; waiting up to ",
+        absl::StrCat(candidates_, " of at most ", CountText(spec_.nodes_max, "node"),
+                     " are here, enough to start; waiting up to ",
                      DurationText(spec_.last_call_timeout), " for more");
   }
   return standby;
 }
 
-void Job::SendStandby(Node& node) {
+void Job::SendStandby(Node& node, const std::string& missing) {
   if (!node.stream || node.group_rank || node.draining) return;
-  Standby standby = StandbyOf(node);
+  Standby standby = StandbyOf(node, missing);
   if (node.standby == standby) return;
   node.standby = standby;
   SendTo(node, std::move(standby));
@@ -65,12 +79,14 @@ void Job::SendStandby(Node& node) {
 // A node is told about its own join at once; about the others' at the next tick, so that a join
 // doesn't cost a message to everyone.
 void Job::SendDueStandbys() {
-  if (phase_ != Phase::kEnded) {
+  const bool due = standby_due_all_ || !standby_due_.empty();
+  if (due && phase_ != Phase::kEnded) {
+    const std::string missing = MissingText();
     if (standby_due_all_) {
-      for (auto& [order, node] : nodes_.nodes()) SendStandby(node);
+      for (auto& [order, node] : nodes_.nodes()) SendStandby(node, missing);
     } else {
       for (const uint64_t order : standby_due_) {
-        if (Node* node = nodes_.FindByOrder(order)) SendStandby(*node);
+        if (Node* node = nodes_.FindByOrder(order)) SendStandby(*node, missing);
       }
     }
   }

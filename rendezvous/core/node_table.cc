@@ -112,4 +112,17 @@ std::vector<uint64_t> NodeTable::Claimants(uint32_t claim) const {
   return found == claims_.end() ? std::vector<uint64_t>{} : found->second;
 }
 
+std::vector<uint32_t> NodeTable::Unclaimed(uint32_t end) const {
+  std::vector<uint32_t> free;
+  auto claim = claims_.begin();
+  for (uint32_t rank = 0; rank < end; ++rank) {
+    if (claim != claims_.end() && claim->first == rank) {
+      ++claim;
+    } else {
+      free.push_back(rank);
+    }
+  }
+  return free;
+}
+
 }  // namespace ddprun::rendezvous

@@ -96,6 +96,8 @@ class NodeTable {
   bool HoldsItsClaim(const Node& node) const;
   // Join orders of the nodes with this claim, the holder first.
   std::vector<uint64_t> Claimants(uint32_t claim) const;
+  // The node ranks below `end` that nobody claims, ascending.
+  std::vector<uint32_t> Unclaimed(uint32_t end) const;
 
   Nodes& nodes() { return nodes_; }
   const Nodes& nodes() const { return nodes_; }

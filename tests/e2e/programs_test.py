@@ -11,7 +11,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from bed import BedTestCase, free_port  # noqa: E402
 
-PYTHON = "import os, sys\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], *sys.argv[1:])\n"
+# Whole lines: workers run under `python -u`, as torchrun's do, where print() writes piece by piece.
+PYTHON = ("import os, sys\n"
+          "sys.stdout.write(' '.join([os.environ['RANK'], os.environ['WORLD_SIZE'], *sys.argv[1:]]) + '\\n')\n")
 SHELL = '#!/bin/sh\necho "$RANK" "$WORLD_SIZE" "$@"\n'
 CPP = """#include <cstdlib>
 #include <cstdio>

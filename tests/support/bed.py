@@ -82,7 +82,6 @@ class Bed:
         self.environment = {
             name: value for name, value in os.environ.items()
             if not name.startswith(("PET_", "TORCHELASTIC_", "DDPRUN_", "SLURM_", "MASTER_", "KUBERNETES_", "JOB_", "JOBSET_"))
-            and name != "PYTHONUNBUFFERED"
         }
         self.environment[TAG_VARIABLE] = self.tag
         self.environment["PYTHON_EXEC"] = sys.executable

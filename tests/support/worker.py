@@ -81,9 +81,11 @@ def main():
         if name == "log-signals":
             log_signals(journal)
         elif name == "print":
-            print(value, flush=True)
+            sys.stdout.write(value + "\n")  # one piece: print() under `python -u` would write two
+            sys.stdout.flush()
         elif name == "complain":
-            print(value, file=sys.stderr, flush=True)
+            sys.stderr.write(value + "\n")
+            sys.stderr.flush()
         elif name == "error-file":
             with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as sink:
                 json.dump({"message": {"message": value, "extraInfo": {

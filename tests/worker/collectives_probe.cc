@@ -310,6 +310,14 @@ absl::Status Overlap(c10d::ProcessGroup& group, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+// Waits until all have connected: who leaves or fails earlier breaks up the others' connecting.
+void AwaitAll(const Arguments& arguments) {
+  c10d::FileStore marks(arguments.store_file + ".connected",
+                        static_cast<int>(arguments.world_size()));
+  marks.set(absl::StrCat(arguments.rank), std::vector<uint8_t>{1});
+  for (uint32_t rank = 0; rank < arguments.world_size(); ++rank) marks.get(absl::StrCat(rank));
+}
+
 [[noreturn]] void End(const absl::Status& status) {
   if (!status.ok()) fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   fflush(nullptr);
@@ -322,6 +330,7 @@ void Stay() {
 
 absl::Status Run(const Arguments& arguments) {
   auto group = Connect(arguments, arguments.backend);
+  AwaitAll(arguments);
   if (arguments.mode == "compare") {
     Comparison(arguments, group, Connect(arguments, BackendKind::kGloo)).Run();
     return absl::OkStatus();
