@@ -37,7 +37,8 @@ MachineJson GpusJson(const MachineFacts& facts) {
       compute = absl::StrCat(gpu.compute->major, ".", gpu.compute->minor);
     }
     list.push_back({{"index", i},
-                    {"name", gpu.name},
+                    {"why_not", OrNull(gpu.why_not)},
+                    {"name", OrNull(gpu.name)},
                     {"uuid", OrNull(gpu.uuid)},
                     {"pci_id", OrNull(gpu.pci_id)},
                     {"memory_bytes", OrNull(gpu.memory)},

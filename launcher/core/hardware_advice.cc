@@ -40,7 +40,7 @@ std::string PrecisionFor(const MachineFacts& facts, const std::vector<size_t>& v
 
 std::optional<HardwareAdvice> AdviseForHardware(const MachineFacts& facts,
                                                 const AdviceQuestion& question) {
-  const std::vector<size_t> visible = VisibleGpus(facts);
+  const std::vector<size_t> visible = AnsweringGpus(facts);
   HardwareAdvice advice{.gpus = static_cast<uint32_t>(visible.size()), .memory = UINT64_MAX};
   for (const size_t i : visible) {
     advice.memory = std::min(advice.memory, facts.gpus[i].memory.value_or(UINT64_MAX));

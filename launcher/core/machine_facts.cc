@@ -46,6 +46,14 @@ std::vector<size_t> VisibleGpus(const MachineFacts& facts) {
   return visible;
 }
 
+std::vector<size_t> AnsweringGpus(const MachineFacts& facts) {
+  std::vector<size_t> answering;
+  for (const size_t i : VisibleGpus(facts)) {
+    if (facts.gpus[i].why_not.empty()) answering.push_back(i);
+  }
+  return answering;
+}
+
 uint64_t UsableMemory(const MachineFacts& facts) {
   return std::min(facts.memory.total, facts.memory.cgroup_limit.value_or(UINT64_MAX));
 }

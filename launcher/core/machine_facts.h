@@ -27,6 +27,7 @@ struct ComputeCapability {
 };
 
 struct GpuFacts {
+  std::string why_not;  // why it doesn't answer, and the rest is unknown; "" = it does
   std::string name;
   std::string uuid;    // "GPU-8932f937-…"
   std::string pci_id;  // "00000000:3B:00.0", as the driver writes it
@@ -161,6 +162,8 @@ const std::string* EnvironmentValue(const MachineFacts& facts, const std::string
 // Which of facts.gpus the workers see: all, or what CUDA_VISIBLE_DEVICES lists, by number or UUID,
 // up to the first entry that names none, as CUDA reads it. Numbers into facts.gpus.
 std::vector<size_t> VisibleGpus(const MachineFacts& facts);
+// Those of them that answer.
+std::vector<size_t> AnsweringGpus(const MachineFacts& facts);
 
 // The memory that processes here can have: the machine's, or less by the cgroup.
 uint64_t UsableMemory(const MachineFacts& facts);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,11 +19,11 @@ std::string GpusText(const GpuNumbers& gpus) {
   return absl::StrCat(gpus.size() == 1 ? "GPU " : "GPUs ", absl::StrJoin(gpus, ", "));
 }
 
-// The visible GPUs for which `is` holds, by their number in the machine.
+// The visible GPUs that answer and for which `is` holds, by their number in the machine.
 template <typename Predicate>
 GpuNumbers Those(const MachineFacts& facts, Predicate is) {
   GpuNumbers numbers;
-  for (const size_t i : VisibleGpus(facts)) {
+  for (const size_t i : AnsweringGpus(facts)) {
     if (is(facts.gpus[i])) numbers.push_back(i);
   }
   return numbers;
@@ -31,7 +32,7 @@ GpuNumbers Those(const MachineFacts& facts, Predicate is) {
 // Without words when all GPUs would do.
 std::vector<std::string> RunWithout(const MachineFacts& facts, const GpuNumbers& left_out) {
   GpuNumbers others;
-  for (const size_t i : VisibleGpus(facts)) {
+  for (const size_t i : AnsweringGpus(facts)) {
     if (std::find(left_out.begin(), left_out.end(), i) == left_out.end()) others.push_back(i);
   }
   if (others.empty()) return {};
@@ -77,6 +78,30 @@ void CheckVisible(const MachineFacts& facts, std::vector<Finding>* findings) {
                                     " is none of the ", facts.gpus.size(), " GPUs"),
                        "CUDA stops reading there, so that workers see fewer GPUs than are listed",
                        {"nvidia-smi -L  # what is there", "unset CUDA_VISIBLE_DEVICES"}});
+}
+
+// CUDA may count without it, so that the others are named by what doesn't change.
+std::vector<std::string> RunOnAnswering(const MachineFacts& facts) {
+  std::vector<std::string> uuids;
+  for (const size_t i : AnsweringGpus(facts)) uuids.push_back(facts.gpus[i].uuid);
+  if (uuids.empty() || absl::c_linear_search(uuids, "")) return {};
+  return {absl::StrCat("CUDA_VISIBLE_DEVICES=", absl::StrJoin(uuids, ","),
+                       " ddprun --nproc_per_node gpu train.py  # runs on those that answer")};
+}
+
+void CheckLost(const MachineFacts& facts, std::vector<Finding>* findings) {
+  for (const size_t i : VisibleGpus(facts)) {
+    const std::string& why_not = facts.gpus[i].why_not;
+    if (why_not.empty()) continue;
+    std::vector<std::string> mend = {
+        "sudo dmesg | grep -i -e xid -e nvrm | tail  # Xid 79: it fell off the bus",
+        "sudo reboot  # power off and on if that doesn't help; replace it if it comes back"};
+    for (std::string& line : RunOnAnswering(facts)) mend.push_back(std::move(line));
+    findings->push_back({Severity::kError, "gpu_not_answering",
+                         absl::StrCat("GPU ", i, " doesn't answer: ", why_not),
+                         "workers on it fail or hang, and with it CUDA may find no GPU at all",
+                         std::move(mend)});
+  }
 }
 
 std::string UserText(const GpuFacts& gpu) {
@@ -129,7 +154,7 @@ void CheckUsers(const MachineFacts& facts, std::vector<Finding>* findings) {
 
 void CheckMixed(const MachineFacts& facts, std::vector<Finding>* findings) {
   std::map<std::string, GpuNumbers> models;
-  for (const size_t i : VisibleGpus(facts)) models[facts.gpus[i].name].push_back(i);
+  for (const size_t i : AnsweringGpus(facts)) models[facts.gpus[i].name].push_back(i);
   if (models.size() < 2) return;
   std::vector<std::string> texts;
   const GpuNumbers* most = nullptr;
@@ -138,7 +163,7 @@ void CheckMixed(const MachineFacts& facts, std::vector<Finding>* findings) {
     if (most == nullptr || gpus.size() > most->size()) most = &gpus;
   }
   GpuNumbers others;
-  for (const size_t i : VisibleGpus(facts)) {
+  for (const size_t i : AnsweringGpus(facts)) {
     if (std::find(most->begin(), most->end(), i) == most->end()) others.push_back(i);
   }
   std::vector<std::string> mend = RunWithout(facts, others);
@@ -188,7 +213,7 @@ void CheckErrors(const MachineFacts& facts, std::vector<Finding>* findings) {
 
 void CheckModes(const MachineFacts& facts, std::vector<Finding>* findings) {
   const GpuNumbers unprotected = Those(facts, [](const GpuFacts& gpu) { return gpu.ecc == false; });
-  if (!unprotected.empty() && unprotected.size() < VisibleGpus(facts).size()) {
+  if (!unprotected.empty() && unprotected.size() < AnsweringGpus(facts).size()) {
     findings->push_back(
         {Severity::kNote,
          "ecc_differs",
@@ -248,6 +273,7 @@ void CheckPython(const MachineFacts& facts, std::vector<Finding>* findings) {
 void FindGpuTroubles(const MachineFacts& facts, std::vector<Finding>* findings) {
   CheckDriver(facts, findings);
   CheckVisible(facts, findings);
+  CheckLost(facts, findings);
   CheckErrors(facts, findings);
   CheckUsers(facts, findings);
   CheckMixed(facts, findings);

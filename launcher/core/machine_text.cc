@@ -63,6 +63,10 @@ void AppendGpus(const MachineFacts& facts, std::string* text) {
   for (size_t i = 0; i < facts.gpus.size(); ++i) {
     const GpuFacts& gpu = facts.gpus[i];
     const bool seen = std::find(visible.begin(), visible.end(), i) != visible.end();
+    if (!gpu.why_not.empty()) {
+      absl::StrAppend(text, "  ", i, "  doesn't answer: ", gpu.why_not, "\n");
+      continue;
+    }
     absl::StrAppend(text, "  ", i, "  ", gpu.name, ", ", BytesOrUnknown(gpu.memory_free),
                     " free of ", BytesOrUnknown(gpu.memory));
     if (gpu.compute.has_value()) {

@@ -35,6 +35,15 @@ class GpuQuestions {
  public:
   explicit GpuQuestions(const NvmlLibrary& library) : library_(library) {}
 
+  // One that was lost after the driver had found it has a handle and nothing else.
+  absl::Status CheckAnswers(Device device) const {
+    const char* const name = "nvmlDeviceGetMemoryInfo";
+    const auto ask = library_.Find<int (*)(Device, MemoryInfo*)>({name});
+    MemoryInfo memory{};
+    if (ask == nullptr || ask(device, &memory) != NvmlLibrary::kGpuIsLost) return absl::OkStatus();
+    return NvmlLibrary::ToStatus(NvmlLibrary::kGpuIsLost, name);
+  }
+
   GpuFacts Ask(Device device) const {
     GpuFacts gpu{.name = Text("nvmlDeviceGetName", device),
                  .uuid = Text("nvmlDeviceGetUUID", device)};
@@ -123,6 +132,16 @@ std::vector<GpuProcess> ProcessesOn(const NvmlLibrary& library, Device device,
   return processes;
 }
 
+GpuFacts AskOne(const NvmlLibrary& library, const absl::StatusOr<Device>& device,
+                const std::string& root) {
+  const GpuQuestions questions(library);
+  const absl::Status answers = device.ok() ? questions.CheckAnswers(*device) : device.status();
+  if (!answers.ok()) return {.why_not = std::string(answers.message())};
+  GpuFacts gpu = questions.Ask(*device);
+  gpu.processes = ProcessesOn(library, *device, root);
+  return gpu;
+}
+
 absl::Status AskAll(const std::string& root, GpuInventory* inventory) {
   DDPRUN_ASSIGN_OR_RETURN(NvmlLibrary library, NvmlLibrary::Load());
   DDPRUN_RETURN_IF_ERROR(library.Init());
@@ -134,12 +153,9 @@ absl::Status AskAll(const std::string& root, GpuInventory* inventory) {
   int cuda = 0;
   const auto newest = library.Find<int (*)(int*)>({"nvmlSystemGetCudaDriverVersion_v2"});
   if (newest != nullptr && newest(&cuda) == NvmlLibrary::kSuccess) inventory->driver.cuda = cuda;
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Device> devices, library.Devices());
-  const GpuQuestions questions(library);
-  for (Device device : devices) {
-    GpuFacts gpu = questions.Ask(device);
-    gpu.processes = ProcessesOn(library, device, root);
-    inventory->gpus.push_back(std::move(gpu));
+  DDPRUN_ASSIGN_OR_RETURN(const auto devices, library.Devices());
+  for (const absl::StatusOr<Device>& device : devices) {
+    inventory->gpus.push_back(AskOne(library, device, root));
   }
   return absl::OkStatus();
 }

@@ -17,9 +17,12 @@ absl::StatusOr<std::set<pid_t>> GpuMemory::Holders() {
   DDPRUN_RETURN_IF_ERROR(library_.Init());
   std::set<pid_t> holders;
   DDPRUN_ASSIGN_OR_RETURN(const auto devices, library_.Devices());
-  for (NvmlLibrary::Device device : devices) {
-    DDPRUN_ASSIGN_OR_RETURN(const auto processes, library_.Processes(device));
-    for (const auto& process : processes) holders.insert(static_cast<pid_t>(process.pid));
+  for (const absl::StatusOr<NvmlLibrary::Device>& device : devices) {
+    if (!device.ok()) continue;  // lost, or not ours
+    const auto processes = library_.Processes(*device);
+    if (absl::IsUnavailable(processes.status())) continue;  // lost since
+    DDPRUN_RETURN_IF_ERROR(processes.status());
+    for (const auto& process : *processes) holders.insert(static_cast<pid_t>(process.pid));
   }
   return holders;
 }

@@ -66,18 +66,18 @@ absl::StatusOr<std::unique_ptr<GpuUsage>> GpuUsage::Load(std::optional<std::stri
 absl::Status GpuUsage::FindDevices() {
   if (found_) return absl::OkStatus();
   DDPRUN_RETURN_IF_ERROR(library_.Init());
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Device> devices, library_.Devices());
+  DDPRUN_ASSIGN_OR_RETURN(const auto devices, library_.Devices());
   MachineFacts facts;
-  for (Device device : devices) {
+  for (const absl::StatusOr<Device>& device : devices) {
     GpuFacts gpu;
-    gpu.uuid = UuidOf(library_, device);
+    if (device.ok()) gpu.uuid = UuidOf(library_, *device);
     facts.gpus.push_back(std::move(gpu));
   }
   if (visible_.has_value()) facts.environment["CUDA_VISIBLE_DEVICES"] = *visible_;
   std::set<size_t> seen;  // a list may name one twice
   for (const size_t index : VisibleGpus(facts)) {
     if (seen.size() == rendezvous::kGpusMax || !seen.insert(index).second) continue;
-    devices_.emplace_back(index, devices[index]);
+    if (devices[index].ok()) devices_.emplace_back(index, *devices[index]);
   }
   found_ = true;
   return absl::OkStatus();

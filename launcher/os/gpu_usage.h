@@ -25,9 +25,10 @@ class GpuUsage {
   static absl::StatusOr<std::unique_ptr<GpuUsage>> Load(std::optional<std::string> visible);
 
   // The GPUs that are visible, in the order in which CUDA numbers them, at most kGpusMax; those
-  // that don't tell their memory are left out. Waits for the driver: milliseconds, the first time
-  // tens of them, for ever when a GPU is ill. Errors: INTERNAL — the driver can't be asked, with
-  // NVML's number for why; NOT_FOUND — no GPU is visible. Once it has found GPUs there are none.
+  // that don't answer, or don't tell their memory, are left out. Waits for the driver:
+  // milliseconds, the first time tens of them, for ever when a GPU is ill. Errors: INTERNAL — the
+  // driver can't be asked, with NVML's number for why; NOT_FOUND — no GPU is visible. Once it has
+  // found GPUs there are none.
   absl::StatusOr<std::vector<rendezvous::GpuUse>> Look();
 
  private:

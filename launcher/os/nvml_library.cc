@@ -17,6 +17,9 @@ constexpr unsigned int kProcessesMax = 65536;
 absl::Status NvmlLibrary::ToStatus(int result, const char* call) {
   if (result == kSuccess) return absl::OkStatus();
   const std::string text = absl::StrCat(call, " failed with NVML's error ", result);
+  if (result == kGpuIsLost) {
+    return absl::UnavailableError(text + ": it is lost to the driver");
+  }
   if (result != kVersionMismatch) return absl::InternalError(text);
   return absl::FailedPreconditionError(
       absl::StrCat(text, ": the library is of another version than the loaded driver"));
@@ -59,14 +62,14 @@ absl::Status NvmlLibrary::Init() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<NvmlLibrary::Device>> NvmlLibrary::Devices() const {
+absl::StatusOr<std::vector<absl::StatusOr<NvmlLibrary::Device>>> NvmlLibrary::Devices() const {
   unsigned int count = 0;
   DDPRUN_RETURN_IF_ERROR(ToStatus(count_(&count), "nvmlDeviceGetCount"));
-  std::vector<Device> devices;
+  std::vector<absl::StatusOr<Device>> devices;
   for (unsigned int i = 0; i < count; ++i) {
     Device device = nullptr;
-    DDPRUN_RETURN_IF_ERROR(ToStatus(device_(i, &device), "nvmlDeviceGetHandleByIndex"));
-    devices.push_back(device);
+    const absl::Status found = ToStatus(device_(i, &device), "nvmlDeviceGetHandleByIndex");
+    found.ok() ? devices.emplace_back(device) : devices.emplace_back(found);
   }
   return devices;
 }

@@ -26,6 +26,7 @@ class NvmlLibrary {
   // The functions' results.
   static constexpr int kSuccess = 0;
   static constexpr int kInsufficientSize = 7;
+  static constexpr int kGpuIsLost = 15;        // it fell off the bus
   static constexpr int kVersionMismatch = 18;  // the library isn't the loaded driver's
 
   // Loads the library; asks nothing yet. Errors: NOT_FOUND — there is none, or it is too old.
@@ -46,10 +47,11 @@ class NvmlLibrary {
   }
 
   // Each of these waits for the driver: milliseconds, the first time tens of them, for ever when a
-  // GPU is ill. Errors: INTERNAL with NVML's number for why; FAILED_PRECONDITION for
-  // kVersionMismatch.
+  // GPU is ill. Errors: INTERNAL with NVML's number for why; UNAVAILABLE for kGpuIsLost,
+  // FAILED_PRECONDITION for kVersionMismatch.
   absl::Status Init();  // the first call counts
-  absl::StatusOr<std::vector<Device>> Devices() const;
+  // By number; a GPU that doesn't answer has the error for why.
+  absl::StatusOr<std::vector<absl::StatusOr<Device>>> Devices() const;
   // The processes that compute on it.
   absl::StatusOr<std::vector<ProcessInfo>> Processes(Device device) const;
 

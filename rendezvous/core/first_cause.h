@@ -19,7 +19,7 @@ struct ReportedFailure {
 enum class Evidence {
   kOwnDeath,     // a signal that isn't ours, out of memory, it never started, or it hung
   kException,    // says why, and that is not the loss of a peer
-  kUnexplained,  // an exit code and no word
+  kUnexplained,  // an exit code or SIGPIPE, and no word
   kPeerError,    // a collective or a peer failed: most likely a consequence
 };
 

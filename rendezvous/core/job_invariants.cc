@@ -35,7 +35,9 @@ std::string Job::BrokenCounts() const {
     claiming += node.counted && node.info.node_rank ? 1 : 0;
     connected += node.stream ? 1 : 0;
   }
-  if (candidates != candidates_ || claiming != claiming_candidates_) return "the number of candidates is wrong";
+  if (candidates != candidates_ || claiming != claiming_candidates_) {
+    return "the number of candidates is wrong";
+  }
   if (connected != nodes_.connected()) return "the number of open streams is wrong";
   return "";
 }

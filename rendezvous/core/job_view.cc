@@ -60,10 +60,9 @@ Standby Job::StandbyOf(const Node& node, const std::string& missing) const {
                                   missing.empty() ? "" : absl::StrCat(" (", missing, ")"),
                                   cause_text_.empty() ? "" : absl::StrCat(" after ", cause_text_));
   } else {
-    standby.reason =
-        absl::StrCat(candidates_, " of at most ", CountText(spec_.nodes_max, "node"),
-                     " are here, enough to start; waiting up to ",
-                     DurationText(spec_.last_call_timeout), " for more");
+    standby.reason = absl::StrCat(candidates_, " of at most ", CountText(spec_.nodes_max, "node"),
+                                  " are here, enough to start; waiting up to ",
+                                  DurationText(spec_.last_call_timeout), " for more");
   }
   return standby;
 }

@@ -54,6 +54,13 @@ class GpuFigures(StatusTestCase):
             self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
         self.stop()
 
+    def test_a_lost_gpu_does_not_hide_the_others(self):
+        self.start_job(envs=(self.with_gpus("gpus0", BUSY + ";lost=handle", CALM),
+                             self.with_gpus("gpus1", BUSY, CALM + ";lost=later")))
+        job = self.wait_for_job(lambda job: [len(node["gpus"]) for node in job["nodes"]] == [1, 1], "a GPU of each node")
+        self.assertEqual([0, 1], sorted(node["gpus"][0]["index"] for node in job["nodes"]))
+        self.stop()
+
     def test_top(self):
         self.start_with_gpus()
         self.wait_until_all_told()

@@ -17,11 +17,12 @@ FAKE_DRIVER = os.path.join(os.path.dirname(os.path.dirname(DDPRUN)), "tests", "f
 class GpuMemory(BedTestCase):
     """A worker is killed; the driver says for how long its memory stays taken."""
 
-    def start(self, *options, holders=""):
+    def start(self, *options, holders="", gpus=""):
         self.holders = self.bed.write("holders", holders)
         self.bed.follower.watch(self.bed.write("holders.looks", ""))
         return self.bed.agent("agent", ["--nproc_per_node", 1, "--max_restarts", 1, *options],
-                              env={"LD_LIBRARY_PATH": FAKE_DRIVER, "FAKE_NVML_HOLDERS": self.holders})
+                              env={"LD_LIBRARY_PATH": FAKE_DRIVER, "FAKE_NVML_HOLDERS": self.holders,
+                                   "FAKE_NVML_GPUS": self.bed.write("gpus", gpus)})
 
     def kill_worker(self, agent, keeps_memory=True):
         worker = self.bed.workers(1, 1, alive=[agent])[0]
@@ -31,7 +32,13 @@ class GpuMemory(BedTestCase):
         return worker["pid"]
 
     def test_a_restart_waits_for_the_memory(self):
-        agent = self.start("--gpu_memory_wait", 4)
+        self.check_the_wait()
+
+    def test_a_lost_gpu_is_not_waited_for_and_the_others_are(self):
+        self.check_the_wait(gpus="lost=handle\nlost=later\nname=NVIDIA L4\n")
+
+    def check_the_wait(self, **options):
+        agent = self.start("--gpu_memory_wait", 4, **options)
         self.kill_worker(agent)
         exit_ = self.bed.event("worker_exit", alive=[agent])
         # The first woke the driver, the second came when the worker was gone.

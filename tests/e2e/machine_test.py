@@ -159,6 +159,18 @@ class Doctor(MachineTestCase):
         healthy = self.findings(gpus=[L4.format(0), L4.format(1)])
         self.assertEqual(set(), {"gpu_memory_errors", "gpus_mixed", "persistence_off"} & set(healthy))
 
+    def test_a_lost_gpu(self):
+        for lost in ("handle", "later"):
+            gpus = [L4.format(0), L4.format(1) + ";lost=" + lost, L4.format(2)]
+            finding = self.findings(gpus=gpus)["gpu_not_answering"]
+            self.assertRegex(finding["what"], r"^GPU 1 doesn't answer: .* NVML's error 15: it is lost to the driver$")
+            self.assertTrue(finding["mend"][-1].startswith("CUDA_VISIBLE_DEVICES=GPU-0-aaaa,GPU-2-aaaa ddprun "))
+            machine = self.env_json(gpus=gpus)
+            self.assertEqual(["NVIDIA L4", None, "NVIDIA L4"], [gpu["name"] for gpu in machine["gpus"]])
+            self.assertEqual(2, machine["advice"]["gpus"])
+            self.assertIn("  1  doesn't answer: nvmlDevice", self.ddprun(["env"], gpus=gpus).stdout)
+        self.assertNotIn("gpu_not_answering", self.findings(gpus=[L4.format(0), L4.format(1), L4.format(2)]))
+
     def test_errors_make_the_status(self):
         wrong = {"GLOO_SOCKET_IFNAME": "nonexistent0"}
         result = self.ddprun(["doctor"], status=1, env=wrong)

@@ -8,6 +8,8 @@
 //                      doesn't say, that GPU doesn't support. Keys: see the functions below. A line
 //                      "init=18" lets nvmlInit fail with that number, "init=hang" for ever. Each
 //                      nvmlInit adds a byte to that path + ".inits".
+//                      "lost=handle" and "lost=later": the GPU fell off the bus before, after its
+//                      handle was asked for.
 //
 // Without a readable file nvmlInit fails.
 #include <unistd.h>
@@ -26,6 +28,7 @@ using LongCount = unsigned long long;  // NOLINT(google-runtime-int): the librar
 using Fields = std::map<std::string, std::string>;
 
 constexpr int kNotSupported = 3;
+constexpr int kGpuIsLost = 15;
 
 struct Process {
   unsigned int pid;
@@ -158,7 +161,7 @@ int nvmlDeviceGetCount_v2(unsigned int* count) {
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void** device) {
   *device = reinterpret_cast<void*>(size_t{index} + 1);
-  return 0;
+  return Field(*device, "lost") == "handle" ? kGpuIsLost : 0;
 }
 
 int nvmlDeviceGetName(void* device, char* text, unsigned int size) {
@@ -171,6 +174,7 @@ int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* pci) {
   return AnswerText(Field(device, "pci"), pci->bus_id, sizeof(pci->bus_id));
 }
 int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
+  if (!Field(device, "lost").empty()) return kGpuIsLost;
   if (Answer(device, "memory_mib", &memory->total, LongCount{1} << 20) != 0) return kNotSupported;
   memory->free = memory->total;
   Answer(device, "free_mib", &memory->free, LongCount{1} << 20);
@@ -212,6 +216,7 @@ int nvmlDeviceGetRemappedRows(void* device, unsigned int* corrected, unsigned in
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned int* count, Process* found) {
   constexpr int kInsufficientSize = 7;
+  if (!Field(device, "lost").empty()) return kGpuIsLost;
   std::vector<Process> processes = ProcessesOf(device);
   if (const char* path = Holders()) AddHolders(path, &processes);
   const unsigned int room = *count;

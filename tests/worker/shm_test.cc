@@ -118,6 +118,12 @@ INSTANTIATE_TEST_SUITE_P(Layouts, CollectivesTest,
                            return std::string(test.param.backend) + "_" + test.param.hosts;
                          });
 
+TEST_F(BackendTest, ABrokenConnectionIsNotTheEndOfTheProcess) {
+  for (const char* backend : {"gloo", "shm"}) {
+    for (Process& rank : Start("pipe", backend, "00")) EXPECT_EQ(rank.Wait(), 0) << rank.Output();
+  }
+}
+
 TEST_F(BackendTest, ShmNamesWhoDied) {
   std::vector<Process> ranks = Start("kill", "shm", "00");
   ranks[1].Wait();

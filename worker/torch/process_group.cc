@@ -1,6 +1,7 @@
 #include "worker/torch/process_group.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -181,6 +182,15 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateForCpu(
   return CreateGloo(store, plan);
 }
 
+// Gloo writes to sockets whose other end may be gone: with the signal's default that ends the
+// process without a word, where Python, which ignores it, gets an error.
+void IgnoreBrokenPipes() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
 }  // namespace
 
 const char* BackendName(BackendKind kind) {
@@ -202,6 +212,7 @@ const char* BackendName(BackendKind kind) {
 absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
     std::string* reason) {
+  IgnoreBrokenPipes();
   NcclPlugin plugin;
   if (plan.backend == BackendKind::kNccl) {
     DDPRUN_ASSIGN_OR_RETURN(plugin, LoadNcclPlugin());

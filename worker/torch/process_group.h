@@ -31,7 +31,8 @@ struct ProcessGroupPlan {
 };
 
 // Meets all peers through `store` (no rank is bound or connected before all have come), then
-// connects them.
+// connects them. From then on SIGPIPE is ignored in this process, as Python does, unless the
+// program has a handler of its own: a peer that is gone is an error of the collective.
 // Params: reason: what the backend is and why, for people; may be null.
 // Errors: UNAVAILABLE, "PeerError: …" — a peer did not come within start_timeout, died meanwhile,
 // or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —

@@ -82,6 +82,25 @@ TEST(Memory, ErrorsResetAndReplacement) {
   EXPECT_THAT(Only(facts), HasSubstr("gpu_memory_worn: GPU 0"));
 }
 
+TEST(Lost, IsNamedAndLeftOutOfTheRest) {
+  MachineFacts facts = HealthyMachine(3);
+  for (size_t i = 0; i < 3; ++i) facts.gpus[i].uuid = absl::StrCat("GPU-", i);
+  facts.gpus[1] = {.why_not = "lost"};
+  EXPECT_EQ(Only(facts),
+            "gpu_not_answering: GPU 1 doesn't answer: lost | sudo dmesg | grep -i -e xid -e nvrm | "
+            "tail  # Xid 79: it fell off the bus | sudo reboot  # power off and on if that doesn't "
+            "help; replace it if it comes back | CUDA_VISIBLE_DEVICES=GPU-0,GPU-2 ddprun "
+            "--nproc_per_node gpu train.py  # runs on those that answer");
+  facts.environment["CUDA_VISIBLE_DEVICES"] = "0,2";
+  EXPECT_THAT(GpuTroubles(facts), IsEmpty());
+}
+
+TEST(Lost, WithoutAnotherThereIsNothingToRunOn) {
+  MachineFacts facts = HealthyMachine(1);
+  facts.gpus[0] = {.why_not = "lost"};
+  EXPECT_THAT(Only(facts), ::testing::Not(HasSubstr("CUDA_VISIBLE_DEVICES")));
+}
+
 TEST(Modes, EccAndPersistence) {
   MachineFacts facts = HealthyMachine(2);
   facts.gpus[0].ecc = false;

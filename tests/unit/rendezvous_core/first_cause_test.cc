@@ -42,6 +42,7 @@ TEST(Weigh, TheTable) {
       {"", SIGKILL, Evidence::kOwnDeath},
       {"", SIGSEGV, Evidence::kOwnDeath},
       {"", SIGABRT, Evidence::kOwnDeath},
+      {"", SIGPIPE, Evidence::kUnexplained},
       {"torch.OutOfMemoryError: CUDA out of memory", 0, Evidence::kOwnDeath},
       {"MemoryError", 0, Evidence::kOwnDeath},
       {"ValueError: NaN", 0, Evidence::kException},
@@ -53,6 +54,7 @@ TEST(Weigh, TheTable) {
       {"Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", SIGABRT,
        Evidence::kPeerError},
       {"terminate called: connection reset by peer", SIGABRT, Evidence::kPeerError},
+      {"sendmsg: broken pipe", SIGPIPE, Evidence::kPeerError},
   };
   for (const Row& row : rows) {
     EXPECT_EQ(Weigh(Make({.message = row.message, .signal = row.signal}).failure), row.evidence)

@@ -45,7 +45,8 @@ struct ContextOptions {
 // start the next generation.
 // As in Python, TORCH_DISTRIBUTED_DEBUG=DETAIL compares collectives over a second Gloo group, and
 // LibTorch's own variables (NCCL_*, TORCH_NCCL_*, GLOO_*) have their effect; rank 0 says at the
-// start which of them are set. Threads: one.
+// start which of them are set. SIGPIPE is ignored from then on, unless the program has a handler of
+// its own: a peer that is gone is an error, not the end of this process. Threads: one.
 class Context {
  public:
   // Reads the environment, meets the other workers and connects to them.
