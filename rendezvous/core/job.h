@@ -100,6 +100,7 @@ class Job {
   void NotePreempted(std::string text);
   void SendDrain(const Node& node);
   void Undrain(const NodeId& node);
+  const DrainedNode* FindDrained(const NodeId& node) const;
   absl::Status CheckDrained(const AgentMessage& message, const Join& join) const;
   void CarryOut(StopAgreement::Action action);
   void AskForStop(const Node& node);

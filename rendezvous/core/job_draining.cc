@@ -30,10 +30,16 @@ void Job::On(const DrainRequested& event) {
   SendDrain(*node);
 }
 
-void Job::SendDrain(const Node& node) {
+// What was said when it was drained last; null = it wasn't.
+const DrainedNode* Job::FindDrained(const NodeId& node) const {
   const auto found = std::find_if(drained_.rbegin(), drained_.rend(),
-                                  [&](const DrainedNode& each) { return each.node_id == node.id; });
-  SendTo(node, Drain{found == drained_.rend() ? "" : found->reason});
+                                  [&](const DrainedNode& each) { return each.node_id == node; });
+  return found == drained_.rend() ? nullptr : &*found;
+}
+
+void Job::SendDrain(const Node& node) {
+  const DrainedNode* drained = FindDrained(node.id);
+  SendTo(node, Drain{drained == nullptr ? "" : drained->reason});
 }
 
 // A node that is leaving leaves all the same.

@@ -167,6 +167,8 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   Node& node = nodes_.Add(message.node_id, message.incarnation, join.node);
   if (departed != nullptr) {
     node.processed = departed->processed;
+    // It was lost before it had left, and may not even know that it is to leave (R15).
+    node.draining = FindDrained(node.id) != nullptr;
     // Done is not dead: it takes its place in the generation again (R8).
     if (round_ && departed->done_rank && departed->done_in == generation_ &&
         round_->member(*departed->done_rank).node_order == 0 &&

@@ -381,7 +381,8 @@ void SimNode::Commit() {
   committed_ = true;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
     const Worker& worker = workers_[rank];
-    if (worker.alive && worker.held && !worker.saves) Save(rank);
+    // One that hangs where it was held sees neither the commit nor that a later step was prepared.
+    if (worker.alive && worker.held && !worker.hung && !worker.saves) Save(rank);
   }
 }
 
