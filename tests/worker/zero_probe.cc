@@ -1,10 +1,13 @@
 // A worker for the tests of ZeroOptimizer: trains one network in several ways and writes what came
 // of it to FILE.RANK as lines "name value".
 //
-//   zero_probe train FILE BACKEND WAYS   100 steps each way, of "all" or "few"; differences from
-//   DDP zero_probe memory FILE BACKEND WAY   live bytes of its tensors; WAY: ddp, 1, 2, 1_offload,
-//   … zero_probe overlap FILE BACKEND -    buckets that leave during the backward pass zero_probe
-//   wrong FILE BACKEND HOW    unused, second, nan, options: ends with that error
+//   zero_probe train FILE BACKEND WAYS    100 steps each way, "all" or "few"; differences from DDP
+//
+//   zero_probe memory FILE BACKEND WAY    live bytes of its tensors; WAY: ddp, 1, 2, 1_offload, …
+//
+//   zero_probe overlap FILE BACKEND -     buckets that leave during the backward pass
+//
+//   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options: ends with that error
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -412,6 +415,7 @@ absl::Status Wrong(Context& context, const std::string& how) {
   }
   Pass(*trainer, true);
   DDPRUN_RETURN_IF_ERROR(trainer->zero->FinishBackward());
+  if (how == "clip") return ddprun::ClipGradNorm(*trainer->network, 1.0).status();
   if (odd) {
     torch::Tensor share = trainer->zero->param_groups()[0].params().at(1).grad();
     share[0] = std::numeric_limits<float>::quiet_NaN();

@@ -178,6 +178,13 @@ TEST_F(ZeroTest, ANanInOneRanksShareIsNamedOnAllRanks) {
   EXPECT_EQ(Message(0), Message(1));
 }
 
+TEST_F(ZeroTest, ClippingPastTheSharesIsRefused) {
+  Run({"wrong", "gloo", "clip"}, 2, /*succeeds=*/false);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_THAT(Message(rank), HasSubstr("' is in the shares of a ZeroOptimizer (stage 2)"));
+  }
+}
+
 TEST_F(ZeroTest, OptionsThatDifferBetweenRanksAreNamed) {
   Run({"wrong", "gloo", "options"}, 2, /*succeeds=*/false);
   for (const uint32_t rank : {0, 1}) EXPECT_THAT(Message(rank), HasSubstr("ZeRO stage 1"));

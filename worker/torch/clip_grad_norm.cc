@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/torch/not_finite.h"
+#include "worker/torch/zero_reducer.h"
 
 namespace ddprun {
 namespace {
@@ -31,8 +32,13 @@ std::string FirstNotFinite(torch::nn::Module& module, bool gradients) {
 absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> gradients;
-  for (const torch::Tensor& parameter : module.parameters()) {
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  for (const auto& item : module.named_parameters()) {
+    if (worker::ZeroReducer::Takes(item.value())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the gradient of '", item.key(),
+                       "' is in the shares of a ZeroOptimizer (stage 2): call its ClipGradNorm"));
+    }
+    if (item.value().grad().defined()) gradients.push_back(item.value().grad());
   }
   if (gradients.empty()) return 0.0;
   const double norm = at::stack(at::_foreach_norm(gradients)).norm().item<double>();

@@ -35,6 +35,11 @@ bool Scatters(c10d::ProcessGroup& group) {
 // that has to wait for a fourth finds the connection busy anyway.
 constexpr size_t kFullBucketsMax = 3;
 
+class GradientHook : public torch::autograd::utils::LambdaPostHook {
+ public:
+  using LambdaPostHook::LambdaPostHook;
+};
+
 [[noreturn]] void Throw(const absl::Status& status) { std::rethrow_exception(ToException(status)); }
 
 }  // namespace
@@ -55,7 +60,7 @@ ZeroReducer::ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage,
   for (size_t i = 0; i < places_.size(); ++i) {
     Hook hook;
     hook.node = torch::autograd::impl::grad_accumulator(storage.parameters()[i].tensor);
-    hook.key = hook.node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+    hook.key = hook.node->add_post_hook(std::make_unique<GradientHook>(
         [this, i](const variable_list& outputs, const variable_list& /*inputs*/) {
           OnGradient(i);
           return outputs;
@@ -66,6 +71,14 @@ ZeroReducer::ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage,
 
 ZeroReducer::~ZeroReducer() {
   for (Hook& hook : hooks_) hook.node->del_post_hook(hook.key);
+}
+
+bool ZeroReducer::Takes(const torch::Tensor& parameter) {
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  return node != nullptr &&
+         std::any_of(node->post_hooks().begin(), node->post_hooks().end(), [](const auto& hook) {
+           return dynamic_cast<const GradientHook*>(hook.get()) != nullptr;
+         });
 }
 
 void ZeroReducer::BeginPass() {

@@ -40,6 +40,9 @@ class ZeroReducer {
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
 
+  // Whether one takes this parameter's gradient away, so that its grad() is not the average.
+  static bool Takes(const torch::Tensor& parameter);
+
   // Waits for the pass' buckets; then the pieces' gradients are the averages, added to what they
   // were. Nothing to do when there was no pass.
   // Errors: FAILED_PRECONDITION — a parameter got no gradient; the text names it. Throws as c10d.
