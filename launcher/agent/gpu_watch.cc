@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "launcher/os/gpu_usage.h"
 
@@ -72,7 +74,15 @@ std::vector<rendezvous::GpuUse> GpuWatch::Take(Instant now) {
     shared_->wanted = true;
     shared_->changed.notify_all();
   }
-  return std::exchange(shared_->seen, {});
+  std::vector<rendezvous::GpuUse> seen = std::exchange(shared_->seen, {});
+  for (const rendezvous::GpuUse& gpu : seen) {
+    if (!gpu.lost || !lost_.insert(gpu.index).second) continue;
+    Tell(
+        absl::StrCat("warning: GPU ", gpu.index,
+                     " is lost to its driver: workers that use it fail or hang. 'ddprun doctor' on "
+                     "this machine says how to run without it"));
+  }
+  return seen;
 }
 
 // On the thread.

@@ -1,7 +1,9 @@
 #ifndef DDPRUN_LAUNCHER_AGENT_GPU_WATCH_H_
 #define DDPRUN_LAUNCHER_AGENT_GPU_WATCH_H_
 
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -24,7 +26,7 @@ class GpuWatch {
   GpuWatch& operator=(const GpuWatch&) = delete;
 
   // What the last look has shown; none when it was taken already. Asks for the next one where that
-  // is due. Doesn't block.
+  // is due. Says it once when a GPU is lost to its driver. Doesn't block.
   std::vector<rendezvous::GpuUse> Take(Instant now);
 
  private:
@@ -34,6 +36,7 @@ class GpuWatch {
   std::shared_ptr<Shared> shared_;  // null = there are no GPUs to look at
   std::thread thread_;
   Instant next_look_;
+  std::set<uint32_t> lost_;  // GPUs of which that was said
 };
 
 }  // namespace ddprun::launcher

@@ -18,6 +18,7 @@ bool GpusAreFresh(const rendezvous::v1::NodeStatus& node) {
 
 void GpuSum::Add(const rendezvous::v1::GpuStatus& gpu) {
   ++count;
+  lost += gpu.lost() ? 1 : 0;
   if (gpu.has_utilization_percent()) {
     ++told;
     percent += gpu.utilization_percent();
@@ -28,6 +29,7 @@ void GpuSum::Add(const rendezvous::v1::GpuStatus& gpu) {
 
 void GpuSum::Add(const GpuSum& other) {
   count += other.count;
+  lost += other.lost;
   told += other.told;
   percent += other.percent;
   used += other.used;
@@ -52,11 +54,12 @@ GpuSum GpusOf(const rendezvous::v1::NodeStatus& node, size_t local_rank) {
 }
 
 std::string GpuPercentText(const GpuSum& gpus) {
+  if (gpus.count > 0 && gpus.lost == gpus.count) return "lost";
   return gpus.told == 0 ? "-" : absl::StrCat((gpus.percent + gpus.told / 2) / gpus.told, "%");
 }
 
 std::string GpuMemoryText(const GpuSum& gpus) {
-  if (gpus.count == 0) return "-";
+  if (gpus.count == gpus.lost) return "-";
   return absl::StrFormat("%.1f/%.1f", static_cast<double>(gpus.used) / kGib,
                          static_cast<double>(gpus.total) / kGib);
 }
@@ -67,8 +70,8 @@ std::string GpuListText(const rendezvous::v1::NodeStatus& node) {
   for (const auto& gpu : node.gpus()) {
     GpuSum one;
     one.Add(gpu);
-    absl::StrAppend(&text, text.empty() ? "" : "; ", gpu.index(), ": ", GpuPercentText(one), ", ",
-                    GpuMemoryText(one), " GiB");
+    absl::StrAppend(&text, text.empty() ? "" : "; ", gpu.index(), ": ", GpuPercentText(one));
+    if (!gpu.lost()) absl::StrAppend(&text, ", ", GpuMemoryText(one), " GiB");
   }
   return text;
 }

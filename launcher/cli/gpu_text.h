@@ -15,6 +15,7 @@ namespace ddprun::launcher {
 // Some GPUs together.
 struct GpuSum {
   size_t count = 0;      // of GPUs
+  size_t lost = 0;       // those that are lost to their driver: they have no figures
   size_t told = 0;       // those whose driver tells how busy they are
   uint64_t percent = 0;  // the sum over those
   uint64_t used = 0;     // bytes
@@ -30,11 +31,11 @@ GpuSum GpusOf(const rendezvous::v1::NodeStatus& node);
 // of the node's else.
 GpuSum GpusOf(const rendezvous::v1::NodeStatus& node, size_t local_rank);
 
-// "97%", their mean; "-" = nobody tells.
+// "97%", their mean; "-" = nobody tells; "lost" = all are.
 std::string GpuPercentText(const GpuSum& gpus);
-// "61.2/80.0", in GiB; "-" = no GPU.
+// "61.2/80.0", in GiB; "-" = no GPU, or all are lost.
 std::string GpuMemoryText(const GpuSum& gpus);
-// "0: 97%, 61.2/80.0 GiB; 1: …", each of them; "" = none.
+// "0: 97%, 61.2/80.0 GiB; 1: lost; …", each of them; "" = none.
 std::string GpuListText(const rendezvous::v1::NodeStatus& node);
 
 }  // namespace ddprun::launcher

@@ -172,7 +172,7 @@ std::string RowText(const Row& row, const TopLayout& layout) {
       row.step && behind > 0 ? absl::StrFormat("%.0f", behind) : "-", RateText(row.rate));
   return absl::StrCat(LineText(layout, common, TimeText(row.silent_ms), GpuPercentText(row.gpus),
                                GpuMemoryText(row.gpus)),
-                      " ", row.note);
+                      " ", row.note.empty() && row.gpus.lost > 0 ? "GPU lost" : row.note);
 }
 
 std::string JobLine(const JobStatus& job, const std::string& target) {
@@ -203,8 +203,10 @@ std::string SummaryText(const std::vector<Row>& rows, size_t nodes, double media
   if (least) absl::StrAppend(&text, "; step ", RangeText(*least, most));
   if (median > 0) absl::StrAppend(&text, "; ", RateText(median), " steps/s");
   if (gpus.count > 0) {
-    absl::StrAppend(&text, "; ", gpus.count, gpus.count == 1 ? " GPU " : " GPUs ",
-                    GpuPercentText(gpus), ", ", GpuMemoryText(gpus), " GiB");
+    absl::StrAppend(&text, "; ", gpus.count, gpus.count == 1 ? " GPU " : " GPUs ");
+    if (gpus.lost > 0 && gpus.lost < gpus.count) absl::StrAppend(&text, "(", gpus.lost, " lost) ");
+    absl::StrAppend(&text, GpuPercentText(gpus));
+    if (gpus.lost < gpus.count) absl::StrAppend(&text, ", ", GpuMemoryText(gpus), " GiB");
   }
   if (last != nullptr) absl::StrAppend(&text, "; slowest: rank ", *last->rank, " on ", last->node);
   return text;

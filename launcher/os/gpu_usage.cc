@@ -24,6 +24,7 @@ struct UtilizationRates {  // nvmlUtilization_t, percent
   unsigned int memory;
 };
 constexpr unsigned int kWholePercent = 100;
+constexpr int kNotAsked = -1;
 constexpr size_t kUuidBytes = 96;  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 
 std::string UuidOf(const NvmlLibrary& library, Device device) {
@@ -36,14 +37,18 @@ std::string UuidOf(const NvmlLibrary& library, Device device) {
   return text.data();
 }
 
+rendezvous::GpuUse LostGpu(size_t index) {
+  return {.index = static_cast<uint32_t>(index), .utilization = std::nullopt, .lost = true};
+}
+
 std::optional<rendezvous::GpuUse> UseOf(const NvmlLibrary& library, size_t index, Device device) {
   using AskMemory = int (*)(Device, UsedMemory*);
   using AskRates = int (*)(Device, UtilizationRates*);
   const auto ask_memory = library.Find<AskMemory>({"nvmlDeviceGetMemoryInfo"});
   UsedMemory memory{};
-  if (ask_memory == nullptr || ask_memory(device, &memory) != NvmlLibrary::kSuccess) {
-    return std::nullopt;
-  }
+  const int result = ask_memory == nullptr ? kNotAsked : ask_memory(device, &memory);
+  if (result == NvmlLibrary::kGpuIsLost) return LostGpu(index);
+  if (result != NvmlLibrary::kSuccess) return std::nullopt;
   rendezvous::GpuUse use{.index = static_cast<uint32_t>(index),
                          .utilization = std::nullopt,
                          .memory_used = memory.used,
@@ -78,6 +83,7 @@ absl::Status GpuUsage::FindDevices() {
   for (const size_t index : VisibleGpus(facts)) {
     if (seen.size() == rendezvous::kGpusMax || !seen.insert(index).second) continue;
     if (devices[index].ok()) devices_.emplace_back(index, *devices[index]);
+    if (absl::IsUnavailable(devices[index].status())) devices_.emplace_back(index, std::nullopt);
   }
   found_ = true;
   return absl::OkStatus();
@@ -88,7 +94,8 @@ absl::StatusOr<std::vector<rendezvous::GpuUse>> GpuUsage::Look() {
   if (devices_.empty()) return absl::NotFoundError("no NVIDIA GPU is visible");
   std::vector<rendezvous::GpuUse> uses;
   for (const auto& [index, device] : devices_) {
-    if (const auto use = UseOf(library_, index, device)) uses.push_back(*use);
+    const auto use = device.has_value() ? UseOf(library_, index, *device) : LostGpu(index);
+    if (use.has_value()) uses.push_back(*use);
   }
   return uses;
 }

@@ -24,11 +24,11 @@ class GpuUsage {
   // Errors: NOT_FOUND — there is no library, or it is too old.
   static absl::StatusOr<std::unique_ptr<GpuUsage>> Load(std::optional<std::string> visible);
 
-  // The GPUs that are visible, in the order in which CUDA numbers them, at most kGpusMax; those
-  // that don't answer, or don't tell their memory, are left out. Waits for the driver:
-  // milliseconds, the first time tens of them, for ever when a GPU is ill. Errors: INTERNAL — the
-  // driver can't be asked, with NVML's number for why; NOT_FOUND — no GPU is visible. Once it has
-  // found GPUs there are none.
+  // The GPUs that are visible, in the order in which CUDA numbers them, at most kGpusMax; also
+  // those that are lost to the driver, but not those that don't tell their memory. Waits for the
+  // driver: milliseconds, the first time tens of them, for ever when a GPU is ill. Errors: INTERNAL
+  // — the driver can't be asked, with NVML's number for why; NOT_FOUND — no GPU is visible. Once it
+  // has found GPUs there are none.
   absl::StatusOr<std::vector<rendezvous::GpuUse>> Look();
 
  private:
@@ -39,7 +39,8 @@ class GpuUsage {
   NvmlLibrary library_;
   std::optional<std::string> visible_;
   bool found_ = false;
-  std::vector<std::pair<size_t, NvmlLibrary::Device>> devices_;  // those that are visible
+  // Those that are visible; nullopt = lost to the driver before it was asked.
+  std::vector<std::pair<size_t, std::optional<NvmlLibrary::Device>>> devices_;
 };
 
 }  // namespace ddprun::launcher

@@ -81,6 +81,7 @@ class Job {
   void BreakOff(Node& node, absl::Status status);
   bool TakeSequence(Node& node, const AgentMessage& message);
   void OnRenewal(Node& node, const Renewal& renewal, Generation generation);
+  void TakeGpus(Node& node, const std::vector<GpuUse>& gpus);
   void TakeProgress(Node& node, const Renewal& renewal, Generation generation);
   void TakeTime(const Node& node, const std::optional<NodeTime>& time, bool done);
   void SawStep(uint64_t step);

@@ -72,10 +72,7 @@ void Job::OnRenewal(Node& node, const Renewal& renewal, Generation generation) {
   if (!sent || phase_ == Phase::kEnded) return;
   node.heard = now_;
   TakeProgress(node, renewal, generation);
-  if (!renewal.gpus.empty()) {
-    node.gpus = renewal.gpus;
-    node.gpus_at = now_;
-  }
+  TakeGpus(node, renewal.gpus);
   node.proof = std::max(node.proof, *sent);
   node.lease_end = std::max(node.lease_end, *sent + spec_.lease);
   if (node.idle_nonce != 0 && renewal.nonce >= node.idle_nonce) {
@@ -89,6 +86,21 @@ void Job::OnRenewal(Node& node, const Renewal& renewal, Generation generation) {
   }
   Refresh(node);
   RefuseRivals(node);
+}
+
+// That a GPU is lost is told once: a worker on it hangs, or ends by an error that names none.
+void Job::TakeGpus(Node& node, const std::vector<GpuUse>& gpus) {
+  if (gpus.empty()) return;
+  for (const GpuUse& gpu : gpus) {
+    const bool was_lost = std::any_of(node.gpus.begin(), node.gpus.end(), [&](const GpuUse& old) {
+      return old.index == gpu.index && old.lost;
+    });
+    if (gpu.lost && !was_lost) {
+      AddNote("gpu_lost", {{"node", node.id.value()}, {"gpu", absl::StrCat(gpu.index)}});
+    }
+  }
+  node.gpus = gpus;
+  node.gpus_at = now_;
 }
 
 // Renewals over connections for heartbeats tell none.

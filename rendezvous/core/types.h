@@ -105,6 +105,7 @@ struct GpuUse {
   std::optional<uint32_t> utilization;  // percent, 0 to 100; nullopt = the driver doesn't tell
   uint64_t memory_used = 0;             // bytes
   uint64_t memory_total = 0;            // bytes
+  bool lost = false;                    // to its driver; then nothing else of it is known
 
   friend bool operator==(const GpuUse&, const GpuUse&) = default;
 };

@@ -60,6 +60,7 @@ struct Families {
                   "Part of the last sample period in which a kernel ran on the GPU, 0 to 1."};
   Family gpu_used{"ddprun_gpu_memory_used_bytes", "Memory of the GPU that is in use."};
   Family gpu_total{"ddprun_gpu_memory_total_bytes", "Memory of the GPU."};
+  Family gpu_lost{"ddprun_gpu_lost", "1: the GPU is lost to its driver and has no figures."};
   Family step{"ddprun_worker_step", "Step that the worker last marked."};
   Family phase{"ddprun_worker_phase_info", "What the worker last marked to be doing: always 1."};
 
@@ -67,7 +68,7 @@ struct Families {
     std::string text;
     for (const Family* family :
          {&service, &job, &age, &generation, &restarts, &restarts_left, &world, &seconds, &node,
-          &silent, &step_time, &gpu_busy, &gpu_used, &gpu_total, &step, &phase}) {
+          &silent, &step_time, &gpu_busy, &gpu_used, &gpu_total, &gpu_lost, &step, &phase}) {
       text += family->Text();
     }
     return text;
@@ -81,6 +82,8 @@ void AddGpus(const Labels::value_type& run_id, const v1::NodeStatus& node, Famil
   if (node.gpus_age_ms() > kGpusFreshMs) return;
   for (const v1::GpuStatus& gpu : node.gpus()) {
     const Labels labels = {run_id, {"node", node.node_id()}, {"gpu", absl::StrCat(gpu.index())}};
+    families.gpu_lost.Add(labels, gpu.lost() ? 1 : 0);
+    if (gpu.lost()) continue;
     if (gpu.has_utilization_percent()) {
       families.gpu_busy.Add(labels, gpu.utilization_percent() / 100.0);
     }

@@ -140,6 +140,7 @@ function gpusOf(node) {
 function describeGpus(node) {
   const gib = bytes => (Number(bytes) / 2 ** 30).toFixed(1);
   return gpusOf(node).map(gpu => {
+    if (gpu.lost) return `${gpu.index}: lost`;
     const busy = gpu.utilization_percent === undefined ? "–" : `${gpu.utilization_percent} %`;
     return `${gpu.index}: ${busy}, ${gib(gpu.memory_used_bytes)} of ${gib(gpu.memory_total_bytes)} GiB`;
   }).join("; ");

@@ -255,7 +255,8 @@ std::vector<GpuUse> ReadGpus(FieldChecker* checker, const v1::Renewal& proto) {
     gpus.push_back({.index = gpu.index(),
                     .utilization = std::nullopt,
                     .memory_used = gpu.memory_used_bytes(),
-                    .memory_total = gpu.memory_total_bytes()});
+                    .memory_total = gpu.memory_total_bytes(),
+                    .lost = gpu.lost()});
     if (gpu.has_utilization_percent()) {
       gpus.back().utilization = checker->Number("renewal.gpus.utilization_percent",
                                                 gpu.utilization_percent(), 0, kPercentMax);

@@ -288,6 +288,7 @@ void WriteGpus(const std::vector<GpuUse>& gpus,
     if (gpus[i].utilization.has_value()) proto->set_utilization_percent(*gpus[i].utilization);
     proto->set_memory_used_bytes(gpus[i].memory_used);
     proto->set_memory_total_bytes(gpus[i].memory_total);
+    proto->set_lost(gpus[i].lost);
   }
 }
 

@@ -42,6 +42,12 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
     Step(DrainRequested{.node = Get(command.subject).id,
                         .reason = command.Text("reason", ""),
                         .undo = verb == "undrain"});
+  } else if (verb == "gpus") {
+    std::vector<GpuUse>& gpus = Get(command.subject).gpus;
+    gpus.clear();
+    for (uint32_t i = 0; i < command.Number("count", 1); ++i) {
+      gpus.push_back({.index = i, .lost = command.Number("lost", UINT32_MAX) == i});
+    }
   } else if (verb == "persisted") {
     Step(
         PersistDone{command.subject == "ok" ? absl::OkStatus() : absl::DataLossError("disk full")});
@@ -339,7 +345,7 @@ void RendezvousWorld::TakeMessage(Puppet& puppet, const ServiceMessage& message)
   const Probe* probe = std::get_if<Probe>(&message);
   if (probe == nullptr || puppet.cut_in) return;
   AgentMessage renewal = Header(puppet);
-  renewal.body = Renewal{probe->nonce};
+  renewal.body = Renewal{.nonce = probe->nonce, .gpus = puppet.gpus};
   answers_.push_back(MessageReceived{*puppet.stream, renewal});
 }
 

@@ -34,6 +34,7 @@ namespace ddprun::testing {
 //   close a                                 its stream closes
 //   cut a in|out|both, heal a               in: nothing of a's answers arrives; out: no probes
 //   renew a nonce=                          by hand
+//   gpus a [count=1] [lost=2]               its renewals tell of its GPUs from now on: one is lost
 //   advance 5s                              on time, deadline by deadline
 //   stall 3s                                time passes without a step, then the timer
 //   hang a [suspect overdue local=0 workers=1 phase=train step=7 activity=still where= sample=]
@@ -54,6 +55,7 @@ class RendezvousWorld {
     uint32_t stop_round = 0;  // that was asked for last
     rendezvous::Generation generation;
     rendezvous::Join join;
+    std::vector<rendezvous::GpuUse> gpus;  // of which its renewals tell
     bool cut_in = false;
     bool cut_out = false;
   };

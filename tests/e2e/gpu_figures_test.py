@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, SLOW  # noqa: E402
-from status_test import PROMTOOL, StatusTestCase  # noqa: E402
+from status_test import CHROMIUM, PROMTOOL, StatusTestCase  # noqa: E402
 from top_test import Terminal  # noqa: E402
 
 MIB = 2 ** 20
@@ -54,11 +54,33 @@ class GpuFigures(StatusTestCase):
             self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
         self.stop()
 
-    def test_a_lost_gpu_does_not_hide_the_others(self):
+    def start_with_lost_gpus(self):
+        """Of each node one is lost: of one the first, before its library was asked, of the other the second, after that."""
         self.start_job(envs=(self.with_gpus("gpus0", BUSY + ";lost=handle", CALM),
                              self.with_gpus("gpus1", BUSY, CALM + ";lost=later")))
-        job = self.wait_for_job(lambda job: [len(node["gpus"]) for node in job["nodes"]] == [1, 1], "a GPU of each node")
-        self.assertEqual([0, 1], sorted(node["gpus"][0]["index"] for node in job["nodes"]))
+        return self.wait_for_job(lambda job: [len(node["gpus"]) for node in job["nodes"]] == [2, 2], "GPUs of both nodes")
+
+    def test_a_lost_gpu_is_told_and_does_not_hide_the_others(self):
+        job = self.start_with_lost_gpus()
+        nodes = sorted(job["nodes"], key=lambda node: node["gpus"][1].get("lost", False))
+        self.assertEqual([[(0, True), (1, False)], [(0, False), (1, True)]],
+                         [[(gpu["index"], gpu.get("lost", False)) for gpu in node["gpus"]] for node in nodes])
+        text = self.status().stdout
+        self.assertIn("GPU 0: lost; 1: 3%, 0.9/80.0 GiB\n", text)
+        self.assertIn("GPU 0: 97%, 60.0/80.0 GiB; 1: lost\n", text)
+        self.assertIn(f'ddprun_gpu_lost{{run_id="job7",node="{nodes[0]["node_id"]}",gpu="0"}} 1\n', self.get("metrics")[0])
+        told = sorted((event["node"], event["gpu"]) for event in self.bed.events.find("gpu_lost"))
+        self.assertEqual(sorted((node["node_id"], str(gpu)) for gpu, node in enumerate(nodes)), told)
+        self.stop()
+        for gpu, agent in enumerate(self.agents):
+            self.assertEqual(1, agent.text().count(f"warning: GPU {gpu} is lost to its driver"), agent.text())
+
+    @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
+    def test_the_page(self):
+        self.start_with_lost_gpus()
+        dom = self.browse("--dump-dom")
+        self.assertIn(">0: lost; 1: 3 %, 0.9 of 80.0 GiB</td>", dom)
+        self.assertIn(">0: 97 %, 60.0 of 80.0 GiB; 1: lost</td>", dom)
         self.stop()
 
     def test_top(self):

@@ -65,6 +65,12 @@ class StatusTestCase(BedTestCase):
             return job if job is not None and condition(job) else None
         return self.bed.wait(shown, what, alive=self.agents)
 
+    def browse(self, *options):
+        with tempfile.TemporaryDirectory() as profile:
+            return subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                                   "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options, self.url],
+                                  capture_output=True, text=True, check=False, timeout=60 * SLOW).stdout
+
     def wait_until_all_told(self, generation=1):
         def told(job):
             workers = [worker for node in job["nodes"] for worker in node["workers"]]
@@ -208,12 +214,6 @@ class ServicesPage(StatusTestCase):
 
 
 class InABrowser(StatusTestCase):
-    def browse(self, *options):
-        with tempfile.TemporaryDirectory() as profile:
-            return subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                                   "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options, self.url],
-                                  capture_output=True, text=True, check=False, timeout=60 * SLOW).stdout
-
     @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
     def test_the_page_shows_ranks_generations_and_faults(self):
         self.start_job("--max_restarts", 3)

@@ -115,7 +115,8 @@ std::vector<AgentMessage> SampleAgentMessages() {
               .gpus = {{.index = 3,
                         .utilization = 97,
                         .memory_used = uint64_t{61} << 30,
-                        .memory_total = uint64_t{80} << 30}}},
+                        .memory_total = uint64_t{80} << 30},
+                       {.index = 4, .lost = true}}},
       0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);

@@ -65,8 +65,11 @@ TEST(StatusText, ShowsGpusThatAreTold) {
   gpu->set_memory_used_bytes(uint64_t{61} << 30);
   gpu->set_memory_total_bytes(uint64_t{80} << 30);
   node->add_gpus()->set_index(2);
+  auto* lost = node->add_gpus();
+  lost->set_index(3);
+  lost->set_lost(true);
   EXPECT_THAT(StatusText(reply, "h:1"),
-              HasSubstr("\n         GPU 1: 97%, 61.0/80.0 GiB; 2: -, 0.0/0.0 GiB\n"));
+              HasSubstr("\n         GPU 1: 97%, 61.0/80.0 GiB; 2: -, 0.0/0.0 GiB; 3: lost\n"));
   node->set_gpus_age_ms(5001);
   EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("GPU")));
 }

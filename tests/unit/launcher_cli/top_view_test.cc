@@ -8,6 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -90,6 +91,28 @@ TEST(TopView, ShowsGpus) {
   EXPECT_EQ(
       lines[10],
       "    -  host2              spare               -      -       -   300 ms    -           - ");
+}
+
+TEST(TopView, ShowsWhichGpusAreLost) {
+  rendezvous::v1::JobStatus job = WithGpus();
+  const auto lose = [&job](int node, int gpu) {
+    auto* lost = job.mutable_nodes(node)->mutable_gpus(gpu);
+    const uint32_t index = lost->index();
+    lost->Clear();
+    lost->set_index(index);
+    lost->set_lost(true);
+  };
+  lose(0, 1);
+  const TopSize size = {.columns = 97, .rows = 24};
+  auto lines = TopLines(job, "h:1", TopOrder::kRank, size);
+  EXPECT_THAT(lines[3], HasSubstr("; 3 GPUs (1 lost) 97%, 68.0/160.0 GiB; slowest:"));
+  EXPECT_THAT(lines[6], EndsWith("  97%   61.0/80.0 "));
+  EXPECT_THAT(lines[7], EndsWith(" lost           - GPU lost"));
+  lose(0, 0);
+  lose(1, 0);
+  lines = TopLines(job, "h:1", TopOrder::kRank, size);
+  EXPECT_THAT(lines[3], HasSubstr("; 3 GPUs lost; slowest:"));
+  EXPECT_THAT(lines[9], EndsWith(" lost           - behind"));
 }
 
 TEST(TopView, GpusTakeThePlaceOfTheSilenceInANarrowTerminal) {

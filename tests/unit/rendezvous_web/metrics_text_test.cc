@@ -38,6 +38,9 @@ v1::GetStatusReply Sample() {
   gpu->set_memory_used_bytes(uint64_t{1} << 36);
   gpu->set_memory_total_bytes(uint64_t{1} << 37);
   node->add_gpus()->set_index(3);
+  v1::GpuStatus* lost = node->add_gpus();
+  lost->set_index(4);
+  lost->set_lost(true);
   node->set_gpus_age_ms(1000);
   v1::WorkerStatus* worker = node->add_workers();
   worker->set_rank(4);
@@ -61,9 +64,13 @@ TEST(MetricsText, TellsOfJobsNodesAndWorkers) {
         "ddprun_gpu_utilization_ratio{" + job + R"(,node="host0",gpu="2"} 0.97)",
         "ddprun_gpu_memory_used_bytes{" + job + R"(,node="host0",gpu="2"} 68719476736)",
         "ddprun_gpu_memory_total_bytes{" + job + R"(,node="host0",gpu="2"} 137438953472)",
+        "ddprun_gpu_lost{" + job + R"(,node="host0",gpu="2"} 0)",
+        "ddprun_gpu_lost{" + job + R"(,node="host0",gpu="4"} 1)",
         "ddprun_worker_step{" + job + R"(,node="host0",rank="4"} 77)"}) {
     EXPECT_THAT(text, HasSubstr(line + "\n"));
   }
+  EXPECT_THAT(text,
+              Not(HasSubstr("ddprun_gpu_memory_used_bytes{" + job + R"(,node="host0",gpu="4")")));
   EXPECT_THAT(text, HasSubstr("# TYPE ddprun_job_restarts_total counter\n"));
 }
 

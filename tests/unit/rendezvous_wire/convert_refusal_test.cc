@@ -93,7 +93,8 @@ AgentRows EnvelopeRows() {
        "renewal.gpus: tells of GPU 3 twice"},
       {kRenewal,
        [](M* m) {
-         for (size_t i = 0; i < kGpusMax; ++i) m->mutable_renewal()->add_gpus();
+         auto* gpus = m->mutable_renewal()->mutable_gpus();
+         while (gpus->size() <= static_cast<int>(kGpusMax)) gpus->Add();
        },
        kTooMuch, "renewal.gpus: has 257 entries"},
       {kRenewal, [](M* m) { m->clear_body(); }, kMalformed, "body: is missing"},

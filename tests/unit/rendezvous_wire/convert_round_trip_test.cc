@@ -185,7 +185,8 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
                    .progress_age = absl::Milliseconds(30),
                    .base_rank = 4,
                    .gpus = {{.index = 1, .utilization = 0, .memory_used = 5, .memory_total = 7},
-                            {.index = 2, .memory_used = 6, .memory_total = 7}},
+                            {.index = 2, .memory_used = 6, .memory_total = 7},
+                            {.index = 3, .lost = true}},
                    .gpus_age = absl::Milliseconds(40)};
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
@@ -210,6 +211,8 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   EXPECT_EQ(proto.nodes(0).gpus(1).index(), 2U);
   EXPECT_EQ(proto.nodes(0).gpus(1).memory_used_bytes(), 6U);
   EXPECT_EQ(proto.nodes(0).gpus(1).memory_total_bytes(), 7U);
+  EXPECT_FALSE(proto.nodes(0).gpus(1).lost());
+  EXPECT_TRUE(proto.nodes(0).gpus(2).lost());
   ASSERT_EQ(proto.ledger_size(), 1);
   EXPECT_EQ(proto.ledger(0).cause(), "data_wait");
   EXPECT_EQ(proto.ledger(0).us(), 1500000U);
