@@ -1,4 +1,5 @@
-// A backend that compares before it passes on.
+#include "worker/torch/checked_group.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <exception>
@@ -6,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/torch/collective_check.h"
 #include "worker/torch/exception_status.h"
 
 namespace ddprun::worker {
@@ -26,8 +26,8 @@ std::string Describe(const Tensors& tensors) {
   return text;
 }
 
-// As Python's ProcessGroupWrapper, but over the store, so that it also finds ranks that come to no
-// collective at all.
+// Compares before it passes on. As Python's ProcessGroupWrapper, but over the store, so that it
+// also finds ranks that come to no collective at all.
 class CheckedBackend : public c10d::Backend {
  public:
   CheckedBackend(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CollectiveCheck> check)

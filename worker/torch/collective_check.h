@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
@@ -57,11 +56,6 @@ class CollectiveCheck {
 
 // What is wrong with these texts, one a rank; "" when they are equal. Pure.
 std::string JudgeOperations(const std::vector<std::string>& texts);
-
-// The same group with a check before each collective.
-c10::intrusive_ptr<c10d::ProcessGroup> CheckedGroup(
-    const c10::intrusive_ptr<c10d::Store>& store,
-    const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::shared_ptr<CollectiveCheck> check);
 
 // The checks of contexts that are gone, which the end of a program still compares: called by
 // RunWorker when its body succeeded. Errors: as CompareEnd.

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "worker/client/agent_client.h"
 #include "worker/torch/agent_store.h"
+#include "worker/torch/checked_group.h"
 #include "worker/torch/collective_check.h"
 #include "worker/torch/collectives.h"
 #include "worker/torch/context_implementation.h"

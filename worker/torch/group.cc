@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "worker/torch/checked_group.h"
 #include "worker/torch/collective_check.h"
 #include "worker/torch/collectives.h"
 #include "worker/torch/context_implementation.h"
