@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/torch/gradient_taker.h"
 #include "worker/torch/not_finite.h"
-#include "worker/torch/zero_reducer.h"
 
 namespace ddprun {
 namespace {
@@ -33,7 +33,7 @@ absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm) 
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> gradients;
   for (const auto& item : module.named_parameters()) {
-    if (worker::ZeroReducer::Takes(item.value())) {
+    if (worker::GradientIsTaken(item.value())) {
       return absl::FailedPreconditionError(
           absl::StrCat("the gradient of '", item.key(),
                        "' is in the shares of a ZeroOptimizer (stage 2): call its ClipGradNorm"));

@@ -6,7 +6,6 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
 
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker/torch/exception_status.h"
+#include "worker/torch/gradient_taker.h"
 
 namespace ddprun::worker {
 namespace {
@@ -34,11 +34,6 @@ bool Scatters(c10d::ProcessGroup& group) {
 // One that is filled, one that travels, one to spare; more would only cost memory, since a bucket
 // that has to wait for a fourth finds the connection busy anyway.
 constexpr size_t kFullBucketsMax = 3;
-
-class GradientHook : public torch::autograd::utils::LambdaPostHook {
- public:
-  using LambdaPostHook::LambdaPostHook;
-};
 
 [[noreturn]] void Throw(const absl::Status& status) { std::rethrow_exception(ToException(status)); }
 
@@ -60,7 +55,7 @@ ZeroReducer::ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage,
   for (size_t i = 0; i < places_.size(); ++i) {
     Hook hook;
     hook.node = torch::autograd::impl::grad_accumulator(storage.parameters()[i].tensor);
-    hook.key = hook.node->add_post_hook(std::make_unique<GradientHook>(
+    hook.key = hook.node->add_post_hook(std::make_unique<GradientTaker>(
         [this, i](const variable_list& outputs, const variable_list& /*inputs*/) {
           OnGradient(i);
           return outputs;
@@ -71,14 +66,6 @@ ZeroReducer::ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage,
 
 ZeroReducer::~ZeroReducer() {
   for (Hook& hook : hooks_) hook.node->del_post_hook(hook.key);
-}
-
-bool ZeroReducer::Takes(const torch::Tensor& parameter) {
-  const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
-  return node != nullptr &&
-         std::any_of(node->post_hooks().begin(), node->post_hooks().end(), [](const auto& hook) {
-           return dynamic_cast<const GradientHook*>(hook.get()) != nullptr;
-         });
 }
 
 void ZeroReducer::BeginPass() {

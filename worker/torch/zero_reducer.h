@@ -30,7 +30,8 @@ namespace ddprun::worker {
 // Threads: that of the backward pass, and the training loop's between passes.
 class ZeroReducer {
  public:
-  // Hooks on to the parameters' gradients. Requires: group and storage outlive it.
+  // Takes the parameters' gradients (GradientIsTaken) while it lives. Requires: group and storage
+  // outlive it.
   ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage, bool find_unused_parameters);
   ~ZeroReducer();
   ZeroReducer(const ZeroReducer&) = delete;
@@ -39,9 +40,6 @@ class ZeroReducer {
   // Off: gradients stay where autograd puts them, and count in the next pass that is on.
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
-
-  // Whether one takes this parameter's gradient away, so that its grad() is not the average.
-  static bool Takes(const torch::Tensor& parameter);
 
   // Waits for the pass' buckets; then the pieces' gradients are the averages, added to what they
   // were. Nothing to do when there was no pass.
