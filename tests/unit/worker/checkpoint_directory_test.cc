@@ -1,4 +1,4 @@
-#include "worker/torch/checkpoint_directory.h"
+#include "worker/torch/checkpoint/checkpoint_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/torch/atomic_file.h"
+#include "worker/torch/checkpoint/atomic_file.h"
 
 namespace ddprun::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/torch/collective_check.h"
+#include "worker/torch/store/collective_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "worker/torch/model_check.h"
+#include "worker/torch/store/model_check.h"
 
 namespace ddprun::worker {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/torch/collective_queue.h"
+#include "worker/torch/collectives/collective_queue.h"
 
 #include <gtest/gtest.h>
 

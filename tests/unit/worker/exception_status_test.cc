@@ -1,4 +1,4 @@
-#include "worker/torch/exception_status.h"
+#include "worker/torch/errors/exception_status.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "worker/torch/failure_notice.h"
+#include "worker/torch/errors/failure_notice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "worker/torch/optimizer_state.h"
+#include "worker/torch/optim/optimizer_state.h"
 
 namespace ddprun {
 namespace {

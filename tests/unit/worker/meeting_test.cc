@@ -1,4 +1,4 @@
-#include "worker/torch/meeting.h"
+#include "worker/torch/store/meeting.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

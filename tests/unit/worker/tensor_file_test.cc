@@ -1,4 +1,4 @@
-#include "worker/torch/tensor_file.h"
+#include "worker/torch/checkpoint/tensor_file.h"
 
 #include <gtest/gtest.h>
 

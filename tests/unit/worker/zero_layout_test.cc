@@ -1,4 +1,4 @@
-#include "worker/torch/zero_layout.h"
+#include "worker/torch/zero/zero_layout.h"
 
 #include <gtest/gtest.h>
 

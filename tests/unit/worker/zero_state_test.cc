@@ -1,4 +1,4 @@
-#include "worker/torch/zero_state.h"
+#include "worker/torch/zero/zero_state.h"
 
 #include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
