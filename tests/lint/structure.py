@@ -5,7 +5,7 @@ import re
 from tree import CODE_FOLDERS, Finding
 
 # Headers of ours in place of a library's that isn't installed; only other libraries include them.
-_STAND_INS = ("worker/torch/gloo_stub/",)
+_STAND_INS = ("worker/torch/collectives/gloo_stub/",)
 
 
 def check(tree):

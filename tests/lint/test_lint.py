@@ -62,6 +62,42 @@ class Layering(unittest.TestCase):
                                ("worker/client/client.cc", "ddprun/agent/v1/agent.grpc.pb.h")):
             self.assertFalse(self.refused(path, included), f"{path} {included}")
 
+    def test_rooms_of_the_worker_point_downwards(self):
+        for path, included in (("worker/torch/optim/a.cc", "worker/torch/zero/zero_reducer.h"),
+                               ("worker/torch/optim/a.cc", "worker/torch/context/context_implementation.h"),
+                               ("worker/torch/collectives/a.cc", "worker/torch/context/context_implementation.h"),
+                               ("worker/torch/store/a.cc", "worker/torch/collectives/process_group.h"),
+                               ("worker/torch/zero/a.cc", "worker/torch/ddp/communication_hooks.h"),
+                               ("worker/torch/ddp/a.cc", "worker/torch/zero/zero_reducer.h"),
+                               ("worker/torch/store/a.cc", "worker/metrics/figures.h"),
+                               ("worker/torch/new_room/a.cc", "worker/torch/errors/exception_status.h")):
+            self.assertTrue(self.refused(path, included), f"{path} {included}")
+        for path, included in (("worker/torch/zero/a.cc", "worker/torch/optim/gradient_taker.h"),
+                               ("worker/torch/optim/a.cc", "worker/torch/optim/not_finite.h"),
+                               ("worker/torch/checkpoint/a.cc", "worker/torch/zero/zero_state.h")):
+            self.assertFalse(self.refused(path, included), f"{path} {included}")
+
+    def test_public_headers_belong_to_the_rooms_of_their_sources(self):
+        sources = {"worker__torch__zero__zero_optimizer.cc": "", "worker__torch__optim__clip_grad_norm.cc": "",
+                   "worker__torch__ddp__distributed_data_parallel.cc": ""}
+        for path, included in (("worker/torch/optim/a.cc", "ddprun/zero_optimizer.h"),
+                               ("worker/torch/context/a.cc", "ddprun/communication_hook.h"),
+                               ("worker/include/ddprun/clip_grad_norm.h", "ddprun/zero_optimizer.h"),
+                               ("worker/include/ddprun/zero_optimizer.h", "ddprun/distributed_data_parallel.h")):
+            self.assertTrue(found(layering.check, path, f'#include "{included}"\n', **sources), f"{path} {included}")
+        for path, included in (("worker/torch/zero/a.cc", "ddprun/clip_grad_norm.h"),
+                               ("worker/include/ddprun/zero_optimizer.h", "ddprun/clip_grad_norm.h"),
+                               ("worker/torch/optim/a.cc", "ddprun/checkpointed_state.h"),
+                               ("examples/digits.cc", "ddprun/zero_optimizer.h")):
+            self.assertFalse(found(layering.check, path, f'#include "{included}"\n', **sources), f"{path} {included}")
+
+    def test_rooms_of_the_worker_may_include_only_rooms_above_them_in_the_table(self):
+        above = set()
+        for folder, folders, _ in layering._RULES:
+            if folder.startswith("worker/torch/"):
+                above.add(folder)
+                self.assertLessEqual({other for other in folders if other.startswith("worker/torch")}, above, folder)
+
 
 class Banned(unittest.TestCase):
     def test_cpp(self):

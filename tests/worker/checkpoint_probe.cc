@@ -28,7 +28,7 @@
 #include "ddprun/power_sgd.h"
 #include "ddprun/run_worker.h"
 #include "ddprun/zero_optimizer.h"
-#include "worker/torch/optimizer_state.h"
+#include "worker/torch/optim/optimizer_state.h"
 
 namespace {
 

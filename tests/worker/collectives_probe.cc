@@ -33,8 +33,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker/torch/exception_status.h"
-#include "worker/torch/process_group.h"
+#include "worker/torch/collectives/process_group.h"
+#include "worker/torch/errors/exception_status.h"
 
 namespace {
 

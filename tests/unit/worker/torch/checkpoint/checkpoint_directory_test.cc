@@ -1,0 +1,160 @@
+#include "worker/torch/checkpoint/checkpoint_directory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "worker/torch/checkpoint/atomic_file.h"
+
+namespace ddprun::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CheckpointDirectoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/checkpoints_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string PathOf(const CheckpointId& id) const { return directory_ + "/" + CheckpointName(id); }
+
+  // A whole checkpoint that holds its own step.
+  void Write(const CheckpointId& id) const {
+    TensorFile file;
+    file.metadata["step"] = std::to_string(id.step);
+    ASSERT_TRUE(WriteFileAtomically(PathOf(id), {EncodeTensorFileHeader(file)}).ok());
+  }
+  void Truncate(const CheckpointId& id, uintmax_t size) const {
+    std::filesystem::resize_file(PathOf(id), size);
+  }
+
+  std::string directory_;
+};
+
+TEST_F(CheckpointDirectoryTest, NamesRoundTripAndSortAsTheIdsDo) {
+  const CheckpointId id = {.fence = 1, .generation = 3, .step = 120};
+  EXPECT_EQ(CheckpointName(id), "checkpoint-f000001-g000003-s0000000120.safetensors");
+  EXPECT_EQ(ParseCheckpointName(CheckpointName(id)), id);
+  const CheckpointId later = {.fence = 2, .generation = 1, .step = 5};
+  EXPECT_LT(id, later);
+  EXPECT_LT(CheckpointName(id), CheckpointName(later));
+}
+
+TEST_F(CheckpointDirectoryTest, OtherNamesAreNoCheckpoints) {
+  for (const char* name :
+       {"", "checkpoint-", "checkpoint-f1-g2-s3.safetensors.77.tmp", "checkpoint-f1-g2.safetensors",
+        "checkpoint-f1-g2-sx.safetensors", "checkpoint-f-1-g2-s3.safetensors",
+        "checkpoint-f1-g2-s3-s4.safetensors", "f1-g2-s3.safetensors"}) {
+    EXPECT_EQ(ParseCheckpointName(name), std::nullopt) << name;
+  }
+}
+
+TEST_F(CheckpointDirectoryTest, AMissingDirectoryHasNone) {
+  const absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory_ + "/none");
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->loaded, nullptr);
+  EXPECT_THAT(newest->damaged, IsEmpty());
+}
+
+TEST_F(CheckpointDirectoryTest, TheNewestIsTaken) {
+  Write({1, 1, 10});
+  Write({1, 1, 20});
+  EXPECT_EQ(LoadNewestCheckpoint(directory_)->loaded->file.metadata.at("step"), "20");
+}
+
+// A worker that was cut off writes on with the fence and generation it had.
+TEST_F(CheckpointDirectoryTest, AHigherFenceOrGenerationBeatsAHigherStep) {
+  Write({1, 3, 500});
+  Write({1, 4, 30});
+  EXPECT_EQ(LoadNewestCheckpoint(directory_)->loaded->id.step, 30U);
+  Write({2, 1, 20});
+  EXPECT_EQ(LoadNewestCheckpoint(directory_)->loaded->id.step, 20U);
+}
+
+TEST_F(CheckpointDirectoryTest, TornOnesAreReportedAndTheOneBeforeIsTaken) {
+  Write({1, 1, 10});
+  Write({1, 1, 20});
+  Write({1, 1, 30});
+  Truncate({1, 1, 30}, 20);
+  Truncate({1, 1, 20}, 0);
+  const absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory_);
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->loaded->id.step, 10U);
+  ASSERT_THAT(newest->damaged, SizeIs(2));
+  EXPECT_EQ(newest->damaged[0].code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(newest->damaged[0].message()), HasSubstr(PathOf({1, 1, 30})));
+}
+
+TEST_F(CheckpointDirectoryTest, WhenAllAreTornThereIsNone) {
+  Write({1, 1, 10});
+  Truncate({1, 1, 10}, 9);
+  const absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory_);
+  EXPECT_EQ(newest->loaded, nullptr);
+  EXPECT_THAT(newest->damaged, SizeIs(1));
+}
+
+TEST_F(CheckpointDirectoryTest, PruningKeepsTheLastAndWhatIsNewer) {
+  for (const uint64_t step : {10, 20, 30, 40}) Write({1, 1, step});
+  Write({2, 2, 5});
+  std::ofstream(directory_ + "/checkpoint-f000001-g000001-s0000000050.safetensors.77.tmp")
+      << "half";
+  std::ofstream(directory_ + "/notes.txt") << "mine";
+  PruneCheckpoints(directory_, {1, 1, 40}, 2);
+  EXPECT_THAT(*ListCheckpoints(directory_),
+              ElementsAre(CheckpointId{2, 2, 5}, CheckpointId{1, 1, 40}, CheckpointId{1, 1, 30}));
+  EXPECT_THAT(*ListDirectory(directory_), SizeIs(4));  // the half one is gone, the notes are not
+}
+
+TEST_F(CheckpointDirectoryTest, ShardsAreNoCheckpointsAndGoWithTheirOwn) {
+  EXPECT_EQ(ShardName({1, 3, 120}, 1, 4),
+            "checkpoint-f000001-g000003-s0000000120-r00001-of-00004.safetensors");
+  for (const uint64_t step : {10, 20}) {
+    Write({1, 1, step});
+    for (const uint32_t shard : {0, 1}) {
+      std::ofstream(directory_ + "/" + ShardName({1, 1, step}, shard, 2)) << "shard";
+    }
+  }
+  EXPECT_THAT(*ListCheckpoints(directory_), SizeIs(2));
+  PruneCheckpoints(directory_, {1, 1, 20}, 1);
+  EXPECT_THAT(*ListDirectory(directory_),
+              ElementsAre(ShardName({1, 1, 20}, 0, 2), ShardName({1, 1, 20}, 1, 2),
+                          CheckpointName({1, 1, 20})));
+}
+
+TEST_F(CheckpointDirectoryTest, OneBeforeAnotherCanBeAskedFor) {
+  for (const uint64_t step : {10, 20, 30}) Write({1, 1, step});
+  EXPECT_EQ(LoadNewestCheckpoint(directory_, CheckpointId{1, 1, 30})->loaded->id.step, 20U);
+  EXPECT_EQ(LoadNewestCheckpoint(directory_, CheckpointId{1, 1, 10})->loaded, nullptr);
+}
+
+TEST_F(CheckpointDirectoryTest, AWriteThatFailsLeavesTheOldFileAndNothingElse) {
+  Write({1, 1, 10});
+  const std::string blocked = directory_ + "/blocked";
+  std::filesystem::create_directory(blocked);
+  EXPECT_FALSE(WriteFileAtomically(blocked, {"bytes"}).ok());  // rename over a directory
+  EXPECT_THAT(*ListDirectory(directory_), SizeIs(2));
+  EXPECT_EQ(LoadNewestCheckpoint(directory_)->loaded->id.step, 10U);
+}
+
+TEST_F(CheckpointDirectoryTest, ErrorsNameThePath) {
+  const absl::Status status = WriteFileAtomically(directory_ + "/none/file", {"x"});
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(directory_ + "/none/file"));
+  EXPECT_THAT(std::string(ReadWholeFile(directory_ + "/gone").status().message()),
+              HasSubstr(directory_ + "/gone"));
+}
+
+}  // namespace
+}  // namespace ddprun::worker

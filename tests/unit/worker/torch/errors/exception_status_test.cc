@@ -1,0 +1,73 @@
+#include "worker/torch/errors/exception_status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace ddprun::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Case {
+  const char* type;
+  const char* text;
+  bool peer;
+};
+
+class PeerErrorTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PeerErrorTest, IsToldFromOwnErrors) {
+  EXPECT_EQ(IsPeerError(GetParam().type, GetParam().text), GetParam().peer);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, PeerErrorTest,
+    ::testing::Values(
+        Case{"gloo::IoException", "[pair.cc:553] Connection closed by peer [127.0.0.1]:123", true},
+        Case{"gloo::IoException", "Timed out waiting 4000ms for recv operation", true},
+        Case{"c10::DistStoreError", "ABORTED: store of generation 3: the generation is over", true},
+        Case{"c10::DistNetworkError", "failed to recv, got 0 bytes", true},
+        Case{"c10::Error", "Gloo connectFullMesh failed with … Connect timeout", true},
+        Case{"c10::DistBackendError", "NCCL error: remote process exited", true},
+        Case{"c10::DistBackendError", "ncclInvalidUsage: Duplicate GPU detected", false},
+        Case{"gloo::EnforceNotMet", "op.preamble.length <= op.nbytes. 8 vs 4", false},
+        Case{"c10::Error", "mat1 and mat2 shapes cannot be multiplied", false},
+        Case{"c10::OutOfMemoryError", "CUDA out of memory", false},
+        Case{"std::runtime_error", "bad data", false}));
+
+TEST(ExceptionStatusTest, AnExceptionBecomesAStatusWithItsType) {
+  const absl::Status status =
+      CatchExceptions([]() -> absl::Status { throw std::runtime_error("no such digit"); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(status.message(), "std::runtime_error: no such digit");
+  EXPECT_EQ(ToWorkerError(status).message, "std::runtime_error: no such digit");
+}
+
+TEST(ExceptionStatusTest, APeersFaultIsMarkedFirst) {
+  const absl::Status status = CatchExceptions(
+      []() -> absl::Status { throw std::runtime_error("x: Connection closed by peer"); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(ToWorkerError(status).message, StartsWith("PeerError: std::runtime_error: x"));
+}
+
+TEST(ExceptionStatusTest, WhatIsNoExceptionTypeIsNamedToo) {
+  const absl::Status status = CatchExceptions([]() -> absl::Status { throw 7; });
+  EXPECT_EQ(status.message(), "int: not a std::exception");
+}
+
+TEST(ExceptionStatusTest, ResultsPassThrough) {
+  const absl::StatusOr<int> value = CatchExceptions([]() -> absl::StatusOr<int> { return 7; });
+  EXPECT_EQ(*value, 7);
+  const absl::Status status =
+      CatchExceptions([]() -> absl::Status { return absl::DataLossError("torn"); });
+  EXPECT_EQ(ToWorkerError(status).message, "DATA_LOSS: torn");
+}
+
+}  // namespace
+}  // namespace ddprun::worker

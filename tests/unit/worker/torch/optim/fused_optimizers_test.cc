@@ -1,0 +1,121 @@
+// The fused optimizers beside torch::optim's, over the same gradients.
+#include "ddprun/fused_optimizers.h"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/randn_like.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <memory>
+
+#include "worker/torch/optim/optimizer_state.h"
+
+namespace ddprun {
+namespace {
+
+using torch::nn::Linear;
+
+// Two layers, of which the second has no gradient in every third step.
+struct Twin {
+  Twin() : first(16, 8), second(8, 4) {}
+  std::vector<torch::Tensor> parameters() const {
+    return {first->weight, first->bias, second->weight, second->bias};
+  }
+  Linear first;
+  Linear second;
+};
+
+void CopyParameters(const Twin& from, Twin& to) {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < 4; ++i) to.parameters()[i].copy_(from.parameters()[i]);
+}
+
+void GiveGradients(int step, const Twin& left, const Twin& right) {
+  const auto a = left.parameters();
+  const auto b = right.parameters();
+  for (size_t i = 0; i < a.size(); ++i) {
+    const bool without = i >= 2 && step % 3 == 0;
+    a[i].mutable_grad() = without ? torch::Tensor() : at::randn_like(a[i]);
+    b[i].mutable_grad() = without ? torch::Tensor() : a[i].grad().clone();
+  }
+}
+
+template <typename Fused, typename Plain, typename Options>
+void ExpectAlike(const Options& options) {
+  Twin fused;
+  Twin plain;
+  CopyParameters(fused, plain);
+  Fused fused_optimizer(fused.parameters(), options);
+  Plain plain_optimizer(plain.parameters(), options);
+  for (int step = 0; step < 20; ++step) {
+    GiveGradients(step, fused, plain);
+    fused_optimizer.step();
+    plain_optimizer.step();
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(at::allclose(fused.parameters()[i], plain.parameters()[i], 1e-6, 1e-6)) << i;
+  }
+  // The same names and shapes: either's checkpoint fits the other.
+  const auto state = worker::GetOptimizerState(fused_optimizer);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_TRUE(worker::SetOptimizerState(plain_optimizer, *state).ok());
+}
+
+TEST(FusedOptimizersTest, AdamWIsTorchs) {
+  using torch::optim::AdamW;
+  using torch::optim::AdamWOptions;
+  torch::manual_seed(1);
+  ExpectAlike<FusedAdamW, AdamW>(AdamWOptions(1e-2));
+  ExpectAlike<FusedAdamW, AdamW>(AdamWOptions(1e-2).weight_decay(0.3).betas({0.5, 0.7}).eps(1e-4));
+  ExpectAlike<FusedAdamW, AdamW>(AdamWOptions(1e-2).amsgrad(true));
+}
+
+TEST(FusedOptimizersTest, SgdIsTorchs) {
+  using torch::optim::SGD;
+  using torch::optim::SGDOptions;
+  torch::manual_seed(2);
+  ExpectAlike<FusedSGD, SGD>(SGDOptions(1e-2));
+  ExpectAlike<FusedSGD, SGD>(SGDOptions(1e-2).weight_decay(0.1));
+  ExpectAlike<FusedSGD, SGD>(SGDOptions(1e-2).momentum(0.9));
+  ExpectAlike<FusedSGD, SGD>(SGDOptions(1e-2).momentum(0.9).nesterov(true));
+  ExpectAlike<FusedSGD, SGD>(SGDOptions(1e-2).momentum(0.9).dampening(0.3));
+}
+
+TEST(FusedOptimizersTest, GoOnAfterARestoreAsIfNothingHadBeen) {
+  torch::manual_seed(3);
+  Twin whole;
+  Twin resumed;
+  CopyParameters(whole, resumed);
+  FusedAdamW one(whole.parameters(), torch::optim::AdamWOptions(1e-2));
+  auto other = std::make_unique<FusedAdamW>(resumed.parameters(), torch::optim::AdamWOptions(1e-2));
+  for (int step = 0; step < 10; ++step) {
+    if (step == 5) {
+      const auto state = *worker::GetOptimizerState(*other);
+      other = std::make_unique<FusedAdamW>(resumed.parameters(), torch::optim::AdamWOptions(1e-2));
+      ASSERT_TRUE(worker::SetOptimizerState(*other, state).ok());
+    }
+    GiveGradients(step, whole, resumed);
+    one.step();
+    other->step();
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(whole.parameters()[i].equal(resumed.parameters()[i])) << i;
+  }
+}
+
+TEST(FusedOptimizersTest, RunTheClosureWithGradients) {
+  Twin twin;
+  FusedSGD optimizer(twin.parameters(), torch::optim::SGDOptions(1.0));
+  const torch::Tensor before = twin.first->bias.detach().clone();
+  const torch::Tensor loss = optimizer.step([&] {
+    optimizer.zero_grad();
+    torch::Tensor sum = twin.first->bias.sum();
+    sum.backward();
+    return sum;
+  });
+  EXPECT_TRUE(at::allclose(loss, before.sum()));
+  EXPECT_TRUE(at::allclose(twin.first->bias, before - 1));
+}
+
+}  // namespace
+}  // namespace ddprun

@@ -1,0 +1,34 @@
+#ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_ATOMIC_FILE_H_
+#define DDPRUN_WORKER_TORCH_CHECKPOINT_ATOMIC_FILE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun::worker {
+
+// Ends the name of a file that is still being written: "<path>.<pid>.tmp".
+inline constexpr const char* kTemporarySuffix = ".tmp";
+
+// Replaces `path` by the pieces, one after the other. A reader, also one after a crash of the
+// machine, finds the whole new file or none (fsync(2) of the file, rename(2), fsync of the
+// directory). A failed write leaves nothing behind.
+// Errors: the errno's code, with the call and the path.
+absl::Status WriteFileAtomically(const std::string& path,
+                                 const std::vector<absl::string_view>& pieces);
+
+// The whole file. Errors: NOT_FOUND and others by errno, with the path.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+
+// Creates the directory and its parents; being there already is fine.
+absl::Status MakeDirectories(const std::string& path);
+
+// Names in a directory, sorted, without "." and "..". Errors: NOT_FOUND — no such directory.
+absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_CHECKPOINT_ATOMIC_FILE_H_

@@ -1,0 +1,212 @@
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <torch/utils.h>
+
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "base/status_macros.h"
+#include "ddprun/zero_optimizer.h"
+#include "worker/torch/optim/optimizer_state.h"
+#include "worker/torch/zero/zero_state.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr const char* kModel = "model.";
+constexpr const char* kExtra = "extra.";
+constexpr const char* kProgress = "progress";
+
+constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kTypes = {
+    {{torch::kDouble, "F64"},
+     {torch::kFloat, "F32"},
+     {torch::kHalf, "F16"},
+     {torch::kBFloat16, "BF16"},
+     {torch::kLong, "I64"},
+     {torch::kInt, "I32"},
+     {torch::kShort, "I16"},
+     {torch::kChar, "I8"},
+     {torch::kByte, "U8"},
+     {torch::kBool, "BOOL"}}};
+
+// The module's parameters and buffers, by "model.<name>".
+CheckpointTensors ModuleTensors(const torch::nn::Module& module) {
+  CheckpointTensors tensors;
+  for (const auto& item : module.named_parameters()) tensors[kModel + item.key()] = item.value();
+  for (const auto& item : module.named_buffers()) tensors[kModel + item.key()] = item.value();
+  return tensors;
+}
+
+absl::Status Misfit(absl::string_view what) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the checkpoint is of another model: ", what,
+                   "; use the model it was written with, or another checkpoint directory"));
+}
+
+absl::Status CheckModule(const CheckpointTensors& wanted, const CheckpointTensors& stored) {
+  size_t stored_of_model = 0;
+  for (const auto& [name, tensor] : stored) {
+    if (!absl::StartsWith(name, kModel)) continue;
+    ++stored_of_model;
+    if (wanted.count(name) == 0) return Misfit(absl::StrCat("this one has no '", name, "'"));
+  }
+  for (const auto& [name, tensor] : wanted) {
+    const auto found = stored.find(name);
+    if (found == stored.end()) return Misfit(absl::StrCat("that one has no '", name, "'"));
+    if (found->second.sizes() != tensor.sizes() || found->second.dtype() != tensor.dtype()) {
+      return Misfit(absl::StrCat("'", name, "' has another shape or type"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyOptimizerState(const OptimizerTensors& state,
+                                 torch::optim::Optimizer& optimizer) {
+  if (auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer)) return zero->RestoreState(state);
+  std::vector<std::vector<int64_t>> shapes;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      shapes.push_back(parameter.sizes().vec());
+    }
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const OptimizerTensors joined, JoinParts(state, shapes));
+  return SetOptimizerState(optimizer, joined);
+}
+
+std::vector<at::Generator> Generators(torch::Device device) {
+  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
+  if (device.is_cuda()) generators.push_back(at::globalContext().defaultGenerator(device));
+  return generators;
+}
+
+template <typename Function>
+auto Locked(at::Generator& generator, Function&& function) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return function();
+}
+
+}  // namespace
+
+std::string ExtraPrefix(const std::string& state) { return absl::StrCat(kExtra, state, "."); }
+
+void AddTensors(const std::string& prefix, const CheckpointTensors& more,
+                CheckpointTensors& tensors) {
+  for (const auto& [name, tensor] : more) tensors[prefix + name] = tensor;
+}
+
+CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std::string& prefix) {
+  CheckpointTensors found;
+  for (const auto& [name, tensor] : tensors) {
+    if (absl::StartsWith(name, prefix)) found[name.substr(prefix.size())] = tensor;
+  }
+  return found;
+}
+
+CheckpointTensors CollectTensors(const torch::nn::Module& module,
+                                 const TrainingProgress& progress) {
+  CheckpointTensors tensors = ModuleTensors(module);
+  tensors[kProgress] = torch::tensor({progress.step, progress.epoch, progress.epoch_samples});
+  return tensors;
+}
+
+absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
+                                              torch::nn::Module& module,
+                                              torch::optim::Optimizer& optimizer) {
+  CheckpointTensors wanted = ModuleTensors(module);
+  DDPRUN_RETURN_IF_ERROR(CheckModule(wanted, tensors));
+  const auto found = tensors.find(kProgress);
+  if (found == tensors.end() || found->second.numel() != 3 ||
+      found->second.scalar_type() != torch::kLong) {
+    return absl::FailedPreconditionError(
+        "the checkpoint has no progress; it is not one of ddprun's");
+  }
+  DDPRUN_RETURN_IF_ERROR(
+      ApplyOptimizerState(TensorsWithPrefix(tensors, kOptimizerPrefix), optimizer));
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : wanted) tensor.copy_(tensors.at(name));
+  if (auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer)) zero->ParametersChanged();
+  const int64_t* values = found->second.const_data_ptr<int64_t>();
+  return TrainingProgress{.step = values[0], .epoch = values[1], .epoch_samples = values[2]};
+}
+
+torch::Tensor GetGenerators(torch::Device device) {
+  std::vector<torch::Tensor> states;
+  for (at::Generator& generator : Generators(device)) {
+    states.push_back(Locked(generator, [&] { return generator.get_state(); }));
+  }
+  return torch::cat(states);
+}
+
+absl::Status SetGenerators(torch::Device device, const torch::Tensor& state) {
+  const int64_t wanted = GetGenerators(device).numel();
+  if (state.numel() != wanted || state.scalar_type() != torch::kByte) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint's random state has ", state.numel(), " bytes, this device's ",
+                     wanted, "; resume on the kind of device that wrote it"));
+  }
+  int64_t begin = 0;
+  for (at::Generator& generator : Generators(device)) {
+    Locked(generator, [&] {
+      const int64_t length = generator.get_state().numel();
+      generator.set_state(state.slice(0, begin, begin + length).clone());
+      begin += length;
+    });
+  }
+  return absl::OkStatus();
+}
+
+void SeedGenerators(torch::Device device, int64_t step, uint32_t rank) {
+  Rng mix(static_cast<uint64_t>(step));
+  const uint64_t seed = mix.Next() ^ Rng(~uint64_t{rank}).Next();
+  for (at::Generator& generator : Generators(device)) {
+    Locked(generator, [&] { generator.set_current_seed(seed); });
+  }
+}
+
+absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
+                                        std::vector<torch::Tensor>& kept) {
+  TensorFile file;
+  for (const auto& [name, tensor] : tensors) {
+    const torch::Tensor plain = tensor.detach().cpu().contiguous();
+    kept.push_back(plain);
+    TensorEntry entry;
+    for (const auto& [type, type_name] : kTypes) {
+      if (type == plain.scalar_type()) entry.type = type_name;
+    }
+    if (entry.type.empty()) {
+      return absl::UnimplementedError(absl::StrCat("'", name, "' has the type ",
+                                                   torch::toString(plain.scalar_type()),
+                                                   ", which checkpoints can't hold"));
+    }
+    entry.name = name;
+    entry.shape = plain.sizes().vec();
+    entry.bytes =
+        absl::string_view(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+    file.tensors.push_back(std::move(entry));
+  }
+  return file;
+}
+
+CheckpointTensors FromTensorFile(const TensorFile& file) {
+  CheckpointTensors tensors;
+  for (const TensorEntry& entry : file.tensors) {
+    for (const auto& [type, type_name] : kTypes) {
+      if (entry.type != type_name) continue;
+      torch::Tensor tensor = torch::empty(entry.shape, type);
+      if (!entry.bytes.empty()) {
+        std::memcpy(tensor.mutable_data_ptr(), entry.bytes.data(), entry.bytes.size());
+      }
+      tensors[entry.name] = std::move(tensor);
+    }
+  }
+  return tensors;
+}
+
+}  // namespace ddprun::worker

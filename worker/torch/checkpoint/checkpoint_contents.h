@@ -1,0 +1,60 @@
+#ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINT_CONTENTS_H_
+#define DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINT_CONTENTS_H_
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ddprun/checkpointer.h"
+#include "worker/torch/checkpoint/tensor_file.h"
+
+namespace ddprun::worker {
+
+// A checkpoint's tensors by name: "model.<name>", "optimizer.<name>" (optimizer_state.h),
+// "extra.<state>.<name>" (Checkpointer::Add), "generators.<rank>", "progress" (step, epoch,
+// epoch_samples; I64[3]). A shard has a rank's "optimizer.<name>@<begin>" (zero_state.h) and those
+// extras that differ between ranks.
+using CheckpointTensors = std::map<std::string, torch::Tensor>;
+
+// Starts the names of an optimizer's tensors, and of an extra's.
+inline constexpr const char* kOptimizerPrefix = "optimizer.";
+std::string ExtraPrefix(const std::string& state);
+
+// The module's tensors, and the progress.
+CheckpointTensors CollectTensors(const torch::nn::Module& module, const TrainingProgress& progress);
+
+// Adds `more`, each name after `prefix`; and the tensors whose names have it, without it.
+void AddTensors(const std::string& prefix, const CheckpointTensors& more,
+                CheckpointTensors& tensors);
+CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std::string& prefix);
+
+// Puts module and optimizer back, a ZeroOptimizer's from whole tensors or shards, others' from the
+// same; when an error is returned nothing was changed.
+// Errors: FAILED_PRECONDITION — another model or optimizer; the text names what doesn't fit.
+absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
+                                              torch::nn::Module& module,
+                                              torch::optim::Optimizer& optimizer);
+
+// The state of the CPU's random generator, and of the device's, one after the other: U8[n].
+torch::Tensor GetGenerators(torch::Device device);
+// Takes a state of GetGenerators. Errors: FAILED_PRECONDITION — of another kind of device.
+absl::Status SetGenerators(torch::Device device, const torch::Tensor& state);
+// For a rank that the checkpoint doesn't know: seeded by step and rank.
+void SeedGenerators(torch::Device device, int64_t step, uint32_t rank);
+
+// A file that holds the tensors. `kept` owns what the entries point into.
+// Errors: UNIMPLEMENTED — a tensor's type has no name in safetensors.
+absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
+                                        std::vector<torch::Tensor>& kept);
+// Copies the tensors out of a file.
+CheckpointTensors FromTensorFile(const TensorFile& file);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINT_CONTENTS_H_

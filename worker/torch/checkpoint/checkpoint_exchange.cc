@@ -1,0 +1,247 @@
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/tensor_file.h"
+
+namespace ddprun::worker {
+namespace {
+
+// What a rank found on its disk; compared between the ranks as numbers.
+struct Offer {
+  CheckpointId id;
+  bool whole = false;    // a checkpoint was loaded
+  bool damaged = false;  // there are only damaged ones
+  int64_t bytes = 0;
+
+  auto Key() const { return std::tie(whole, id, bytes); }
+};
+
+constexpr int64_t kDamaged = -1;  // instead of a shard's size
+
+torch::Tensor ToTensor(const Offer& offer, torch::Device device) {
+  const std::vector<int64_t> numbers = {static_cast<int64_t>(offer.id.fence),
+                                        static_cast<int64_t>(offer.id.generation),
+                                        static_cast<int64_t>(offer.id.step),
+                                        offer.whole ? 1 : 0,
+                                        offer.damaged ? 1 : 0,
+                                        offer.bytes};
+  return torch::tensor(numbers).to(device);
+}
+
+Offer FromTensor(const torch::Tensor& tensor) {
+  const torch::Tensor plain = tensor.cpu();
+  const int64_t* numbers = plain.const_data_ptr<int64_t>();
+  Offer offer;
+  offer.id.fence = static_cast<uint64_t>(numbers[0]);
+  offer.id.generation = static_cast<uint64_t>(numbers[1]);
+  offer.id.step = static_cast<uint64_t>(numbers[2]);
+  offer.whole = numbers[3] != 0;
+  offer.damaged = numbers[4] != 0;
+  offer.bytes = numbers[5];
+  return offer;
+}
+
+absl::StatusOr<std::vector<Offer>> ExchangeOffers(Context& context, const Offer& own) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> tensors,
+                          context.AllGather(ToTensor(own, context.device())));
+  std::vector<Offer> offers;
+  for (const torch::Tensor& tensor : tensors) offers.push_back(FromTensor(tensor));
+  return offers;
+}
+
+// The lowest of the ranks with the newest checkpoint.
+uint32_t ChooseSource(const std::vector<Offer>& offers) {
+  const auto best =
+      std::max_element(offers.begin(), offers.end(),
+                       [](const Offer& a, const Offer& b) { return a.Key() < b.Key(); });
+  return static_cast<uint32_t>(best - offers.begin());
+}
+
+// `source`'s file for everybody. `own`: there, that file; elsewhere null.
+absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> BroadcastFile(
+    Context& context, uint32_t source, int64_t size, std::unique_ptr<LoadedCheckpoint> own) {
+  torch::Tensor bytes = torch::empty({size}, torch::kByte);
+  if (context.rank() == source) {
+    std::memcpy(bytes.mutable_data_ptr(), own->bytes.data(), own->bytes.size());
+  }
+  bytes = bytes.to(context.device());
+  DDPRUN_RETURN_IF_ERROR(context.Broadcast(bytes, source));
+  if (context.rank() == source) return own;
+  const torch::Tensor plain = bytes.cpu();
+  auto taken = std::make_unique<LoadedCheckpoint>();
+  taken->bytes.assign(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  DDPRUN_ASSIGN_OR_RETURN(taken->file, DecodeTensorFile(taken->bytes));
+  return taken;
+}
+
+Offer MakeOffer(const NewestCheckpoint& newest) {
+  Offer offer;
+  offer.damaged = newest.loaded == nullptr && !newest.damaged.empty();
+  if (newest.loaded == nullptr) return offer;
+  offer.whole = true;
+  offer.id = newest.loaded->id;
+  offer.bytes = static_cast<int64_t>(newest.loaded->bytes.size());
+  return offer;
+}
+
+// What this rank's disk has. An unreadable directory counts as damaged: another rank may do better.
+NewestCheckpoint LoadOwn(const std::string& directory, const std::optional<CheckpointId>& before) {
+  absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory, before);
+  NewestCheckpoint own;
+  if (newest.ok()) {
+    own = *std::move(newest);
+  } else {
+    own.damaged.push_back(absl::DataLossError(newest.status().message()));
+  }
+  for (const absl::Status& status : own.damaged) {
+    Log(LogLevel::kWarning, absl::StrCat(status.ToString(), "; trying the one before it"));
+  }
+  return own;
+}
+
+absl::Status NoneIsWhole(const NewestCheckpoint& own, const std::string& directory) {
+  if (!own.damaged.empty()) {
+    return absl::DataLossError(absl::StrCat("no whole checkpoint in '", directory,
+                                            "'; the newest: ", own.damaged.front().message(),
+                                            "; delete the directory to start from the beginning"));
+  }
+  return absl::DataLossError(
+      absl::StrCat("no rank has a whole checkpoint, and another rank than this "
+                   "one has damaged ones in '",
+                   directory, "'; delete them to start from the beginning"));
+}
+
+// Every rank's row of numbers, by rank.
+absl::StatusOr<std::vector<torch::Tensor>> GatherNumbers(Context& context,
+                                                         const std::vector<int64_t>& own) {
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<torch::Tensor> all,
+                          context.AllGather(torch::tensor(own).to(context.device())));
+  for (torch::Tensor& row : all) row = row.cpu();
+  return all;
+}
+
+// Null, with a warning, when it is damaged or gone.
+std::unique_ptr<LoadedCheckpoint> LoadShard(const std::string& directory, const std::string& name) {
+  absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> loaded = LoadCheckpointFile(directory, name);
+  if (loaded.ok()) return *std::move(loaded);
+  Log(LogLevel::kWarning,
+      absl::StrCat("shard '", directory, "/", name, "': ", loaded.status().message()));
+  return nullptr;
+}
+
+// The names in the directory, none when it can't be read.
+std::vector<std::string> NamesIn(const std::string& directory) {
+  return ListDirectory(directory).value_or(std::vector<std::string>{});
+}
+
+// True: every rank found its own shard whole, and took it.
+absl::StatusOr<bool> TakeOwnShard(
+    Context& context, const std::string& directory, const std::string& name,
+    const std::function<void(uint32_t, const CheckpointTensors&)>& take) {
+  const std::vector<std::string> names = NamesIn(directory);
+  std::unique_ptr<LoadedCheckpoint> own;
+  if (std::count(names.begin(), names.end(), name) > 0) own = LoadShard(directory, name);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
+                          GatherNumbers(context, {own != nullptr ? 1 : 0}));
+  const bool everywhere = std::all_of(
+      all.begin(), all.end(), [](const torch::Tensor& row) { return row[0].item<int64_t>() != 0; });
+  if (everywhere) take(context.rank(), FromTensorFile(own->file));
+  return everywhere;
+}
+
+// The lowest rank that has each shard; -1 where none has.
+absl::StatusOr<std::vector<int64_t>> FindShards(Context& context, const std::string& directory,
+                                                const CheckpointId& id, uint32_t shards) {
+  const std::vector<std::string> names = NamesIn(directory);
+  std::vector<int64_t> own;
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    own.push_back(std::count(names.begin(), names.end(), ShardName(id, shard, shards)));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, GatherNumbers(context, own));
+  std::vector<int64_t> sources(shards, -1);
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    for (size_t rank = all.size(); rank-- > 0;) {
+      if (all[rank][shard].item<int64_t>() > 0) sources[shard] = static_cast<int64_t>(rank);
+    }
+  }
+  return sources;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(
+    Context& context, const std::string& directory, const std::optional<CheckpointId>& before) {
+  NewestCheckpoint own = LoadOwn(directory, before);
+  const Offer own_offer = MakeOffer(own);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Offer> offers, ExchangeOffers(context, own_offer));
+  const uint32_t source = ChooseSource(offers);
+  const Offer& best = offers[source];
+  if (!best.whole) {
+    const bool damaged =
+        std::any_of(offers.begin(), offers.end(), [](const Offer& o) { return o.damaged; });
+    if (damaged) return NoneIsWhole(own, directory);
+    return std::unique_ptr<LoadedCheckpoint>();
+  }
+  const bool all_have_it = std::all_of(offers.begin(), offers.end(),
+                                       [&](const Offer& o) { return o.Key() == best.Key(); });
+  if (all_have_it) return std::move(own.loaded);
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<LoadedCheckpoint> loaded,
+                          BroadcastFile(context, source, best.bytes, std::move(own.loaded)));
+  loaded->id = best.id;
+  return loaded;
+}
+
+absl::StatusOr<bool> TakeShards(
+    Context& context, const std::string& directory, const CheckpointId& id, uint32_t shards,
+    const std::function<void(uint32_t shard, const CheckpointTensors& tensors)>& take) {
+  if (shards == context.world_size()) {
+    const std::string own = ShardName(id, context.rank(), shards);
+    DDPRUN_ASSIGN_OR_RETURN(const bool taken, TakeOwnShard(context, directory, own, take));
+    if (taken) return true;
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sources,
+                          FindShards(context, directory, id, shards));
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    const std::string name = ShardName(id, shard, shards);
+    if (sources[shard] < 0) {
+      Log(LogLevel::kWarning, absl::StrCat("no rank has the shard '", name, "' in '", directory,
+                                           "'; trying the checkpoint before it"));
+      return false;
+    }
+    const auto source = static_cast<uint32_t>(sources[shard]);
+    std::unique_ptr<LoadedCheckpoint> own;
+    if (context.rank() == source) own = LoadShard(directory, name);
+    const int64_t size = own != nullptr ? static_cast<int64_t>(own->bytes.size()) : kDamaged;
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> sizes, GatherNumbers(context, {size}));
+    const int64_t bytes = sizes[source][0].item<int64_t>();
+    if (bytes == kDamaged) return false;
+    DDPRUN_ASSIGN_OR_RETURN(own, BroadcastFile(context, source, bytes, std::move(own)));
+    take(shard, FromTensorFile(own->file));
+  }
+  return true;
+}
+
+absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, const char* what) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
+                          GatherNumbers(context, {mine.ok() ? 1 : 0}));
+  if (!mine.ok()) return mine;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][0].item<int64_t>() != 0) continue;
+    return absl::AbortedError(
+        absl::StrCat("rank ", rank, " could not ", what, "; its own message says why"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::worker

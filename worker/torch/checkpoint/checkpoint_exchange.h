@@ -1,0 +1,38 @@
+#ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINT_EXCHANGE_H_
+#define DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINT_EXCHANGE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ddprun/context.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/checkpoint/checkpoint_directory.h"
+
+// What ranks tell each other about checkpoints: each has a directory, of which some, or all, are
+// the same. All are collectives. Errors of all: UNAVAILABLE — a peer is gone.
+namespace ddprun::worker {
+
+// The newest checkpoint before `before` that any rank has whole: those that lack it get it from the
+// lowest rank that has it. Null = there is none.
+// Errors: DATA_LOSS — there are some, but no rank has a whole one; the text names the newest.
+absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(
+    Context& context, const std::string& directory, const std::optional<CheckpointId>& before);
+
+// Hands the shards of a checkpoint to `take`, in order: the own one alone when as many ranks wrote
+// it and each finds its own; else all, which go around from ranks that have them.
+// Answers whether there were all, the same on every rank; if not, a warning says what is missing.
+absl::StatusOr<bool> TakeShards(
+    Context& context, const std::string& directory, const CheckpointId& id, uint32_t shards,
+    const std::function<void(uint32_t shard, const CheckpointTensors& tensors)>& take);
+
+// All ranks' outcomes: OK when all are; else the own error, or one that names a rank that has one.
+absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, const char* what);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINT_EXCHANGE_H_

@@ -1,0 +1,250 @@
+#include "ddprun/checkpointer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "ddprun/zero_optimizer.h"
+#include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/checkpoint/checkpoint_directory.h"
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/optim/optimizer_state.h"
+
+namespace ddprun {
+
+using worker::CheckpointId;
+using worker::CheckpointTensors;
+using worker::LoadedCheckpoint;
+using worker::TensorFile;
+
+namespace {
+
+constexpr const char* kShards = "shards";  // metadata: how many, where there are any
+
+}  // namespace
+
+struct Checkpointer::Implementation {
+  struct Extra {
+    std::string name;
+    CheckpointedState& state;
+  };
+
+  Context& context;
+  std::shared_ptr<torch::nn::Module> module;
+  torch::optim::Optimizer& optimizer;
+  CheckpointerOptions options;
+  std::vector<Extra> extras;
+  uint64_t fence = 1;  // of what this generation writes
+
+  // Null: the optimizer is none.
+  ZeroOptimizer* zero() const { return dynamic_cast<ZeroOptimizer*>(&optimizer); }
+  // Whether each rank writes a file of its own.
+  bool WritesShards() const;
+  // The optimizer's tensors that rank 0 writes; a collective.
+  absl::StatusOr<CheckpointTensors> OptimizerState() const;
+  absl::Status WriteShard(const CheckpointId& id) const;
+  absl::Status WriteMain(const CheckpointId& id, const TrainingProgress& progress,
+                         const CheckpointTensors& optimizer_state,
+                         const std::vector<torch::Tensor>& generators) const;
+  absl::Status Write(const std::string& name, const CheckpointTensors& tensors,
+                     uint32_t shards) const;
+  // Adds the shards' tensors. Answers whether there were all.
+  absl::StatusOr<bool> AddShards(const LoadedCheckpoint& loaded, CheckpointTensors& tensors) const;
+  absl::StatusOr<TrainingProgress> Apply(const CheckpointTensors& tensors) const;
+};
+
+namespace {
+
+absl::Status RestoreGenerators(const CheckpointTensors& tensors, const Context& context,
+                               int64_t step) {
+  const auto found = tensors.find(absl::StrCat("generators.", context.rank()));
+  if (found != tensors.end()) return worker::SetGenerators(context.device(), found->second);
+  worker::SeedGenerators(context.device(), step, context.rank());
+  return absl::OkStatus();
+}
+
+// 0 = the checkpoint is in one file.
+uint32_t ShardsOf(const TensorFile& file) {
+  const auto found = file.metadata.find(kShards);
+  uint32_t shards = 0;
+  if (found != file.metadata.end() && !absl::SimpleAtoi(found->second, &shards)) return 0;
+  return shards;
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
+                           torch::optim::Optimizer& optimizer, CheckpointerOptions options)
+    : implementation_(new Implementation{.context = context,
+                                         .module = std::move(module),
+                                         .optimizer = optimizer,
+                                         .options = std::move(options),
+                                         .extras = {}}) {
+  implementation_->options.keep = std::max<uint32_t>(implementation_->options.keep, 1);
+}
+
+Checkpointer::~Checkpointer() = default;
+
+void Checkpointer::Add(std::string name, CheckpointedState& state) {
+  DDPRUN_CHECK(!name.empty() && !absl::StrContains(name, '.'),
+               absl::StrCat("'", name, "' can't name a state of a checkpoint"));
+  implementation_->extras.push_back({std::move(name), state});
+}
+
+bool Checkpointer::Implementation::WritesShards() const {
+  return (options.sharded && zero() != nullptr) ||
+         std::any_of(extras.begin(), extras.end(),
+                     [](const Extra& extra) { return extra.state.differs_by_rank(); });
+}
+
+absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpoint& loaded,
+                                                             CheckpointTensors& tensors) const {
+  const uint32_t shards = ShardsOf(loaded.file);
+  if (shards == 0) return true;
+  const auto take = [&](uint32_t shard, const CheckpointTensors& taken) {
+    CheckpointTensors state = worker::TensorsWithPrefix(taken, worker::kOptimizerPrefix);
+    if (zero() != nullptr) state = zero()->OwnPart(state);
+    worker::AddTensors(worker::kOptimizerPrefix, state, tensors);
+    if (shards != context.world_size() || shard != context.rank()) return;
+    for (const Extra& extra : extras) {
+      const std::string prefix = worker::ExtraPrefix(extra.name);
+      worker::AddTensors(prefix, worker::TensorsWithPrefix(taken, prefix), tensors);
+    }
+  };
+  return worker::TakeShards(context, options.directory, loaded.id, shards, take);
+}
+
+absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
+    const CheckpointTensors& tensors) const {
+  DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
+                          worker::ApplyTensors(tensors, *module, optimizer));
+  for (const Extra& extra : extras) {
+    const CheckpointTensors state =
+        worker::TensorsWithPrefix(tensors, worker::ExtraPrefix(extra.name));
+    if (state.empty()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("the checkpoint has no '", extra.name, "' for rank ", context.rank(), " of ",
+                       context.world_size(), "; it begins anew"));
+      continue;
+    }
+    DDPRUN_RETURN_IF_ERROR(extra.state.RestoreState(state));
+  }
+  DDPRUN_RETURN_IF_ERROR(RestoreGenerators(tensors, context, progress.step));
+  return progress;
+}
+
+absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
+  Implementation& self = *implementation_;
+  return worker::CatchExceptions([&]() -> absl::StatusOr<std::optional<TrainingProgress>> {
+    std::optional<CheckpointId> before;
+    while (true) {
+      DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedCheckpoint> loaded,
+                              worker::AgreeOnNewest(self.context, self.options.directory, before));
+      if (loaded == nullptr && before.has_value()) {
+        return absl::DataLossError(
+            absl::StrCat("no checkpoint in '", self.options.directory,
+                         "' has all of its shards; delete them to start from the beginning"));
+      }
+      if (loaded == nullptr) return std::optional<TrainingProgress>();
+      CheckpointTensors tensors = worker::FromTensorFile(loaded->file);
+      DDPRUN_ASSIGN_OR_RETURN(const bool whole, self.AddShards(*loaded, tensors));
+      before = loaded->id;
+      if (!whole) continue;
+      DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress, self.Apply(tensors));
+      self.fence = loaded->id.fence + 1;
+      return std::optional<TrainingProgress>(progress);
+    }
+  });
+}
+
+absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::OptimizerState() const {
+  if (zero() == nullptr) {
+    if (!context.is_main()) return CheckpointTensors{};
+    return worker::GetOptimizerState(optimizer);
+  }
+  if (options.sharded) return CheckpointTensors{};
+  return zero()->ConsolidatedState(/*target=*/0);
+}
+
+absl::Status Checkpointer::Implementation::Write(const std::string& name,
+                                                 const CheckpointTensors& tensors,
+                                                 uint32_t shards) const {
+  std::vector<torch::Tensor> kept;
+  DDPRUN_ASSIGN_OR_RETURN(TensorFile file, worker::ToTensorFile(tensors, kept));
+  file.metadata = {{"format", "ddprun checkpoint 1"},
+                   {"run_id", context.run_id()},
+                   {"world_size", absl::StrCat(context.world_size())}};
+  if (shards > 0) file.metadata[kShards] = absl::StrCat(shards);
+  const std::string header = worker::EncodeTensorFileHeader(file);
+  std::vector<absl::string_view> pieces = {header};
+  for (const worker::TensorEntry& entry : file.tensors) pieces.push_back(entry.bytes);
+  DDPRUN_RETURN_IF_ERROR(worker::MakeDirectories(options.directory));
+  return worker::WriteFileAtomically(absl::StrCat(options.directory, "/", name), pieces);
+}
+
+absl::Status Checkpointer::Implementation::WriteShard(const CheckpointId& id) const {
+  CheckpointTensors tensors;
+  if (options.sharded && zero() != nullptr) {
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors state, zero()->ShardedState());
+    worker::AddTensors(worker::kOptimizerPrefix, state, tensors);
+  }
+  for (const Extra& extra : extras) {
+    if (!extra.state.differs_by_rank()) continue;
+    worker::AddTensors(worker::ExtraPrefix(extra.name), extra.state.SaveState(), tensors);
+  }
+  return Write(worker::ShardName(id, context.rank(), context.world_size()), tensors, 0);
+}
+
+absl::Status Checkpointer::Implementation::WriteMain(
+    const CheckpointId& id, const TrainingProgress& progress,
+    const CheckpointTensors& optimizer_state, const std::vector<torch::Tensor>& generators) const {
+  CheckpointTensors tensors = worker::CollectTensors(*module, progress);
+  worker::AddTensors(worker::kOptimizerPrefix, optimizer_state, tensors);
+  for (const Extra& extra : extras) {
+    if (extra.state.differs_by_rank()) continue;
+    worker::AddTensors(worker::ExtraPrefix(extra.name), extra.state.SaveState(), tensors);
+  }
+  for (size_t rank = 0; rank < generators.size(); ++rank) {
+    tensors[absl::StrCat("generators.", rank)] = generators[rank];
+  }
+  return Write(worker::CheckpointName(id), tensors, WritesShards() ? context.world_size() : 0);
+}
+
+absl::Status Checkpointer::Save(const TrainingProgress& progress) {
+  Implementation& self = *implementation_;
+  self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
+  return worker::CatchExceptions([&]() -> absl::Status {
+    const bool shards = self.WritesShards();
+    const torch::Tensor generators =
+        worker::GetGenerators(self.context.device()).to(self.context.device());
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
+                            self.context.AllGather(generators));
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors state, self.OptimizerState());
+    const CheckpointId id = {.fence = self.fence,
+                             .generation = self.context.generation(),
+                             .step = static_cast<uint64_t>(progress.step)};
+    // First the shards: where there is a checkpoint, there are all of them.
+    if (shards) {
+      DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, self.WriteShard(id),
+                                                    "write its shard of the checkpoint"));
+    }
+    absl::Status written;
+    if (self.context.is_main()) written = self.WriteMain(id, progress, state, all);
+    if (shards) written = worker::AgreeOnSuccess(self.context, written, "write the checkpoint");
+    DDPRUN_RETURN_IF_ERROR(written);
+    // Nodes may have directories of their own. All have cleared up before anybody writes again.
+    const bool clears = shards ? self.context.local_rank() == 0 : self.context.is_main();
+    if (clears) worker::PruneCheckpoints(self.options.directory, id, self.options.keep);
+    return shards ? self.context.Barrier() : absl::OkStatus();
+  });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,167 @@
+#include "worker/torch/checkpoint/tensor_file.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace ddprun::worker {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLengthBytes = 8;
+// The tensors' bytes start at a multiple of this.
+constexpr size_t kAlignment = 64;
+constexpr const char* kMetadata = "__metadata__";
+constexpr const char* kChecksum = "crc32";
+
+uint32_t Checksum(const std::string& header, const std::vector<absl::string_view>& pieces) {
+  const auto add = [](uLong sum, absl::string_view bytes) {
+    return crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+  };
+  uLong sum = add(crc32_z(0, nullptr, 0), header);
+  for (const absl::string_view piece : pieces) sum = add(sum, piece);
+  return static_cast<uint32_t>(sum);
+}
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("damaged or cut short: ", what));
+}
+
+// Bytes of a tensor of this type and shape, unless type or size are not sound.
+absl::StatusOr<uint64_t> BytesOf(const TensorEntry& entry) {
+  uint64_t bytes = TensorTypeBytes(entry.type);
+  if (bytes == 0) return Damaged(absl::StrCat("unknown type '", entry.type, "'"));
+  for (const int64_t extent : entry.shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes)) {
+      return Damaged(absl::StrCat("impossible shape of '", entry.name, "'"));
+    }
+  }
+  return bytes;
+}
+
+// One entry of the header, whose bytes are data[begin, end).
+absl::StatusOr<TensorEntry> ReadEntry(const std::string& name, const json& described,
+                                      absl::string_view data, uint64_t begin, uint64_t end) {
+  TensorEntry entry;
+  entry.name = name;
+  entry.type = described.at("dtype").get<std::string>();
+  entry.shape = described.at("shape").get<std::vector<int64_t>>();
+  DDPRUN_ASSIGN_OR_RETURN(const uint64_t bytes, BytesOf(entry));
+  if (end > data.size() || begin > end || end - begin != bytes) {
+    return Damaged(absl::StrCat("wrong extent of '", name, "'"));
+  }
+  entry.bytes = data.substr(begin, bytes);
+  return entry;
+}
+
+absl::StatusOr<TensorFile> ReadHeader(const json& header, absl::string_view data) {
+  TensorFile file;
+  std::map<uint64_t, TensorEntry> by_place;
+  for (const auto& [name, described] : header.items()) {
+    if (name == kMetadata) {
+      file.metadata = described.get<std::map<std::string, std::string>>();
+      continue;
+    }
+    const auto extent = described.at("data_offsets").get<std::array<uint64_t, 2>>();
+    DDPRUN_ASSIGN_OR_RETURN(TensorEntry entry,
+                            ReadEntry(name, described, data, extent[0], extent[1]));
+    // Empty tensors share their place with the next one; order among them doesn't matter.
+    const uint64_t key = extent[0];
+    if (entry.bytes.empty()) {
+      file.tensors.push_back(std::move(entry));
+    } else {
+      by_place.emplace(key, std::move(entry));
+    }
+  }
+  for (auto& [place, entry] : by_place) file.tensors.push_back(std::move(entry));
+  return file;
+}
+
+// Parses the header; every exception of the parser ends here.
+absl::StatusOr<TensorFile> ParseHeader(absl::string_view text, absl::string_view data) {
+  // The parser takes a NUL for the end of its input.
+  if (text.find('\0') != absl::string_view::npos) return Damaged("a NUL in its header");
+  try {
+    json header = json::parse(text.begin(), text.end());
+    const std::string stored = header.at(kMetadata).at(kChecksum).get<std::string>();
+    header.at(kMetadata).erase(kChecksum);
+    if (stored != absl::StrCat(Checksum(header.dump(), {data}))) return Damaged("wrong checksum");
+    return ReadHeader(header, data);
+  } catch (const json::exception& error) {
+    return Damaged(absl::StrCat("its header is not as it should be (", error.what(), ")"));
+  }
+}
+
+}  // namespace
+
+uint64_t TensorTypeBytes(absl::string_view type) {
+  static constexpr std::array<std::pair<const char*, uint64_t>, 10> kTypes = {{{"F64", 8},
+                                                                               {"F32", 4},
+                                                                               {"F16", 2},
+                                                                               {"BF16", 2},
+                                                                               {"I64", 8},
+                                                                               {"I32", 4},
+                                                                               {"I16", 2},
+                                                                               {"I8", 1},
+                                                                               {"U8", 1},
+                                                                               {"BOOL", 1}}};
+  for (const auto& [name, bytes] : kTypes) {
+    if (type == name) return bytes;
+  }
+  return 0;
+}
+
+std::string EncodeTensorFileHeader(const TensorFile& file) {
+  json header = json::object();
+  header[kMetadata] = file.metadata;
+  std::vector<absl::string_view> pieces;
+  uint64_t begin = 0;
+  for (const TensorEntry& entry : file.tensors) {
+    const absl::StatusOr<uint64_t> bytes = BytesOf(entry);
+    DDPRUN_CHECK(bytes.ok() && *bytes == entry.bytes.size(), entry.name);
+    const uint64_t end = begin + entry.bytes.size();
+    const bool inserted = header
+                              .emplace(entry.name, json{{"dtype", entry.type},
+                                                        {"shape", entry.shape},
+                                                        {"data_offsets", {begin, end}}})
+                              .second;
+    DDPRUN_CHECK(inserted, entry.name);
+    pieces.push_back(entry.bytes);
+    begin = end;
+  }
+  header[kMetadata][kChecksum] = absl::StrCat(Checksum(header.dump(), pieces));
+  std::string text = header.dump();
+  text.append((kAlignment - (kLengthBytes + text.size()) % kAlignment) % kAlignment, ' ');
+  std::string encoded(kLengthBytes, '\0');
+  const uint64_t length = text.size();
+  for (size_t i = 0; i < kLengthBytes; ++i) {
+    encoded[i] = static_cast<char>((length >> (8 * i)) & 0xff);
+  }
+  return encoded + text;
+}
+
+absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes) {
+  if (bytes.size() < kLengthBytes) return Damaged(absl::StrCat("only ", bytes.size(), " bytes"));
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) {
+    length |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  }
+  bytes.remove_prefix(kLengthBytes);
+  if (length > bytes.size()) {
+    return Damaged(absl::StrCat("a header of ", length, " bytes in ", bytes.size(), " bytes"));
+  }
+  return ParseHeader(bytes.substr(0, length), bytes.substr(length));
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,47 @@
+#ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_TENSOR_FILE_H_
+#define DDPRUN_WORKER_TORCH_CHECKPOINT_TENSOR_FILE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun::worker {
+
+// One tensor of a file. Little-endian, row-major.
+struct TensorEntry {
+  std::string name;
+  std::string type;  // safetensors' names: F32, I64, U8, BF16, …
+  std::vector<int64_t> shape;
+  absl::string_view bytes;  // points into the caller's memory
+
+  friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
+};
+
+// The contents of a safetensors file (https://huggingface.co/docs/safetensors, "Format"): 8 bytes
+// of header length, a JSON header, the tensors' bytes without gaps. Python's safetensors reads it.
+//
+// Ours carries, as metadata "crc32", zlib's CRC-32 over the header without that entry and all
+// tensor bytes, so that a torn or changed file is noticed whatever part of it is hit.
+struct TensorFile {
+  std::map<std::string, std::string> metadata;
+  std::vector<TensorEntry> tensors;
+};
+
+// The file's beginning; the tensors' bytes follow it in the order of `file.tensors`.
+// Requires: each tensor's bytes fit its type and shape; names are unique, and no metadata "crc32".
+std::string EncodeTensorFileHeader(const TensorFile& file);
+
+// Reads a file made by EncodeTensorFileHeader; the entries point into `bytes`.
+// Errors: DATA_LOSS — it is cut short, damaged, or not such a file; the text says what is wrong.
+absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes);
+
+// Bytes of one element; 0 for an unknown type.
+uint64_t TensorTypeBytes(absl::string_view type);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_CHECKPOINT_TENSOR_FILE_H_

@@ -1,0 +1,155 @@
+#include "worker/torch/collectives/checked_group.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/torch/errors/exception_status.h"
+
+namespace ddprun::worker {
+namespace {
+
+using c10d::Work;
+using Tensors = std::vector<at::Tensor>;
+using WorkPointer = c10::intrusive_ptr<Work>;
+
+// "float [64, 64], long [1]".
+std::string Describe(const Tensors& tensors) {
+  std::string text;
+  for (const at::Tensor& tensor : tensors) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", c10::str(tensor.scalar_type()), " ",
+                    c10::str(tensor.sizes()));
+  }
+  return text;
+}
+
+// Compares before it passes on. As Python's ProcessGroupWrapper, but over the store, so that it
+// also finds ranks that come to no collective at all.
+class CheckedBackend : public c10d::Backend {
+ public:
+  CheckedBackend(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CollectiveCheck> check)
+      : Backend(backend->getRank(), backend->getSize()),
+        backend_(std::move(backend)),
+        check_(std::move(check)) {}
+
+  const std::string getBackendName() const override { return backend_->getBackendName(); }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return backend_->getBackendOptions(); }
+  void setTimeout(std::chrono::milliseconds timeout) override { backend_->setTimeout(timeout); }
+  void abort() override { backend_->abort(); }
+  void shutdown() override { backend_->shutdown(); }
+  void setSequenceNumberForGroup() override { backend_->setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
+  bool supportsCoalescing() const override { return backend_->supportsCoalescing(); }
+  void startCoalescing() override { backend_->startCoalescing(); }
+  WorkPointer endCoalescing() override { return backend_->endCoalescing(); }
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    Check(absl::StrCat("broadcast from rank ", options.rootRank), tensors);
+    return backend_->broadcast(tensors, options);
+  }
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    Check("all-reduce", tensors);
+    return backend_->allreduce(tensors, options);
+  }
+  WorkPointer allreduce_coalesced(Tensors& tensors,
+                                  const c10d::AllreduceCoalescedOptions& options) override {
+    Check("all-reduce", tensors);
+    return backend_->allreduce_coalesced(tensors, options);
+  }
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    Check(absl::StrCat("reduce to rank ", options.rootRank), tensors);
+    return backend_->reduce(tensors, options);
+  }
+  WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override {
+    Check("all-gather", inputs);
+    return backend_->allgather(outputs, inputs, options);
+  }
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override {
+    Check("all-gather", {input});
+    return backend_->_allgather_base(output, input, options);
+  }
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override {
+    Check("all-gather", inputs);
+    return backend_->allgather_into_tensor_coalesced(outputs, inputs, options);
+  }
+  WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                     const c10d::GatherOptions& options) override {
+    Check(absl::StrCat("gather to rank ", options.rootRank), inputs);
+    return backend_->gather(outputs, inputs, options);
+  }
+  WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                      const c10d::ScatterOptions& options) override {
+    Check(absl::StrCat("scatter from rank ", options.rootRank), outputs);
+    return backend_->scatter(outputs, inputs, options);
+  }
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& options) override {
+    Check("reduce-scatter", outputs);
+    return backend_->reduce_scatter(outputs, inputs, options);
+  }
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override {
+    Check("reduce-scatter", {output});
+    return backend_->_reduce_scatter_base(output, input, options);
+  }
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override {
+    Check("reduce-scatter", outputs);
+    return backend_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  }
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
+                            const c10d::AllToAllOptions& options) override {
+    Check("all-to-all", {});
+    return backend_->alltoall_base(output, input, output_sizes, input_sizes, options);
+  }
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
+                       const c10d::AllToAllOptions& options) override {
+    Check("all-to-all", {});
+    return backend_->alltoall(outputs, inputs, options);
+  }
+  WorkPointer barrier(const c10d::BarrierOptions& options) override {
+    Check("barrier", {});
+    return backend_->barrier(options);
+  }
+  // Two ranks' affairs: nothing for all to compare.
+  WorkPointer send(Tensors& tensors, int rank, int tag) override {
+    return backend_->send(tensors, rank, tag);
+  }
+  WorkPointer recv(Tensors& tensors, int rank, int tag) override {
+    return backend_->recv(tensors, rank, tag);
+  }
+
+ private:
+  void Check(const std::string& operation, const Tensors& tensors) {
+    const absl::Status status = check_->Compare(
+        tensors.empty() ? operation : absl::StrCat(operation, " of ", Describe(tensors)));
+    if (!status.ok()) std::rethrow_exception(ToException(status));
+  }
+
+  const c10::intrusive_ptr<c10d::Backend> backend_;
+  const std::shared_ptr<CollectiveCheck> check_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::ProcessGroup> CheckedGroup(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::shared_ptr<CollectiveCheck> check) {
+  auto checked = c10::make_intrusive<c10d::ProcessGroup>(store, group->getRank(), group->getSize());
+  checked->setDefaultBackend(group->getBackendType());
+  for (const c10::Device& device : group->getDeviceTypes()) {
+    checked->setBackend(
+        device.type(), group->getBackendType(),
+        c10::make_intrusive<CheckedBackend>(group->getBackend(device.type()), check));
+  }
+  return checked;
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,96 @@
+#ifndef DDPRUN_WORKER_TORCH_COLLECTIVES_COLLECTIVE_BACKEND_H_
+#define DDPRUN_WORKER_TORCH_COLLECTIVES_COLLECTIVE_BACKEND_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "worker/torch/collectives/collective_queue.h"
+
+namespace ddprun::worker {
+
+// What our own c10d backends have in common: c10d's many calls in terms of five, run in order on a
+// queue. All work on the CPU and asynchronously: a call's tensors may be touched again when its
+// work is done. send, recv, gather, scatter and all-to-all are not there; the base class says so.
+// Threads: as c10d's other backends: any, in the same order on all ranks.
+class CollectiveBackend : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  // Ends the collectives of all ranks with an error, now and from now on.
+  void abort() override { Break("the group was aborted"); }
+  void shutdown() override { Break("the group was shut down"); }
+
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors,
+                                  const c10d::AllreduceCoalescedOptions& options) override;
+  // Other ranks' tensors keep what they held.
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+
+ protected:
+  // One piece of a collective, which keeps what it needs; called in this order, the first at most
+  // once. `attempt` may be unset.
+  struct Step {
+    std::function<bool()> attempt;  // without sleeping; true: done
+    std::function<void(std::chrono::milliseconds timeout)> run;
+  };
+  using Steps = std::vector<Step>;
+
+  CollectiveBackend(int rank, int size, std::chrono::milliseconds timeout)
+      : c10d::Backend(rank, size), timeout_(timeout), queue_(std::make_unique<CollectiveQueue>()) {}
+
+  virtual Step AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& operation) = 0;
+  virtual Step Broadcast(const at::Tensor& tensor, uint32_t root) = 0;
+  // `outputs`: one a rank.
+  virtual Step AllGather(const at::Tensor& input, const Tensors& outputs) = 0;
+  // `inputs`: one a rank.
+  virtual Step ReduceScatter(const Tensors& inputs, const at::Tensor& output,
+                             const c10d::ReduceOp& operation) = 0;
+  virtual Step Barrier() = 0;
+  virtual void Break(const std::string& reason) = 0;
+
+  // Fails what is queued and waits for what runs; to be called by the derived class' destructor,
+  // whose members steps use. Requires: what runs has been made to end.
+  void StopQueue() { queue_.reset(); }
+
+ private:
+  WorkPointer Submit(c10d::OpType type, Steps steps, Tensors result,
+                     std::chrono::milliseconds timeout);
+  Tensors BlocksOf(const at::Tensor& whole, const at::Tensor& block) const;
+  void CheckOneARank(const Tensors& tensors) const;
+
+  std::chrono::milliseconds timeout_;
+  std::atomic<uint64_t> sequence_ = 0;
+  std::unique_ptr<CollectiveQueue> queue_;
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_COLLECTIVES_COLLECTIVE_BACKEND_H_

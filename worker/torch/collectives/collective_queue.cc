@@ -1,0 +1,101 @@
+#include "worker/torch/collectives/collective_queue.h"
+
+#include <exception>
+#include <utility>
+
+#include "worker/torch/errors/exception_status.h"
+
+namespace ddprun::worker {
+namespace {
+
+// Whether the task is done, one way or the other; `error` is what it failed with.
+bool Attempt(const CollectiveQueue::Task& task, std::exception_ptr& error) {
+  try {
+    return task.attempt();
+  } catch (...) {
+    error = std::current_exception();
+    return true;
+  }
+}
+
+// Lets go of what the task held, then tells: who waits for it may count on that memory.
+void Settle(CollectiveQueue::Task task, const std::exception_ptr& error) {
+  task.attempt = nullptr;
+  task.run = nullptr;
+  if (error != nullptr) return task.work->Fail(error);
+  task.work->Complete();
+}
+
+}  // namespace
+
+CollectiveQueue::~CollectiveQueue() {
+  std::deque<Task> abandoned;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    abandoned.swap(tasks_);
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  const auto error = std::make_exception_ptr(PeerFailure("the process group was destroyed"));
+  for (const Task& task : abandoned) task.work->Fail(error);
+}
+
+void CollectiveQueue::Submit(Task task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!task.attempt || busy_ || !tasks_.empty()) {
+      return Queue(std::move(task), /*front=*/false);
+    }
+    busy_ = true;
+  }
+  std::exception_ptr error;
+  if (Attempt(task, error)) {
+    Release();
+    return Settle(std::move(task), error);
+  }
+  const std::lock_guard lock(mutex_);
+  busy_ = false;
+  Queue(std::move(task), /*front=*/true);
+}
+
+// Requires: the lock.
+void CollectiveQueue::Queue(Task task, bool front) {
+  if (front) {
+    tasks_.push_front(std::move(task));
+  } else {
+    tasks_.push_back(std::move(task));
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
+  changed_.notify_all();
+}
+
+void CollectiveQueue::Release() {
+  const std::lock_guard lock(mutex_);
+  busy_ = false;
+  if (!tasks_.empty()) changed_.notify_all();
+}
+
+void CollectiveQueue::Loop() {
+  while (true) {
+    Task task;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stop_ || (!busy_ && !tasks_.empty()); });
+      if (stop_) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+      busy_ = true;
+    }
+    std::exception_ptr error;
+    try {
+      task.run();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    Release();
+    Settle(std::move(task), error);
+  }
+}
+
+}  // namespace ddprun::worker

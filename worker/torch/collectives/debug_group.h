@@ -1,0 +1,29 @@
+#ifndef DDPRUN_WORKER_TORCH_COLLECTIVES_DEBUG_GROUP_H_
+#define DDPRUN_WORKER_TORCH_COLLECTIVES_DEBUG_GROUP_H_
+
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "absl/status/statusor.h"
+#include "worker/torch/collectives/process_group.h"
+
+namespace ddprun::worker {
+
+// Under TORCH_DISTRIBUTED_DEBUG=DETAIL, what Python does then: the same group, which compares its
+// collectives over a second one of Gloo before it runs them, so that a mismatch, or a rank that
+// does not come within the collectives' timeout, is an error that names the ranks. Else `group`
+// itself. A collective under DETAIL. Throws as LibTorch does. Errors: those of CreateProcessGroup.
+// INTERNAL — TORCH_DISTRIBUTED_DEBUG is none of OFF, INFO and DETAIL.
+absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> DebugGroup(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group, const ProcessGroupPlan& plan);
+
+// The variables of this environment that change how workers communicate (NCCL_*, TORCH_NCCL_*,
+// GLOO_*, TORCH_DISTRIBUTED_DEBUG, TORCH_CPP_LOG_LEVEL), as "NAME=value …", sorted, but for what
+// launchers set; "" = none.
+std::string CommunicationVariables();
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_COLLECTIVES_DEBUG_GROUP_H_

@@ -1,0 +1,12 @@
+#ifndef DDPRUN_WORKER_TORCH_COLLECTIVES_GLOO_STUB_GLOO_TRANSPORT_DEVICE_H_
+#define DDPRUN_WORKER_TORCH_COLLECTIVES_GLOO_STUB_GLOO_TRANSPORT_DEVICE_H_
+
+// LibTorch carries its own Gloo inside libtorch_cpu.so but not its headers. ProcessGroupGloo.hpp
+// needs only these declarations; nothing of ours calls into them.
+namespace gloo::transport {
+
+class Device;
+
+}  // namespace gloo::transport
+
+#endif  // DDPRUN_WORKER_TORCH_COLLECTIVES_GLOO_STUB_GLOO_TRANSPORT_DEVICE_H_

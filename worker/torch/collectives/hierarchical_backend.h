@@ -1,0 +1,82 @@
+#ifndef DDPRUN_WORKER_TORCH_COLLECTIVES_HIERARCHICAL_BACKEND_H_
+#define DDPRUN_WORKER_TORCH_COLLECTIVES_HIERARCHICAL_BACKEND_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "worker/torch/collectives/collective_backend.h"
+#include "worker/torch/collectives/shm_group.h"
+
+namespace ddprun::worker {
+
+// Which world ranks share a host, in order; the first of each host is its leader.
+struct HostLayout {
+  std::vector<std::vector<uint32_t>> hosts;
+
+  uint32_t HostOf(uint32_t rank) const;
+  // The rank's index on its host.
+  uint32_t LocalRankOf(uint32_t rank) const;
+};
+
+// c10d's collectives over several hosts: in shared memory on each, and over another backend (Gloo)
+// between the hosts' leaders, so that data cross the network once a host instead of once a rank.
+// All ranks get the same bits where the leaders' backend gives the leaders the same.
+// A failure of the leaders' collectives fails those of their hosts, and the other way round.
+class HierarchicalBackend : public CollectiveBackend {
+ public:
+  // `leaders`: the leaders' group, by host; null on ranks that lead none.
+  HierarchicalBackend(uint32_t rank, HostLayout layout, std::unique_ptr<ShmGroup> local,
+                      c10::intrusive_ptr<c10d::Backend> leaders, std::chrono::milliseconds timeout);
+  ~HierarchicalBackend() override;
+
+  const std::string getBackendName() const override { return "hierarchical"; }
+
+ protected:
+  Step AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& operation) override;
+  Step Broadcast(const at::Tensor& tensor, uint32_t root) override;
+  Step AllGather(const at::Tensor& input, const Tensors& outputs) override;
+  Step ReduceScatter(const Tensors& inputs, const at::Tensor& output,
+                     const c10d::ReduceOp& operation) override;
+  Step Barrier() override;
+  void Break(const std::string& reason) override;
+
+ private:
+  using Milliseconds = std::chrono::milliseconds;
+
+  // Between the queue's thread, Gloo's and whoever aborts. It outlives an abandoned group.
+  struct Signal {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool abandoned = false;
+  };
+
+  // As a step: what it throws ends the group on this host and the leaders' connections.
+  Step ToStep(std::function<void(Milliseconds timeout)> run);
+  bool leads() const { return local_->rank() == 0; }
+  void Local(shm::Call call, Milliseconds timeout) { local_->Finish(call, timeout); }
+  // The leaders' collective, unless the group is abandoned meanwhile, which Gloo can't be told.
+  void Await(const c10::intrusive_ptr<c10d::Work>& work);
+  void Abandon();
+  void CloseLeaders();
+  void RunAllReduce(const at::Tensor& tensor, const c10d::ReduceOp& operation,
+                    Milliseconds timeout);
+  void RunBroadcast(const at::Tensor& tensor, uint32_t root, Milliseconds timeout);
+  void RunAllGather(const at::Tensor& input, const Tensors& outputs, Milliseconds timeout);
+  void AllReduceLeaders(const at::Tensor& tensor, const c10d::ReduceOp& operation,
+                        Milliseconds timeout);
+  void BroadcastLeaders(const at::Tensor& tensor, uint32_t host, Milliseconds timeout);
+
+  const HostLayout layout_;
+  const uint32_t host_;  // this rank's
+  const std::unique_ptr<ShmGroup> local_;
+  c10::intrusive_ptr<c10d::Backend> leaders_;
+  const std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_COLLECTIVES_HIERARCHICAL_BACKEND_H_

@@ -1,0 +1,236 @@
+#include "worker/torch/collectives/process_group.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "worker/torch/collectives/hierarchical_backend.h"
+#include "worker/torch/collectives/nccl_plugin.h"
+#include "worker/torch/collectives/shm_backend.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/meeting.h"
+
+namespace ddprun::worker {
+namespace {
+
+using c10d::ProcessGroup;
+using c10d::ProcessGroupGloo;
+
+// With all peers present a connection takes milliseconds; a peer that dies between its address and
+// its connection costs five of these.
+constexpr std::chrono::seconds kConnectTimeout(5);
+
+using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
+
+Devices GlooDevices(const std::string& bind_address) {
+  Devices devices;
+  const char* interfaces = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interfaces != nullptr && *interfaces != '\0') {
+    const std::vector<std::string> names = absl::StrSplit(interfaces, ',');
+    for (const std::string& name : names) {
+      devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
+    }
+  } else if (!bind_address.empty()) {
+    devices.push_back(ProcessGroupGloo::createDeviceForHostname(bind_address));
+  } else {
+    devices.push_back(ProcessGroupGloo::createDefaultDevice());
+  }
+  return devices;
+}
+
+HostLayout LayoutOf(const std::vector<Presence>& ranks) {
+  std::map<uint32_t, std::vector<uint32_t>> by_host;
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) by_host[ranks[rank].host].push_back(rank);
+  HostLayout layout;
+  for (auto& [host, members] : by_host) layout.hosts.push_back(std::move(members));
+  std::sort(layout.hosts.begin(), layout.hosts.end());  // rank 0's first
+  return layout;
+}
+
+c10::intrusive_ptr<ProcessGroup> Wrap(const c10::intrusive_ptr<c10d::Store>& store,
+                                      const ProcessGroupPlan& plan, c10::DeviceType device,
+                                      ProcessGroup::BackendType type,
+                                      const c10::intrusive_ptr<c10d::Backend>& backend) {
+  auto group = c10::make_intrusive<ProcessGroup>(store, static_cast<int>(plan.rank),
+                                                 static_cast<int>(plan.world_size));
+  group->setDefaultBackend(type);
+  group->setBackend(device, type, backend);
+  return group;
+}
+
+c10::intrusive_ptr<ProcessGroupGloo> ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 uint32_t rank, size_t ranks,
+                                                 const ProcessGroupPlan& plan) {
+  auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
+  options->devices = GlooDevices(plan.bind_address);
+  auto backend = c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
+                                                       static_cast<int>(ranks), options);
+  backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
+  return backend;
+}
+
+c10::intrusive_ptr<ProcessGroup> CreateGloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                            const ProcessGroupPlan& plan) {
+  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::GLOO,
+              ConnectGloo(store, plan.rank, plan.world_size, plan));
+}
+
+// This host's ranks in shared memory. All ranks of the job get an error when one of them does.
+absl::StatusOr<std::unique_ptr<ShmGroup>> CreateShmGroup(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    const HostLayout& layout) {
+  const uint32_t host = layout.HostOf(plan.rank);
+  c10d::PrefixStore of_host(absl::StrCat("shm/", host), store);
+  absl::StatusOr<std::unique_ptr<ShmGroup>> group =
+      ShmGroup::Create(of_host, layout.LocalRankOf(plan.rank), layout.hosts[host]);
+  if (layout.hosts.size() == 1) return group;
+  // The ranks of a host agree; the hosts' first ones speak for them.
+  const auto key = [](size_t number) { return absl::StrCat("shm/", number, "/answer"); };
+  if (layout.hosts[host][0] == plan.rank) {
+    store->set(key(host), std::string(group.ok() ? "" : group.status().message()));
+  }
+  for (size_t other = 0; other < layout.hosts.size(); ++other) {
+    const std::string answer = store->get_to_str(key(other));
+    if (!answer.empty()) return absl::FailedPreconditionError(answer);
+  }
+  return group;
+}
+
+c10::intrusive_ptr<ProcessGroup> WrapShm(const c10::intrusive_ptr<c10d::Store>& store,
+                                         const ProcessGroupPlan& plan, const HostLayout& layout,
+                                         std::unique_ptr<ShmGroup> local, bool hierarchical) {
+  const auto timeout = absl::ToChronoMilliseconds(plan.collective_timeout);
+  c10::intrusive_ptr<c10d::Backend> backend;
+  if (hierarchical) {
+    c10::intrusive_ptr<c10d::Backend> leaders;
+    if (local->rank() == 0) {
+      leaders = ConnectGloo(c10::make_intrusive<c10d::PrefixStore>("leaders", store),
+                            layout.HostOf(plan.rank), layout.hosts.size(), plan);
+    }
+    backend = c10::make_intrusive<HierarchicalBackend>(plan.rank, layout, std::move(local),
+                                                       std::move(leaders), timeout);
+  } else {
+    backend = c10::make_intrusive<ShmBackend>(std::move(local), timeout);
+  }
+  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM, backend);
+}
+
+c10::intrusive_ptr<ProcessGroup> CreateNccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                            const ProcessGroupPlan& plan,
+                                            const NcclPlugin& plugin) {
+  const NcclPluginArguments arguments = {
+      .store = store,
+      .rank = static_cast<int>(plan.rank),
+      .world_size = static_cast<int>(plan.world_size),
+      .device_index = plan.device_index,
+      .timeout = absl::ToChronoMilliseconds(plan.collective_timeout)};
+  c10::intrusive_ptr<c10d::Backend> backend;
+  plugin.create_backend(arguments, &backend);
+  return Wrap(store, plan, c10::DeviceType::CUDA, ProcessGroup::BackendType::NCCL, backend);
+}
+
+struct Choice {
+  BackendKind kind;
+  std::string reason;
+};
+
+Choice ChooseForCpu(const HostLayout& layout, uint32_t world_size) {
+  const std::string all = absl::StrCat("all ", world_size, " workers");
+  if (layout.hosts.size() == 1) {
+    return {BackendKind::kShm, absl::StrCat(all, " are on one host and train on the CPU")};
+  }
+  if (layout.hosts.size() == world_size) {
+    return {BackendKind::kGloo,
+            absl::StrCat(all, " are on hosts of their own and train on the CPU")};
+  }
+  return {BackendKind::kHierarchical,
+          absl::StrCat(all, " are on ", layout.hosts.size(),
+                       " hosts and train on the CPU: shared memory on each, gloo between them")};
+}
+
+// The backends for the CPU.
+absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateForCpu(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    const HostLayout& layout, std::string& reason) {
+  Choice choice = {plan.backend, "it was asked for"};
+  if (plan.backend == BackendKind::kAuto) choice = ChooseForCpu(layout, plan.world_size);
+  if (choice.kind == BackendKind::kShm && layout.hosts.size() > 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the backend 'shm' is for workers of one host, and these are on ",
+                     layout.hosts.size(), "; use 'hierarchical', 'gloo' or 'auto'"));
+  }
+  if (choice.kind != BackendKind::kGloo) {
+    const bool hierarchical = choice.kind == BackendKind::kHierarchical;
+    absl::StatusOr<std::unique_ptr<ShmGroup>> local = CreateShmGroup(store, plan, layout);
+    if (local.ok()) {
+      reason = absl::StrCat(hierarchical ? "hierarchical" : "shm", ": ", choice.reason);
+      return WrapShm(store, plan, layout, *std::move(local), hierarchical);
+    }
+    if (plan.backend != BackendKind::kAuto) return local.status();
+    choice.reason = std::string(local.status().message());
+  }
+  reason = absl::StrCat("gloo: ", choice.reason);
+  return CreateGloo(store, plan);
+}
+
+// Gloo writes to sockets whose other end may be gone: with the signal's default that ends the
+// process without a word, where Python, which ignores it, gets an error.
+void IgnoreBrokenPipes() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
+}  // namespace
+
+const char* BackendName(BackendKind kind) {
+  switch (kind) {
+    case BackendKind::kGloo:
+      return "gloo";
+    case BackendKind::kNccl:
+      return "nccl";
+    case BackendKind::kShm:
+      return "shm";
+    case BackendKind::kHierarchical:
+      return "hierarchical";
+    case BackendKind::kAuto:
+      break;
+  }
+  return "auto";
+}
+
+absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    std::string* reason) {
+  IgnoreBrokenPipes();
+  NcclPlugin plugin;
+  if (plan.backend == BackendKind::kNccl) {
+    DDPRUN_ASSIGN_OR_RETURN(plugin, LoadNcclPlugin());
+  }
+  std::string why = "nccl: there are GPUs for all workers";
+  absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> group =
+      CatchExceptions([&]() -> absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> {
+        const Presence mine = {.host = plan.host, .backend = BackendName(plan.backend)};
+        DDPRUN_ASSIGN_OR_RETURN(
+            const std::vector<Presence> ranks,
+            MeetPeers(*store, plan.rank, plan.world_size, mine, plan.start_timeout));
+        const HostLayout layout = LayoutOf(ranks);
+        const auto group_store = c10::make_intrusive<c10d::PrefixStore>("group", store);
+        if (plan.backend == BackendKind::kNccl) return CreateNccl(group_store, plan, plugin);
+        return CreateForCpu(group_store, plan, layout, why);
+      });
+  if (reason != nullptr) *reason = std::move(why);
+  return group;
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,49 @@
+#ifndef DDPRUN_WORKER_TORCH_COLLECTIVES_PROCESS_GROUP_H_
+#define DDPRUN_WORKER_TORCH_COLLECTIVES_PROCESS_GROUP_H_
+
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace ddprun::worker {
+
+// kAuto: of those for the CPU, what suits the hosts: shared memory on one, hierarchical where a
+// host has several ranks, else Gloo; and Gloo where shared memory can't be used.
+enum class BackendKind { kAuto, kGloo, kNccl, kShm, kHierarchical };
+
+// "auto", "gloo" and so on: the words that users write.
+const char* BackendName(BackendKind kind);
+
+struct ProcessGroupPlan {
+  BackendKind backend = BackendKind::kGloo;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  uint32_t host = 0;     // number of this rank's host: of its agent, or launcher
+  int device_index = 0;  // NCCL: this process' GPU
+  // Name or IP that Gloo binds and that peers reach; "" = what this machine's name resolves to.
+  // The interfaces of GLOO_SOCKET_IFNAME come before it, as in Python.
+  std::string bind_address;
+  absl::Duration start_timeout;       // for all peers to appear
+  absl::Duration collective_timeout;  // for one collective
+};
+
+// Meets all peers through `store` (no rank is bound or connected before all have come), then
+// connects them. From then on SIGPIPE is ignored in this process, as Python does, unless the
+// program has a handler of its own: a peer that is gone is an error of the collective.
+// Params: reason: what the backend is and why, for people; may be null.
+// Errors: UNAVAILABLE, "PeerError: …" — a peer did not come within start_timeout, died meanwhile,
+// or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —
+// NCCL or shared memory was asked for and this build or machine, or the ranks' hosts, have none.
+// INVALID_ARGUMENT — the ranks were asked for different backends.
+// Bound: start_timeout + 5 connect timeouts of 5 s (c10d's retries, when a peer dies at that
+// moment).
+absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
+    std::string* reason = nullptr);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_COLLECTIVES_PROCESS_GROUP_H_

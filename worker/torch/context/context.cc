@@ -1,0 +1,287 @@
+#include "ddprun/context.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "worker/client/agent_client.h"
+#include "worker/torch/collectives/checked_group.h"
+#include "worker/torch/collectives/collectives.h"
+#include "worker/torch/collectives/debug_group.h"
+#include "worker/torch/collectives/nccl_plugin.h"
+#include "worker/torch/collectives/process_group.h"
+#include "worker/torch/context/context_implementation.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/errors/failure_notice.h"
+#include "worker/torch/store/agent_store.h"
+#include "worker/torch/store/collective_check.h"
+#include "worker/torch/store/meeting.h"
+
+namespace ddprun {
+namespace {
+
+using worker::AgentClient;
+using worker::BackendKind;
+using worker::CatchExceptions;
+using worker::WorkerAssignment;
+using worker::WorkerEnvironment;
+
+// The agent knew the assignment before it started this process.
+constexpr absl::Duration kAssignmentTimeout = absl::Seconds(10);
+// For the store, where there is only a problem to tell.
+constexpr absl::Duration kTellTimeout = absl::Seconds(1);
+
+using StorePointer = c10::intrusive_ptr<c10d::Store>;
+
+absl::Status CheckStillCurrent(const WorkerEnvironment& environment,
+                               const WorkerAssignment& assignment) {
+  if (assignment.generation != environment.generation) {
+    return absl::AbortedError(absl::StrCat(
+        worker::kPeerErrorPrefix, "this worker belongs to generation ", environment.generation,
+        ", the current one is ", assignment.generation, "; its agent starts a new worker"));
+  }
+  if (assignment.rank != environment.rank || assignment.world_size != environment.world_size) {
+    return absl::InternalError(absl::StrCat(
+        "the agent assigns rank ", assignment.rank, " of ", assignment.world_size,
+        " in generation ", assignment.generation, ", the environment says ", environment.rank,
+        " of ", environment.world_size, "; keep RANK and WORLD_SIZE as the agent set them"));
+  }
+  return absl::OkStatus();
+}
+
+// Takes the live assignment, and its store, from the own agent.
+absl::Status JoinThroughAgent(Context::Implementation& context) {
+  WorkerEnvironment& environment = context.environment;
+  const std::unique_ptr<AgentClient> agent =
+      AgentClient::Create(environment.agent_socket, environment.run_id);
+  DDPRUN_ASSIGN_OR_RETURN(
+      const WorkerAssignment assignment,
+      agent->GetAssignment(environment.local_rank, environment.generation - 1, kAssignmentTimeout));
+  DDPRUN_RETURN_IF_ERROR(CheckStillCurrent(environment, assignment));
+  context.node_address = assignment.node_address;
+  context.store = c10::make_intrusive<worker::AgentStore>(agent->Store(environment.generation));
+  return absl::OkStatus();
+}
+
+// Under torchrun: what Python's env:// does. On one node the restart count keeps the keys of
+// earlier attempts apart, which torchrun's shared store still holds; over several nodes the counts
+// differ.
+absl::Status JoinThroughMaster(Context::Implementation& context, absl::Duration timeout) {
+  const WorkerEnvironment& environment = context.environment;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(environment.master_port);
+  options.isServer = environment.rank == 0 && !environment.launcher_serves_store;
+  options.waitWorkers = false;
+  options.timeout = absl::ToChronoMilliseconds(timeout);
+  context.store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+  if (environment.local_world_size == environment.world_size) {
+    context.store = c10::make_intrusive<c10d::PrefixStore>(
+        absl::StrCat("attempt_", environment.restart_count), context.store);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Join(Context::Implementation& context, absl::Duration timeout) {
+  if (context.environment.started_by_ddprun()) return JoinThroughAgent(context);
+  if (context.environment.master_port != 0) return JoinThroughMaster(context, timeout);
+  context.store = c10::make_intrusive<c10d::HashStore>();
+  context.node_address = "127.0.0.1";
+  return absl::OkStatus();
+}
+
+// What DDPRUN_BACKEND names, where the program leaves the choice open.
+std::string WantedBackend(const ContextOptions& options) {
+  const char* named = std::getenv("DDPRUN_BACKEND");
+  if (options.backend != "auto" || named == nullptr || *named == '\0') return options.backend;
+  return named;
+}
+
+// "auto" takes NCCL only where nothing stands against it; "nccl" says what does.
+absl::StatusOr<BackendKind> ChooseBackend(const std::string& wanted,
+                                          const WorkerEnvironment& environment) {
+  if (wanted == "gloo") return BackendKind::kGloo;
+  if (wanted == "nccl") return BackendKind::kNccl;
+  if (wanted == "shm") return BackendKind::kShm;
+  if (wanted == "hierarchical") return BackendKind::kHierarchical;
+  if (wanted != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown backend '", wanted, "'; use auto, shm, hierarchical, gloo or nccl"));
+  }
+  if (!worker::MachineHasGpus()) return BackendKind::kAuto;
+  const absl::StatusOr<worker::NcclPlugin> plugin = worker::LoadNcclPlugin();
+  if (!plugin.ok()) {
+    if (environment.local_rank == 0) {
+      Log(LogLevel::kWarning, absl::StrCat("training on the CPU: ", plugin.status().message()));
+    }
+    return BackendKind::kAuto;
+  }
+  const bool enough = plugin->device_count() >= static_cast<int>(environment.local_world_size);
+  return enough ? BackendKind::kNccl : BackendKind::kAuto;
+}
+
+// The GPU of a worker: its local rank, unless the launcher gave each worker a GPU of its own.
+absl::StatusOr<int> ChooseGpu(uint32_t local_rank) {
+  DDPRUN_ASSIGN_OR_RETURN(const worker::NcclPlugin plugin, worker::LoadNcclPlugin());
+  const int count = plugin.device_count();
+  if (count == 0) {
+    return absl::FailedPreconditionError(
+        "the backend 'nccl' needs a GPU, and CUDA sees none; use the backend 'gloo'");
+  }
+  if (count == 1) return 0;
+  if (static_cast<int>(local_rank) >= count) {
+    return absl::FailedPreconditionError(absl::StrCat("local rank ", local_rank,
+                                                      " has no GPU: CUDA sees ", count,
+                                                      "; start at most one worker a GPU"));
+  }
+  return static_cast<int>(local_rank);
+}
+
+// Fills what this rank alone decides of the plan.
+absl::Status Plan(Context::Implementation& context, const ContextOptions& options) {
+  worker::ProcessGroupPlan& plan = context.plan;
+  DDPRUN_ASSIGN_OR_RETURN(const BackendKind backend,
+                          ChooseBackend(WantedBackend(options), context.environment));
+  plan.backend = backend;
+  plan.rank = context.environment.rank;
+  plan.world_size = context.environment.world_size;
+  plan.host = context.environment.group_rank;
+  plan.start_timeout = options.start_timeout;
+  plan.collective_timeout = options.collective_timeout;
+  if (backend == BackendKind::kNccl) {
+    DDPRUN_ASSIGN_OR_RETURN(plan.device_index, ChooseGpu(context.environment.local_rank));
+    context.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
+  }
+  return absl::OkStatus();
+}
+
+// A rank that can't take part says why to the others, which would wait for it.
+absl::Status Refuse(Context::Implementation& context, const absl::Status& problem) {
+  CatchExceptions([&]() -> absl::Status {
+    if (!Join(context, kTellTimeout).ok()) return absl::OkStatus();
+    worker::TellProblem(*context.store, context.environment.rank, std::string(problem.message()));
+    return absl::OkStatus();
+  }).IgnoreError();  // the problem comes first
+  return problem;
+}
+
+absl::Status Connect(Context::Implementation& context, const ContextOptions& options) {
+  worker::ProcessGroupPlan& plan = context.plan;
+  plan.bind_address = context.node_address;
+  std::string reason;
+  DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan, &reason));
+  context.backend = context.group->getDefaultBackend()->getBackendName();
+  if (WantedBackend(options) == "auto" && plan.rank == 0) {
+    Tell(absl::StrCat("backend ", reason));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(context.group, worker::DebugGroup(context.store, context.group, plan));
+  const char* check = std::getenv("DDPRUN_CHECK_COLLECTIVES");
+  if (options.check_collectives || (check != nullptr && absl::string_view(check) == "1")) {
+    context.check = std::make_shared<worker::CollectiveCheck>(
+        context.store, plan.rank, plan.world_size, plan.collective_timeout);
+    context.group = worker::CheckedGroup(context.store, context.group, context.check);
+  }
+  return absl::OkStatus();
+}
+
+// What changes how the workers communicate, once for the job.
+void ShowVariables(const Context::Implementation& context) {
+  const std::string variables = worker::CommunicationVariables();
+  if (variables.empty() || context.environment.rank != 0) return;
+  Tell(absl::StrCat("rank 0 communicates over ", context.backend, " with ", variables));
+}
+
+// Without a page the program runs unmarked.
+void OpenProgress(Context::Implementation& context) {
+  if (context.environment.progress_page.empty()) return;
+  absl::StatusOr<worker::ProgressPage> page =
+      worker::ProgressPage::Open(context.environment.progress_page);
+  if (!page.ok()) {
+    return Log(LogLevel::kWarning,
+               absl::StrCat("hangs of this worker go unnoticed: ", page.status().message()));
+  }
+  context.progress = *std::move(page);
+  context.progress.Mark(ProgressPhase::kStart, 0);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
+  return CatchExceptions([&]() -> absl::StatusOr<std::unique_ptr<Context>> {
+    auto implementation = std::make_unique<Implementation>();
+    DDPRUN_ASSIGN_OR_RETURN(implementation->environment, worker::ReadWorkerEnvironment());
+    OpenProgress(*implementation);
+    const absl::Status planned = Plan(*implementation, options);
+    if (!planned.ok()) return Refuse(*implementation, planned);
+    DDPRUN_RETURN_IF_ERROR(Join(*implementation, options.start_timeout));
+    worker::AddFailureNotice(implementation->store, implementation->environment.rank);
+    DDPRUN_RETURN_IF_ERROR(Connect(*implementation, options));
+    ShowVariables(*implementation);
+    return std::unique_ptr<Context>(new Context(std::move(implementation)));
+  });
+}
+
+Context::Context(std::unique_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
+
+Context::~Context() {
+  // What the program does without the others is its own affair.
+  Mark(ProgressPhase::kDone,
+       static_cast<int64_t>(ProgressStepOf(implementation_->progress.word())));
+  if (implementation_->check != nullptr) {
+    // Others that still wait for this rank learn that it won't come.
+    worker::CatchExceptions([this]() -> absl::Status {
+      implementation_->check->AnnounceEnd();
+      return absl::OkStatus();
+    }).IgnoreError();
+    worker::CompareAtEnd(implementation_->check);
+  }
+  // While an error travels up, a peer may be gone for good: NCCL's destructor would wait for it.
+  if (std::uncaught_exceptions() > 0 && implementation_->backend == "nccl") {
+    implementation_->group->getDefaultBackend()->abort();
+  }
+}
+
+uint32_t Context::rank() const { return implementation_->environment.rank; }
+uint32_t Context::local_rank() const { return implementation_->environment.local_rank; }
+uint32_t Context::world_size() const { return implementation_->environment.world_size; }
+uint64_t Context::generation() const { return implementation_->environment.generation; }
+uint32_t Context::restart_count() const { return implementation_->environment.restart_count; }
+const std::string& Context::run_id() const { return implementation_->environment.run_id; }
+torch::Device Context::device() const { return implementation_->device; }
+const std::string& Context::backend() const { return implementation_->backend; }
+
+void Context::Mark(ProgressPhase phase, int64_t step) {
+  implementation_->progress.Mark(phase, static_cast<uint64_t>(std::max<int64_t>(step, 0)));
+}
+
+bool Context::StopAt(int64_t step) {
+  return implementation_->progress.StopAt(static_cast<uint64_t>(std::max<int64_t>(step, 0)));
+}
+
+void Context::AddDataWait(absl::Duration waited) { implementation_->progress.AddDataWait(waited); }
+
+absl::Status Context::AllReduceSum(torch::Tensor& tensor) {
+  return worker::AllReduceSum(*implementation_->group, tensor);
+}
+
+absl::Status Context::Broadcast(torch::Tensor& tensor, uint32_t source) {
+  return worker::Broadcast(*implementation_->group, tensor, source);
+}
+
+absl::StatusOr<std::vector<torch::Tensor>> Context::AllGather(const torch::Tensor& tensor) {
+  return worker::AllGather(*implementation_->group, tensor);
+}
+
+absl::Status Context::Barrier() {
+  return worker::Barrier(*implementation_->group, implementation_->device);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+#ifndef DDPRUN_WORKER_TORCH_CONTEXT_CONTEXT_IMPLEMENTATION_H_
+#define DDPRUN_WORKER_TORCH_CONTEXT_CONTEXT_IMPLEMENTATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "ddprun/context.h"
+#include "worker/env/progress_page.h"
+#include "worker/env/worker_environment.h"
+#include "worker/torch/collectives/process_group.h"
+#include "worker/torch/store/collective_check.h"
+
+namespace ddprun {
+
+// Members die in reverse order: the group uses the store to its end.
+struct Context::Implementation {
+  worker::WorkerEnvironment environment;
+  worker::ProgressPage progress;
+  std::string node_address;  // "" = unknown
+  std::string backend;
+  torch::Device device = torch::kCPU;
+  worker::ProcessGroupPlan plan;  // how `group` was made, for others like it
+  uint64_t groups_created = 0;
+  uint64_t models_created = 0;
+  std::shared_ptr<worker::CollectiveCheck> check;  // null: nothing is compared
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_TORCH_CONTEXT_CONTEXT_IMPLEMENTATION_H_

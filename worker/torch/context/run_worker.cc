@@ -1,0 +1,78 @@
+#include "ddprun/run_worker.h"
+
+#include <c10/util/Logging.h>
+
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/log.h"
+#include "worker/env/error_file.h"
+#include "worker/env/worker_environment.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/errors/failure_notice.h"
+#include "worker/torch/store/collective_check.h"
+
+namespace ddprun {
+namespace {
+
+// Set before the body runs; read by the terminate handler too.
+std::string* error_file_path = nullptr;
+std::string* worker_name = nullptr;
+
+void Report(const absl::Status& status) {
+  const worker::WorkerError error = worker::ToWorkerError(status);
+  const std::vector<std::string> lines = absl::StrSplit(error.message, '\n');
+  Tell(absl::StrCat(*worker_name, ": ", lines.front()));
+  if (error_file_path->empty()) return;
+  const absl::Status written = worker::WriteErrorFile(*error_file_path, error);
+  if (!written.ok()) Tell(absl::StrCat(*worker_name, ": ", written.ToString()));
+}
+
+// Gloo throws a collective mismatch on a thread of its own, where nobody can catch it.
+[[noreturn]] void ReportAndAbort() {
+  if (std::current_exception() != nullptr) {
+    try {
+      throw;
+    } catch (...) {
+      Report(worker::StatusFromCurrentException());
+    }
+  } else {
+    Report(absl::InternalError("std::terminate was called"));
+  }
+  std::abort();
+}
+
+const char* Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+void SetUp() {
+  static std::string path;
+  static std::string name;
+  path = Variable("TORCHELASTIC_ERROR_FILE");
+  const std::string rank = Variable("RANK");
+  name = rank.empty() ? "worker" : absl::StrCat("worker of rank ", rank);
+  error_file_path = &path;
+  worker_name = &name;
+  c10::initLogging();
+  SetLogLevel(Variable("LOGLEVEL"));
+  std::set_terminate(&ReportAndAbort);
+}
+
+}  // namespace
+
+int RunWorker(int argc, char** argv, const std::function<absl::Status(int, char**)>& body) {
+  SetUp();
+  absl::Status status = worker::CatchExceptions([&] { return body(argc, argv); });
+  if (status.ok()) status = worker::CompareEnds();
+  if (status.ok()) return 0;
+  Report(worker::ExchangeFailures(status));
+  return 1;
+}
+
+}  // namespace ddprun

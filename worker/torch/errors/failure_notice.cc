@@ -1,0 +1,80 @@
+#include "worker/torch/errors/failure_notice.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "worker/torch/errors/exception_status.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr const char* kFailureKey = "failure";
+constexpr std::chrono::milliseconds kCauseTimeout(333);
+// The store is no place for long stacks.
+constexpr size_t kCauseBytesMax = 4000;
+
+struct FailureNotice {
+  c10::intrusive_ptr<c10d::Store> store;
+  uint32_t rank;
+};
+
+std::vector<FailureNotice>& Notices() {
+  static auto* notices = new std::vector<FailureNotice>();
+  return *notices;
+}
+
+// Where several ranks fail, the first to tell is the cause.
+void TellFailure(const FailureNotice& notice, absl::string_view message) {
+  const std::string text = absl::StrCat(notice.rank, "\n", message.substr(0, kCauseBytesMax));
+  notice.store->compareSet(kFailureKey, std::vector<uint8_t>(),
+                           std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+absl::Status AddCause(const FailureNotice& notice, const absl::Status& peer_error) {
+  notice.store->wait({kFailureKey}, kCauseTimeout);
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(notice.store->get_to_str(kFailureKey), absl::MaxSplits('\n', 1));
+  return WithCause(peer_error, parts.first, parts.second);
+}
+
+}  // namespace
+
+void AddFailureNotice(c10::intrusive_ptr<c10d::Store> store, uint32_t rank) {
+  Notices().push_back({std::move(store), rank});
+}
+
+absl::Status WithCause(const absl::Status& peer_error, const std::string& rank,
+                       const std::string& message) {
+  absl::string_view seen = peer_error.message();
+  absl::ConsumePrefix(&seen, kPeerErrorPrefix);
+  if (absl::StrContains(seen, message)) return peer_error;
+  return absl::UnavailableError(absl::StrCat(kPeerErrorPrefix, "rank ", rank, " failed: ", message,
+                                             " (seen here as: ", seen, ")"));
+}
+
+absl::Status ExchangeFailures(const absl::Status& status) {
+  if (status.ok()) return status;
+  const bool of_peer = absl::StartsWith(status.message(), kPeerErrorPrefix);
+  absl::Status told = status;
+  for (const FailureNotice& notice : Notices()) {
+    try {
+      if (of_peer) {
+        told = AddCause(notice, told);
+      } else {
+        TellFailure(notice, status.message());
+      }
+    } catch (...) {
+      // The store went with its rank or launcher, or the peer had no time to say anything.
+    }
+  }
+  Notices().clear();
+  return told;
+}
+
+}  // namespace ddprun::worker

@@ -1,5 +1,0 @@
-#ifndef DDPRUN_WORKER_TORCH_GLOO_STUB_GLOO_ALGORITHM_H_
-#define DDPRUN_WORKER_TORCH_GLOO_STUB_GLOO_ALGORITHM_H_
-// LibTorch carries its own Gloo inside libtorch_cpu.so but not its headers. ProcessGroupGloo.hpp
-// needs only these declarations; nothing of ours calls into them.
-#endif  // DDPRUN_WORKER_TORCH_GLOO_STUB_GLOO_ALGORITHM_H_

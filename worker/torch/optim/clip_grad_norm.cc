@@ -1,0 +1,65 @@
+#include "ddprun/clip_grad_norm.h"
+
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker/torch/optim/gradient_taker.h"
+#include "worker/torch/optim/not_finite.h"
+
+namespace ddprun {
+namespace {
+
+bool AllFinite(const torch::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
+
+// The name of the first gradient, or parameter, that isn't finite; "" = all are.
+std::string FirstNotFinite(torch::nn::Module& module, bool gradients) {
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor& tensor = gradients ? item.value().grad() : item.value();
+    if (tensor.defined() && !AllFinite(tensor)) return item.key();
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> gradients;
+  for (const auto& item : module.named_parameters()) {
+    if (worker::GradientIsTaken(item.value())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the gradient of '", item.key(),
+                       "' is in the shares of a ZeroOptimizer (stage 2): call its ClipGradNorm"));
+    }
+    if (item.value().grad().defined()) gradients.push_back(item.value().grad());
+  }
+  if (gradients.empty()) return 0.0;
+  const double norm = at::stack(at::_foreach_norm(gradients)).norm().item<double>();
+  if (!std::isfinite(norm)) {
+    return worker::GradientsNotFinite(norm, FirstNotFinite(module, /*gradients=*/true));
+  }
+  // As torch: a factor of 1 is not multiplied.
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1) at::_foreach_mul_(gradients, factor);
+  return norm;
+}
+
+absl::Status CheckLoss(const torch::Tensor& loss, torch::nn::Module& module) {
+  const auto value = loss.item<double>();
+  if (std::isfinite(value)) return absl::OkStatus();
+  const torch::NoGradGuard no_grad;
+  const std::string name = FirstNotFinite(module, /*gradients=*/false);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the loss is ", value,
+      name.empty() ? "; all parameters are finite: look at the batch and at the loss function"
+                   : absl::StrCat("; the parameter '", name, "' has a NaN or infinite value")));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,23 @@
+#ifndef DDPRUN_WORKER_TORCH_OPTIM_NOT_FINITE_H_
+#define DDPRUN_WORKER_TORCH_OPTIM_NOT_FINITE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::worker {
+
+// What clipping answers when the gradients' norm isn't finite. `name`: of the first parameter whose
+// gradient is to blame; "" = none is, alone.
+inline absl::Status GradientsNotFinite(double norm, const std::string& name) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the norm of the gradients is ", norm,
+      name.empty() ? ": together they are beyond the type's range"
+                   : absl::StrCat(": the gradient of '", name, "' has a NaN or infinite value"),
+      "; lower the learning rate, or scale the loss (GradScaler) in fp16"));
+}
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_OPTIM_NOT_FINITE_H_

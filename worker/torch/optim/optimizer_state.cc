@@ -1,0 +1,232 @@
+#include "worker/torch/optim/optimizer_state.h"
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <memory>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace ddprun::worker {
+namespace {
+
+using torch::optim::Optimizer;
+using torch::optim::OptimizerParamState;
+
+// Calls visit(name, field) for the tensors and counts of each optimizer's state.
+template <typename State, typename Visitor>
+void VisitAdamFields(State& state, Visitor&& visit) {
+  visit("step", state.step());
+  visit("exp_avg", state.exp_avg());
+  visit("exp_avg_sq", state.exp_avg_sq());
+  visit("max_exp_avg_sq", state.max_exp_avg_sq());
+}
+
+template <typename Visitor>
+void VisitFields(torch::optim::AdamParamState& state, Visitor&& visit) {
+  VisitAdamFields(state, visit);
+}
+
+template <typename Visitor>
+void VisitFields(torch::optim::AdamWParamState& state, Visitor&& visit) {
+  VisitAdamFields(state, visit);
+}
+
+template <typename Visitor>
+void VisitFields(torch::optim::SGDParamState& state, Visitor&& visit) {
+  visit("momentum_buffer", state.momentum_buffer());
+}
+
+template <typename Visitor>
+void VisitFields(torch::optim::RMSpropParamState& state, Visitor&& visit) {
+  visit("step", state.step());
+  visit("square_avg", state.square_avg());
+  visit("momentum_buffer", state.momentum_buffer());
+  visit("grad_avg", state.grad_avg());
+}
+
+template <typename Visitor>
+void VisitFields(torch::optim::AdagradParamState& state, Visitor&& visit) {
+  visit("step", state.step());
+  visit("sum", state.sum());
+}
+
+// Puts fields into tensors; undefined tensors (options that are off) are left out.
+struct Writer {
+  OptimizerTensors& tensors;
+  std::string prefix;
+
+  void operator()(const char* name, int64_t& count) const {
+    tensors[prefix + name] = torch::tensor(count, torch::kLong);
+  }
+  void operator()(const char* name, torch::Tensor& tensor) const {
+    if (tensor.defined()) tensors[prefix + name] = tensor.detach();
+  }
+};
+
+// Takes fields out of tensors.
+struct Reader {
+  const OptimizerTensors& tensors;
+  std::string prefix;
+  const torch::Tensor& parameter;
+  size_t& used;
+  absl::Status& status;
+
+  void operator()(const char* name, int64_t& count) const {
+    const auto found = tensors.find(prefix + name);
+    if (found == tensors.end()) {
+      status.Update(absl::FailedPreconditionError(
+          absl::StrCat("the optimizer's state has no '", prefix, name, "'")));
+      return;
+    }
+    count = found->second.item<int64_t>();
+    ++used;
+  }
+  void operator()(const char* name, torch::Tensor& tensor) const {
+    const auto found = tensors.find(prefix + name);
+    if (found == tensors.end()) return;
+    ++used;
+    if (found->second.sizes() != parameter.sizes()) {
+      status.Update(absl::FailedPreconditionError(absl::StrCat(
+          "the optimizer's state '", prefix, name, "' doesn't have its parameter's shape")));
+      return;
+    }
+    tensor = found->second.to(parameter.device()).clone();
+  }
+};
+
+// Takes down the fields' names.
+struct NameReader {
+  OptimizerFields& fields;
+
+  void operator()(const char* name, int64_t& /*count*/) const { fields.counts.emplace_back(name); }
+  void operator()(const char* name, torch::Tensor& /*tensor*/) const {
+    fields.tensors.emplace_back(name);
+  }
+};
+
+std::vector<torch::Tensor> AllParameters(const Optimizer& optimizer) {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  }
+  return parameters;
+}
+
+std::string LearningRateName(size_t group) {
+  return absl::StrCat("group.", group, ".learning_rate");
+}
+
+bool HasPrefix(const OptimizerTensors& tensors, const std::string& prefix) {
+  const auto found = tensors.lower_bound(prefix);
+  return found != tensors.end() && found->first.compare(0, prefix.size(), prefix) == 0;
+}
+
+template <typename State>
+OptimizerTensors GetState(const Optimizer& optimizer) {
+  OptimizerTensors tensors;
+  const std::vector<torch::Tensor> parameters = AllParameters(optimizer);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto found = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) continue;  // had no gradient yet
+    VisitFields(static_cast<State&>(*found->second), Writer{tensors, absl::StrCat(i, ".")});
+  }
+  for (size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    const double rate = optimizer.param_groups()[i].options().get_lr();
+    tensors[LearningRateName(i)] = torch::tensor(rate, torch::kDouble);
+  }
+  return tensors;
+}
+
+template <typename State>
+absl::Status SetState(Optimizer& optimizer, const OptimizerTensors& tensors) {
+  std::vector<torch::Tensor> parameters = AllParameters(optimizer);
+  const size_t groups = optimizer.param_groups().size();
+  std::vector<std::unique_ptr<State>> states(parameters.size());
+  absl::Status status;
+  size_t used = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string prefix = absl::StrCat(i, ".");
+    if (!HasPrefix(tensors, prefix)) continue;
+    states[i] = std::make_unique<State>();
+    VisitFields(*states[i], Reader{tensors, prefix, parameters[i], used, status});
+  }
+  DDPRUN_RETURN_IF_ERROR(status);
+  for (size_t i = 0; i < groups; ++i) used += tensors.count(LearningRateName(i));
+  if (used != tensors.size()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "only ", used, " of ", tensors.size(),
+        " tensors of the optimizer's state belong to this optimizer; use the optimizer "
+        "and the parameter groups that the checkpoint was written with"));
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (states[i] == nullptr) continue;
+    optimizer.state()[parameters[i].unsafeGetTensorImpl()] = std::move(states[i]);
+  }
+  for (size_t i = 0; i < groups; ++i) {
+    const auto found = tensors.find(LearningRateName(i));
+    if (found == tensors.end()) continue;
+    optimizer.param_groups()[i].options().set_lr(found->second.item<double>());
+  }
+  return absl::OkStatus();
+}
+
+// Calls function(tag) with a null pointer to the state's type.
+template <typename Function>
+absl::Status WithStateType(const Optimizer& optimizer, Function&& function) {
+  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) {
+    return function(static_cast<torch::optim::AdamWParamState*>(nullptr));
+  }
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr) {
+    return function(static_cast<torch::optim::AdamParamState*>(nullptr));
+  }
+  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) {
+    return function(static_cast<torch::optim::SGDParamState*>(nullptr));
+  }
+  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr) {
+    return function(static_cast<torch::optim::RMSpropParamState*>(nullptr));
+  }
+  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr) {
+    return function(static_cast<torch::optim::AdagradParamState*>(nullptr));
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("the state of an optimizer of type ", typeid(optimizer).name(),
+                   " can't be saved; Adam, AdamW, SGD, RMSprop and Adagrad can"));
+}
+
+}  // namespace
+
+absl::StatusOr<OptimizerFields> GetOptimizerFields(const Optimizer& optimizer) {
+  OptimizerFields fields;
+  DDPRUN_RETURN_IF_ERROR(WithStateType(optimizer, [&](auto* type) {
+    std::remove_pointer_t<decltype(type)> state;
+    VisitFields(state, NameReader{fields});
+    return absl::OkStatus();
+  }));
+  return fields;
+}
+
+absl::StatusOr<OptimizerTensors> GetOptimizerState(const Optimizer& optimizer) {
+  OptimizerTensors tensors;
+  DDPRUN_RETURN_IF_ERROR(WithStateType(optimizer, [&](auto* type) {
+    tensors = GetState<std::remove_pointer_t<decltype(type)>>(optimizer);
+    return absl::OkStatus();
+  }));
+  return tensors;
+}
+
+absl::Status SetOptimizerState(Optimizer& optimizer, const OptimizerTensors& state) {
+  return WithStateType(optimizer, [&](auto* type) {
+    return SetState<std::remove_pointer_t<decltype(type)>>(optimizer, state);
+  });
+}
+
+}  // namespace ddprun::worker

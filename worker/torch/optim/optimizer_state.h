@@ -1,0 +1,40 @@
+#ifndef DDPRUN_WORKER_TORCH_OPTIM_OPTIMIZER_STATE_H_
+#define DDPRUN_WORKER_TORCH_OPTIM_OPTIMIZER_STATE_H_
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ddprun::worker {
+
+// By name: "<parameter number>.<field>" with the field names of Python's optimizer.state_dict(),
+// and "group.<number>.learning_rate". Parameters count over all groups, in order. LibTorch's own
+// serialisation names them by address, which says nothing to another process.
+using OptimizerTensors = std::map<std::string, torch::Tensor>;
+
+// The fields of a parameter's state, in one order everywhere.
+struct OptimizerFields {
+  std::vector<std::string> tensors;  // in the parameter's shape
+  std::vector<std::string> counts;
+};
+
+// Errors: UNIMPLEMENTED — as GetOptimizerState.
+absl::StatusOr<OptimizerFields> GetOptimizerFields(const torch::optim::Optimizer& optimizer);
+
+// Supported: Adam, AdamW, SGD, RMSprop, Adagrad.
+// Errors: UNIMPLEMENTED — another optimizer; the text names its type.
+absl::StatusOr<OptimizerTensors> GetOptimizerState(const torch::optim::Optimizer& optimizer);
+
+// Errors: UNIMPLEMENTED as above. FAILED_PRECONDITION — the state is of another optimizer, or of
+// other parameters; the text names what doesn't fit, and the optimizer is then unchanged.
+absl::Status SetOptimizerState(torch::optim::Optimizer& optimizer, const OptimizerTensors& state);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_OPTIM_OPTIMIZER_STATE_H_

@@ -1,0 +1,39 @@
+#ifndef DDPRUN_WORKER_TORCH_STORE_MEETING_H_
+#define DDPRUN_WORKER_TORCH_STORE_MEETING_H_
+
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace ddprun::worker {
+
+// What a rank tells the others before anything is connected.
+struct Presence {
+  uint32_t host = 0;    // number of its agent, or launcher
+  std::string backend;  // that it is about to connect
+  std::string problem;  // why it can't; "" = it can
+};
+
+// Tells the others, which wait for this rank, why it won't come. Waits for nothing. Throws as the
+// store does.
+void TellProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
+
+// Tells the others and waits for them; theirs, by rank.
+// Errors: UNAVAILABLE, "PeerError: …" — a rank has a problem; the text names both.
+// INVALID_ARGUMENT — ranks are about to connect different backends: the same text on all of them.
+// Throws as the store does, where a rank doesn't come within `timeout`.
+absl::StatusOr<std::vector<Presence>> MeetPeers(c10d::Store& store, uint32_t rank,
+                                                uint32_t world_size, const Presence& mine,
+                                                absl::Duration timeout);
+
+// OK when all are about to connect the same backend. Pure.
+absl::Status CompareBackends(const std::vector<Presence>& ranks);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_STORE_MEETING_H_

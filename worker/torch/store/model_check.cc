@@ -1,0 +1,128 @@
+#include "worker/torch/store/model_check.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "worker/torch/errors/exception_status.h"
+
+namespace ddprun::worker {
+namespace {
+
+constexpr const char* kSame = "=";
+constexpr const char* kVerdictKey = "verdict";
+// Starts, in place of hashes or a verdict, "<rank> can't train: <problem>".
+constexpr const char* kProblem = "!";
+constexpr const char* kHashes = "#";
+
+// FNV-1a, which is the same on every machine.
+uint64_t HashOf(const std::string& text) {
+  uint64_t hash = 14695981039346656037ULL;
+  for (const char byte : text) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
+  }
+  return hash;
+}
+
+std::string HashesOf(const std::vector<std::string>& texts) {
+  std::string hashes;
+  for (const std::string& text : texts) {
+    const uint64_t hash = HashOf(text);
+    for (int shift = 0; shift < 64; shift += 8) hashes += static_cast<char>(hash >> shift);
+  }
+  return hashes;
+}
+
+std::string HashesKey(uint64_t rank) { return absl::StrCat("hashes/", rank); }
+std::string TextKey(uint64_t rank) { return absl::StrCat("text/", rank); }
+
+std::string WaitFor(c10d::Store& store, const std::string& key, absl::Duration timeout) {
+  store.wait({key}, absl::ToChronoMilliseconds(timeout));
+  return store.get_to_str(key);
+}
+
+// A rank that differs from rank 0, and the first text that does; or what a rank told.
+struct Difference {
+  uint64_t rank = 0;
+  size_t index = 0;
+  std::string problem;
+};
+
+std::string VerdictOf(const std::optional<Difference>& difference) {
+  if (!difference.has_value()) return kSame;
+  if (!difference->problem.empty()) return absl::StrCat(kProblem, difference->problem);
+  return absl::StrCat(difference->rank, " ", difference->index);
+}
+
+// Nothing where the verdict isn't of this library's rank 0.
+std::optional<Difference> ParseVerdict(const std::string& verdict) {
+  if (absl::StartsWith(verdict, kProblem)) return Difference{.problem = verdict.substr(1)};
+  const std::pair<std::string, std::string> parts = absl::StrSplit(verdict, ' ');
+  Difference difference;
+  if (!absl::SimpleAtoi(parts.first, &difference.rank) ||
+      !absl::SimpleAtoi(parts.second, &difference.index)) {
+    return std::nullopt;
+  }
+  return difference;
+}
+
+// Rank 0's part.
+std::optional<Difference> FindDifference(c10d::Store& store, const ModelCheckPlan& plan,
+                                         const std::string& mine) {
+  for (uint32_t rank = 1; rank < plan.world_size; ++rank) {
+    std::string theirs = WaitFor(store, HashesKey(rank), plan.timeout);
+    if (absl::StartsWith(theirs, kProblem)) return Difference{.problem = theirs.substr(1)};
+    theirs.erase(0, 1);
+    if (theirs == mine) continue;
+    const size_t common = std::min(mine.size(), theirs.size());
+    size_t byte = 0;
+    while (byte < common && mine[byte] == theirs[byte]) ++byte;
+    return Difference{.rank = rank, .index = byte / sizeof(uint64_t)};
+  }
+  return std::nullopt;
+}
+
+// The same on every rank. Nothing = no difference.
+std::optional<Difference> AgreeOnDifference(c10d::Store& store, const ModelCheckPlan& plan,
+                                            const std::string& mine) {
+  if (plan.rank == 0) {
+    const std::optional<Difference> found = FindDifference(store, plan, mine);
+    store.set(kVerdictKey, VerdictOf(found));
+    return found;
+  }
+  store.set(HashesKey(plan.rank), absl::StrCat(kHashes, mine));
+  const std::string verdict = WaitFor(store, kVerdictKey, plan.timeout);
+  return verdict == kSame ? std::nullopt : ParseVerdict(verdict);
+}
+
+}  // namespace
+
+absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
+                           const std::vector<std::string>& texts) {
+  const std::optional<Difference> difference = AgreeOnDifference(store, plan, HashesOf(texts));
+  if (!difference.has_value()) return absl::OkStatus();
+  if (!difference->problem.empty()) {
+    return absl::UnavailableError(absl::StrCat(kPeerErrorPrefix, "rank ", difference->problem));
+  }
+  if (plan.rank == 0 || plan.rank == difference->rank) {
+    store.set(TextKey(plan.rank), difference->index < texts.size()
+                                      ? absl::StrCat("'", texts[difference->index], "'")
+                                      : absl::StrCat("nothing (it has ", texts.size(), ")"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the module differs between the ranks: number ", difference->index, " is ",
+      WaitFor(store, TextKey(0), plan.timeout), " on rank 0 and ",
+      WaitFor(store, TextKey(difference->rank), plan.timeout), " on rank ", difference->rank,
+      "; build the same module, with the same options, on every rank"));
+}
+
+void TellModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
+  store.set(rank == 0 ? kVerdictKey : HashesKey(rank),
+            absl::StrCat(kProblem, rank, " can't train: ", problem));
+}
+
+}  // namespace ddprun::worker

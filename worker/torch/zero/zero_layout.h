@@ -1,0 +1,65 @@
+#ifndef DDPRUN_WORKER_TORCH_ZERO_ZERO_LAYOUT_H_
+#define DDPRUN_WORKER_TORCH_ZERO_ZERO_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ddprun::worker {
+
+// Where ZeRO's ranks have what. Pure: counts of elements only.
+//
+// Parameters of one type lie one behind the other in a bucket, whose length is cut into one share
+// for each rank, in order, whatever the parameters' borders:
+//
+//   bucket   [ w2        | b2 | w1                | b1 |pad]
+//   shares   [ rank 0        | rank 1     | rank 2        ]
+
+struct ZeroParameterSize {
+  int64_t elements = 0;
+  int64_t element_bytes = 0;
+  int type = 0;  // parameters of different types share no bucket
+};
+
+// A parameter's place in its bucket.
+struct ZeroSlot {
+  size_t parameter = 0;
+  int64_t begin = 0;
+  int64_t length = 0;
+};
+
+struct ZeroBucketLayout {
+  std::vector<ZeroSlot> slots;  // in order, without gaps
+  int64_t length = 0;           // of all slots
+  int64_t share = 0;            // elements of each rank; the last ranks' end is padding
+};
+
+// The part of a parameter that one rank has: at most one a parameter and rank.
+struct ZeroPiece {
+  size_t parameter = 0;
+  size_t bucket = 0;
+  int64_t begin = 0;  // in the parameter
+  int64_t length = 0;
+  int64_t share_begin = 0;  // in the rank's share of the bucket
+};
+
+struct ZeroLayoutLimits {
+  int64_t bucket_bytes = 0;        // a bucket is full when it has at least so many
+  int64_t first_bucket_bytes = 0;  // the same for the first
+};
+
+// Shares begin at multiples of this, for aligned vectors.
+inline constexpr int64_t kZeroShareElements = 16;
+
+// Buckets, in the order in which backward passes fill them: the last parameters first.
+// Requires: every parameter has elements; world_size at least 1.
+std::vector<ZeroBucketLayout> LayOutZeroBuckets(const std::vector<ZeroParameterSize>& parameters,
+                                                const ZeroLayoutLimits& limits,
+                                                uint32_t world_size);
+
+// What `rank` has, by parameter.
+std::vector<ZeroPiece> ZeroPiecesOf(const std::vector<ZeroBucketLayout>& buckets, uint32_t rank);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_ZERO_ZERO_LAYOUT_H_

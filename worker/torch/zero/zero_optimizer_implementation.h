@@ -1,0 +1,48 @@
+#ifndef DDPRUN_WORKER_TORCH_ZERO_ZERO_OPTIMIZER_IMPLEMENTATION_H_
+#define DDPRUN_WORKER_TORCH_ZERO_ZERO_OPTIMIZER_IMPLEMENTATION_H_
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "ddprun/context.h"
+#include "ddprun/zero_optimizer.h"
+#include "worker/torch/zero/zero_reducer.h"
+#include "worker/torch/zero/zero_storage.h"
+
+namespace ddprun {
+
+// Members die in reverse order: the reducer uses all others.
+struct ZeroOptimizer::Implementation {
+  std::shared_ptr<torch::nn::Module> module;
+  ZeroOptions options;
+  torch::Device device = torch::kCPU;
+  const Context::Implementation* place = nullptr;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::vector<std::vector<int64_t>> shapes;  // of the groups' parameters, frozen ones too
+  std::unique_ptr<worker::ZeroStorage> storage;
+  std::unique_ptr<torch::optim::Optimizer> inner;  // of this rank's pieces
+  std::optional<worker::ZeroReducer> reducer;      // stage 2
+  bool told_memory = false;
+  absl::Duration update;
+  absl::Duration gathering;
+
+  // Stage 1: this rank's pieces of the averaged gradients become the inner optimizer's.
+  void TakeAveragedGradients();
+  // Everybody's updated share becomes everybody's parameters.
+  void GatherParameters();
+  // Rank 0's buffers become everyone's.
+  void BroadcastBuffers();
+};
+
+using ZeroImplementation = ZeroOptimizer::Implementation;
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_TORCH_ZERO_ZERO_OPTIMIZER_IMPLEMENTATION_H_

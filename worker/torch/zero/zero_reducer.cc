@@ -1,0 +1,259 @@
+#include "worker/torch/zero/zero_reducer.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/optim/gradient_taker.h"
+
+namespace ddprun::worker {
+namespace {
+
+using torch::autograd::variable_list;
+
+// Gloo and the hierarchical backend reduce a copy of everything and take their part of it. Without
+// the copy that is an all-reduce.
+bool Scatters(c10d::ProcessGroup& group) {
+  const std::string name = group.getDefaultBackend()->getBackendName();
+  return name != "gloo" && name != "hierarchical";
+}
+
+// One that is filled, one that travels, one to spare; more would only cost memory, since a bucket
+// that has to wait for a fourth finds the connection busy anyway.
+constexpr size_t kFullBucketsMax = 3;
+
+[[noreturn]] void Throw(const absl::Status& status) { std::rethrow_exception(ToException(status)); }
+
+}  // namespace
+
+ZeroReducer::ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage,
+                         bool find_unused_parameters)
+    : group_(group),
+      storage_(storage),
+      scatters_(Scatters(group)),
+      find_unused_parameters_(find_unused_parameters),
+      places_(storage.parameters().size()) {
+  for (size_t bucket = 0; bucket < storage.buckets().size(); ++bucket) {
+    for (const ZeroSlot& slot : storage.buckets()[bucket].layout.slots) {
+      places_[slot.parameter] = {bucket, slot};
+    }
+  }
+  BeginPass();
+  for (size_t i = 0; i < places_.size(); ++i) {
+    Hook hook;
+    hook.node = torch::autograd::impl::grad_accumulator(storage.parameters()[i].tensor);
+    hook.key = hook.node->add_post_hook(std::make_unique<GradientTaker>(
+        [this, i](const variable_list& outputs, const variable_list& /*inputs*/) {
+          OnGradient(i);
+          return outputs;
+        }));
+    hooks_.push_back(std::move(hook));
+  }
+}
+
+ZeroReducer::~ZeroReducer() {
+  for (Hook& hook : hooks_) hook.node->del_post_hook(hook.key);
+}
+
+void ZeroReducer::BeginPass() {
+  arrived_.assign(places_.size(), false);
+  arrived_count_ = 0;
+  next_to_send_ = next_to_finish_ = 0;
+  transfers_.assign(storage_.buckets().size(), Transfer());
+  for (size_t bucket = 0; bucket < transfers_.size(); ++bucket) {
+    transfers_[bucket].missing = storage_.buckets()[bucket].layout.slots.size();
+  }
+  bytes_ = 0;
+}
+
+void ZeroReducer::OnGradient(size_t parameter) {
+  if (!synchronize_) return;
+  const torch::NoGradGuard no_grad;
+  CheckFirst(parameter);
+  PutIntoBucket(parameter);
+  SendComplete();
+}
+
+// A second gradient begins another pass, whose buckets go where this one's have gone.
+void ZeroReducer::CheckFirst(size_t parameter) {
+  if (!arrived_[parameter]) return;
+  if (!find_unused_parameters_ && arrived_count_ == arrived_.size()) {
+    const absl::Status status = Finish();
+    if (!status.ok()) Throw(status);
+    return;
+  }
+  const std::string again =
+      absl::StrCat("ZeroOptimizer: parameter '", storage_.parameters()[parameter].name,
+                   "' got a second gradient before ");
+  if (find_unused_parameters_) {
+    Throw(absl::FailedPreconditionError(
+        absl::StrCat(again,
+                     "FinishBackward; with find_unused_parameters call that, or step, after "
+                     "each backward pass outside of NoSync")));
+  }
+  const auto missing = std::find(arrived_.begin(), arrived_.end(), false) - arrived_.begin();
+  Throw(absl::FailedPreconditionError(absl::StrCat(
+      again, "'", storage_.parameters()[static_cast<size_t>(missing)].name,
+      "' got its first one: either that one is unused (set find_unused_parameters), or a module is "
+      "used twice by CheckpointActivations, which ZeRO-2 can't reduce")));
+}
+
+void ZeroReducer::PutIntoBucket(size_t parameter) {
+  const auto& [bucket, slot] = places_[parameter];
+  torch::Tensor tensor = storage_.parameters()[parameter].tensor;
+  torch::Tensor& gradient = tensor.mutable_grad();
+  TORCH_CHECK(!gradient.is_sparse(), "ZeroOptimizer: the gradient of '",
+              storage_.parameters()[parameter].name, "' is sparse, which ZeRO-2 can't reduce");
+  Prepare(bucket);
+  torch::Tensor place =
+      transfers_[bucket].full.narrow(0, slot.begin, slot.length).view(tensor.sizes());
+  // As c10d::Reducer: divided first, so that sums don't overflow.
+  const torch::Tensor factor =
+      c10::scalar_to_tensor(1.0 / group_.getSize()).to(gradient.scalar_type());
+  at::mul_out(place, gradient, factor);
+  gradient.reset();
+  arrived_[parameter] = true;
+  ++arrived_count_;
+  --transfers_[bucket].missing;
+}
+
+void ZeroReducer::Prepare(size_t bucket) {
+  Transfer& transfer = transfers_[bucket];
+  if (transfer.full.defined()) return;
+  const auto full_buckets = [this] {
+    return static_cast<size_t>(std::count_if(transfers_.begin(), transfers_.end(),
+                                             [](const Transfer& t) { return t.full.defined(); }));
+  };
+  while (next_to_finish_ < next_to_send_ && full_buckets() >= kFullBucketsMax) FinishOldest();
+  const ZeroBucket& target = storage_.buckets()[bucket];
+  transfer.full = at::empty_like(target.parameters);
+  transfer.full.slice(0, target.layout.length).zero_();
+  bytes_ += static_cast<int64_t>(transfer.full.nbytes());
+  most_bytes_ = std::max(most_bytes_, bytes_);
+}
+
+void ZeroReducer::SendComplete() {
+  while (next_to_send_ < transfers_.size() && transfers_[next_to_send_].missing == 0) {
+    Send(next_to_send_);
+  }
+}
+
+void ZeroReducer::Send(size_t bucket) {
+  if (bucket == 0) started_ = MonotonicNow();
+  Transfer& transfer = transfers_[bucket];
+  ZeroBucket& target = storage_.buckets()[bucket];
+  const auto& pieces = storage_.pieces();
+  transfer.adds = std::any_of(pieces.begin(), pieces.end(), [&](const ZeroPieceTensor& piece) {
+    return piece.piece.bucket == bucket && piece.tensor.grad().defined();
+  });
+  const bool direct = !transfer.adds && target.updated.device() == target.share.device();
+  transfer.output = direct ? ZeroStorage::GradientOf(target) : at::empty_like(target.share);
+  if (scatters_) {
+    transfer.work = group_._reduce_scatter_base(transfer.output, transfer.full);
+  } else {
+    std::vector<torch::Tensor> whole = {transfer.full};
+    transfer.work = group_.allreduce(whole);
+  }
+  ++next_to_send_;
+}
+
+void ZeroReducer::FinishOldest() {
+  Transfer& transfer = transfers_[next_to_finish_];
+  ZeroBucket& bucket = storage_.buckets()[next_to_finish_];
+  transfer.work->wait();
+  if (!scatters_) {
+    const int64_t share = bucket.layout.share;
+    transfer.output.copy_(transfer.full.narrow(0, share * storage_.rank(), share));
+  }
+  if (transfer.adds) {
+    bucket.gradient.add_(transfer.output.to(bucket.gradient.device()));
+  } else if (!transfer.output.is_same(bucket.gradient)) {
+    ZeroStorage::GradientOf(bucket).copy_(transfer.output);
+  }
+  bytes_ -= static_cast<int64_t>(transfer.full.nbytes());
+  transfer = Transfer();
+  ++next_to_finish_;
+}
+
+absl::Status ZeroReducer::SendTheRest() {
+  for (size_t i = 0; i < arrived_.size(); ++i) {
+    if (arrived_[i]) continue;
+    const ZeroParameter& parameter = storage_.parameters()[i];
+    if (!find_unused_parameters_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "parameter '", parameter.name,
+          "' got no gradient in the backward pass; if the loss doesn't always use it, set "
+          "find_unused_parameters, else set its requires_grad to false"));
+    }
+    if (parameter.tensor.grad().defined()) {  // of a pass inside NoSync
+      PutIntoBucket(i);
+      continue;
+    }
+    const auto& [bucket, slot] = places_[i];
+    Prepare(bucket);
+    transfers_[bucket].full.narrow(0, slot.begin, slot.length).zero_();
+    --transfers_[bucket].missing;
+  }
+  SendComplete();
+  return absl::OkStatus();
+}
+
+void ZeroReducer::ShareGradients(const torch::Tensor& used) {
+  for (ZeroPieceTensor& piece : storage_.pieces()) {
+    if (used.defined()) {
+      const auto parameter = static_cast<int64_t>(piece.piece.parameter);
+      if (used[parameter].item<uint8_t>() == 0) continue;
+    }
+    piece.tensor.mutable_grad() =
+        ZeroStorage::PartOf(piece.piece, storage_.buckets()[piece.piece.bucket].gradient);
+  }
+}
+
+absl::Status ZeroReducer::Finish() {
+  if (arrived_count_ == 0) return absl::OkStatus();
+  const torch::NoGradGuard no_grad;
+  const Instant begin = MonotonicNow();
+  DDPRUN_RETURN_IF_ERROR(SendTheRest());
+  torch::Tensor used;
+  if (find_unused_parameters_) {
+    used = at::zeros({static_cast<int64_t>(arrived_.size())}, at::kByte);
+    for (size_t i = 0; i < arrived_.size(); ++i) {
+      if (arrived_[i]) used[static_cast<int64_t>(i)] = 1;
+    }
+    used = used.to(storage_.buckets()[0].parameters.device());
+    std::vector<torch::Tensor> tensors = {used};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::MAX;
+    group_.allreduce(tensors, options)->wait();
+    used = used.cpu();
+  }
+  while (next_to_finish_ < transfers_.size()) FinishOldest();
+  ShareGradients(used);
+  BeginPass();
+  waiting_ = MonotonicNow() - begin;
+  reduction_ = MonotonicNow() - started_;
+  return absl::OkStatus();
+}
+
+void ZeroReducer::Reset() {
+  for (; next_to_finish_ < next_to_send_; ++next_to_finish_) {
+    transfers_[next_to_finish_].work->wait();
+  }
+  BeginPass();
+  for (ZeroPieceTensor& piece : storage_.pieces()) piece.tensor.mutable_grad().reset();
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,104 @@
+#ifndef DDPRUN_WORKER_TORCH_ZERO_ZERO_REDUCER_H_
+#define DDPRUN_WORKER_TORCH_ZERO_ZERO_REDUCER_H_
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "worker/torch/zero/zero_storage.h"
+
+namespace torch::autograd {
+struct Node;
+}  // namespace torch::autograd
+
+namespace ddprun::worker {
+
+// ZeRO-2's way of averaging: as soon as a backward pass has made the last gradient of a bucket, the
+// bucket is reduced and scattered, so that each rank keeps the average for its own share only. What
+// c10d::Reducer does for all-reduce, which can't be had from it: its hooks must give back the whole
+// bucket.
+//
+// Buckets leave in their order, on all ranks the same. A full bucket exists from its first gradient
+// to the end of its reduction; few do at a time.
+// Threads: that of the backward pass, and the training loop's between passes.
+class ZeroReducer {
+ public:
+  // Takes the parameters' gradients (GradientIsTaken) while it lives. Requires: group and storage
+  // outlive it.
+  ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage, bool find_unused_parameters);
+  ~ZeroReducer();
+  ZeroReducer(const ZeroReducer&) = delete;
+  ZeroReducer& operator=(const ZeroReducer&) = delete;
+
+  // Off: gradients stay where autograd puts them, and count in the next pass that is on.
+  void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
+  bool synchronize() const { return synchronize_; }
+
+  // Waits for the pass' buckets; then the pieces' gradients are the averages, added to what they
+  // were. Nothing to do when there was no pass.
+  // Errors: FAILED_PRECONDITION — a parameter got no gradient; the text names it. Throws as c10d.
+  absl::Status Finish();
+
+  // Drops what the current pass and those before it have left.
+  void Reset();
+
+  int64_t buckets_sent() const { return static_cast<int64_t>(next_to_send_); }
+  int64_t most_bytes() const { return most_bytes_; }
+  absl::Duration reduction() const { return reduction_; }
+  absl::Duration waiting() const { return waiting_; }
+
+ private:
+  struct Hook {
+    std::shared_ptr<torch::autograd::Node> node;
+    uintptr_t key = 0;
+  };
+  // Of a bucket in this pass.
+  struct Transfer {
+    torch::Tensor full;    // [world_size * share]; undefined outside of its time
+    torch::Tensor output;  // [share]
+    bool adds = false;     // to what earlier passes have left
+    size_t missing = 0;    // gradients
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
+  // Throws.
+  void OnGradient(size_t parameter);
+  void CheckFirst(size_t parameter);
+  void PutIntoBucket(size_t parameter);
+  void Prepare(size_t bucket);
+  void SendComplete();
+  void Send(size_t bucket);
+  void FinishOldest();
+  absl::Status SendTheRest();
+  void ShareGradients(const torch::Tensor& used);
+  void BeginPass();
+
+  c10d::ProcessGroup& group_;
+  ZeroStorage& storage_;
+  const bool scatters_;  // the backend knows how to reduce into shares
+  const bool find_unused_parameters_;
+  std::vector<Hook> hooks_;                          // by parameter
+  std::vector<std::pair<size_t, ZeroSlot>> places_;  // by parameter: bucket, and place in it
+  bool synchronize_ = true;
+  std::vector<bool> arrived_;  // by parameter
+  size_t arrived_count_ = 0;
+  std::vector<Transfer> transfers_;  // by bucket
+  size_t next_to_send_ = 0;
+  size_t next_to_finish_ = 0;
+  int64_t bytes_ = 0;  // of full buckets, now
+  int64_t most_bytes_ = 0;
+  Instant started_;  // the first bucket's departure
+  absl::Duration reduction_;
+  absl::Duration waiting_;
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_ZERO_ZERO_REDUCER_H_

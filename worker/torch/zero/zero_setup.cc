@@ -1,0 +1,182 @@
+#include "worker/torch/zero/zero_setup.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker/torch/context/context_implementation.h"
+#include "worker/torch/store/model_check.h"
+
+namespace ddprun::worker {
+namespace {
+
+using torch::optim::OptimizerParamGroup;
+
+constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
+constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
+
+absl::Status CheckZeroOptions(const ZeroOptions& options) {
+  if (options.stage != 1 && options.stage != 2) {
+    return absl::InvalidArgumentError(absl::StrCat("ZeroOptions::stage is ", options.stage,
+                                                   "; give 1 (state) or 2 (state and gradients)"));
+  }
+  if (!(options.bucket_cap_mb > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ZeroOptions::bucket_cap_mb is ", options.bucket_cap_mb, "; give a size in MiB above 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParameter(const std::string& name, const torch::Tensor& tensor,
+                            torch::Device device) {
+  const torch::Device there = tensor.device();
+  if (there.type() != device.type() || (device.is_cuda() && there != device)) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter '", name, "' is on ", there.str(),
+                                                   ", this worker's device is ", device.str(),
+                                                   "; call module->to(context.device()) first"));
+  }
+  if (tensor.layout() == torch::kStrided && tensor.is_floating_point()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "parameter '", name, "' is sparse or not of a floating-point type; ZeRO can't share it out"));
+}
+
+// The trained parameters of all groups; makes the group of all parameters when there is none.
+absl::StatusOr<std::vector<ZeroParameter>> CollectZeroParameters(ZeroImplementation& zero) {
+  DDPRUN_RETURN_IF_ERROR(CheckZeroOptions(zero.options));
+  if (zero.options.groups.empty()) zero.options.groups.emplace_back(zero.module->parameters());
+  std::map<const void*, std::string> names;
+  for (const auto& item : zero.module->named_parameters()) {
+    names[item.value().unsafeGetTensorImpl()] = item.key();
+  }
+  std::map<const void*, size_t> seen;
+  std::vector<ZeroParameter> parameters;
+  for (size_t group = 0; group < zero.options.groups.size(); ++group) {
+    for (const torch::Tensor& tensor : zero.options.groups[group].params()) {
+      const size_t number = zero.shapes.size();
+      zero.shapes.push_back(tensor.sizes().vec());
+      const auto name = names.find(tensor.unsafeGetTensorImpl());
+      if (name == names.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "parameter ", number, " of the groups is none of the module's parameters"));
+      }
+      if (!seen.emplace(tensor.unsafeGetTensorImpl(), number).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("parameter '", name->second, "' is in the groups twice"));
+      }
+      if (!tensor.requires_grad() || tensor.numel() == 0) continue;
+      DDPRUN_RETURN_IF_ERROR(CheckParameter(name->second, tensor, zero.device));
+      parameters.push_back(
+          {.tensor = tensor, .name = name->second, .group = group, .number = number});
+    }
+  }
+  if (parameters.empty()) {
+    return absl::InvalidArgumentError("no parameter needs a gradient; there is nothing to train");
+  }
+  // In the module's order, which is about that of the forward pass.
+  std::map<std::string, size_t> order;
+  for (const auto& item : zero.module->named_parameters()) order.emplace(item.key(), order.size());
+  std::sort(parameters.begin(), parameters.end(),
+            [&](const auto& a, const auto& b) { return order.at(a.name) < order.at(b.name); });
+  return parameters;
+}
+
+// What must be the same on all ranks.
+std::vector<std::string> DescribeZero(const ZeroOptions& options,
+                                      const std::vector<ZeroParameter>& parameters,
+                                      const torch::nn::Module& module) {
+  std::vector<std::string> texts = {absl::StrCat(
+      "ZeRO stage ", options.stage, ", bucket_cap_mb ", options.bucket_cap_mb,
+      ", find_unused_parameters ", options.find_unused_parameters, ", broadcast_buffers ",
+      options.broadcast_buffers, ", init_sync ", options.init_sync)};
+  for (const ZeroParameter& parameter : parameters) {
+    texts.push_back(
+        absl::StrCat("parameter ", parameter.name, " ", c10::str(parameter.tensor.scalar_type()),
+                     " ", c10::str(parameter.tensor.sizes()), " of group ", parameter.group));
+  }
+  for (const auto& item : module.named_buffers()) {
+    texts.push_back(absl::StrCat("buffer ", item.key(), " ", c10::str(item.value().scalar_type()),
+                                 " ", c10::str(item.value().sizes())));
+  }
+  return texts;
+}
+
+// The first error of all ranks, on all of them.
+absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
+                         const absl::StatusOr<std::vector<ZeroParameter>>& parameters) {
+  if (context.world_size() == 1) return parameters.status();
+  Context::Implementation& place = context.implementation();
+  c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
+  if (!parameters.ok()) {
+    TellModelProblem(store, context.rank(), std::string(parameters.status().message()));
+    return parameters.status();
+  }
+  return CompareModels(store,
+                       {.rank = context.rank(),
+                        .world_size = context.world_size(),
+                        .timeout = place.plan.start_timeout},
+                       DescribeZero(zero.options, *parameters, *zero.module));
+}
+
+void BroadcastModule(const ZeroImplementation& zero) {
+  std::vector<torch::Tensor> tensors;
+  for (const ZeroBucket& bucket : zero.storage->buckets()) tensors.push_back(bucket.parameters);
+  for (const torch::Tensor& parameter : zero.module->parameters()) {
+    if (!parameter.requires_grad()) tensors.push_back(parameter.detach());
+  }
+  for (const torch::Tensor& buffer : zero.module->buffers()) tensors.push_back(buffer.detach());
+  c10d::broadcast_coalesced(zero.group, tensors, kZeroBroadcastBytes, /*rank=*/0);
+}
+
+// The groups again, with this rank's pieces in place of the parameters.
+std::vector<OptimizerParamGroup> GroupsOfPieces(const ZeroImplementation& zero) {
+  std::vector<std::vector<torch::Tensor>> pieces(zero.options.groups.size());
+  for (const ZeroPieceTensor& piece : zero.storage->pieces()) {
+    pieces[zero.storage->parameters()[piece.piece.parameter].group].push_back(piece.tensor);
+  }
+  std::vector<OptimizerParamGroup> groups;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const OptimizerParamGroup& wanted = zero.options.groups[i];
+    if (wanted.has_options()) {
+      groups.emplace_back(std::move(pieces[i]), wanted.options().clone());
+    } else {
+      groups.emplace_back(std::move(pieces[i]));
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+absl::Status SetUpZero(ZeroImplementation& zero, Context& context,
+                       const ZeroOptimizer::MakeOptimizer& make) {
+  const torch::NoGradGuard no_grad;
+  absl::StatusOr<std::vector<ZeroParameter>> parameters = CollectZeroParameters(zero);
+  DDPRUN_RETURN_IF_ERROR(CompareZero(zero, context, parameters));
+  const auto bucket_bytes = static_cast<int64_t>(zero.options.bucket_cap_mb * kBytesPerMebibyte);
+  const ZeroLayoutLimits limits = {.bucket_bytes = bucket_bytes,
+                                   .first_bucket_bytes = std::min(bucket_bytes, kFirstBucketBytes)};
+  zero.storage = std::make_unique<ZeroStorage>(*std::move(parameters), limits, context.rank(),
+                                               context.world_size(), zero.options.offload_to_cpu);
+  if (zero.options.init_sync) {
+    BroadcastModule(zero);
+    zero.storage->RenewCopies();
+  }
+  zero.inner = make(GroupsOfPieces(zero));
+  if (zero.inner == nullptr || zero.inner->param_groups().size() != zero.options.groups.size()) {
+    return absl::InvalidArgumentError(
+        "MakeOptimizer must answer with an optimizer of the groups that it is given");
+  }
+  zero.options.groups.clear();  // they hold on to nothing any more
+  if (zero.options.stage == 2) {
+    zero.reducer.emplace(*zero.group, *zero.storage, zero.options.find_unused_parameters);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,79 @@
+#ifndef DDPRUN_WORKER_TORCH_ZERO_ZERO_STORAGE_H_
+#define DDPRUN_WORKER_TORCH_ZERO_ZERO_STORAGE_H_
+
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/torch/zero/zero_layout.h"
+
+namespace ddprun::worker {
+
+// A parameter that is trained.
+struct ZeroParameter {
+  torch::Tensor tensor;
+  std::string name;   // in the module
+  size_t group = 0;   // of the optimizer
+  size_t number = 0;  // over all groups, frozen ones included: its name in a state
+};
+
+struct ZeroBucket {
+  ZeroBucketLayout layout;
+  torch::Tensor parameters;  // [world_size * share]; the module's parameters are views of it
+  torch::Tensor share;       // [share]: this rank's part of it
+  // What the optimizer updates: `share` itself, or a copy of it in CPU memory.
+  torch::Tensor updated;
+  // Of `updated`; undefined before the first.
+  torch::Tensor gradient;
+};
+
+// A piece and what the optimizer knows as a parameter: a part of its bucket's `updated`.
+struct ZeroPieceTensor {
+  ZeroPiece piece;
+  torch::Tensor tensor;  // [length]
+};
+
+// The parameters in their buckets, and this rank's share of them. Order of the pieces: by group,
+// then by parameter, which is how the share's optimizer counts its parameters.
+class ZeroStorage {
+ public:
+  // Moves the parameters into buckets: each becomes a view.
+  ZeroStorage(std::vector<ZeroParameter> parameters, const ZeroLayoutLimits& limits, uint32_t rank,
+              uint32_t world_size, bool offload_to_cpu);
+
+  const std::vector<ZeroParameter>& parameters() const { return parameters_; }
+  std::vector<ZeroBucket>& buckets() { return buckets_; }
+  const std::vector<ZeroBucket>& buckets() const { return buckets_; }
+  std::vector<ZeroPieceTensor>& pieces() { return pieces_; }
+  const std::vector<ZeroPieceTensor>& pieces() const { return pieces_; }
+  uint32_t rank() const { return rank_; }
+  bool offloads() const { return offloads_; }
+
+  // A piece's part of its bucket's `flat` [share].
+  static torch::Tensor PartOf(const ZeroPiece& piece, const torch::Tensor& flat) {
+    return flat.narrow(0, piece.share_begin, piece.length);
+  }
+  // The bucket's gradient, made when it is first needed: where `updated` is, in memory that a GPU
+  // copies to at full speed.
+  static torch::Tensor& GradientOf(ZeroBucket& bucket);
+
+  // Copies the updated shares back to where the parameters are, and the other way.
+  void PublishShares();
+  void RenewCopies();
+
+ private:
+  void FillBucket(ZeroBucket& bucket, uint32_t world_size);
+
+  std::vector<ZeroParameter> parameters_;
+  std::vector<ZeroBucket> buckets_;
+  std::vector<ZeroPieceTensor> pieces_;
+  const uint32_t rank_;
+  const bool offloads_;
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_ZERO_ZERO_STORAGE_H_
