@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/text.h"
-#include "launcher/core/death_facts.h"
 
 namespace ddprun::launcher {
 namespace {

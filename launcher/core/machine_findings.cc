@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "launcher/core/death_facts.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {

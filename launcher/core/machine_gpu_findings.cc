@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/core/death_facts.h"
+#include "base/text.h"
 #include "launcher/core/machine_findings.h"
 
 namespace ddprun::launcher {

@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/text.h"
-#include "launcher/core/death_facts.h"
 
 namespace ddprun::launcher {
 namespace {
