@@ -159,8 +159,7 @@ inline constexpr const char* kEnvironmentOfInterest[] = {
 // The value of a variable; nullptr = it is not set.
 const std::string* EnvironmentValue(const MachineFacts& facts, const std::string& name);
 
-// Which of facts.gpus the workers see: all, or what CUDA_VISIBLE_DEVICES lists, by number or UUID,
-// up to the first entry that names none, as CUDA reads it. Numbers into facts.gpus.
+// Which of facts.gpus the workers see (visible_gpus.h). Numbers into facts.gpus.
 std::vector<size_t> VisibleGpus(const MachineFacts& facts);
 // Those of them that answer.
 std::vector<size_t> AnsweringGpus(const MachineFacts& facts);
