@@ -1,11 +1,9 @@
 #include "launcher/cli/config_file.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/yaml_document.h"
 #include "launcher/cli/accelerate_config.h"
 #include "launcher/cli/errors.h"
 
@@ -19,17 +17,12 @@ absl::Status Wrong(absl::string_view where, absl::string_view what) {
   return UsageError(absl::StrCat(where, ": ", what));
 }
 
-absl::StatusOr<std::string> Scalar(absl::string_view where, const YamlNode& node) {
-  if (node.kind != YamlNode::Kind::kScalar) return Wrong(where, "must be one text or number");
-  return node.text;
-}
-
 absl::StatusOr<std::vector<std::string>> ReadCommand(const std::string& file,
                                                      const YamlNode* script, const YamlNode* args) {
   std::vector<std::string> command;
   if (script != nullptr && script->kind != YamlNode::Kind::kNull) {
     DDPRUN_ASSIGN_OR_RETURN(command.emplace_back(),
-                            Scalar(absl::StrCat(file, ":", script->line, ": script"), *script));
+                            ScalarText(absl::StrCat(file, ":", script->line, ": script"), *script));
   }
   if (args == nullptr || args->kind == YamlNode::Kind::kNull) return command;
   const std::string where = absl::StrCat(file, ":", args->line, ": args");
@@ -38,7 +31,7 @@ absl::StatusOr<std::vector<std::string>> ReadCommand(const std::string& file,
     return Wrong(where, "must be a list, as in [--lr, 0.1]");
   }
   for (const YamlNode& item : args->items) {
-    DDPRUN_ASSIGN_OR_RETURN(command.emplace_back(), Scalar(where, item));
+    DDPRUN_ASSIGN_OR_RETURN(command.emplace_back(), ScalarText(where, item));
   }
   return command;
 }
@@ -81,31 +74,6 @@ absl::StatusOr<ConfigFile> ReadConfigFile(const Argument& path, const Host& host
   }
   if (IsAccelerateConfig(*document)) return ConvertAccelerateConfig(file, *document);
   return ReadOurs(file, *document);
-}
-
-absl::StatusOr<std::string> SettingText(const Setting& setting, ValueShape shape) {
-  const YamlNode& value = setting.value;
-  const bool takes_list = shape == ValueShape::kList || shape == ValueShape::kTexts;
-  const bool takes_map = shape == ValueShape::kAssignments || shape == ValueShape::kRanks;
-  if (value.kind == YamlNode::Kind::kList ? !takes_list
-                                          : value.kind == YamlNode::Kind::kMap && !takes_map) {
-    return Wrong(setting.where, "must be one text or number");
-  }
-  if (value.kind == YamlNode::Kind::kScalar) return value.text;
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < value.items.size(); ++i) {
-    DDPRUN_ASSIGN_OR_RETURN(std::string item, Scalar(setting.where, value.items[i]));
-    if (shape == ValueShape::kTexts) {
-      item = absl::StrReplaceAll(item, {{",", ",,"}});
-    } else if (absl::StrContains(item, ',')) {
-      return Wrong(setting.where, absl::StrCat(Quoted(item), " has a comma, which divides items"));
-    }
-    if (takes_map) {
-      item = absl::StrCat(value.keys[i], shape == ValueShape::kRanks ? ":" : "=", item);
-    }
-    parts.push_back(std::move(item));
-  }
-  return absl::StrJoin(parts, ",");
 }
 
 }  // namespace ddprun::launcher

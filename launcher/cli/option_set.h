@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/cli/argument.h"
-#include "launcher/cli/config_file.h"
+#include "launcher/cli/setting.h"
 #include "launcher/core/environment.h"
 
 namespace ddprun::launcher {
