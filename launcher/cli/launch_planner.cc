@@ -20,6 +20,7 @@
 #include "launcher/cli/rendezvous_config.h"
 #include "launcher/cli/restart_planner.h"
 #include "launcher/cli/signals.h"
+#include "launcher/cli/token.h"
 #include "launcher/cli/values.h"
 #include "launcher/cli/worker_command.h"
 #include "rendezvous/core/bounds.h"
@@ -387,31 +388,6 @@ absl::Status Planner::CheckIdleOptions() {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& token_file,
-                                      const Host& host) {
-  // A file on the command line wins over the variable.
-  const bool use_file = token_file.filled() && (!token.filled() || token.source == "DDPRUN_TOKEN");
-  std::string secret = token.text;
-  if (use_file) {
-    absl::StatusOr<std::string> content = host.ReadFile(token_file.text);
-    if (!content.ok()) {
-      return PlanError(absl::StrCat(token_file.source, ": ", content.status().message()));
-    }
-    secret = std::string(absl::StripAsciiWhitespace(*content));
-    if (secret.empty()) return BadValue(token_file, "the file holds no secret");
-  }
-  if (secret.size() > rendezvous::kNameBytesMax) {
-    return PlanError(absl::StrCat(use_file ? token_file.source : token.source,
-                                  ": the secret is longer than ", rendezvous::kNameBytesMax,
-                                  " bytes"));
-  }
-  if (!IsUtf8(secret)) {
-    return PlanError(absl::StrCat(use_file ? token_file.source : token.source,
-                                  ": the secret is not UTF-8 text"));
-  }
-  return secret;
-}
 
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
                                           const EnvironmentLookup& environment, const Host& host,

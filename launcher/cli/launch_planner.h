@@ -26,11 +26,6 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
                                           const EnvironmentLookup& environment, const Host& host,
                                           std::vector<std::string>* warnings);
 
-// The secret of --token, else of --token_file; "" = none.
-// Errors: plan — the file can't be read or is empty, or the secret is too long.
-absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& token_file,
-                                      const Host& host);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CLI_LAUNCH_PLANNER_H_

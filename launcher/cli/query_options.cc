@@ -5,7 +5,6 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/cli/errors.h"
-#include "launcher/cli/launch_planner.h"
 #include "launcher/cli/values.h"
 
 namespace ddprun::launcher {
