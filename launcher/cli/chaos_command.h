@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/cli/host.h"
-#include "launcher/cli/service_options.h"
+#include "launcher/cli/options_or_help.h"
 #include "launcher/core/chaos_plan.h"
 #include "launcher/core/launch_plan.h"
 

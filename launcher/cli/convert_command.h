@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/cli/host.h"
-#include "launcher/cli/service_options.h"
+#include "launcher/cli/options_or_help.h"
 
 namespace ddprun::launcher {
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/cli/host.h"
-#include "launcher/cli/service_options.h"
+#include "launcher/cli/options_or_help.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/hardware_advice.h"
 

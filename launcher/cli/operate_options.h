@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/cli/host.h"
+#include "launcher/cli/options_or_help.h"
 #include "launcher/cli/query_options.h"
-#include "launcher/cli/service_options.h"
 #include "launcher/core/environment.h"
 
 namespace ddprun::launcher {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/cli/host.h"
+#include "launcher/cli/options_or_help.h"
 #include "launcher/cli/query_options.h"
 #include "launcher/core/environment.h"
 
@@ -34,13 +35,7 @@ struct StopOptions : QueryOptions {
   std::string reason;  // for people
 };
 
-// One of these or the text of --help. `arguments` come after the command's own name.
-template <typename Options>
-struct OptionsOrHelp {
-  Options options;
-  std::string help;  // "" = the options count
-};
-
+// `arguments` come after the command's own name.
 // Errors: usage and plan errors (errors.h).
 absl::StatusOr<OptionsOrHelp<ServiceOptions>> ParseServiceOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,

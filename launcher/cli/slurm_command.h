@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/cli/service_options.h"
+#include "launcher/cli/options_or_help.h"
 
 namespace ddprun::launcher {
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "launcher/cli/host.h"
 #include "launcher/cli/launch_arguments.h"
-#include "launcher/cli/service_options.h"
+#include "launcher/cli/options_or_help.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
 
