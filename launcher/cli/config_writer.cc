@@ -16,7 +16,6 @@
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "launcher/cli/system_host.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -62,14 +61,14 @@ absl::Status WriteFile(const ConfigOptions& options) {
   return written;
 }
 
-absl::Status Write(ConfigOptions options) {
+absl::Status Write(ConfigOptions options, const Host& host) {
   if (options.text.empty()) {
     if (isatty(STDIN_FILENO) == 0) {
       return absl::InvalidArgumentError(
           "there is nothing to write; give options as for a run, or answer the questions in a "
           "terminal");
     }
-    absl::StatusOr<std::string> text = AskForConfig(options.path, AskOnTerminal, SystemHost());
+    absl::StatusOr<std::string> text = AskForConfig(options.path, AskOnTerminal, host);
     if (!text.ok()) return text.status();
     options.text = *std::move(text);
   }
@@ -84,8 +83,8 @@ absl::Status Write(ConfigOptions options) {
 
 }  // namespace
 
-int WriteConfig(ConfigOptions options) {
-  const absl::Status written = Write(std::move(options));
+int WriteConfig(ConfigOptions options, const Host& host) {
+  const absl::Status written = Write(std::move(options), host);
   if (written.ok()) return 0;
   Tell(absl::StrCat("error: ", written.message()));
   return written.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;

@@ -2,12 +2,13 @@
 #define DDPRUN_LAUNCHER_CLI_CONFIG_WRITER_H_
 
 #include "launcher/cli/config_command.h"
+#include "launcher/cli/host.h"
 
 namespace ddprun::launcher {
 
 // Carries out `ddprun config`: asks on the terminal where there is nothing to write yet, and writes
 // the file, whole or not at all. Returns: the exit status. Threads: main.
-int WriteConfig(ConfigOptions options);
+int WriteConfig(ConfigOptions options, const Host& host);
 
 }  // namespace ddprun::launcher
 

@@ -107,7 +107,7 @@ int Run(ChaosOptions options) {
   return can.ok() ? 0 : 1;
 }
 
-int Run(ConfigOptions options) { return WriteConfig(std::move(options)); }
+int Run(ConfigOptions options) { return WriteConfig(std::move(options), SystemHost()); }
 
 int Run(const Conversion& conversion) {
   for (const std::string& line : conversion.told) Tell(line);
