@@ -1,7 +1,6 @@
 #include "launcher/options/option_set.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -9,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/check.h"
 #include "base/nearest.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -22,29 +21,6 @@ namespace {
 
 constexpr size_t kHelpWidth = 80;
 
-// Each option on a line of its own with both spellings, its help below, in 80 columns.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override { return "\n"; }
-  std::string make_group(std::string title, bool,
-                         std::vector<const CLI::Option*> options) const override {
-    std::string text = absl::StrCat(title, ":\n");
-    for (const CLI::Option* option : options) absl::StrAppend(&text, make_option(option, false));
-    return text;
-  }
-  std::string make_option(const CLI::Option* option, bool) const override {
-    std::string text =
-        absl::StrCat("  ", absl::StrReplaceAll(option->get_name(false, true), {{",", ", "}}));
-    if (option->get_items_expected_max() > 0) absl::StrAppend(&text, " ", option->get_type_name());
-    const std::string indent(6, ' ');
-    return absl::StrCat(
-        text, "\n", indent,
-        absl::StrJoin(WrapText(option->get_description(), kHelpWidth - indent.size()),
-                      "\n" + indent),
-        "\n");
-  }
-};
-
 std::string WithUnderscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -53,13 +29,6 @@ std::string WithUnderscores(std::string name) {
 // torchrun's name of an option in the environment.
 std::string VariableOf(const std::string& long_name) {
   return absl::StrCat("PET_", absl::AsciiStrToUpper(WithUnderscores(long_name)));
-}
-
-// "-r,--nproc-per-node" -> "-r,--nproc-per-node,--nproc_per_node".
-std::string WithBothSpellings(const std::string& names) {
-  const std::string long_name = names.substr(names.find("--") + 2);
-  if (!absl::StrContains(long_name, '-')) return names;
-  return absl::StrCat(names, ",--", WithUnderscores(long_name));
 }
 
 std::string WithDashes(std::string name) {
@@ -73,45 +42,52 @@ bool LooksLikeOption(const std::string& token) {
 
 }  // namespace
 
-OptionSet::OptionSet(const std::string& introduction) : app_(introduction) {
-  app_.formatter(std::make_shared<HelpFormatter>());
-  app_.set_help_flag();  // none, until Parse() puts it last
+std::vector<std::string> OptionSet::Option::Spellings() const {
+  std::vector<std::string> spellings;
+  if (!letter.empty()) spellings.push_back(letter);
+  for (const std::string& long_name : long_names) {
+    spellings.push_back(absl::StrCat("--", long_name));
+  }
+  return spellings;
 }
 
-void OptionSet::AddEntry(CLI::Option* option, Argument* argument, const OptionText& text) {
-  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group(group_);
-  const std::string environment =
-      text.environment.value_or(VariableOf(option->get_lnames().front()));
-  option->description(environment.empty() ? text.help
-                                          : absl::StrCat(text.help, " [", environment, "]"));
-  entries_.push_back(
-      {.option = option, .argument = argument, .environment = environment, .shape = text.shape});
+OptionSet::Option& OptionSet::AddOption(const OptionText& text) {
+  Option& option = options_.emplace_back();
+  const size_t long_at = text.names.find("--");
+  DDPRUN_CHECK(long_at != std::string::npos, "an option without a long name");
+  option.letter = std::string(absl::StripSuffix(text.names.substr(0, long_at), ","));
+  option.long_names = {text.names.substr(long_at + 2)};
+  if (absl::StrContains(option.name(), '-')) {
+    option.long_names.push_back(WithUnderscores(option.name()));
+  }
+  option.group = group_;
+  option.environment = text.environment.value_or(VariableOf(option.name()));
+  option.help = option.environment.empty() ? text.help
+                                           : absl::StrCat(text.help, " [", option.environment, "]");
+  option.shape = text.shape;
+  return option;
 }
 
 void OptionSet::AddValue(Argument* target, const OptionText& text) {
-  CLI::Option* option = app_.add_option(WithBothSpellings(text.names), target->text);
-  option->type_name(text.placeholder);
-  AddEntry(option, target, text);
+  Option& option = AddOption(text);
+  option.placeholder = text.placeholder;
+  option.argument = target;
 }
 
-void OptionSet::AddFlag(bool* target, const OptionText& text) {
-  AddEntry(app_.add_flag(WithBothSpellings(text.names), *target), nullptr, text);
-}
+void OptionSet::AddFlag(bool* target, const OptionText& text) { AddOption(text).flag = target; }
 
 void OptionSet::AddFile(Argument* target, const OptionText& text, SettingsReader reader) {
   AddValue(target, text);
-  file_option_ = entries_.back().option;
+  file_ = &options_.back();
   reader_ = std::move(reader);
-}
-
-bool OptionSet::IsFlag(const CLI::Option* option) const {
-  return option->get_items_expected_max() == 0;
 }
 
 // The name that a typing error of one or two letters makes to `name`; "" = none.
 std::string OptionSet::Nearest(const std::string& name) const {
   std::vector<std::string> names;
-  for (const Entry& entry : entries_) names.push_back(entry.option->get_lnames().front());
+  for (const Option& option : options_) {
+    if (&option != help_) names.push_back(option.name());
+  }
   return NearestWord(name, names);
 }
 
@@ -125,18 +101,18 @@ absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
 }
 
 // The option with the long name, or the only one whose name begins with it.
-absl::StatusOr<const CLI::Option*> OptionSet::FindLong(const std::string& name) const {
-  std::vector<const CLI::Option*> candidates;
+absl::StatusOr<const OptionSet::Option*> OptionSet::FindLong(const std::string& name) const {
+  std::vector<const Option*> candidates;
   std::vector<std::string> candidate_names;
-  for (const CLI::Option* option : app_.get_options()) {
-    const std::vector<std::string>& names = option->get_lnames();
-    if (std::find(names.begin(), names.end(), name) != names.end()) return option;
+  for (const Option& option : options_) {
+    const std::vector<std::string>& names = option.long_names;
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
     const bool matches =
         !name.empty() && std::any_of(names.begin(), names.end(), [&name](const std::string& full) {
           return absl::StartsWith(full, name);
         });
     if (!matches) continue;
-    candidates.push_back(option);
+    candidates.push_back(&option);
     candidate_names.push_back(absl::StrCat("--", names.front()));
   }
   const std::string spelled = absl::StrCat("--", name);
@@ -148,14 +124,21 @@ absl::StatusOr<const CLI::Option*> OptionSet::FindLong(const std::string& name) 
   return candidates.front();
 }
 
-absl::Status OptionSet::TakeOption(const CLI::Option* option, const std::string& source,
+// "-r"; nullptr = there is none.
+const OptionSet::Option* OptionSet::FindLetter(const std::string& spelled) const {
+  const auto found = std::find_if(options_.begin(), options_.end(),
+                                  [&](const Option& option) { return option.letter == spelled; });
+  return found == options_.end() ? nullptr : &*found;
+}
+
+absl::Status OptionSet::TakeOption(const Option* option, const std::string& source,
                                    std::optional<std::string> value, Scan* scan) const {
-  if (option == app_.get_help_ptr()) {
+  if (option == help_) {
     scan->help = true;
     scan->help_as_json = value == "json";
     return absl::OkStatus();
   }
-  if (IsFlag(option)) {
+  if (!option->takes_value()) {
     const std::optional<bool> on = ReadBoolean(value.value_or("true"));
     if (!on.has_value()) {
       return UsageError(absl::StrCat(source, " ", Quoted(*value), ": give it without a value"));
@@ -164,7 +147,7 @@ absl::Status OptionSet::TakeOption(const CLI::Option* option, const std::string&
   } else if (!value.has_value()) {
     const bool is_last = scan->next >= scan->arguments->size();
     if (is_last || LooksLikeOption((*scan->arguments)[scan->next])) {
-      return UsageError(absl::StrCat(source, " needs a value (", option->get_type_name(), ")",
+      return UsageError(absl::StrCat(source, " needs a value (", option->placeholder, ")",
                                      is_last ? ""
                                              : absl::StrCat("; one that begins with '-' is "
                                                             "given as ",
@@ -179,7 +162,7 @@ absl::Status OptionSet::TakeOption(const CLI::Option* option, const std::string&
 absl::Status OptionSet::ScanLong(const std::string& token, Scan* scan) const {
   const size_t equals = token.find('=');
   const std::string spelled = token.substr(0, equals);
-  DDPRUN_ASSIGN_OR_RETURN(const CLI::Option* option, FindLong(spelled.substr(2)));
+  DDPRUN_ASSIGN_OR_RETURN(const Option* option, FindLong(spelled.substr(2)));
   std::optional<std::string> value;
   if (equals != std::string::npos) value = token.substr(equals + 1);
   return TakeOption(option, spelled, std::move(value), scan);
@@ -189,10 +172,10 @@ absl::Status OptionSet::ScanLong(const std::string& token, Scan* scan) const {
 absl::Status OptionSet::ScanShort(const std::string& token, Scan* scan) const {
   for (size_t i = 1; i < token.size(); ++i) {
     const std::string spelled = absl::StrCat("-", token.substr(i, 1));
-    const CLI::Option* option = app_.get_option_no_throw(spelled);
+    const Option* option = FindLetter(spelled);
     if (option == nullptr) return UnknownOption(i == 1 ? token : spelled);
     const bool has_rest = i + 1 < token.size();
-    if (!has_rest || IsFlag(option)) {
+    if (!has_rest || !option->takes_value()) {
       if (has_rest && token[i + 1] == '=') {
         return UsageError(
             absl::StrCat(spelled, " takes no value; it was given as ", Quoted(token)));
@@ -207,31 +190,30 @@ absl::Status OptionSet::ScanShort(const std::string& token, Scan* scan) const {
 }
 
 absl::Status OptionSet::AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const {
-  for (const Entry& entry : entries_) {
-    const bool given = std::any_of(scan->given.begin(), scan->given.end(), [&](const Given& other) {
-      return other.option == entry.option;
-    });
-    if (given || entry.environment.empty()) continue;
-    std::optional<std::string> value = environment(entry.environment);
+  for (const Option& option : options_) {
+    const bool given = std::any_of(scan->given.begin(), scan->given.end(),
+                                   [&](const Given& other) { return other.option == &option; });
+    if (given || option.environment.empty()) continue;
+    std::optional<std::string> value = environment(option.environment);
     if (!value.has_value()) continue;
-    if (IsFlag(entry.option)) {
+    if (!option.takes_value()) {
       const std::optional<bool> on = ReadBoolean(*value);
       if (!on.has_value()) {
-        return PlanError(absl::StrCat(entry.environment, " ", Quoted(*value),
+        return PlanError(absl::StrCat(option.environment, " ", Quoted(*value),
                                       ": give 1 or 0, true or false, or unset it"));
       }
       value = *on ? "true" : "false";
     }
     scan->given.push_back(
-        {.option = entry.option, .source = entry.environment, .value = *std::move(value)});
+        {.option = &option, .source = option.environment, .value = *std::move(value)});
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<const OptionSet::Entry*> OptionSet::EntryOf(const Setting& setting) const {
+absl::StatusOr<const OptionSet::Option*> OptionSet::OptionOf(const Setting& setting) const {
   const std::string name = WithDashes(setting.name);
-  for (const Entry& entry : entries_) {
-    if (entry.option->get_lnames().front() == name) return &entry;
+  for (const Option& option : options_) {
+    if (&option != help_ && option.name() == name) return &option;
   }
   const std::string best = WithUnderscores(Nearest(name));
   return UsageError(absl::StrCat(
@@ -240,105 +222,100 @@ absl::StatusOr<const OptionSet::Entry*> OptionSet::EntryOf(const Setting& settin
 }
 
 absl::Status OptionSet::AddFromFile(Scan* scan) const {
-  const auto is_given = [scan](const CLI::Option* option) {
+  const auto is_given = [scan](const Option* option) {
     return std::find_if(scan->given.rbegin(), scan->given.rend(),
                         [option](const Given& other) { return other.option == option; });
   };
-  const auto file = is_given(file_option_);
+  const auto file = is_given(file_);
   if (file == scan->given.rend() || file->value.empty()) return absl::OkStatus();
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Setting> settings,
                           reader_({.text = file->value, .source = file->source}));
-  std::vector<const CLI::Option*> seen;
+  std::vector<const Option*> seen;
   for (const Setting& setting : settings) {
-    DDPRUN_ASSIGN_OR_RETURN(const Entry* entry, EntryOf(setting));
-    DDPRUN_ASSIGN_OR_RETURN(std::string text, SettingText(setting, entry->shape));
-    if (std::find(seen.begin(), seen.end(), entry->option) != seen.end()) {
+    DDPRUN_ASSIGN_OR_RETURN(const Option* option, OptionOf(setting));
+    DDPRUN_ASSIGN_OR_RETURN(std::string text, SettingText(setting, option->shape));
+    if (std::find(seen.begin(), seen.end(), option) != seen.end()) {
       return UsageError(absl::StrCat(setting.where,
                                      ": is there twice, with dashes and with "
                                      "underscores; keep one"));
     }
-    seen.push_back(entry->option);
-    if (IsFlag(entry->option)) {
+    seen.push_back(option);
+    if (!option->takes_value()) {
       const std::optional<bool> on = ReadBoolean(text);
       if (!on.has_value()) {
         return UsageError(absl::StrCat(setting.where, " ", Quoted(text), ": give true or false"));
       }
       text = *on ? "true" : "false";
     }
-    if (is_given(entry->option) != scan->given.rend()) continue;
-    scan->given.push_back(
-        {.option = entry->option, .source = setting.where, .value = std::move(text)});
+    if (is_given(option) != scan->given.rend()) continue;
+    scan->given.push_back({.option = option, .source = setting.where, .value = std::move(text)});
   }
   return absl::OkStatus();
 }
 
 std::vector<std::pair<std::string, std::string>> OptionSet::GivenOnCommandLine() const {
   std::vector<std::pair<std::string, std::string>> result;
-  for (const Entry& entry : entries_) {
-    const auto last = std::find_if(given_.rbegin(), given_.rend(), [&entry](const Given& given) {
-      return given.option == entry.option;
+  for (const Option& option : options_) {
+    const auto last = std::find_if(given_.rbegin(), given_.rend(), [&option](const Given& given) {
+      return given.option == &option;
     });
     if (last == given_.rend() || !absl::StartsWith(last->source, "-")) continue;
-    result.emplace_back(entry.option->get_lnames().front(), last->value);
+    result.emplace_back(option.name(), last->value);
   }
   return result;
 }
 
-// Hands what was found to CLI11, each value apart from its option so that none is read anew.
-absl::Status OptionSet::Store(const Scan& scan) {
-  std::vector<std::string> arguments;
-  for (const Given& given : scan.given) {
-    const std::string name = absl::StrCat("--", given.option->get_lnames().front());
-    if (IsFlag(given.option)) {
-      arguments.push_back(absl::StrCat(name, "=", given.value));
-    } else {
-      arguments.push_back(name);
-      arguments.push_back(given.value);
-    }
-    for (Entry& entry : entries_) {
-      if (entry.option == given.option && entry.argument != nullptr) {
-        entry.argument->source = given.source;
-      }
-    }
+// The titles in the order in which they came; "" is left out.
+std::vector<std::pair<std::string, std::vector<const OptionSet::Option*>>> OptionSet::ByGroup()
+    const {
+  std::vector<std::pair<std::string, std::vector<const Option*>>> groups;
+  for (const Option& option : options_) {
+    if (option.group.empty()) continue;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&option](const auto& other) { return other.first == option.group; });
+    if (group == groups.end()) group = groups.insert(group, {option.group, {}});
+    group->second.push_back(&option);
   }
-  std::reverse(arguments.begin(), arguments.end());  // App::parse takes them from the back
-  try {
-    app_.parse(std::move(arguments));
-  } catch (const CLI::Error& error) {
-    return UsageError(error.what());
-  }
-  return absl::OkStatus();
+  return groups;
 }
 
 std::string OptionSet::HelpAsJson() const {
   nlohmann::json groups = nlohmann::json::array();
-  for (const std::string& title : app_.get_groups()) {
-    nlohmann::json options = nlohmann::json::array();
-    for (const CLI::Option* option : app_.get_options(
-             [&title](const CLI::Option* each) { return each->get_group() == title; })) {
-      const std::vector<std::string> names = absl::StrSplit(option->get_name(false, true), ',');
-      options.push_back(
-          {{"names", names},
-           {"value", IsFlag(option) ? nlohmann::json() : nlohmann::json(option->get_type_name())},
-           {"help", option->get_description()}});
+  for (const auto& [title, options] : ByGroup()) {
+    nlohmann::json shown = nlohmann::json::array();
+    for (const Option* option : options) {
+      shown.push_back({{"names", option->Spellings()},
+                       {"value", option->takes_value() ? nlohmann::json(option->placeholder)
+                                                       : nlohmann::json()},
+                       {"help", option->help}});
     }
-    if (!title.empty() && !options.empty()) {
-      groups.push_back({{"title", title}, {"options", std::move(options)}});
-    }
+    groups.push_back({{"title", title}, {"options", std::move(shown)}});
   }
-  const nlohmann::json help = {{"introduction", app_.get_description()},
-                               {"groups", std::move(groups)}};
+  const nlohmann::json help = {{"introduction", introduction_}, {"groups", std::move(groups)}};
   return absl::StrCat(help.dump(1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
 
+// Each option on a line of its own with both spellings, its help below, in 80 columns.
 std::string OptionSet::Help() const {
   if (help_as_json_) return HelpAsJson();
-  return absl::StrCat(absl::StripTrailingAsciiWhitespace(app_.help()), "\n");
+  const std::string indent(6, ' ');
+  std::string text = absl::StrCat(introduction_, "\n");
+  for (const auto& [title, options] : ByGroup()) {
+    absl::StrAppend(&text, "\n", title, ":\n");
+    for (const Option* option : options) {
+      absl::StrAppend(
+          &text, "  ", absl::StrJoin(option->Spellings(), ", "), option->takes_value() ? " " : "",
+          option->placeholder, "\n", indent,
+          absl::StrJoin(WrapText(option->help, kHelpWidth - indent.size()), "\n" + indent), "\n");
+    }
+  }
+  return text;
 }
 
 absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>& arguments,
                                                  const EnvironmentLookup& environment) {
-  app_.set_help_flag("-h,--help", "Print this and exit.")->group("Help");
+  Group("Help");
+  help_ = &AddOption({.names = "-h,--help", .help = "Print this and exit.", .environment = ""});
   Scan scan{.arguments = &arguments};
   while (scan.next < arguments.size() && !scan.help) {
     const std::string& token = arguments[scan.next];
@@ -351,8 +328,15 @@ absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>&
   help_as_json_ = scan.help_as_json;
   if (scan.help) return ParsedArguments{.help = true};
   DDPRUN_RETURN_IF_ERROR(AddFromEnvironment(environment, &scan));
-  if (file_option_ != nullptr) DDPRUN_RETURN_IF_ERROR(AddFromFile(&scan));
-  DDPRUN_RETURN_IF_ERROR(Store(scan));
+  if (file_ != nullptr) DDPRUN_RETURN_IF_ERROR(AddFromFile(&scan));
+  for (const Given& given : scan.given) {  // the last one of an option wins
+    const Option& option = *given.option;
+    if (option.takes_value()) {
+      *option.argument = {.text = given.value, .source = given.source};
+    } else {
+      *option.flag = given.value == "true";
+    }
+  }
   given_ = std::move(scan.given);
 
   ParsedArguments parsed;

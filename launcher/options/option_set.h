@@ -1,8 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_OPTIONS_OPTION_SET_H_
 #define DDPRUN_LAUNCHER_OPTIONS_OPTION_SET_H_
 
-#include <CLI/CLI.hpp>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -44,16 +44,11 @@ using SettingsReader = std::function<absl::StatusOr<std::vector<Setting>>(const 
 // (torchrun-contract 1.1, 1.2): both spellings, --option=value, -r3, unique prefixes, last one
 // wins, options end at the first positional, environment fallbacks.
 //
-// CLI11 keeps the options, their values and the help. What it reads differently than argparse is
-// brought into a form without doubt before: "--option=" (CLI11 would take the next argument),
-// prefixes, "--", everything after the script, and values from the environment (CLI11 would ask the
-// process's own and ignore empty ones).
-//
 // Threads: one at a time.
 class OptionSet {
  public:
   // `introduction`: what the help begins with: usage, purpose, examples.
-  explicit OptionSet(const std::string& introduction);
+  explicit OptionSet(std::string introduction) : introduction_(std::move(introduction)) {}
   OptionSet(const OptionSet&) = delete;
   OptionSet& operator=(const OptionSet&) = delete;
 
@@ -82,15 +77,25 @@ class OptionSet {
   std::vector<std::pair<std::string, std::string>> GivenOnCommandLine() const;
 
  private:
-  struct Entry {
-    const CLI::Option* option = nullptr;
-    Argument* argument = nullptr;  // null for flags
-    std::string environment;
+  // Invariant: at most one of `argument` and `flag` is set; --help has none.
+  struct Option {
+    std::string letter;                   // "-r"; "" = none
+    std::vector<std::string> long_names;  // without "--"; the one with dashes first
+    std::string group;
+    std::string placeholder;  // "" = it takes no value
+    std::string help;         // with the variable
+    std::string environment;  // "" = none
     ValueShape shape = ValueShape::kText;
+    Argument* argument = nullptr;
+    bool* flag = nullptr;
+
+    bool takes_value() const { return argument != nullptr; }
+    const std::string& name() const { return long_names.front(); }
+    std::vector<std::string> Spellings() const;  // as typed
   };
   // One option as it was given.
   struct Given {
-    const CLI::Option* option = nullptr;
+    const Option* option = nullptr;
     std::string source;
     std::string value;  // of flags: "true" or "false"
   };
@@ -103,25 +108,26 @@ class OptionSet {
     bool help_as_json = false;
   };
 
+  Option& AddOption(const OptionText& text);
+  std::vector<std::pair<std::string, std::vector<const Option*>>> ByGroup() const;
   std::string HelpAsJson() const;
-  void AddEntry(CLI::Option* option, Argument* argument, const OptionText& text);
-  absl::StatusOr<const CLI::Option*> FindLong(const std::string& name) const;
+  absl::StatusOr<const Option*> FindLong(const std::string& name) const;
+  const Option* FindLetter(const std::string& spelled) const;
   absl::Status UnknownOption(const std::string& spelled) const;
   absl::Status ScanLong(const std::string& token, Scan* scan) const;
   absl::Status ScanShort(const std::string& token, Scan* scan) const;
-  absl::Status TakeOption(const CLI::Option* option, const std::string& source,
+  absl::Status TakeOption(const Option* option, const std::string& source,
                           std::optional<std::string> value, Scan* scan) const;
   absl::Status AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const;
   absl::Status AddFromFile(Scan* scan) const;
-  absl::StatusOr<const Entry*> EntryOf(const Setting& setting) const;
+  absl::StatusOr<const Option*> OptionOf(const Setting& setting) const;
   std::string Nearest(const std::string& name) const;
-  absl::Status Store(const Scan& scan);
-  bool IsFlag(const CLI::Option* option) const;
 
-  CLI::App app_;
+  const std::string introduction_;
   std::string group_;
-  std::vector<Entry> entries_;
-  const CLI::Option* file_option_ = nullptr;
+  std::deque<Option> options_;    // stays where it is when more are added; Parse() adds --help
+  const Option* help_ = nullptr;  // once Parse() was called
+  const Option* file_ = nullptr;  // of AddFile()
   SettingsReader reader_;
   std::vector<Given> given_;  // what Parse() has found, in its order
   bool help_as_json_ = false;

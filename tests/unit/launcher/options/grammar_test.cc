@@ -109,7 +109,7 @@ TEST(Grammar, ValuesMustFollow) {
 
 TEST(Grammar, EmptyValues) {
   EXPECT_EQ(PlanOf("--role= train.py").role, "");
-  // Not the next word, which CLI11 would take.
+  // Not the next word.
   EXPECT_EQ(PlanOf("--log_dir= train.py").output.log_dir, "");
   EXPECT_EQ(PlanOf(Parse({"--role", "", "train.py"})).role, "");
 }
