@@ -37,15 +37,29 @@ _OUTSIDE = {
 }
 _PROTO = re.compile(r"^ddprun/(\w+)/.*\.pb\.h$|\.pb\.h$")
 # Headers of ours in place of a library's, which are included by its paths.
-_STAND_INS = ("worker/torch/gloo_stub/",)
+_STAND_INS = "/gloo_stub/"
+# The runtime's public headers are included by the path below include/.
+_PUBLIC = "worker/include/"
+_ANY_PUBLIC = "ddprun/*.h"
+# One without a source is of the room that this source is in.
+_SOURCE_OF = {"communication_hook": "distributed_data_parallel"}
 _INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
 _ROW = re.compile(r"^\| `([\w/*]+)` \|.*\|([^|]*)\|$")
 
 
 class Rooms:
-    """The table: {room: names that it may include}, in its order. A room `x/*` is each folder of x."""
+    """The table: {room: names that it may include}, in its order. A room `x/*` is each folder of x.
+
+    A public header belongs to the room of its source; without one, to its folder.
+    """
 
     def __init__(self, tree):
+        sources = {path.rsplit("/", 1)[1][:-3]: path.rsplit("/", 1)[0] for path in tree.paths(("worker",), (".cc",))}
+        self._public = {}
+        for path in tree.paths(("worker",), (".h",)):
+            if path.startswith(_PUBLIC):
+                folder, stem = path[:-2].rsplit("/", 1)
+                self._public[path] = sources.get(_SOURCE_OF.get(stem, stem), folder)
         self.lines = {}
         self._allowed = {}
         for number, line in tree.lines(TABLE) if TABLE in tree else ():
@@ -54,9 +68,22 @@ class Rooms:
                 self.lines[row.group(1)] = number
                 self._allowed[row.group(1)] = re.findall(r"`([^`]+)`", row.group(2))
 
-    def row_of(self, folder):
-        """The row of a folder; None = it has none."""
+    def row_of(self, path):
+        """The row of a file; None = it has none."""
+        folder = self._public.get(path, path.rsplit("/", 1)[0])
         return next((name for name in (folder, folder.rsplit("/", 1)[0] + "/*") if name in self._allowed), None)
+
+    def names_of(self, included):
+        """What the table calls an included file: any of these allows it; [] = everybody may."""
+        proto = _PROTO.search(included)
+        if proto:
+            return [f"proto:{proto.group(1)}"]
+        outside = [name for name, pattern in _OUTSIDE.items() if pattern.search(included)]
+        if _PUBLIC + included in self._public:
+            return [self.row_of(_PUBLIC + included), _ANY_PUBLIC]
+        if outside or included.split("/")[0] not in _FOLDERS:
+            return outside
+        return [self.row_of(included) or included.rsplit("/", 1)[0]]
 
     def allowed(self, room):
         return self._allowed[room]
@@ -69,11 +96,11 @@ def check(tree):
         return [Finding(TABLE, 0, "has no table of rooms: the check is broken")]
     findings, used = [], set()
     for path in tree.paths(_FOLDERS, (".h", ".cc")):
-        if path.startswith(_STAND_INS):
+        if _STAND_INS in path:
             continue
-        folder = path.rsplit("/", 1)[0]
-        room = rooms.row_of(folder)
+        room = rooms.row_of(path)
         if room is None:
+            folder = path.rsplit("/", 1)[0]
             findings.append(Finding(path, 1, f"{folder} has no row in {TABLE}: say what it is and what it may include"))
             continue
         used.add((room, None))
@@ -81,7 +108,7 @@ def check(tree):
             match = _INCLUDE.match(line)
             if not match:
                 continue
-            why = _refusal(tree, rooms, room, path, match.group(2), used)
+            why = _refusal(rooms, room, path, match.group(2), used)
             if why:
                 findings.append(Finding(path, number, f"includes {match.group(2)}: {why}"))
     return findings + _check_table(rooms, used)
@@ -95,7 +122,7 @@ def _check_table(rooms, used):
         if (room, None) not in used:
             findings.append(Finding(TABLE, line, f"there is no code in `{room}`"))
         for name in rooms.allowed(room):
-            if name not in rooms.lines and name not in _OUTSIDE and not name.startswith("proto:"):
+            if name not in rooms.lines and name not in (*_OUTSIDE, _ANY_PUBLIC) and not name.startswith("proto:"):
                 findings.append(Finding(TABLE, line, f"`{room}` may include `{name}`, which is no room"))
             elif name in rooms.lines and name not in above:
                 findings.append(Finding(TABLE, line, f"`{room}` may include `{name}`, which stands below it: upwards, or "
@@ -111,31 +138,16 @@ def _is_pure(room):
     return room.endswith("/core")
 
 
-def _refusal(tree, rooms, room, path, included, used):
+def _refusal(rooms, room, path, included, used):
     """Why `path` may not include it; None = it may. What was allowed is noted in `used`."""
     if included.startswith("tests/"):
         return "production code never includes tests"
-    folder = path.rsplit("/", 1)[0]
-    name = _target(tree, rooms, included)
-    free = name is None or name in (room, folder, "base", room + "/core")
-    if not free and name not in rooms.allowed(room):
+    names = rooms.names_of(included)
+    allowed = {room, "base", room + "/core", *rooms.allowed(room)}
+    if names and not allowed.intersection(names):
         return f"{room} may include of these only base, {', '.join(rooms.allowed(room)) or 'nothing else'} ({TABLE})"
-    used.add((room, name))
-    return _impure(folder, included, name) if _is_pure(folder) else None
-
-
-def _target(tree, rooms, included):
-    """The room, or the name in the table of what is not ours; None = everybody may include it."""
-    proto = _PROTO.search(included)
-    if proto:
-        return f"proto:{proto.group(1)}"
-    outside = next((name for name, pattern in _OUTSIDE.items() if pattern.search(included)), None)
-    if outside or included.split("/")[0] in _FOLDERS:
-        folder = included.rsplit("/", 1)[0]
-        return outside or (folder if folder in rooms.lines else rooms.row_of(folder) or folder)
-    # Public headers are included by the path below include/.
-    public = f"worker/include/{included}"
-    return public.rsplit("/", 1)[0] if public in tree else None
+    used.update((room, name) for name in names)
+    return _impure(path.rsplit("/", 1)[0], included, next(iter(names), None)) if _is_pure(room) else None
 
 
 def _impure(folder, included, name):

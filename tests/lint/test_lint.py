@@ -86,6 +86,14 @@ class Layering(unittest.TestCase):
         self.assertIn("take it out", "".join(self.of_table([*line[:2], ("base/b", ("base/a", "gRPC"))], **files)))
         self.assertIn("no code", "".join(self.of_table([*line, ("base/c", ())], **files)))
 
+    def test_public_headers_are_of_the_room_of_their_source(self):
+        files = {"base/a.cc": "", "worker/low/low.cc": '#include "ddprun/high.h"\n', "worker/high/high.cc": "",
+                 "worker/include/ddprun/high.h": "", "examples/a.cc": '#include "ddprun/high.h"\n'}
+        rows = [("base", ()), ("worker/low", ()), ("worker/high", ()), ("examples", ("ddprun/*.h",))]
+        table = "".join(f"| `{room}` | words | {', '.join(f'`{name}`' for name in allowed)} |\n" for room, allowed in rows)
+        self.assertEqual(["worker/low/low.cc"],
+                         [finding.path for finding in layering.check(Tree({layering.TABLE: table, **files}))])
+
     def test_a_pure_row_names_pure_rooms(self):
         files = {"base/a.cc": "", "worker/a.cc": "", "worker/b/core/b.cc": '#include "worker/a.h"\n'}
         rows = [("base", ()), ("worker", ()), ("worker/b/core", ("worker",))]
