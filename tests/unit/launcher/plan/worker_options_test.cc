@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-FakeHost WithGpus(uint32_t count) {
+FakeHost HostWithGpus(uint32_t count) {
   FakeHost host;
   host.gpus = count;
   return host;
@@ -91,13 +91,13 @@ TEST(WorkerOptions, ShutdownTimeoutIsTheGrace) {
 }
 
 TEST(Gpus, AList) {
-  const LaunchPlan plan = PlanOf("--nproc_per_node gpu:1,3,5-6 train.py", {}, WithGpus(8));
+  const LaunchPlan plan = PlanOf("--nproc_per_node gpu:1,3,5-6 train.py", {}, HostWithGpus(8));
   EXPECT_EQ(plan.worker_count, 4U);
   EXPECT_THAT(plan.devices.visible, ElementsAre("1", "3", "5", "6"));
   EXPECT_FALSE(plan.devices.virtual_local_rank);
   // Within what the user sees.
   EXPECT_THAT(PlanOf("--nproc_per_node gpu:2,0 train.py", {{"CUDA_VISIBLE_DEVICES", "4, GPU-aa,6"}},
-                     WithGpus(3))
+                     HostWithGpus(3))
                   .devices.visible,
               ElementsAre("6", "4"));
 }
@@ -109,7 +109,7 @@ TEST(Gpus, MistakesInAList) {
       {"--nproc_per_node gpu: train.py", 1, "'' is no number"},
       {"--nproc_per_node gpu:a train.py", 1, "'a' is no number"},
   };
-  for (const Refused& c : kCases) ExpectRefused(c, {}, WithGpus(4));
+  for (const Refused& c : kCases) ExpectRefused(c, {}, HostWithGpus(4));
   ExpectRefused({"--nproc_per_node gpu:0 train.py", 1, "Cuda is not available"});
 }
 
@@ -137,7 +137,7 @@ TEST(Gpus, VirtualLocalRank) {  // 44, 45
   ExpectRefused({"--virtual-local-rank --nproc-per-node 2 train.py", 1,
                  "needs a device for each of the 2 workers, but CUDA_VISIBLE_DEVICES lists 1"},
                 {{"CUDA_VISIBLE_DEVICES", "5"}});
-  EXPECT_THAT(PlanOf("--virtual-local-rank --nproc-per-node gpu:1,3 train.py", {}, WithGpus(4))
+  EXPECT_THAT(PlanOf("--virtual-local-rank --nproc-per-node gpu:1,3 train.py", {}, HostWithGpus(4))
                   .devices.visible,
               ElementsAre("1", "3"));
   EXPECT_TRUE(PlanOf("train.py", {{"PET_VIRTUAL_LOCAL_RANK", "yes"}}).devices.virtual_local_rank);
