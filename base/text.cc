@@ -1,10 +1,12 @@
 #include "base/text.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
 namespace ddprun {
@@ -123,6 +125,18 @@ std::string Shown(absl::string_view value, size_t bytes_max) {
 
 std::string Quoted(absl::string_view value) {
   return absl::StrCat("'", Shown(value, kQuotedBytesMax), "'");
+}
+
+std::string BytesText(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return absl::StrCat(bytes, " bytes");
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
 std::string Substitute(absl::string_view text, const std::map<std::string, std::string>& values) {

@@ -2,6 +2,7 @@
 #define DDPRUN_BASE_TEXT_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ std::string Shown(absl::string_view value, size_t bytes_max);
 
 // The same in quotes, at most 120 bytes of it: for error messages.
 std::string Quoted(absl::string_view value);
+
+// "1.5 GiB"; up to 1023 "512 bytes".
+std::string BytesText(uint64_t bytes);
 
 // Python's string.Template.safe_substitute(): $name and ${name} become values["name"], "$$" becomes
 // "$", everything else stays as it is. Names are [A-Za-z_][A-Za-z0-9_]*.

@@ -2,7 +2,7 @@
 """Writes ddprun's manual page and its completion for bash and zsh, from what the program says of itself.
 
 manual.py DDPRUN OUTPUT_FOLDER: asks `DDPRUN --help=json` and `DDPRUN COMMAND --help=json` for each command of its usage, and
-writes ddprun.1, ddprun.bash and _ddprun. So the table of options in launcher/cli is their only source.
+writes ddprun.1, ddprun.bash and _ddprun. So the table of options in launcher/options and launcher/plan is their only source.
 """
 
 import json

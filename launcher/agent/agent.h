@@ -15,8 +15,6 @@
 #include "launcher/agent/gpu_watch.h"
 #include "launcher/agent/hang_monitor.h"
 #include "launcher/agent/log_folders.h"
-#include "launcher/agent/master_store.h"
-#include "launcher/agent/runtime_dir.h"
 #include "launcher/agent/service_child.h"
 #include "launcher/agent/side_channels.h"
 #include "launcher/agent/stop_steps.h"
@@ -25,6 +23,8 @@
 #include "launcher/core/supervisor.h"
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/os/host_probe.h"
+#include "launcher/os/runtime_dir.h"
+#include "launcher/stores/master_store.h"
 #include "rendezvous/client/rendezvous_client.h"
 
 namespace ddprun::launcher {

@@ -26,9 +26,9 @@
 #include "base/text.h"
 #include "launcher/agent/agent_service.h"
 #include "launcher/agent/log_catalog.h"
-#include "launcher/agent/peer_store.h"
-#include "launcher/agent/store_wire.h"
-#include "launcher/core/key_value_store.h"
+#include "launcher/stores/core/key_value_store.h"
+#include "launcher/stores/peer_store.h"
+#include "launcher/stores/store_wire.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "rendezvous/wire/grpc_settings.h"
 

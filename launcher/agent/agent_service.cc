@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "launcher/agent/log_call.h"
-#include "launcher/agent/store_wire.h"
+#include "launcher/stores/store_wire.h"
 #include "rendezvous/core/admission.h"
 #include "rendezvous/server/peer.h"
 #include "rendezvous/wire/grpc_status.h"

@@ -17,7 +17,7 @@
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"
-#include "launcher/core/key_value_store.h"
+#include "launcher/stores/core/key_value_store.h"
 
 namespace ddprun::launcher {
 

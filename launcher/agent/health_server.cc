@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
-#include "launcher/core/health_http.h"
+#include "launcher/agent/core/health_http.h"
 
 namespace ddprun::launcher {
 namespace {

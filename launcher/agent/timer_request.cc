@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/core/timer_table.h"
+#include "launcher/agent/core/timer_table.h"
 
 namespace ddprun::launcher {
 namespace {

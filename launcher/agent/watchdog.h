@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "launcher/agent/core/timer_table.h"
 #include "launcher/agent/timer_request.h"
-#include "launcher/core/timer_table.h"
 
 namespace ddprun::launcher {
 

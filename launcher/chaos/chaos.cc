@@ -18,11 +18,11 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/chaos/chaos_runner.h"
+#include "launcher/chaos/core/chaos_cost.h"
+#include "launcher/chaos/core/chaos_text.h"
 #include "launcher/chaos/network_fault.h"
 #include "launcher/chaos/report_json.h"
 #include "launcher/chaos/timeline_reader.h"
-#include "launcher/core/chaos_cost.h"
-#include "launcher/core/chaos_text.h"
 #include "launcher/core/exit_status.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "launcher/core/chaos_plan.h"
+#include "launcher/chaos/core/chaos_plan.h"
 #include "launcher/core/launch_plan.h"
 
 namespace ddprun::launcher {

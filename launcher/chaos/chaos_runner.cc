@@ -15,7 +15,7 @@
 #include "base/progress_page.h"
 #include "base/signal_name.h"
 #include "base/status_macros.h"
-#include "launcher/core/chaos_text.h"
+#include "launcher/chaos/core/chaos_text.h"
 #include "launcher/core/signal_policy.h"
 
 namespace ddprun::launcher {

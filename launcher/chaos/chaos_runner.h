@@ -16,11 +16,11 @@
 #include "base/event_loop.h"
 #include "launcher/chaos/agent_process.h"
 #include "launcher/chaos/chaos.h"
+#include "launcher/chaos/core/chaos_cost.h"
+#include "launcher/chaos/core/chaos_schedule.h"
 #include "launcher/chaos/network_fault.h"
 #include "launcher/chaos/timeline_reader.h"
 #include "launcher/chaos/worker_marks.h"
-#include "launcher/core/chaos_cost.h"
-#include "launcher/core/chaos_schedule.h"
 #include "launcher/os/process_handle.h"
 
 namespace ddprun::launcher {

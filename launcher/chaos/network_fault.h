@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
-#include "launcher/core/chaos_plan.h"
+#include "launcher/chaos/core/chaos_plan.h"
 
 namespace ddprun::launcher {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/chaos_text.h"
+#include "launcher/chaos/core/chaos_text.h"
 
 namespace ddprun::launcher {
 namespace {

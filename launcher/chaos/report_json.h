@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/core/chaos_cost.h"
-#include "launcher/core/chaos_plan.h"
+#include "launcher/chaos/core/chaos_cost.h"
+#include "launcher/chaos/core/chaos_plan.h"
 
 namespace ddprun::launcher {
 

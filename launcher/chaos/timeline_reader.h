@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
-#include "launcher/core/chaos_cost.h"
+#include "launcher/chaos/core/chaos_cost.h"
 
 namespace ddprun::launcher {
 

@@ -1,7 +1,4 @@
 // ddprun: starts and keeps distributed training jobs. See --help and docs/ARCHITECTURE.md.
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -10,52 +7,34 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
 #include "launcher/chaos/chaos.h"
-#include "launcher/cli/config_writer.h"
-#include "launcher/cli/control_commands.h"
-#include "launcher/cli/logs_command.h"
-#include "launcher/cli/machine_commands.h"
 #include "launcher/cli/options.h"
-#include "launcher/cli/preflight_worker.h"
 #include "launcher/cli/system_host.h"
-#include "launcher/cli/top_command.h"
+#include "launcher/config/config_writer.h"
 #include "launcher/core/plan_text.h"
-#include "launcher/os/node_socket.h"
+#include "launcher/doctor/machine_commands.h"
+#include "launcher/preflight/preflight_worker.h"
+#include "launcher/schedulers/node_socket.h"
+#include "launcher/schedulers/slurm_run.h"
+#include "launcher/watch/control_commands.h"
+#include "launcher/watch/logs_command.h"
+#include "launcher/watch/top_command.h"
 #include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// How much later than this one the first task of a node may start.
-constexpr absl::Duration kFirstTaskPatience = absl::Seconds(10);
 
 int Run(const ExitNow& exit) {
   std::fputs(exit.text.c_str(), exit.to_stderr ? stderr : stdout);
   return exit.status;
 }
 
-// The first task of a node launches, and its end counts; a task whose first one is gone already has
-// nothing to wait for.
-int Run(const WaitForNode& wait) {
-  const absl::StatusOr<bool> held = AwaitNodeSocket(wait.node_socket, kFirstTaskPatience);
-  if (held.ok()) return 0;
-  Tell(absl::StrCat("error: ", held.status().message()));
-  return 1;
-}
-
-// Takes the place of this process.
-void RequeueJob(const std::string& job) {
-  Tell(absl::StrCat(
-      "the node of the service is lost, and the batch script with it: requeueing job ", job));
-  execlp("scontrol", "scontrol", "requeue", job.c_str(), static_cast<char*>(nullptr));
-  Tell(absl::StrCat("warning: ", ErrnoStatus(errno, "run scontrol").message()));
-}
+int Run(const WaitForNode& wait) { return AwaitFirstTask(wait.node_socket); }
 
 int Run(LaunchPlan plan) {
   // Held until this process ends.
@@ -107,7 +86,7 @@ int Run(ChaosOptions options) {
   return can.ok() ? 0 : 1;
 }
 
-int Run(ConfigOptions options) { return WriteConfig(std::move(options)); }
+int Run(ConfigOptions options) { return WriteConfig(std::move(options), SystemHost()); }
 
 int Run(const Conversion& conversion) {
   for (const std::string& line : conversion.told) Tell(line);
@@ -115,28 +94,7 @@ int Run(const Conversion& conversion) {
   return 0;
 }
 
-// The script to the console, or to sbatch, which takes the place of this process.
-int Run(const SlurmJob& job) {
-  if (!job.submit) {
-    std::fputs(job.script.c_str(), stdout);
-    return 0;
-  }
-  absl::StatusOr<FdPair> pipe = MakePipe();
-  absl::Status status = pipe.status();
-  if (status.ok() && (write(pipe->second.get(), job.script.data(), job.script.size()) !=
-                          static_cast<ssize_t>(job.script.size()) ||
-                      dup2(pipe->first.get(), STDIN_FILENO) < 0)) {
-    status = ErrnoStatus(errno, "give the script to sbatch");
-  }
-  if (status.ok()) {
-    execlp("sbatch", "sbatch", static_cast<char*>(nullptr));
-    status = ErrnoStatus(errno, "run sbatch");
-  }
-  Tell(absl::StrCat("error: ", status.message(),
-                    "; without --submit the script is printed, for a machine that has Slurm"));
-  return 1;
-}
-
+int Run(const SlurmJob& job) { return GiveScript(job); }
 int Run(const StatusOptions& options) { return ShowStatus(options); }
 int Run(const StopOptions& options) { return StopJob(options); }
 int Run(const DrainOptions& options) { return DrainNode(options); }

@@ -5,20 +5,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/cli/any_gpus.h"
-#include "launcher/cli/binding.h"
-#include "launcher/cli/chaos_command.h"
-#include "launcher/cli/config_file.h"
-#include "launcher/cli/errors.h"
-#include "launcher/cli/kubernetes_defaults.h"
-#include "launcher/cli/launch_arguments.h"
-#include "launcher/cli/launch_planner.h"
-#include "launcher/cli/option_set.h"
-#include "launcher/cli/slurm_defaults.h"
-#include "launcher/cli/test_command.h"
+#include "launcher/chaos/chaos_command.h"
+#include "launcher/config/config_file.h"
+#include "launcher/options/any_gpus.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/option_set.h"
+#include "launcher/plan/binding.h"
+#include "launcher/plan/launch_arguments.h"
+#include "launcher/plan/launch_planner.h"
+#include "launcher/preflight/test_command.h"
+#include "launcher/schedulers/kubernetes_defaults.h"
+#include "launcher/schedulers/slurm_defaults.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -200,40 +201,60 @@ CommandLine ParseConvert(const std::vector<std::string>& arguments, const Host& 
   return Finish(Convert(arguments, host, check));
 }
 
+using Words = std::vector<std::string>;
+
+// The commands. What begins with another word is a run.
+struct Command {
+  absl::string_view name;
+  // Params: what follows the name.
+  CommandLine (*parse)(const Words& words, const EnvironmentLookup& environment, const Host& host);
+};
+constexpr Command kCommands[] = {
+    {"rendezvous",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return Finish(ParseServiceOptions(words, environment, host));
+     }},
+    {"status", [](const Words& words, const EnvironmentLookup& environment,
+                  const Host&) { return Finish(ParseStatusOptions(words, environment)); }},
+    {"stop", [](const Words& words, const EnvironmentLookup& environment,
+                const Host& host) { return Finish(ParseStopOptions(words, environment, host)); }},
+    {"drain", [](const Words& words, const EnvironmentLookup& environment,
+                 const Host& host) { return Finish(ParseDrainOptions(words, environment, host)); }},
+    {"events", [](const Words& words, const EnvironmentLookup& environment,
+                  const Host&) { return Finish(ParseEventsOptions(words, environment)); }},
+    {"top", [](const Words& words, const EnvironmentLookup& environment,
+               const Host&) { return Finish(ParseTopOptions(words, environment)); }},
+    {"logs", [](const Words& words, const EnvironmentLookup& environment,
+                const Host& host) { return Finish(ParseLogsOptions(words, environment, host)); }},
+    {"config", [](const Words& words, const EnvironmentLookup&,
+                  const Host& host) { return Finish(ParseConfigOptions(words, host)); }},
+    {"convert", [](const Words& words, const EnvironmentLookup&,
+                   const Host& host) { return ParseConvert(words, host); }},
+    {"slurm", [](const Words& words, const EnvironmentLookup&,
+                 const Host& host) { return ParseSlurm(words, host); }},
+    {"chaos", ParseChaos},
+    {"env",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return FinishMachine(ParseEnvOptions(words, environment, host), environment, host);
+     }},
+    {"doctor",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return FinishMachine(ParseDoctorOptions(words, environment, host), environment, host);
+     }},
+    {"test", ParseTest},
+    {"preflight-worker",  // for ddprun itself
+     [](const Words& words, const EnvironmentLookup& environment, const Host&) {
+       return Finish(ParsePreflightWorker(words, environment));
+     }},
+};
+
 }  // namespace
 
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host) {
-  const std::string first = arguments.empty() ? "" : arguments.front();
-  if (first == "chaos")
-    return ParseChaos({arguments.begin() + 1, arguments.end()}, environment, host);
-  if (first == "convert") return ParseConvert({arguments.begin() + 1, arguments.end()}, host);
-  if (first == "slurm") return ParseSlurm({arguments.begin() + 1, arguments.end()}, host);
-  if (first == "rendezvous" || first == "status" || first == "stop" || first == "config") {
-    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-    if (first == "rendezvous") return Finish(ParseServiceOptions(rest, environment, host));
-    if (first == "config") return Finish(ParseConfigOptions(rest, host));
-    if (first == "status") return Finish(ParseStatusOptions(rest, environment));
-    return Finish(ParseStopOptions(rest, environment, host));
-  }
-  if (first == "test" || first == "preflight-worker") {
-    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-    if (first == "test") return ParseTest(rest, environment, host);
-    return Finish(ParsePreflightWorker(rest, environment));
-  }
-  if (first == "drain" || first == "events" || first == "top" || first == "logs") {
-    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-    if (first == "drain") return Finish(ParseDrainOptions(rest, environment, host));
-    if (first == "logs") return Finish(ParseLogsOptions(rest, environment, host));
-    if (first == "top") return Finish(ParseTopOptions(rest, environment));
-    return Finish(ParseEventsOptions(rest, environment));
-  }
-  if (first == "env" || first == "doctor") {
-    const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
-    if (first == "env") {
-      return FinishMachine(ParseEnvOptions(rest, environment, host), environment, host);
-    }
-    return FinishMachine(ParseDoctorOptions(rest, environment, host), environment, host);
+  for (const Command& command : kCommands) {
+    if (arguments.empty() || arguments.front() != command.name) continue;
+    return command.parse({arguments.begin() + 1, arguments.end()}, environment, host);
   }
   return ParseLaunch(arguments, environment, host);
 }

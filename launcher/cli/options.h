@@ -5,17 +5,17 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/cli/chaos_command.h"
-#include "launcher/cli/config_command.h"
-#include "launcher/cli/convert_command.h"
-#include "launcher/cli/env_command.h"
-#include "launcher/cli/host.h"
-#include "launcher/cli/operate_options.h"
-#include "launcher/cli/service_options.h"
-#include "launcher/cli/slurm_command.h"
-#include "launcher/cli/test_command.h"
+#include "launcher/chaos/chaos_command.h"
+#include "launcher/config/config_command.h"
+#include "launcher/config/convert_command.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
+#include "launcher/doctor/env_command.h"
+#include "launcher/options/host.h"
+#include "launcher/preflight/test_command.h"
+#include "launcher/schedulers/slurm_command.h"
+#include "launcher/watch/operate_options.h"
+#include "launcher/watch/service_options.h"
 
 namespace ddprun::launcher {
 

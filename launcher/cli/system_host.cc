@@ -16,10 +16,10 @@
 #include "base/fd.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "launcher/cli/slurm_text.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/os/topology_probe.h"
+#include "launcher/schedulers/slurm_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/cli/host.h"
+#include "launcher/options/host.h"
 
 namespace ddprun::launcher {
 

@@ -7,9 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/text.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
@@ -54,18 +54,6 @@ std::string BytesLimitText(const std::optional<uint64_t>& limit, absl::string_vi
 }
 
 }  // namespace
-
-std::string BytesText(uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return absl::StrCat(bytes, " bytes");
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
-}
 
 bool DumpsCore(int signal) {
   return std::find(std::begin(kCoreSignals), std::end(kCoreSignals), signal) !=

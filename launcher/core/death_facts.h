@@ -63,9 +63,6 @@ struct MemoryWitness {
 // others, and when nothing is known.
 std::string MemoryFact(const Death& death, const MemoryWitness& witness);
 
-// "1.5 GiB"; up to 1023 "512 bytes".
-std::string BytesText(uint64_t bytes);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CORE_DEATH_FACTS_H_

@@ -98,7 +98,7 @@ enum class Preflight {
 };
 
 // Everything that one `ddprun` run was asked to do, checked and complete: what the command line and
-// the environment come to. Made by launcher/cli, carried out by launcher/agent.
+// the environment come to. Made by launcher/plan, carried out by launcher/agent.
 struct LaunchPlan {
   rendezvous::JobSpec job;
   std::string token;  // job token; "" = none

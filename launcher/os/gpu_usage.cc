@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/status_macros.h"
-#include "launcher/core/machine_facts.h"
+#include "launcher/core/visible_gpus.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
@@ -72,15 +72,12 @@ absl::Status GpuUsage::FindDevices() {
   if (found_) return absl::OkStatus();
   DDPRUN_RETURN_IF_ERROR(library_.Init());
   DDPRUN_ASSIGN_OR_RETURN(const auto devices, library_.Devices());
-  MachineFacts facts;
+  std::vector<std::string> uuids;
   for (const absl::StatusOr<Device>& device : devices) {
-    GpuFacts gpu;
-    if (device.ok()) gpu.uuid = UuidOf(library_, *device);
-    facts.gpus.push_back(std::move(gpu));
+    uuids.push_back(device.ok() ? UuidOf(library_, *device) : "");
   }
-  if (visible_.has_value()) facts.environment["CUDA_VISIBLE_DEVICES"] = *visible_;
   std::set<size_t> seen;  // a list may name one twice
-  for (const size_t index : VisibleGpus(facts)) {
+  for (const size_t index : VisibleGpus(uuids, visible_)) {
     if (seen.size() == rendezvous::kGpusMax || !seen.insert(index).second) continue;
     if (devices[index].ok()) devices_.emplace_back(index, *devices[index]);
     if (absl::IsUnavailable(devices[index].status())) devices_.emplace_back(index, std::nullopt);

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/fd.h"
-#include "launcher/core/link_facts.h"
+#include "launcher/preflight/core/link_facts.h"
 #include "launcher/preflight/probe_datagram.h"
 #include "launcher/preflight/sockets.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/core/link_exam.h"
-#include "launcher/core/link_text.h"
+#include "launcher/preflight/core/link_exam.h"
+#include "launcher/preflight/core/link_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "launcher/core/link_facts.h"
+#include "launcher/preflight/core/link_facts.h"
 
 namespace ddprun::launcher {
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/instant.h"
-#include "launcher/agent/tcp_store_client.h"
+#include "launcher/stores/tcp_store_client.h"
 
 namespace ddprun::launcher {
 

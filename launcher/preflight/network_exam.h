@@ -22,8 +22,8 @@ struct ExamPlace {
 };
 
 // The exam of a job's network, as one process on each node. Node 0 leads: it collects, judges and
-// says what to measure next (launcher/core/link_exam.h); the others measure what they are told.
-// All of it within about 5 s for 8 nodes; a node that doesn't answer costs 2.5 s once.
+// says what to measure next (launcher/preflight/core/link_exam.h); the others measure what they are
+// told. All of it within about 5 s for 8 nodes; a node that doesn't answer costs 2.5 s once.
 //
 // In the store, below "ddprun_preflight/": seat/NODE, table, sitting/NODE, plan/PASS,
 // sent/PASS/NODE, counted/PASS, looks/PASS/NODE, verdict.

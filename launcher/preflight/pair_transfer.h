@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
-#include "launcher/core/link_facts.h"
+#include "launcher/preflight/core/link_facts.h"
 #include "launcher/preflight/sockets.h"
 
 namespace ddprun::launcher {

@@ -6,7 +6,7 @@
 ddprun_build_packages=(
   g++ cmake ninja-build pkg-config ccache mold git
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
-  libre2-dev libuv1-dev libhwloc-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
+  libre2-dev libuv1-dev libhwloc-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
   libevent-dev
   python3 python3-venv ca-certificates
 )

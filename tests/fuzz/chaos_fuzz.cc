@@ -8,12 +8,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "launcher/chaos/chaos_plan_file.h"
+#include "launcher/chaos/core/chaos_cost.h"
+#include "launcher/chaos/core/chaos_schedule.h"
+#include "launcher/chaos/core/chaos_text.h"
 #include "launcher/chaos/report_json.h"
 #include "launcher/chaos/timeline_reader.h"
-#include "launcher/cli/chaos_plan_file.h"
-#include "launcher/core/chaos_cost.h"
-#include "launcher/core/chaos_schedule.h"
-#include "launcher/core/chaos_text.h"
 
 namespace ddprun::launcher {
 namespace {

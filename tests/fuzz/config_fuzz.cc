@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
-#include "launcher/cli/config_file.h"
-#include "launcher/cli/host.h"
+#include "launcher/config/config_file.h"
+#include "launcher/options/host.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "launcher/core/link_exam.h"
-#include "launcher/core/link_text.h"
+#include "launcher/preflight/core/link_exam.h"
+#include "launcher/preflight/core/link_text.h"
 #include "launcher/preflight/exam_wire.h"
 #include "launcher/preflight/probe_datagram.h"
 

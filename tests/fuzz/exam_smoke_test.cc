@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "launcher/core/link_exam.h"
+#include "launcher/preflight/core/link_exam.h"
 #include "launcher/preflight/exam_wire.h"
 #include "launcher/preflight/probe_datagram.h"
 #include "tests/fuzz/exam_fuzz.h"

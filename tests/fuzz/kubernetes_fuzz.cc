@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "launcher/cli/kubernetes_pod.h"
+#include "launcher/schedulers/kubernetes_pod.h"
 
 namespace ddprun::launcher {
 

@@ -6,10 +6,10 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "launcher/cli/machine_reports.h"
-#include "launcher/core/machine_findings.h"
-#include "launcher/core/machine_parsers.h"
-#include "launcher/core/machine_text.h"
+#include "launcher/doctor/core/machine_findings.h"
+#include "launcher/doctor/core/machine_parsers.h"
+#include "launcher/doctor/core/machine_text.h"
+#include "launcher/doctor/machine_reports.h"
 
 namespace ddprun::launcher {
 namespace {

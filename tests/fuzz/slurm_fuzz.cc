@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "launcher/cli/slurm_text.h"
+#include "launcher/schedulers/slurm_text.h"
 
 namespace ddprun::launcher {
 namespace {

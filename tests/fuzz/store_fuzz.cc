@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "ddprun/agent/v1/agent.pb.h"
-#include "launcher/agent/store_wire.h"
-#include "launcher/core/key_value_store.h"
+#include "launcher/stores/core/key_value_store.h"
+#include "launcher/stores/store_wire.h"
 
 namespace ddprun::launcher {
 namespace {

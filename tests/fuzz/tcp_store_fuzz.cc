@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "launcher/core/tcp_store.h"
+#include "launcher/stores/core/tcp_store.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,10 +9,10 @@
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "base/text.h"
-#include "launcher/cli/errors.h"
-#include "launcher/cli/rendezvous_config.h"
-#include "launcher/cli/signals.h"
-#include "launcher/cli/values.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/values.h"
+#include "launcher/plan/rendezvous_config.h"
+#include "launcher/plan/signals.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@ import re
 from tree import Finding
 
 RULES = "launcher/advice/advice_rules.yaml"
-MESSAGES = "tests/unit/launcher_advice/messages.txt"
+MESSAGES = "tests/unit/launcher/advice/messages.txt"
 DOCUMENT = "docs/LOGS.md"
 
 

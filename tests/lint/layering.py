@@ -1,8 +1,11 @@
-"""Which folder may include what (docs/ARCHITECTURE.md, "Layers")."""
+"""Which room may include what: the table "The rooms" of docs/ARCHITECTURE.md is the rule."""
 
 import re
 
 from tree import Finding
+
+TABLE = "docs/ARCHITECTURE.md"
+_FOLDERS = ("base", "rendezvous", "launcher", "worker", "examples")
 
 _STD = {
     "algorithm", "any", "array", "atomic", "bit", "cerrno", "charconv", "chrono", "cinttypes", "climits", "cmath",
@@ -23,106 +26,139 @@ _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/ins
               "base/signal_name.h", "base/text.h", "base/version.h", "base/progress_page.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
+# What others' pure cores may see of the service's: plain types.
 _SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h",
                 "rendezvous/core/time_spent.h"}
-_TORCH = re.compile(r"^(torch|ATen|c10|caffe2|gloo|nccl)[/.]")
-_GRPC = re.compile(r"^(grpc|grpcpp)/")
-_PROTO = re.compile(r"\.pb\.h$")
 
-# The first rule whose folder holds the file counts. Project folders that it may include, and of the
-# outside world: "grpc", "proto", "torch".
-_RULES = [
-    ("base/", {"base/"}, set()),
-    ("rendezvous/wire/", {"base/", "rendezvous/core/", "rendezvous/wire/"}, {"grpc", "proto"}),
-    ("rendezvous/server/", {"base/", "rendezvous/"}, {"grpc", "proto"}),
-    ("rendezvous/client/", {"base/", "rendezvous/core/", "rendezvous/wire/", "rendezvous/client/"}, {"grpc", "proto"}),
-    ("rendezvous/web/", {"base/", "rendezvous/"}, {"grpc", "proto"}),
-    ("launcher/os/", {"base/", "launcher/os/", "launcher/core/", "rendezvous/core/"}, set()),
-    ("launcher/keeper/", {"base/", "launcher/os/", "launcher/keeper/"}, {"proto:keeper"}),
-    ("launcher/", {"base/", "launcher/", "rendezvous/"}, {"grpc", "proto"}),
-    ("worker/cuda/", {"base/", "worker/cuda/"}, set()),
-    ("worker/metrics/", {"base/", "worker/metrics/"}, {"proto:tensorboard"}),
-    ("worker/shm/", {"base/", "worker/shm/"}, set()),
-    ("worker/env/", {"base/", "worker/env/"}, set()),
-    ("worker/client/", {"base/", "worker/env/", "worker/client/"}, {"grpc", "proto:agent"}),
-    ("worker/torch/errors/", {"base/", "worker/env/", "worker/torch/errors/"}, {"torch"}),
-    ("worker/torch/store/", {"base/", "worker/client/", "worker/torch/errors/", "worker/torch/store/"}, {"torch"}),
-    ("worker/torch/collectives/", {"base/", "worker/shm/", "worker/torch/errors/", "worker/torch/store/",
-                                   "worker/torch/collectives/"}, {"torch"}),
-    ("worker/torch/context/", {"base/", "worker/client/", "worker/env/", "worker/torch/errors/", "worker/torch/store/",
-                               "worker/torch/collectives/", "worker/torch/context/"}, {"torch"}),
-    ("worker/torch/data/", {"base/", "worker/torch/data/"}, {"torch"}),
-    ("worker/torch/modules/", {"base/", "worker/torch/context/", "worker/torch/modules/"}, {"torch"}),
-    ("worker/torch/optim/", {"base/", "worker/torch/optim/"}, {"torch"}),
-    ("worker/torch/ddp/", {"base/", "worker/torch/errors/", "worker/torch/store/", "worker/torch/context/",
-                           "worker/torch/modules/", "worker/torch/ddp/"}, {"torch"}),
-    ("worker/torch/zero/", {"base/", "worker/torch/errors/", "worker/torch/store/", "worker/torch/collectives/",
-                            "worker/torch/context/", "worker/torch/optim/", "worker/torch/zero/"}, {"torch"}),
-    ("worker/torch/precision/", {"base/", "worker/torch/zero/", "worker/torch/precision/"}, {"torch"}),
-    ("worker/torch/checkpoint/", {"base/", "worker/torch/errors/", "worker/torch/context/", "worker/torch/optim/",
-                                  "worker/torch/zero/", "worker/torch/checkpoint/"}, {"torch"}),
-    ("worker/torch/metrics/", {"base/", "worker/metrics/", "worker/torch/errors/", "worker/torch/context/",
-                               "worker/torch/ddp/", "worker/torch/metrics/"}, {"torch"}),
-    ("worker/", {"base/"}, {"torch"}),  # public headers that are no room's; a new room needs a row
-    ("examples/", {"base/", "worker/", "examples/"}, {"torch"}),
-]
-_INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
+# What the table calls the outside world, and how its headers are told.
+_OUTSIDE = {
+    "gRPC": re.compile(r"^(grpc|grpcpp)/"),
+    "LibTorch": re.compile(r"^(torch|ATen|c10|caffe2|gloo|nccl)[/.]"),
+}
+_PROTO = re.compile(r"^ddprun/(\w+)/.*\.pb\.h$|\.pb\.h$")
+# Headers of ours in place of a library's, which are included by its paths.
+_STAND_INS = "/gloo_stub/"
+# The runtime's public headers are included by the path below include/.
+_PUBLIC = "worker/include/"
+_ANY_PUBLIC = "ddprun/*.h"
+# One without a source is of the room that this source is in.
+_SOURCE_OF = {"communication_hook": "distributed_data_parallel"}
+_INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
+_ROW = re.compile(r"^\| `([\w/*]+)` \|.*\|([^|]*)\|$")
+
+
+class Rooms:
+    """The table: {room: names that it may include}, in its order. A room `x/*` is each folder of x.
+
+    A public header belongs to the room of its source; without one, to its folder.
+    """
+
+    def __init__(self, tree):
+        sources = {path.rsplit("/", 1)[1][:-3]: path.rsplit("/", 1)[0] for path in tree.paths(("worker",), (".cc",))}
+        self._public = {}
+        for path in tree.paths(("worker",), (".h",)):
+            if path.startswith(_PUBLIC):
+                folder, stem = path[:-2].rsplit("/", 1)
+                self._public[path] = sources.get(_SOURCE_OF.get(stem, stem), folder)
+        self.lines = {}
+        self._allowed = {}
+        for number, line in tree.lines(TABLE) if TABLE in tree else ():
+            row = _ROW.match(line)
+            if row:
+                self.lines[row.group(1)] = number
+                self._allowed[row.group(1)] = re.findall(r"`([^`]+)`", row.group(2))
+
+    def row_of(self, path):
+        """The row of a file; None = it has none."""
+        folder = self._public.get(path, path.rsplit("/", 1)[0])
+        return next((name for name in (folder, folder.rsplit("/", 1)[0] + "/*") if name in self._allowed), None)
+
+    def names_of(self, included):
+        """What the table calls an included file: any of these allows it; [] = everybody may."""
+        proto = _PROTO.search(included)
+        if proto:
+            return [f"proto:{proto.group(1)}"]
+        outside = [name for name, pattern in _OUTSIDE.items() if pattern.search(included)]
+        if _PUBLIC + included in self._public:
+            return [self.row_of(_PUBLIC + included), _ANY_PUBLIC]
+        if outside or included.split("/")[0] not in _FOLDERS:
+            return outside
+        return [self.row_of(included) or included.rsplit("/", 1)[0]]
+
+    def allowed(self, room):
+        return self._allowed[room]
 
 
 def check(tree):
-    """Includes that the layers don't allow."""
-    findings = []
-    public = _rooms_of_public_headers(tree)
-    for path in tree.paths(("base", "rendezvous", "launcher", "worker", "examples"), (".h", ".cc")):
+    """Includes that the table doesn't allow, folders without a row, rows that point upwards or at nothing."""
+    rooms = Rooms(tree)
+    if not rooms.lines:
+        return [Finding(TABLE, 0, "has no table of rooms: the check is broken")]
+    findings, used = [], set()
+    for path in tree.paths(_FOLDERS, (".h", ".cc")):
+        if _STAND_INS in path:
+            continue
+        room = rooms.row_of(path)
+        if room is None:
+            folder = path.rsplit("/", 1)[0]
+            findings.append(Finding(path, 1, f"{folder} has no row in {TABLE}: say what it is and what it may include"))
+            continue
+        used.add((room, None))
         for number, line in tree.lines(path):
             match = _INCLUDE.match(line)
             if not match:
                 continue
-            included = match.group(2)
-            why = _refusal(public.get(path.removeprefix("worker/include/"), path), public.get(included, included))
+            why = _refusal(rooms, room, path, match.group(2), used)
             if why:
-                findings.append(Finding(path, number, f"includes {included}: {why}"))
+                findings.append(Finding(path, number, f"includes {match.group(2)}: {why}"))
+    return findings + _check_table(rooms, used)
+
+
+def _check_table(rooms, used):
+    """A row may name only rows above it, so that there is no circle; and only what it uses."""
+    findings, above = [], []
+    for room, line in rooms.lines.items():
+        above.append(room)
+        if (room, None) not in used:
+            findings.append(Finding(TABLE, line, f"there is no code in `{room}`"))
+        for name in rooms.allowed(room):
+            if name not in rooms.lines and name not in (*_OUTSIDE, _ANY_PUBLIC) and not name.startswith("proto:"):
+                findings.append(Finding(TABLE, line, f"`{room}` may include `{name}`, which is no room"))
+            elif name in rooms.lines and name not in above:
+                findings.append(Finding(TABLE, line, f"`{room}` may include `{name}`, which stands below it: upwards, or "
+                                                     "a circle"))
+            elif _is_pure(room) and not _is_pure(name):
+                findings.append(Finding(TABLE, line, f"`{room}` is pure, so it may not include `{name}`"))
+            elif (room, name) not in used:
+                findings.append(Finding(TABLE, line, f"`{room}` includes nothing of `{name}`: take it out"))
     return findings
 
 
-def _rooms_of_public_headers(tree):
-    """{"ddprun/group.h": "worker/torch/context/group.h"}: a public header belongs to the room of its source."""
-    sources = (re.match(r"worker/torch/(\w+/(\w+))\.cc$", path) for path in tree.paths(("worker",), (".cc",)))
-    rooms = {f"ddprun/{source[2]}.h": f"worker/torch/{source[1]}.h" for source in sources if source}
-    return {"ddprun/communication_hook.h": "worker/torch/ddp/communication_hook.h", **rooms}  # has no source
+def _is_pure(room):
+    return room.endswith("/core")
 
 
-def _refusal(path, included):
+def _refusal(rooms, room, path, included, used):
+    """Why `path` may not include it; None = it may. What was allowed is noted in `used`."""
     if included.startswith("tests/"):
         return "production code never includes tests"
-    if path.startswith(("rendezvous/core/", "launcher/core/")):
-        return _refusal_in_core(path, included)
-    folders, outside = next((f, o) for prefix, f, o in _RULES if path.startswith(prefix))
-    top = included.split("/")[0] + "/"
-    if top in ("base/", "rendezvous/", "launcher/", "worker/", "examples/", "bench/") and \
-            not included.startswith(tuple(folders)):
-        return f"{path.rsplit('/', 1)[0]} may include of ours only {', '.join(sorted(folders))}"
-    if _GRPC.search(included) and "grpc" not in outside:
-        return "no gRPC in this layer"
-    if _PROTO.search(included) and not _proto_allowed(included, outside):
-        return "no (or not these) generated protobuf headers in this layer"
-    if _TORCH.search(included) and "torch" not in outside:
-        return "only worker/torch and the examples see LibTorch"
-    return None
+    names = rooms.names_of(included)
+    allowed = {room, "base", room + "/core", *rooms.allowed(room)}
+    if names and not allowed.intersection(names):
+        return f"{room} may include of these only base, {', '.join(rooms.allowed(room)) or 'nothing else'} ({TABLE})"
+    used.update((room, name) for name in names)
+    return _impure(path.rsplit("/", 1)[0], included, next(iter(names), None)) if _is_pure(room) else None
 
 
-def _proto_allowed(included, outside):
-    return "proto" in outside or any(
-        f"/{rule.split(':')[1]}/" in included for rule in outside if rule.startswith("proto:"))
-
-
-def _refusal_in_core(path, included):
-    own = path.rsplit("/", 1)[0] + "/"
+def _impure(folder, included, name):
+    """Why a pure core may not include what its row allows."""
     if included in _STD:
         return "a pure core has no clock, thread, I/O or randomness" if included in _IMPURE_STD else None
-    if included.startswith(own) or included.startswith(_PURE_ABSL) or included in _PURE_BASE:
+    if included in _PURE_BASE or included.startswith(_PURE_ABSL):
         return None
-    if own == "launcher/core/" and included in _SHARED_CORE:
+    if name == "rendezvous/core" and folder != name:
+        return None if included in _SHARED_CORE else "others share only the plain types of rendezvous/core"
+    if name is not None and _is_pure(name):
         return None
-    return ("a pure core may include only std, absl containers/strings/status/time, base/{status_macros,check,strong,"
-            "instant,rng,text,version}.h and its own folder")
+    return ("a pure core may include only std, absl containers/strings/status/time, "
+            "base/{status_macros,check,strong,instant,rng,text,version}.h and other cores")

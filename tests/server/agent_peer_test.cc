@@ -6,7 +6,7 @@
 #include <grpcpp/server_builder.h>
 
 #include "absl/time/clock.h"
-#include "launcher/core/key_value_store.h"
+#include "launcher/stores/core/key_value_store.h"
 #include "tests/server/agent_server_fixture.h"
 
 namespace ddprun::launcher {

@@ -19,7 +19,7 @@
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"
-#include "launcher/agent/store_wire.h"
+#include "launcher/stores/store_wire.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/wire/grpc_settings.h"
 #include "rendezvous/wire/grpc_status.h"

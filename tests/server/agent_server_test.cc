@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "base/fd.h"
-#include "launcher/core/key_value_store.h"
+#include "launcher/stores/core/key_value_store.h"
 #include "tests/server/agent_server_fixture.h"
 
 namespace ddprun::launcher {

@@ -1,4 +1,4 @@
-#include "launcher/agent/tcp_store_client.h"
+#include "launcher/stores/tcp_store_client.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "launcher/agent/tcp_store_server.h"
 #include "launcher/os/host_probe.h"
+#include "launcher/stores/tcp_store_server.h"
 #include "tests/support/loop_until.h"
 
 namespace ddprun::launcher {

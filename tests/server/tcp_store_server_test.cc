@@ -1,4 +1,4 @@
-#include "launcher/agent/tcp_store_server.h"
+#include "launcher/stores/tcp_store_server.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

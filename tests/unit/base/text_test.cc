@@ -70,6 +70,14 @@ TEST(Shown, CutsBetweenCharacters) {
   EXPECT_EQ(Quoted("a'b"), "'a\\'b'");
 }
 
+TEST(BytesText, TakesTheLargestUnitThatFits) {
+  EXPECT_EQ(BytesText(0), "0 bytes");
+  EXPECT_EQ(BytesText(1023), "1023 bytes");
+  EXPECT_EQ(BytesText(1024), "1.0 KiB");
+  EXPECT_EQ(BytesText(1536ULL << 20), "1.5 GiB");
+  EXPECT_EQ(BytesText(2048ULL << 40), "2048.0 TiB");
+}
+
 TEST(Substitute, FollowsPythonsSafeSubstitute) {
   const std::map<std::string, std::string> values = {{"a", "1"}, {"a_b", "2"}};
   const struct {

@@ -1,0 +1,31 @@
+#ifndef DDPRUN_LAUNCHER_CONFIG_CONFIG_FILE_H_
+#define DDPRUN_LAUNCHER_CONFIG_CONFIG_FILE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/options/argument.h"
+#include "launcher/options/host.h"
+#include "launcher/options/setting.h"
+
+namespace ddprun::launcher {
+
+// What a file says.
+struct ConfigFile {
+  std::vector<Setting> settings;
+  std::vector<std::string> command;  // script and args; empty = none
+  // Variables for the workers, where the user's environment has none of that name.
+  std::vector<std::pair<std::string, std::string>> worker_environment;
+  std::vector<std::string> warnings;
+};
+
+// Reads the file of --config: ours (docs/CONFIG.md), or accelerate's, which has a key
+// compute_environment or distributed_type.
+// Errors: plan — it can't be read; usage — it can't be understood. All name the file, and the line.
+absl::StatusOr<ConfigFile> ReadConfigFile(const Argument& path, const Host& host);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CONFIG_CONFIG_FILE_H_

@@ -1,0 +1,31 @@
+#ifndef DDPRUN_LAUNCHER_DOCTOR_CORE_MACHINE_TEXT_H_
+#define DDPRUN_LAUNCHER_DOCTOR_CORE_MACHINE_TEXT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/core/hardware_advice.h"
+#include "launcher/doctor/core/machine_facts.h"
+#include "launcher/doctor/core/machine_findings.h"
+
+namespace ddprun::launcher {
+
+// For people. Pure; each ends with a newline.
+
+// The report of `ddprun env`: one paragraph for each part of the machine, then the advice.
+std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvice>& advice,
+                    const AdviceQuestion& question);
+
+// The report of `ddprun doctor`: each finding with what it does and the commands that mend it, then
+// what to try when communication fails, and a line that sums up.
+std::string DoctorText(const MachineFacts& facts, const std::vector<Finding>& findings);
+
+// The same for several machines: whose finding it is stands behind each. `differences`:
+// ComparisonText of them; "" = not known.
+std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
+                            const std::string& differences);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_DOCTOR_CORE_MACHINE_TEXT_H_

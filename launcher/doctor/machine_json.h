@@ -1,0 +1,21 @@
+#ifndef DDPRUN_LAUNCHER_DOCTOR_MACHINE_JSON_H_
+#define DDPRUN_LAUNCHER_DOCTOR_MACHINE_JSON_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/core/hardware_advice.h"
+#include "launcher/doctor/core/machine_facts.h"
+#include "launcher/doctor/core/machine_findings.h"
+
+namespace ddprun::launcher {
+
+// For programs: one object, indented, with a newline at its end. Keys and units are in docs/ENV.md;
+// null is what the machine doesn't tell.
+std::string EnvJson(const MachineFacts& facts, const std::optional<HardwareAdvice>& advice);
+std::string DoctorJson(const MachineFacts& facts, const std::vector<Finding>& findings);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_DOCTOR_MACHINE_JSON_H_

@@ -1,0 +1,184 @@
+#include "launcher/doctor/machine_probe.h"
+
+#include <gnu/libc-version.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <future>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/thread.h"
+#include "launcher/doctor/core/machine_parsers.h"
+#include "launcher/doctor/gpu_inventory.h"
+#include "launcher/doctor/text_file.h"
+#include "launcher/os/host_probe.h"
+#include "launcher/os/tool_output.h"
+#include "launcher/os/topology_probe.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// What `ask` says, if it does so within `limit`; else its thread is left behind.
+template <typename Answer>
+std::optional<Answer> Within(absl::Duration limit, std::function<Answer()> ask) {
+  auto task = std::make_shared<std::packaged_task<Answer()>>(std::move(ask));
+  std::future<Answer> answer = task->get_future();
+  absl::StatusOr<std::thread> thread = StartThread("a probe", [task] { (*task)(); });
+  if (!thread.ok()) return std::nullopt;
+  thread->detach();
+  if (answer.wait_for(absl::ToChronoMilliseconds(limit)) != std::future_status::ready) {
+    return std::nullopt;
+  }
+  return answer.get();
+}
+
+std::string NoAnswer(const char* who, absl::Duration limit) {
+  return absl::StrCat(who, " gave no answer within ", absl::FormatDuration(limit));
+}
+
+CpuFacts ProbeCpus(const std::string& root) {
+  CpuFacts cpu{.model = ParseCpuModel(TextOfFile(root + "/proc/cpuinfo"))};
+  cpu.usable = UsableCpuCount(root);
+  cpu.quota = CgroupCpuQuota(root);
+  const absl::StatusOr<CpuTopology> topology = ProbeCpuTopology();
+  if (!topology.ok()) {
+    cpu.online = static_cast<uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+    cpu.why_no_topology = std::string(topology.status().message());
+    return cpu;
+  }
+  std::set<uint32_t> cores;
+  std::set<uint32_t> packages;
+  for (const CpuTopology::Cpu& one : topology->cpus) {
+    cores.insert(one.core);
+    packages.insert(one.package);
+  }
+  cpu.online = static_cast<uint32_t>(topology->cpus.size());
+  cpu.cores = static_cast<uint32_t>(cores.size());
+  cpu.packages = static_cast<uint32_t>(packages.size());
+  cpu.numa_nodes = topology->numa_nodes;
+  return cpu;
+}
+
+std::optional<SharedMemoryFacts> ProbeSharedMemory(const std::string& root) {
+  struct statvfs facts {};
+  if (statvfs((root + "/dev/shm").c_str(), &facts) != 0) return std::nullopt;
+  return SharedMemoryFacts{.total = uint64_t{facts.f_blocks} * facts.f_frsize,
+                           .free = uint64_t{facts.f_bavail} * facts.f_frsize};
+}
+
+HostnameFacts ProbeHostname(absl::Duration limit) {
+  HostnameFacts host{.name = Hostname()};
+  using Addresses = absl::StatusOr<std::vector<std::string>>;
+  const auto found =
+      Within<Addresses>(limit, [name = host.name]() -> Addresses { return ResolveHost(name); });
+  if (!found.has_value()) {
+    host.why_not = NoAnswer("the resolver", limit);
+  } else if (found->ok()) {
+    host.addresses = **found;
+  } else {
+    host.why_not = std::string(found->status().message());
+  }
+  return host;
+}
+
+PythonFacts ProbePython(const std::string& path, absl::Duration limit) {
+  PythonFacts python;
+  if (!path.empty()) {
+    // Not the folder that we are in: a file torch.py there isn't torch.
+    const auto answer = ToolOutput({path, "-P", "-c", kPythonQuestion}, limit);
+    const auto again = answer.ok() || absl::IsDeadlineExceeded(answer.status())
+                           ? answer
+                           : ToolOutput({path, "-c", kPythonQuestion}, limit);  // before 3.11
+    if (again.ok()) python = ParsePythonAnswer(*again);
+    if (!again.ok()) python.why_not = std::string(again.status().message());
+  }
+  python.path = path;
+  return python;
+}
+
+std::string ProbeContainer(const std::string& root) {
+  if (access((root + "/var/run/secrets/kubernetes.io").c_str(), F_OK) == 0) return "kubernetes";
+  if (access((root + "/.dockerenv").c_str(), F_OK) == 0) return "docker";
+  if (access((root + "/run/.containerenv").c_str(), F_OK) == 0) return "podman";
+  return "";
+}
+
+// Of one cgroup and all above it; see LeastQuota in cpu_probe.cc.
+std::optional<uint64_t> LeastMemory(const std::string& mount, std::string path, const char* file) {
+  std::optional<uint64_t> least;
+  while (true) {
+    const auto limit = ParseMemoryLimit(TextOfFile(absl::StrCat(mount, path, "/", file)));
+    if (limit.has_value()) least = std::min(*limit, least.value_or(UINT64_MAX));
+    if (path.empty()) return least;
+    const size_t slash = path.find_last_of('/');
+    path.resize(slash == std::string::npos ? 0 : slash);
+  }
+}
+
+}  // namespace
+
+std::optional<ClockFacts> ProbeClock() {
+  timex clock{};  // modes 0: nothing is set
+  const int state = adjtimex(&clock);
+  if (state < 0) return std::nullopt;
+  return ClockFacts{.synchronised = state != TIME_ERROR && (clock.status & STA_UNSYNC) == 0,
+                    .error_ms = static_cast<double>(clock.maxerror) / 1e3};
+}
+
+std::optional<uint64_t> CgroupMemoryLimit(const std::string& root) {
+  std::optional<uint64_t> least;
+  const std::string mounts = root + "/sys/fs/cgroup";
+  const std::string groups = TextOfFile(root + "/proc/self/cgroup");
+  for (const absl::string_view line : absl::StrSplit(groups, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() != 3) continue;
+    std::optional<uint64_t> limit;
+    if (fields[1].empty()) limit = LeastMemory(mounts, fields[2], "memory.max");
+    if (fields[1] == "memory") {
+      limit = LeastMemory(mounts + "/memory", fields[2], "memory.limit_in_bytes");
+    }
+    if (limit.has_value()) least = std::min(*limit, least.value_or(UINT64_MAX));
+  }
+  return least;
+}
+
+MachineFacts ProbeMachine(const MachineQuestion& question) {
+  const std::string& root = question.root;
+  MachineFacts facts;
+  facts.versions = {.system = ParseSystemName(TextOfFile(root + "/etc/os-release")),
+                    .kernel = FirstLine(root + "/proc/sys/kernel/osrelease"),
+                    .glibc = gnu_get_libc_version()};
+  facts.host = ProbeHostname(question.limit);
+  facts.container = ProbeContainer(root);
+  auto gpus = Within<GpuInventory>(question.limit,
+                                   [root]() -> GpuInventory { return TakeGpuInventory(root); });
+  if (gpus.has_value()) {
+    facts.driver = std::move(gpus->driver);
+    facts.gpus = std::move(gpus->gpus);
+  } else {
+    facts.driver.gpus_of_kernel = CudaDeviceCount(nullptr, root);
+    facts.driver.why_not = NoAnswer("the driver", question.limit);
+  }
+  facts.cpu = ProbeCpus(root);
+  facts.memory = ParseMemInfo(TextOfFile(root + "/proc/meminfo"));
+  facts.memory.cgroup_limit = CgroupMemoryLimit(root);
+  facts.shared_memory = ProbeSharedMemory(root);
+  facts.limits = ParseLimits(TextOfFile(root + "/proc/self/limits"));
+  facts.interfaces = ProbeInterfaces(root);
+  facts.rdma_ports = ProbeRdmaPorts(root);
+  facts.clock = ProbeClock();
+  facts.python = ProbePython(question.python, question.limit);
+  return facts;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,353 @@
+#include "launcher/options/option_set.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/check.h"
+#include "base/nearest.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/values.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kHelpWidth = 80;
+
+std::string WithUnderscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// torchrun's name of an option in the environment.
+std::string VariableOf(const std::string& long_name) {
+  return absl::StrCat("PET_", absl::AsciiStrToUpper(WithUnderscores(long_name)));
+}
+
+std::string WithDashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+bool LooksLikeOption(const std::string& token) {
+  return token.size() > 1 && token[0] == '-' && !ReadDuration(token).has_value();
+}
+
+}  // namespace
+
+std::vector<std::string> OptionSet::Option::Spellings() const {
+  std::vector<std::string> spellings;
+  if (!letter.empty()) spellings.push_back(letter);
+  for (const std::string& long_name : long_names) {
+    spellings.push_back(absl::StrCat("--", long_name));
+  }
+  return spellings;
+}
+
+OptionSet::Option& OptionSet::AddOption(const OptionText& text) {
+  Option& option = options_.emplace_back();
+  const size_t long_at = text.names.find("--");
+  DDPRUN_CHECK(long_at != std::string::npos, "an option without a long name");
+  option.letter = std::string(absl::StripSuffix(text.names.substr(0, long_at), ","));
+  option.long_names = {text.names.substr(long_at + 2)};
+  if (absl::StrContains(option.name(), '-')) {
+    option.long_names.push_back(WithUnderscores(option.name()));
+  }
+  option.group = group_;
+  option.environment = text.environment.value_or(VariableOf(option.name()));
+  option.help = option.environment.empty() ? text.help
+                                           : absl::StrCat(text.help, " [", option.environment, "]");
+  option.shape = text.shape;
+  return option;
+}
+
+void OptionSet::AddValue(Argument* target, const OptionText& text) {
+  Option& option = AddOption(text);
+  option.placeholder = text.placeholder;
+  option.argument = target;
+}
+
+void OptionSet::AddFlag(bool* target, const OptionText& text) { AddOption(text).flag = target; }
+
+void OptionSet::AddFile(Argument* target, const OptionText& text, SettingsReader reader) {
+  AddValue(target, text);
+  file_ = &options_.back();
+  reader_ = std::move(reader);
+}
+
+// The name that a typing error of one or two letters makes to `name`; "" = none.
+std::string OptionSet::Nearest(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const Option& option : options_) {
+    if (&option != help_) names.push_back(option.name());
+  }
+  return NearestWord(name, names);
+}
+
+absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
+  const std::string name =
+      WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
+  const std::string best = Nearest(name);
+  return UsageError(absl::StrCat("unrecognized arguments: unknown option ", Quoted(spelled),
+                                 best.empty() ? "" : absl::StrCat("; did you mean --", best, "?"),
+                                 " (see --help)"));
+}
+
+// The option with the long name, or the only one whose name begins with it.
+absl::StatusOr<const OptionSet::Option*> OptionSet::FindLong(const std::string& name) const {
+  std::vector<const Option*> candidates;
+  std::vector<std::string> candidate_names;
+  for (const Option& option : options_) {
+    const std::vector<std::string>& names = option.long_names;
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
+    const bool matches =
+        !name.empty() && std::any_of(names.begin(), names.end(), [&name](const std::string& full) {
+          return absl::StartsWith(full, name);
+        });
+    if (!matches) continue;
+    candidates.push_back(&option);
+    candidate_names.push_back(absl::StrCat("--", names.front()));
+  }
+  const std::string spelled = absl::StrCat("--", name);
+  if (candidates.empty()) return UnknownOption(spelled);
+  if (candidates.size() > 1) {
+    return UsageError(absl::StrCat("ambiguous option ", Quoted(spelled), ": it could be ",
+                                   absl::StrJoin(candidate_names, ", "), "; write more of it"));
+  }
+  return candidates.front();
+}
+
+// "-r"; nullptr = there is none.
+const OptionSet::Option* OptionSet::FindLetter(const std::string& spelled) const {
+  const auto found = std::find_if(options_.begin(), options_.end(),
+                                  [&](const Option& option) { return option.letter == spelled; });
+  return found == options_.end() ? nullptr : &*found;
+}
+
+absl::Status OptionSet::TakeOption(const Option* option, const std::string& source,
+                                   std::optional<std::string> value, Scan* scan) const {
+  if (option == help_) {
+    scan->help = true;
+    scan->help_as_json = value == "json";
+    return absl::OkStatus();
+  }
+  if (!option->takes_value()) {
+    const std::optional<bool> on = ReadBoolean(value.value_or("true"));
+    if (!on.has_value()) {
+      return UsageError(absl::StrCat(source, " ", Quoted(*value), ": give it without a value"));
+    }
+    value = *on ? "true" : "false";
+  } else if (!value.has_value()) {
+    const bool is_last = scan->next >= scan->arguments->size();
+    if (is_last || LooksLikeOption((*scan->arguments)[scan->next])) {
+      return UsageError(absl::StrCat(source, " needs a value (", option->placeholder, ")",
+                                     is_last ? ""
+                                             : absl::StrCat("; one that begins with '-' is "
+                                                            "given as ",
+                                                            source, "=VALUE")));
+    }
+    value = (*scan->arguments)[scan->next++];
+  }
+  scan->given.push_back({.option = option, .source = source, .value = *std::move(value)});
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::ScanLong(const std::string& token, Scan* scan) const {
+  const size_t equals = token.find('=');
+  const std::string spelled = token.substr(0, equals);
+  DDPRUN_ASSIGN_OR_RETURN(const Option* option, FindLong(spelled.substr(2)));
+  std::optional<std::string> value;
+  if (equals != std::string::npos) value = token.substr(equals + 1);
+  return TakeOption(option, spelled, std::move(value), scan);
+}
+
+// "-m", "-r3", "-r=3", "-mr3": letters are flags until one takes a value.
+absl::Status OptionSet::ScanShort(const std::string& token, Scan* scan) const {
+  for (size_t i = 1; i < token.size(); ++i) {
+    const std::string spelled = absl::StrCat("-", token.substr(i, 1));
+    const Option* option = FindLetter(spelled);
+    if (option == nullptr) return UnknownOption(i == 1 ? token : spelled);
+    const bool has_rest = i + 1 < token.size();
+    if (!has_rest || !option->takes_value()) {
+      if (has_rest && token[i + 1] == '=') {
+        return UsageError(
+            absl::StrCat(spelled, " takes no value; it was given as ", Quoted(token)));
+      }
+      DDPRUN_RETURN_IF_ERROR(TakeOption(option, spelled, std::nullopt, scan));
+      continue;
+    }
+    const size_t value_at = token[i + 1] == '=' ? i + 2 : i + 1;
+    return TakeOption(option, spelled, token.substr(value_at), scan);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OptionSet::AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const {
+  for (const Option& option : options_) {
+    const bool given = std::any_of(scan->given.begin(), scan->given.end(),
+                                   [&](const Given& other) { return other.option == &option; });
+    if (given || option.environment.empty()) continue;
+    std::optional<std::string> value = environment(option.environment);
+    if (!value.has_value()) continue;
+    if (!option.takes_value()) {
+      const std::optional<bool> on = ReadBoolean(*value);
+      if (!on.has_value()) {
+        return PlanError(absl::StrCat(option.environment, " ", Quoted(*value),
+                                      ": give 1 or 0, true or false, or unset it"));
+      }
+      value = *on ? "true" : "false";
+    }
+    scan->given.push_back(
+        {.option = &option, .source = option.environment, .value = *std::move(value)});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const OptionSet::Option*> OptionSet::OptionOf(const Setting& setting) const {
+  const std::string name = WithDashes(setting.name);
+  for (const Option& option : options_) {
+    if (&option != help_ && option.name() == name) return &option;
+  }
+  const std::string best = WithUnderscores(Nearest(name));
+  return UsageError(absl::StrCat(
+      setting.where, " is no option of ddprun",
+      best.empty() ? "; --help lists them" : absl::StrCat("; did you mean ", best, "?")));
+}
+
+absl::Status OptionSet::AddFromFile(Scan* scan) const {
+  const auto is_given = [scan](const Option* option) {
+    return std::find_if(scan->given.rbegin(), scan->given.rend(),
+                        [option](const Given& other) { return other.option == option; });
+  };
+  const auto file = is_given(file_);
+  if (file == scan->given.rend() || file->value.empty()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Setting> settings,
+                          reader_({.text = file->value, .source = file->source}));
+  std::vector<const Option*> seen;
+  for (const Setting& setting : settings) {
+    DDPRUN_ASSIGN_OR_RETURN(const Option* option, OptionOf(setting));
+    DDPRUN_ASSIGN_OR_RETURN(std::string text, SettingText(setting, option->shape));
+    if (std::find(seen.begin(), seen.end(), option) != seen.end()) {
+      return UsageError(absl::StrCat(setting.where,
+                                     ": is there twice, with dashes and with "
+                                     "underscores; keep one"));
+    }
+    seen.push_back(option);
+    if (!option->takes_value()) {
+      const std::optional<bool> on = ReadBoolean(text);
+      if (!on.has_value()) {
+        return UsageError(absl::StrCat(setting.where, " ", Quoted(text), ": give true or false"));
+      }
+      text = *on ? "true" : "false";
+    }
+    if (is_given(option) != scan->given.rend()) continue;
+    scan->given.push_back({.option = option, .source = setting.where, .value = std::move(text)});
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::pair<std::string, std::string>> OptionSet::GivenOnCommandLine() const {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const Option& option : options_) {
+    const auto last = std::find_if(given_.rbegin(), given_.rend(), [&option](const Given& given) {
+      return given.option == &option;
+    });
+    if (last == given_.rend() || !absl::StartsWith(last->source, "-")) continue;
+    result.emplace_back(option.name(), last->value);
+  }
+  return result;
+}
+
+// The titles in the order in which they came; "" is left out.
+std::vector<std::pair<std::string, std::vector<const OptionSet::Option*>>> OptionSet::ByGroup()
+    const {
+  std::vector<std::pair<std::string, std::vector<const Option*>>> groups;
+  for (const Option& option : options_) {
+    if (option.group.empty()) continue;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&option](const auto& other) { return other.first == option.group; });
+    if (group == groups.end()) group = groups.insert(group, {option.group, {}});
+    group->second.push_back(&option);
+  }
+  return groups;
+}
+
+std::string OptionSet::HelpAsJson() const {
+  nlohmann::json groups = nlohmann::json::array();
+  for (const auto& [title, options] : ByGroup()) {
+    nlohmann::json shown = nlohmann::json::array();
+    for (const Option* option : options) {
+      shown.push_back({{"names", option->Spellings()},
+                       {"value", option->takes_value() ? nlohmann::json(option->placeholder)
+                                                       : nlohmann::json()},
+                       {"help", option->help}});
+    }
+    groups.push_back({{"title", title}, {"options", std::move(shown)}});
+  }
+  const nlohmann::json help = {{"introduction", introduction_}, {"groups", std::move(groups)}};
+  return absl::StrCat(help.dump(1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
+}
+
+// Each option on a line of its own with both spellings, its help below, in 80 columns.
+std::string OptionSet::Help() const {
+  if (help_as_json_) return HelpAsJson();
+  const std::string indent(6, ' ');
+  std::string text = absl::StrCat(introduction_, "\n");
+  for (const auto& [title, options] : ByGroup()) {
+    absl::StrAppend(&text, "\n", title, ":\n");
+    for (const Option* option : options) {
+      absl::StrAppend(
+          &text, "  ", absl::StrJoin(option->Spellings(), ", "), option->takes_value() ? " " : "",
+          option->placeholder, "\n", indent,
+          absl::StrJoin(WrapText(option->help, kHelpWidth - indent.size()), "\n" + indent), "\n");
+    }
+  }
+  return text;
+}
+
+absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>& arguments,
+                                                 const EnvironmentLookup& environment) {
+  Group("Help");
+  help_ = &AddOption({.names = "-h,--help", .help = "Print this and exit.", .environment = ""});
+  Scan scan{.arguments = &arguments};
+  while (scan.next < arguments.size() && !scan.help) {
+    const std::string& token = arguments[scan.next];
+    const bool is_option = token.size() > 1 && token[0] == '-' && token != "--";
+    if (!is_option) break;
+    ++scan.next;
+    DDPRUN_RETURN_IF_ERROR(absl::StartsWith(token, "--") ? ScanLong(token, &scan)
+                                                         : ScanShort(token, &scan));
+  }
+  help_as_json_ = scan.help_as_json;
+  if (scan.help) return ParsedArguments{.help = true};
+  DDPRUN_RETURN_IF_ERROR(AddFromEnvironment(environment, &scan));
+  if (file_ != nullptr) DDPRUN_RETURN_IF_ERROR(AddFromFile(&scan));
+  for (const Given& given : scan.given) {  // the last one of an option wins
+    const Option& option = *given.option;
+    if (option.takes_value()) {
+      *option.argument = {.text = given.value, .source = given.source};
+    } else {
+      *option.flag = given.value == "true";
+    }
+  }
+  given_ = std::move(scan.given);
+
+  ParsedArguments parsed;
+  parsed.positionals.assign(arguments.begin() + static_cast<ptrdiff_t>(scan.next), arguments.end());
+  // Python 3.11's argparse drops one "--": before the script, else the one right after it.
+  for (size_t i : {0U, 1U}) {
+    if (i >= parsed.positionals.size() || parsed.positionals[i] != "--") continue;
+    parsed.positionals.erase(parsed.positionals.begin() + static_cast<ptrdiff_t>(i));
+    break;
+  }
+  return parsed;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,65 @@
+#include "launcher/options/query_options.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/values.h"
+
+namespace ddprun::launcher {
+
+void DefineToken(TokenArguments* target, OptionSet* options) {
+  options->AddValue(&target->token,
+                    {.names = "--token",
+                     .placeholder = "SECRET",
+                     .help = "Secret of the jobs. Visible in the list of processes, which "
+                             "--token_file and the variable are not. Default: none.",
+                     .environment = "DDPRUN_TOKEN"});
+  options->AddValue(&target->token_file, {.names = "--token-file",
+                                          .placeholder = "FILE",
+                                          .help = "File that holds the secret. Default: none."});
+}
+
+absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
+                                      const EnvironmentLookup& environment) {
+  DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options->Parse(arguments, environment));
+  if (!parsed.positionals.empty()) {
+    return UsageError(absl::StrCat("unexpected word ", Quoted(parsed.positionals.front()),
+                                   "; this command takes options only (see --help)"));
+  }
+  return parsed.help;
+}
+
+void DefineQuery(QueryArguments* target, const std::string& run_id_help, OptionSet* options) {
+  options->Group("Service");
+  options->AddValue(&target->endpoint,
+                    {.names = "--rdzv-endpoint",
+                     .placeholder = "HOST[:PORT]|unix:PATH",
+                     .help = "Where the rendezvous service is. Default: that of your only job on "
+                             "this machine, or localhost:29400."});
+  options->AddValue(&target->run_id,
+                    {.names = "--rdzv-id", .placeholder = "NAME", .help = run_id_help});
+  options->AddValue(&target->timeout, {.names = "--timeout",
+                                       .placeholder = "SECONDS",
+                                       .help = "How long to wait for the answer. Default: 5.",
+                                       .environment = ""});
+}
+
+absl::Status FinishQuery(const QueryArguments& arguments, QueryOptions* options) {
+  options->endpoint_given = arguments.endpoint.filled();
+  if (absl::StartsWith(arguments.endpoint.text, "unix:")) {
+    options->socket = arguments.endpoint.text;
+  } else if (!arguments.endpoint.text.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(arguments.endpoint));
+    options->host = endpoint.host;
+    options->port = endpoint.port.value_or(kDefaultServicePort);
+  }
+  if (options->port == 0) return BadValue(arguments.endpoint, "port 0 can't be called");
+  options->run_id = arguments.run_id.text;
+  DDPRUN_ASSIGN_OR_RETURN(options->timeout,
+                          ParseDuration(arguments.timeout, absl::Milliseconds(1)));
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,54 @@
+#ifndef DDPRUN_LAUNCHER_OPTIONS_QUERY_OPTIONS_H_
+#define DDPRUN_LAUNCHER_OPTIONS_QUERY_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/core/environment.h"
+#include "launcher/options/argument.h"
+#include "launcher/options/option_set.h"
+
+namespace ddprun::launcher {
+
+inline constexpr uint16_t kDefaultServicePort = 29400;
+
+// A call to a rendezvous service: what all commands have that make one.
+struct QueryOptions {
+  std::string host = "localhost";  // without brackets
+  uint16_t port = kDefaultServicePort;
+  std::string socket;           // "unix:/path", in place of these; "" = none
+  bool endpoint_given = false;  // else the jobs of this machine count, too
+  std::string run_id;           // "" = all jobs, or the only one
+  absl::Duration timeout = absl::Seconds(5);
+};
+
+// The same as it was typed, while it is parsed.
+struct QueryArguments {
+  Argument endpoint{.text = "localhost:29400", .source = ""};
+  Argument run_id;
+  Argument timeout{.text = "5", .source = ""};
+};
+struct TokenArguments {
+  Argument token;
+  Argument token_file;
+};
+
+// Adds --rdzv_endpoint, --rdzv_id and --timeout, under "Service".
+void DefineQuery(QueryArguments* target, const std::string& run_id_help, OptionSet* options);
+// Adds --token and --token_file.
+void DefineToken(TokenArguments* target, OptionSet* options);
+// Errors: plan errors (errors.h).
+absl::Status FinishQuery(const QueryArguments& arguments, QueryOptions* options);
+
+// Parses a command that takes options only. True when the help is wanted.
+// Errors: usage (errors.h), also for words that are no options.
+absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
+                                      const EnvironmentLookup& environment);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OPTIONS_QUERY_OPTIONS_H_

@@ -1,0 +1,84 @@
+#ifndef DDPRUN_LAUNCHER_OPTIONS_VALUES_H_
+#define DDPRUN_LAUNCHER_OPTIONS_VALUES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "launcher/options/argument.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::launcher {
+
+// Readers of option values. All errors are one line that names the option (or variable), the value
+// and what to give instead; usage or plan errors (errors.h) as torchrun's exit status says.
+// Pure; threads: any.
+
+// "<source> '<value>': <what is wrong>".
+absl::Status BadValue(const Argument& argument, absl::string_view what);  // plan error
+absl::Status BadWord(const Argument& argument, absl::string_view what);   // usage error
+
+// Python's int(): blanks around, a sign, '_' between digits. Numbers beyond int64 come out as its
+// bounds. nullopt: no number.
+std::optional<int64_t> ReadInteger(absl::string_view text);
+// 1/true/t/yes/y/on and 0/false/f/no/n/off in any case, and other integers as in C.
+std::optional<bool> ReadBoolean(absl::string_view text);
+// Seconds as a decimal number ("0.5", "1e2"), or a number with its unit: "150ms", "2m", "1h30m".
+std::optional<absl::Duration> ReadDuration(absl::string_view text);
+
+// An integer within [min, max]. Errors: usage — no number; plan — outside.
+absl::StatusOr<int64_t> ParseInteger(const Argument& argument, int64_t min, int64_t max);
+// A duration from `min` to `max` (7 days).
+// Errors: usage — no duration; plan — outside.
+absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Duration min,
+                                             absl::Duration max = rendezvous::kTimeoutMax);
+
+struct NodeRange {
+  uint32_t min = 1;
+  uint32_t max = 1;
+};
+// "N" or "MIN:MAX" with 0 < MIN <= MAX <= kNodesMax.
+absl::StatusOr<NodeRange> ParseNodeRange(const Argument& argument);
+
+// A host name or IP address, where '[…]' may stand around an IPv6 one; it is returned without.
+absl::StatusOr<std::string> ParseHost(const Argument& argument);
+
+struct Endpoint {
+  std::string host;  // without brackets
+  std::optional<uint16_t> port;
+};
+// "host", "host:port", "[v6]", "[v6]:port"; the last ':' outside of brackets divides.
+absl::StatusOr<Endpoint> ParseEndpoint(const Argument& argument);
+// --status_page "PORT" (of 127.0.0.1) or "HOST:PORT" as "host:port"; "" stays "".
+absl::StatusOr<std::string> ParseStatusPage(const Argument& argument);
+
+// "key=value,key=value"; a later key wins.
+absl::StatusOr<std::map<std::string, std::string>> ParseKeyValues(const Argument& argument);
+
+// Local ranks or devices, "0,2,4-7", in this order. Errors: plan — no number, or beyond
+// kWorkersPerNodeMax.
+absl::StatusOr<std::vector<uint32_t>> ParseRanks(const Argument& argument);
+
+// torchrun's list of texts: divided by ',', while ",," is a comma within one. At least one item.
+std::vector<std::string> SplitTexts(absl::string_view text);
+
+// Which streams of a worker are meant: bit 0 stdout, bit 1 stderr.
+struct StreamChoice {
+  uint32_t all = 0;                      // of ranks that are not listed
+  std::map<uint32_t, uint32_t> by_rank;  // local rank -> bits
+
+  uint32_t Of(uint32_t local_rank) const;
+};
+// torchrun's grammar of --redirects and --tee, one digit 0 to 3 or "rank:digit,rank:digit", where
+// ranks may be of any length, ranges as "4-7", and "*" for those that are not listed.
+absl::StatusOr<StreamChoice> ParseStreams(const Argument& argument);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OPTIONS_VALUES_H_

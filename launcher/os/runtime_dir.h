@@ -1,0 +1,48 @@
+#ifndef DDPRUN_LAUNCHER_OS_RUNTIME_DIR_H_
+#define DDPRUN_LAUNCHER_OS_RUNTIME_DIR_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ddprun::launcher {
+
+// A directory of one agent's life, mode 0700, for sockets: ${XDG_RUNTIME_DIR, TMPDIR or
+// /tmp}/ddprun_XXXXXX. Removed with all that is in it when destroyed; of an agent that is killed
+// the keeper removes it.
+class RuntimeDir {
+ public:
+  // Errors: of mkdtemp(3), with the path tried; INVALID_ARGUMENT when it would be too long for a
+  // unix socket (sun_path has 108 bytes).
+  static absl::StatusOr<RuntimeDir> Create();
+
+  RuntimeDir(RuntimeDir&& other) noexcept;
+  RuntimeDir& operator=(RuntimeDir&&) = delete;
+  ~RuntimeDir();
+
+  const std::string& path() const { return path_; }
+  // A file of that name in it.
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+  // Leaves the directory to somebody else: a child process after fork(2) must not remove it.
+  void Disown() { path_.clear(); }
+
+ private:
+  explicit RuntimeDir(std::string path) : path_(std::move(path)) {}
+  std::string path_;  // "" = nothing to remove
+};
+
+// How the service of a job on one node listens, in its agent's directory.
+inline constexpr char kServiceSocket[] = "service.sock";
+
+// How an agent listens for its workers, and for who reads their logs.
+inline constexpr char kAgentSocket[] = "agent.sock";
+
+// The sockets of that name of this user's jobs on this machine:
+// "unix:/tmp/ddprun_a1b2c3/service.sock", in the order of their paths. Nobody may listen on some:
+// those of agents that are just ending.
+std::vector<std::string> FindLocalSockets(const std::string& name);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OS_RUNTIME_DIR_H_

@@ -1,0 +1,28 @@
+#ifndef DDPRUN_LAUNCHER_PLAN_BINDING_H_
+#define DDPRUN_LAUNCHER_PLAN_BINDING_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/options/host.h"
+#include "launcher/plan/launch_arguments.h"
+
+namespace ddprun::launcher {
+
+// Fills numa_binding and cpu_binding from their options.
+// Errors: usage — a word that is no choice; plan — both are given.
+absl::Status PlanBinding(const LaunchArguments& arguments, LaunchPlan* plan);
+
+// Fills worker_cpus, and worker_omp_threads for --omp_threads auto, by what this machine has; asks
+// it nothing without a binding. Apart from PlanBinding, since a file of options is often written on
+// another machine. With --binding_fallback what can't be done is a warning.
+// Errors: plan — as PlanNumaBinding, PlanCpuBinding and Host's.
+absl::Status BindWorkers(const LaunchArguments& arguments, const EnvironmentLookup& environment,
+                         const Host& host, LaunchPlan* plan, std::vector<std::string>* warnings);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PLAN_BINDING_H_

@@ -1,0 +1,20 @@
+#ifndef DDPRUN_LAUNCHER_PLAN_GUARD_OPTIONS_H_
+#define DDPRUN_LAUNCHER_PLAN_GUARD_OPTIONS_H_
+
+#include "absl/status/status.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/plan/launch_arguments.h"
+
+namespace ddprun::launcher {
+
+class OptionSet;
+
+// The options about what ended workers may leave behind, with their help.
+void DefineGuardOptions(LaunchArguments* target, OptionSet* options);
+
+// What they come to. Errors: INVALID_ARGUMENT — a value; the text names the option.
+absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PLAN_GUARD_OPTIONS_H_

@@ -1,0 +1,70 @@
+#include "launcher/plan/hang_options.h"
+
+#include "base/status_macros.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/option_set.h"
+#include "launcher/options/values.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr absl::Duration kTimeoutLeast = absl::Milliseconds(500);
+
+}  // namespace
+
+void DefineHangOptions(LaunchArguments* target, OptionSet* options) {
+  options->AddValue(&target->hang_detection,
+                    {.names = "--hang-detection",
+                     .placeholder = "on|off",
+                     .help = "Watch workers that mark their progress (docs/PROGRESS.md): limits "
+                             "are learned from their own steps. Default: on."});
+  options->AddValue(&target->first_step_timeout,
+                    {.names = "--first-step-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "The limit of a phase of such a worker before 100 of its steps are "
+                             "known: start, first step, checkpoint, evaluation. Default: 600."});
+  options->AddValue(&target->hang_timeout,
+                    {.names = "--hang-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "Watch workers that mark nothing too: one that neither reads nor "
+                             "writes a byte nor uses the processor for so long counts as hung. "
+                             "Default: they are not watched."});
+  options->AddValue(&target->on_hang,
+                    {.names = "--on-hang",
+                     .placeholder = "restart|report",
+                     .help = "restart: a hung worker counts as failed; report: say which one "
+                             "hangs and where, and leave it alone. Default: restart."});
+  options->AddValue(&target->on_stopped,
+                    {.names = "--on-stopped",
+                     .placeholder = "warn|restart",
+                     .help = "A worker that a signal stops (SIGSTOP). warn: say so, and leave it "
+                             "to the watch above; restart: it counts as failed at once. "
+                             "Default: warn."});
+}
+
+absl::Status PlanHangs(const LaunchArguments& arguments, LaunchPlan* plan) {
+  const std::string& detection = arguments.hang_detection.text;
+  if (detection != "on" && detection != "off") {
+    return BadWord(arguments.hang_detection, "is neither on nor off");
+  }
+  plan->hangs.watch_marks = detection == "on";
+  DDPRUN_ASSIGN_OR_RETURN(plan->hangs.first_step_timeout,
+                          ParseDuration(arguments.first_step_timeout, kTimeoutLeast));
+  if (arguments.hang_timeout.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(plan->hangs.hang_timeout,
+                            ParseDuration(arguments.hang_timeout, kTimeoutLeast));
+  }
+  const std::string& on_hang = arguments.on_hang.text;
+  if (on_hang != "restart" && on_hang != "report") {
+    return BadWord(arguments.on_hang, "is neither restart nor report");
+  }
+  plan->on_hang = on_hang == "report" ? OnHang::kReport : OnHang::kRestart;
+  const std::string& on_stopped = arguments.on_stopped.text;
+  if (on_stopped != "warn" && on_stopped != "restart") {
+    return BadWord(arguments.on_stopped, "is neither warn nor restart");
+  }
+  plan->restart_stopped = on_stopped == "restart";
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::launcher

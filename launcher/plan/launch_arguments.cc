@@ -1,0 +1,435 @@
+#include "launcher/plan/launch_arguments.h"
+
+#include "launcher/options/option_set.h"
+#include "launcher/plan/guard_options.h"
+#include "launcher/plan/hang_options.h"
+
+namespace ddprun::launcher {
+namespace {
+
+void DefineSize(LaunchArguments* target, OptionSet* options) {
+  options->Group("Job size");
+  options->AddValue(&target->nnodes,
+                    {.names = "--nnodes",
+                     .placeholder = "N|MIN:MAX",
+                     .help = "Number of nodes, or the range within which the job may shrink and "
+                             "grow. Default: 1."});
+  options->AddValue(&target->nproc_per_node,
+                    {.names = "--nproc-per-node",
+                     .placeholder = "N|cpu|gpu|auto",
+                     .help = "Number of workers on this node. gpu: one for each CUDA device; "
+                             "gpu:1,3,5-7: one for each of these; cpu: one for each CPU that this "
+                             "process may use, by its affinity and its cgroup; auto: gpu, else "
+                             "cpu. Default: 1."});
+  options->AddValue(&target->node_rank,
+                    {.names = "--node-rank",
+                     .placeholder = "N",
+                     .help = "This node's number, from 0. With the static rendezvous node 0 hosts "
+                             "the rendezvous service; otherwise a claim that is honoured when "
+                             "given. Default: 0 (static)."});
+  options->AddFlag(&target->standalone,
+                   {.names = "--standalone",
+                    .help = "A job of this machine alone, under a fresh run id: several can run "
+                            "side by side."});
+  options->AddFlag(&target->no_slurm,
+                   {.names = "--no-slurm",
+                    .help = "Ignore Slurm. Under srun ddprun otherwise takes what nobody says from "
+                            "its variables: nodes and their numbers, where they meet, the job's "
+                            "name, workers (one for each GPU or task), CPUs and time "
+                            "(docs/SLURM.md)."});
+  options->AddFlag(&target->no_kubernetes,
+                   {.names = "--no-kubernetes",
+                    .help = "Ignore Kubernetes. In a pod of an indexed Job, a JobSet or a "
+                            "PyTorchJob ddprun otherwise takes its number, where pods meet, the "
+                            "job's name and its GPUs from there (docs/KUBERNETES.md)."});
+  options->AddFlag(&target->preflight,
+                   {.names = "--preflight",
+                    .help = "Before the first start, test the network between the nodes for a few "
+                            "seconds: a link that is cut ends the job before any worker begins, a "
+                            "slow or lossy one is a warning. On all nodes or on none; see ddprun "
+                            "test --help."});
+}
+
+void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
+  options->Group("Rendezvous");
+  options->AddValue(&target->master_addr,
+                    {.names = "--master-addr",
+                     .placeholder = "HOST",
+                     .help = "Host of node 0: the workers' MASTER_ADDR, and where the static "
+                             "rendezvous is. Default: 127.0.0.1."});
+  options->AddValue(&target->master_port,
+                    {.names = "--master-port",
+                     .placeholder = "PORT",
+                     .help = "The workers' MASTER_PORT. Default: a free port for each generation. "
+                             "The static rendezvous service is at this port + 1 (29501 when none "
+                             "is given)."});
+  options->AddValue(&target->rdzv_backend,
+                    {.names = "--rdzv-backend",
+                     .placeholder = "static|c10d",
+                     .help = "static: nodes are numbered by --node_rank, node 0 hosts the service. "
+                             "c10d: nodes are numbered as they come, the node that owns the "
+                             "endpoint's address hosts it. Both are served by ddprun's own "
+                             "service. Default: static; c10d when only --rdzv_endpoint is given."});
+  options->AddValue(&target->rdzv_endpoint,
+                    {.names = "--rdzv-endpoint",
+                     .placeholder = "HOST[:PORT]",
+                     .help = "Where the rendezvous service is, the same on every node. Default: "
+                             "see --master_port; with c10d localhost:29400, and 29400 is the "
+                             "port when none is given."});
+  options->AddValue(&target->rdzv_id, {.names = "--rdzv-id",
+                                       .placeholder = "NAME",
+                                       .help = "Name of the job, the same on every node. Default: "
+                                               "none."});
+  options->AddValue(&target->rdzv_conf,
+                    {.names = "--rdzv-conf",
+                     .placeholder = "KEY=VALUE,…",
+                     .help = "join_timeout (seconds to wait for enough nodes, default 600; timeout "
+                             "is the same), read_timeout (seconds that the service may be out of "
+                             "reach at the beginning, default: join_timeout), last_call_timeout "
+                             "(seconds that the first start waits for more than MIN nodes, "
+                             "default 30), lease (see --lease), is_host (true or false: this "
+                             "node does or does not host the service).",
+                     .shape = ValueShape::kAssignments});
+  options->AddValue(&target->local_addr,
+                    {.names = "--local-addr",
+                     .placeholder = "HOST",
+                     .help = "Address under which other nodes reach this one. Default: the one "
+                             "from which this machine reaches the endpoint."});
+  options->AddValue(
+      &target->token,
+      {.names = "--token",
+       .placeholder = "SECRET",
+       .help = "Secret of the job, the same on every node; without one the job can be "
+               "stopped from the service's own machine only. Visible in the list of "
+               "processes, which --token_file and the variable are not. Default: "
+               "none.",
+       .environment = "DDPRUN_TOKEN"});
+  options->AddValue(&target->token_file, {.names = "--token-file",
+                                          .placeholder = "FILE",
+                                          .help = "File that holds the secret; blanks around it "
+                                                  "don't count. Default: none."});
+}
+
+void DefineWorkers(LaunchArguments* target, OptionSet* options) {
+  options->Group("Workers");
+  options->AddFlag(&target->module, {.names = "-m,--module",
+                                     .help = "The script is a Python module, as in python -m."});
+  options->AddFlag(&target->no_python,
+                   {.names = "--no-python",
+                    .help = "The script is a program that is run as it is, not with Python. (The "
+                            "interpreter is $PYTHON_EXEC, else python3, else python.)"});
+  options->AddFlag(&target->run_path,
+                   {.names = "--run-path",
+                    .help = "Run the script within a process that records every exception of it."});
+  options->AddValue(&target->role, {.names = "--role",
+                                    .placeholder = "NAME",
+                                    .help = "Role of this node's workers, shown in the prefix of "
+                                            "their output. Default: default."});
+  options->AddFlag(&target->virtual_local_rank,
+                   {.names = "--virtual-local-rank",
+                    .help = "Every worker has LOCAL_RANK 0 and sees one device, its own."});
+  options->AddFlag(&target->debug,
+                   {.names = "--debug",
+                    .help = "NCCL and torch.distributed tell what they do: NCCL_DEBUG=INFO and "
+                            "TORCH_DISTRIBUTED_DEBUG=DETAIL for workers, unless they are set."});
+  options->AddValue(&target->numa_binding,
+                    {.names = "--numa-binding",
+                     .placeholder = "node|socket|exclusive|core-complex",
+                     .help = "Bind each worker to the CPUs near its GPU: those of its NUMA node, "
+                             "of its socket, its share of the node's cores, or one core complex. "
+                             "Default: none.",
+                     .environment = ""});
+  options->AddValue(&target->cpu_binding,
+                    {.names = "--cpu-binding",
+                     .placeholder = "none|cores|numa",
+                     .help = "The same without GPUs. cores: each worker has an even share of the "
+                             "physical cores that ddprun may use; numa: of the NUMA nodes. "
+                             "Default: none."});
+  options->AddFlag(&target->binding_fallback,
+                   {.names = "--binding-fallback",
+                    .help = "When workers can't be bound, say why and start them all the same."});
+  options->AddValue(&target->omp_threads,
+                    {.names = "--omp-threads",
+                     .placeholder = "N|auto",
+                     .help = "OMP_NUM_THREADS of each worker. auto: the CPUs that this process may "
+                             "use, divided by the workers; for bound workers the physical cores "
+                             "that each has. Default: your own OMP_NUM_THREADS, else 1 when there "
+                             "is more than one worker."});
+  options->AddValue(&target->start_method,
+                    {.names = "--start-method",
+                     .placeholder = "spawn|fork|forkserver",
+                     .help = "Accepted for torchrun's sake; every worker is a new process. "
+                             "Default: spawn."});
+  options->Group("");  // not in the help: torch.distributed.launch's
+  options->AddFlag(&target->use_env, {.names = "--use-env", .help = ""});
+}
+
+// What of the workers' output is shown and kept.
+void DefineStreams(LaunchArguments* target, OptionSet* options) {
+  options->Group("Output");
+  options->AddValue(&target->log_dir,
+                    {.names = "--log-dir",
+                     .placeholder = "DIR",
+                     .help = "Where log and error files go; /dev/null: nowhere. Default: a "
+                             "temporary directory when a file is needed."});
+  options->AddValue(&target->redirects,
+                    {.names = "-r,--redirects",
+                     .placeholder = "STREAMS",
+                     .help = "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both; for "
+                             "single workers LOCAL_RANK:DIGIT,… as in 0:3,1:2. Default: 0.",
+                     .shape = ValueShape::kRanks});
+  options->AddValue(&target->tee, {.names = "-t,--tee",
+                                   .placeholder = "STREAMS",
+                                   .help = "Streams that go to files and, prefixed, to the "
+                                           "console; written as for --redirects. Default: 0.",
+                                   .shape = ValueShape::kRanks});
+  options->AddFlag(&target->prefix_output,
+                   {.names = "--prefix-output",
+                    .help = "Prefix every line on the console with role and rank "
+                            "([default0]:)."});
+  options->AddValue(&target->prefix_template,
+                    {.names = "--prefix-template",
+                     .placeholder = "TEXT",
+                     .help = "What the prefix of --prefix_output and --tee is made of: "
+                             "${role_name}, ${local_rank}, ${rank} (of the whole job), ${host} and "
+                             "${group_rank} (the node's number) are replaced. Default: "
+                             "[${role_name}${local_rank}]:",
+                     .environment = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"});
+  options->AddFlag(&target->collapse_output,
+                   {.names = "--collapse-output",
+                    .help = "Show lines that several workers of this node say alike once on the "
+                            "console, as [default0-7]:; each waits up to 200 ms for its likes. "
+                            "Takes --prefix_output with it; files get all."});
+  options->AddValue(&target->local_ranks_filter,
+                    {.names = "--local-ranks-filter",
+                     .placeholder = "LOCAL_RANK,…",
+                     .help = "Show the output of these workers alone on the console, as in 0,4-7; "
+                             "files get that of all. Default: all.",
+                     .shape = ValueShape::kList});
+  options->AddValue(&target->duplicate_stdout_filters,
+                    {.names = "--duplicate-stdout-filters",
+                     .placeholder = "TEXT,…",
+                     .help = "Lines of stdout that hold one of these texts go to "
+                             "filtered_stdout.log too, for streams of --tee; two commas stand for "
+                             "one within a text. Default: none.",
+                     .shape = ValueShape::kTexts});
+  options->AddValue(&target->duplicate_stderr_filters,
+                    {.names = "--duplicate-stderr-filters",
+                     .placeholder = "TEXT,…",
+                     .help = "The same for stderr and filtered_stderr.log. Default: none.",
+                     .shape = ValueShape::kTexts});
+}
+
+// What ddprun itself writes; in the same group of the help.
+void DefineRecords(LaunchArguments* target, OptionSet* options) {
+  options->AddValue(&target->logs_specs,
+                    {.names = "--logs-specs",
+                     .placeholder = "NAME",
+                     .help = "Known and refused: a Python class of torchrun. Default: none.",
+                     .environment = ""});
+  options->AddValue(&target->report_file,
+                    {.names = "--report-file",
+                     .placeholder = "FILE",
+                     .help = "Write how the job ended to FILE, as JSON. Default: none."});
+  options->AddValue(&target->event_log_handler,
+                    {.names = "--event-log-handler",
+                     .placeholder = "null|console",
+                     .help = "console: torchrun's events as JSON lines on stderr. Default: null."});
+  options->AddValue(&target->event_log, {.names = "--event-log",
+                                         .placeholder = "FILE",
+                                         .help = "Append the timeline of this run to FILE, as JSON "
+                                                 "lines. Default: none."});
+  options->AddValue(&target->status_page,
+                    {.names = "--status-page",
+                     .placeholder = "[HOST:]PORT",
+                     .help = "Where this node has the rendezvous service: show the job on a page, "
+                             "and to Prometheus, over HTTP; read only, to everybody who reaches "
+                             "the address. Without HOST: this machine alone. Default: none."});
+}
+
+void DefineRestarts(LaunchArguments* target, OptionSet* options) {
+  options->Group("Restarts (times in seconds, or with a unit: 150ms, 2m)");
+  options->AddValue(&target->max_restarts,
+                    {.names = "--max-restarts",
+                     .placeholder = "N",
+                     .help = "How often failed workers may restart the job, counted once for the "
+                             "whole job. Default: 0."});
+  options->AddValue(&target->restart_window,
+                    {.names = "--restart-window",
+                     .placeholder = "SECONDS",
+                     .help = "Workers that ran this long, with progress, give all restarts before "
+                             "them back; 0: none is given back. Default: 0."});
+  options->AddValue(&target->restart_backoff,
+                    {.names = "--restart-backoff",
+                     .placeholder = "SECONDS",
+                     .help = "Longest pause before a restart. The first one comes at once; while "
+                             "workers fail within 10 s of their start the pauses double from 0.5 "
+                             "s on. Lost nodes cause none. 0: no pauses. Default: 30."});
+  options->AddValue(&target->crash_loop,
+                    {.names = "--crash-loop",
+                     .placeholder = "N",
+                     .help = "End the job for good (exit status 93) when its workers fail in the "
+                             "same way N times in a row within 10 s of their start, even when "
+                             "restarts are left; 0: never. Default: 4."});
+  options->AddValue(&target->give_up_after,
+                    {.names = "--give-up-after",
+                     .placeholder = "N",
+                     .help = "End the job for good (exit status 93) when its workers fail N times "
+                             "in a row without progress between, even when restarts are left; 0: "
+                             "never. Default: 0."});
+  options->AddValue(&target->membership_changes,
+                    {.names = "--membership-changes",
+                     .placeholder = "N",
+                     .help = "How often nodes may be lost or leave, counted once for the whole "
+                             "job, until 60 s with progress give all of them back. Default: 100."});
+  options->AddValue(&target->quarantine_after,
+                    {.names = "--quarantine-after",
+                     .placeholder = "N",
+                     .help = "Leave a node out, while the others suffice, when N failures of the "
+                             "job began there within the quarantine time; 0: never. Default: 3."});
+  options->AddValue(&target->quarantine_time,
+                    {.names = "--quarantine-time",
+                     .placeholder = "SECONDS",
+                     .help = "How long a failure counts against its node. Default: 1h."});
+}
+
+void DefinePreemption(LaunchArguments* target, OptionSet* options) {
+  options->AddValue(&target->preempt_signals,
+                    {.names = "--preempt-signals",
+                     .placeholder = "NAME,…",
+                     .help = "Signals that say that this node is about to be taken away: all "
+                             "workers of the job stop at one step and save, where they ask for it "
+                             "(docs/PROGRESS.md), and the exit status is 75. SIGTERM here never "
+                             "ends the run otherwise. Default: SIGTERM, as long as all workers of "
+                             "this node ask; none: no signal.",
+                     .shape = ValueShape::kList});
+  options->AddValue(&target->preempt_deadline,
+                    {.names = "--preempt-deadline",
+                     .placeholder = "SECONDS",
+                     .help = "How long after such a signal the node is still there. "
+                             "Default: that of --grace."});
+  options->AddValue(&target->preempt_after,
+                    {.names = "--preempt-after",
+                     .placeholder = "SECONDS",
+                     .help = "How long this node is there at all, from now on: as if such a signal "
+                             "came --preempt-deadline before. Default: for ever."});
+}
+
+void DefineRecovery(LaunchArguments* target, OptionSet* options) {
+  options->Group("Recovery (times in seconds, or with a unit: 150ms, 2m)");
+  options->AddValue(&target->grace,
+                    {.names = "--grace",
+                     .placeholder = "SECONDS",
+                     .help = "Time that workers have between TERM and KILL, however the job is "
+                             "stopped. Default: 30."});
+  options->AddValue(&target->shutdown_timeout, {.names = "--shutdown-timeout",
+                                                .placeholder = "SECONDS",
+                                                .help = "torchrun's name of --grace. Default: 30.",
+                                                .environment = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
+  options->AddValue(&target->signals_to_handle,
+                    {.names = "--signals-to-handle",
+                     .placeholder = "NAME,…",
+                     .help = "Signals that end the run; workers get the same one. Default: "
+                             "SIGTERM,SIGINT,SIGHUP,SIGQUIT.",
+                     .shape = ValueShape::kList});
+  options->AddValue(&target->lease,
+                    {.names = "--lease",
+                     .placeholder = "SECONDS",
+                     .help = "How long a silent node counts as alive. Default: 5."});
+  options->AddValue(&target->reconnect_grace,
+                    {.names = "--reconnect-grace",
+                     .placeholder = "SECONDS",
+                     .help = "How long a closed connection may take to come back before its node "
+                             "counts as lost. Default: 0.15."});
+  options->AddValue(&target->service_loss_timeout,
+                    {.names = "--service-loss-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "How long this node keeps its workers when the rendezvous service "
+                             "is lost. Default: 10."});
+  options->AddValue(&target->isolation_timeout,
+                    {.names = "--isolation-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "After this time without contact a node's workers are killed, "
+                             "whatever else fails; longer than the lease. Default: 120."});
+  DefineGuardOptions(target, options);
+  options->AddValue(&target->exit_barrier_timeout,
+                    {.names = "--exit-barrier-timeout",
+                     .placeholder = "SECONDS",
+                     .help = "How long a node whose workers all ended well waits for other "
+                             "nodes that are at work; then it exits with 0. The node with the "
+                             "rendezvous service and that of rank 0 stay. Default: until all are "
+                             "done.",
+                     .environment = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT"});
+  options->AddValue(&target->exit_code,
+                    {.names = "--exit-code",
+                     .placeholder = "1|worker",
+                     .help = "Exit status when the job failed, but not for good. worker: that of "
+                             "the worker that failed first, or 128 + its signal. Default: 1."});
+  options->AddValue(&target->monitor_interval,
+                    {.names = "--monitor-interval",
+                     .placeholder = "SECONDS",
+                     .help = "Accepted for torchrun's sake; ddprun is told of events by the "
+                             "kernel and has no interval. Default: 0.1."});
+}
+
+}  // namespace
+
+void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
+  DefineSize(target, options);
+  DefineRendezvous(target, options);
+  DefineWorkers(target, options);
+  DefineStreams(target, options);
+  DefineRecords(target, options);
+  DefineRestarts(target, options);
+  DefineRecovery(target, options);
+  DefinePreemption(target, options);
+  DefineHangOptions(target, options);
+  options->Group("Help");
+  options->AddFlag(
+      &target->version,
+      {.names = "--version", .help = "Print the version and exit.", .environment = ""});
+}
+
+std::string LaunchIntroduction() {
+  return R"(usage: ddprun [options] script [arguments of the script]
+       ddprun chaos|config|convert|doctor|drain|env|events [options]
+       ddprun logs|rendezvous|slurm|status|stop|test|top [options]
+
+Starts one distributed training job on one or many machines and keeps it
+training through failures. Takes torchrun's options and gives workers torchrun's
+environment.
+
+One machine, four workers:
+  ddprun --standalone --nproc_per_node 4 train.py --lr 0.1
+Two machines; the same on the second one with --node_rank 1:
+  ddprun --nnodes 2 --node_rank 0 --master_addr host0 train.py
+Two to four machines that may come and go, the same line on each:
+  ddprun --nnodes 2:4 --rdzv_endpoint host0:29400 --rdzv_id job7 train.py
+Under Slurm, nothing has to be named:
+  srun --ntasks-per-node 1 ddprun train.py
+In the pods of an indexed Job of Kubernetes, only how many they are:
+  ddprun --nnodes 2 train.py
+Restart up to three times, keep output in files and show it too:
+  ddprun --nproc_per_node 2 --max_restarts 3 --tee 3 --log_dir logs train.py
+A program instead of a Python script:
+  ddprun --nproc_per_node 2 --no_python ./train --epochs 3
+What ddprun config --output job.yaml … has written:
+  ddprun --config job.yaml
+
+ddprun config writes a file of options, ddprun convert turns accelerate's file,
+a line with torchrun or a batch script with one into ours, ddprun slurm writes
+or submits a batch script, ddprun rendezvous runs the rendezvous service alone,
+ddprun status shows the jobs of a service, ddprun top follows one on the
+terminal, ddprun events says what happened to it, ddprun logs shows what its
+workers write, ddprun drain takes a node out of it, ddprun stop ends it, ddprun
+chaos injects faults into a job and reports what they cost, ddprun env shows this
+machine and settings that fit its GPUs, ddprun doctor says what is wrong with it,
+ddprun test tries the network between the nodes, and torch on them; each has its
+own --help. A script of such a name is started as ./status.
+
+Options end at the script; what follows is the script's. Each option may be
+written with dashes or underscores, or come from the variable in brackets, or
+from a file. The command line beats the variable, which beats the file.)";
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,407 @@
+#include "launcher/plan/launch_planner.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/token.h"
+#include "launcher/options/values.h"
+#include "launcher/plan/binding.h"
+#include "launcher/plan/devices.h"
+#include "launcher/plan/guard_options.h"
+#include "launcher/plan/hang_options.h"
+#include "launcher/plan/output_planner.h"
+#include "launcher/plan/rendezvous_config.h"
+#include "launcher/plan/restart_planner.h"
+#include "launcher/plan/signals.h"
+#include "launcher/plan/worker_command.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr uint16_t kDynamicPort = 29400;  // torchrun's for c10d
+constexpr uint16_t kMasterPort = 29500;   // torchrun's for static
+constexpr char kLoopback[] = "127.0.0.1";
+
+// A name travels as UTF-8 text of bounded length without control characters.
+absl::Status CheckName(const Argument& argument) {
+  if (argument.text.size() > rendezvous::kNameBytesMax) {
+    return BadValue(argument, absl::StrCat("is longer than ", rendezvous::kNameBytesMax, " bytes"));
+  }
+  if (!IsUtf8(argument.text)) return BadValue(argument, "is not UTF-8 text");
+  if (std::any_of(argument.text.begin(), argument.text.end(),
+                  [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); })) {
+    return BadValue(argument, "holds a control character");
+  }
+  return absl::OkStatus();
+}
+
+// As scripts are told to that take DeepSpeed or something else: --deepspeed, --deepspeed_config,
+// --use_deepspeed.
+bool AsksForDeepSpeed(const std::vector<std::string>& argv) {
+  return std::any_of(argv.begin(), argv.end(), [](const std::string& argument) {
+    return absl::StartsWith(argument, "--deepspeed") ||
+           absl::StartsWith(argument, "--use_deepspeed");
+  });
+}
+
+class Planner {
+ public:
+  Planner(const LaunchArguments& arguments, const EnvironmentLookup& environment, const Host& host,
+          std::vector<std::string>* warnings)
+      : arguments_(arguments), environment_(environment), host_(host), warnings_(warnings) {}
+
+  absl::StatusOr<LaunchPlan> Plan() {
+    // The command first: a missing script is the most usual mistake, and says the most.
+    DDPRUN_ASSIGN_OR_RETURN(WorkerCommand command,
+                            MakeWorkerCommand(arguments_, environment_, host_));
+    DDPRUN_RETURN_IF_ERROR(PlanSize());
+    if (DefaultsOmpThreads(plan_, environment_)) {
+      Warn("OMP_NUM_THREADS is 1 for each worker; set it, or give --omp_threads auto");
+    }
+    DDPRUN_RETURN_IF_ERROR(PlanMode());
+    DDPRUN_RETURN_IF_ERROR(PlanNames());
+    DDPRUN_RETURN_IF_ERROR(PlanMasterPort());
+    DDPRUN_RETURN_IF_ERROR(PlanNodeRank());
+    DDPRUN_RETURN_IF_ERROR(PlanEndpoint());
+    PlanMasterAddress();
+    DDPRUN_RETURN_IF_ERROR(PlanTimes());
+    DDPRUN_RETURN_IF_ERROR(PlanRestarts(arguments_, &plan_.job));
+    DDPRUN_RETURN_IF_ERROR(CheckIdleOptions());
+    DDPRUN_RETURN_IF_ERROR(PlanOutput(arguments_, host_, &plan_, warnings_));
+    DDPRUN_ASSIGN_OR_RETURN(plan_.signals,
+                            PlanSignals(arguments_, plan_.job.stop_grace, warnings_));
+    IdentifyJob(command, &plan_.job);
+    plan_.argv = std::move(command.argv);
+    plan_.entry_point = std::move(command.entry_point);
+    plan_.run_path = arguments_.run_path;
+    plan_.extra_environment = arguments_.worker_environment;
+    if (arguments_.debug) {
+      plan_.extra_environment.emplace_back("NCCL_DEBUG", "INFO");
+      plan_.extra_environment.emplace_back("TORCH_DISTRIBUTED_DEBUG", "DETAIL");
+    }
+    plan_.deepspeed = AsksForDeepSpeed(plan_.argv);
+    return std::move(plan_);
+  }
+
+ private:
+  enum class Mode { kStandalone, kStatic, kDynamic };
+
+  void Warn(std::string text) { warnings_->push_back(std::move(text)); }
+  bool ManyNodes() const { return plan_.job.nodes_max > 1; }
+
+  absl::Status PlanSize();
+  absl::Status PlanMode();
+  absl::Status PlanNames();
+  absl::Status PlanMasterPort();
+  absl::Status PlanNodeRank();
+  absl::Status PlanEndpoint();
+  absl::Status PlanStaticEndpoint();
+  absl::Status PlanDynamicEndpoint();
+  void PlanMasterAddress();
+  absl::Status PlanTimes();
+  absl::StatusOr<absl::Duration> StopGrace() const;
+  absl::Status CheckIdleOptions();
+
+  const LaunchArguments& arguments_;
+  const EnvironmentLookup& environment_;
+  const Host& host_;
+  std::vector<std::string>* warnings_;
+  Mode mode_ = Mode::kStatic;
+  RendezvousConfig config_;
+  std::string master_addr_;  // as given, without brackets
+  LaunchPlan plan_;
+};
+
+absl::Status Planner::PlanSize() {
+  DDPRUN_ASSIGN_OR_RETURN(const NodeRange nodes, ParseNodeRange(arguments_.nnodes));
+  plan_.job.nodes_min = nodes.min;
+  plan_.job.nodes_max = nodes.max;
+  DDPRUN_RETURN_IF_ERROR(PlanDevices(arguments_, environment_, host_, &plan_));
+  DDPRUN_RETURN_IF_ERROR(PlanBinding(arguments_, &plan_));
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanMode() {
+  const std::string& backend = arguments_.rdzv_backend.text;
+  if (arguments_.standalone) {
+    mode_ = Mode::kStandalone;
+    if (ManyNodes()) {
+      return UsageError(absl::StrCat("--standalone is a job of one node, but ",
+                                     arguments_.nnodes.source, " is ",
+                                     Quoted(arguments_.nnodes.text), "; leave one of them out"));
+    }
+    for (const Argument* ignored : {&arguments_.rdzv_endpoint, &arguments_.rdzv_id}) {
+      if (ignored->filled()) Warn(absl::StrCat("--standalone ignores ", ignored->source));
+    }
+  } else if (backend == "etcd" || backend == "etcd-v2") {
+    return BadValue(arguments_.rdzv_backend,
+                    "this release of ddprun has no etcd; give c10d, which needs no other service");
+  } else if (backend != "static" && backend != "c10d") {
+    return BadValue(arguments_.rdzv_backend, "is not registered as a backend; give static or c10d");
+  } else if (arguments_.rdzv_backend.given()) {
+    mode_ = backend == "c10d" ? Mode::kDynamic : Mode::kStatic;
+  } else if (arguments_.rdzv_endpoint.filled() && !arguments_.node_rank.given()) {
+    mode_ = Mode::kDynamic;
+  }
+  plan_.rdzv_backend = mode_ == Mode::kStatic ? "static" : "c10d";
+  DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, warnings_));
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanNames() {
+  plan_.job.run_id = arguments_.rdzv_id.text;
+  if (mode_ == Mode::kStandalone) {
+    plan_.job.run_id = host_.RandomId();
+  } else if (plan_.job.run_id.empty()) {
+    plan_.job.run_id = host_.RandomId();
+    Warn(absl::StrCat(arguments_.rdzv_id.source, " is empty; this run is called ",
+                      plan_.job.run_id));
+  }
+  DDPRUN_RETURN_IF_ERROR(CheckName(arguments_.rdzv_id));
+  DDPRUN_RETURN_IF_ERROR(CheckName(arguments_.role));
+  plan_.role = arguments_.role.text;
+  if (arguments_.local_addr.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(plan_.local_addr, ParseHost(arguments_.local_addr));
+  }
+  if (arguments_.master_addr.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(master_addr_, ParseHost(arguments_.master_addr));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(plan_.token, ReadToken(arguments_.token, arguments_.token_file, host_));
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanMasterPort() {
+  plan_.agent_store = environment_("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").value_or("") != "1";
+  if (!arguments_.master_port.given()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t port, ParseInteger(arguments_.master_port, 0,
+                                                           std::numeric_limits<uint16_t>::max()));
+  if (port == 0 && ManyNodes()) {
+    return BadValue(arguments_.master_port,
+                    "any free port can't be known to the other nodes; give a port, or leave it "
+                    "out");
+  }
+  if (port != 0) plan_.master_port = static_cast<uint16_t>(port);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanNodeRank() {
+  if (mode_ == Mode::kStandalone) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t rank, ParseInteger(arguments_.node_rank, 0,
+                                                           int64_t{rendezvous::kNodesMax} - 1));
+  const std::string outside = absl::StrCat("the nodes of --nnodes ", Quoted(arguments_.nnodes.text),
+                                           " are 0 to ", plan_.job.nodes_max - 1);
+  if (rank >= plan_.job.nodes_max) {
+    if (mode_ == Mode::kStatic) return BadValue(arguments_.node_rank, outside);
+    // Under c10d torchrun ignores the option, and spare nodes carry such numbers.
+    Warn(absl::StrCat(arguments_.node_rank.source, " ", rank, " is ignored: ", outside));
+    return absl::OkStatus();
+  }
+  if (ManyNodes() && (mode_ == Mode::kStatic || arguments_.node_rank.given())) {
+    plan_.node_rank = static_cast<uint32_t>(rank);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanEndpoint() {
+  switch (mode_) {
+    case Mode::kStandalone:
+      plan_.endpoint.hosting = EndpointPlan::Hosting::kAlways;
+      return absl::OkStatus();
+    case Mode::kStatic:
+      DDPRUN_RETURN_IF_ERROR(PlanStaticEndpoint());
+      break;
+    case Mode::kDynamic:
+      DDPRUN_RETURN_IF_ERROR(PlanDynamicEndpoint());
+      break;
+  }
+  if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) return absl::OkStatus();
+  const std::optional<bool> hosts =
+      config_.is_host.has_value() ? config_.is_host : arguments_.hosts_service;
+  if (hosts.has_value()) {
+    plan_.endpoint.hosting =
+        *hosts ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
+  }
+  if (plan_.endpoint.port == 0 && ManyNodes()) {
+    return BadValue(arguments_.rdzv_endpoint,
+                    "port 0 is any free port, which the other nodes can't know; give a port");
+  }
+  if (plan_.master_port == plan_.endpoint.port) {
+    Warn(absl::StrCat(arguments_.master_port.source, " ", *plan_.master_port,
+                      " is where the rendezvous service is, so workers get a free MASTER_PORT"));
+    plan_.master_port.reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanStaticEndpoint() {
+  EndpointPlan& endpoint = plan_.endpoint;
+  const bool is_first = plan_.node_rank.value_or(0) == 0;
+  endpoint.hosting = is_first ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
+  if (arguments_.rdzv_endpoint.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(const Endpoint given, ParseEndpoint(arguments_.rdzv_endpoint));
+    if (!given.port.has_value()) {
+      return BadValue(arguments_.rdzv_endpoint,
+                      "has no port, which the static rendezvous needs; give HOST:PORT, or "
+                      "--master_addr and --master_port instead");
+    }
+    endpoint.kind = EndpointPlan::Kind::kTcp;
+    endpoint.host = given.host;
+    endpoint.port = *given.port;
+    return absl::OkStatus();
+  }
+  if (!ManyNodes()) return absl::OkStatus();
+  const uint16_t master_port = plan_.master_port.value_or(kMasterPort);
+  if (master_port == std::numeric_limits<uint16_t>::max()) {
+    return BadValue(arguments_.master_port,
+                    "the rendezvous service would be at the port after it; give a lower one, or "
+                    "--rdzv_endpoint HOST:PORT too");
+  }
+  endpoint.kind = EndpointPlan::Kind::kTcp;
+  endpoint.host = master_addr_.empty() ? kLoopback : master_addr_;
+  endpoint.port = static_cast<uint16_t>(master_port + 1);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanDynamicEndpoint() {
+  EndpointPlan& endpoint = plan_.endpoint;
+  endpoint.kind = EndpointPlan::Kind::kTcp;
+  endpoint.hosting = EndpointPlan::Hosting::kAuto;
+  endpoint.host = "localhost";
+  endpoint.port = kDynamicPort;
+  if (arguments_.rdzv_endpoint.filled()) {
+    DDPRUN_ASSIGN_OR_RETURN(const Endpoint given, ParseEndpoint(arguments_.rdzv_endpoint));
+    endpoint.host = given.host;
+    endpoint.port = given.port.value_or(kDynamicPort);
+  } else {
+    Warn(absl::StrCat("no --rdzv_endpoint was given; the rendezvous is at localhost:", kDynamicPort,
+                      "; master_addr and master_port do not say where it is"));
+  }
+  if (!master_addr_.empty()) {
+    Warn(absl::StrCat(arguments_.master_addr.source,
+                      " is ignored: it belongs to the static rendezvous; here MASTER_ADDR is the "
+                      "address of the node that has rank 0 (see --local_addr)"));
+  }
+  return absl::OkStatus();
+}
+
+void Planner::PlanMasterAddress() {
+  switch (mode_) {
+    case Mode::kStandalone:
+      plan_.master_addr = plan_.local_addr.empty() ? kLoopback : plan_.local_addr;
+      return;
+    case Mode::kStatic:
+      // As torchrun: an endpoint wins over --master_addr.
+      if (plan_.endpoint.kind == EndpointPlan::Kind::kTcp) {
+        plan_.master_addr = plan_.endpoint.host;
+      } else {
+        plan_.master_addr = master_addr_.empty() ? kLoopback : master_addr_;
+      }
+      return;
+    case Mode::kDynamic:
+      return;  // the node's own
+  }
+}
+
+// --shutdown_timeout is upstream's name of --grace.
+absl::StatusOr<absl::Duration> Planner::StopGrace() const {
+  const Argument& grace = arguments_.grace;
+  const Argument& shutdown = arguments_.shutdown_timeout;
+  DDPRUN_ASSIGN_OR_RETURN(const absl::Duration ours, ParseDuration(grace, absl::ZeroDuration()));
+  DDPRUN_ASSIGN_OR_RETURN(const absl::Duration upstreams,
+                          ParseDuration(shutdown, absl::ZeroDuration()));
+  if (!shutdown.given()) return ours;
+  if (grace.given() && ours != upstreams) {
+    return BadValue(shutdown, absl::StrCat("is the same as ", grace.source, ", which says ",
+                                           Quoted(grace.text), "; give one of them"));
+  }
+  return upstreams;
+}
+
+absl::Status Planner::PlanTimes() {
+  rendezvous::JobSpec& job = plan_.job;
+  job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
+  plan_.reach_timeout = config_.read_timeout.value_or(plan_.reach_timeout);
+  job.last_call_timeout = config_.last_call_timeout.value_or(job.last_call_timeout);
+  DDPRUN_ASSIGN_OR_RETURN(job.lease, ParseDuration(arguments_.lease, rendezvous::kLeaseMin));
+  if (!arguments_.lease.given() && config_.lease.has_value()) job.lease = *config_.lease;
+  if (job.lease < rendezvous::kLeaseMin) {
+    return BadValue(
+        arguments_.rdzv_conf,
+        absl::StrCat("lease must be at least ", absl::FormatDuration(rendezvous::kLeaseMin)));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(job.reconnect_grace,
+                          ParseDuration(arguments_.reconnect_grace, absl::ZeroDuration()));
+  if (job.reconnect_grace > job.lease) {
+    return BadValue(arguments_.reconnect_grace,
+                    absl::StrCat("must not be longer than the lease (",
+                                 absl::FormatDuration(job.lease), "); see --lease"));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(job.stop_grace, StopGrace());
+  DDPRUN_ASSIGN_OR_RETURN(plan_.service_loss_timeout,
+                          ParseDuration(arguments_.service_loss_timeout, absl::ZeroDuration()));
+  DDPRUN_ASSIGN_OR_RETURN(plan_.isolation_timeout,
+                          ParseDuration(arguments_.isolation_timeout, rendezvous::kLeaseMin));
+  if (plan_.isolation_timeout <= job.lease) {
+    return PlanError(absl::StrCat(
+        "--isolation_timeout (", absl::FormatDuration(plan_.isolation_timeout),
+        ") must be longer than the lease (", absl::FormatDuration(job.lease), "); set both"));
+  }
+  if (const Argument& barrier = arguments_.exit_barrier_timeout; barrier.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(plan_.exit_barrier_timeout,
+                            ParseDuration(barrier, absl::ZeroDuration()));
+  }
+  const std::string& exit_code = arguments_.exit_code.text;
+  if (exit_code != "1" && exit_code != "worker") {
+    return BadWord(arguments_.exit_code, "is neither 1 nor worker");
+  }
+  plan_.exit_with_first_cause = exit_code == "worker";
+  DDPRUN_RETURN_IF_ERROR(PlanGuards(arguments_, &plan_));
+  return PlanHangs(arguments_, &plan_);
+}
+
+// Options that torchrun needs and that have nothing to decide here are checked, and explained.
+absl::Status Planner::CheckIdleOptions() {
+  DDPRUN_RETURN_IF_ERROR(ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status());
+  const Argument& method = arguments_.start_method;
+  const bool is_method =
+      method.text == "spawn" || method.text == "fork" || method.text == "forkserver";
+  // torchrun doesn't check the variable.
+  if (!is_method && !absl::StartsWith(method.source, "PET_")) {
+    return BadWord(method, "give spawn, fork or forkserver");
+  }
+  const auto explain = [this](const Argument& argument, absl::string_view why) {
+    if (argument.given()) Warn(absl::StrCat(argument.source, " has no effect: ", why));
+  };
+  explain(arguments_.monitor_interval, "ddprun is told of events at once and asks for none");
+  explain(arguments_.start_method, "every worker is a new process");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
+                                          const EnvironmentLookup& environment, const Host& host,
+                                          std::vector<std::string>* warnings) {
+  // Planned with what the workers will see.
+  const EnvironmentLookup merged = [&](const std::string& name) -> std::optional<std::string> {
+    std::optional<std::string> value = environment(name);
+    if (value.has_value()) return value;
+    for (const auto& [other, text] : arguments.worker_environment) {
+      if (other == name) return text;
+    }
+    return std::nullopt;
+  };
+  return Planner(arguments, merged, host, warnings).Plan();
+}
+
+}  // namespace ddprun::launcher

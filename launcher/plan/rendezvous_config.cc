@@ -1,0 +1,84 @@
+#include "launcher/plan/rendezvous_config.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/values.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Keys of torchrun's static, c10d, etcd and etcd-v2 backends that have no meaning here.
+constexpr absl::string_view kMeaningless[] = {
+    "cacert",
+    "ca_cert",
+    "cert",
+    "close_timeout",
+    "etcd_prefix",
+    "heartbeat_timeout",
+    "keep_alive_interval",
+    "keep_alive_max_attempt",
+    "key",
+    "protocol",
+    "rank",
+    "ssl_cert",
+    "ssl_cert_key",
+};
+
+absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousConfig* config,
+                     std::vector<std::string>* warnings) {
+  std::optional<absl::Duration>* duration = nullptr;
+  if (key == "join_timeout" || key == "timeout") duration = &config->join_timeout;
+  if (key == "read_timeout") duration = &config->read_timeout;
+  if (key == "last_call_timeout") duration = &config->last_call_timeout;
+  if (key == "lease") duration = &config->lease;
+  if (duration != nullptr) {
+    absl::StatusOr<absl::Duration> read = ParseDuration(value, absl::Milliseconds(1));
+    // A bad word in here is not the command line's grammar: exit status 1, as torchrun's.
+    if (!read.ok()) return PlanError(read.status().message());
+    *duration = *read;
+    return absl::OkStatus();
+  }
+  if (key == "is_host") {
+    config->is_host = ReadBoolean(value.text);
+    if (!config->is_host.has_value()) return BadValue(value, "give true or false");
+    return absl::OkStatus();
+  }
+  if (key == "store_type") {
+    if (value.text == "tcp") return absl::OkStatus();
+    return BadValue(value, "ddprun's service is reached over TCP alone; leave it out");
+  }
+  const bool known =
+      std::find(std::begin(kMeaningless), std::end(kMeaningless), key) != std::end(kMeaningless);
+  warnings->push_back(
+      absl::StrCat(value.source,
+                   known ? " is ignored: it has no meaning for ddprun" : " is ignored: unknown key",
+                   " (known are join_timeout, read_timeout, last_call_timeout, lease, is_host)"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument,
+                                                       std::vector<std::string>* warnings) {
+  DDPRUN_ASSIGN_OR_RETURN(auto values, ParseKeyValues(argument));
+  // The general "timeout" comes first, so that join_timeout wins over it.
+  RendezvousConfig config;
+  for (const bool general : {true, false}) {
+    for (const auto& [key, value] : values) {
+      if ((key == "timeout") != general) continue;
+      const Argument named{.text = value,
+                           .source = absl::StrCat(argument.source, " ", Printable(key))};
+      DDPRUN_RETURN_IF_ERROR(ReadKey(key, named, &config, warnings));
+    }
+  }
+  return config;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,30 @@
+#ifndef DDPRUN_LAUNCHER_PLAN_RENDEZVOUS_CONFIG_H_
+#define DDPRUN_LAUNCHER_PLAN_RENDEZVOUS_CONFIG_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/options/argument.h"
+
+namespace ddprun::launcher {
+
+// What --rdzv_conf says to us; nullopt = nothing.
+struct RendezvousConfig {
+  std::optional<absl::Duration> join_timeout;  // also as "timeout"
+  std::optional<absl::Duration> read_timeout;
+  std::optional<absl::Duration> last_call_timeout;
+  std::optional<absl::Duration> lease;
+  std::optional<bool> is_host;
+};
+
+// Reads --rdzv_conf (torchrun-contract 1.5). Keys of torchrun's backends that mean nothing here,
+// and unknown ones, get a warning each. Errors: plan errors that name key and value.
+absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument,
+                                                       std::vector<std::string>* warnings);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PLAN_RENDEZVOUS_CONFIG_H_

@@ -1,0 +1,153 @@
+#include "launcher/plan/worker_command.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/options/errors.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kCommandBytesShown = 160;
+
+// --run_path: torchrun's run_script_path() in a process of its own. An exception is recorded in the
+// worker's error file, as torch's @record does, unless the script has done that itself. No '$': the
+// arguments of workers are searched for macros.
+constexpr char kRunPath[] = R"(import json, os, runpy, sys, time, traceback
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as error:
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path and not os.path.exists(path):
+        text = {"message": f"{type(error).__name__}: {error}", "extraInfo": {
+            "py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}}
+        with open(path, "w") as sink:
+            json.dump({"message": text}, sink)
+    raise
+)";
+
+// FNV-1a, 64 bits (Fowler, Noll, Vo): the same on every machine and in every release, which
+// absl::Hash is not. A digest against mistakes, not against attackers; those meet the token.
+uint64_t StableHash(absl::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (const char byte : bytes) {
+    hash ^= static_cast<unsigned char>(byte);
+    hash *= 0x100000001b3U;
+  }
+  return hash;
+}
+
+std::string BaseName(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  if (end == std::string::npos) return path;
+  const size_t slash = path.rfind('/', end);
+  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
+  return path.substr(begin, end + 1 - begin);
+}
+
+absl::Status CheckScript(const std::string& script, const Host& host) {
+  if (script == "-") return absl::OkStatus();  // Python reads its standard input
+  const Host::PathKind kind = host.KindOf(script);
+  if (kind == Host::PathKind::kDirectory) {
+    if (host.CheckReadable(absl::StrCat(script, "/__main__.py")).ok()) return absl::OkStatus();
+    return PlanError(
+        absl::StrCat("script ", Quoted(script), " is a directory without a readable __main__.py"));
+  }
+  const absl::Status readable = host.CheckReadable(script);
+  if (readable.ok()) return absl::OkStatus();
+  const bool is_program = kind == Host::PathKind::kMissing && host.FindProgram(script).ok();
+  return PlanError(
+      absl::StrCat("can't read the script: ", readable.message(),
+                   is_program ? "; to run the program of that name add --no_python" : ""));
+}
+
+std::string NodesText(const rendezvous::JobSpec& job) {
+  if (job.nodes_min != job.nodes_max) {
+    return absl::StrCat(job.nodes_min, " to ", job.nodes_max, " nodes");
+  }
+  return absl::StrCat(job.nodes_max, job.nodes_max == 1 ? " node" : " nodes");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host) {
+  if (const auto chosen = environment("PYTHON_EXEC"); chosen.has_value() && !chosen->empty()) {
+    if (absl::Status found = host.FindProgram(*chosen).status(); !found.ok()) {
+      return PlanError(absl::StrCat("PYTHON_EXEC can't be run: ", found.message()));
+    }
+    return *chosen;
+  }
+  for (const char* name : {"python3", "python"}) {
+    absl::StatusOr<std::string> found = host.FindProgram(name);
+    if (found.ok()) return found;
+  }
+  return PlanError(
+      "there is no python3 in PATH; set PYTHON_EXEC to an interpreter, or run a program with "
+      "--no_python");
+}
+
+absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments,
+                                                const EnvironmentLookup& environment,
+                                                const Host& host) {
+  if (arguments.command.empty() || arguments.command.front().empty()) {
+    return UsageError(
+        "the script to run is missing; usage: ddprun [options] script [arguments of the script], "
+        "as in: ddprun --nproc_per_node 2 train.py (see --help)");
+  }
+  // --run_path wins over both, as in torchrun.
+  const bool no_python = arguments.no_python && !arguments.run_path;
+  const bool module = arguments.module && !arguments.run_path;
+  if (module && no_python) {
+    return PlanError("--module and --no_python exclude each other; leave one out");
+  }
+  if (no_python && !arguments.use_env) {
+    return PlanError("a program of --no_python gets no --local-rank; leave --use_env=false out");
+  }
+  WorkerCommand command;
+  command.entry_point = arguments.command.front();
+  if (no_python) {
+    command.kind = WorkerCommand::Kind::kProgram;
+    if (absl::Status found = host.FindProgram(command.entry_point).status(); !found.ok()) {
+      return PlanError(absl::StrCat("can't run the program: ", found.message()));
+    }
+    command.argv = arguments.command;
+    return command;
+  }
+  if (module) {
+    command.kind = WorkerCommand::Kind::kModule;
+  } else {
+    DDPRUN_RETURN_IF_ERROR(CheckScript(command.entry_point, host));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::string python, FindPython(environment, host));
+  command.argv = {python, "-u"};
+  if (arguments.run_path) command.argv.insert(command.argv.end(), {"-c", kRunPath});
+  if (module) command.argv.push_back("-m");
+  command.argv.push_back(command.entry_point);
+  // torch.distributed.launch's argument; the macro is replaced for each worker.
+  if (!arguments.use_env) command.argv.push_back("--local-rank=${local_rank}");
+  command.argv.insert(command.argv.end(), arguments.command.begin() + 1, arguments.command.end());
+  return command;
+}
+
+void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
+  const std::string subject =
+      absl::StrJoin({job->run_id, absl::StrCat(job->nodes_min), absl::StrCat(job->nodes_max),
+                     absl::StrCat(job->max_restarts), absl::StrCat(static_cast<int>(command.kind)),
+                     BaseName(command.entry_point), absl::StrCat(kProtocolMajor)},
+                    absl::string_view("\0", 1));
+  job->fingerprint = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
+
+  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
+  if (command.argv.size() > 3 && command.argv[3] == kRunPath) skipped += 2;
+  const std::string line = absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
+                                         command.argv.end(), " ");
+  job->description = absl::StrCat(Shown(line, kCommandBytesShown), " (", NodesText(*job), ")");
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,45 @@
+#ifndef DDPRUN_LAUNCHER_PLAN_WORKER_COMMAND_H_
+#define DDPRUN_LAUNCHER_PLAN_WORKER_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/core/environment.h"
+#include "launcher/options/host.h"
+#include "launcher/plan/launch_arguments.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::launcher {
+
+struct WorkerCommand {
+  enum class Kind { kScript, kModule, kProgram };
+
+  Kind kind = Kind::kScript;
+  std::vector<std::string> argv;  // {python, "-u", "-m", script, …} or {program, …}
+  std::string entry_point;        // script, module or program as given
+};
+
+// The command that each worker runs. Scripts and programs are looked at before anything starts;
+// modules are Python's to find.
+// Errors: usage — no script; plan — it can't be read or run, with errno, or there is no Python.
+absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments,
+                                                const EnvironmentLookup& environment,
+                                                const Host& host);
+
+// The interpreter of scripts: PYTHON_EXEC as it stands, else the path of python3 or python.
+// Errors: plan — there is none, or PYTHON_EXEC can't be run.
+absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host);
+
+// Fills the fingerprint and the description of `job`, whose run id and sizes are complete.
+//
+// The fingerprint tells a foreign job at the same endpoint (R6), so it covers what all nodes of one
+// job share: run id, sizes, restarts, the kind of command and the file name of its script, and the
+// protocol. It leaves out the script's folder, its arguments, the interpreter and the number of
+// workers: they may rightly differ between nodes (home directories, --data paths, 4 and 8 GPUs),
+// and refusing such a job would be worse than letting in a wrong one that carries the same names.
+void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PLAN_WORKER_COMMAND_H_

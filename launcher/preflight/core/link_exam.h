@@ -1,0 +1,60 @@
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_EXAM_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_EXAM_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "launcher/preflight/core/link_facts.h"
+
+namespace ddprun::launcher {
+
+// Along each way in the first pass: one in 20 lost is missed once in 28,000 times.
+inline constexpr uint32_t kFirstDatagrams = 200;
+// Along a suspect one, in the pass after it.
+inline constexpr uint32_t kMoreDatagrams = 1000;
+// Datagrams that a node sends at most in the first pass: large jobs send fewer along each way.
+inline constexpr uint32_t kDatagramsOfNodeMax = 20'000;
+// Rounds of the first pass: in jobs of more nodes than this, not every pair is measured with TCP.
+inline constexpr uint32_t kRoundsMax = 15;
+// Rounds of a later pass. A way that finds no place in them is not accused.
+inline constexpr uint32_t kMoreRoundsMax = 16;
+// Pairs of a round of a later pass, in small jobs; in others a quarter of the nodes.
+inline constexpr uint32_t kPairsAtOnce = 2;
+// All passes; the first has datagrams only.
+inline constexpr uint32_t kPassesMax = 8;
+// Nodes that can be examined together.
+inline constexpr uint32_t kExamNodesMax = 256;
+
+// Decides what the nodes of a job measure: all of them once, then only what looks bad, again and
+// with less at the same time. Nothing is accused of what was seen once: on a busy machine any one
+// measurement may be off. Pure; threads: any.
+class LinkExam {
+ public:
+  // `nodes`: those that came have `told` set.
+  explicit LinkExam(std::vector<NodeFacts> nodes);
+
+  // What to measure next. `elapsed`: since the exam began; no pass begins after `limit`.
+  ExamPlan Next(absl::Duration elapsed, absl::Duration limit);
+
+  // The answers to the last plan, by node; nullopt = none came, and the node counts as silent.
+  void Add(const std::vector<std::optional<NodeLooks>>& looks);
+
+  const NetworkFacts& facts() const { return facts_; }
+  uint32_t passes() const { return passes_; }
+
+ private:
+  ExamPlan First() const;
+  ExamPlan Again() const;
+  bool Usable(Way way) const;
+  void AddLook(uint32_t node, const PeerLook& look, uint64_t overrun);
+
+  NetworkFacts facts_;
+  ExamPlan plan_;
+  uint32_t passes_ = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_EXAM_H_

@@ -1,0 +1,407 @@
+#include "launcher/preflight/core/link_judge.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "launcher/preflight/core/link_exam.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Ways = std::vector<bool>;  // by from * nodes + to
+
+// What a way is worth: nullopt = it has not been measured.
+using Worth = std::function<std::optional<double>(const WayFacts&)>;
+
+constexpr double kLossAccused = 0.005;
+constexpr double kLossSuspect = 0.002;
+constexpr uint32_t kLostAccused = 3;
+constexpr double kUsualLossFactor = 3;
+constexpr double kSlowAccused = 0.5;
+constexpr double kSlowSuspect = 0.6;
+// Two measurements that are wrong by chance are seen, three at the same way hardly ever; but where
+// all nodes share a few CPUs, half of others' rate is seen by chance often.
+constexpr double kMuchSlower = 0.2;
+constexpr size_t kRatesMuchSlower = 3;
+constexpr size_t kRatesSlower = 6;
+// Of datagrams: a connection's rate over such a way says nothing else.
+constexpr double kLossHeavy = 0.03;
+// Datagrams of more than one look: one that is delayed throughout is seen.
+constexpr uint32_t kFarDatagrams = 2 * kMoreDatagrams;
+constexpr double kFarFactor = 3;
+constexpr double kFarMoreSeconds = 0.0005;
+constexpr double kBusyFactor = 2;
+constexpr size_t kComparedMin = 2;
+// Of more ways only so many are compared with: jobs of 256 nodes have 65,280.
+constexpr size_t kComparedMax = 700;
+
+bool Touches(Way way, Way other) {
+  return way.from == other.from || way.from == other.to || way.to == other.from ||
+         way.to == other.to;
+}
+
+std::vector<Way> AllWays(const NetworkFacts& facts) {
+  std::vector<Way> ways;
+  const auto count = static_cast<uint32_t>(facts.nodes.size());
+  for (uint32_t from = 0; from < count; ++from) {
+    for (uint32_t to = 0; to < count; ++to) {
+      if (from != to) ways.push_back({.from = from, .to = to});
+    }
+  }
+  return ways;
+}
+
+double WayQuantile(std::vector<double> values, double share) {
+  const auto at =
+      std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())));
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+// The median of the ways that don't touch this one. In small networks there are none: then, of all
+// others, `share_of_few` from below, so that a node that spoils most of them isn't the measure.
+std::optional<double> Usual(const NetworkFacts& facts, Way way, double share_of_few,
+                            const Worth& worth) {
+  std::vector<double> apart;
+  std::vector<double> others;
+  const size_t count = facts.nodes.size();
+  const size_t stride = 1 + facts.ways.size() / kComparedMax;
+  for (size_t i = 0; i < facts.ways.size(); i += stride) {
+    const Way other{.from = static_cast<uint32_t>(i / count),
+                    .to = static_cast<uint32_t>(i % count)};
+    if (other == way || other.from == other.to) continue;
+    const std::optional<double> value = worth(facts.ways[i]);
+    if (!value.has_value()) continue;
+    others.push_back(*value);
+    if (!Touches(way, other)) apart.push_back(*value);
+  }
+  if (apart.size() >= kComparedMin) return WayQuantile(std::move(apart), 0.5);
+  if (others.empty()) return std::nullopt;
+  return WayQuantile(std::move(others), share_of_few);
+}
+
+std::optional<double> RoundTripOf(const WayFacts& way) {
+  if (!way.round_trip.has_value()) return std::nullopt;
+  return absl::ToDoubleSeconds(*way.round_trip);
+}
+
+bool IsFar(const NetworkFacts& facts, Way way) {
+  const std::optional<double> own = RoundTripOf(facts.At(way));
+  const std::optional<double> usual = UsualRoundTrip(facts, way);
+  return own.has_value() && usual.has_value() && *own > kFarFactor * *usual + kFarMoreSeconds;
+}
+
+bool IsSlower(const NetworkFacts& facts, Way way, double share) {
+  const std::optional<double> own = facts.At(way).BestRate();
+  const std::optional<double> usual = UsualRate(facts, way);
+  return own.has_value() && usual.has_value() && *own < share * *usual;
+}
+
+// It has been measured often enough for an accusation, the more often the less it is slower.
+bool RatesSettled(const NetworkFacts& facts, Way way) {
+  const size_t enough = IsSlower(facts, way, kMuchSlower) ? kRatesMuchSlower : kRatesSlower;
+  return facts.At(way).rates.size() >= enough;
+}
+
+bool IsCut(const NetworkFacts& facts, Way way) {
+  const WayFacts& seen = facts.At(way);
+  return seen.sent > 0 && seen.arrived == 0;
+}
+
+bool IsLossy(const NetworkFacts& facts, Way way) {
+  const WayFacts& seen = facts.At(way);
+  return seen.sent >= kMoreDatagrams && seen.arrived > 0 &&
+         seen.sent - seen.arrived >= kLostAccused &&
+         seen.Loss() > kLossAccused + kUsualLossFactor * UsualLoss(facts, way);
+}
+
+// ------------------------------------------------------------- from bad ways to who is to blame
+
+// Bad ways of one kind, and which ways could have been: the ways of a node that nobody has looked
+// at say nothing about it.
+struct Evidence {
+  TroubleKind kind;
+  Ways bad;
+  Ways looked_at;
+  double share;  // of a side's ways that must be bad for the node to be blamed
+};
+
+class Blamer {
+ public:
+  Blamer(const NetworkFacts& facts, Evidence evidence)
+      : facts_(facts), evidence_(std::move(evidence)), left_(evidence_.bad) {}
+
+  // Nodes first, the worst first, as long as one explains most of a side's ways.
+  std::vector<Trouble> Blame() {
+    while (BlameWorstNode()) {
+    }
+    MergeSides();
+    std::sort(troubles_.begin(), troubles_.end(),
+              [](const Trouble& a, const Trouble& b) { return a.node < b.node; });
+    for (const Way& way : AllWays(facts_)) {
+      if (!left_[Index(way)]) continue;
+      troubles_.push_back({.kind = evidence_.kind, .way = way});
+    }
+    return std::move(troubles_);
+  }
+
+ private:
+  struct Candidate {
+    uint32_t node = 0;
+    Side side = Side::kSends;
+    uint32_t bad = 0;
+    uint32_t of = 0;
+    uint32_t touching = 0;  // bad ways of both sides
+  };
+
+  size_t Index(Way way) const { return way.from * facts_.nodes.size() + way.to; }
+  static Way Turned(uint32_t node, uint32_t other, Side side) {
+    return side == Side::kSends ? Way{.from = node, .to = other} : Way{.from = other, .to = node};
+  }
+
+  Candidate Count(uint32_t node, Side side) const {
+    Candidate found{.node = node, .side = side};
+    for (uint32_t other = 0; other < facts_.nodes.size(); ++other) {
+      if (other == node) continue;
+      const size_t own = Index(Turned(node, other, side));
+      found.bad += left_[own] ? 1 : 0;
+      // What another node's blame has explained counts neither for nor against this one.
+      found.of += evidence_.looked_at[own] && (left_[own] || !evidence_.bad[own]) ? 1 : 0;
+      for (const Side each : {Side::kSends, Side::kReceives}) {
+        found.touching += evidence_.bad[Index(Turned(node, other, each))] ? 1 : 0;
+      }
+    }
+    return found;
+  }
+
+  static bool Worse(const Candidate& a, const Candidate& b) {
+    const uint64_t left = uint64_t{a.bad} * b.of;
+    const uint64_t right = uint64_t{b.bad} * a.of;
+    if (left != right) return left > right;
+    if (a.bad != b.bad) return a.bad > b.bad;
+    return a.touching > b.touching;
+  }
+
+  bool BlameWorstNode() {
+    std::optional<Candidate> worst;
+    for (uint32_t node = 0; node < facts_.nodes.size(); ++node) {
+      for (const Side side : {Side::kSends, Side::kReceives}) {
+        const Candidate candidate = Count(node, side);
+        if (candidate.bad < 2 || candidate.bad < evidence_.share * candidate.of) continue;
+        if (!worst.has_value() || Worse(candidate, *worst)) worst = candidate;
+      }
+    }
+    if (!worst.has_value()) return false;
+    for (uint32_t other = 0; other < facts_.nodes.size(); ++other) {
+      if (other != worst->node) left_[Index(Turned(worst->node, other, worst->side))] = false;
+    }
+    troubles_.push_back({.kind = evidence_.kind,
+                         .node = worst->node,
+                         .side = worst->side,
+                         .way = {},
+                         .ways = worst->bad});
+    return true;
+  }
+
+  void MergeSides() {
+    for (size_t i = 0; i < troubles_.size(); ++i) {
+      for (size_t j = i + 1; j < troubles_.size(); ++j) {
+        if (troubles_[i].node != troubles_[j].node) continue;
+        troubles_[i].side = Side::kBoth;
+        troubles_[i].ways += troubles_[j].ways;
+        troubles_.erase(troubles_.begin() + static_cast<ptrdiff_t>(j));
+        break;
+      }
+    }
+  }
+
+  const NetworkFacts& facts_;
+  Evidence evidence_;
+  Ways left_;
+  std::vector<Trouble> troubles_;
+};
+
+Ways Where(const NetworkFacts& facts, const std::function<bool(Way)>& is) {
+  Ways found(facts.ways.size());
+  for (const Way& way : AllWays(facts)) found[way.from * facts.nodes.size() + way.to] = is(way);
+  return found;
+}
+
+bool IsPartOf(const Trouble& trouble, Way way) {
+  if (!trouble.node.has_value()) return trouble.way == way;
+  return (way.from == *trouble.node && trouble.side != Side::kReceives) ||
+         (way.to == *trouble.node && trouble.side != Side::kSends);
+}
+
+// Fills in the worst value of the ways that a trouble explains, and what is usual there.
+void Weigh(const NetworkFacts& facts, const Ways& bad, bool small_is_bad, const Worth& worth,
+           const std::function<std::optional<double>(Way)>& usual, Trouble* trouble) {
+  std::optional<double> worst;
+  for (const Way& way : AllWays(facts)) {
+    if (!bad[way.from * facts.nodes.size() + way.to] || !IsPartOf(*trouble, way)) continue;
+    const std::optional<double> value = worth(facts.At(way));
+    if (!value.has_value()) continue;
+    if (worst.has_value() && (small_is_bad ? *value >= *worst : *value <= *worst)) continue;
+    worst = value;
+    trouble->usual = usual(way).value_or(0);
+  }
+  trouble->value = worst.value_or(0);
+}
+
+void JudgeNodes(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
+  std::vector<double> works;
+  for (const NodeFacts& node : facts.nodes) {
+    if (node.work.has_value()) works.push_back(absl::ToDoubleSeconds(*node.work));
+  }
+  for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
+    const NodeFacts& node = facts.nodes[i];
+    if (!node.told) {
+      const TroubleKind kind = node.missing ? TroubleKind::kMissing : TroubleKind::kSilent;
+      troubles->push_back({.kind = kind, .node = i, .way = {}});
+    }
+    if (!node.work.has_value() || works.size() < 2) continue;
+    std::vector<double> others = works;
+    const double own = absl::ToDoubleSeconds(*node.work);
+    others.erase(std::find(others.begin(), others.end(), own));
+    const double usual = WayQuantile(std::move(others), 0.5);
+    if (own <= kBusyFactor * usual) continue;
+    troubles->push_back(
+        {.kind = TroubleKind::kBusy, .node = i, .way = {}, .value = own, .usual = usual});
+  }
+}
+
+void JudgeReach(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
+  const Ways sent = Where(facts, [&](Way way) { return facts.At(way).sent > 0; });
+  const Ways cut = Where(facts, [&](Way way) { return IsCut(facts, way); });
+  for (const Trouble& trouble : Blamer(facts, {TroubleKind::kCut, cut, sent, 1}).Blame()) {
+    troubles->push_back(trouble);
+  }
+  const Ways tried = Where(
+      facts, [&](Way way) { return facts.At(way).refused > 0 || facts.At(way).connected > 0; });
+  const Ways blocked = Where(
+      facts, [&](Way way) { return facts.At(way).refused > 1 && facts.At(way).connected == 0; });
+  for (const Trouble& trouble : Blamer(facts, {TroubleKind::kBlocked, blocked, tried, 1}).Blame()) {
+    troubles->push_back(trouble);
+  }
+}
+
+// Two thirds: a bad node's ways are all bad, and chance may hide some.
+constexpr double kMost = 2.0 / 3;
+
+void JudgeLoss(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
+  const Ways sent =
+      Where(facts, [&](Way way) { return facts.At(way).arrived > 0 && !SuspectLoss(facts, way); });
+  const Ways lossy = Where(facts, [&](Way way) { return IsLossy(facts, way); });
+  const auto loss = [](const WayFacts& way) -> std::optional<double> { return way.Loss(); };
+  const auto usual = [&](Way way) -> std::optional<double> { return UsualLoss(facts, way); };
+  for (Trouble& trouble : Blamer(facts, {TroubleKind::kLossy, lossy, sent, kMost}).Blame()) {
+    Weigh(facts, lossy, false, loss, usual, &trouble);
+    troubles->push_back(trouble);
+  }
+}
+
+void JudgeRates(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
+  const auto loses = [&](Way way) { return IsCut(facts, way) || IsLossy(facts, way); };
+  const Ways measured = Where(
+      facts, [&](Way way) { return !facts.At(way).rates.empty() && !SuspectRate(facts, way); });
+  // Lost packets make TCP slow, both ways: that is said already.
+  const Ways slow = Where(facts, [&](Way way) {
+    return IsSlower(facts, way, kSlowAccused) && RatesSettled(facts, way) && !loses(way) &&
+           !loses({.from = way.to, .to = way.from});
+  });
+  const auto rate = [](const WayFacts& way) { return way.BestRate(); };
+  const auto usual = [&](Way way) { return UsualRate(facts, way); };
+  for (Trouble& trouble : Blamer(facts, {TroubleKind::kSlow, slow, measured, kMost}).Blame()) {
+    Weigh(facts, slow, true, rate, usual, &trouble);
+    troubles->push_back(trouble);
+  }
+}
+
+void JudgeRoundTrips(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
+  const Ways measured = Where(facts, [&](Way way) {
+    return facts.At(way).round_trip.has_value() && !SuspectRoundTrip(facts, way);
+  });
+  // A round trip goes both ways: its two ends see the same, and one of them is enough.
+  const Ways far = Where(
+      facts, [&](Way way) { return IsFar(facts, way) && facts.At(way).sent >= kFarDatagrams; });
+  const auto seconds = [](const WayFacts& way) { return RoundTripOf(way); };
+  const auto usual = [&](Way way) { return UsualRoundTrip(facts, way); };
+  for (Trouble& trouble : Blamer(facts, {TroubleKind::kFar, far, measured, kMost}).Blame()) {
+    if (!trouble.node.has_value() && trouble.way.from > trouble.way.to &&
+        far[trouble.way.to * facts.nodes.size() + trouble.way.from]) {
+      continue;
+    }
+    Weigh(facts, far, false, seconds, usual, &trouble);
+    troubles->push_back(trouble);
+  }
+}
+
+}  // namespace
+
+double WayFacts::Loss() const {
+  return sent == 0 ? 0 : static_cast<double>(sent - arrived) / static_cast<double>(sent);
+}
+
+std::optional<double> WayFacts::BestRate() const {
+  if (rates.empty()) return std::nullopt;
+  return *std::max_element(rates.begin(), rates.end());
+}
+
+bool Prevents(TroubleKind kind) {
+  return kind == TroubleKind::kSilent || kind == TroubleKind::kCut || kind == TroubleKind::kBlocked;
+}
+
+std::optional<double> UsualRate(const NetworkFacts& facts, Way way) {
+  return Usual(facts, way, 0.75, [](const WayFacts& each) { return each.BestRate(); });
+}
+
+std::optional<double> UsualRoundTrip(const NetworkFacts& facts, Way way) {
+  return Usual(facts, way, 0.25, RoundTripOf);
+}
+
+double UsualLoss(const NetworkFacts& facts, Way way) {
+  return Usual(facts, way, 0.25,
+               [](const WayFacts& each) -> std::optional<double> {
+                 if (each.arrived == 0) return std::nullopt;
+                 return each.Loss();
+               })
+      .value_or(0);
+}
+
+bool SuspectLoss(const NetworkFacts& facts, Way way) {
+  const WayFacts& seen = facts.At(way);
+  if (seen.sent == 0 || seen.sent >= kMoreDatagrams || seen.arrived == seen.sent) return false;
+  return seen.Loss() > kLossSuspect + 2 * UsualLoss(facts, way);
+}
+
+bool LosesMuch(const NetworkFacts& facts, Way way) {
+  return facts.At(way).Loss() > kLossHeavy + kUsualLossFactor * UsualLoss(facts, way);
+}
+
+bool SuspectRate(const NetworkFacts& facts, Way way) {
+  return IsSlower(facts, way, kSlowSuspect) && !RatesSettled(facts, way);
+}
+
+bool SuspectRoundTrip(const NetworkFacts& facts, Way way) {
+  return IsFar(facts, way) && facts.At(way).sent < kFarDatagrams;
+}
+
+bool SuspectConnection(const NetworkFacts& facts, Way way) {
+  return facts.At(way).refused == 1 && facts.At(way).connected == 0;
+}
+
+std::vector<Trouble> FindLinkTroubles(const NetworkFacts& facts) {
+  std::vector<Trouble> troubles;
+  JudgeNodes(facts, &troubles);
+  JudgeReach(facts, &troubles);
+  JudgeLoss(facts, &troubles);
+  JudgeRates(facts, &troubles);
+  JudgeRoundTrips(facts, &troubles);
+  std::stable_sort(troubles.begin(), troubles.end(), [](const Trouble& a, const Trouble& b) {
+    if (a.kind != b.kind) return a.kind < b.kind;
+    return a.node.has_value() && !b.node.has_value();
+  });
+  return troubles;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,47 @@
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_TEXT_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "launcher/doctor/core/machine_findings.h"
+#include "launcher/preflight/core/link_facts.h"
+#include "launcher/preflight/core/link_judge.h"
+
+namespace ddprun::launcher {
+
+// What people and programs are told of a network. Pure; threads: any.
+
+// A trouble in words; docs/PREFLIGHT.md lists the ids.
+struct LinkFinding {
+  Finding text;
+  Trouble trouble;
+};
+std::vector<LinkFinding> DescribeTroubles(const NetworkFacts& facts);
+
+// What all ways come to.
+struct NetworkSummary {
+  uint64_t sent = 0;  // datagrams
+  uint64_t arrived = 0;
+  // nullopt = nothing was measured. The worst ones with their ways.
+  std::optional<double> round_trip_median;  // seconds
+  std::optional<double> round_trip_worst;
+  Way round_trip_worst_way;
+  std::optional<double> rate_median;  // bit/s
+  std::optional<double> rate_worst;
+  Way rate_worst_way;
+};
+NetworkSummary Summarize(const NetworkFacts& facts);
+
+// The report; ends with a newline.
+std::string NetworkText(const NetworkFacts& facts, const std::vector<LinkFinding>& findings,
+                        absl::Duration took);
+
+// "9.4 Gbit/s", "120 us".
+std::string RateText(double bits_per_second);
+std::string TimeText(double seconds);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_TEXT_H_

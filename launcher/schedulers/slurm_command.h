@@ -1,0 +1,33 @@
+#ifndef DDPRUN_LAUNCHER_SCHEDULERS_SLURM_COMMAND_H_
+#define DDPRUN_LAUNCHER_SCHEDULERS_SLURM_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/options/options_or_help.h"
+
+namespace ddprun::launcher {
+
+// `ddprun slurm`: the batch script of a job.
+struct SlurmJob {
+  std::vector<std::string>
+      sbatch;  // options for sbatch as they were given, one with its value each
+  std::vector<std::string> launch;  // the options of ddprun, the script and its arguments
+  bool submit = false;
+  std::string script;  // BatchScript() of it
+};
+
+// Divides the words before "--", which are sbatch's but for --submit, from those of a launch.
+// Errors: usage errors (errors.h).
+absl::StatusOr<OptionsOrHelp<SlurmJob>> ParseSlurmOptions(
+    const std::vector<std::string>& arguments);
+
+// The script. What the options of sbatch leave open is filled in: one task a node, --requeue,
+// output that is appended; for a job that may shrink --no-kill. Params: elastic: the job goes on
+// with fewer nodes. Errors: usage — a --signal that can't be read.    Pure; threads: any.
+absl::StatusOr<std::string> BatchScript(const SlurmJob& job, bool elastic);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_SCHEDULERS_SLURM_COMMAND_H_

@@ -1,0 +1,47 @@
+#ifndef DDPRUN_LAUNCHER_SCHEDULERS_SLURM_STEP_H_
+#define DDPRUN_LAUNCHER_SCHEDULERS_SLURM_STEP_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "launcher/core/environment.h"
+
+namespace ddprun::launcher {
+
+// What Slurm says about the task that this process is, or about the batch script of a job of one
+// node. Nodes and tasks of a heterogeneous step are numbered over all of its components.
+struct SlurmStep {
+  std::string job_id;                     // digits
+  std::string step_id;                    // digits; "" = the batch script, not started by srun
+  uint32_t restart_count = 0;             // how often the job was requeued
+  std::vector<std::string> nodes;         // of the step, by node number
+  uint32_t node = 0;                      // this node's number
+  uint32_t task = 0;                      // this task's, over the step
+  uint32_t local_task = 0;                // this task's on its node
+  uint32_t local_tasks = 1;               // tasks on this node, this one included
+  uint32_t tasks = 1;                     // of the step
+  std::optional<uint32_t> gpus;           // of the step on this node; nullopt: Slurm manages none
+  bool own_gpus = false;                  // this task sees a part of them only
+  std::optional<uint32_t> cpus;           // of the step on this node
+  std::optional<uint32_t> cpus_per_task;  // that the job asked for
+  std::optional<int64_t> end_time;        // of the job, seconds since 1970; Slurm 23.02 and newer
+
+  // Names this run of the step: "123.0", the batch script "123", and "123.0-restart1" after a
+  // requeue, so that what is left of the run before is no part of it.
+  std::string RunId() const;
+};
+
+// Reads SLURM_*. nullopt: not in a step of Slurm, nor in the batch script of a job of one node.
+// Errors: plan errors (errors.h) — a variable can't be read, or is missing.
+absl::StatusOr<std::optional<SlurmStep>> ReadSlurmStep(const EnvironmentLookup& environment);
+
+// True in the batch script of a job of several nodes: there nothing says that ddprun was started on
+// all of them.
+bool IsBatchScriptOfManyNodes(const EnvironmentLookup& environment);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_SCHEDULERS_SLURM_STEP_H_

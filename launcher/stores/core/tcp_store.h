@@ -1,0 +1,137 @@
+#ifndef DDPRUN_LAUNCHER_STORES_CORE_TCP_STORE_H_
+#define DDPRUN_LAUNCHER_STORES_CORE_TCP_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/strong.h"
+#include "launcher/stores/core/tcp_store_parser.h"
+
+namespace ddprun::launcher {
+
+// What one store may hold. The protocol has no way to refuse a request, so one beyond a bound costs
+// its connection.
+struct TcpStoreBounds {
+  TcpStoreRequestBounds request;
+  size_t keys = 1U << 20;  // queues count as one
+  // Keys, values, awaited keys and incomplete requests together.
+  size_t bytes = 1U << 30;
+};
+
+// One connection as the shell tells them apart; never used twice.
+using TcpConnectionId = Strong<struct TcpConnectionIdTag, uint64_t>;
+
+// What is to be done next: bytes for a connection, or its end.
+struct TcpStoreEffect {
+  TcpConnectionId connection;
+  std::string bytes;
+  std::shared_ptr<const std::string> value;  // follows the bytes; shared with the store. Or null
+  // Not OK: close this connection, which the store has forgotten; the text says why.
+  absl::Status error;
+};
+
+// The store that the Python workers of one generation meet in: what torch's TCPStore server does,
+// as bytes in and bytes out.
+//
+// Values and queues are apart, as in torch: a queue counts for WAIT and CHECK while it isn't empty,
+// and wakes one who waits at each push. A WAIT is met when each of its keys was there once, not
+// necessarily at the same moment. Only clients know their timeouts; they end them by CANCEL_WAIT.
+//
+// Two differences from torch's server, neither of which a client can count on: what torch answers
+// with undefined behaviour or an exception (ADD to what is no number) ends the connection with a
+// text, and LIST_KEYS is sorted.
+//
+// Pure: no clock, I/O, thread or randomness; the same bytes give the same effects in the same order
+// (the caller's own first, then those that it woke, oldest first). Threads: one at a time.
+class TcpStore {
+ public:
+  explicit TcpStore(const TcpStoreBounds& bounds = {}) : bounds_(bounds) {}
+
+  // Requires: a connection that was never open.
+  void Open(TcpConnectionId connection);
+  // Takes what came over a connection, in pieces of any size, and returns what follows from it.
+  // Those that are not open are ignored.
+  std::vector<TcpStoreEffect> Receive(TcpConnectionId connection, absl::string_view bytes);
+  // The connection is gone, and so is what it waited for. Those that are not open are ignored.
+  void Close(TcpConnectionId connection);
+
+  size_t key_count() const { return values_.size(); }
+  size_t waiter_count() const { return waits_.size(); }
+  size_t connection_count() const { return connections_.size(); }
+  size_t bytes() const { return bytes_; }
+
+  // Aborts when an invariant is broken. Bound: linear in what the store holds; for tests.
+  void CheckInvariants() const;
+
+ private:
+  using Value = std::shared_ptr<std::string>;
+
+  // Growing with arrival: who waits longest comes first.
+  using WaitId = uint64_t;
+  struct Wait {
+    TcpConnectionId connection;
+    std::vector<std::string> keys;  // those that were absent; distinct
+    size_t missing = 0;             // of them, not seen since
+  };
+  struct Connection {
+    explicit Connection(const TcpStoreRequestBounds& bounds) : parser(bounds) {}
+    TcpStoreParser parser;
+    std::optional<WaitId> wait;
+  };
+
+  absl::Status Handle(TcpConnectionId connection, TcpStoreRequest request);
+  absl::Status Set(TcpConnectionId connection, TcpStoreRequest request);
+  absl::Status CompareSet(TcpConnectionId connection, TcpStoreRequest request);
+  absl::Status Add(TcpConnectionId connection, const TcpStoreRequest& request);
+  absl::Status Append(TcpConnectionId connection, TcpStoreRequest request);
+  absl::Status Barrier(TcpConnectionId connection, const TcpStoreRequest& request);
+  absl::Status WaitFor(TcpConnectionId connection, const std::vector<std::string>& keys);
+  absl::Status QueuePush(TcpConnectionId connection, TcpStoreRequest request);
+  void QueuePop(TcpConnectionId connection, const std::string& key);
+  void Get(TcpConnectionId connection, const std::string& key);
+  void Delete(TcpConnectionId connection, const std::string& key);
+  void ListKeys(TcpConnectionId connection);
+
+  bool IsThere(const std::string& key) const;
+  absl::StatusOr<int64_t> Sum(const std::string& key, int64_t amount) const;
+  absl::Status Put(const std::string& key, std::string value);
+  absl::Status Reserve(size_t more, size_t less, bool new_key);
+  absl::Status Watch(TcpConnectionId connection, std::vector<std::string> keys);
+  void Unwatch(Connection* connection);
+  void Wake(const std::string& key);
+  void WakeOne(const std::string& key);
+  void Seen(WaitId id);
+
+  // Replies, in the order of the calls.
+  void Reply(TcpConnectionId connection, absl::string_view bytes);
+  void ReplyByte(TcpConnectionId connection, uint8_t byte);
+  void ReplyNumber(TcpConnectionId connection, int64_t number);
+  void ReplyText(TcpConnectionId connection, absl::string_view text);
+  void ReplyValue(TcpConnectionId connection, const Value& value);
+
+  TcpStoreBounds bounds_;
+  std::vector<TcpStoreEffect> effects_;  // of the bytes that are being handled
+
+  absl::flat_hash_map<std::string, Value> values_;
+  absl::flat_hash_map<std::string, std::deque<Value>> queues_;  // none is empty
+  std::map<TcpConnectionId, std::unique_ptr<Connection>> connections_;
+  std::map<WaitId, Wait> waits_;
+  absl::flat_hash_map<std::string, std::set<WaitId>> watchers_;  // by key; none is empty
+  WaitId last_wait_ = 0;
+  size_t bytes_ = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_STORES_CORE_TCP_STORE_H_

@@ -1,0 +1,80 @@
+#ifndef DDPRUN_LAUNCHER_STORES_PEER_STORE_H_
+#define DDPRUN_LAUNCHER_STORES_PEER_STORE_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "base/instant.h"
+#include "base/loop_inbox.h"
+#include "ddprun/agent/v1/agent.grpc.pb.h"
+#include "ddprun/agent/v1/agent.pb.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace ddprun::launcher {
+
+// The store of a generation whose rank 0 is on another node: forwards calls to the agent there.
+//
+// The connection is made with the first call, so jobs whose workers never use the store have none,
+// and kept for later generations. A call that can't be delivered fails at once: that agent listened
+// before the generation began, so it is gone, and the generation with it.
+//
+// Threads: the loop's, the callback too.
+class PeerStore {
+ public:
+  // The end of the forwarded call `id`; `reply` is there to be taken when the status is OK. Errors:
+  // what the other agent answered; UNAVAILABLE when it can't be reached or stays silent.
+  using OnReply =
+      std::function<void(uint64_t id, const absl::Status& status, agent::v1::StoreReply* reply)>;
+
+  // `address` is "host:port". `margin`: how long after the operation's own timeout the other agent
+  // counts as silent.
+  PeerStore(EventLoop* loop, std::string address, absl::Duration margin, OnReply on_reply);
+  // Ends all calls without an answer. Returns when no callback of gRPC's runs.
+  ~PeerStore();
+  PeerStore(const PeerStore&) = delete;
+  PeerStore& operator=(const PeerStore&) = delete;
+
+  const std::string& address() const { return address_; }
+  // The last attempt to connect failed: a new one would wait for the back-off.
+  bool Failing() const;
+
+  // Requires: `id` is not under way; `request` stays until the end of the call.
+  void Forward(uint64_t id, const agent::v1::StoreRequest& request);
+  // Ends a call without an answer; unknown ids are ignored.
+  void Cancel(uint64_t id);
+
+ private:
+  struct Call;
+
+  void OnDone(uint64_t id, const absl::Status& status);
+  absl::Status Judge(const Call& call, const absl::Status& status) const;
+
+  EventLoop* const loop_;
+  const std::string address_;
+  const absl::Duration margin_;
+  const OnReply on_reply_;
+  const std::shared_ptr<LoopInbox> inbox_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<agent::v1::Agent::Stub> stub_;
+  std::map<uint64_t, std::shared_ptr<Call>> calls_;
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  size_t running_ = 0;  // callbacks that gRPC still owes; guarded by mutex_
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_STORES_PEER_STORE_H_

@@ -1,0 +1,55 @@
+#ifndef DDPRUN_LAUNCHER_STORES_STORE_PROBE_H_
+#define DDPRUN_LAUNCHER_STORES_STORE_PROBE_H_
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+
+namespace ddprun::launcher {
+
+// Tries once whether this node reaches the workers' store on another one, so that a firewall
+// between them is named while the workers still wait for their library's own timeout (minutes).
+//
+// Threads: the loop's. It may be destroyed at any time, also from its callback.
+class StoreProbe {
+ public:
+  // Connects to host:port and hangs up. `on_failure` comes at most once, with why: the resolver's
+  // or connect(2)'s error, or no answer within `bound` (also from the resolver).
+  StoreProbe(EventLoop* loop, std::string host, uint16_t port, absl::Duration bound,
+             std::function<void(std::string why)> on_failure);
+  ~StoreProbe();
+  StoreProbe(const StoreProbe&) = delete;
+  StoreProbe& operator=(const StoreProbe&) = delete;
+
+ private:
+  struct Resolution;
+  struct Address {
+    sockaddr_storage bytes{};
+    socklen_t length = 0;
+  };
+  void Resolve(const std::string& host, uint16_t port);
+  void TryNext(int error);
+  void OnConnected();
+  void End(const std::string& why);
+
+  EventLoop* const loop_;
+  const absl::Duration bound_;
+  std::function<void(std::string)> on_failure_;
+  Timer timer_;
+  Resolution* resolution_ = nullptr;  // in flight; owned by libuv
+  std::vector<Address> addresses_;    // those to try yet, the next one last
+  Fd socket_;
+  std::unique_ptr<FdWatch> watch_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_STORES_STORE_PROBE_H_

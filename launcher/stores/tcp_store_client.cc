@@ -1,0 +1,128 @@
+#include "launcher/stores/tcp_store_client.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/errno_status.h"
+#include "base/status_macros.h"
+#include "launcher/os/address_list.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Commands of the protocol; see tests/support/tcp_store_bytes.h for all of them.
+constexpr char kStoreSet = 1;
+constexpr char kStoreGet = 3;
+constexpr char kStoreWait = 6;
+constexpr char kStopWaiting = 0;
+constexpr size_t kValueMax = 1 << 20;
+
+std::string StoreNumber(uint64_t number, size_t bytes = 8) {
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(number >> (8 * i) & 0xff);
+  return text;
+}
+
+std::string StoreText(absl::string_view text) {
+  return absl::StrCat(StoreNumber(text.size()), text);
+}
+
+absl::Status AwaitSocket(int fd, int16_t events, Instant deadline) {
+  while (true) {
+    const double left = absl::ToDoubleMilliseconds(deadline - MonotonicNow());
+    pollfd ready{.fd = fd, .events = events, .revents = 0};
+    const int found = poll(&ready, 1, static_cast<int>(std::max(0.0, left)));
+    if (found > 0) return absl::OkStatus();
+    if (found == 0) return absl::DeadlineExceededError("the store at MASTER_ADDR gave no answer");
+    if (errno != EINTR) return ErrnoStatus(errno, "poll");
+  }
+}
+
+absl::StatusOr<Fd> ConnectTo(const addrinfo& address, Instant deadline) {
+  Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return ErrnoStatus(errno, "socket");
+  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS) {
+    return ErrnoStatus(errno, "connect to the store");
+  }
+  DDPRUN_RETURN_IF_ERROR(AwaitSocket(socket.get(), POLLOUT, deadline));
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) return ErrnoStatus(error, "connect to the store");
+  return socket;
+}
+
+}  // namespace
+
+TcpStoreClient::TcpStoreClient(Fd socket, Instant deadline)
+    : socket_(std::move(socket)), deadline_(deadline) {}
+
+absl::StatusOr<TcpStoreClient> TcpStoreClient::Connect(const std::string& host, uint16_t port,
+                                                       Instant deadline) {
+  constexpr uint64_t kMagic = 0x3C85F7CE;
+  DDPRUN_ASSIGN_OR_RETURN(const AddressList list, LookUp(host, port));
+  absl::Status why = absl::UnavailableError("no address");
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
+    absl::StatusOr<Fd> socket = ConnectTo(*entry, deadline);
+    why = socket.status();
+    if (!socket.ok()) continue;
+    TcpStoreClient client(*std::move(socket), deadline);
+    DDPRUN_RETURN_IF_ERROR(client.Send(absl::StrCat(std::string(1, '\0'), StoreNumber(kMagic, 4))));
+    return client;
+  }
+  return absl::UnavailableError(absl::StrCat("'", host, "' port ", port, ": ", why.message()));
+}
+
+absl::Status TcpStoreClient::Send(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
+    if (sent >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return ErrnoStatus(errno, "send to the store");
+    DDPRUN_RETURN_IF_ERROR(AwaitSocket(socket_.get(), POLLOUT, deadline_));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TcpStoreClient::Receive(size_t size) {
+  std::string bytes(size, '\0');
+  for (size_t at = 0; at < size;) {
+    DDPRUN_RETURN_IF_ERROR(AwaitSocket(socket_.get(), POLLIN, deadline_));
+    const ssize_t got = recv(socket_.get(), bytes.data() + at, size - at, 0);
+    if (got > 0) at += static_cast<size_t>(got);
+    if (got == 0) return absl::UnavailableError("the store closed the connection");
+    if (got < 0 && errno != EINTR && errno != EAGAIN) {
+      return ErrnoStatus(errno, "receive from the store");
+    }
+  }
+  return bytes;
+}
+
+absl::Status TcpStoreClient::Set(absl::string_view key, absl::string_view value) {
+  return Send(absl::StrCat(std::string(1, kStoreSet), StoreText(key), StoreText(value)));
+}
+
+absl::StatusOr<std::string> TcpStoreClient::WaitAndGet(absl::string_view key) {
+  DDPRUN_RETURN_IF_ERROR(
+      Send(absl::StrCat(std::string(1, kStoreWait), StoreNumber(1), StoreText(key))));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string answer, Receive(1));
+  if (answer[0] != kStopWaiting) return absl::InternalError("no answer of a store to WAIT");
+  DDPRUN_RETURN_IF_ERROR(Send(absl::StrCat(std::string(1, kStoreGet), StoreText(key))));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string length, Receive(sizeof(uint64_t)));
+  uint64_t size = 0;
+  for (size_t i = length.size(); i > 0; --i) {
+    size = size << 8 | static_cast<unsigned char>(length[i - 1]);
+  }
+  if (size > kValueMax) return absl::InternalError("a value of the store is too long");
+  return Receive(size);
+}
+
+}  // namespace ddprun::launcher

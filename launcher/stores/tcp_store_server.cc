@@ -1,0 +1,206 @@
+#include "launcher/stores/tcp_store_server.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/errno_status.h"
+#include "base/log.h"
+#include "launcher/os/address_list.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// What one event may take, so that a busy client holds up the agent's other duties for less than a
+// millisecond.
+constexpr size_t kReadBytes = 64U << 10;
+constexpr int kAcceptsPerEvent = 64;
+// When the process or the machine has no descriptor left, and no connection ends.
+constexpr absl::Duration kAcceptAgainAfter = absl::Milliseconds(100);
+// A port scanner must not fill the log.
+constexpr uint32_t kNotesMax = 16;
+
+Fd Accept(int listener, sockaddr_storage* peer) {
+  socklen_t length = sizeof(*peer);
+  return Fd(
+      accept4(listener, reinterpret_cast<sockaddr*>(peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
+bool IsTransient(int error) {
+  // accept(2): errors of the new connection itself, which is gone.
+  return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||
+         error == EHOSTUNREACH || error == ENETUNREACH || error == ETIMEDOUT || error == EPERM;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TcpStoreServer>> TcpStoreServer::Start(
+    EventLoop* loop, Fd listener, const TcpStoreBounds& bounds) {
+  if (listen(listener.get(), SOMAXCONN) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat(ErrnoStatus(errno, "listen for the workers' store").message(),
+                     "; stop the process that uses the port, or choose another --master_port"));
+  }
+  if (absl::Status status = SetNonBlocking(listener.get(), true); !status.ok()) return status;
+  std::unique_ptr<TcpStoreServer> server(new TcpStoreServer(loop, std::move(listener), bounds));
+  server->DropAbandoned();
+  return server;
+}
+
+TcpStoreServer::TcpStoreServer(EventLoop* loop, Fd listener, const TcpStoreBounds& bounds)
+    : loop_(loop),
+      listener_(std::move(listener)),
+      store_(bounds),
+      accept_watch_(std::make_unique<FdWatch>(loop, listener_.get(), [this] { AcceptSome(); })),
+      accept_again_(loop, [this] { ResumeAccepting(); }),
+      buffer_(kReadBytes, '\0') {}
+
+TcpStoreServer::~TcpStoreServer() {
+  // Watches go before their descriptors.
+  for (auto& [id, connection] : connections_) connection.watch.reset();
+  accept_watch_.reset();
+}
+
+// ------------------------------------------------------------- connections
+
+void TcpStoreServer::DropAbandoned() {
+  sockaddr_storage peer{};
+  for (Fd socket = Accept(listener_.get(), &peer); socket.valid();
+       socket = Accept(listener_.get(), &peer)) {
+    pollfd state{.fd = socket.get(), .events = POLLRDHUP, .revents = 0};
+    if (poll(&state, 1, 0) == 1) continue;
+    Add(std::move(socket), AddressText(reinterpret_cast<sockaddr*>(&peer)));
+  }
+}
+
+void TcpStoreServer::AcceptSome() {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    sockaddr_storage peer{};
+    Fd socket = Accept(listener_.get(), &peer);
+    if (socket.valid()) {
+      Add(std::move(socket), AddressText(reinterpret_cast<sockaddr*>(&peer)));
+    } else if (errno == EAGAIN) {
+      return;
+    } else if (!IsTransient(errno)) {
+      return PauseAccepting(errno);
+    }
+  }
+}
+
+void TcpStoreServer::Add(Fd socket, std::string peer) {
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const TcpConnectionId id(++last_connection_);
+  store_.Open(id);
+  Connection& connection = connections_[id];
+  connection.peer = std::move(peer);
+  connection.watch = std::make_unique<FdWatch>(loop_, socket.get(), [this, id] { OnReady(id); });
+  connection.watch->WatchFor(/*readable=*/true, /*writable=*/false);
+  connection.socket = std::move(socket);
+}
+
+void TcpStoreServer::OnReady(TcpConnectionId id) {
+  Connection& connection = connections_.at(id);
+  if (!connection.unsent.empty()) {
+    if (!Flush(&connection)) return Close(id);
+    if (!connection.unsent.empty()) return;  // nothing is read from who doesn't read
+    connection.watch->WatchFor(/*readable=*/true, /*writable=*/false);
+  }
+  const ssize_t got = recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return Close(id);  // the end, or a reset: the client's process has ended
+  Apply(store_.Receive(id, absl::string_view(buffer_.data(), static_cast<size_t>(got))));
+}
+
+void TcpStoreServer::Apply(std::vector<TcpStoreEffect> effects) {
+  for (TcpStoreEffect& effect : effects) {
+    const auto found = connections_.find(effect.connection);
+    if (found == connections_.end()) continue;  // it broke a moment ago
+    Connection& connection = found->second;
+    if (!effect.error.ok()) {
+      Note(absl::StrCat("the workers' store closes a connection from ", connection.peer, ": ",
+                        effect.error.message()));
+      Close(effect.connection);
+      continue;
+    }
+    const bool was_blocked = !connection.unsent.empty();
+    connection.unsent.push_back({std::move(effect.bytes), std::move(effect.value)});
+    if (was_blocked) continue;
+    if (!Flush(&connection)) {
+      Close(effect.connection);
+    } else if (!connection.unsent.empty()) {
+      connection.watch->WatchFor(/*readable=*/false, /*writable=*/true);
+    }
+  }
+}
+
+bool TcpStoreServer::Flush(Connection* connection) {
+  while (!connection->unsent.empty()) {
+    const Piece& piece = connection->unsent.front();
+    const size_t head = piece.bytes.size();
+    const size_t total = head + (piece.value == nullptr ? 0 : piece.value->size());
+    std::array<iovec, 2> parts{};
+    size_t count = 0;
+    if (connection->sent < head) {
+      parts[count++] = {const_cast<char*>(piece.bytes.data()) + connection->sent,
+                        head - connection->sent};
+    }
+    if (piece.value != nullptr) {
+      const size_t skip = connection->sent > head ? connection->sent - head : 0;
+      parts[count++] = {const_cast<char*>(piece.value->data()) + skip, piece.value->size() - skip};
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = sendmsg(connection->socket.get(), &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return errno == EAGAIN;
+    connection->sent += static_cast<size_t>(sent);
+    if (connection->sent < total) continue;
+    connection->unsent.pop_front();
+    connection->sent = 0;
+  }
+  return true;
+}
+
+void TcpStoreServer::Close(TcpConnectionId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  found->second.watch.reset();
+  connections_.erase(found);
+  store_.Close(id);
+  ResumeAccepting();
+}
+
+// ------------------------------------------------------------- without descriptors
+
+void TcpStoreServer::PauseAccepting(int error) {
+  Note(absl::StrCat(ErrnoStatus(error, "accept a connection to the workers' store").message(), "; ",
+                    connections_.size(), " are open; raise the limit with ulimit -n"));
+  accepting_ = false;
+  accept_watch_->Pause();
+  accept_again_.Arm(loop_->Now() + kAcceptAgainAfter);
+}
+
+void TcpStoreServer::ResumeAccepting() {
+  if (accepting_) return;
+  accepting_ = true;
+  accept_again_.Disarm();
+  accept_watch_->Resume();
+}
+
+void TcpStoreServer::Note(const std::string& text) {
+  if (++notes_ > kNotesMax) return;
+  Log(LogLevel::kWarning,
+      notes_ < kNotesMax ? text : absl::StrCat(text, " (further ones are not shown)"));
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,79 @@
+#ifndef DDPRUN_LAUNCHER_STORES_TCP_STORE_SERVER_H_
+#define DDPRUN_LAUNCHER_STORES_TCP_STORE_SERVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "launcher/stores/core/tcp_store.h"
+
+namespace ddprun::launcher {
+
+// The store of one generation's Python workers, at MASTER_ADDR:MASTER_PORT: answers clients of
+// torch's TCPStore over TCP on the agent's loop (docs/PROTOCOL.md, W9). What a client does costs
+// its own connection at most, with a line in the log. Threads: the loop's.
+class TcpStoreServer {
+ public:
+  // Serves an empty store on `listener`, a bound TCP socket, which may be a duplicate of one that
+  // the caller keeps. Connections that were made and given up before are dropped: they are of
+  // workers that have ended.
+  // Errors: UNAVAILABLE: another process listens on the port. Requires: `loop` outlives the server.
+  static absl::StatusOr<std::unique_ptr<TcpStoreServer>> Start(EventLoop* loop, Fd listener,
+                                                               const TcpStoreBounds& bounds = {});
+  // Closes all connections; the values are gone.
+  ~TcpStoreServer();
+  TcpStoreServer(const TcpStoreServer&) = delete;
+  TcpStoreServer& operator=(const TcpStoreServer&) = delete;
+
+  size_t connection_count() const { return connections_.size(); }
+
+ private:
+  struct Piece {
+    std::string bytes;
+    std::shared_ptr<const std::string> value;  // follows; or null
+  };
+  struct Connection {
+    Fd socket;
+    std::string peer;
+    std::unique_ptr<FdWatch> watch;
+    std::deque<Piece> unsent;
+    size_t sent = 0;  // bytes of the first piece
+  };
+
+  TcpStoreServer(EventLoop* loop, Fd listener, const TcpStoreBounds& bounds);
+
+  void DropAbandoned();
+  void AcceptSome();
+  void Add(Fd socket, std::string peer);
+  void OnReady(TcpConnectionId id);
+  void Apply(std::vector<TcpStoreEffect> effects);
+  // Sends what the socket takes. False: the connection is broken.
+  bool Flush(Connection* connection);
+  void Close(TcpConnectionId id);
+  void PauseAccepting(int error);
+  void ResumeAccepting();
+  void Note(const std::string& text);
+
+  EventLoop* const loop_;
+  Fd listener_;
+  TcpStore store_;
+  std::unique_ptr<FdWatch> accept_watch_;
+  Timer accept_again_;
+  bool accepting_ = true;
+  std::map<TcpConnectionId, Connection> connections_;
+  uint64_t last_connection_ = 0;
+  uint32_t notes_ = 0;
+  std::string buffer_;  // what was read last
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_STORES_TCP_STORE_SERVER_H_

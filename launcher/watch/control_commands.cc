@@ -1,0 +1,132 @@
+#include "launcher/watch/control_commands.h"
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/watch/event_text.h"
+#include "launcher/watch/job_finder.h"
+#include "launcher/watch/status_text.h"
+#include "rendezvous/client/control_client.h"
+#include "rendezvous/web/status_json.h"
+
+namespace ddprun::launcher {
+namespace {
+
+int Fail(const absl::Status& status) {
+  Tell(absl::StrCat("error: ", status.message()));
+  return 1;
+}
+
+// False when nobody reads any more.
+bool WaitForNextLook(absl::Duration time) {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  timespec timeout = absl::ToTimespec(time);
+  return ppoll(&output, 1, &timeout, nullptr) == 0;
+}
+
+absl::Status PrintJson(const std::vector<FoundService>& services) {
+  for (const FoundService& service : services) {
+    DDPRUN_ASSIGN_OR_RETURN(const std::string text, rendezvous::StatusJson(service.reply));
+    std::fputs(text.c_str(), stdout);
+    std::fputs("\n", stdout);
+  }
+  return absl::OkStatus();
+}
+
+// Looks once, and prints it; on a terminal that watches, in the place of what was there.
+absl::Status Look(const StatusOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<FoundService> services, FindServices(options));
+  const bool redraws = options.watch > absl::ZeroDuration() && isatty(STDOUT_FILENO) != 0;
+  if (redraws && !options.json) std::fputs("\x1b[H\x1b[2J", stdout);
+  if (options.json) {
+    DDPRUN_RETURN_IF_ERROR(PrintJson(services));
+  } else {
+    for (const FoundService& service : services) {
+      std::fputs(Printable(StatusText(service.reply, service.target)).c_str(), stdout);
+    }
+  }
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int ShowStatus(const StatusOptions& options) {
+  while (true) {
+    if (const absl::Status status = Look(options); !status.ok()) return Fail(status);
+    if (options.watch == absl::ZeroDuration()) return 0;
+    if (!WaitForNextLook(options.watch)) return 0;
+  }
+}
+
+int StopJob(const StopOptions& options) {
+  const absl::StatusOr<std::string> target = FindTarget(options);
+  if (!target.ok()) return Fail(target.status());
+  const absl::Status status = rendezvous::RequestStop(*target, options.run_id, options.token,
+                                                      options.reason, options.timeout);
+  return status.ok() ? 0 : Fail(status);
+}
+
+int DrainNode(const DrainOptions& options) {
+  const absl::StatusOr<std::string> target = FindTarget(options);
+  if (!target.ok()) return Fail(target.status());
+  rendezvous::v1::DrainNodeRequest request;
+  request.set_run_id(options.run_id);
+  request.set_token(options.token);
+  request.set_node(options.node);
+  request.set_reason(options.reason);
+  request.set_undo(options.undo);
+  const auto reply = rendezvous::RequestDrain(*target, request, options.timeout);
+  if (!reply.ok()) return Fail(reply.status());
+  Tell(Printable(reply->text()));
+  if (options.undo || !options.wait) return 0;
+  rendezvous::v1::WatchEventsRequest watch;
+  watch.set_run_id(options.run_id);
+  watch.set_after(reply->after());
+  watch.set_follow(true);
+  std::string how;
+  const absl::Status status = rendezvous::WatchEvents(
+      *target, watch, options.timeout,
+      [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
+        how = HowItLeft(event, reply->node_id());
+        return how.empty();
+      });
+  if (how.empty()) {
+    return Fail(status.ok() ? absl::UnavailableError("the job is over, without a verdict")
+                            : status);
+  }
+  Tell(Printable(how));
+  return 0;
+}
+
+int ShowEvents(const EventsOptions& options) {
+  const absl::StatusOr<std::string> target = FindTarget(options);
+  if (!target.ok()) return Fail(target.status());
+  rendezvous::v1::WatchEventsRequest request;
+  request.set_run_id(options.run_id);
+  request.set_after(options.since);
+  request.set_follow(options.follow);
+  uint64_t last = options.since;
+  const absl::Status status = rendezvous::WatchEvents(
+      *target, request, options.timeout,
+      [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
+        if (event.number() > last + 1 && last > 0) Tell(MissedText(last, event.number()));
+        last = event.number();
+        std::fputs(options.json ? EventJson(run_id, event).c_str()
+                                : Printable(EventText(event, absl::LocalTimeZone())).c_str(),
+                   stdout);
+        std::fflush(stdout);
+        return true;
+      });
+  return status.ok() ? 0 : Fail(status);
+}
+
+}  // namespace ddprun::launcher

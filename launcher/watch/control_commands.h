@@ -1,0 +1,25 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_CONTROL_COMMANDS_H_
+#define DDPRUN_LAUNCHER_WATCH_CONTROL_COMMANDS_H_
+
+#include "launcher/watch/operate_options.h"
+#include "launcher/watch/service_options.h"
+
+namespace ddprun::launcher {
+
+// `ddprun status`: prints the jobs of a rendezvous service and their nodes, as a table or as JSON
+// (proto GetStatusReply in protobuf's JSON form). Returns the exit status: 0, or 1 with one line on
+// stderr.
+int ShowStatus(const StatusOptions& options);
+
+// `ddprun stop`: ends a job. Exit status as above.
+int StopJob(const StopOptions& options);
+
+// `ddprun drain`: a node leaves a job. Exit status 0 once it has left (or with --no-wait was told).
+int DrainNode(const DrainOptions& options);
+
+// `ddprun events`: prints what happened to a job, as text or as JSON lines.
+int ShowEvents(const EventsOptions& options);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_CONTROL_COMMANDS_H_

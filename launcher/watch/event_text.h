@@ -1,0 +1,27 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_EVENT_TEXT_H_
+#define DDPRUN_LAUNCHER_WATCH_EVENT_TEXT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "ddprun/rendezvous/v1/status.pb.h"
+
+namespace ddprun::launcher {
+
+// How `ddprun events` prints an event: number, time of day, name and fields; one line, ended.
+std::string EventText(const rendezvous::v1::JobEvent& event, absl::TimeZone zone);
+
+// The same as a line of JSON: the service's line of the event log (docs/EVENTS.md) with "number".
+std::string EventJson(const std::string& run_id, const rendezvous::v1::JobEvent& event);
+
+// That events between two numbers were forgotten before they could be shown.
+std::string MissedText(uint64_t last, uint64_t next);
+
+// Whether the event says that the node has left the job, or that the job has ended: a sentence, or
+// "".
+std::string HowItLeft(const rendezvous::v1::JobEvent& event, const std::string& node_id);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_EVENT_TEXT_H_

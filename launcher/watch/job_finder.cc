@@ -1,0 +1,63 @@
+#include "launcher/watch/job_finder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/host_port.h"
+#include "base/status_macros.h"
+#include "launcher/os/runtime_dir.h"
+#include "rendezvous/client/control_client.h"
+
+namespace ddprun::launcher {
+namespace {
+
+std::string TargetOf(const QueryOptions& options) {
+  return options.socket.empty() ? HostPort(options.host, options.port) : options.socket;
+}
+
+// "\n  --rdzv_endpoint unix:/tmp/…  job7: train.py"
+std::string ChoiceText(const FoundService& service) {
+  std::string text = absl::StrCat("\n  --rdzv_endpoint ", service.target, " ");
+  for (const auto& job : service.reply.jobs()) {
+    absl::StrAppend(&text, " ", job.run_id(), ": ", job.description());
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options) {
+  std::vector<FoundService> found;
+  if (!options.endpoint_given) {
+    for (const std::string& target : FindLocalSockets(kServiceSocket)) {
+      auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout);
+      if (reply.ok()) found.push_back({target, *std::move(reply)});
+    }
+  }
+  const std::string target = TargetOf(options);
+  auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout);
+  if (reply.ok()) {
+    found.push_back({target, *std::move(reply)});
+  } else if (options.endpoint_given) {
+    return reply.status();
+  }
+  if (found.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        options.run_id.empty()
+            ? "no job of yours runs on this machine"
+            : absl::StrCat("no job '", options.run_id, "' of yours runs on this machine"),
+        ", and ", reply.status().message(), "; say where the service is: --rdzv_endpoint"));
+  }
+  return found;
+}
+
+absl::StatusOr<std::string> FindTarget(const QueryOptions& options) {
+  if (options.endpoint_given) return TargetOf(options);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<FoundService> found, FindServices(options));
+  if (found.size() == 1) return found.front().target;
+  std::string text = "which job? There are several on this machine; name one with --rdzv_id, or by";
+  for (const FoundService& service : found) absl::StrAppend(&text, ChoiceText(service));
+  return absl::InvalidArgumentError(text);
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,21 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_LOG_CLIENT_H_
+#define DDPRUN_LAUNCHER_WATCH_LOG_CLIENT_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "ddprun/agent/v1/agent.pb.h"
+
+namespace ddprun::launcher {
+
+// Reads the logs of an agent at `target` ("host:port" or "unix:/path"), and returns when they end:
+// with `follow` when the agent does. Blocking. Errors: those of ReadLogs (agent.proto);
+// UNAVAILABLE: not reached, or lost; the text says why. Threads: any, but the first of a process
+// alone.
+absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
+                      const std::function<void(const agent::v1::LogPiece&)>& on_piece);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_LOG_CLIENT_H_

@@ -1,0 +1,171 @@
+#include "launcher/watch/logs_command.h"
+
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "launcher/os/runtime_dir.h"
+#include "launcher/watch/job_finder.h"
+#include "launcher/watch/log_client.h"
+#include "launcher/watch/log_lines.h"
+#include "rendezvous/client/control_client.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using agent::v1::LogPiece;
+using rendezvous::v1::JobStatus;
+using rendezvous::v1::NodeStatus;
+
+// Prints whole lines of many readers: stdout's on stdout, stderr's on stderr. Threads: any.
+class Printer {
+ public:
+  explicit Printer(bool raw) : raw_(raw) {}
+
+  void Print(const LogPiece& piece) {
+    const std::lock_guard lock(mutex_);
+    FILE* const to = piece.is_stderr() ? stderr : stdout;
+    const std::string text = raw_ ? piece.data()
+                                  : lines_.Add({.generation = piece.generation(),
+                                                .rank = piece.rank(),
+                                                .is_stderr = piece.is_stderr()},
+                                               piece.data());
+    std::fwrite(text.data(), 1, text.size(), to);
+    std::fflush(to);
+  }
+  void End() {
+    const std::lock_guard lock(mutex_);
+    std::fputs(lines_.EndAll(/*is_stderr=*/false).c_str(), stdout);
+    std::fputs(lines_.EndAll(/*is_stderr=*/true).c_str(), stderr);
+    std::fflush(nullptr);
+  }
+
+ private:
+  const bool raw_;
+  std::mutex mutex_;
+  LogLines lines_;
+};
+
+// The readers of a job's nodes, a thread each.
+class Readers {
+ public:
+  explicit Readers(const LogsOptions& options) : options_(options), printer_(options.raw) {}
+
+  // Begins to read those nodes that are new.
+  void Begin(const JobStatus& job) {
+    for (const NodeStatus& node : job.nodes()) {
+      if (!begun_.insert(node.node_id()).second) continue;
+      absl::StatusOr<std::thread> thread =
+          StartThread("a node's logs", [this, run_id = job.run_id(), node] { Read(run_id, node); });
+      if (thread.ok()) {
+        threads_.push_back(*std::move(thread));
+      } else {
+        Fail(node, thread.status());
+      }
+    }
+  }
+  // Waits for all of them. True: nothing was wrong.
+  bool Finish() {
+    for (std::thread& thread : threads_) thread.join();
+    printer_.End();
+    return !failed_;
+  }
+
+ private:
+  void Read(const std::string& run_id, const NodeStatus& node) {
+    const absl::Status status = ReadNode(run_id, node);
+    // A node that leaves, or the job's end, cuts the stream of who follows.
+    const bool is_end = options_.follow && absl::IsUnavailable(status);
+    if (status.ok() || is_end) return;
+    Fail(node, status);
+  }
+
+  void Fail(const NodeStatus& node, const absl::Status& status) {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    Tell(Printable(absl::StrCat("error: node ", node.node_id(), ": ", status.message())));
+  }
+
+  absl::Status ReadNode(const std::string& run_id, const NodeStatus& node) {
+    agent::v1::ReadLogsRequest request;
+    request.set_run_id(run_id);
+    request.set_token(options_.token);
+    request.set_follow(options_.follow);
+    if (options_.rank.has_value()) request.set_rank(*options_.rank);
+    if (options_.tail.has_value()) request.set_tail_lines(*options_.tail);
+    const auto print = [this](const LogPiece& piece) { printer_.Print(piece); };
+    if (!node.agent_address().empty()) return ReadLogs(node.agent_address(), request, print);
+    // A job of one node: its agent has a socket in its own folder, and others refuse.
+    for (const std::string& socket : FindLocalSockets(kAgentSocket)) {
+      const absl::Status status = ReadLogs(socket, request, print);
+      const bool is_another = absl::IsPermissionDenied(status) || absl::IsUnavailable(status);
+      if (!is_another) return status;
+    }
+    return absl::UnavailableError(absl::StrCat("its agent is reached on its own machine only, ",
+                                               node.hostname(),
+                                               ", and by its owner: run the command there"));
+  }
+
+  const LogsOptions& options_;
+  Printer printer_;
+  std::set<std::string> begun_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  bool failed_ = false;
+};
+
+absl::StatusOr<JobStatus> FetchTheJob(const std::string& target, const LogsOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(const rendezvous::v1::GetStatusReply reply,
+                          rendezvous::FetchStatus(target, options.run_id, options.timeout));
+  if (reply.jobs_size() == 1) return reply.jobs(0);
+  return absl::NotFoundError(
+      absl::StrCat("the rendezvous service at ", target, " holds ", reply.jobs_size(),
+                   reply.jobs_size() == 0 ? " jobs" : " jobs; name one of them with --rdzv_id"));
+}
+
+// Begins to read nodes that come, until the job has ended.
+absl::Status FollowNodes(const std::string& target, const LogsOptions& options, Readers* readers) {
+  rendezvous::v1::WatchEventsRequest request;
+  request.set_run_id(options.run_id);
+  request.set_follow(true);
+  return rendezvous::WatchEvents(
+      target, request, options.timeout,
+      [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
+        if (event.event() != "node_joined") return true;
+        const absl::StatusOr<JobStatus> job = FetchTheJob(target, options);
+        if (job.ok()) readers->Begin(*job);
+        return true;
+      });
+}
+
+absl::Status ReadAll(const LogsOptions& options, Readers* readers) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget(options));
+  DDPRUN_ASSIGN_OR_RETURN(const JobStatus job, FetchTheJob(target, options));
+  readers->Begin(job);
+  return options.follow ? FollowNodes(target, options, readers) : absl::OkStatus();
+}
+
+}  // namespace
+
+int ShowLogs(const LogsOptions& options) {
+  Readers readers(options);
+  const absl::Status status = ReadAll(options, &readers);
+  const bool ok = readers.Finish();
+  if (status.ok()) return ok ? 0 : 1;
+  Tell(absl::StrCat("error: ", Printable(status.message())));
+  return 1;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,15 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_LOGS_COMMAND_H_
+#define DDPRUN_LAUNCHER_WATCH_LOGS_COMMAND_H_
+
+#include "launcher/watch/operate_options.h"
+
+namespace ddprun::launcher {
+
+// `ddprun logs`: prints what the workers of a job have written on all its nodes and, following,
+// what they write, across restarts, until the job has ended. Returns the exit status: 0, or 1 with
+// a line on stderr for each node whose logs can't be read.
+int ShowLogs(const LogsOptions& options);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_LOGS_COMMAND_H_

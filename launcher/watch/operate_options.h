@@ -1,0 +1,64 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_OPERATE_OPTIONS_H_
+#define DDPRUN_LAUNCHER_WATCH_OPERATE_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/core/environment.h"
+#include "launcher/options/host.h"
+#include "launcher/options/options_or_help.h"
+#include "launcher/options/query_options.h"
+
+namespace ddprun::launcher {
+
+// `ddprun drain`: a node leaves a job.
+struct DrainOptions : QueryOptions {
+  std::string node;    // id, host name or group rank
+  std::string token;   // "" = none
+  std::string reason;  // for people; "" = none
+  bool undo = false;   // the machine may join again
+  bool wait = true;    // until it has left
+};
+
+// `ddprun events`: what happened to a job.
+struct EventsOptions : QueryOptions {
+  bool follow = false;
+  bool json = false;
+  uint64_t since = 0;  // only events with larger numbers
+};
+
+// `ddprun top`: a job on the terminal.
+struct TopOptions : QueryOptions {
+  absl::Duration interval = absl::Seconds(1);  // between two looks
+};
+
+// `ddprun logs`: what the workers write.
+struct LogsOptions : QueryOptions {
+  std::string token;             // "" = none
+  std::optional<uint32_t> rank;  // only this one
+  std::optional<uint64_t> tail;  // only so many last lines of each file
+  bool follow = false;
+  bool raw = false;  // bytes as they are, without prefixes
+};
+
+// Errors: usage and plan errors (errors.h). `arguments` come after the command's own name.
+absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrainOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
+
+absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std::string>& arguments,
+                                                          const EnvironmentLookup& environment);
+
+absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_OPERATE_OPTIONS_H_

@@ -1,0 +1,126 @@
+#include "launcher/watch/service_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/option_set.h"
+#include "launcher/options/query_options.h"
+#include "launcher/options/token.h"
+#include "launcher/options/values.h"
+
+namespace ddprun::launcher {
+absl::StatusOr<OptionsOrHelp<ServiceOptions>> ParseServiceOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host) {
+  OptionSet options(R"(usage: ddprun rendezvous [options]
+
+Runs the rendezvous service alone, for any number of jobs, until it is told to
+end (Ctrl-C, TERM). Nodes reach it with --rdzv_endpoint HOST:PORT.
+
+Example:
+  ddprun rendezvous --listen 0.0.0.0:29400 --token_file secret)");
+  Argument listen{.text = "0.0.0.0:29400", .source = ""};
+  Argument event_log;
+  Argument status_page;
+  TokenArguments token;
+  options.Group("Service");
+  options.AddValue(&listen, {.names = "--listen",
+                             .placeholder = "HOST[:PORT]",
+                             .help = "Address to listen on; port 0 is any free one. Default: "
+                                     "0.0.0.0:29400.",
+                             .environment = ""});
+  DefineToken(&token, &options);
+  options.AddValue(&event_log, {.names = "--event-log",
+                                .placeholder = "FILE",
+                                .help = "Append the service's timeline to FILE, as JSON lines. "
+                                        "Default: none."});
+  options.AddValue(&status_page, {.names = "--status-page",
+                                  .placeholder = "[HOST:]PORT",
+                                  .help = "Show the jobs on a page, and to Prometheus, over HTTP: "
+                                          "read only, to everybody who reaches the address. "
+                                          "Without HOST: this machine alone. Default: none."});
+  DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
+  OptionsOrHelp<ServiceOptions> result;
+  if (help) {
+    result.help = options.Help();
+    return result;
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(listen));
+  result.options.listen_host = endpoint.host;
+  result.options.listen_port = endpoint.port.value_or(kDefaultServicePort);
+  result.options.event_log = event_log.text;
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  return result;
+}
+
+absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
+  OptionSet options(R"(usage: ddprun status [options]
+
+Shows the jobs of a rendezvous service: nodes, how far their workers are,
+restarts, and what each generation was.
+
+Examples:
+  ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
+  ddprun status --rdzv_endpoint host0:29400 --watch 1)");
+  QueryArguments query;
+  DefineQuery(&query, "The job to show. Default: all.", &options);
+  Argument watch{.text = "", .source = ""};
+  options.AddValue(&watch, {.names = "--watch",
+                            .placeholder = "SECONDS",
+                            .help = "Look again every so many seconds, until Ctrl-C or the end of "
+                                    "the service. Default: look once.",
+                            .environment = ""});
+  OptionsOrHelp<StatusOptions> result;
+  options.AddFlag(&result.options.json,
+                  {.names = "--json", .help = "Print JSON for programs.", .environment = ""});
+  DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
+  if (help) {
+    result.help = options.Help();
+    return result;
+  }
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  if (!watch.text.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
+  }
+  return result;
+}
+
+absl::StatusOr<OptionsOrHelp<StopOptions>> ParseStopOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host) {
+  OptionSet options(R"(usage: ddprun stop [options]
+
+Ends a job: every node stops its workers and exits. A job with a token needs it;
+without one it can be ended from the service's own machine only.
+
+Example:
+  ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");
+  QueryArguments query;
+  DefineQuery(&query, "The job to end. Default: the only one of the service.", &options);
+  TokenArguments token;
+  DefineToken(&token, &options);
+  Argument reason{.text = "stopped by ddprun stop", .source = ""};
+  options.AddValue(&reason, {.names = "--reason",
+                             .placeholder = "TEXT",
+                             .help = "Why, for people; every node shows it. Default: stopped by "
+                                     "ddprun stop.",
+                             .environment = ""});
+  DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
+  OptionsOrHelp<StopOptions> result;
+  if (help) {
+    result.help = options.Help();
+    return result;
+  }
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  if (query.run_id.given() && !query.run_id.filled()) {
+    return BadValue(query.run_id, "give the name of a job");
+  }
+  result.options.reason = reason.text;
+  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  return result;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,51 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_SERVICE_OPTIONS_H_
+#define DDPRUN_LAUNCHER_WATCH_SERVICE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/core/environment.h"
+#include "launcher/options/host.h"
+#include "launcher/options/options_or_help.h"
+#include "launcher/options/query_options.h"
+
+namespace ddprun::launcher {
+
+// `ddprun rendezvous`: the service alone.
+struct ServiceOptions {
+  std::string listen_host = "0.0.0.0";  // without brackets
+  uint16_t listen_port = 29400;         // 0 = any free port
+  std::string token;                    // "" = none
+  std::string event_log;                // "" = none
+  std::string status_page;              // "host:port"; "" = none
+};
+
+// `ddprun status`.
+struct StatusOptions : QueryOptions {
+  bool json = false;
+  absl::Duration watch = absl::ZeroDuration();  // time between two looks; zero = one look
+};
+
+// `ddprun stop`.
+struct StopOptions : QueryOptions {
+  std::string token;   // "" = none
+  std::string reason;  // for people
+};
+
+// `arguments` come after the command's own name.
+// Errors: usage and plan errors (errors.h).
+absl::StatusOr<OptionsOrHelp<ServiceOptions>> ParseServiceOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
+absl::StatusOr<OptionsOrHelp<StopOptions>> ParseStopOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_SERVICE_OPTIONS_H_

@@ -1,0 +1,146 @@
+#include "launcher/watch/status_text.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "launcher/watch/gpu_text.h"
+#include "launcher/watch/time_text.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::v1::DrainedNode;
+using rendezvous::v1::GenerationStatus;
+using rendezvous::v1::JobStatus;
+using rendezvous::v1::NodeStatus;
+using rendezvous::v1::TimeStatus;
+using rendezvous::v1::WorkerStatus;
+
+// A service remembers more; these fill a screen.
+constexpr int kGenerationsShown = 10;
+
+bool IsMarked(const WorkerStatus& worker) { return worker.phase() != "unmarked"; }
+
+// Those of the workers that mark their progress: "12" or "12 to 13"; "-" = none does.
+std::string StepsText(const NodeStatus& node) {
+  uint64_t least = UINT64_MAX;
+  uint64_t most = 0;
+  for (const WorkerStatus& worker : node.workers()) {
+    if (!IsMarked(worker)) continue;
+    least = std::min(least, worker.step());
+    most = std::max(most, worker.step());
+  }
+  return least > most ? "-" : RangeText(least, most);
+}
+
+// "train", or "checkpoint, train".
+std::string PhasesText(const NodeStatus& node) {
+  std::set<std::string> phases;
+  for (const WorkerStatus& worker : node.workers()) phases.insert(worker.phase());
+  return phases.empty() ? "-" : absl::StrJoin(phases, ", ");
+}
+
+std::string RateText(const NodeStatus& node) {
+  if (node.step_us() == 0) return "-";
+  return absl::StrFormat("%.3g", 1e6 / node.step_us());
+}
+
+std::string NodeText(const NodeStatus& node) {
+  const std::string rank = node.has_group_rank() ? absl::StrCat(node.group_rank()) : "-";
+  std::string text =
+      absl::StrFormat("  %5s  %-28s %-12s %7d  %8s  %-14s %7s  %-12s %s\n", rank, node.node_id(),
+                      node.state(), node.worker_count(), TimeText(node.silent_ms()),
+                      StepsText(node), RateText(node), PhasesText(node), node.address());
+  const std::string gpus = GpuListText(node);
+  if (!gpus.empty()) absl::StrAppend(&text, "         GPU ", gpus, "\n");
+  if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
+  return text;
+}
+
+std::string GenerationText(const GenerationStatus& generation) {
+  const uint64_t ended = generation.has_ended_ms_ago() ? generation.ended_ms_ago() : 0;
+  const uint64_t lasted = generation.began_ms_ago() - std::min(ended, generation.began_ms_ago());
+  std::string text = absl::StrFormat(
+      "  %5d  %s on %s, %s %s", generation.generation(),
+      absl::StrCat(generation.world_size(), generation.world_size() == 1 ? " rank" : " ranks"),
+      absl::StrCat(generation.group_world_size(),
+                   generation.group_world_size() == 1 ? " node" : " nodes"),
+      generation.has_ended_ms_ago() ? "lasted" : "runs for", TimeText(lasted));
+  if (generation.has_last_step()) {
+    absl::StrAppend(&text, ", steps ", RangeText(generation.first_step(), generation.last_step()));
+  }
+  absl::StrAppend(&text, "; began: ", generation.reason(), " (rule ", generation.rule(), ")\n");
+  if (generation.has_ended_ms_ago()) {
+    absl::StrAppend(&text, "         ended ", TimeText(ended), " ago: ", generation.end_reason(),
+                    "\n");
+  }
+  return text;
+}
+
+// "goodput 91.2 %: training 1 h 2 min, restart 12.3 s, …", the largest first. Goodput is told of
+// jobs that mark their progress only.
+std::string LedgerText(const JobStatus& job) {
+  uint64_t total = 0;
+  uint64_t good = 0;
+  bool marks = false;
+  std::vector<const TimeStatus*> times;
+  for (const TimeStatus& time : job.ledger()) {
+    const bool is_good = time.cause() == "training" || time.cause() == "evaluation";
+    marks = marks || is_good;
+    if (is_good) good += time.us();
+    total += time.us();
+    if (time.us() >= 1000) times.push_back(&time);
+  }
+  if (times.empty()) return "";
+  std::stable_sort(times.begin(), times.end(),
+                   [](const TimeStatus* a, const TimeStatus* b) { return a->us() > b->us(); });
+  const std::string parts =
+      absl::StrJoin(times, ", ", [](std::string* text, const TimeStatus* time) {
+        absl::StrAppend(text, absl::StrReplaceAll(time->cause(), {{"_", " "}}), " ",
+                        TimeText(time->us() / 1000));
+      });
+  if (!marks) return absl::StrCat("  time: ", parts, "\n");
+  return absl::StrFormat("  goodput %.1f %%: %s\n",
+                         100.0 * static_cast<double>(good) / static_cast<double>(total), parts);
+}
+
+std::string JobText(const JobStatus& job) {
+  std::string text =
+      absl::StrFormat("job %s: %s for %s, generation %d, restarts %d of %d\n  %s\n", job.run_id(),
+                      job.phase(), TimeText(job.age_ms()), job.generation(), job.restart_count(),
+                      job.max_restarts(), job.description());
+  if (!job.reason().empty()) absl::StrAppend(&text, "  ", job.reason(), "\n");
+  absl::StrAppend(&text, LedgerText(job));
+  absl::StrAppendFormat(&text, "  %5s  %-28s %-12s %7s  %8s  %-14s %7s  %-12s %s\n", "rank", "node",
+                        "state", "workers", "silent", "step", "steps/s", "phase", "address");
+  for (const NodeStatus& node : job.nodes()) absl::StrAppend(&text, NodeText(node));
+  for (const DrainedNode& drained : job.drained()) {
+    absl::StrAppend(&text, "  drained: ", drained.node_id(), " on ", drained.hostname(),
+                    drained.reason().empty() ? "" : absl::StrCat(" (", drained.reason(), ")"),
+                    "; ddprun drain --undo lets that machine in again\n");
+  }
+  const int first = std::max(0, job.history_size() - kGenerationsShown);
+  if (job.history_size() > 0) absl::StrAppend(&text, "  generations\n");
+  if (first > 0) absl::StrAppend(&text, "      …  ", first, " more before (see --json)\n");
+  for (int i = first; i < job.history_size(); ++i) {
+    absl::StrAppend(&text, GenerationText(job.history(i)));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target) {
+  std::string text = absl::StrFormat(
+      "ddprun rendezvous service %s at %s, term %x, %s\n", reply.release(), target, reply.term(),
+      absl::StrCat(reply.jobs_size(), reply.jobs_size() == 1 ? " job" : " jobs"));
+  for (const JobStatus& job : reply.jobs()) absl::StrAppend(&text, JobText(job));
+  return text;
+}
+
+}  // namespace ddprun::launcher

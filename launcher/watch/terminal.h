@@ -1,0 +1,46 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_TERMINAL_H_
+#define DDPRUN_LAUNCHER_WATCH_TERMINAL_H_
+
+#include <termios.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/watch/top_view.h"
+
+namespace ddprun::launcher {
+
+// The whole screen of the terminal that stdin and stdout are, until it is destroyed: the terminal's
+// second screen, keys as they are typed. Ends, and with it the program's view, by SIGINT, SIGTERM
+// and SIGHUP too, which leave the terminal as it was. Source: ECMA-48 and xterm's alternate screen.
+// Threads: one at a time; at most one in a process.
+class Terminal {
+ public:
+  // Holds back signals but while Wait() waits, so that none is missed. Before the process has other
+  // threads, which would take them.
+  static void HoldSignals();
+  // Errors: FAILED_PRECONDITION: stdin or stdout is no terminal.
+  static absl::StatusOr<Terminal> Open();
+  Terminal(Terminal&& other) noexcept;
+  Terminal& operator=(Terminal&&) = delete;
+  ~Terminal();
+
+  TopSize Size() const;
+  // Shows these lines from the top; the one with this index stands out.
+  void Draw(const std::vector<std::string>& lines, size_t title) const;
+
+  enum class Wake { kKey, kTime, kResized, kEnd };
+  // Waits for a key (in `key`), for `time` to pass, for a new size, or for the end.
+  Wake Wait(absl::Duration time, char* key) const;
+
+ private:
+  explicit Terminal(const termios& before) : before_(before) {}
+  std::optional<termios> before_;  // empty: moved from
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_TERMINAL_H_

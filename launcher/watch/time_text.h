@@ -1,0 +1,17 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_TIME_TEXT_H_
+#define DDPRUN_LAUNCHER_WATCH_TIME_TEXT_H_
+
+#include <cstdint>
+#include <string>
+
+namespace ddprun::launcher {
+
+// "850 ms", "12.3 s", "4 min 5 s", "3 h 12 min", "2 d 4 h".
+std::string TimeText(uint64_t ms);
+
+// "7", or "7 to 9".
+std::string RangeText(uint64_t first, uint64_t last);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_TIME_TEXT_H_

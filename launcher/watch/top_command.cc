@@ -1,0 +1,93 @@
+#include "launcher/watch/top_command.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "launcher/watch/job_finder.h"
+#include "launcher/watch/terminal.h"
+#include "launcher/watch/top_view.h"
+#include "rendezvous/client/control_client.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using rendezvous::v1::JobStatus;
+
+// Errors: those of FetchStatus; NOT_FOUND: no job, FAILED_PRECONDITION: several.
+absl::StatusOr<JobStatus> FetchJob(const TopOptions& options, const std::string& target) {
+  DDPRUN_ASSIGN_OR_RETURN(const rendezvous::v1::GetStatusReply reply,
+                          rendezvous::FetchStatus(target, options.run_id, options.timeout));
+  if (reply.jobs_size() == 1) return reply.jobs(0);
+  if (reply.jobs_size() == 0) {
+    return absl::NotFoundError(absl::StrCat("the rendezvous service at ", target, " holds no job"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the rendezvous service at ", target, " holds ", reply.jobs_size(),
+                   " jobs; name one of them with --rdzv_id: ",
+                   absl::StrJoin(reply.jobs(), ", ", [](std::string* out, const JobStatus& job) {
+                     absl::StrAppend(out, job.run_id());
+                   })));
+}
+
+TopOrder OrderOf(char key, TopOrder now) {
+  switch (key) {
+    case 'r':
+      return TopOrder::kRank;
+    case 'b':
+      return TopOrder::kStep;
+    case 's':
+      return TopOrder::kRate;
+    case 't':
+      return TopOrder::kSilent;
+    default:
+      return now;
+  }
+}
+
+// Until the user has enough of it (OK), or there is nothing to look at any more.
+absl::Status Watch(const TopOptions& options, const std::string& target, JobStatus job) {
+  constexpr size_t kTableTitle = 5;  // line of TopLines
+  DDPRUN_ASSIGN_OR_RETURN(const Terminal terminal, Terminal::Open());
+  TopOrder order = TopOrder::kRank;
+  while (true) {
+    terminal.Draw(TopLines(job, target, order, terminal.Size()), kTableTitle);
+    char key = 0;
+    switch (terminal.Wait(options.interval, &key)) {
+      case Terminal::Wake::kEnd:
+        return absl::OkStatus();
+      case Terminal::Wake::kKey:
+        if (key == 'q') return absl::OkStatus();
+        order = OrderOf(key, order);
+        break;
+      case Terminal::Wake::kResized:
+        break;
+      case Terminal::Wake::kTime: {
+        DDPRUN_ASSIGN_OR_RETURN(job, FetchJob(options, target));
+        break;
+      }
+    }
+  }
+}
+
+absl::Status FindAndWatch(const TopOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget(options));
+  DDPRUN_ASSIGN_OR_RETURN(JobStatus job, FetchJob(options, target));
+  return Watch(options, target, std::move(job));
+}
+
+}  // namespace
+
+int ShowTop(const TopOptions& options) {
+  Terminal::HoldSignals();
+  const absl::Status status = FindAndWatch(options);
+  if (status.ok()) return 0;
+  Tell(absl::StrCat("error: ", Printable(status.message())));
+  return 1;
+}
+
+}  // namespace ddprun::launcher

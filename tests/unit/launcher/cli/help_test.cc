@@ -1,0 +1,163 @@
+// What --help and --version print.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/version.h"
+#include "tests/unit/launcher/cli/fake_host.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+const char* const kOptions[] = {"nnodes",
+                                "nproc-per-node",
+                                "node-rank",
+                                "standalone",
+                                "no-slurm",
+                                "no-kubernetes",
+                                "preflight",
+                                "master-addr",
+                                "master-port",
+                                "rdzv-backend",
+                                "rdzv-endpoint",
+                                "rdzv-id",
+                                "rdzv-conf",
+                                "local-addr",
+                                "max-restarts",
+                                "membership-changes",
+                                "restart-window",
+                                "restart-backoff",
+                                "crash-loop",
+                                "give-up-after",
+                                "quarantine-after",
+                                "quarantine-time",
+                                "monitor-interval",
+                                "role",
+                                "module",
+                                "no-python",
+                                "log-dir",
+                                "redirects",
+                                "tee",
+                                "token",
+                                "token-file",
+                                "event-log",
+                                "prefix-output",
+                                "grace",
+                                "exit-code",
+                                "lease",
+                                "reconnect-grace",
+                                "service-loss-timeout",
+                                "isolation-timeout",
+                                "cgroup",
+                                "gpu-memory-wait",
+                                "run-path",
+                                "start-method",
+                                "virtual-local-rank",
+                                "debug",
+                                "numa-binding",
+                                "omp-threads",
+                                "local-ranks-filter",
+                                "duplicate-stdout-filters",
+                                "duplicate-stderr-filters",
+                                "logs-specs",
+                                "event-log-handler",
+                                "report-file",
+                                "shutdown-timeout",
+                                "exit-barrier-timeout",
+                                "signals-to-handle",
+                                "preempt-signals",
+                                "preempt-deadline",
+                                "preempt-after",
+                                "config"};
+
+TEST(Help, NamesEveryOptionInBothSpellings) {  // 2
+  const ExitNow help = ExitOf(Parse({"--help"}));
+  EXPECT_EQ(help.status, 0);
+  EXPECT_FALSE(help.to_stderr);
+  for (std::string name : kOptions) {
+    EXPECT_THAT(help.text, HasSubstr(absl::StrCat("--", name))) << name;
+    std::replace(name.begin(), name.end(), '-', '_');
+    EXPECT_THAT(help.text, HasSubstr(absl::StrCat("--", name))) << name;
+  }
+}
+
+TEST(Help, EveryValueOptionSaysDefaultAndVariable) {
+  const std::string help = ExitOf(Parse({"-h"})).text;
+  // An option begins with two blanks and a dash; lines of its help have more blanks.
+  const std::vector<std::string> paragraphs = absl::StrSplit(help, "\n  -");
+  size_t values = 0;
+  for (size_t i = 1; i < paragraphs.size(); ++i) {
+    const std::string first_line =
+        absl::StrCat("-", paragraphs[i].substr(0, paragraphs[i].find('\n')));
+    const std::string last_name = first_line.substr(first_line.rfind("--"));
+    if (last_name.find(' ') == std::string::npos) continue;  // a flag
+    ++values;
+    if (last_name.find("-conf") != std::string::npos ||
+        last_name.find("_conf") != std::string::npos)
+      continue;  // has a default for each key
+    EXPECT_THAT(paragraphs[i], HasSubstr("Default:")) << first_line;
+    // torchrun has no variable for these two.
+    if (first_line.find("--numa") == 0 || first_line.find("--logs") == 0) continue;
+    EXPECT_THAT(paragraphs[i], testing::ContainsRegex("\\[(PET|DDPRUN|TORCH(ELASTIC)?)_[A-Z_]+\\]"))
+        << first_line;
+  }
+  EXPECT_GE(values, 38U);
+}
+
+TEST(Help, IsGroupedAndFitsInEightyColumns) {
+  for (const char* command : {"", "config", "doctor", "drain", "env", "events", "logs",
+                              "rendezvous", "status", "stop", "test", "top"}) {
+    std::vector<std::string> arguments = {"--help"};
+    if (*command != '\0') arguments.insert(arguments.begin(), command);
+    const ExitNow help = ExitOf(Parse(arguments));
+    EXPECT_EQ(help.status, 0);
+    for (absl::string_view line : absl::StrSplit(help.text, '\n')) {
+      EXPECT_LE(line.size(), 82U) << line;  // "…" has three bytes
+    }
+  }
+  const std::string help = ExitOf(Parse({"--help"})).text;
+  size_t at = 0;
+  for (const char* title : {"\nJob size:\n", "\nRendezvous:\n", "\nWorkers:\n", "\nOutput:\n",
+                            "\nRestarts (times in seconds", "\nRecovery (times in seconds"}) {
+    const size_t found = help.find(title, at);
+    ASSERT_NE(found, std::string::npos) << title;
+    at = found;
+  }
+}
+
+TEST(Help, TeachesByExamples) {
+  const std::string help = ExitOf(Parse({"--help"})).text;
+  size_t examples = 0;
+  for (absl::string_view line : absl::StrSplit(help, '\n')) {
+    constexpr absl::string_view kPrefix = "  ddprun ";
+    if (line.substr(0, kPrefix.size()) != kPrefix) continue;
+    ++examples;
+    // What the help shows must work.
+    FakeHost host;
+    host.programs["./train"] = "./train";
+    host.files["job.yaml"] = "script: train.py";
+    const std::string words(line.substr(kPrefix.size()));
+    PlanOf(words, {}, host);
+  }
+  EXPECT_EQ(examples, 7U);
+}
+
+TEST(Help, WinsOverWhatIsMissing) {
+  EXPECT_EQ(ExitOf(Parse(Words("--nnodes 3:2 --help"))).status, 0);
+  EXPECT_EQ(ExitOf(Parse({"--help"}, {{"PET_STANDALONE", "maybe"}})).status, 0);
+}
+
+TEST(Version, IsPrinted) {
+  const ExitNow version = ExitOf(Parse({"--version"}));
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.text, absl::StrCat("ddprun ", kVersion, "\n"));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,62 @@
+#include "launcher/os/folders.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "tests/unit/launcher/os/temp_tree.h"
+
+namespace ddprun::launcher {
+namespace {
+
+class FoldersTest : public ::testing::Test {
+ protected:
+  bool Exists(const std::string& name) const {
+    return std::filesystem::exists(tree_.path() + "/" + name);
+  }
+  testing::TempTree tree_;
+};
+
+TEST_F(FoldersTest, MakesWhatIsMissing) {
+  EXPECT_TRUE(MakeFolders(tree_.path() + "/a/b/c").ok());
+  EXPECT_TRUE(MakeFolders(tree_.path() + "/a/b/c").ok());
+  EXPECT_TRUE(Exists("a/b/c"));
+}
+
+TEST_F(FoldersTest, SaysWhichFolderCouldNotBeMade) {
+  const std::string file = tree_.Write("file", "");
+  const absl::Status status = MakeFolders(file + "/a");
+  EXPECT_TRUE(absl::StrContains(status.message(), file + "/a")) << status;
+}
+
+TEST_F(FoldersTest, RemovesOnlyWhatIsEmpty) {
+  ASSERT_TRUE(MakeFolders(tree_.path() + "/run/attempt_0/0").ok());
+  ASSERT_TRUE(MakeFolders(tree_.path() + "/run/attempt_1/0").ok());
+  tree_.Write("run/attempt_1/1/error.json", "{}");
+  RemoveEmptyFolders(tree_.path() + "/run");
+  EXPECT_FALSE(Exists("run/attempt_0"));
+  EXPECT_FALSE(Exists("run/attempt_1/0"));
+  EXPECT_TRUE(Exists("run/attempt_1/1/error.json"));
+}
+
+TEST_F(FoldersTest, LeavesWhatASymbolicLinkLeadsTo) {
+  ASSERT_TRUE(MakeFolders(tree_.path() + "/elsewhere/empty").ok());
+  ASSERT_TRUE(MakeFolders(tree_.path() + "/run").ok());
+  std::filesystem::create_symlink(tree_.path() + "/elsewhere", tree_.path() + "/run/link");
+  RemoveEmptyFolders(tree_.path() + "/run");
+  EXPECT_TRUE(Exists("run/link"));
+  RemoveFolder(tree_.path() + "/run");
+  EXPECT_FALSE(Exists("run"));
+  EXPECT_TRUE(Exists("elsewhere/empty"));
+}
+
+TEST_F(FoldersTest, NothingIsNoFolder) {
+  RemoveEmptyFolders("");
+  RemoveFolder("");
+  RemoveEmptyFolders(tree_.path() + "/missing");
+  EXPECT_TRUE(std::filesystem::exists(tree_.path()));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

@@ -1,0 +1,265 @@
+// torchrun's options about devices, output, signals and stopping, and ours beside them:
+// torchrun-contract 1.3, 2.4 and checks 12, 13, 28, 37, 38, 44, 45, 68 of its list.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "tests/unit/launcher/cli/fake_host.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+FakeHost HostWithGpus(uint32_t count) {
+  FakeHost host;
+  host.gpus = count;
+  return host;
+}
+
+TEST(WorkerOptions, Refusals) {
+  const Refused kCases[] = {
+      {"--start-method=foo train.py", 2, "--start-method 'foo': give spawn, fork or forkserver"},
+      {"--numa-binding=foo train.py", 2, "--numa-binding 'foo': give node, socket"},
+      {"--numa-binding= train.py", 2, "--numa-binding ''"},
+      // 99
+      {"--numa-binding node train.py", 1, "there are 0 GPUs for 1 workers"},
+      {"--local-ranks-filter=a train.py", 1, "--local-ranks-filter 'a': 'a' is no number"},
+      {"--local-ranks-filter=1, train.py", 1, "--local-ranks-filter '1,': '' is no number"},
+      {"--local-ranks-filter=0-9999 train.py", 1, "'0-9999' is no number from 0 to 4095"},
+      {"--local-ranks-filter=0-4095,0 train.py", 1, "lists more than 4096"},
+      {"--logs-specs=foo train.py", 1, "--logs-specs 'foo': is a Python class"},
+      {"--event-log-handler=foo train.py", 1, "--event-log-handler 'foo': is no handler"},
+      {"--report-file=logs train.py", 1, "--report-file 'logs': is a directory"},
+      {"--omp-threads=0 train.py", 1, "--omp-threads '0': must be from 1"},
+      {"--omp-threads=x train.py", 2, "--omp-threads 'x': is not a whole number"},
+      {"--shutdown-timeout=x train.py", 2, "--shutdown-timeout 'x': is not a number of seconds"},
+      {"--shutdown-timeout=-1 train.py", 1, "--shutdown-timeout '-1'"},
+      {"--exit-barrier-timeout=x train.py", 2, "--exit-barrier-timeout 'x'"},
+      {"--grace 5 --shutdown-timeout 6 train.py", 1, "is the same as --grace, which says '5'"},
+      {"--preempt-signals=BOGUS train.py", 1, "--preempt-signals 'BOGUS': 'BOGUS' is no signal"},
+      {"--preempt-deadline=0 train.py", 1, "--preempt-deadline '0'"},
+      {"--preempt-deadline=x train.py", 2, "--preempt-deadline 'x': is not a number of seconds"},
+      {"--preempt-after=x train.py", 2, "--preempt-after 'x': is not a number of seconds"},
+      {"--preempt-after=30 train.py", 1,
+       "--preempt-after '30': is not longer than --preempt_deadline (30s)"},
+      {"--preempt-after=9000h train.py", 1, "--preempt-after '9000h': must be from 100ms to 8760h"},
+      {"--preempt-signals=none,TERM train.py", 1, "'none' is no signal"},
+      {"--preempt-signals=KILL train.py", 1, "'KILL' can't be handled"},
+      {"--preempt-signals=USR1, train.py", 1, "'' is no signal"},
+      {"--signals-to-handle=USR1 --preempt-signals=USR1 train.py", 1,
+       "USR1 is one of --signals-to-handle too"},
+      {"--use-env=false --no-python echo", 1, "gets no --local-rank"},
+  };
+  for (const Refused& c : kCases) ExpectRefused(c);
+}
+
+TEST(WorkerOptions, StartMethodIsCheckedOnTheCommandLineOnly) {  // 12
+  const CommandLine parsed = Parse({"train.py"}, {{"PET_START_METHOD", "bogus"}});
+  PlanOf(parsed);
+  EXPECT_THAT(parsed.warnings, ElementsAre(HasSubstr("PET_START_METHOD has no effect")));
+}
+
+TEST(WorkerOptions, WhatHasNoEffectIsSaidOnce) {
+  const CommandLine parsed = Parse(Words("--start_method fork --monitor_interval 5 train.py"));
+  PlanOf(parsed);
+  EXPECT_THAT(parsed.warnings, ElementsAre(HasSubstr("--monitor_interval has no effect"),
+                                           HasSubstr("--start_method has no effect")));
+  EXPECT_THAT(Parse({"train.py"}).warnings, IsEmpty());
+}
+
+TEST(WorkerOptions, ExitBarrierIsBoundedOnRequest) {
+  EXPECT_EQ(PlanOf("train.py").exit_barrier_timeout, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--exit-barrier-timeout 60 train.py").exit_barrier_timeout, absl::Minutes(1));
+  EXPECT_EQ(PlanOf("train.py", {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "2"}}).exit_barrier_timeout,
+            absl::Seconds(2));
+}
+
+TEST(WorkerOptions, ShutdownTimeoutIsTheGrace) {
+  EXPECT_EQ(PlanOf("--shutdown-timeout 7 train.py").job.stop_grace, absl::Seconds(7));
+  EXPECT_EQ(PlanOf("--shutdown_timeout 7 --grace 7s train.py").job.stop_grace, absl::Seconds(7));
+  const Variables variable = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "90"}};
+  EXPECT_EQ(PlanOf("train.py", variable).job.stop_grace, absl::Seconds(90));
+  ExpectRefused({"--grace 5 train.py", 1, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT '90': is the same"},
+                variable);
+}
+
+TEST(Gpus, AList) {
+  const LaunchPlan plan = PlanOf("--nproc_per_node gpu:1,3,5-6 train.py", {}, HostWithGpus(8));
+  EXPECT_EQ(plan.worker_count, 4U);
+  EXPECT_THAT(plan.devices.visible, ElementsAre("1", "3", "5", "6"));
+  EXPECT_FALSE(plan.devices.virtual_local_rank);
+  // Within what the user sees.
+  EXPECT_THAT(PlanOf("--nproc_per_node gpu:2,0 train.py", {{"CUDA_VISIBLE_DEVICES", "4, GPU-aa,6"}},
+                     HostWithGpus(3))
+                  .devices.visible,
+              ElementsAre("6", "4"));
+}
+
+TEST(Gpus, MistakesInAList) {
+  const Refused kCases[] = {
+      {"--nproc_per_node gpu:1,4 train.py", 1, "device 4 is not there; this node has 4"},
+      {"--nproc_per_node gpu:1,1 train.py", 1, "device 1 is listed twice"},
+      {"--nproc_per_node gpu: train.py", 1, "'' is no number"},
+      {"--nproc_per_node gpu:a train.py", 1, "'a' is no number"},
+  };
+  for (const Refused& c : kCases) ExpectRefused(c, {}, HostWithGpus(4));
+  ExpectRefused({"--nproc_per_node gpu:0 train.py", 1, "Cuda is not available"});
+}
+
+TEST(Debug, NcclAndTorchTellWhatTheyDo) {
+  EXPECT_THAT(PlanOf("train.py").extra_environment, IsEmpty());
+  EXPECT_THAT(PlanOf("--debug train.py").extra_environment,
+              ElementsAre(Pair("NCCL_DEBUG", "INFO"), Pair("TORCH_DISTRIBUTED_DEBUG", "DETAIL")));
+  EXPECT_THAT(PlanOf("train.py --debug").extra_environment, IsEmpty());  // the script's
+}
+
+TEST(DeepSpeed, IsAskedForByTheScriptsArguments) {
+  EXPECT_TRUE(PlanOf("train.py --use_deepspeed").deepspeed);
+  EXPECT_TRUE(PlanOf("train.py --deepspeed_config ds.json").deepspeed);
+  EXPECT_FALSE(PlanOf("train.py --config deepspeed.json").deepspeed);
+}
+
+TEST(Gpus, VirtualLocalRank) {  // 44, 45
+  const LaunchPlan plan = PlanOf("--virtual-local-rank --nproc-per-node 2 train.py");
+  EXPECT_TRUE(plan.devices.virtual_local_rank);
+  EXPECT_THAT(plan.devices.visible, IsEmpty());
+  EXPECT_THAT(PlanOf("--virtual-local-rank --nproc-per-node 2 train.py",
+                     {{"CUDA_VISIBLE_DEVICES", "5, GPU-7"}})
+                  .devices.visible,
+              ElementsAre("5", "GPU-7"));
+  ExpectRefused({"--virtual-local-rank --nproc-per-node 2 train.py", 1,
+                 "needs a device for each of the 2 workers, but CUDA_VISIBLE_DEVICES lists 1"},
+                {{"CUDA_VISIBLE_DEVICES", "5"}});
+  EXPECT_THAT(PlanOf("--virtual-local-rank --nproc-per-node gpu:1,3 train.py", {}, HostWithGpus(4))
+                  .devices.visible,
+              ElementsAre("1", "3"));
+  EXPECT_TRUE(PlanOf("train.py", {{"PET_VIRTUAL_LOCAL_RANK", "yes"}}).devices.virtual_local_rank);
+}
+
+TEST(OmpThreads, AreTheUsersChoice) {  // 42
+  EXPECT_EQ(PlanOf("--nproc_per_node 2 train.py").omp_threads, std::nullopt);
+  EXPECT_EQ(PlanOf("--nproc_per_node 2 --omp-threads auto train.py").omp_threads, 3U);
+  EXPECT_EQ(PlanOf("--nproc_per_node 9 --omp-threads auto train.py").omp_threads, 1U);
+  EXPECT_EQ(PlanOf("--omp-threads 4 train.py").omp_threads, 4U);
+}
+
+TEST(OmpThreads, TheDefaultIsSaidInOneLine) {
+  EXPECT_THAT(Parse(Words("--nproc_per_node 2 train.py")).warnings,
+              ElementsAre(HasSubstr("OMP_NUM_THREADS is 1 for each worker")));
+  EXPECT_THAT(Parse(Words("--nproc_per_node 2 --omp_threads 1 train.py")).warnings, IsEmpty());
+  EXPECT_THAT(Parse(Words("--nproc_per_node 2 train.py"), {{"OMP_NUM_THREADS", "5"}}).warnings,
+              IsEmpty());
+}
+
+TEST(OutputOptions, LocalRanksFilter) {  // 28, 77
+  EXPECT_THAT(PlanOf("train.py").output.local_ranks_filter, IsEmpty());
+  EXPECT_THAT(PlanOf("--local-ranks-filter= train.py").output.local_ranks_filter, IsEmpty());
+  EXPECT_THAT(
+      PlanOf("--nproc_per_node 9 --local_ranks_filter 7,0-2 train.py").output.local_ranks_filter,
+      ElementsAre(0, 1, 2, 7));
+  EXPECT_THAT(Parse(Words("--local-ranks-filter 1 train.py")).warnings,
+              ElementsAre(HasSubstr("names no worker of this node")));
+}
+
+TEST(OutputOptions, DuplicateFilters) {  // 79
+  const LaunchPlan plan =
+      PlanOf("--duplicate-stdout-filters a,,b,c --duplicate-stderr-filters=x train.py");
+  EXPECT_THAT(plan.output.duplicate_stdout_filters, ElementsAre("a,b", "c"));
+  EXPECT_THAT(plan.output.duplicate_stderr_filters, ElementsAre("x"));
+  EXPECT_THAT(PlanOf("--duplicate-stdout-filters= train.py").output.duplicate_stdout_filters,
+              ElementsAre(""));
+  EXPECT_THAT(PlanOf("--duplicate-stdout-filters ,,,a, train.py").output.duplicate_stdout_filters,
+              ElementsAre(",", "a", ""));
+  EXPECT_THAT(PlanOf("train.py").output.duplicate_stdout_filters, IsEmpty());
+  const CommandLine without =
+      Parse(Words("--log_dir /dev/null --duplicate-stdout-filters a train.py"));
+  EXPECT_THAT(PlanOf(without).output.duplicate_stdout_filters, IsEmpty());
+  EXPECT_THAT(without.warnings, ElementsAre(HasSubstr("--duplicate-stdout-filters is ignored")));
+}
+
+TEST(OutputOptions, StreamsOfManyRanks) {
+  EXPECT_THAT(PlanOf("--nproc_per_node 12 -r 10-11:1,3:0,*:2 train.py").output.stdout_sinks,
+              ElementsAre(Pair(10, StreamSink::kFile), Pair(11, StreamSink::kFile)));
+  EXPECT_EQ(PlanOf("--nproc_per_node 12 -r 10-11:1,3:0,*:2 train.py").output.stderr_sinks.size(),
+            9U);
+}
+
+TEST(OutputOptions, ReportAndEvents) {
+  const LaunchPlan plan = PlanOf("--report-file end.json --event-log-handler console train.py");
+  EXPECT_EQ(plan.report_file, "end.json");
+  EXPECT_TRUE(plan.events_on_console);
+  EXPECT_FALSE(PlanOf("--event-log-handler null train.py").events_on_console);
+}
+
+TEST(Signals, AsTorchrunByDefault) {
+  const SignalPlan signals = PlanOf("train.py").signals;
+  EXPECT_THAT(signals.stop, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+  EXPECT_THAT(signals.preempt, IsEmpty());
+  EXPECT_EQ(signals.text, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+}
+
+TEST(Signals, UnknownOnesOnlyWarn) {  // 68
+  const CommandLine parsed =
+      Parse({"--signals-to-handle", "SIGUSR1, BOGUS,term,15,SIGKILL", "train.py"});
+  const SignalPlan signals = PlanOf(parsed).signals;
+  EXPECT_THAT(signals.stop, ElementsAre(SIGUSR1, SIGTERM));
+  EXPECT_EQ(signals.text, "SIGUSR1, BOGUS,term,15,SIGKILL");
+  EXPECT_THAT(parsed.warnings,
+              ElementsAre(HasSubstr("--signals-to-handle: ' BOGUS' is no signal"),
+                          HasSubstr("'SIGKILL' can't be handled: the kernel or ddprun needs it")));
+}
+
+TEST(Signals, OfPreemption) {
+  const SignalPlan signals = PlanOf("--preempt-signals SIGUSR2,TERM,USR2 train.py").signals;
+  EXPECT_THAT(signals.preempt, ElementsAre(SIGUSR2, SIGTERM));
+  EXPECT_THAT(signals.stop, ElementsAre(SIGINT, SIGHUP, SIGQUIT));
+}
+
+TEST(Signals, TheDeadlineOfPreemptionIsTheGraceUnlessGiven) {
+  EXPECT_EQ(PlanOf("--grace 7 train.py").signals.preempt_deadline, absl::Seconds(7));
+  EXPECT_EQ(PlanOf("--grace 7 --preempt-deadline 2m train.py").signals.preempt_deadline,
+            absl::Minutes(2));
+}
+
+TEST(Signals, TermPreemptsThoseThatAskUnlessTheOptionSaysOtherwise) {
+  EXPECT_TRUE(PlanOf("train.py").signals.term_preempts_who_asks);
+  EXPECT_THAT(PlanOf("train.py").signals.preempt, ElementsAre());
+  EXPECT_FALSE(PlanOf("--preempt-signals USR1 train.py").signals.term_preempts_who_asks);
+  const SignalPlan none = PlanOf("--preempt-signals none train.py").signals;
+  EXPECT_FALSE(none.term_preempts_who_asks);
+  EXPECT_THAT(none.preempt, ElementsAre());
+  EXPECT_THAT(none.stop, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+}
+
+TEST(Signals, TheTimeOfANode) {
+  EXPECT_EQ(PlanOf("train.py").signals.preempt_after, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--preempt-after 720h train.py").signals.preempt_after, absl::Hours(720));
+}
+
+TEST(RunPath, WinsOverOtherKinds) {
+  const LaunchPlan plan = PlanOf("--run-path -m --no-python train.py a");
+  EXPECT_TRUE(plan.run_path);
+  // A program for runpy stands in front of the script.
+  EXPECT_THAT(plan.argv,
+              ElementsAre("/usr/bin/python3", "-u", "-c", HasSubstr("runpy"), "train.py", "a"));
+  EXPECT_THAT(plan.job.description, HasSubstr("train.py a"));
+  EXPECT_THAT(plan.job.description, ::testing::Not(HasSubstr("runpy")));
+}
+
+TEST(UseEnv, IsAHiddenAlias) {
+  EXPECT_THAT(PlanOf("--use_env train.py a").argv,
+              ElementsAre("/usr/bin/python3", "-u", "train.py", "a"));
+  EXPECT_THAT(PlanOf("--use-env=false train.py a").argv,
+              ElementsAre("/usr/bin/python3", "-u", "train.py", "--local-rank=${local_rank}", "a"));
+  EXPECT_THAT(ExitOf(Parse({"--help"})).text, testing::Not(HasSubstr("use-env")));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

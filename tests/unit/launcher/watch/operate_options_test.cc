@@ -1,0 +1,84 @@
+// ddprun drain and events.
+#include "launcher/watch/operate_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/unit/launcher/cli/fake_host.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Options>
+Options OperateOptionsOf(const std::string& line) {
+  const CommandLine parsed = Parse(Words(line), {});
+  const auto* options = std::get_if<Options>(&parsed.command);
+  if (options == nullptr) ADD_FAILURE() << line << ": " << ExitOf(parsed).text;
+  return options == nullptr ? Options() : *options;
+}
+
+TEST(Drain, TheNodeMayStandAnywhere) {
+  for (const char* line :
+       {"drain host3 --reason maintenance --rdzv_endpoint h:9 --token_file token",
+        "drain --reason maintenance host3 --rdzv_endpoint h:9 --token_file token",
+        "drain --reason maintenance --rdzv_endpoint h:9 --token_file token host3"}) {
+    const auto options = OperateOptionsOf<DrainOptions>(line);
+    EXPECT_EQ(options.node, "host3") << line;
+    EXPECT_EQ(options.reason, "maintenance");
+    EXPECT_EQ(options.port, 9);
+    EXPECT_EQ(options.token, "s3cret");
+    EXPECT_TRUE(options.wait);
+    EXPECT_FALSE(options.undo);
+  }
+  const auto plain = OperateOptionsOf<DrainOptions>("drain 1");
+  EXPECT_EQ(plain.run_id, "");
+  EXPECT_EQ(plain.reason, "");
+  EXPECT_TRUE(OperateOptionsOf<DrainOptions>("drain a --undo").undo);
+  EXPECT_FALSE(OperateOptionsOf<DrainOptions>("drain a --no-wait").wait);
+}
+
+TEST(Drain, OneNodeIsNamed) {
+  EXPECT_EQ(ExitOf(Parse(Words("drain"))).status, 2);
+  EXPECT_THAT(ExitOf(Parse(Words("drain"))).text, HasSubstr("which node?"));
+  EXPECT_THAT(ExitOf(Parse(Words("drain a b"))).text, HasSubstr("unexpected word 'b'"));
+  EXPECT_THAT(ExitOf(Parse(Words("drain --undo a b"))).text, HasSubstr("unexpected word 'b'"));
+}
+
+TEST(Events, Options) {
+  const auto plain = OperateOptionsOf<EventsOptions>("events");
+  EXPECT_FALSE(plain.follow);
+  EXPECT_FALSE(plain.json);
+  EXPECT_EQ(plain.since, 0U);
+  const auto full = OperateOptionsOf<EventsOptions>("events -f --json --since 41 --rdzv_id j");
+  EXPECT_TRUE(full.follow);
+  EXPECT_TRUE(full.json);
+  EXPECT_EQ(full.since, 41U);
+  EXPECT_EQ(full.run_id, "j");
+  EXPECT_EQ(ExitOf(Parse(Words("events --since yesterday"))).status, 1);
+  EXPECT_EQ(ExitOf(Parse(Words("events extra"))).status, 2);
+}
+
+TEST(Logs, Options) {
+  const auto plain = OperateOptionsOf<LogsOptions>("logs");
+  EXPECT_FALSE(plain.follow || plain.raw || plain.rank.has_value() || plain.tail.has_value());
+  const auto full = OperateOptionsOf<LogsOptions>("logs -f --rank 3 --tail 20 --raw --token t");
+  EXPECT_TRUE(full.follow && full.raw);
+  EXPECT_EQ(full.rank, 3U);
+  EXPECT_EQ(full.tail, 20U);
+  EXPECT_EQ(full.token, "t");
+  EXPECT_EQ(ExitOf(Parse(Words("logs --rank x"))).status, 1);
+  EXPECT_EQ(ExitOf(Parse(Words("logs --tail=-1"))).status, 1);
+}
+
+TEST(Top, Options) {
+  EXPECT_EQ(OperateOptionsOf<TopOptions>("top").interval, absl::Seconds(1));
+  EXPECT_EQ(OperateOptionsOf<TopOptions>("top --interval 0.5").interval, absl::Milliseconds(500));
+  EXPECT_EQ(ExitOf(Parse(Words("top --interval 0"))).status, 1);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher

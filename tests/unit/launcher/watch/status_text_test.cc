@@ -1,0 +1,101 @@
+#include "launcher/watch/status_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+rendezvous::v1::GetStatusReply Sample() {
+  rendezvous::v1::GetStatusReply reply;
+  reply.set_release("0.1.0");
+  reply.set_term(0x1a);
+  rendezvous::v1::JobStatus* job = reply.add_jobs();
+  job->set_run_id("job7");
+  job->set_description("train.py (1 node)");
+  job->set_phase("running");
+  job->set_reason("worker rank 1 failed");
+  job->set_generation(2);
+  job->set_restart_count(1);
+  job->set_max_restarts(3);
+  job->set_age_ms(3'725'000);
+  auto* node = job->add_nodes();
+  node->set_node_id("host0");
+  node->set_state("running");
+  node->set_group_rank(0);
+  node->set_worker_count(2);
+  node->set_silent_ms(120);
+  node->set_step_us(80'000);
+  node->set_address("10.0.0.1");
+  for (const uint64_t step : {41U, 40U}) {
+    auto* worker = node->add_workers();
+    worker->set_phase(step == 41 ? "train" : "checkpoint");
+    worker->set_step(step);
+  }
+  auto* first = job->add_history();
+  first->set_generation(1);
+  first->set_world_size(2);
+  first->set_group_world_size(1);
+  first->set_reason("1 node came together");
+  first->set_rule("all_nodes");
+  first->set_began_ms_ago(3'725'000);
+  first->set_ended_ms_ago(125'000);
+  first->set_end_reason("worker rank 1 failed");
+  first->set_first_step(1);
+  first->set_last_step(30);
+  return reply;
+}
+
+TEST(StatusText, ShowsHowFarTheWorkersAre) {
+  const std::string text = StatusText(Sample(), "h:1");
+  EXPECT_THAT(text, HasSubstr("ddprun rendezvous service 0.1.0 at h:1, term 1a, 1 job\n"));
+  EXPECT_THAT(text, HasSubstr("job job7: running for 1 h 2 min, generation 2, restarts 1 of 3\n"));
+  EXPECT_THAT(text, HasSubstr("120 ms  40 to 41          12.5  checkpoint, train 10.0.0.1\n"));
+}
+
+TEST(StatusText, ShowsGpusThatAreTold) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  auto* node = reply.mutable_jobs(0)->mutable_nodes(0);
+  auto* gpu = node->add_gpus();
+  gpu->set_index(1);
+  gpu->set_utilization_percent(97);
+  gpu->set_memory_used_bytes(uint64_t{61} << 30);
+  gpu->set_memory_total_bytes(uint64_t{80} << 30);
+  node->add_gpus()->set_index(2);
+  auto* lost = node->add_gpus();
+  lost->set_index(3);
+  lost->set_lost(true);
+  EXPECT_THAT(StatusText(reply, "h:1"),
+              HasSubstr("\n         GPU 1: 97%, 61.0/80.0 GiB; 2: -, 0.0/0.0 GiB; 3: lost\n"));
+  node->set_gpus_age_ms(5001);
+  EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("GPU")));
+}
+
+TEST(StatusText, ShowsWhatEachGenerationWas) {
+  EXPECT_THAT(StatusText(Sample(), "h:1"),
+              HasSubstr("      1  2 ranks on 1 node, lasted 1 h 0 min, steps 1 to 30; began: 1 "
+                        "node came together (rule all_nodes)\n"
+                        "         ended 2 min 5 s ago: worker rank 1 failed\n"));
+}
+
+TEST(StatusText, ANodeWithoutMarksHasDashes) {
+  auto reply = Sample();
+  reply.mutable_jobs(0)->mutable_nodes(0)->clear_workers();
+  reply.mutable_jobs(0)->mutable_nodes(0)->clear_step_us();
+  EXPECT_THAT(StatusText(reply, "h:1"),
+              HasSubstr("120 ms  -                    -  -            10"));
+}
+
+TEST(StatusText, OfManyGenerationsTheLastOnesAreShown) {
+  auto reply = Sample();
+  for (uint64_t i = 2; i <= 15; ++i) reply.mutable_jobs(0)->add_history()->set_generation(i);
+  const std::string text = StatusText(reply, "h:1");
+  EXPECT_THAT(text, HasSubstr("      …  5 more before (see --json)\n      6  "));
+  EXPECT_THAT(text, Not(HasSubstr("\n      5  ")));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
