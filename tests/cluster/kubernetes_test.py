@@ -7,7 +7,7 @@ import sys
 
 import job
 import kubernetes
-from bed import DDPRUN, ROOT
+from bed import DDPRUN, ROOT, SLOW
 
 TRAINING = os.path.join(ROOT, "tests", "support", "saving_worker.py")
 
@@ -74,7 +74,7 @@ class Kubernetes(job.ClusterTestCase):
         lines = self.workers(6, world=3)
         self.assertEqual(2, len([line for line in lines if line["host"] == "train-1"]))
         for agent in (agents[0], agents[2], again):
-            self.assert_status(0, agent, timeout=40)
+            self.assert_status(0, agent, timeout=40 * SLOW)
 
     def test_a_pytorchjob_of_an_old_operator(self):
         """RANK and WORLD_SIZE count its pods; the master is told that it is at localhost."""
