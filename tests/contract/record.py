@@ -78,12 +78,13 @@ def plain(text, job):
         text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", "host", text)
     for pattern, sample in (
             (r"(?m)^( *host +: ).*", r"\g<1>host"), (r'("hostname": )"[^"]*"', r'\g<1>"host"'),
-            (r'("(?:duration_ms|total_run_time|timestamp)": )"?\d+"?', r"\g<1>0"),
-            (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"),
+            (r'("(?:duration_ms|total_run_time|timestamp)": )"?[\d.]+(?:e-\d+)?"?', r"\g<1>0"),
+            (r"(?<![0-9a-f])[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"),
             (r"0x[0-9a-f]+", "0x0"), (r"\d{4}-\d\d-\d\d([_ T])\d\d:\d\d:\d\d(\.\d+)?", r"0000-00-00\g<1>00:00:00"),
             (r"\d\d:\d\d:\d\d\.\d+ +\d+", "00:00:00.000000 0000"), (r"\d\d:\d\d:\d\d\.\d+", "00:00:00.000000"),
             (r"(?i)\b(pids?\W{1,3})\d+", r"\g<1>0000"), (r"_[a-z0-9_]{8}(?=/(attempt_|$))", "_00000000"),
             (r"torchelastic_[a-z0-9_]{8}\b", "torchelastic_00000000"),
+            (r"(?<![\d:.])\d+\.\d{4,}(e-\d+)?(?![\d.])", "0.0000"),
             (r"\btimer_\d+|torchelastic_timer_\S+", "timer_0000")):
         text = re.sub(pattern, sample, text)
     return re.sub(r"(?<!\d)\d{4,}(?!\d)", _sample_number, text)
@@ -215,7 +216,7 @@ def common(jobs_shown):
     """What must be the same with both launchers where a test names no difference."""
     copies = steady(jobs_shown, ("stderr",))
     for shown in copies:
-        for worker in shown.get("workers", ()):
-            worker["environment"] = {name: value for name, value in worker["environment"].items()
-                                     if name not in _FREE_VARIABLES and not name.startswith("DDPRUN_")}
+        shown["workers"] = [{**worker, "environment": {
+            name: value for name, value in worker["environment"].items()
+            if name not in _FREE_VARIABLES and not name.startswith("DDPRUN_")}} for worker in shown.get("workers", ())]
     return copies
