@@ -39,7 +39,8 @@ class Kubernetes(job.ClusterTestCase):
 
     def test_the_base_trains(self):
         pods, options, variables = self.pods_of("base")
-        agents = [pods.start(i, [*options, *self.training(steps=40)], {**variables, "JOB_COMPLETION_INDEX": str(i)})
+        # Long enough for both to be asked how they are, also where Python takes seconds to start.
+        agents = [pods.start(i, [*options, *self.training(steps=200)], {**variables, "JOB_COMPLETION_INDEX": str(i)})
                   for i in (1, 0)]
         workers = self.workers(2, world=2)
         self.assertEqual(["train-0", "train-1"], [line["host"] for line in workers])

@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from bed import DDPRUN, ROOT, SLOW, SLOWNESS, BedTestCase, free_port  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "booking_worker.py")
-BOUND = 0.05  # seconds that a cause of one fault may be wrong by
+BOUND = 0.1  # seconds that a cause of one fault may be wrong by
 
 
 class GoodputTestCase(BedTestCase):
