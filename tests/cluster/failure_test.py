@@ -4,6 +4,7 @@
 import signal
 
 import job
+from bed import SLOW
 
 
 class WorkerFailures(job.ClusterTestCase):
@@ -45,7 +46,7 @@ class WorkerFailures(job.ClusterTestCase):
 class AgentFailures(job.ClusterTestCase):
     def kill_agent(self, agent, number=signal.SIGKILL):
         agent.signal(number)
-        agent.wait(5)
+        agent.wait(5 * SLOW)
 
     def test_killed_agent_shrinks_an_elastic_job(self):
         agents, generation = self.start_all(3, "1:3", conf="last_call_timeout=30")

@@ -5,7 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, BedTestCase  # noqa: E402
+from bed import SLOWNESS, BedTestCase  # noqa: E402
 from cluster import ClusterTestCaseMixin, main  # noqa: E402,F401
 from timeline import TimelineError  # noqa: E402
 
@@ -35,7 +35,7 @@ class ClusterTestCase(ClusterTestCaseMixin, BedTestCase):
     def assert_quiet(self, condition, seconds):
         """The condition must not become true within the time."""
         try:
-            self.bed.wait(condition, "nothing", seconds * SLOW)
+            self.bed.wait(condition, "nothing", seconds * SLOWNESS)
         except TimelineError:
             return
         self.fail("it happened although it must not")

@@ -7,7 +7,7 @@ import sys
 
 import job
 import kubernetes
-from bed import DDPRUN, ROOT
+from bed import DDPRUN, ROOT, SLOW
 
 TRAINING = os.path.join(ROOT, "tests", "support", "saving_worker.py")
 
@@ -39,7 +39,8 @@ class Kubernetes(job.ClusterTestCase):
 
     def test_the_base_trains(self):
         pods, options, variables = self.pods_of("base")
-        agents = [pods.start(i, [*options, *self.training(steps=40)], {**variables, "JOB_COMPLETION_INDEX": str(i)})
+        # Long enough for both to be asked how they are, also where Python takes seconds to start.
+        agents = [pods.start(i, [*options, *self.training(steps=200)], {**variables, "JOB_COMPLETION_INDEX": str(i)})
                   for i in (1, 0)]
         workers = self.workers(2, world=2)
         self.assertEqual(["train-0", "train-1"], [line["host"] for line in workers])
@@ -74,7 +75,7 @@ class Kubernetes(job.ClusterTestCase):
         lines = self.workers(6, world=3)
         self.assertEqual(2, len([line for line in lines if line["host"] == "train-1"]))
         for agent in (agents[0], agents[2], again):
-            self.assert_status(0, agent, timeout=40)
+            self.assert_status(0, agent, timeout=40 * SLOW)
 
     def test_a_pytorchjob_of_an_old_operator(self):
         """RANK and WORLD_SIZE count its pods; the master is told that it is at localhost."""

@@ -5,7 +5,7 @@ import signal
 import time
 
 import job
-from bed import SLOW
+from bed import SLOW, SLOWNESS
 from timeline import leftovers
 
 LEASE = 1.0
@@ -96,7 +96,7 @@ class ServiceLost(job.ClusterTestCase):
     def test_host_agent_killed(self):
         agents = self.start_two()
         agents[0].signal(signal.SIGKILL)
-        agents[0].wait(5)
+        agents[0].wait(5 * SLOW)
         self.check_survivor_ends(agents[1])
 
     def test_host_unreachable(self):
@@ -109,7 +109,7 @@ class ServiceLost(job.ClusterTestCase):
         agents, generation = self.start_all(2, "1:2", options=("--service_loss_timeout", 30), conf="lease=30")
         self.cluster.pull_cable(1)
         # A second of the network's time, also where programs are slow: TCP gives up after three and a half.
-        self.assert_quiet(lambda: any(agent.ended() for agent in agents), 1 / SLOW)
+        self.assert_quiet(lambda: any(agent.ended() for agent in agents), 1 / SLOWNESS)
         self.cluster.heal()
         self.finish(agents, generation, 2)
 
@@ -119,7 +119,7 @@ class ServiceLost(job.ClusterTestCase):
         agents[1].signal(signal.SIGTERM)
         agents[1].wait(5 * SLOW)
         agents[0].signal(signal.SIGKILL)
-        agents[0].wait(5)
+        agents[0].wait(5 * SLOW)
         self.assertEqual({}, leftovers(self.bed.tag, 2 * SLOW))
 
 

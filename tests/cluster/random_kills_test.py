@@ -10,6 +10,7 @@ import signal
 import threading
 
 import job
+from bed import SLOW
 from timeline import state_of
 
 SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -45,7 +46,7 @@ class RandomKills(job.ClusterTestCase):
         newest = max(line["generation"] for line in lines)
         if victim == "agent":
             agents[1].signal(signal.SIGKILL)
-            agents[1].wait(5)
+            agents[1].wait(5 * SLOW)
         else:
             self.bed.signal_workers([line for line in lines if line["generation"] == newest][-1:], signal.SIGKILL)
         return newest

@@ -2,7 +2,8 @@
 """--numa_binding gives each worker the CPUs that torch 2.11 gives it, on machines of many kinds.
 
 Both read the same folders with another machine's /sys: torch's binding.py itself (torch_binding.py), and the probe and
-planner of ddprun (show_binding).
+planner of ddprun (show_binding). What torch answered is recorded as what torchrun shows is (record.py); machines drawn with
+another seed than the ordinary one ask torch itself.
 """
 
 import json
@@ -16,13 +17,16 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import contract  # noqa: E402
 import jobs  # noqa: E402
+import record  # noqa: E402
 from fake_machine import FakeMachine, cpu_list, regular  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHOW = os.path.join(os.path.dirname(jobs.DDPRUN), "..", "tests", "show_binding")
 MODES = ("node", "socket", "exclusive", "core-complex")
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", "11"))
+ORDINARY_SEED = 11
+SEED = int(os.environ.get("DDPRUN_TEST_SEED", ORDINARY_SEED))
 RANDOM_MACHINES = 24
 
 
@@ -93,29 +97,66 @@ def ours(root, allowed, visible=None):
     return found
 
 
-@unittest.skipUnless(os.access(jobs.TORCH_PYTHON, os.X_OK), f"{jobs.TORCH_PYTHON} is not installed (scripts/setup)")
+class Torch:
+    """torch's answers: recorded ones, or those of torch itself, which begins when it is asked first."""
+
+    def __init__(self):
+        self.answered = {}  # in this run, as the record has them
+        self._asked = None
+
+    def answer(self, case, machine, question):
+        """The CPUs of every GPU's worker as text, or {"error": type}, for a question of torch_binding.py."""
+        key = f"{machine}, {question['mode']}"
+        known = {"allowed": cpu_list(question["allowed"]), "gpus": question["gpus"]}
+        if contract.MODE in ("ordinary", "ddprun") and (SEED == ORDINARY_SEED or not machine.startswith("drawn")):
+            recorded = self._recorded(case, key)
+            case.assertEqual(known, {name: recorded[name] for name in known},
+                             f"another question than was recorded. {record.how_to_record('binding')}")
+            return recorded["answer"]
+        theirs = self._ask(question)
+        known["answer"] = theirs if isinstance(theirs, dict) else [cpu_list(cpus) for cpus in theirs]
+        self.answered[key] = known
+        if contract.WHOLE_RUN and SEED == ORDINARY_SEED:
+            found = record.difference(self._recorded(case, key), known)
+            case.assertEqual("", found, f"torch isn't as it was. The record anew: {record.how_to_record('binding')}")
+        return known["answer"]
+
+    def end(self):
+        if self._asked is not None:
+            self._asked.communicate(timeout=jobs.PATIENCE)
+
+    def _ask(self, question):
+        if self._asked is None:  # one for all: it imports torch
+            self._asked = subprocess.Popen([jobs.TORCH_PYTHON, os.path.join(HERE, "torch_binding.py")], stdin=subprocess.PIPE,
+                                           stdout=subprocess.PIPE, text=True)
+        self._asked.stdin.write(json.dumps(question) + "\n")
+        self._asked.stdin.flush()
+        return json.loads(self._asked.stdout.readline())
+
+    @staticmethod
+    def _recorded(case, key):
+        try:
+            answers, = record.load("binding").values()
+            return answers[key]
+        except (record.RecordError, KeyError) as error:
+            return case.fail(f"{key}: {error}. Write it: {record.how_to_record('binding')}")
+
+
 class SameAsTorch(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # One for all: it imports torch.
-        cls.asked = subprocess.Popen([jobs.TORCH_PYTHON, os.path.join(HERE, "torch_binding.py")], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, text=True)
+        cls.torch = Torch()
 
     @classmethod
     def tearDownClass(cls):
-        cls.asked.communicate(timeout=jobs.PATIENCE)
+        cls.torch.end()
+        if contract.MODE == "record":
+            record.store("binding", {"answers": cls.torch.answered}, whole=True)
 
     def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="ddprun-test-")
+        # A machine is thousands of small files, which are quick in memory alone.
+        self.folder = tempfile.mkdtemp(prefix="ddprun-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.addCleanup(shutil.rmtree, self.folder)
-
-    def torch(self, questions):
-        answers = []
-        for question in questions:
-            self.asked.stdin.write(json.dumps(question) + "\n")
-            self.asked.stdin.flush()
-            answers.append(json.loads(self.asked.stdout.readline()))
-        return answers
 
     def compare(self, cases):
         """Returns how many of the bindings, and how many of torch's refusals, are the same."""
@@ -129,11 +170,12 @@ class SameAsTorch(unittest.TestCase):
                 questions.append({"root": root, "mode": mode, "allowed": allowed, "gpus": [gpu for gpu, _ in machine.gpus]})
                 answers.append(shown[mode])
         bound = refused = 0
-        for number, (question, theirs, mine) in enumerate(zip(questions, self.torch(questions), answers)):
+        for number, (question, mine) in enumerate(zip(questions, answers)):
             name, machine, _ = cases[number // len(MODES)]
             with self.subTest(machine=name, mode=question["mode"]):
+                theirs = self.torch.answer(self, name, question)
                 if isinstance(theirs, list):
-                    self.assertEqual([cpu_list(cpus) for cpus in theirs], mine)
+                    self.assertEqual(theirs, mine)
                     bound += 1
                 elif self.cured(machine, question):
                     self.assertIsInstance(mine, list)
@@ -166,7 +208,7 @@ class SameAsTorch(unittest.TestCase):
         machine = regular(1, 2, 1, 2, 1, gpus=(1, 1))
         machine.write(other)
         question = {"root": other, "mode": "node", "allowed": machine.cpus, "gpus": [gpu for gpu, _ in machine.gpus]}
-        self.assertNotEqual([cpu_list(cpus) for cpus in self.torch([question])[0]], ours(root, machine.cpus)["node"])
+        self.assertNotEqual(self.torch.answer(self, "the twin", question), ours(root, machine.cpus)["node"])
 
     def test_chosen_devices(self):
         machine = regular(2, 1, 2, 2, 1, gpus=(0, 0, 1, 1))
@@ -174,7 +216,7 @@ class SameAsTorch(unittest.TestCase):
         for visible, chosen in (("2,0", (2, 0)), ("GPU-00000003,1", (3, 1)), ("0,9,1", (0,))):
             gpus = [machine.gpus[number][0] for number in chosen]
             questions = [{"root": self.folder, "mode": mode, "allowed": machine.cpus, "gpus": gpus} for mode in MODES]
-            expected = {mode: [cpu_list(cpus) for cpus in answer] for mode, answer in zip(MODES, self.torch(questions))}
+            expected = {question["mode"]: self.torch.answer(self, f"devices {visible}", question) for question in questions}
             self.assertEqual(expected, ours(self.folder, machine.cpus, visible), visible)
 
 

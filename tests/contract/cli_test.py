@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import contract  # noqa: E402
 import jobs  # noqa: E402
-from contract import ORDINARY, WHOLE, Differs, Expect, Row, check  # noqa: E402
+from contract import Differs, Expect, Row, check  # noqa: E402
 
 # torchrun 2.11's options, in the dashed spelling.
 OPTIONS = (
@@ -32,7 +32,8 @@ C10D = ("--rdzv-backend=c10d", "--rdzv-endpoint")
 
 TABLE = [
     Row(1, "no_arguments", (), Expect(2, err=("(?i)usage",))),
-    Row(2, "help", ("--help",), Expect(0, out=BOTH_SPELLINGS)),
+    Row(2, "help", ("--help",), ours=Expect(0, out=BOTH_SPELLINGS), theirs=Expect(0, out=BOTH_SPELLINGS),
+        differs=Differs(why="words of our own beside each option")),
     Row(3, "unknown_option", ("--bogus", "S"), Expect(2, err=("unrecognized arguments.*--bogus",))),
     *(refused(4, "nnodes_" + re.sub(r"\W", "_", value), (f"--nnodes={value}", "S"), "nnodes", value, theirs=theirs)
       for value, theirs in (("0", ("min_nodes",)), ("2:1", ("min_nodes",)), ("1:2:3", ("nnodes",)), ("a", ("ValueError",)))),
@@ -84,7 +85,9 @@ TABLE = [
               pair.split("=", maxsplit=1)[0], theirs=("ValueError",))
       for pair in ("is_host=maybe", "join_timeout=x", "join_timeout=0", "store_type=foo")),
     Row(35, "empty_id", ("--rdzv-id=", *C10D, "localhost:0", "W"),
-        Expect(0, workers=1, env={"TORCHELASTIC_RUN_ID": "[0-9a-f-]{16,}"})),
+        ours=Expect(0, workers=1, env={"TORCHELASTIC_RUN_ID": "[0-9a-f-]{36}"}),
+        theirs=Expect(0, workers=1, env={"TORCHELASTIC_RUN_ID": r"\d{16,}"}),
+        differs=Differs(why="a random id is a UUID with --standalone and here")),
     refused(37, "logs_specs", ("--logs-specs=foo", "S"), "foo"),
     refused(38, "event_log_handler", ("--event-log-handler=foo", "S"), "foo"),
 ]
@@ -92,7 +95,8 @@ TABLE = [
 
 @contract.rows(TABLE)
 class CommandLine(contract.ContractCase):
-    @check(8, 9, compare=ORDINARY, differs=Differs(43, why="the processors that this process may use, not those of the host"))
+    @check(8, 9, recorded=True, per_processor=True,
+           differs=Differs(43, why="the processors that this process may use, not those of the host"))
     def test_08_as_many_as_processors(self):
         for launcher in self.launchers():
             counts = {}
@@ -105,7 +109,7 @@ class CommandLine(contract.ContractCase):
             most = len(os.sched_getaffinity(0)) if job.ours else os.cpu_count()
             self.assertTrue(1 <= counts["cpu"] <= most, counts)
 
-    @check(8, compare=ORDINARY, differs=Differs(43))
+    @check(8, recorded=True, per_processor=True, differs=Differs(43))
     def test_08_affinity_counts(self):
         cpu = min(os.sched_getaffinity(0))
         for launcher in self.launchers():
@@ -118,7 +122,7 @@ class CommandLine(contract.ContractCase):
             self.assertEqual(0, node.wait(launcher.patience))
             self.assertEqual(1 if job.ours else os.cpu_count(), len(job.told()))
 
-    @check(19, compare=ORDINARY)
+    @check(19, recorded=True)
     def test_19_module(self):
         for launcher in self.launchers():
             job = self.job(launcher)
@@ -130,7 +134,7 @@ class CommandLine(contract.ContractCase):
             self.assertEqual(0, ended.status, ended.err)
             self.assertEqual([["a"]], [line["arguments"] for line in job.told()])
 
-    @check(27, compare=WHOLE)
+    @check(27, recorded=True)
     def test_27_three_ways_to_write_a_short_option(self):
         for launcher in self.launchers():
             for words in (["-r3"], ["-r=3"], ["-r", "3"]):
@@ -142,7 +146,7 @@ class CommandLine(contract.ContractCase):
                 files = {path.rsplit("/", 1)[1]: text for path, text in job.files("logs").items()}
                 self.assertEqual(("out\n", "err\n"), (files["stdout.log"], files["stderr.log"]), words)
 
-    @check(33, compare=ORDINARY)
+    @check(33, recorded=True)
     def test_33_c10d_with_nothing_else(self):
         """The service listens at localhost:29400; the run id is none; a warning speaks of master_addr."""
         probing = ("import socket\nprobe.tell()\n"
@@ -155,7 +159,7 @@ class CommandLine(contract.ContractCase):
             self.assertIn("master_addr", ended.err)
             self.assertEqual(["none"], [line["environment"]["TORCHELASTIC_RUN_ID"] for line in job.told()])
 
-    @check(36, compare=ORDINARY, differs=STACK)
+    @check(36, recorded=True, differs=STACK)
     def test_36_log_dir_is_a_file(self):
         for launcher in self.launchers():
             job = self.job(launcher)

@@ -1,9 +1,9 @@
 """The differential suite: one check of torchrun's contract is one or several tests with its number.
 
-A check runs with ddprun always and with torchrun when this run compares it: those marked ORDINARY always,
-those marked WHOLE when DDPRUN_CONTRACT=whole. (=ddprun and =torchrun run one side alone.) What torchrun does is
-taken from the real one each time. Where ours is meant to differ, the test says which pain of docs/TORCHRUN.md it
-cures, or why.
+A check runs with ddprun always. What the real torchrun shows in it is recorded (record.py): an ordinary run holds
+ddprun against the record. DDPRUN_CONTRACT=whole runs torchrun again and holds that against the record too, and =record
+writes the record. (=ddprun and =torchrun run one side alone, to look at it.) Where ours is meant to differ, the test
+says which pain of docs/TORCHRUN.md it cures, or why.
 
 A file of tests ends with `contract.main()`: its tests run side by side, and what held goes to RESULTS for
 summary_test.py.
@@ -20,15 +20,16 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import jobs  # noqa: E402
+import record  # noqa: E402
 
 CHECKS = 99
 PAINS = 54
-ORDINARY, WHOLE, NEVER = "ordinary", "whole", "never"
-MODES = ("ordinary", "whole", "ddprun", "torchrun")
+MODES = ("ordinary", "whole", "record", "ddprun", "torchrun")
 MODE = os.environ.get("DDPRUN_CONTRACT", "ordinary")
 if MODE not in MODES:
     sys.exit(f"DDPRUN_CONTRACT={MODE}: is none of {', '.join(MODES)}")
 WHOLE_RUN = MODE == "whole"
+JUDGED = MODE in ("ordinary", "whole")
 RESULTS = os.environ.get("DDPRUN_CONTRACT_RESULTS", os.path.join(jobs.ROOT, "build", "dev", "contract-results"))
 
 
@@ -102,7 +103,7 @@ class Row:
     theirs: Expect | None = None
     differs: Differs | None = None
     env: dict = dataclasses.field(default_factory=dict)
-    compare: str = ORDINARY
+    recorded: bool = True
 
     def __post_init__(self):
         if (self.both is None) != (self.differs is not None):
@@ -116,17 +117,30 @@ class Row:
         return job.run(words, env=self.env)
 
 
-def check(*numbers, compare=NEVER, differs=None):
+def check(*numbers, recorded=False, differs=None, unsteady=(), per_processor=False, waits=False):
     """Marks a test method with the checks that it shows.
 
-    `compare`: when torchrun runs too (ContractCase.launchers). `differs`: why ours is another.
+    `recorded`: torchrun can show it too, and what it showed is recorded. `differs`: why ours is another. `unsteady`: names
+    in record.observe() that torchrun doesn't show the same way each time. `per_processor`: it starts a worker for each
+    processor. `waits`: for many seconds, and uses no processor meanwhile.
     """
     def mark(method):
         method.checks = numbers
-        method.compare = compare
+        method.recorded = recorded
         method.differs = differs
+        method.unsteady = unsteady
+        method.per_processor = per_processor
+        method.waits = waits
         return method
     return mark
+
+
+def replayed(shown, given):
+    """(Ended, told): what the one launcher of a recorded job showed; its workers were given these variables too."""
+    node, = shown["nodes"].values()
+    texts = ["".join(line + "\n" for line in node[stream]) for stream in ("stdout", "stderr")]
+    told = [{**worker, "environment": {**given, **worker["environment"]}} for worker in shown["workers"]]
+    return jobs.Ended(node["status"], *texts, 0), told
 
 
 def rows(table):
@@ -141,11 +155,14 @@ def rows(table):
                     expected.verify(self, ended, job.told(), launcher.name)
                     if job.ours and ended.status:
                         self.check_refusal(ended)
+                if JUDGED and row.recorded:
+                    who = f"torchrun, as recorded by {record.how_to_record(self.group, self._testMethodName)}"
+                    row.theirs.verify(self, *replayed(self.record()[0], row.env), who)
             name = f"test_{row.check:02d}_{row.name}"
             if hasattr(cls, name):
                 raise ValueError(f"two rows of name {name}")
             test.__doc__ = f"ddprun differs: {row.differs}" if row.differs else None
-            setattr(cls, name, check(row.check, compare=row.compare, differs=row.differs)(test))
+            setattr(cls, name, check(row.check, recorded=row.recorded, differs=row.differs)(test))
         return cls
     return add
 
@@ -156,6 +173,7 @@ class ContractCase(unittest.TestCase):
     def setUp(self):
         self._jobs = []
         self.compared = False
+        self.shown = []  # what torchrun's jobs showed, in this run
         self.addCleanup(self._end)
 
     def job(self, launcher):
@@ -163,15 +181,33 @@ class ContractCase(unittest.TestCase):
         self._jobs.append(job)
         return job
 
+    @property
+    def method(self):
+        return getattr(self, self._testMethodName)
+
+    @property
+    def group(self):
+        """The name of this test's file of the record."""
+        return os.path.basename(sys.modules[type(self).__module__].__file__).removesuffix("_test.py")
+
     def launchers(self):
-        """ddprun, and torchrun where this run compares it."""
-        if MODE != "torchrun":
+        """ddprun, and torchrun where this run wants it."""
+        if MODE not in ("torchrun", "record"):
             yield jobs.OURS
-        compare = getattr(getattr(self, self._testMethodName), "compare", NEVER)
-        wanted = {"ordinary": compare == ORDINARY, "ddprun": False}.get(MODE, compare != NEVER)
-        if wanted and jobs.torchrun_is_there():
+        if MODE in ("whole", "torchrun", "record") and getattr(self.method, "recorded", False):
+            if not jobs.torchrun_is_there():
+                self.fail(f"{jobs.THEIRS.command[0]} is not installed (scripts/setup installs it)")
             yield jobs.THEIRS
-            self.compared = True
+
+    def record(self):
+        """What torchrun's jobs showed in this test, as recorded."""
+        try:
+            found = record.load(self.group).get(self._testMethodName)
+        except record.RecordError as error:
+            self.fail(str(error))
+        if found is None:
+            self.fail(f"no record of this test. Write it: {record.how_to_record(self.group, self._testMethodName)}")
+        return found
 
     def check_refusal(self, ended):
         """A usage mistake costs one clear message and no stack (pain 51)."""
@@ -180,15 +216,39 @@ class ContractCase(unittest.TestCase):
         self.assertTrue(ended.err.strip(), "a failure without a word")
 
     def _end(self):
+        shown = {}
         left = {}
         for job in self._jobs:
+            shown.setdefault(job.ours, []).append(self._observe(job))
             kept = job.stop()
             left.update(kept if job.ours else {})
-        if left or jobs.has_failed(self):
+        failed = jobs.has_failed(self)
+        if left or failed:
             print(f"\n{self.id()}:\n" + "\n".join(job.story() for job in self._jobs), flush=True)
         for job in self._jobs:
             job.close()
         self.assertEqual({}, left, "processes outlived ddprun")
+        self.shown = shown.get(False, [])
+        if not failed and JUDGED and getattr(self.method, "recorded", False):
+            self._hold_against_the_record(shown.get(True, []))
+
+    def _observe(self, job):
+        shown = record.observe(job)
+        if getattr(self.method, "per_processor", False):
+            shown = record.one_for_each_processor(shown)
+        return record.steady([shown], getattr(self.method, "unsteady", ()))[0]
+
+    def _hold_against_the_record(self, ours):
+        recorded = self.record()
+        anew = record.how_to_record(self.group, self._testMethodName)
+        numbers = ", ".join(map(str, self.method.checks))
+        if self.method.differs is None:
+            found = record.difference(record.common(recorded), record.common(ours))
+            self.assertEqual("", found, f"check {numbers}: ddprun isn't as torchrun was. (The record anew: {anew})")
+        if WHOLE_RUN:
+            found = record.difference(recorded, self.shown)
+            self.assertEqual("", found, f"check {numbers}: torchrun isn't as it was. The record anew: {anew}")
+        self.compared = True
 
 
 # ---------------------------------------------------------------- running
@@ -208,7 +268,7 @@ def _run_one(test):
     return test, result, time.monotonic() - started
 
 
-def _record(group, outcomes):
+def _write_results(group, outcomes):
     """Writes {check: {"held", "compared", "tests"}} of this file's tests."""
     found = {}
     for test, result, _ in outcomes:
@@ -223,29 +283,68 @@ def _record(group, outcomes):
         json.dump({"whole": WHOLE_RUN, "checks": found}, sink)
 
 
+def _write_record(group, outcomes, whole):
+    """'' or why the record couldn't be written."""
+    shown = {test._testMethodName: test.shown for test, result, _ in outcomes  # pylint: disable=protected-access
+             if result.wasSuccessful() and test.shown}
+    try:
+        record.store(group, shown, whole)
+    except record.RecordError as error:
+        return str(error)
+    print(f"recorded: {len(shown)} tests of {group}", flush=True)
+    return ""
+
+
+def orphans(group, tests):
+    """'' or which entries of the record no test has any more."""
+    wanted = {test._testMethodName for test in tests  # pylint: disable=protected-access
+              if getattr(test, "method", None) and getattr(test.method, "recorded", False)}
+    try:
+        unknown = sorted(set(record.load(group)) - wanted)
+    except record.RecordError as error:
+        return str(error)
+    return f"recorded, but no test: {', '.join(unknown)}. {record.how_to_record(group)}" if unknown else ""
+
+
+def _in_turn(tests):
+    """(test, result, seconds) of each, as they end: those that only wait begin first, in threads of their own."""
+    patient = [test for test in tests if getattr(getattr(test, "method", None), "waits", False)]
+    busy = [test for test in tests if test not in patient]
+    with concurrent.futures.ThreadPoolExecutor((os.cpu_count() or 1) + 1 + len(patient)) as pool:
+        for future in concurrent.futures.as_completed([pool.submit(_run_one, test) for test in patient + busy]):
+            yield future.result()
+
+
 def main():
     """Runs the tests of the calling file (those whose names hold one of the arguments), side by side."""
     module = sys.modules["__main__"]
+    group = os.path.basename(module.__file__).removesuffix("_test.py")
     words = sys.argv[1:]
-    tests = [test for test in _flatten(unittest.defaultTestLoader.loadTestsFromModule(module))
-             if not words or any(word in test.id() for word in words)]
+    every = list(_flatten(unittest.defaultTestLoader.loadTestsFromModule(module)))
+    tests = [test for test in every if not words or any(word in test.id() for word in words)]
     started = time.monotonic()
     outcomes = []
-    with concurrent.futures.ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
-        for test, result, seconds in pool.map(_run_one, tests):
-            outcomes.append((test, result, seconds))
-            verdict = "ok" if result.wasSuccessful() else "FAILED"
-            if result.skipped:
-                verdict = f"skipped {result.skipped[0][1]!r}"
-            print(f"{test.id()} ({seconds:.1f} s) ... {verdict}", flush=True)
+    for test, result, seconds in _in_turn(tests):
+        outcomes.append((test, result, seconds))
+        verdict = "ok" if result.wasSuccessful() else "FAILED"
+        if result.skipped:
+            verdict = f"skipped {result.skipped[0][1]!r}"
+        print(f"{test.id()} ({seconds:.1f} s) ... {verdict}", flush=True)
     bad = skipped = 0
     for test, result, _ in outcomes:
         bad += not result.wasSuccessful()
         skipped += bool(result.skipped)
         for _, text in result.failures + result.errors:
             print(f"\n{'=' * 70}\n{test.id()}\n{text}")
-    if not words and MODE in ("ordinary", "whole"):
-        _record(os.path.basename(module.__file__).removesuffix("_test.py"), outcomes)
+    problem = ""
+    if MODE == "record":
+        problem = _write_record(group, outcomes, whole=not words)
+    elif JUDGED and not words:
+        problem = orphans(group, every)
+        _write_results(group, outcomes)
+    if problem:
+        print(f"\n{'=' * 70}\n{problem}")
+    bad += bool(problem)
     details = ", ".join(f"{name}={count}" for name, count in (("failures", bad), ("skipped", skipped)) if count)
     print(f"\nRan {len(tests)} tests in {time.monotonic() - started:.3f}s\n")
     print(("FAILED" if bad else "OK") + (f" ({details})" if details else ""), flush=True)

@@ -8,10 +8,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import contract  # noqa: E402
 import jobs  # noqa: E402
-from contract import ORDINARY, WHOLE, Differs, Expect, Row, check  # noqa: E402
+import record  # noqa: E402
+from contract import Differs, Expect, Row, check  # noqa: E402
 
-# Names that one launcher adds for its own purposes, and values that differ from run to run.
-OURS_ALONE = ("DDPRUN_",)
+# Values that differ from run to run.
 VARYING = {
     "MASTER_PORT": r"\d+",
     "TORCHELASTIC_ERROR_FILE": r".*/attempt_0/0/error\.json",
@@ -38,7 +38,7 @@ TABLE = [
     Row(42, "threads_of_one_worker", ("W",), Expect(0, workers=1, env={"OMP_NUM_THREADS": None}, none=("OMP_NUM_THREADS",))),
     Row(43, "nccl_as_told", ("W",), Expect(0, workers=1, env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}),
         env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}),
-    Row(43, "nccl_default", ("W",), Expect(0, workers=1, env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}), compare=WHOLE),
+    Row(43, "nccl_default", ("W",), Expect(0, workers=1, env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"})),
     Row(45, "too_few_devices", VIRTUAL, env={"CUDA_VISIBLE_DEVICES": "5"}, differs=Differs(51),
         ours=Expect(1, err=("CUDA_VISIBLE_DEVICES",), none=("Traceback",)), theirs=Expect(1, err=("ValueError",))),
 ]
@@ -71,23 +71,18 @@ class Environment(contract.ContractCase):
         self.assertEqual(0, ended.status, ended.err)
         return job
 
-    @check(39, compare=ORDINARY, differs=Differs(26, why="MASTER_PORT is free, not 29500, where no port is given"))
+    @check(39, recorded=True, differs=Differs(26, why="MASTER_PORT is free, not 29500, where no port is given"))
     def test_39_whole_environment(self):
         """Every variable but those of VARYING is the same with both launchers."""
-        seen = {}
         for launcher in self.launchers():
             job = self.run_one(launcher, ["W"])
             Expect(0, workers=1, env=PLAIN).verify(self, jobs.Ended(0, "", "", 0), job.told(), launcher.name)
-            seen[launcher.name] = {name: value for name, value in job.told()[0]["environment"].items()
-                                   if name not in VARYING and not name.startswith(OURS_ALONE)}
             if not job.ours:
                 self.assertEqual("29500", job.told()[0]["environment"]["MASTER_PORT"])
-        if len(seen) == 2:
-            self.assertEqual({}, {name: (seen["torchrun"].get(name), seen["ddprun"].get(name))
-                                  for name in {*seen["torchrun"], *seen["ddprun"]}
-                                  if seen["torchrun"].get(name) != seen["ddprun"].get(name)})
+            elif contract.JUDGED:
+                self.assertEqual("", record.difference(record.common(self.record()), record.common([record.observe(job)])))
 
-    @check(41, compare=ORDINARY)
+    @check(41, recorded=True)
     def test_41_two_standalone_jobs(self):
         for launcher in self.launchers():
             pair = [self.job(launcher) for _ in range(2)]
@@ -104,18 +99,18 @@ class Environment(contract.ContractCase):
     def devices(self, job):
         return [(line["environment"]["LOCAL_RANK"], line["environment"]["CUDA_VISIBLE_DEVICES"]) for line in job.told()]
 
-    @check(44, compare=ORDINARY)
+    @check(44, recorded=True)
     def test_44_virtual_local_rank(self):
         for launcher in self.launchers():
             self.assertEqual([("0", "0"), ("0", "1")], self.devices(self.run_one(launcher, VIRTUAL)))
 
-    @check(45, compare=ORDINARY)
+    @check(45, recorded=True)
     def test_45_virtual_local_rank_among_chosen_devices(self):
         for launcher in self.launchers():
             job = self.run_one(launcher, VIRTUAL, env={"CUDA_VISIBLE_DEVICES": "5, 7"})
             self.assertEqual([("0", "5"), ("0", "7")], self.devices(job))
 
-    @check(46, compare=ORDINARY)
+    @check(46, recorded=True)
     def test_46_sessions_input_and_folder(self):
         for launcher in self.launchers():
             job = self.run_one(launcher, ["W"])
@@ -139,7 +134,7 @@ class Environment(contract.ContractCase):
             self.assertEqual(0, ended.status, ended.err)
         return [line["environment"] for line in job.told()]
 
-    @check(47, compare=ORDINARY)
+    @check(47, recorded=True)
     def test_47_nodes_of_two_roles(self):
         for launcher in self.launchers():
             told = self.two_static_nodes(launcher, [["--nproc-per-node", 2, "--role", "b"], ["--role", "a"]])
@@ -148,7 +143,7 @@ class Environment(contract.ContractCase):
             self.assertEqual(["0 0 3 2 0 b 0 2", "1 1 3 2 0 b 1 2", "2 0 3 1 1 a 0 1"],
                              [" ".join(line[name] for name in names) for line in told])
 
-    @check(48, compare=ORDINARY, differs=Differs(20, 21, why="the endpoint's host comes first, not the least text"))
+    @check(48, recorded=True, differs=Differs(20, 21, why="the endpoint's host comes first, not the least text"))
     def test_48_who_is_group_rank_0(self):
         for launcher in self.launchers():
             job = self.job(launcher)
@@ -167,7 +162,7 @@ class Environment(contract.ContractCase):
             self.assertEqual(first, job.told()[0]["address"])
             self.assertEqual({first}, {line["environment"]["MASTER_ADDR"] for line in job.told()})
 
-    @check(49, compare=WHOLE)
+    @check(49, recorded=True)
     def test_49_identical_workers(self):
         for launcher in self.launchers():
             told = self.two_static_nodes(launcher, [["--nproc-per-node", 2]] * 2,
@@ -182,12 +177,12 @@ class Environment(contract.ContractCase):
         self.assertEqual([2.0, 2.0], [line["value"] for line in job.journal.find("sum")])
         return {line["environment"]["TORCHELASTIC_USE_AGENT_STORE"] for line in job.told()}
 
-    @check(50, compare=ORDINARY)
+    @check(50, recorded=True)
     def test_50_all_reduce(self):
         for launcher in self.launchers():
             self.assertEqual({"True"}, self.all_reduce(launcher))
 
-    @check(51, compare=ORDINARY)
+    @check(51, recorded=True)
     def test_51_rank_0_says_that_it_is_the_server(self):
         for launcher in self.launchers():
             job = self.run_one(launcher, ["--standalone", "--nproc-per-node", 2], {"PYTHON_EXEC": jobs.TORCH_PYTHON},
@@ -195,7 +190,7 @@ class Environment(contract.ContractCase):
             job.follower.refresh()
             self.assertEqual(["0", "1"], sorted(line["value"] for line in job.journal.find("read")))
 
-    @check(52, compare=ORDINARY)
+    @check(52, recorded=True)
     def test_52_store_of_worker_0(self):
         for launcher in self.launchers():
             self.assertEqual({"False"}, self.all_reduce(launcher, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}))

@@ -27,7 +27,7 @@ class Launcher:
 
 
 OURS = Launcher("ddprun", [DDPRUN], PATIENCE)
-THEIRS = Launcher("torchrun", [os.path.join(CACHE, "py-full", "bin", "torchrun")], 120)
+THEIRS = Launcher("torchrun", [os.path.join(CACHE, "py-full", "bin", "torchrun")], 120 * SLOW)
 
 
 def torchrun_is_there():
@@ -46,11 +46,16 @@ def private_network():
     return words if works else []
 
 
+def shell_status(returncode):
+    """An exit status as a shell shows it."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
 class Ended:
     """What is left of one launcher process: status as a shell shows it, stdout, stderr, seconds."""
 
     def __init__(self, status, out, err, took):
-        self.status = status if status >= 0 else 128 - status
+        self.status = shell_status(status)
         self.out = out
         self.err = err
         self.took = took
@@ -68,6 +73,8 @@ class Job(Bed):
         self.environment.update(
             CONTRACT_JOURNAL=self.journal.path, PYTHONPATH=HERE, TMPDIR=self.path("tmp"), PYTHONDONTWRITEBYTECODE="1")
         self.private = False
+        self.commands = {}  # of each launcher by its name
+        self.given = dict(self.environment)  # what launchers were given
 
     @property
     def ours(self):
@@ -81,8 +88,10 @@ class Job(Bed):
         """Starts one launcher; stdout and stderr go to files."""
         words = [PROBE if word == "W" else word for word in map(str, arguments)]
         command = [*(private_network() if self.private else []), *self.launcher.command, *words]
+        self.commands[name] = words
         # None removes a variable.
         environment = {key: value for key, value in {**self.environment, **(env or {})}.items() if value is not None}
+        self.given = environment
         with open(self.path(name + ".stdout"), "ab") as out, open(self.path(name + ".stderr"), "ab") as err:
             return self.start_process(name, command, env=environment, stdout=out, stderr=err, **options)
 
@@ -97,7 +106,9 @@ class Job(Bed):
         return Ended(status, self.text(node.name + ".stdout"), self.text(node.name + ".stderr"), took)
 
     def text(self, name):
-        """A file of the job's folder; undecodable bytes are replaced, '\\r' stays."""
+        """A file of the job's folder, '' without one; undecodable bytes are replaced, '\\r' stays."""
+        if not os.path.exists(self.path(name)):
+            return ""
         with open(self.path(name), encoding="utf-8", errors="replace", newline="") as source:
             return source.read()
 

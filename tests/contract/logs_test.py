@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import contract  # noqa: E402
 import jobs  # noqa: E402
-from contract import ORDINARY, WHOLE, Differs, check  # noqa: E402
+from contract import Differs, check  # noqa: E402
 
 TALK = "probe.tell()\nprint('out', probe.local_rank)\nprint('err', probe.local_rank, file=sys.stderr)\n"
 # What launchers themselves say on stderr, not the workers.
@@ -34,7 +34,7 @@ class Logs(contract.ContractCase):
             self.assertRegex(path, r"\Anone_[^/]{8}/")
         return {path.split("/", 1)[1]: text for path, text in files.items() if not path.endswith("error.json")}
 
-    @check(73, compare=ORDINARY)
+    @check(73, recorded=True)
     def test_73_redirected(self):
         for launcher in self.launchers():
             job, ended = self.talk(launcher, "-r", 3, nproc=2)
@@ -42,21 +42,21 @@ class Logs(contract.ContractCase):
             self.assertEqual({f"attempt_0/{rank}/{stream}.log": f"{stream[3:]} {rank}\n" for rank in (0, 1)
                               for stream in ("stdout", "stderr")}, self.written(job))
 
-    @check(74, compare=ORDINARY)
+    @check(74, recorded=True)
     def test_74_shown_too(self):
         for launcher in self.launchers():
             job, ended = self.talk(launcher, "-t", 3)
             self.assertEqual(("[default0]:out 0\n", "[default0]:err 0\n"), (ended.out, ended.err))
             self.assertEqual({"attempt_0/0/stdout.log": "out 0\n", "attempt_0/0/stderr.log": "err 0\n"}, self.written(job))
 
-    @check(75, compare=ORDINARY)
+    @check(75, recorded=True)
     def test_75_own_prefix(self):
         template = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "<${role_name}|${rank}|${local_rank}|${foo}> "}
         for launcher in self.launchers():
             _, ended = self.talk(launcher, "-t", 1, env=template)
             self.assertEqual("<default|0|0|${foo}> out 0\n", ended.out)
 
-    @check(76, compare=ORDINARY)
+    @check(76, recorded=True)
     def test_76_by_rank(self):
         for launcher in self.launchers():
             job, ended = self.talk(launcher, "-t", "0:1,1:2", "-r", "0:2", nproc=2)
@@ -65,28 +65,28 @@ class Logs(contract.ContractCase):
             self.assertEqual(["[default0]:out 0", "out 1"], sorted(ended.out.splitlines()))
             self.assertEqual("[default1]:err 1\n", ended.err)
 
-    @check(77, compare=ORDINARY)
+    @check(77, recorded=True)
     def test_77_only_rank_1_on_the_console(self):
         for launcher in self.launchers():
             job, ended = self.talk(launcher, "--local-ranks-filter", 1, nproc=3)
             self.assertEqual(("out 1\n", "err 1\n"), (ended.out, ended.err))
             self.assertEqual({}, self.written(job))
 
-    @check(77, compare=WHOLE)
+    @check(77, recorded=True)
     def test_77_files_of_all_ranks(self):
         for launcher in self.launchers():
             job, ended = self.talk(launcher, "--local-ranks-filter", 1, "-t", 1, nproc=3)
             self.assertEqual("[default1]:out 1\n", ended.out)
             self.assertEqual({f"attempt_0/{rank}/stdout.log": f"out {rank}\n" for rank in range(3)}, self.written(job))
 
-    @check(78, compare=ORDINARY)
+    @check(78, recorded=True)
     def test_78_no_files(self):
         for launcher in self.launchers():
             job, ended = self.talk(launcher, "-t", 3, log_dir="/dev/null")
             self.assertEqual(("out 0\n", "err 0\n"), (ended.out, ended.err))
             self.assertEqual("", job.told()[0]["environment"]["TORCHELASTIC_ERROR_FILE"])
 
-    @check(79, compare=ORDINARY)
+    @check(79, recorded=True)
     def test_79_lines_chosen_by_words(self):
         body = "for line in ('has a,b', 'has c', 'has a', 'has b'): print(line)\n"
         for launcher in self.launchers():
@@ -94,7 +94,7 @@ class Logs(contract.ContractCase):
             self.assertEqual(["[default0]:has a,b", "[default0]:has c"],
                              self.written(job)["attempt_0/filtered_stdout.log"].splitlines())
 
-    @check(78, compare=ORDINARY, differs=Differs(39))
+    @check(78, recorded=True, differs=Differs(39))
     def test_no_folder_is_left_behind(self):
         """Without --log-dir, after a job that ended well."""
         for launcher in self.launchers():
@@ -104,7 +104,7 @@ class Logs(contract.ContractCase):
             self.assertEqual(not job.ours, any(name.startswith("torchelastic_") for name in os.listdir(job.path("tmp"))))
             self.assertTrue(not job.ours or os.listdir(job.path("tmp")) == [])
 
-    @check(80, compare=ORDINARY)
+    @check(80, recorded=True)
     def test_80_attempts_side_by_side(self):
         body = "print('attempt', probe.attempt)\nsys.exit(0 if probe.attempt else 7)\n"
         for launcher in self.launchers():

@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import contract  # noqa: E402
 import jobs  # noqa: E402
-from contract import ORDINARY, WHOLE, Differs, check  # noqa: E402
+from contract import Differs, check  # noqa: E402
 
 FOUR = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # Tells of the first signal, and ends.
@@ -47,23 +47,23 @@ class Signals(contract.ContractCase):
             self.assertEqual(1, ended.status, ended.err)
             self.assertEqual([(0, number), (1, number)], self.heard(job))
 
-    @check(66, compare=ORDINARY)
+    @check(66, recorded=True)
     def test_66_term(self):
         self.each_worker_gets(signal.SIGTERM)
 
-    @check(66, compare=ORDINARY)
+    @check(66, recorded=True)
     def test_66_int(self):
         self.each_worker_gets(signal.SIGINT)
 
-    @check(66, compare=WHOLE)
+    @check(66, recorded=True)
     def test_66_hup(self):
         self.each_worker_gets(signal.SIGHUP)
 
-    @check(66, compare=WHOLE)
+    @check(66, recorded=True)
     def test_66_quit(self):
         self.each_worker_gets(signal.SIGQUIT)
 
-    @check(67, compare=WHOLE)
+    @check(67, recorded=True, waits=True)
     def test_67_workers_that_ignore_it(self):
         for launcher in self.launchers():
             job, node, _ = self.running(launcher, IGNORE, count=1)
@@ -72,7 +72,7 @@ class Signals(contract.ContractCase):
             self.assertEqual(1, job.end(node, 60 * jobs.SLOW).status)
             self.assertTrue(29 <= time.monotonic() - asked <= 45 * jobs.SLOW)
 
-    @check(68, compare=ORDINARY)
+    @check(68, recorded=True)
     def test_68_chosen_signals(self):
         for launcher in self.launchers():
             job, node, _ = self.running(launcher, LISTEN, "--signals-to-handle", "SIGUSR1,BOGUS,SIGTERM")
@@ -81,7 +81,7 @@ class Signals(contract.ContractCase):
             self.assertEqual(1, job.end(node).status)
             self.assertEqual([(0, signal.SIGUSR1), (1, signal.SIGUSR1)], self.heard(job))
 
-    @check(69, compare=ORDINARY, differs=Differs(17))
+    @check(69, recorded=True, differs=Differs(17))
     def test_69_unlisted_signal(self):
         """torchrun dies of it and its workers live on; ours passes it on and the job goes on."""
         for launcher in self.launchers():
@@ -104,7 +104,7 @@ class Signals(contract.ContractCase):
         node.signal(number)
         return job.end(node, 1 * jobs.SLOW * 3 if job.ours else launcher.patience).status
 
-    @check(70, compare=ORDINARY)
+    @check(70, recorded=True)
     def test_70_while_waiting(self):
         for launcher in self.launchers():
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -118,7 +118,7 @@ class Signals(contract.ContractCase):
                 options = ["--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", jobs.free_port()]
                 self.assertEqual(128 + number, self.waiting_for_a_node(launcher, options, number))
 
-    @check(71, compare=ORDINARY, differs=Differs(18))
+    @check(71, recorded=True, differs=Differs(18))
     def test_71_killed_launcher(self):
         for launcher in self.launchers():
             job, node, told = self.running(launcher, IGNORE)
@@ -129,7 +129,7 @@ class Signals(contract.ContractCase):
             else:
                 self.assertLessEqual({line["pid"] for line in told}, set(jobs.tagged(job.tag)))
 
-    @check(72, compare=ORDINARY, differs=Differs(18))
+    @check(72, recorded=True, differs=Differs(18))
     def test_72_child_of_a_failed_worker(self):
         body = ("import subprocess\nchild = subprocess.Popen(['tail', '-f', '/dev/null'])\n"
                 "probe.tell('child', child=child.pid)\nprobe.tell()\nsys.exit(4)\n")

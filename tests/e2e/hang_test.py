@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import ROOT, SLOW, SLOWNESS, BedTestCase, free_port  # noqa: E402
 from timeline import TimelineError  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
@@ -34,7 +34,7 @@ class HangTestCase(BedTestCase):
     def assert_quiet(self, name, seconds):
         """No event of that name within the time."""
         with self.assertRaises(TimelineError):
-            self.bed.event(name, timeout=seconds * SLOW)
+            self.bed.event(name, timeout=seconds * SLOWNESS)
 
 
 class Marked(HangTestCase):

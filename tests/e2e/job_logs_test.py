@@ -40,9 +40,11 @@ class LogsTestCase(BedTestCase):
             self.fifos[rank] = os.open(self.bed.path(f"fifo-{rank}"), os.O_RDWR)
             self.addCleanup(os.close, self.fifos[rank])
         self.agents = []
+        # No other test's: the logs are taken from those agents of this machine that have the run id.
+        run_id = f"job-{self.bed.tag}"
         for i in range(nodes):
             self.agents.append(self.bed.run(
-                f"node{i}", ["--nnodes", nodes, "--nproc_per_node", 2, "--rdzv_backend", "c10d", "--rdzv_id", "job7",
+                f"node{i}", ["--nnodes", nodes, "--nproc_per_node", 2, "--rdzv_backend", "c10d", "--rdzv_id", run_id,
                              "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--rdzv_conf", f"is_host={int(i == 0)}",
                              "--max_restarts", 2, "--event_log", self.bed.events.path, "--log_dir", self.bed.path("logs"),
                              *log_options, *options, script, self.bed.folder, self.bed.journal.path, SUPPORT]))

@@ -12,7 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import PATIENCE, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port  # noqa: E402
 
 TALK = """import os, sys
 rank = os.environ['LOCAL_RANK']
@@ -221,7 +221,7 @@ while True:
         self.bed.wait(lambda: self.bed.journal.find("done"), "rank 1 to have said its lines", alive=[agent])
         with open(f"/proc/{agent.pid}/status", encoding="utf-8") as status:
             peak_kib = int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
-        if SLOW == 1:  # a sanitizer's memory is its own affair
+        if SLOWNESS == 1:  # a sanitizer's memory is its own affair
             self.assertLess(peak_kib, 64 << 10)
         agent.signal(signal.SIGTERM)
         os.close(source)

@@ -28,13 +28,13 @@ class Faults(slurm_job.SlurmTestCase):
         """The twin."""
         job = self.submit("srun " + self.line(ELASTIC, step_ms=50, steps=2000), "-N2", "--ntasks-per-node=1", "--no-requeue")
         self.lose_second_node(job)
-        self.assertEqual("NODE_FAIL", self.slurm.wait_state(job, "NODE_FAIL", "COMPLETED", "FAILED", timeout=90))
+        self.assertEqual("NODE_FAIL", self.slurm.wait_state(job, "NODE_FAIL", "COMPLETED", "FAILED", timeout=90 * slurm_job.SLOW))
 
     def test_a_job_of_a_fixed_size_is_requeued(self):
         job = self.submit("srun " + self.line(**PATIENT), "-N2", "--ntasks-per-node=1", "--requeue")
         self.lose_second_node(job)
         self.slurm.until(lambda: self.slurm.fact(job, "Restarts") == "1", "the requeue", 90)
-        workers = self.workers(2, f"{job}.0-restart1", world=2, timeout=60)
+        workers = self.workers(2, f"{job}.0-restart1", world=2, timeout=60 * slurm_job.SLOW)
         self.assertEqual({"n1", "n3"}, {line["host"] for line in workers})
         self.assertLess(4, min(line["first"] for line in workers), "it began anew")
         self.assert_completed(job)

@@ -40,7 +40,7 @@ class Scripts(slurm_job.SlurmTestCase):
         first = self.workers(2, f"{job}.0")
         self.assertEqual({0}, {line["first"] for line in first})
         self.slurm.until(lambda: self.slurm.fact(job, "Restarts") == "1", "the requeue", 40)
-        second = self.workers(2, f"{job}.0-restart1", timeout=60)
+        second = self.workers(2, f"{job}.0-restart1", timeout=60 * slurm_job.SLOW)
         self.assertLess(0, min(line["first"] for line in second))
         self.assertIn("left", self.slurm.output(job))
 

@@ -3,6 +3,8 @@
 
 torch_worker.py JOURNAL join  [die-until=N | wait]   joins by init_process_group("gloo") and sums over all ranks,
                                                      writes its line, and then dies (rank 1) or waits
+torch_worker.py JOURNAL join bare=A-B die-until=N    the same; restarts A to B do without torch, which takes seconds to
+                                                     import: they only reach the store's port
 torch_worker.py JOURNAL store                        tries every operation of the store; 2 ranks
 torch_worker.py JOURNAL outlive                      rank 0 ends; the others use the store after SIGUSR1
 """
@@ -10,17 +12,45 @@ torch_worker.py JOURNAL outlive                      rank 0 ends; the others use
 import datetime
 import os
 import signal
+import socket
 import sys
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})  # before torch has threads
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
 from worker import write_line  # noqa: E402
 
 RANK = int(os.environ["RANK"])
 WORLD = int(os.environ["WORLD_SIZE"])
 RESTARTS = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+def live_and_die_without_torch():
+    """Of two ranks, the last dies as soon as the first has written its line."""
+    socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 60).close()
+    pipe = f"{sys.argv[1]}.{RESTARTS}"
+    try:
+        os.mkfifo(pipe)
+    except FileExistsError:
+        pass  # the other rank's
+    write_line(sys.argv[1], "worker", rank=RANK, world=WORLD, restart_count=RESTARTS,
+               generation=int(os.environ["DDPRUN_GENERATION"]), master_port=os.environ["MASTER_PORT"])
+    os.open(pipe, os.O_RDONLY if RANK else os.O_WRONLY)  # waits for the other rank
+    if RANK:
+        os.kill(os.getpid(), signal.SIGKILL)
+    signal.sigwait({signal.SIGUSR1})
+
+
+def is_bare():
+    ranges = [argument.removeprefix("bare=").split("-") for argument in sys.argv if argument.startswith("bare=")]
+    return any(int(first) <= RESTARTS <= int(last) for first, last in ranges)
+
+
+if is_bare():
+    live_and_die_without_torch()
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 
 
@@ -195,6 +225,7 @@ def main():
         for action in actions:
             name, _, value = action.partition("=")
             if name == "die-until" and RESTARTS < int(value):
+                dist.barrier()  # all have written their lines
                 if RANK == WORLD - 1:
                     os.kill(os.getpid(), signal.SIGKILL)
                 signal.sigwait({signal.SIGUSR1})
