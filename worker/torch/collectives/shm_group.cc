@@ -58,30 +58,17 @@ void ThrowIfFailed(const absl::Status& status) {
 uint64_t CountOf(const at::Tensor& tensor) { return static_cast<uint64_t>(tensor.numel()); }
 
 std::optional<DataType> FindType(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kBool:
-      return DataType::kBool;
-    case at::kByte:
-      return DataType::kUint8;
-    case at::kChar:
-      return DataType::kInt8;
-    case at::kShort:
-      return DataType::kInt16;
-    case at::kInt:
-      return DataType::kInt32;
-    case at::kLong:
-      return DataType::kInt64;
-    case at::kHalf:
-      return DataType::kFloat16;
-    case at::kBFloat16:
-      return DataType::kBFloat16;
-    case at::kFloat:
-      return DataType::kFloat32;
-    case at::kDouble:
-      return DataType::kFloat64;
-    default:
-      return std::nullopt;
+  static constexpr std::pair<at::ScalarType, DataType> kTypes[] = {
+      {at::kBool, DataType::kBool},     {at::kByte, DataType::kUint8},
+      {at::kChar, DataType::kInt8},     {at::kShort, DataType::kInt16},
+      {at::kInt, DataType::kInt32},     {at::kLong, DataType::kInt64},
+      {at::kHalf, DataType::kFloat16},  {at::kBFloat16, DataType::kBFloat16},
+      {at::kFloat, DataType::kFloat32}, {at::kDouble, DataType::kFloat64},
+  };
+  for (const auto& [theirs, ours] : kTypes) {
+    if (tensor.scalar_type() == theirs) return ours;
   }
+  return std::nullopt;
 }
 
 DataType TypeOf(const at::Tensor& tensor) {
