@@ -118,6 +118,11 @@ std::map<std::string, std::string> WorkerVariables(const std::string& directory,
           {"DDPRUN_AGENT", directory + "/agent"}};
 }
 
+bool TestsWhole() {
+  const char* value = std::getenv("DDPRUN_TEST_WHOLE");
+  return value != nullptr && std::string(value) == "1";
+}
+
 uint16_t FreePort() {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};

@@ -55,6 +55,9 @@ class Process {
 std::map<std::string, std::string> WorkerVariables(const std::string& directory, uint32_t rank,
                                                    uint32_t world_size, uint64_t generation = 1);
 
+// DDPRUN_TEST_WHOLE=1: also what only repeats with other options what is shown otherwise.
+bool TestsWhole();
+
 // A port of 127.0.0.1 that nobody listened on a moment ago.
 uint16_t FreePort();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -43,10 +44,16 @@ class ZeroTest : public ::testing::Test {
       if (arguments[1] == "hierarchical" && rank + 1 == ranks) variables["GROUP_RANK"] = "1";
       processes.emplace_back(command, variables, directory_.File("output." + std::to_string(rank)));
     }
+    std::vector<std::future<void>> waits;
     for (Process& process : processes) {
-      const int end = process.Wait();
-      EXPECT_EQ(end == 0, succeeds) << end << process.Output();
+      waits.push_back(std::async(std::launch::async, [&] {
+        const int end = process.Wait();
+        EXPECT_EQ(end == 0, succeeds) << end << process.Output();
+        // The others would wait long for one that never came.
+        if (succeeds && end != 0) agent->EndGeneration("a rank failed");
+      }));
     }
+    for (const std::future<void>& wait : waits) wait.wait();
     Figures figures;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       std::istringstream lines(ReadFile(directory_.File("figures." + std::to_string(rank))));
@@ -104,8 +111,9 @@ class ZeroTrainingTest : public ZeroTest,
 
 TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   const auto& [backend, ranks] = GetParam();
-  // More ranks than the machine may have cores take long, and differ in the shares only.
-  const bool all = ranks == 2;
+  // More ranks than the machine may have cores take long, and differ in the shares only; over Gloo
+  // a ZeRO-2 reduces and doesn't scatter.
+  const bool all = ranks == 2 && (backend == std::string("shm") || TestsWhole());
   const Figures figures = Run({"train", backend, all ? "all" : "few"}, ranks);
   int compared = 0;
   int mistakes = 0;  // the twins
