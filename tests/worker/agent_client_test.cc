@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -50,6 +55,38 @@ TEST_F(AgentClientTest, AssignmentErrorsKeepTheirCodeAndNameTheAgent) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("local rank 9"));
   EXPECT_THAT(std::string(status.message()), HasSubstr(directory_.File("agent")));
+}
+
+// Whether the other end closes a connection within half a second.
+bool Closes(int connection) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    pollfd waited = {.fd = connection, .events = POLLIN, .revents = 0};
+    if (left.count() <= 0 || poll(&waited, 1, static_cast<int>(left.count())) == 0) return false;
+    char bytes[256];
+    if (read(connection, bytes, sizeof(bytes)) <= 0) return true;
+  }
+}
+
+// It used to be given up after 100 ms, which an agent may wait for a core.
+TEST_F(AgentClientTest, AnAgentThatAnswersLateIsWaitedFor) {
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string path = directory_.File("late");
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  const auto client = AgentClient::Create(path, "test");
+  auto asked =
+      std::async(std::launch::async, [&] { return client->GetAssignment(0, 0, kLong).status(); });
+  const int connection = accept(listener, nullptr, nullptr);
+  EXPECT_FALSE(Closes(connection));
+  close(connection);
+  close(listener);
+  EXPECT_EQ(asked.get().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(AgentClientTest, TheStoreKeepsBytes) {

@@ -2,6 +2,7 @@
 //   ddp_probe train FILE MODE...         20 steps; parameters and buffers to FILE.MODE.RANK, and
 //                                        what the logger measured to FILE.MODE.RANK.statistics
 //   ddp_probe die kill|throw|mismatch|none   at step 3 the last rank fails (mismatch: all)
+//   ddp_probe die first                  rank 0 fails at once; the others stop, and come later
 //   ddp_probe resume DIRECTORY STEPS FILE [DIE_AT]   a checkpoint every 3 steps, resumes by itself
 //   ddp_probe wrong HOW checked|unchecked   the second rank does something else: model, device,
 //   uneven, skip, order, stop, nan_loss, nan_gradient, ragged, backend, other_backend; all do:
@@ -228,8 +229,15 @@ absl::Status Mismatch(Context& context, bool last) {
   return context.AllReduceSum(tensor);
 }
 
+absl::Status DieFirst(Context& context) {
+  if (context.rank() == 0) return absl::NotFoundError("no sample is left");
+  raise(SIGSTOP);
+  return context.Barrier();
+}
+
 absl::Status Die(const std::string& how) {
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::Create());
+  if (how == "first") return DieFirst(*context);
   Network network;
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
                           DistributedDataParallel::Create(network.ptr(), *context));

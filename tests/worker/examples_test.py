@@ -18,8 +18,16 @@ CACHE = Path(os.environ.get("DDPRUN_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddprun")
 PYTHON = Path(os.environ.get("DDPRUN_TEST_PYTHON") or CACHE / "py-full/bin/python3")
 TIMEOUT_S = 280
+# Also what only repeats with other options what is shown otherwise.
+WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
 # A text and a model so small that a step takes two milliseconds.
 SMALL = ("--layers", "1", "--width", "16", "--heads", "2", "--context_length", "16")
+# How far the losses of two correct trainings of 20 such steps may be apart that round differently. With u = 2^-24 and
+# gradients that are the same, AdamW at a rate of 1e-3 leaves parameters up to 1 apart by 2 u 20 (3 + 1e-3 x 240) = 8e-6
+# at most (tests/support/rounding.h); gradients differ in turn, by what no more than doubles that. The loss moves by the
+# sum of the sizes of 6,000 gradients, at most 80 times their norm, which is below 1, times that: 1.3e-3.
+# Other batches or another seed move it by 1e-2 and more.
+ROUNDING = 1.5e-3
 
 
 class Job:
@@ -134,34 +142,36 @@ class SameResultsTest(ExampleTest):
     def test_accumulated_gradients(self):
         one = self.trained("char_gpt", *SMALL, "--steps", "20", "--batch_size", "12")
         three = self.trained("char_gpt", *SMALL, "--steps", "20", "--batch_size", "4", "--gradient_accumulation_steps", "3")
-        self.assert_near(one.losses, three.losses, 1e-5)
+        self.assert_near(one.losses, three.losses, ROUNDING)
         self.assert_apart(one.losses, self.trained("char_gpt", *SMALL, "--steps", "20", "--batch_size", "4").losses, 1e-2)
+
+    # The next two do the same arithmetic in the same order: the same bits.
 
     def test_recomputed_activations(self):
         for program, options in (("digits", ("--epochs", "1")), ("char_gpt", (*SMALL, "--steps", "20"))):
             with self.subTest(program):
                 plain = self.trained(program, *options)
                 recomputed = self.trained(program, *options, "--gradient_checkpointing")
-                self.assert_near(plain.losses, recomputed.losses, 1e-6)
+                self.assertEqual(plain.losses, recomputed.losses)
                 # Statistics of batch norm too.
                 self.assertEqual(plain.outputs[0].splitlines()[-1], recomputed.outputs[0].splitlines()[-1])
 
     def test_how_gradients_are_bucketed(self):
+        """Of two ranks' gradients the sum has one order only, and halving is exact."""
         options = ("char_gpt", *SMALL, "--steps", "20")
         plain = self.trained(*options)
-        for changed in (("--bucket_cap_mb", "0.01"), ("--no_gradient_as_bucket_view",), ("--find_unused_parameters",),
-                        ("--static_graph",), ("--comm_hook", "allreduce")):
+        for changed in (("--bucket_cap_mb", "0.01", "--no_gradient_as_bucket_view"), ("--find_unused_parameters",),
+                        ("--static_graph", "--comm_hook", "allreduce")):
             with self.subTest(changed):
-                self.assert_near(plain.losses, self.trained(*options, *changed).losses, 1e-5)
-
+                self.assertEqual(plain.losses, self.trained(*options, *changed).losses)
 
     def test_sharing_out_optimizer_and_gradients(self):
-        for extra in ((), ("--gradient_accumulation_steps", "2", "--max_grad_norm", "1"), ("--mixed_precision", "fp16")):
+        for extra in ((), ("--gradient_accumulation_steps", "2", "--max_grad_norm", "1", "--mixed_precision", "fp16")):
             options = ("char_gpt", *SMALL, "--steps", "20", *extra)
             plain = self.trained(*options)
             for stage in ("1", "2"):
                 with self.subTest(stage=stage, extra=extra):
-                    self.assert_near(plain.losses, self.trained(*options, "--zero_stage", stage).losses, 1e-5)
+                    self.assert_near(plain.losses, self.trained(*options, "--zero_stage", stage).losses, ROUNDING)
 
 
 class DifferentResultsTest(ExampleTest):
@@ -192,7 +202,10 @@ class ResumeTest(ExampleTest):
 
     def test_what_else_has_a_state_goes_on_too(self):
         """The loss scale of fp16, which falls in the first steps; the optimizer's shares."""
-        for extra in (("--mixed_precision", "fp16"), ("--zero_stage", "1"), ("--zero_stage", "2", "--mixed_precision", "fp16")):
+        ways = [("--zero_stage", "1"), ("--zero_stage", "2", "--mixed_precision", "fp16")]
+        if WHOLE:
+            ways.append(("--mixed_precision", "fp16"))
+        for extra in ways:
             with self.subTest(extra), tempfile.TemporaryDirectory() as folder:
                 options = ("char_gpt", *SMALL, "--lr_schedule", "constant", *extra)
                 whole = self.trained(*options, "--steps", "20")
@@ -232,6 +245,7 @@ class LearningTest(ExampleTest):
         self.assertRegex(line, r"^final accuracy [0-9.]+% on 360 held-out digits")
         self.assertGreaterEqual(float(line.split()[2].rstrip("%")), 97.0)
 
+    @unittest.skipUnless(WHOLE, "scripts/test --all runs it; bench/convergence_bench.py shows more")
     def test_half_precision_learns_as_well(self):
         """bench/convergence_bench.py holds the means of five whole runs to one percent."""
         options = ("digits", "--epochs", "6")
@@ -250,12 +264,16 @@ class TwinTest(ExampleTest):
         ours = self.trained(program, *options, "--backend", "gloo")
         twin = run([PYTHON, ROOT / f"bench/worker/{program}.py"], *options)
         self.assertEqual(twin.statuses, [0, 0], twin.errors)
+        # The same kernels in the same order, but for the norm that --max_grad_norm clips by: float losses of about 4, so
+        # that this is 200 units in the last place. Seen were two.
         self.assert_near(ours.losses, twin.losses, 1e-4)
         return ours
 
-    def test_char_gpt_over_200_steps(self):
-        ours = self.compare("char_gpt", "--steps", "200", "--max_grad_norm", "1", "--warmup_steps", "20")
-        self.assertLess(ours.losses[-1], 0.75 * ours.losses[0])
+    def test_char_gpt_over_many_steps(self):
+        steps = "200" if WHOLE else "40"
+        ours = self.compare("char_gpt", "--steps", steps, "--max_grad_norm", "1", "--warmup_steps", "20")
+        if WHOLE:
+            self.assertLess(ours.losses[-1], 0.75 * ours.losses[0])
         # Other weights and another order make another curve.
         other = self.trained("char_gpt", "--steps", "20", "--seed", "2")
         self.assert_apart(ours.losses[:20], other.losses, 1e-2)

@@ -1,15 +1,19 @@
 // What a worker leaves behind when it, or a peer, fails.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -107,6 +111,61 @@ TEST_F(FailureTest, AMismatchOfCollectivesIsReportedThoughNobodyCanCatchIt) {
   const std::string messages = Message(0) + Message(1);
   EXPECT_THAT(messages, HasSubstr("gloo::EnforceNotMet"));
 }
+
+// A pipe with a name, in which a test reads what a process prints while it runs.
+class PrintedLines {
+ public:
+  explicit PrintedLines(const std::string& path) {
+    DDPRUN_CHECK(mkfifo(path.c_str(), 0600) == 0, path);
+    file_ = fdopen(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC), "r");
+  }
+  ~PrintedLines() { fclose(file_); }
+  PrintedLines(const PrintedLines&) = delete;
+  PrintedLines& operator=(const PrintedLines&) = delete;
+
+  // Waits for a line with `words`; false: the process, which has started, has ended without.
+  bool Await(const std::string& words) {
+    fcntl(fileno(file_), F_SETFL, 0);
+    char line[4096];
+    while (fgets(line, sizeof(line), file_) != nullptr) {
+      if (std::string(line).find(words) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+ private:
+  FILE* file_;
+};
+
+class HostOfTheStoreTest : public FailureTest, public ::testing::WithParamInterface<const char*> {};
+
+// Where no launcher serves the store, rank 0 does: it used to take its words with it when it ended
+// before the others had asked for them.
+TEST_P(HostOfTheStoreTest, StaysUntilTheOthersKnowWhyItFailed) {
+  const std::string port = std::to_string(FreePort());
+  PrintedLines printed(directory_.File("output.0"));
+  std::vector<Process> ranks;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    auto variables = WorkerVariables(directory_.path(), rank, 2);
+    variables["DDPRUN_BACKEND"] = GetParam();
+    variables["DDPRUN_AGENT"] = "";
+    variables["MASTER_PORT"] = port;
+    variables["LOGLEVEL"] = "INFO";
+    ranks.emplace_back(std::vector<std::string>{DDPRUN_PROBE, "die", "first"}, variables,
+                       directory_.File("output." + std::to_string(rank)));
+  }
+  ASSERT_TRUE(ranks[1].AwaitStop()) << ranks[1].Output();
+  EXPECT_TRUE(printed.Await("stays until the others have read why it failed"));
+  ranks[1].Kill(SIGCONT);
+  EXPECT_EQ(ranks[1].Wait(), 1);
+  EXPECT_EQ(ranks[0].Wait(), 1);
+  EXPECT_EQ(Message(0), "NOT_FOUND: no sample is left");
+  EXPECT_THAT(Message(1),
+              StartsWith("PeerError: rank 0 failed: no sample is left (seen here as: "));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, HostOfTheStoreTest, ::testing::Values("gloo", "shm"),
+                         [](const auto& parameter) { return parameter.param; });
 
 TEST_F(FailureTest, TheEndOfTheGenerationEndsAWorkerThatWaitsForItsPeers) {
   Process lonely = Start(0, "none");

@@ -8,6 +8,7 @@
 #include <torch/utils.h>
 
 #include <fstream>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -32,14 +33,19 @@ double Difference(const torch::Tensor& one, const torch::Tensor& other) {
   return one.numel() == 0 ? 0 : (one - other).abs().max().item<double>();
 }
 
-// The batch of all ranks, a factor for each output, and this rank's part of both.
+// The batch of all ranks, and a factor for each output.
 struct Joined {
-  torch::Tensor batch = torch::randn({kSamples, kChannels, 4, 4}) * 3 + 1;
-  torch::Tensor factors = torch::randn({kSamples, kChannels, 4, 4});
+  explicit Joined(torch::ScalarType type)
+      : batch((torch::randn({kSamples, kChannels, 4, 4}) * 3 + 1).to(type)),
+        factors(torch::randn({kSamples, kChannels, 4, 4}).to(type)) {}
+  torch::Tensor batch;
+  torch::Tensor factors;
 };
 
 // Three steps of both, so that running statistics are mixed too.
-absl::Status CompareBatchNorm(Context& context, int64_t first, std::ofstream& out) {
+absl::Status CompareBatchNorm(Context& context, int64_t first, torch::ScalarType type,
+                              std::ofstream& out) {
+  const char* kind = type == torch::kDouble ? "double_" : "float_";
   const bool is_first = context.rank() == 0;
   const auto part = [&](const torch::Tensor& all) {
     return is_first ? all.slice(0, 0, first) : all.slice(0, first);
@@ -47,36 +53,44 @@ absl::Status CompareBatchNorm(Context& context, int64_t first, std::ofstream& ou
   nn::BatchNorm2d expected(kChannels);
   ddprun::nn::SyncBatchNorm synced(kChannels, context);
   nn::BatchNorm2d alone(kChannels);  // the twin: every rank for itself
+  for (nn::Module* module :
+       std::initializer_list<nn::Module*>{expected.get(), synced.get(), alone.get()}) {
+    module->to(type);
+  }
   const torch::Tensor weight = torch::rand({kChannels});
   for (torch::Tensor tensor : {expected->weight, synced->weight, alone->weight}) {
     const torch::NoGradGuard no_grad;
     tensor.copy_(weight);
   }
   for (int step = 0; step < 3; ++step) {
-    const Joined joined;
+    const Joined joined(type);
     torch::Tensor all = joined.batch.clone().requires_grad_();
     torch::Tensor mine = part(joined.batch).clone().requires_grad_();
     const torch::Tensor expected_output = expected(all);
     const torch::Tensor output = synced(mine);
     (expected_output * joined.factors).sum().backward();
     (output * part(joined.factors)).sum().backward();
-    out << "output " << Difference(output, part(expected_output)) << "\n";
-    out << "input_gradient " << Difference(mine.grad(), part(all.grad())) << "\n";
-    if (mine.size(0) > 0) out << "alone " << Difference(alone(mine), part(expected_output)) << "\n";
+    out << kind << "output " << Difference(output, part(expected_output)) << "\n";
+    out << kind << "input_gradient " << Difference(mine.grad(), part(all.grad())) << "\n";
+    if (mine.size(0) > 0)
+      out << kind << "alone " << Difference(alone(mine), part(expected_output)) << "\n";
   }
   torch::Tensor weight_gradient = synced->weight.grad().clone();
   torch::Tensor bias_gradient = synced->bias.grad().clone();
   DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(weight_gradient));
   DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(bias_gradient));
-  const double scale = expected->weight.grad().abs().max().item<double>();
-  out << "weight_gradient " << Difference(weight_gradient, expected->weight.grad()) / scale << "\n";
-  out << "bias_gradient " << Difference(bias_gradient, expected->bias.grad()) / scale << "\n";
-  out << "running_mean " << Difference(synced->running_mean, expected->running_mean) << "\n";
-  out << "running_var " << Difference(synced->running_var, expected->running_var) << "\n";
+  constexpr double kSummed = 3 * kSamples * 16;  // values in a channel's sums
+  out << kind << "weight_gradient "
+      << Difference(weight_gradient, expected->weight.grad()) / kSummed << "\n";
+  out << kind << "bias_gradient " << Difference(bias_gradient, expected->bias.grad()) / kSummed
+      << "\n";
+  out << kind << "running_mean " << Difference(synced->running_mean, expected->running_mean)
+      << "\n";
+  out << kind << "running_var " << Difference(synced->running_var, expected->running_var) << "\n";
   synced->eval();
   expected->eval();
-  const Joined joined;
-  out << "evaluation " << Difference(synced(joined.batch), expected(joined.batch)) << "\n";
+  const Joined joined(type);
+  out << kind << "evaluation " << Difference(synced(joined.batch), expected(joined.batch)) << "\n";
   return absl::OkStatus();
 }
 
@@ -151,7 +165,10 @@ absl::Status Main(int argc, char** argv) {
   std::ofstream out(absl::StrCat(arguments[1], ".", context->rank()));
   torch::manual_seed(3);
   if (arguments[0] == "checkpoint") return CompareCheckpointed(*context, out);
-  return CompareBatchNorm(*context, std::stoll(arguments.at(2)), out);
+  for (const torch::ScalarType type : {torch::kFloat, torch::kDouble}) {
+    DDPRUN_RETURN_IF_ERROR(CompareBatchNorm(*context, std::stoll(arguments.at(2)), type, out));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "tests/worker/processes.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,6 +90,13 @@ int Process::Wait() {
 
 void Process::Kill(int signal) const { kill(pid_, signal); }
 
+bool Process::AwaitStop() const {
+  siginfo_t seen{};
+  DDPRUN_CHECK(waitid(P_PID, static_cast<id_t>(pid_), &seen, WSTOPPED | WEXITED | WNOWAIT) == 0,
+               "waitid");
+  return seen.si_code == CLD_STOPPED;
+}
+
 std::string Process::Output() const { return ReadFile(output_file_); }
 
 std::map<std::string, std::string> WorkerVariables(const std::string& directory, uint32_t rank,
@@ -106,6 +116,24 @@ std::map<std::string, std::string> WorkerVariables(const std::string& directory,
           {"TORCHELASTIC_ERROR_FILE", directory + "/error." + std::to_string(rank)},
           {"DDPRUN_GENERATION", std::to_string(generation)},
           {"DDPRUN_AGENT", directory + "/agent"}};
+}
+
+bool TestsWhole() {
+  const char* value = std::getenv("DDPRUN_TEST_WHOLE");
+  return value != nullptr && std::string(value) == "1";
+}
+
+uint16_t FreePort() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  DDPRUN_CHECK(bind(listener, generic, size) == 0, "bind");
+  DDPRUN_CHECK(getsockname(listener, generic, &size) == 0, "getsockname");
+  close(listener);
+  return ntohs(address.sin_port);
 }
 
 std::string ReadFile(const std::string& path) {

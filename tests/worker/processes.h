@@ -40,6 +40,8 @@ class Process {
   // Waits for the end: the exit code, or minus the signal.
   int Wait();
   void Kill(int signal) const;
+  // Waits until a signal has stopped it; false: it has ended.
+  bool AwaitStop() const;
   // What it has printed so far.
   std::string Output() const;
 
@@ -52,6 +54,12 @@ class Process {
 // "<directory>/agent" and error files "<directory>/error.<rank>".
 std::map<std::string, std::string> WorkerVariables(const std::string& directory, uint32_t rank,
                                                    uint32_t world_size, uint64_t generation = 1);
+
+// DDPRUN_TEST_WHOLE=1: also what only repeats with other options what is shown otherwise.
+bool TestsWhole();
+
+// A port of 127.0.0.1 that nobody listened on a moment ago.
+uint16_t FreePort();
 
 // The whole file; "" when there is none.
 std::string ReadFile(const std::string& path);

@@ -1,23 +1,21 @@
 // A worker for the tests of ZeroOptimizer: trains one network in several ways and writes what came
 // of it to FILE.RANK as lines "name value".
 //
-//   zero_probe train FILE BACKEND WAYS    100 steps each way, "all" or "few"; differences from DDP
+//   zero_probe train FILE BACKEND WAYS    30 steps each way, "all" or "few"; differences from DDP
 //
 //   zero_probe memory FILE BACKEND WAY    live bytes of its tensors; WAY: ddp, 1, 2, 1_offload, …
 //
 //   zero_probe overlap FILE BACKEND -     buckets that leave during the backward pass
 //
 //   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options: ends with that error
-#include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
-#include <atomic>
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -36,6 +34,7 @@
 #include "ddprun/learning_rate.h"
 #include "ddprun/run_worker.h"
 #include "ddprun/zero_optimizer.h"
+#include "tests/worker/counting_allocator.h"
 
 namespace {
 
@@ -43,34 +42,58 @@ using ddprun::Context;
 using ddprun::DistributedDataParallel;
 using ddprun::ZeroOptimizer;
 using ddprun::ZeroOptions;
+using ddprun::testing::CountingAllocator;
 namespace nn = torch::nn;
 
 constexpr int64_t kBatch = 12;
 constexpr double kRate = 1e-3;
+constexpr double kSgdRate = 1.0 / 4096;
+constexpr double kMaxNorm = 50;  // a tenth of what the norm is, about
 
-// No layer's bias is cancelled by what follows: such gradients are noise, which Adam blows up.
+// Whole numbers from -1 to 1.
+torch::Tensor Signs(at::IntArrayRef sizes) {
+  return torch::randint(-1, 2, sizes).to(torch::kFloat);
+}
+
+// Each layer has inputs of its own, and the loss is the sum of all outputs, each times a factor. So
+// no gradient depends on a parameter, and what one step rounds the next one doesn't blow up. All
+// are whole numbers, small enough that no sum of them is rounded, in whatever order a CPU or a
+// backend adds; with factors that the number of ranks divides, neither is an average over ranks.
 struct NetworkImpl : nn::Module {
-  NetworkImpl() = default;
+  NetworkImpl() {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : parameters()) parameter.mul_(4096).round_().div_(4096);
+  }
 
-  torch::Tensor forward(torch::Tensor x, bool use_extra = true) {
-    x = norm(torch::gelu(a(x)));
-    if (use_extra) x = x + 0.1 * torch::gelu(extra(x));
-    return c(torch::gelu(b(x)));
+  torch::Tensor forward(double factor, bool use_extra) {
+    const auto part = [&](const torch::Tensor& y) { return (y * Signs(y.sizes()) * factor).sum(); };
+    torch::Tensor loss = part(a(Signs({kBatch, 40})));
+    loss = loss + part(gain * Signs({kBatch, 150}));
+    if (use_extra) loss = loss + part(extra(Signs({kBatch, 150})));
+    return loss + part(b(Signs({kBatch, 150}))) + part(c(Signs({kBatch, 90})));
   }
 
   nn::Linear a = register_module("a", nn::Linear(40, 150));
-  nn::LayerNorm norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({150})));
+  torch::Tensor gain = register_parameter("gain", torch::rand({150}) / 8);
   nn::Linear extra = register_module("extra", nn::Linear(150, 150));
   nn::Linear b = register_module("b", nn::Linear(150, 90));
   nn::Linear c = register_module("c", nn::Linear(90, 10));
 };
 TORCH_MODULE(Network);
 
+// What a ZeroOptimizer with a mistake would do.
+enum class Mistake {
+  kNone,
+  kSum,      // doesn't divide by the number of ranks
+  kOwnNorm,  // clips by the norm of the own share
+  kStale,    // one rank's share of one parameter misses the last step
+};
+
 // A way to train: what each step does around forward and backward pass.
 struct Way {
   std::string name;
   int stage = 0;  // 0 = DDP with FusedAdamW
-  int steps = 100;
+  int steps = 30;
   bool offload = false;
   bool clip = false;
   bool scaler = false;
@@ -78,7 +101,9 @@ struct Way {
   bool no_sync = false;
   bool groups = false;
   bool sgd = false;
+  bool exact = false;  // SGD without momentum and with rates that are powers of two
   bool unused = false;
+  Mistake mistake = Mistake::kNone;
   bool alone = false;  // the twin: nothing is averaged
 };
 
@@ -94,13 +119,19 @@ struct Trainer {
   torch::optim::Optimizer& optimizer() { return zero != nullptr ? *zero : *plain; }
 };
 
-torch::optim::AdamWOptions Adam(double decay = 0.01, double epsilon = 1e-8) {
-  return torch::optim::AdamWOptions(kRate).weight_decay(decay).eps(epsilon);
+// With so large an epsilon a step does depend on how large the gradient is.
+torch::optim::AdamWOptions Adam(double decay = 0.01) {
+  return torch::optim::AdamWOptions(kRate).weight_decay(decay).eps(0.5);
 }
-// Of gradients that are no larger than this, Adam makes steps of the rounding; a layer that is
-// rarely used has such.
-double EpsilonOf(const Way& way) { return way.unused ? 1e-6 : 1e-8; }
-torch::optim::SGDOptions Sgd() { return torch::optim::SGDOptions(0.05).momentum(0.9); }
+torch::optim::SGDOptions Sgd(const Way& way) {
+  return torch::optim::SGDOptions(kSgdRate).momentum(way.exact ? 0 : 0.9);
+}
+
+// It falls, so that what the program sets must reach the shares.
+double RateOf(const Way& way, int step) {
+  if (way.exact) return kSgdRate / (1 << step / 10);
+  return (way.sgd ? kSgdRate : kRate) / (1 + 0.01 * step);
+}
 
 // Vectors in a group without decay, as is usual; its order isn't the module's.
 std::vector<torch::optim::OptimizerParamGroup> GroupsOf(const Way& way, Network& network) {
@@ -119,9 +150,9 @@ std::vector<torch::optim::OptimizerParamGroup> GroupsOf(const Way& way, Network&
 absl::Status MakeOptimizer(Trainer& trainer) {
   const Way& way = trainer.way;
   std::vector<torch::optim::OptimizerParamGroup> groups = GroupsOf(way, trainer.network);
-  const torch::optim::AdamWOptions adam = Adam(0.01, EpsilonOf(way));
+  const torch::optim::AdamWOptions adam = Adam();
   if (way.stage == 0 && way.sgd) {
-    trainer.plain = std::make_unique<ddprun::FusedSGD>(std::move(groups), Sgd());
+    trainer.plain = std::make_unique<ddprun::FusedSGD>(std::move(groups), Sgd(way));
   } else if (way.stage == 0) {
     trainer.plain = std::make_unique<ddprun::FusedAdamW>(std::move(groups), adam);
   } else {
@@ -132,7 +163,7 @@ absl::Status MakeOptimizer(Trainer& trainer) {
     options.find_unused_parameters = way.unused;
     if (way.groups) options.groups.swap(groups);
     absl::StatusOr<std::unique_ptr<ZeroOptimizer>> made =
-        way.sgd ? ZeroOptimizer::Create(trainer.network.ptr(), trainer.context, Sgd(), options)
+        way.sgd ? ZeroOptimizer::Create(trainer.network.ptr(), trainer.context, Sgd(way), options)
                 : ZeroOptimizer::Create(trainer.network.ptr(), trainer.context, adam, options);
     DDPRUN_ASSIGN_OR_RETURN(trainer.zero, std::move(made));
   }
@@ -153,11 +184,13 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(Context& context, const Way
 }
 
 void Pass(Trainer& trainer, bool use_extra) {
-  const torch::Tensor x = torch::randn({kBatch, 40});
-  const torch::Tensor y = torch::randint(10, {kBatch}, torch::kLong);
-  const auto forward = [&] { return trainer.network(x, use_extra); };
-  torch::Tensor output = trainer.ddp != nullptr ? trainer.ddp->Forward(forward) : forward();
-  torch::Tensor loss = nn::functional::cross_entropy(output, y) / trainer.way.accumulate;
+  const double ranks = trainer.context.world_size();
+  // Each pass of a step may be divided by the number of ranks once more.
+  double factor = std::pow(ranks, trainer.way.accumulate);
+  if (trainer.way.mistake == Mistake::kSum) factor *= ranks;
+  const auto forward = [&] { return trainer.network(factor, use_extra); };
+  torch::Tensor loss = trainer.ddp != nullptr ? trainer.ddp->Forward(forward) : forward();
+  loss = loss / trainer.way.accumulate;
   if (trainer.way.scaler) loss = trainer.scaler.Scale(loss);
   loss.backward();
 }
@@ -188,18 +221,26 @@ void Clear(Trainer& trainer) {
   }
 }
 
+absl::Status ClipByOwnNorm(ZeroOptimizer& zero) {
+  DDPRUN_RETURN_IF_ERROR(zero.FinishBackward());
+  const torch::NoGradGuard no_grad;
+  double squares = 0;
+  const std::vector<torch::Tensor>& shares = zero.param_groups()[0].params();
+  for (const torch::Tensor& share : shares) squares += share.grad().square().sum().item<double>();
+  for (const torch::Tensor& share : shares) share.grad().mul_(kMaxNorm / std::sqrt(squares));
+  return absl::OkStatus();
+}
+
 absl::Status Clip(Trainer& trainer) {
-  if (trainer.zero != nullptr) return trainer.zero->ClipGradNorm(0.3).status();
-  return ddprun::ClipGradNorm(*trainer.network, 0.3).status();
+  if (trainer.way.mistake == Mistake::kOwnNorm) return ClipByOwnNorm(*trainer.zero);
+  if (trainer.zero != nullptr) return trainer.zero->ClipGradNorm(kMaxNorm).status();
+  return ddprun::ClipGradNorm(*trainer.network, kMaxNorm).status();
 }
 
 absl::Status TrainStep(Trainer& trainer, int step) {
   const Way& way = trainer.way;
   Clear(trainer);
-  // The rate falls, so that what the program sets must reach the shares.
-  if (!way.groups) {
-    ddprun::SetLearningRate(trainer.optimizer(), (way.sgd ? 0.05 : kRate) / (1 + 0.01 * step));
-  }
+  if (!way.groups) ddprun::SetLearningRate(trainer.optimizer(), RateOf(way, step));
   // No rank uses it in every third step; then each in turn.
   const int turn = step % 3;
   Passes(trainer, !way.unused || turn == 1 + static_cast<int>(trainer.context.rank() % 2));
@@ -216,97 +257,105 @@ absl::Status TrainStep(Trainer& trainer, int step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<torch::Tensor> Train(Context& context, const Way& way) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, MakeTrainer(context, way));
-  torch::manual_seed(1000 + context.rank());
-  for (int step = 0; step < way.steps; ++step) {
-    DDPRUN_RETURN_IF_ERROR(TrainStep(*trainer, step));
-  }
+// How training ends, and the largest parameter that there ever was.
+struct Result {
+  torch::Tensor parameters;
+  double largest = 0;
+};
+
+torch::Tensor Flat(Network& network) {
   std::vector<torch::Tensor> flat;
-  for (const torch::Tensor& parameter : trainer->network->parameters()) {
-    flat.push_back(parameter.detach().reshape({-1}).clone());
+  for (const torch::Tensor& parameter : network->parameters()) {
+    flat.push_back(parameter.detach().reshape({-1}));
   }
   return torch::cat(flat);
 }
 
+absl::StatusOr<Result> Train(Context& context, const Way& way) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, MakeTrainer(context, way));
+  torch::manual_seed(1000 + context.rank());
+  Result result;
+  torch::Tensor stale;
+  for (int step = 0; step < way.steps; ++step) {
+    stale = Flat(trainer->network);
+    result.largest = std::max(result.largest, stale.abs().max().item<double>());
+    DDPRUN_RETURN_IF_ERROR(TrainStep(*trainer, step));
+  }
+  result.parameters = Flat(trainer->network);
+  // The first half of the first parameter.
+  const int64_t share = trainer->network->parameters()[0].numel() / 2;
+  if (way.mistake == Mistake::kStale) {
+    result.parameters.narrow(0, 0, share).copy_(stale.narrow(0, 0, share));
+  }
+  return result;
+}
+
+double Difference(const Result& one, const Result& other) {
+  return (one.parameters - other.parameters).abs().max().item<double>();
+}
+
 // Pairs of a way without ZeRO and the same with it.
 std::vector<Way> WaysOf(const Way& plain) {
-  std::vector<Way> ways = {plain};
+  std::vector<Way> ways;
   for (const int stage : {1, 2}) {
     for (const bool offload : {false, true}) {
       Way way = plain;
       way.stage = stage;
       way.offload = offload;
       way.name = absl::StrCat("zero", stage, offload ? "_offload" : "", plain.name);
-      ways.push_back(way);
+      if (!offload || plain.name.empty() || plain.clip || plain.exact) ways.push_back(way);
     }
   }
   return ways;
+}
+
+// What the measure must see; all but "alone" with a ZeroOptimizer of stage 2.
+std::vector<Way> MistakesOf(const Way& plain) {
+  std::vector<Way> ways = {{.name = "wrong_stale", .mistake = Mistake::kStale},
+                           {.name = "wrong_sum", .mistake = Mistake::kSum}};
+  if (plain.clip) ways = {{.name = "wrong_norm_clip", .mistake = Mistake::kOwnNorm}};
+  for (Way& way : ways) {
+    way.stage = 2;
+    way.clip = plain.clip;
+  }
+  if (plain.name.empty()) ways.push_back({.name = "wrong_alone", .alone = true});
+  return ways;
+}
+
+absl::Status Compare(Context& context, const Way& plain, std::ofstream& out) {
+  DDPRUN_ASSIGN_OR_RETURN(const Result expected, Train(context, plain));
+  out << "largest" << plain.name << " " << expected.largest << "\n";
+  for (const Way& way : WaysOf(plain)) {
+    DDPRUN_ASSIGN_OR_RETURN(const Result result, Train(context, way));
+    out << way.name << " " << Difference(result, expected) << "\n";
+    torch::Tensor others = result.parameters.clone();
+    DDPRUN_RETURN_IF_ERROR(context.Broadcast(others, 0));
+    out << "same_on_ranks" << way.name << " " << !others.equal(result.parameters) << "\n";
+  }
+  if (!plain.name.empty() && plain.name != "_clip") return absl::OkStatus();
+  for (const Way& way : MistakesOf(plain)) {
+    DDPRUN_ASSIGN_OR_RETURN(const Result result, Train(context, way));
+    out << way.name << " " << Difference(result, expected) << "\n";
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TrainAll(Context& context, bool all, std::ofstream& out) {
   std::vector<Way> plains = {
       {.name = ""},
       {.name = "_clip", .clip = true},
+      {.name = "_exact", .sgd = true, .exact = true},
       {.name = "_scaler", .clip = true, .scaler = true},
-      {.name = "_accumulate", .accumulate = 3},
-      {.name = "_no_sync", .accumulate = 3, .no_sync = true},
+      {.name = "_accumulate", .accumulate = 2},
+      {.name = "_no_sync", .accumulate = 2, .no_sync = true},
       {.name = "_groups", .groups = true},
       {.name = "_sgd", .sgd = true},
       {.name = "_unused", .unused = true},
   };
-  if (!all) plains.resize(2);
-  for (const Way& plain : plains) {
-    torch::Tensor expected;
-    for (const Way& way : WaysOf(plain)) {
-      if (way.offload && !plain.name.empty() && plain.name != "_clip") continue;
-      DDPRUN_ASSIGN_OR_RETURN(torch::Tensor result, Train(context, way));
-      if (way.stage == 0) {
-        expected = result;
-        continue;
-      }
-      out << way.name << " " << (result - expected).abs().max().item<double>() << "\n";
-      torch::Tensor others = result.clone();
-      DDPRUN_RETURN_IF_ERROR(context.Broadcast(others, 0));
-      out << "same_on_ranks" << plain.name << " " << !others.equal(result) << "\n";
-    }
-    if (!plain.name.empty()) continue;
-    DDPRUN_ASSIGN_OR_RETURN(const torch::Tensor alone,
-                            Train(context, {.name = "alone", .alone = true}));
-    out << "alone " << (alone - expected).abs().max().item<double>() << "\n";
-  }
+  if (!all) plains.resize(3);
+  for (const Way& plain : plains) DDPRUN_RETURN_IF_ERROR(Compare(context, plain, out));
   return absl::OkStatus();
 }
-
-// Counts what lives of this process' tensors on the CPU, and the most that ever did.
-class CountingAllocator : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    const int64_t live = live_ += static_cast<int64_t>(bytes);
-    for (int64_t most = most_; live > most && !most_.compare_exchange_weak(most, live);) continue;
-    auto* held = new Held{c10::GetDefaultCPUAllocator()->allocate(bytes), bytes};
-    return {held->data.get(), held, &Free, c10::DeviceType::CPU};
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    default_copy_data(to, from, bytes);
-  }
-  static int64_t live() { return live_; }
-  static int64_t most() { return most_; }
-  static void ForgetMost() { most_ = live_.load(); }
-
- private:
-  struct Held {
-    c10::DataPtr data;
-    size_t bytes;
-  };
-  static void Free(void* context) {
-    auto* held = static_cast<Held*>(context);
-    live_ -= static_cast<int64_t>(held->bytes);
-    delete held;
-  }
-  static inline std::atomic<int64_t> live_ = 0;
-  static inline std::atomic<int64_t> most_ = 0;
-};
 
 // Three steps of a model of about a million parameters; then what lives, and what is answered.
 absl::Status MeasureMemory(Context& context, const std::string& way, std::ofstream& out) {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -13,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/rounding.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -41,10 +44,16 @@ class ZeroTest : public ::testing::Test {
       if (arguments[1] == "hierarchical" && rank + 1 == ranks) variables["GROUP_RANK"] = "1";
       processes.emplace_back(command, variables, directory_.File("output." + std::to_string(rank)));
     }
+    std::vector<std::future<void>> waits;
     for (Process& process : processes) {
-      const int end = process.Wait();
-      EXPECT_EQ(end == 0, succeeds) << end << process.Output();
+      waits.push_back(std::async(std::launch::async, [&] {
+        const int end = process.Wait();
+        EXPECT_EQ(end == 0, succeeds) << end << process.Output();
+        // The others would wait long for one that never came.
+        if (succeeds && end != 0) agent->EndGeneration("a rank failed");
+      }));
     }
+    for (const std::future<void>& wait : waits) wait.wait();
     Figures figures;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       std::istringstream lines(ReadFile(directory_.File("figures." + std::to_string(rank))));
@@ -65,22 +74,68 @@ class ZeroTest : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
+// How far apart two correct trainings of the probe may end. Their gradients are the same bits
+// (zero_probe.cc says why); an element that is in a vector register in one is in the rest of an
+// array in the other. Clipping multiplies a gradient by a factor that is off by 9 u: the squares
+// add up without rounding, and then come a root for each tensor (1), the sum of at most nine
+// squares (9 / 2) and its root (1), the factor as a float (1), the product (1).
+double BoundOf(const std::string& way, double largest, uint32_t ranks) {
+  constexpr double kSteps = 30;
+  constexpr double kBatch = 12;
+  // Sums of whole numbers times powers of two: nothing is rounded.
+  if (way == "_exact") return 0;
+  if (way == "_sgd") {
+    return 2 * SgdRounding({.rate = 1.0 / 4096,
+                            .largest = largest,
+                            .gradient = kBatch * ranks,
+                            .steps = kSteps,
+                            .momentum = 0.9});
+  }
+  const bool clips = way == "_clip" || way == "_scaler";
+  return 2 * AdamWRounding({.rate = 1e-3,
+                            .largest = largest,
+                            .steps = kSteps,
+                            .gradient_error = clips ? 9.0 : 0.0});
+}
+
 class ZeroTrainingTest : public ZeroTest,
-                         public ::testing::WithParamInterface<std::tuple<const char*, uint32_t>> {};
+                         public ::testing::WithParamInterface<std::tuple<const char*, uint32_t>> {
+ protected:
+  // For who asks how much of the bound is used: --gtest_output=json.
+  static void Tell(const std::string& name, double difference, double bound) {
+    std::ostringstream text;
+    text << difference << " of " << bound;
+    RecordProperty(name, text.str());
+  }
+};
 
 TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   const auto& [backend, ranks] = GetParam();
-  // More ranks than the machine may have cores take long, and differ in the shares only.
-  const bool all = ranks == 2;
+  // More ranks than the machine may have cores take long, and differ in the shares only; over Gloo
+  // a ZeRO-2 reduces and doesn't scatter.
+  const bool all = ranks == 2 && (backend == std::string("shm") || TestsWhole());
   const Figures figures = Run({"train", backend, all ? "all" : "few"}, ranks);
   int compared = 0;
-  for (const auto& [name, value] : figures) {
-    if (!name.starts_with("zero")) continue;
-    ++compared;
-    EXPECT_LT(value, 1e-6) << name;
-    RecordProperty(name, std::to_string(value * 1e9) + "e-9");
+  int mistakes = 0;  // the twins
+  for (const auto& [name, largest] : figures) {
+    if (!name.starts_with("largest")) continue;
+    const std::string way = name.substr(std::strlen("largest"));
+    const double bound = BoundOf(way, largest, ranks);
+    for (const char* zero : {"zero1", "zero1_offload", "zero2", "zero2_offload"}) {
+      if (!figures.contains(zero + way)) continue;
+      ++compared;
+      Tell(zero + way, figures.at(zero + way), bound);
+      EXPECT_LE(figures.at(zero + way), bound) << zero << way;
+    }
+    for (const char* mistake : {"wrong_alone", "wrong_stale", "wrong_sum", "wrong_norm"}) {
+      if (!figures.contains(mistake + way)) continue;
+      ++mistakes;
+      Tell(mistake + way, figures.at(mistake + way), bound);
+      EXPECT_GT(figures.at(mistake + way), 50 * bound) << mistake << way;
+    }
   }
-  EXPECT_EQ(compared, all ? 20 : 8);
+  EXPECT_EQ(compared, all ? 26 : 12);
+  EXPECT_EQ(mistakes, 4);
   // Both stages move the same elements with the same kernel: offloading changes nothing.
   EXPECT_EQ(figures.at("zero2"), figures.at("zero2_offload"));
   for (const auto& [name, value] : figures) {
@@ -88,8 +143,6 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
       EXPECT_EQ(value, 0) << name;
     }
   }
-  // Twin: without averaging the same steps end elsewhere.
-  EXPECT_GT(figures.at("alone"), 1e-2);
 }
 
 using World = std::tuple<const char*, uint32_t>;

@@ -208,7 +208,10 @@ std::unique_ptr<AgentClient> AgentClient::Create(const std::string& socket_path,
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  // This one is how long a single attempt may take, until the agent's first frame. Nobody else is
+  // on the way to a socket of this machine: what takes long is an agent that waits for a core.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kReplyMargin)));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A value of the store has 16 MiB at most (docs/PROTOCOL.md, "Workers and their agent").
   arguments.SetMaxReceiveMessageSize(24 << 20);

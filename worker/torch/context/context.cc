@@ -71,6 +71,12 @@ absl::Status JoinThroughAgent(Context::Implementation& context) {
   return absl::OkStatus();
 }
 
+// Where neither ddprun nor the launcher serves a store.
+bool RankZeroHostsStore(const WorkerEnvironment& environment) {
+  return !environment.started_by_ddprun() && environment.master_port != 0 &&
+         !environment.launcher_serves_store;
+}
+
 // Under torchrun: what Python's env:// does. On one node the restart count keeps the keys of
 // earlier attempts apart, which torchrun's shared store still holds; over several nodes the counts
 // differ.
@@ -78,7 +84,7 @@ absl::Status JoinThroughMaster(Context::Implementation& context, absl::Duration 
   const WorkerEnvironment& environment = context.environment;
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(environment.master_port);
-  options.isServer = environment.rank == 0 && !environment.launcher_serves_store;
+  options.isServer = environment.rank == 0 && RankZeroHostsStore(environment);
   options.waitWorkers = false;
   options.timeout = absl::ToChronoMilliseconds(timeout);
   context.store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
@@ -162,10 +168,18 @@ absl::Status Plan(Context::Implementation& context, const ContextOptions& option
   return absl::OkStatus();
 }
 
+worker::FailureNotice NoticeOf(const Context::Implementation& context) {
+  return {.store = context.store,
+          .rank = context.environment.rank,
+          .world_size = context.environment.world_size,
+          .rank_zero_hosts = RankZeroHostsStore(context.environment)};
+}
+
 // A rank that can't take part says why to the others, which would wait for it.
 absl::Status Refuse(Context::Implementation& context, const absl::Status& problem) {
   CatchExceptions([&]() -> absl::Status {
     if (!Join(context, kTellTimeout).ok()) return absl::OkStatus();
+    worker::AddFailureNotice(NoticeOf(context));
     worker::TellProblem(*context.store, context.environment.rank, std::string(problem.message()));
     return absl::OkStatus();
   }).IgnoreError();  // the problem comes first
@@ -221,8 +235,9 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& o
     const absl::Status planned = Plan(*implementation, options);
     if (!planned.ok()) return Refuse(*implementation, planned);
     DDPRUN_RETURN_IF_ERROR(Join(*implementation, options.start_timeout));
-    worker::AddFailureNotice(implementation->store, implementation->environment.rank);
+    worker::AddFailureNotice(NoticeOf(*implementation));
     DDPRUN_RETURN_IF_ERROR(Connect(*implementation, options));
+    worker::TellJoined(NoticeOf(*implementation));
     ShowVariables(*implementation);
     return std::unique_ptr<Context>(new Context(std::move(implementation)));
   });

@@ -70,9 +70,10 @@ int RunWorker(int argc, char** argv, const std::function<absl::Status(int, char*
   SetUp();
   absl::Status status = worker::CatchExceptions([&] { return body(argc, argv); });
   if (status.ok()) status = worker::CompareEnds();
-  if (status.ok()) return 0;
-  Report(worker::ExchangeFailures(status));
-  return 1;
+  status = worker::ExchangeFailures(status);
+  if (!status.ok()) Report(status);
+  worker::LeaveStores(status);
+  return status.ok() ? 0 : 1;
 }
 
 }  // namespace ddprun

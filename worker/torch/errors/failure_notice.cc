@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/log.h"
 #include "worker/torch/errors/exception_status.h"
 
 namespace ddprun::worker {
@@ -16,13 +17,12 @@ namespace {
 
 constexpr const char* kFailureKey = "failure";
 constexpr std::chrono::milliseconds kCauseTimeout(333);
+constexpr std::chrono::seconds kStayMax(5);
 // The store is no place for long stacks.
 constexpr size_t kCauseBytesMax = 4000;
 
-struct FailureNotice {
-  c10::intrusive_ptr<c10d::Store> store;
-  uint32_t rank;
-};
+std::string JoinedKey(uint32_t rank) { return absl::StrCat("joined/", rank); }
+std::string LeftKey(uint32_t rank) { return absl::StrCat("left/", rank); }
 
 std::vector<FailureNotice>& Notices() {
   static auto* notices = new std::vector<FailureNotice>();
@@ -43,10 +43,23 @@ absl::Status AddCause(const FailureNotice& notice, const absl::Status& peer_erro
   return WithCause(peer_error, parts.first, parts.second);
 }
 
+void StayForOthers(const FailureNotice& notice, bool failed) {
+  std::vector<std::string> keys;
+  for (uint32_t rank = 1; rank < notice.world_size; ++rank) {
+    keys.push_back(failed ? LeftKey(rank) : JoinedKey(rank));
+  }
+  if (keys.empty() || notice.store->check(keys)) return;
+  Log(LogLevel::kInfo, absl::StrCat("rank 0 hosts the store and stays until the others have ",
+                                    failed ? "read why it failed" : "joined"));
+  notice.store->wait(keys, kStayMax);
+}
+
 }  // namespace
 
-void AddFailureNotice(c10::intrusive_ptr<c10d::Store> store, uint32_t rank) {
-  Notices().push_back({std::move(store), rank});
+void AddFailureNotice(FailureNotice notice) { Notices().push_back(std::move(notice)); }
+
+void TellJoined(const FailureNotice& notice) {
+  if (notice.rank_zero_hosts) notice.store->set(JoinedKey(notice.rank), std::string("1"));
 }
 
 absl::Status WithCause(const absl::Status& peer_error, const std::string& rank,
@@ -73,8 +86,24 @@ absl::Status ExchangeFailures(const absl::Status& status) {
       // The store went with its rank or launcher, or the peer had no time to say anything.
     }
   }
-  Notices().clear();
   return told;
+}
+
+void LeaveStores(const absl::Status& status) {
+  for (const FailureNotice& notice : Notices()) {
+    if (!notice.rank_zero_hosts) continue;
+    try {
+      if (notice.rank == 0) {
+        StayForOthers(notice, !status.ok());
+      } else {
+        TellJoined(notice);
+        notice.store->set(LeftKey(notice.rank), std::string("1"));
+      }
+    } catch (...) {
+      // The host was killed, or a peer of it was and will never say that it left.
+    }
+  }
+  Notices().clear();
 }
 
 }  // namespace ddprun::worker

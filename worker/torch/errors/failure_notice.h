@@ -9,15 +9,31 @@
 
 namespace ddprun::worker {
 
-// Where this process' contexts can tell the other ranks why it failed, and read why they did.
+// Where a context of this process can tell the other ranks why it failed, and read why they did.
+struct FailureNotice {
+  c10::intrusive_ptr<c10d::Store> store;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  // The store lives in rank 0's process, and ends with it.
+  bool rank_zero_hosts = false;
+};
+
 // Threads of all: main() only.
-void AddFailureNotice(c10::intrusive_ptr<c10d::Store> store, uint32_t rank);
+void AddFailureNotice(FailureNotice notice);
+
+// All that this context wants of its store for a good run is done.
+void TellJoined(const FailureNotice& notice);
 
 // This process is about to end with `status`. An error of its own is told to the other ranks. One
 // that a peer caused is returned with the peer's own words, which a broken connection doesn't know;
 // waits up to a third of a second for them, as a peer may break connections before it can tell.
 // A process that is killed tells nothing.
 absl::Status ExchangeFailures(const absl::Status& status);
+
+// The last thing that this process does with the stores, having ended with `status`. Where it hosts
+// one, it stays until the others have joined, so that they can, and, where it failed, until they
+// have left, so that they learn why; for 5 s at most, as one that was killed never does.
+void LeaveStores(const absl::Status& status);
 
 // A peer's error with the words of its cause in front; unchanged where it has them already. Pure.
 absl::Status WithCause(const absl::Status& peer_error, const std::string& rank,
