@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -115,19 +116,6 @@ std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, boo
   return Accuse(OddOnes(behind, all), all,
                 strictly ? "behind the others, and neither computes nor moves data"
                          : "neither computes nor moves data");
-}
-
-bool HangInquiry::Add(uint32_t group_rank, HangReport report) {
-  const bool suspect = report.any_suspect();
-  const bool ask = suspect && (!open_ || has(group_rank));
-  open_ = open_ || suspect;
-  if (open_) reports_[group_rank] = std::move(report);
-  return ask;
-}
-
-void HangInquiry::Close() {
-  open_ = false;
-  reports_.clear();
 }
 
 }  // namespace ddprun::rendezvous

@@ -2,12 +2,10 @@
 #define DDPRUN_RENDEZVOUS_CORE_HANG_JUDGE_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
@@ -34,24 +32,6 @@ struct HangVerdict {
 // are idle or done are left out. Params: `complete`: every node that is awaited has answered;
 // without that only 1 counts.
 std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, bool complete);
-
-// The reports of one generation's members, by group rank, since the suspicion arose.
-class HangInquiry {
- public:
-  // Takes the newest report of a member. True when the members that have not reported are to be
-  // asked: it begins an inquiry, or a suspicion is repeated while answers are still missing (a
-  // question is lost with its stream).
-  bool Add(uint32_t group_rank, HangReport report);
-  bool open() const { return open_; }
-  bool has(uint32_t group_rank) const { return reports_.contains(group_rank); }
-  const std::map<uint32_t, HangReport>& reports() const { return reports_; }
-  // The evidence was judged: the next suspicion asks anew.
-  void Close();
-
- private:
-  bool open_ = false;
-  std::map<uint32_t, HangReport> reports_;
-};
 
 }  // namespace ddprun::rendezvous
 

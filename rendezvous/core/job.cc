@@ -5,34 +5,95 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/rng.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
-#include "rendezvous/core/rank_assigner.h"
 #include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {
+namespace {
 
-Job::Job(Term term, std::string token) : term_(term), token_(std::move(token)) {
-  DDPRUN_CHECK(term != Term(), "a service needs a term");
+// In builds with sanitizers every step ends with the whole check, where it costs little.
+#ifdef DDPRUN_WHOLE_CHECKS
+constexpr bool kWholeChecks = true;
+#else
+constexpr bool kWholeChecks = false;
+#endif
+constexpr size_t kWholeCheckNodesMax = 1000;
+
+// As good as random between jobs, and the same in each run of a simulation. 0 to 1.
+double JitterOf(Term term, Generation generation) {
+  constexpr uint64_t kParts = 1000;
+  Rng rng(term.value() ^ generation.value());
+  return static_cast<double>(rng.Below(kParts)) / static_cast<double>(kParts);
 }
+
+std::string TooFewText(const JobSpec& spec, const Roster& roster, const Forming& forming) {
+  std::vector<std::string> here;
+  for (const auto& [order, node] : roster.nodes()) {
+    if (node.counted) here.push_back(node.info.hostname);
+  }
+  const std::string missing = roster.MissingText(spec.nodes_min);
+  return absl::StrCat("only ", roster.candidates(), " of ", CountText(spec.nodes_min, "node"),
+                      " came within the join timeout of ", DurationText(spec.join_timeout),
+                      forming.first() ? "" : absl::StrCat(" after ", forming.why()),
+                      "; here: ", ListText(here),
+                      missing.empty() ? "" : absl::StrCat("; missing: ", missing));
+}
+
+Outbox::Fields RoundClosedFields(Generation generation, const Settlement& settled) {
+  const RestartDecision& decision = settled.decision;
+  Outbox::Fields fields = {{"generation", absl::StrCat(generation.value())},
+                           {"blame", BlameName(decision.blame)},
+                           {"rule", RuleName(decision.rule)},
+                           {"restart_count", absl::StrCat(decision.history.restart_count)}};
+  if (decision.pause > absl::ZeroDuration()) {
+    fields.emplace_back("pause_ms", absl::StrCat(absl::ToInt64Milliseconds(decision.pause)));
+  }
+  if (settled.blamed) fields.emplace_back("began_on", settled.blamed->value());
+  return fields;
+}
+
+Verdict VerdictOf(Outcome outcome, Rule rule, std::string reason,
+                  const std::optional<Round>& round) {
+  Verdict verdict{.outcome = outcome,
+                  .reason = Bounded(std::move(reason), kTextBytesMax),
+                  .rule = RuleName(rule)};
+  if (!round) return verdict;
+  FirstCause cause = FindFirstCause(round->failures());
+  // After a loss, failures are its consequences (R7).
+  const bool failed = outcome == Outcome::kFailed || outcome == Outcome::kFailedForGood;
+  if (failed && !round->any_gone()) verdict.first_causes = cause.ties;
+  verdict.failures = std::move(cause.failures);
+  return verdict;
+}
+
+}  // namespace
+
+Job::Job(Term term, std::string token) : gate_(term, std::move(token)) {}
 
 std::vector<Effect> Job::Step(Instant now, const Event& event) {
   DDPRUN_CHECK(now >= now_, "time went back");
-  effects_.clear();
+  DDPRUN_CHECK(outbox_.empty(), "effects of a former step");
   JudgeStall(now);
   now_ = now;
   std::visit([this](const auto& e) { On(e); }, event);
   Advance();
   SendDueStandbys();
-  return std::move(effects_);
+  std::string broken = BrokenPhase();
+  if (kWholeChecks && broken.empty() && roster_.nodes().size() <= kWholeCheckNodesMax) {
+    broken = BrokenInvariant();
+  }
+  DDPRUN_CHECK(broken.empty(), absl::StrCat(broken, "\n", DebugString()));
+  return outbox_.TakeAll();
 }
 
 void Job::On(const StopRequested& event) {
-  if (phase_ != Phase::kEnded) EndJob(Outcome::kStopped, Rule::kStopped, event.reason);
+  if (phase_ != JobPhase::kEnded) EndJob(Outcome::kStopped, Rule::kStopped, event.reason);
 }
 
 void Job::On(const PersistDone& event) {
-  if (event.status.ok() || phase_ == Phase::kEnded) return;
+  if (event.status.ok() || phase_ == JobPhase::kEnded) return;
   EndJob(Outcome::kFailed, Rule::kNotRecorded,
          absl::StrCat("generation ", generation_.value(),
                       " can't be recorded, so a restart of the service would lose it: ",
@@ -40,30 +101,47 @@ void Job::On(const PersistDone& event) {
 }
 
 void Job::On(const TimerDue& /*event*/) {
-  while (const std::optional<uint64_t> order = deadlines_.PopDue(now_)) {
-    Expire(*nodes_.FindByOrder(*order));
+  while (const std::optional<Roster::Overdue> overdue = roster_.TakeOverdue(now_)) {
+    const Node& node = *overdue->node;
+    if (phase_ == JobPhase::kEnded) {
+      RemoveNode(node, {.state = RoundMember::State::kLost});
+      continue;
+    }
+    switch (overdue->bound) {
+      case Roster::Bound::kGrace:
+        LoseNode(node, LossWhy::kStreamClosed);
+        break;
+      case Roster::Bound::kLease:
+        LoseNode(node, LossWhy::kLeaseExpired);
+        break;
+      case Roster::Bound::kStop:
+        LoseNode(node, LossWhy::kUnclean);
+        break;
+    }
   }
-  if (now_ >= tick_due_) Tick();
+  if (now_ >= probes_.due()) SendProbes();
 }
 
 // ------------------------------------------------------------- time
 
 Instant Job::NextDeadline() const {
-  return std::min({deadlines_.Earliest(), tick_due_, PhaseDeadline()});
+  return std::min({roster_.deadline(), probes_.due(), PhaseDeadline()});
 }
 
 Instant Job::PhaseDeadline() const {
   switch (phase_) {
-    case Phase::kForming:
-      return has_spec_ ? DecideForming(spec_, FormingState()).until : Instant::Infinite();
-    case Phase::kRunning:
+    case JobPhase::kForming:
+      if (!gate_.open()) return Instant::Infinite();
+      return forming_.Decide(spec(), roster_.candidates(), now_).until;
+    case JobPhase::kRunning:
+      if (preemption_.agreeing()) return preemption_.deadline();
       // Also when the end of a quarantine makes a newcomer.
-      if (stop_.active()) return stop_.deadline();
-      return std::min(DecideGrowth(spec_, GrowthState()).until, blame_.NextRelease(now_));
-    case Phase::kClosing:
+      return std::min(growth_.Decide(spec(), *round_, Newcomers(), now_).until,
+                      blame_.NextRelease(now_));
+    case JobPhase::kClosing:
       return Instant::Infinite();  // the members have their own bounds
-    case Phase::kEnded:
-      return farewell_end_;
+    case JobPhase::kEnded:
+      return farewell_.deadline();
   }
   return Instant::Infinite();
 }
@@ -71,86 +149,12 @@ Instant Job::PhaseDeadline() const {
 // When we were held up ourselves, silence proves nothing (R4).
 void Job::JudgeStall(Instant now) {
   const Instant due = std::max(NextDeadline(), now_);
-  if (!has_spec_ || nodes_.nodes().empty() || now <= due) return;
+  if (roster_.empty() || now <= due) return;
   const absl::Duration stall = now - due;
-  if (stall <= spec_.lease / 4) return;
-  // What came meanwhile is read only after this step, so nothing may end before it can be.
-  const auto extend = [&](Instant& end, absl::Duration least) {
-    if (!end.is_infinite()) end = std::max(end + stall, now + least);
-  };
-  for (auto& [order, node] : nodes_.nodes()) {
-    extend(node.lease_end, ProbeInterval(spec_.lease));
-    extend(node.grace_end, spec_.reconnect_grace);
-    extend(node.stop_bound, ProbeInterval(spec_.lease));
-    node.heard = node.heard + stall;
-    Refresh(node);
-  }
-  AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
-}
-
-void Job::Tick() {
-  if (nodes_.connected() == 0 || phase_ == Phase::kEnded) {
-    tick_due_ = Instant::Infinite();
-    return;
-  }
-  tick_due_ = now_ + ProbeInterval(spec_.lease);
-  const uint64_t nonce = probes_.Send(now_);
-  for (const auto& [order, node] : nodes_.nodes()) {
-    SendTo(node, Probe{.nonce = nonce, .processed_sequence = node.processed});
-  }
-  standby_due_all_ = true;
-}
-
-void Job::Refresh(Node& node) {
-  const bool could_start = CouldStart(node);
-  if (could_start != node.counted) {
-    node.counted = could_start;
-    could_start ? ++candidates_ : --candidates_;
-    if (node.info.node_rank) could_start ? ++claiming_candidates_ : --claiming_candidates_;
-  }
-  if (node.group_rank) round_->SetConnected(*node.group_rank, node.stream.has_value());
-  deadlines_.Set(node.order, std::min({node.lease_end, node.grace_end, node.stop_bound}));
-}
-
-bool Job::CouldStart(const Node& node) const {
-  return node.stream && !node.draining && !node.group_rank && node.cleaning == Generation() &&
-         phase_ != Phase::kEnded && nodes_.HoldsItsClaim(node);
-}
-
-FormingInput Job::FormingState() const {
-  return {.cause = cause_,
-          .present = candidates_,
-          .now = now_,
-          .began = forming_since_,
-          .min_reached = min_reached_};
-}
-
-GrowthInput Job::GrowthState() const {
-  return {.members = static_cast<uint32_t>(round_->members().size()),
-          .newcomers = Newcomers(),
-          .any_succeeded = round_->any_succeeded(),
-          .now = now_,
-          .newcomers_since = newcomers_since_};
-}
-
-// Candidates that a running generation could take in: not those in quarantine.
-uint32_t Job::Newcomers() const {
-  uint32_t count = candidates_;
-  for (const NodeId& id : blame_.QuarantinedNodes(now_)) {
-    const Node* node = nodes_.FindById(id);
-    if (node != nullptr && node->counted) --count;
-  }
-  return count;
-}
-
-// Since when there are enough nodes, or newcomers.
-void Job::WatchCounts() {
-  const auto watch = [this](bool holds, Instant& since) {
-    if (!holds) since = Instant::Infinite();
-    if (holds && since.is_infinite()) since = now_;
-  };
-  watch(phase_ == Phase::kForming && has_spec_ && candidates_ >= spec_.nodes_min, min_reached_);
-  watch(phase_ == Phase::kRunning && Newcomers() > 0, newcomers_since_);
+  if (stall <= spec().lease / 4) return;
+  roster_.ChangeAll(
+      [&](Node& node) { node.Extend(now, stall, spec().lease, spec().reconnect_grace); });
+  outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
 }
 
 // ------------------------------------------------------------- phases
@@ -162,248 +166,232 @@ void Job::Advance() {
 
 // Takes the next step of the phases if its time has come; false when there is none to take now.
 bool Job::AdvanceOnce() {
-  WatchCounts();
+  forming_.Watch(now_, phase_ == JobPhase::kForming && gate_.open() &&
+                           roster_.candidates() >= spec().nodes_min);
+  growth_.Watch(now_, phase_ == JobPhase::kRunning && Newcomers() > 0);
   switch (phase_) {
-    case Phase::kForming: {
-      if (!has_spec_) return false;
-      const FormingDecision decision = DecideForming(spec_, FormingState());
+    case JobPhase::kForming: {
+      if (!gate_.open()) return false;
+      const FormingDecision decision = forming_.Decide(spec(), roster_.candidates(), now_);
       if (decision.action == FormingDecision::Action::kWait) return false;
-      if (cause_ == RoundCause::kFirst) rule_ = decision.rule;
-      decision.action == FormingDecision::Action::kForm ? FormGeneration() : GiveUpForming();
+      decision.action == FormingDecision::Action::kForm
+          ? FormGeneration(decision.rule)
+          : EndJob(Outcome::kFailed, decision.rule, TooFewText(spec(), roster_, forming_));
       return true;
     }
-    case Phase::kRunning: {
-      if (stop_.active()) {  // which ends the generation anyhow
-        CarryOut(stop_.OnTimer(now_));
-        return phase_ != Phase::kRunning;
+    case JobPhase::kRunning:
+      if (preemption_.agreeing()) {  // which ends the generation anyhow
+        CarryOut(preemption_.OnTimer(now_));
+        return phase_ != JobPhase::kRunning;
       }
-      if (!DecideGrowth(spec_, GrowthState()).close) return false;
-      const std::string reason = absl::StrCat(CountText(Newcomers(), "node"), " joined");
-      for_growth_ = true;
-      BeginClosing(reason, "growth");
+      if (!growth_.Decide(spec(), *round_, Newcomers(), now_).close) return false;
+      BeginClosing({.reason = absl::StrCat(CountText(Newcomers(), "node"), " joined"),
+                    .name = "growth",
+                    .for_growth = true});
       return true;
-    }
-    case Phase::kClosing:
+    case JobPhase::kClosing:
       if (!round_->settled()) return false;
       CloseRound();
       return true;
-    case Phase::kEnded:
-      CheckFarewell();
+    case JobPhase::kEnded:
+      FinishFarewell();
       return false;
   }
   return false;
 }
 
-void Job::GiveUpForming() {
-  std::vector<std::string> here;
-  for (const auto& [order, node] : nodes_.nodes()) {
-    if (node.counted) here.push_back(node.info.hostname);
+void Job::FormGeneration(Rule rule) {
+  const Choice choice = ChooseNodes(spec(), roster_, blame_, forming_.previous_ranks(), now_);
+  for (const Choice::LeftOut& out : choice.left_out) {
+    outbox_.AddNote("node_left_out", {{"node", out.node->id.value()},
+                                      {"failures", absl::StrCat(out.failures)},
+                                      {"rule", RuleName(Rule::kQuarantine)}});
   }
-  const std::string missing = MissingText();
-  EndJob(Outcome::kFailed, Rule::kJoinTimeout,
-         absl::StrCat("only ", candidates_, " of ", CountText(spec_.nodes_min, "node"),
-                      " came within the join timeout of ", DurationText(spec_.join_timeout),
-                      cause_ == RoundCause::kFirst ? "" : absl::StrCat(" after ", cause_text_),
-                      "; here: ", ListText(here),
-                      missing.empty() ? "" : absl::StrCat("; missing: ", missing)));
-}
-
-// Who may be in the next generation: those in quarantine only as far as the others don't suffice.
-std::vector<Candidate> Job::ChooseCandidates() {
-  std::vector<Candidate> present;
-  std::vector<std::optional<uint32_t>> failures;
-  for (const auto& [order, node] : nodes_.nodes()) {
-    if (!node.counted) continue;
-    present.push_back({.node_id = node.id,
-                       .join_order = order,
-                       .claim = node.info.node_rank,
-                       .hosts_endpoint = node.info.hosts_endpoint});
-    failures.push_back(blame_.Quarantined(node.id, now_)
-                           ? std::optional(blame_.Count(node.id, now_))
-                           : std::nullopt);
-  }
-  std::vector<Candidate> chosen;
-  for (const size_t index : LeaveOut(failures, spec_.nodes_min)) {
-    chosen.push_back(present[index]);
-    failures[index].reset();
-  }
-  for (size_t i = 0; i < present.size(); ++i) {
-    if (!failures[i]) continue;
-    AddNote("node_left_out", {{"node", present[i].node_id.value()},
-                              {"failures", absl::StrCat(*failures[i])},
-                              {"rule", RuleName(Rule::kQuarantine)}});
-  }
-  return chosen;
-}
-
-// The nodes of the next generation by group rank (R2).
-std::vector<Node*> Job::ChooseNodes() {
-  const std::vector<Candidate> candidates = ChooseCandidates();
-  const size_t wanted = std::min<size_t>(candidates.size(), spec_.nodes_max);
-  std::vector<Node*> ranked;
-  for (const size_t index : AssignRanks(previous_ranks_, candidates, wanted)) {
-    ranked.push_back(nodes_.FindByOrder(candidates[index].join_order));
-  }
-  return ranked;
-}
-
-// Makes the live round; returns its ranks as "a=[0..1] b=[2..3]".
-std::string Job::MakeRound(const std::vector<Node*>& ranked) {
-  std::vector<Share> shares;
-  for (const Node* node : ranked) shares.push_back({node->info.worker_count, node->info.role});
-  const std::vector<Placement> placements = PlaceWorkers(shares);
-  std::vector<RoundMember> members(ranked.size());
-  std::string ranks;
-  for (size_t i = 0; i < ranked.size(); ++i) {
-    const Node& node = *ranked[i];
-    members[i].node_order = node.order;
-    members[i].node_id = node.id;
-    members[i].hostname = node.info.hostname;
-    members[i].worker_count = node.info.worker_count;
-    members[i].placement = placements[i];
-    if (ranks.size() >= kTextBytesMax) continue;
-    absl::StrAppend(&ranks, i == 0 ? "" : " ", node.id.value(), "=[", placements[i].base_rank, "..",
-                    placements[i].base_rank + node.info.worker_count - 1, "]");
-  }
-  const uint32_t world = placements.back().base_rank + members.back().worker_count;
+  const Node& first = *choice.ranked.front();
+  const RestartHistory& history = closing_.history();
+  reason_ = forming_.first()
+                ? absl::StrCat(CountText(choice.ranked.size(), "node"), " came together")
+                : forming_.why();
   generation_ = generation_.Next();
-  round_.emplace(generation_, now_, world, std::move(members));
-  return Bounded(std::move(ranks), kTextBytesMax);
-}
-
-void Job::FormGeneration() {
-  const std::vector<Node*> ranked = ChooseNodes();
-  const std::string ranks = MakeRound(ranked);
-  Node& first = *ranked.front();
-  master_addr_ = first.info.address;
-  master_port_ = std::exchange(first.info.master_port, 0);  // used up by this generation (R11)
-  store_address_ = first.info.store_address;
-  assignment_reason_ = cause_ == RoundCause::kFirst
-                           ? absl::StrCat(CountText(ranked.size(), "node"), " came together")
-                           : cause_text_;
-  phase_ = Phase::kRunning;
-  reason_ = assignment_reason_;
-  for_growth_ = false;
-  loss_reason_.clear();
-  inquiry_.Close();
-  ask_again_ = Instant();
-  // The stop step was marked, but is yet to be done.
-  if (stop_.committed() && highest_step_ == stop_.step()) --highest_step_;
-  stop_.Reset();
+  round_.emplace(
+      generation_, now_, PlaceNodes(choice.ranked),
+      RoundTerms{.master_addr = first.info.address,
+                 .master_port = roster_.Change(first, [](Node& n) { return n.UsePort(); }),
+                 .store_address = first.info.store_address,
+                 .reason = reason_,
+                 .rule = RuleName(rule),
+                 .restart_count = history.restart_count,
+                 .restarts_charged = history.restarts_charged});
+  phase_ = JobPhase::kRunning;
+  if (preemption_.committed()) record_.StoppedAt(preemption_.step());
+  preemption_.Open();
+  closing_.Open();
   ledger_.Form(now_);
-  preempted_.clear();
-  preempted_host_ = false;
 
-  effects_.push_back(Persist{.generation = generation_,
-                             .restart_count = history_.restart_count,
-                             .restarts_charged = history_.restarts_charged,
-                             .membership_changes = history_.membership_changes});
-  AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
-                         {"world", absl::StrCat(round_->world_size())},
-                         {"nodes", absl::StrCat(ranked.size())},
-                         {"ranks", ranks},
-                         {"reason", assignment_reason_},
-                         {"rule", RuleName(rule_)},
-                         {"restart_count", absl::StrCat(history_.restart_count)}});
-  for (uint32_t rank = 0; rank < ranked.size(); ++rank) {
-    Node& node = *ranked[rank];
-    node.group_rank = rank;
-    node.progress.clear();
-    node.idle_nonce = 0;  // an answer to it would speak of the last generation
-    node.standby.reset();
-    Refresh(node);
-    SendTo(node, AssignmentOf(rank));
+  outbox_.Put(Persist{.generation = generation_,
+                      .restart_count = history.restart_count,
+                      .restarts_charged = history.restarts_charged,
+                      .membership_changes = history.membership_changes});
+  outbox_.AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
+                                 {"world", absl::StrCat(round_->world_size())},
+                                 {"nodes", absl::StrCat(choice.ranked.size())},
+                                 {"ranks", round_->RanksText()},
+                                 {"reason", reason_},
+                                 {"rule", RuleName(rule)},
+                                 {"restart_count", absl::StrCat(history.restart_count)}});
+  for (uint32_t rank = 0; rank < choice.ranked.size(); ++rank) {
+    const Node& node = *choice.ranked[rank];
+    roster_.Change(node, [&](Node& n) { n.BecomeMember(rank); });
+    outbox_.SendTo(node, round_->AssignmentOf(rank, record_.begun_step()));
   }
   record_.Begin({.generation = generation_,
                  .world_size = round_->world_size(),
-                 .nodes = static_cast<uint32_t>(ranked.size()),
-                 .reason = assignment_reason_,
-                 .rule = RuleName(rule_),
+                 .nodes = static_cast<uint32_t>(choice.ranked.size()),
+                 .reason = reason_,
+                 .rule = RuleName(rule),
                  .began = now_});
-  standby_due_all_ = candidates_ > 0;
+  standby_due_.MarkAll(roster_.candidates() > 0);
 }
 
-Assignment Job::AssignmentOf(uint32_t group_rank) const {
-  const RoundMember& self = round_->member(group_rank);
-  Assignment assignment;
-  assignment.generation = generation_;
-  assignment.restart_count = history_.restart_count;
-  assignment.restarts_charged = history_.restarts_charged;
-  assignment.world_size = round_->world_size();
-  assignment.group_rank = group_rank;
-  assignment.group_world_size = static_cast<uint32_t>(round_->members().size());
-  assignment.base_rank = self.placement.base_rank;
-  assignment.base_role_rank = self.placement.base_role_rank;
-  assignment.role_world_size = self.placement.role_world_size;
-  assignment.master_addr = master_addr_;
-  assignment.master_port = master_port_;
-  if (group_rank != 0) assignment.store_address = store_address_;
-  for (const RoundMember& member : round_->members()) {
-    if (assignment.members.size() == kMembersListedMax) break;
-    assignment.members.push_back({.node_id = member.node_id,
-                                  .hostname = member.hostname,
-                                  .base_rank = member.placement.base_rank,
-                                  .worker_count = member.worker_count});
-  }
-  assignment.reason = assignment_reason_;
-  assignment.rule = RuleName(rule_);
-  assignment.redone_to = highest_step_;
-  return assignment;
-}
-
-void Job::BeginClosing(const std::string& reason, const std::string& trigger) {
-  phase_ = Phase::kClosing;
-  if (stop_.active()) stop_.Reset();  // something else is quicker
-  reason_ = reason;
-  close_reason_ = reason;
-  uptime_ = now_ - round_->formed();
-  record_.End(now_, reason);
-  ledger_.Close(now_, std::exchange(fault_, std::nullopt));
-  AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
-                            {"reason", reason},
-                            {"trigger", trigger}});
+void Job::BeginClosing(const Trigger& trigger) {
+  DDPRUN_CHECK(phase_ == JobPhase::kRunning, PhaseName(phase_));
+  phase_ = JobPhase::kClosing;
+  reason_ = trigger.reason;
+  preemption_.BeginClosing();  // something else is quicker
+  inquiry_.Close();
+  closing_.Begin(trigger, now_ - round_->formed());
+  record_.End(now_, reason_);
+  ledger_.Close(now_, trigger.fault);
+  outbox_.AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
+                                    {"reason", reason_},
+                                    {"trigger", trigger.name}});
   for (uint32_t rank = 0; rank < round_->members().size(); ++rank) {
     const RoundMember& member = round_->member(rank);
     if (member.gone() || member.state == RoundMember::State::kStopped) continue;
     if (member.node_order == 0) {  // it was done, so its loss did no harm until now (R8)
-      AddNote("node_lost", {{"node", member.node_id.value()}, {"why", "done and gone"}});
-      if (loss_reason_.empty()) {
-        loss_reason_ =
-            absl::StrCat("node ", member.node_id.value(), " was done and gone when ", reason);
-      }
+      outbox_.AddNote("node_lost", {{"node", member.node_id.value()}, {"why", "done and gone"}});
+      closing_.NoteLoss(
+          absl::StrCat("node ", member.node_id.value(), " was done and gone when ", reason_));
       round_->SetState(rank, RoundMember::State::kLost);
       continue;
     }
-    Node& node = *nodes_.FindByOrder(member.node_order);
+    const Node& node = *roster_.table().FindByOrder(member.node_order);
     if (node.stream) SendStop(node);
   }
 }
 
-// Asks a member for its stop; its bound runs from the first time (R3).
-void Job::SendStop(Node& node) {
-  round_->SetState(*node.group_rank, RoundMember::State::kStopping);
-  const bool saves = stop_.committed() && !round_->member(*node.group_rank).succeeded;
-  const absl::Duration within =
-      saves ? std::max(stop_.until() - now_, absl::Milliseconds(1)) : absl::ZeroDuration();
-  if (node.stop_bound.is_infinite()) {
-    node.stop_bound = now_ + within + spec_.stop_grace + kStopSlack;
+void Job::CloseRound() {
+  if (EndPreempted()) return;
+  const Settlement settled = closing_.Settle(spec(), *round_, JitterOf(gate_.term(), generation_));
+  const RestartDecision& decision = settled.decision;
+  if (settled.blamed) blame_.Add(*settled.blamed, settled.blamed_host, now_);
+  outbox_.AddNote("round_closed", RoundClosedFields(generation_, settled));
+  if (decision.verdict) return EndJob(*decision.verdict, decision.rule, WithDecision(settled));
+
+  // The generation is no more; its nodes are candidates again.
+  const Round closed = *std::exchange(round_, std::nullopt);
+  phase_ = JobPhase::kForming;
+  ledger_.Settle(now_);
+  forming_.RememberRanks(closed.members());
+  forming_.BeginNext(now_,
+                     decision.blame == Blame::kGrowth ? RoundCause::kGrowth : RoundCause::kFault,
+                     settled.why, decision.rule, decision.pause);
+  for (const RoundMember& member : closed.members()) {
+    if (member.node_order == 0) continue;
+    roster_.Change(*roster_.table().FindByOrder(member.node_order),
+                   [](Node& node) { node.BecomeWaiting(); });
   }
-  Refresh(node);
-  if (saves) {
-    return SendTo(node, CommitStop{.generation = generation_,
-                                   .step = stop_.step(),
-                                   .within = within,
-                                   .reason = close_reason_});
-  }
-  SendTo(node, StopWorkers{.generation = generation_, .reason = close_reason_});
+  reason_ = forming_.pausing(now_)
+                ? absl::StrCat(decision.why, " (rule ", RuleName(decision.rule), "): ", settled.why)
+                : absl::StrCat("waiting for nodes after ", settled.why);
+  standby_due_.MarkAll();
 }
 
-void Job::SendTo(const Node& node, ServiceMessage message) {
-  if (node.stream) effects_.push_back(Send{.stream = *node.stream, .message = std::move(message)});
+// ------------------------------------------------------------- preemption
+
+void Job::CarryOut(Preemption::Action action) {
+  if (action == Preemption::Action::kNone) return;
+  const std::string generation = absl::StrCat(generation_.value());
+  const std::string round = absl::StrCat(preemption_.round());
+  const std::string step = absl::StrCat(preemption_.step());
+  switch (action) {
+    case Preemption::Action::kNone:
+      return;
+    case Preemption::Action::kAsk:
+      for (const RoundMember& member : round_->members()) {
+        if (member.node_order == 0) continue;
+        SendQuestion(*roster_.table().FindByOrder(member.node_order));
+      }
+      if (preemption_.step() == 0) return;
+      return outbox_.AddNote("stop_prepared",
+                             {{"generation", generation}, {"round", round}, {"step", step}});
+    case Preemption::Action::kCommit:
+      outbox_.AddNote("stop_committed",
+                      {{"generation", generation}, {"round", round}, {"step", step}});
+      return BeginClosing({.reason = preemption_.why(), .name = preemption_.trigger()});
+    case Preemption::Action::kGiveUp:
+      outbox_.AddNote("stop_given_up",
+                      {{"generation", generation}, {"why", preemption_.given_up()}});
+      return BeginClosing({.reason = preemption_.why(), .name = preemption_.trigger()});
+  }
 }
 
-void Job::AddNote(std::string event, Fields fields) {
-  effects_.push_back(Note{.event = std::move(event), .fields = std::move(fields)});
+// A member ends in another way than at the stop step, while the others save.
+void Job::AbandonStop() {
+  if (!preemption_.Abandon()) return;
+  for (const RoundMember& member : round_->members()) {
+    if (member.state != RoundMember::State::kStopping || member.node_order == 0) continue;
+    SendStop(*roster_.table().FindByOrder(member.node_order));
+  }
+}
+
+// Ends the job when it can't go on without those that were preempted. True: it has ended.
+bool Job::EndPreempted() {
+  uint32_t left = roster_.candidates();
+  if (round_) {
+    for (const RoundMember& member : round_->members()) {
+      const Node* node = roster_.table().FindByOrder(member.node_order);
+      const bool stays = node != nullptr && !node->draining;
+      if (member.state == RoundMember::State::kStopped && stays) ++left;
+    }
+  }
+  std::optional<std::string> why = preemption_.EndsJob(spec(), left);
+  if (!why) return false;
+  EndJob(Outcome::kPreempted, Rule::kPreempted, *std::move(why));
+  return true;
+}
+
+// ------------------------------------------------------------- the end
+
+void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
+  Verdict verdict = VerdictOf(outcome, rule, std::move(reason), round_);
+  verdict.generation = generation_;
+  verdict.restart_count = closing_.history().restart_count;
+  phase_ = JobPhase::kEnded;
+  reason_ = verdict.reason;
+  round_.reset();
+  inquiry_.Close();
+  preemption_.BeginClosing();
+  record_.End(now_, reason_);
+  ledger_.End(now_);
+  probes_.Rest();
+  roster_.Retire();
+  farewell_.Begin(now_, std::move(verdict));
+  const Verdict& told = farewell_.verdict();
+  outbox_.AddNote(
+      "verdict", {{"outcome", OutcomeName(outcome)}, {"reason", told.reason}, {"rule", told.rule}});
+  for (const auto& [order, node] : roster_.nodes()) outbox_.SendTo(node, told);
+}
+
+// The job can be forgotten when everybody who can be told was told and has closed its stream.
+void Job::FinishFarewell() {
+  const bool anybody = roster_.table().stream_count() > 0 || !roster_.empty();
+  if (!farewell_.Finish(now_, anybody)) return;
+  for (const auto& [order, node] : roster_.nodes()) {
+    if (node.stream) EndStream(node, absl::OkStatus());
+  }
+  roster_.ChangeAll([](Node& node) { node.GiveUp(); });
+  outbox_.Put(Ended{.outcome = farewell_.verdict().outcome});
 }
 
 }  // namespace ddprun::rendezvous

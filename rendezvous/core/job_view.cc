@@ -1,103 +1,58 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "rendezvous/core/describe.h"
 #include "rendezvous/core/job.h"
 
-// Standby texts and what status calls show.
+// What nodes without a rank are told, what status calls show, and what must hold after every step.
 namespace ddprun::rendezvous {
+namespace {
 
-// Who is yet to come, where everybody says by a claim who it is: "node ranks 3, 5"; else "".
-std::string Job::MissingText() const {
-  constexpr uint32_t kRanksListedMax = 8;  // more would be read by nobody
-  if (candidates_ >= spec_.nodes_min || spec_.nodes_min - candidates_ > kRanksListedMax) return "";
-  if (candidates_ == 0 || claiming_candidates_ != candidates_) return "";
-  const std::vector<uint32_t> missing = nodes_.Unclaimed(spec_.nodes_min);
-  // Others claim something else, or are here and can't start yet.
-  if (missing.size() != spec_.nodes_min - candidates_) return "";
-  return absl::StrCat("node rank", missing.size() == 1 ? " " : "s ", absl::StrJoin(missing, ", "));
-}
-
-Standby Job::StandbyOf(const Node& node, const std::string& missing) const {
-  Standby standby;
-  const bool has_round = round_.has_value();
-  const uint32_t members = has_round ? static_cast<uint32_t>(round_->members().size()) : 0;
-  standby.nodes_present = has_round ? members : candidates_;
-  standby.nodes_wanted =
-      standby.nodes_present < spec_.nodes_min ? spec_.nodes_min : spec_.nodes_max;
-  if (node.cleaning != Generation()) {
-    standby.reason = absl::StrCat("this node's workers of generation ", node.cleaning.value(),
-                                  " must end first");
-  } else if (!nodes_.HoldsItsClaim(node)) {
-    const Node& holder = *nodes_.FindByOrder(nodes_.Claimants(*node.info.node_rank).front());
-    standby.reason =
-        absl::StrCat("node rank ", *node.info.node_rank, " is held by ", holder.info.hostname,
-                     ", which is silent; waiting until it is back or lost");
-  } else if (blame_.Quarantined(node.id, now_) && phase_ == Phase::kRunning) {
-    standby.spare = true;
-    standby.reason = absl::StrCat(
-        "the job runs on ", CountText(members, "node"), "; this one is left out (rule ",
-        RuleName(Rule::kQuarantine), "): ", CountText(blame_.Count(node.id, now_), "failure"),
-        " began here within ", DurationText(spec_.restart.quarantine_time),
-        "; it steps in when the others don't suffice");
-  } else if (phase_ == Phase::kClosing) {
-    standby.reason = absl::StrCat("generation ", generation_.value(), " is ending: ", reason_);
-  } else if (phase_ == Phase::kRunning) {
-    const bool grows = !DecideGrowth(spec_, GrowthState()).until.is_infinite();
-    standby.spare = !grows;
-    standby.reason =
-        grows ? absl::StrCat("the job runs on ", CountText(members, "node"),
-                             " and takes this one in at most ",
-                             DurationText(spec_.last_call_timeout), " after the first newcomer")
-              : absl::StrCat("the job runs on ", CountText(members, "node"),
-                             "; this one is a spare and steps in when one is lost");
-  } else if (phase_ == Phase::kForming && now_ < forming_since_) {
-    standby.reason = reason_;
-  } else if (candidates_ < spec_.nodes_min) {
-    standby.reason = absl::StrCat(candidates_, " of ", CountText(spec_.nodes_min, "node"),
-                                  " are here; waiting for ", spec_.nodes_min - candidates_, " more",
-                                  missing.empty() ? "" : absl::StrCat(" (", missing, ")"),
-                                  cause_text_.empty() ? "" : absl::StrCat(" after ", cause_text_));
-  } else {
-    standby.reason = absl::StrCat(candidates_, " of at most ", CountText(spec_.nodes_max, "node"),
-                                  " are here, enough to start; waiting up to ",
-                                  DurationText(spec_.last_call_timeout), " for more");
+Hindrance HindranceOf(const Node& node, const Roster& roster, const NodeBlame& blame, Instant now) {
+  Hindrance hindrance{.cleaning = node.cleaning, .claim = {}, .holder = {}, .failures = {}};
+  if (!roster.table().HoldsItsClaim(node)) {
+    hindrance.claim = node.info.node_rank;
+    const uint64_t holder = roster.table().Claimants(*node.info.node_rank).front();
+    hindrance.holder = roster.table().FindByOrder(holder)->info.hostname;
   }
-  return standby;
+  if (blame.Quarantined(node.id, now)) hindrance.failures = blame.Count(node.id, now);
+  return hindrance;
 }
 
-void Job::SendStandby(Node& node, const std::string& missing) {
-  if (!node.stream || node.group_rank || node.draining) return;
-  Standby standby = StandbyOf(node, missing);
-  if (node.standby == standby) return;
-  node.standby = standby;
-  SendTo(node, std::move(standby));
-}
+}  // namespace
 
-// A node is told about its own join at once; about the others' at the next tick, so that a join
-// doesn't cost a message to everyone.
 void Job::SendDueStandbys() {
-  const bool due = standby_due_all_ || !standby_due_.empty();
-  if (due && phase_ != Phase::kEnded) {
-    const std::string missing = MissingText();
-    if (standby_due_all_) {
-      for (auto& [order, node] : nodes_.nodes()) SendStandby(node, missing);
-    } else {
-      for (const uint64_t order : standby_due_) {
-        if (Node* node = nodes_.FindByOrder(order)) SendStandby(*node, missing);
-      }
+  if (!standby_due_.any() || phase_ == JobPhase::kEnded) return standby_due_.Clear();
+  Waiting waiting{.phase = phase_, .reason = reason_, .generation = generation_};
+  waiting.candidates = roster_.candidates();
+  waiting.missing = roster_.MissingText(spec().nodes_min);
+  waiting.after = forming_.why();
+  waiting.pausing = phase_ == JobPhase::kForming && forming_.pausing(now_);
+  if (round_) waiting.members = static_cast<uint32_t>(round_->members().size());
+  if (phase_ == JobPhase::kRunning) {
+    waiting.grows = !growth_.Decide(spec(), *round_, Newcomers(), now_).until.is_infinite();
+  }
+  const auto tell = [&](const Node& node) {
+    if (!node.stream || node.group_rank || node.draining) return;
+    const Standby standby = StandbyFor(spec(), waiting, HindranceOf(node, roster_, blame_, now_));
+    if (node.standby == standby) return;
+    roster_.Change(node, [&](Node& n) { n.TakeStandby(standby); });
+    outbox_.SendTo(node, standby);
+  };
+  if (standby_due_.all()) {
+    for (const auto& [order, node] : roster_.nodes()) tell(node);
+  } else {
+    for (const uint64_t order : standby_due_.nodes()) {
+      if (const Node* node = roster_.table().FindByOrder(order)) tell(*node);
     }
   }
-  standby_due_all_ = false;
-  standby_due_.clear();
+  standby_due_.Clear();
 }
 
 std::string Job::StateOf(const Node& node) const {
   if (!node.stream) return "unreachable";
   if (node.draining) return "draining";
   if (node.cleaning != Generation()) return "stopping";
-  if (!node.group_rank && phase_ == Phase::kRunning && blame_.Quarantined(node.id, now_)) {
+  if (!node.group_rank && phase_ == JobPhase::kRunning && blame_.Quarantined(node.id, now_)) {
     return "quarantined";
   }
   if (!node.group_rank) return node.standby && node.standby->spare ? "spare" : "joined";
@@ -116,36 +71,117 @@ std::string Job::StateOf(const Node& node) const {
 }
 
 JobView Job::View(Instant now) const {
-  static constexpr const char* kPhases[] = {"forming", "running", "closing", "ended"};
   JobView view;
-  view.spec = spec_;
-  view.phase = kPhases[static_cast<int>(phase_)];
+  view.spec = spec();
+  view.phase = PhaseName(phase_);
   view.reason = reason_;
   view.generation = generation_;
-  view.restart_count = history_.restart_count;
-  view.restarts_charged = history_.restarts_charged;
-  view.drained = drained_;
-  view.age = ever_joined_ ? now - first_join_ : absl::ZeroDuration();
+  view.restart_count = closing_.history().restart_count;
+  view.restarts_charged = closing_.history().restarts_charged;
+  view.drained = drains_.nodes();
+  view.age = ledger_.Age(now);
   view.spent = ledger_.Spent(now);
-  for (const auto& [order, node] : nodes_.nodes()) {
+  for (const auto& [order, node] : roster_.nodes()) {
     view.nodes.push_back({.node_id = node.id,
                           .info = node.info,
                           .state = StateOf(node),
                           .group_rank = node.group_rank,
                           .silent = now - node.proof,
-                          .progress = node.progress,
-                          .step_time = node.step_time,
-                          .progress_age = now - node.progress_at,
-                          .gpus = node.gpus,
-                          .gpus_age = now - node.gpus_at});
-    if (node.group_rank && round_) {
-      view.nodes.back().base_rank = round_->member(*node.group_rank).placement.base_rank;
-    }
+                          .progress = node.told.progress,
+                          .step_time = node.told.step_time,
+                          .progress_age = now - node.told.progress_at,
+                          .gpus = node.told.gpus,
+                          .gpus_age = now - node.told.gpus_at});
+    if (!node.group_rank) continue;
+    view.nodes.back().base_rank = round_->member(*node.group_rank).placement.base_rank;
   }
   std::stable_sort(view.nodes.begin(), view.nodes.end(), [](const auto& a, const auto& b) {
     return a.group_rank.value_or(UINT32_MAX) < b.group_rank.value_or(UINT32_MAX);
   });
   return view;
+}
+
+// ------------------------------------------------------------- invariants
+
+std::string Job::BrokenInvariant() const {
+  for (const std::string& broken :
+       {BrokenPhase(), roster_.BrokenInvariant(), drains_.BrokenInvariant(),
+        forming_.BrokenInvariant(now_), round_ ? round_->BrokenInvariant() : std::string(),
+        inquiry_.BrokenInvariant(round_ ? &*round_ : nullptr), preemption_.BrokenInvariant(),
+        closing_.BrokenInvariant(), farewell_.BrokenInvariant(), record_.BrokenInvariant(),
+        ledger_.BrokenInvariant(now_), BrokenMembers()}) {
+    if (!broken.empty()) return broken;
+  }
+  return "";
+}
+
+// Which part counts in which phase: O(1), so it is checked after every step in release, too.
+std::string Job::BrokenPhase() const {
+  const bool running = phase_ == JobPhase::kRunning;
+  const bool closing = phase_ == JobPhase::kClosing;
+  if ((running || closing) != round_.has_value()) return "a live generation in the wrong phase";
+  if (round_ && round_->generation() != generation_) {
+    return "a live generation that is not the current one";
+  }
+  if (closing && round_->settled()) return "a settled round that is not closed";
+  if (round_ && round_->members().size() > spec().nodes_max) return "more nodes than the job takes";
+  if (farewell_.begun() != (phase_ == JobPhase::kEnded)) return "a verdict in the wrong phase";
+  if (inquiry_.open() && !running) return "a hang of workers that don't run";
+  if (preemption_.agreeing() && !running) return "a stop step for workers that don't run";
+  if (preemption_.committed() && running) return "workers that don't heed their stop step";
+  if (!gate_.open() && !roster_.empty()) return "nodes of a job that nobody began";
+  const bool probed = phase_ != JobPhase::kEnded && roster_.table().connected() > 0;
+  if (probed && !probes_.ticks()) return "nodes without probes";
+  if (standby_due_.any()) return "nodes that wait for news";
+  return "";
+}
+
+// What the round and the roster say of each other.
+std::string Job::BrokenMembers() const {
+  size_t placed = 0;
+  for (const auto& [order, node] : roster_.nodes()) {
+    if (node.group_rank) {
+      ++placed;
+      const bool fits = round_ && *node.group_rank < round_->members().size() &&
+                        round_->member(*node.group_rank).node_order == order;
+      if (!fits) return absl::StrCat(node.id.value(), ": a rank that the generation doesn't know");
+    }
+    const bool asked = node.cleaning != Generation() ||
+                       (phase_ == JobPhase::kClosing && node.group_rank &&
+                        round_->member(*node.group_rank).state == RoundMember::State::kStopping);
+    if (asked && node.stop_bound.is_infinite()) return "a stop without a bound";
+    if (!asked && !node.stop_bound.is_infinite()) return "a stop bound where nothing stops";
+  }
+  if (!round_) return "";
+  for (const RoundMember& member : round_->members()) {
+    if (phase_ == JobPhase::kRunning && member.state != RoundMember::State::kRunning) {
+      return "a member that stops while the generation runs";
+    }
+    if (member.node_order == 0) continue;
+    --placed;
+    const Node* node = roster_.table().FindByOrder(member.node_order);
+    if (node == nullptr || node->id != member.node_id) return "a member without its node";
+    if (node->stream.has_value() != member.connected) return "a member's stream is miscounted";
+  }
+  return placed == 0 ? "" : "a node that two ranks have";
+}
+
+std::string Job::DebugString() const {
+  std::string text = absl::StrCat("phase ", PhaseName(phase_), ", generation ", generation_.value(),
+                                  ", candidates ", roster_.candidates(), ": ", reason_);
+  for (const auto& [order, node] : roster_.nodes()) {
+    absl::StrAppend(
+        &text, "\n  ", order, " ", node.id.value(), " ", node.stream ? "" : "unreachable ", "rank ",
+        node.group_rank ? absl::StrCat(*node.group_rank) : "-", " lease ", ToString(node.lease_end),
+        " grace ", ToString(node.grace_end), " stop ", ToString(node.stop_bound));
+  }
+  if (!round_) return text;
+  for (const RoundMember& member : round_->members()) {
+    absl::StrAppend(&text, "\n  member ", member.node_id.value(), " order ", member.node_order,
+                    " state ", static_cast<int>(member.state), member.settled ? " settled" : "",
+                    member.succeeded ? " succeeded" : "", member.connected ? "" : " away");
+  }
+  return text;
 }
 
 }  // namespace ddprun::rendezvous

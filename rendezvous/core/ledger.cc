@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace ddprun::rendezvous {
 namespace {
 
@@ -28,10 +30,12 @@ void FitTo(absl::Duration total, TimeCause rest, TimeCause first, TimeSpent& spe
 void Ledger::Begin(Instant now) {
   if (state_ != State::kNew) return;
   state_ = State::kForming;
+  begun_ = now;
   since_ = now;
 }
 
 void Ledger::Form(Instant now) {
+  DDPRUN_CHECK(state_ == State::kForming, "a generation that nobody waited for");
   booked_[TimeCause::kRendezvous] += now - since_;
   state_ = State::kRunning;
   since_ = now;
@@ -64,6 +68,7 @@ void Ledger::Settle(Instant now) {
 void Ledger::End(Instant now) {
   booked_ = Spent(now);
   state_ = State::kEnded;
+  since_ = now;
 }
 
 // The lowest rank that told when the generation was over, or done; else the lowest.
@@ -104,6 +109,20 @@ void Ledger::BookGeneration() {
   booked_ += spent;
   first_ = false;
   marks_ = marks_ || spent[TimeCause::kUnmarked] == absl::ZeroDuration();
+}
+
+absl::Duration Ledger::Age(Instant now) const {
+  return begun_ ? now - *begun_ : absl::ZeroDuration();
+}
+
+std::string Ledger::BrokenInvariant(Instant now) const {
+  const Instant end = state_ == State::kEnded ? since_ : now;
+  const TimeSpent spent = Spent(now);
+  if (spent.Total() != Age(end)) return "the ledger doesn't sum up to the job's time";
+  const bool negative = std::any_of(spent.by.begin(), spent.by.end(), [](absl::Duration each) {
+    return each < absl::ZeroDuration();
+  });
+  return negative ? "time that was spent is negative" : "";
 }
 
 TimeSpent Ledger::Spent(Instant now) const {

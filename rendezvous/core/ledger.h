@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "base/instant.h"
 #include "rendezvous/core/time_spent.h"
@@ -34,6 +35,10 @@ class Ledger {
   void End(Instant now);
 
   TimeSpent Spent(Instant now) const;
+  // Since Begin; zero before.
+  absl::Duration Age(Instant now) const;
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant(Instant now) const;
 
  private:
   enum class State { kNew, kForming, kRunning, kClosing, kEnded };
@@ -48,14 +53,15 @@ class Ledger {
   void BookGeneration();
 
   State state_ = State::kNew;
-  Instant since_;   // of the state
-  Instant formed_;  // of the live generation
+  std::optional<Instant> begun_;  // empty in kNew; a job may end before anybody joined
+  Instant since_;                 // of the state; >= begun_
+  Instant formed_;                // of the live generation; begun_ <= formed_ <= closed_
   Instant closed_ = Instant::Infinite();
   std::optional<Instant> fault_;
-  bool first_ = true;   // no generation before the live one
-  bool marks_ = false;  // a generation before it was marked
-  std::map<uint32_t, Told> told_;
-  TimeSpent booked_;
+  bool first_ = true;              // no generation before the live one
+  bool marks_ = false;             // a generation before it was marked
+  std::map<uint32_t, Told> told_;  // of the live generation, by group rank
+  TimeSpent booked_;               // from begun_ to the beginning of what is not over yet
 };
 
 }  // namespace ddprun::rendezvous

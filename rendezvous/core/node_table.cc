@@ -76,6 +76,7 @@ void NodeTable::Attach(Node& node, StreamKey stream, StreamNumber number) {
 
 StreamKey NodeTable::Detach(Node& node) {
   DDPRUN_CHECK(node.stream.has_value(), node.id.value());
+  DDPRUN_CHECK(connected_ > 0, node.id.value());
   const StreamKey stream = *std::exchange(node.stream, std::nullopt);
   streams_[stream.value()] = 0;
   --connected_;
@@ -90,6 +91,11 @@ bool NodeTable::IsStray(StreamKey stream) const {
 }
 
 Node* NodeTable::FindByStream(StreamKey stream) {
+  const auto found = streams_.find(stream.value());
+  return found == streams_.end() || found->second == 0 ? nullptr : &nodes_.at(found->second);
+}
+
+const Node* NodeTable::FindByStream(StreamKey stream) const {
   const auto found = streams_.find(stream.value());
   return found == streams_.end() || found->second == 0 ? nullptr : &nodes_.at(found->second);
 }
@@ -123,6 +129,41 @@ std::vector<uint32_t> NodeTable::Unclaimed(uint32_t end) const {
     }
   }
   return free;
+}
+
+std::string NodeTable::BrokenInvariant() const {
+  if (by_id_.size() != nodes_.size()) return "two nodes with one id";
+  size_t connected = 0;
+  for (const auto& [order, node] : nodes_) {
+    if (order != node.order || order >= next_order_) return "a node with another's order";
+    const auto known = by_id_.find(node.id.value());
+    if (known == by_id_.end() || known->second != order) return "a node that its id doesn't name";
+    if (!node.stream) continue;
+    ++connected;
+    const auto stream = streams_.find(node.stream->value());
+    if (stream == streams_.end() || stream->second != order) return "a stream of two nodes";
+  }
+  if (connected != connected_) return "the number of open streams is wrong";
+  size_t owned = 0;
+  for (const auto& [key, order] : streams_) owned += order == 0 ? 0 : 1;
+  if (owned != connected) return "a stream of a node that is gone";
+  if (departed_.size() != departed_order_.size()) return "a departed node that is never forgotten";
+  return BrokenClaims();
+}
+
+std::string NodeTable::BrokenClaims() const {
+  size_t claimants = 0;
+  for (const auto& [rank, orders] : claims_) {
+    if (orders.empty()) return "a claim of nobody";
+    if (!std::is_sorted(orders.begin(), orders.end())) return "a claim whose holder came later";
+    for (const uint64_t order : orders) {
+      const Node* node = FindByOrder(order);
+      if (node == nullptr || node->info.node_rank != rank) return "a claim of another node";
+    }
+    claimants += orders.size();
+  }
+  for (const auto& [order, node] : nodes_) claimants -= node.info.node_rank ? 1 : 0;
+  return claimants == 0 ? "" : "a claimant that no claim knows";
 }
 
 }  // namespace ddprun::rendezvous

@@ -10,45 +10,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "base/instant.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/node.h"
 #include "rendezvous/core/state_machine.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
-
-// An agent process that has joined and is neither lost nor gone.
-struct Node {
-  uint64_t order = 0;  // join order, from 1; unique for the life of the job
-  NodeId id;
-  Incarnation incarnation;
-  NodeInfo info;  // its master_port: 0 once a generation has used it (R11)
-  StreamNumber stream_number;
-  std::optional<StreamKey> stream;  // empty: in its reconnect grace
-  uint64_t processed = 0;           // sequence of the last event that was processed (R6)
-
-  Instant proof;                            // when the last renewed probe was sent
-  Instant heard;                            // when the last renewal or Join came
-  Instant closed_at = Instant::Infinite();  // when the stream closed
-  Instant lease_end = Instant::Infinite();
-  Instant grace_end = Instant::Infinite();   // of the reconnect grace
-  Instant stop_bound = Instant::Infinite();  // when StopWorkers must have been answered
-
-  std::optional<uint32_t> group_rank;  // member of the live generation
-  Generation cleaning;                 // workers of this one must stop first; 0 = it is idle
-  uint64_t idle_nonce = 0;  // a renewal of this probe shows that a member never got its assignment
-  std::optional<Standby> standby;  // the last one sent on this stream
-  bool counted = false;            // among the candidates
-  bool draining = false;           // it was asked to leave (R15)
-
-  // What its last renewal of the live generation told; for View.
-  std::vector<uint64_t> progress;
-  absl::Duration step_time;
-  Instant progress_at;
-  // And what any renewal did.
-  std::vector<GpuUse> gpus;
-  Instant gpus_at;
-};
 
 // What is remembered of an agent process that is not there any more.
 struct Departed {
@@ -87,6 +53,7 @@ class NodeTable {
   void AddStray(StreamKey stream);
   bool IsStray(StreamKey stream) const;
   Node* FindByStream(StreamKey stream);
+  const Node* FindByStream(StreamKey stream) const;
   // The shell says that it is closed. Returns the node that had it.
   Node* Close(StreamKey stream);
   size_t stream_count() const { return streams_.size(); }
@@ -102,15 +69,22 @@ class NodeTable {
   Nodes& nodes() { return nodes_; }
   const Nodes& nodes() const { return nodes_; }
 
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant() const;
+
  private:
-  uint64_t next_order_ = 1;
-  Nodes nodes_;
-  absl::flat_hash_map<std::string, uint64_t> by_id_;
-  absl::flat_hash_map<uint64_t, uint64_t> streams_;  // stream key to join order; 0 = a stray
+  std::string BrokenClaims() const;
+
+  uint64_t next_order_ = 1;                           // above all that were given
+  Nodes nodes_;                                       // by join order
+  absl::flat_hash_map<std::string, uint64_t> by_id_;  // one for each node
+  // Stream key to join order, of a node that knows it; 0 = a stray.
+  absl::flat_hash_map<uint64_t, uint64_t> streams_;
+  // Node rank to the join orders of its claimants, ascending; none is empty.
   std::map<uint32_t, std::vector<uint64_t>> claims_;
-  size_t connected_ = 0;
+  size_t connected_ = 0;                              // nodes with a stream
   absl::flat_hash_map<uint64_t, Departed> departed_;  // by incarnation
-  std::deque<uint64_t> departed_order_;
+  std::deque<uint64_t> departed_order_;               // the same, oldest first
 };
 
 }  // namespace ddprun::rendezvous

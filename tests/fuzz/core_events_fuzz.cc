@@ -42,7 +42,8 @@ class Bytes {
 
 class Player {
  public:
-  Player(const uint8_t* data, size_t size) : bytes_(data, size), machine_(kTerm, "") {
+  Player(const uint8_t* data, size_t size, testing::TraceDigest* digest)
+      : bytes_(data, size), digest_(digest), machine_(kTerm, "") {
     const uint8_t shape = bytes_.Next();
     spec_.run_id = "job7";
     spec_.nodes_max = 1 + shape % 4;
@@ -238,9 +239,11 @@ class Player {
 
   void Step(const Event& event) {
     std::vector<StreamKey> closed;
-    for (const Effect& effect : machine_.Step(now_, event)) Take(effect, closed);
+    const std::vector<Effect> effects = machine_.Step(now_, event);
+    for (const Effect& effect : effects) Take(effect, closed);
     machine_.CheckInvariants();
     (void)machine_.View(now_);
+    if (digest_ != nullptr) digest_->Add(now_, event, effects, machine_);
     for (const StreamKey stream : closed) {
       // Some streams close late: what they still say must do no harm.
       if (bytes_.Next() < 40) continue;
@@ -277,6 +280,7 @@ class Player {
   }
 
   Bytes bytes_;
+  testing::TraceDigest* digest_;
   StateMachine machine_;
   JobSpec spec_;
   Instant now_;
@@ -288,6 +292,8 @@ class Player {
 
 }  // namespace
 
-uint64_t FuzzCoreEvents(const uint8_t* data, size_t size) { return Player(data, size).Play(); }
+uint64_t FuzzCoreEvents(const uint8_t* data, size_t size, testing::TraceDigest* digest) {
+  return Player(data, size, digest).Play();
+}
 
 }  // namespace ddprun::rendezvous

@@ -272,6 +272,7 @@ void ClusterSim::StepService(const Event& event) {
   formed_ = Generation();
   const std::vector<Effect> effects = service_->Step(queue_.now(), event);
   service_->CheckInvariants();
+  if (digest_ != nullptr) digest_->Add(queue_.now(), event, effects, *service_);
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   if (received != nullptr) {
     AgentMessage& last = last_messages_[received->stream];

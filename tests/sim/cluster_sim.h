@@ -15,6 +15,7 @@
 #include "tests/sim/event_queue.h"
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
+#include "tests/support/trace_digest.h"
 
 namespace ddprun::sim {
 
@@ -58,6 +59,8 @@ class ClusterSim {
   };
 
   ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program = Program::kTrains);
+  // Takes every step of the service into `digest`, which must outlive Run().
+  void DigestInto(testing::TraceDigest* digest) { digest_ = digest; }
   // The job that is simulated.
   const rendezvous::JobSpec& job() const { return job_; }
   Result Run();
@@ -135,6 +138,7 @@ class ClusterSim {
 
   Result result_;
   std::deque<std::string> lines_;
+  testing::TraceDigest* digest_ = nullptr;  // null = none is wanted
 };
 
 }  // namespace ddprun::sim

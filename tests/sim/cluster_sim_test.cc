@@ -1,5 +1,6 @@
 // A simulated cluster with seeded faults. Options: --seeds N (1000), --first S (1). A failing seed
-// is run again with a trace, which must fail in the same way.
+// is run again with a trace, which must fail in the same way. With DDPRUN_TRACE_DIGEST=1 a digest
+// of all steps of the service is printed.
 #include "tests/sim/cluster_sim.h"
 
 #include <gtest/gtest.h>
@@ -12,11 +13,15 @@
 namespace ddprun::sim {
 namespace {
 
+using testing::TraceDigest;
+
 uint64_t first_seed = 1;
 uint64_t seed_count = 1000;
 
-ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage) {
-  return ClusterSim(seed, sabotage, /*trace=*/false).Run();
+ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage, TraceDigest* digest = nullptr) {
+  ClusterSim sim(seed, sabotage, /*trace=*/false);
+  sim.DigestInto(digest);
+  return sim.Run();
 }
 
 TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
@@ -26,8 +31,10 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   uint64_t hangs = 0;
   uint64_t stops = 0;
   uint64_t drains = 0;
+  TraceDigest digest;
+  TraceDigest* const wanted = testing::DigestWanted() ? &digest : nullptr;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
-    const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone);
+    const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone, wanted);
     ++outcomes[result.outcome];
     generations += result.generations;
     messages += result.messages;
@@ -46,6 +53,10 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
             << " workers stopped at an agreed step, " << drains << " drains; outcomes:";
   for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
   std::cout << "\n";
+  if (wanted != nullptr) {
+    std::cout << "digest of " << digest.lines() << " lines: " << std::hex << digest.value()
+              << std::dec << "\n";
+  }
   if (seed_count < 100) return;
   // The faults must not be so few, or so many, that nothing is exercised.
   EXPECT_GT(outcomes["succeeded"], seed_count / 10);

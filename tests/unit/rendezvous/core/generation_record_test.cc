@@ -27,6 +27,37 @@ TEST(GenerationRecord, KeepsTheFirstAndTheLastStep) {
   EXPECT_EQ(record.generations().back().last_step, 9U);
 }
 
+TEST(GenerationRecord, WhatAStopStepSavedIsNotDoneOnceMore) {
+  GenerationRecord record;
+  record.Begin({.generation = Generation(1)});
+  for (const uint64_t step : {8U, 7U}) record.SawStep(step);
+  EXPECT_EQ(record.begun_step(), 8U);
+  record.StoppedAt(9);
+  EXPECT_EQ(record.begun_step(), 8U) << "they did not get there";
+  record.StoppedAt(8);
+  EXPECT_EQ(record.begun_step(), 7U) << "step 8 was marked, saved, and is yet to be done";
+  EXPECT_DEATH(record.StoppedAt(0), "begin with 1");
+}
+
+TEST(GenerationRecord, NoneIsLeftOut) {
+  GenerationRecord record;
+  record.Begin({.generation = Generation(1)});
+  record.End(Instant(), "a crash");
+  EXPECT_DEATH(record.Begin({.generation = Generation(3)}), "left out");
+  record.Begin({.generation = Generation(2)});
+  EXPECT_EQ(record.BrokenInvariant(), "");
+}
+
+TEST(GenerationRecord, TheCheckSeesWhatIsBroken) {
+  GenerationRecord record;
+  record.Begin({.generation = Generation(1)});
+  record.Begin({.generation = Generation(2)});
+  EXPECT_EQ(record.BrokenInvariant(), "a generation that goes on beside the next one");
+  GenerationRecord steps;
+  steps.Begin({.generation = Generation(1), .first_step = 7, .last_step = 6});
+  EXPECT_EQ(steps.BrokenInvariant(), "steps that go back");
+}
+
 TEST(GenerationRecord, OnlyTheLastOnesAreKept) {
   GenerationRecord record;
   for (uint64_t i = 1; i <= kGenerationsRecordedMax + 2; ++i) {

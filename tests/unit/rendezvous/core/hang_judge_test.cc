@@ -158,25 +158,5 @@ TEST(JudgeHangTest, Table) {
   }
 }
 
-HangReport Report(bool suspect) {
-  return {.workers = {Rank(0, Phase::kTrain, 7, suspect, kStill).worker},
-          .sample = absl::Milliseconds(300)};
-}
-
-TEST(HangInquiryTest, AsksOnceAndAgainWhenASuspicionIsRepeated) {
-  HangInquiry inquiry;
-  EXPECT_FALSE(inquiry.Add(0, Report(false)));
-  EXPECT_FALSE(inquiry.open());
-  EXPECT_TRUE(inquiry.Add(0, Report(true)));
-  EXPECT_TRUE(inquiry.open());
-  EXPECT_FALSE(inquiry.Add(1, Report(true))) << "another's suspicion is an answer";
-  EXPECT_FALSE(inquiry.Add(2, Report(false)));
-  EXPECT_TRUE(inquiry.Add(0, Report(true))) << "a question may be lost with its stream";
-  EXPECT_EQ(inquiry.reports().size(), 3U);
-  inquiry.Close();
-  EXPECT_FALSE(inquiry.has(0));
-  EXPECT_TRUE(inquiry.Add(0, Report(true)));
-}
-
 }  // namespace
 }  // namespace ddprun::rendezvous

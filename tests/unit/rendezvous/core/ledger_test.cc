@@ -116,5 +116,21 @@ TEST(Ledger, WorkersThatMarkedBeforeWereOnTheirWay) {
   EXPECT_EQ(ledger.Spent(LedgerAt(1400))[TimeCause::kUnmarked], LedgerMs(0));
 }
 
+TEST(LedgerInvariants, ItsTimeIsThatSinceItBegan) {
+  Ledger ledger;
+  const Instant start = Instant() + absl::Seconds(9);
+  EXPECT_EQ(ledger.Age(start), absl::ZeroDuration());
+  ledger.Begin(start);
+  const Instant later = start + absl::Seconds(4);
+  EXPECT_EQ(ledger.Age(later), absl::Seconds(4));
+  EXPECT_EQ(ledger.BrokenInvariant(later), "");
+  ledger.End(later);
+  EXPECT_EQ(ledger.BrokenInvariant(later + absl::Seconds(1)), "") << "nothing is booked any more";
+  Ledger never;
+  never.End(later);
+  EXPECT_EQ(never.BrokenInvariant(later), "") << "a job may end before anybody joined";
+  EXPECT_DEATH(ledger.Form(later), "nobody waited for");
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

@@ -1,0 +1,63 @@
+#include "rendezvous/core/closing.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "rendezvous/core/describe.h"
+#include "rendezvous/core/node_blame.h"
+
+namespace ddprun::rendezvous {
+
+void Closing::Open() {
+  begun_ = false;
+  for_growth_ = false;
+  loss_.clear();
+}
+
+void Closing::Begin(const Trigger& trigger, absl::Duration uptime) {
+  DDPRUN_CHECK(!begun_, "a generation ends once");
+  DDPRUN_CHECK(uptime >= absl::ZeroDuration(), absl::FormatDuration(uptime));
+  begun_ = true;
+  reason_ = trigger.reason;
+  for_growth_ = trigger.for_growth;
+  uptime_ = uptime;
+}
+
+void Closing::NoteLoss(const std::string& reason) {
+  if (loss_.empty()) loss_ = reason;
+}
+
+Settlement Closing::Settle(const JobSpec& spec, const Round& round, double jitter) {
+  DDPRUN_CHECK(begun_, "a generation that was not to end");
+  const FirstCause cause = FindFirstCause(round.failures());
+  const WorkerFailure* first = cause.failures.empty() ? nullptr : &cause.failures.front();
+  Settlement settled{.decision = DecideRestart(spec, history_,
+                                               {.any_gone = round.any_gone(),
+                                                .for_growth = for_growth_,
+                                                .uptime = uptime_,
+                                                .step = round.step(),
+                                                .cause = first,
+                                                .jitter = jitter})};
+  const RestartDecision& decision = settled.decision;
+  DDPRUN_CHECK(decision.history.restart_count >= history_.restart_count, "restarts are forgotten");
+  history_ = decision.history;
+  settled.why = decision.blame == Blame::kMembership ? loss_ : reason_;
+  if (decision.blame != Blame::kWorker) return settled;
+  if (first != nullptr) settled.why = FailureText(*first);
+  settled.blamed = BlamedNode(cause);
+  if (settled.blamed) settled.blamed_host = first->hostname;
+  return settled;
+}
+
+std::string Closing::BrokenInvariant() const {
+  if (for_growth_ && !begun_) return "growth ends a generation that goes on";
+  if (uptime_ < absl::ZeroDuration()) return "a generation that ended before it began";
+  if (history_.restarts_charged > history_.restart_count) return "more is charged than there was";
+  return "";
+}
+
+std::string WithDecision(const Settlement& settlement) {
+  const std::string& more = settlement.decision.why;
+  return more.empty() ? settlement.why : absl::StrCat(settlement.why, " (", more, ")");
+}
+
+}  // namespace ddprun::rendezvous

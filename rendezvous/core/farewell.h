@@ -1,0 +1,45 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_FAREWELL_H_
+#define DDPRUN_RENDEZVOUS_CORE_FAREWELL_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/instant.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::rendezvous {
+
+// The end of a job: its verdict, until everybody who can be told was told (R8). Pure.
+//
+//   (it lives) ─Begin─► telling ─(all are gone, or kFarewell is over)─► forgotten
+class Farewell {
+ public:
+  // The job is over. Requires: it wasn't before.
+  void Begin(Instant now, Verdict verdict);
+  // True, once: the job is to be forgotten now. Streams that are still open are to be ended.
+  // Params: anybody_left: a node, or a stream that is not closed yet. Requires: Begin.
+  bool Finish(Instant now, bool anybody_left);
+
+  bool begun() const { return state_ != State::kAlive; }
+  // Nobody may come back for the verdict any more.
+  bool forgotten() const { return state_ == State::kForgotten; }
+  // When Finish is wanted at the latest; infinite = not at all.
+  Instant deadline() const { return end_; }
+  const Verdict& verdict() const { return verdict_; }
+  // What a Join hears that comes too late. Requires: Begin.
+  absl::Status Refusal() const;
+
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant() const;
+
+ private:
+  enum class State { kAlive, kTelling, kForgotten };
+
+  State state_ = State::kAlive;
+  Instant end_ = Instant::Infinite();  // finite while telling, and only then
+  Verdict verdict_;                    // has a rule from Begin on, and never changes
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_FAREWELL_H_

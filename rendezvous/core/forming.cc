@@ -1,0 +1,71 @@
+#include "rendezvous/core/forming.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+void Watch(bool holds, Instant now, Instant& since) {
+  if (!holds) since = Instant::Infinite();
+  if (holds && since.is_infinite()) since = now;
+}
+
+}  // namespace
+
+void Forming::BeginFirst(Instant now) {
+  DDPRUN_CHECK(first(), "the first generation comes once");
+  since_ = now;
+}
+
+void Forming::BeginNext(Instant now, RoundCause cause, std::string why, Rule rule,
+                        absl::Duration pause) {
+  DDPRUN_CHECK(cause != RoundCause::kFirst, "there was a generation already");
+  cause_ = cause;
+  since_ = now + pause;
+  enough_since_ = Instant::Infinite();
+  why_ = std::move(why);
+  rule_ = rule;
+}
+
+void Forming::RememberRanks(const std::vector<RoundMember>& members) {
+  previous_ranks_.clear();
+  for (const RoundMember& member : members) previous_ranks_.push_back(member.node_id);
+}
+
+void Forming::Watch(Instant now, bool enough) { rendezvous::Watch(enough, now, enough_since_); }
+
+FormingDecision Forming::Decide(const JobSpec& spec, uint32_t present, Instant now) const {
+  FormingDecision decision = DecideForming(spec, {.cause = cause_,
+                                                  .present = present,
+                                                  .now = now,
+                                                  .began = since_,
+                                                  .min_reached = enough_since_});
+  DDPRUN_CHECK(decision.action != FormingDecision::Action::kForm || present >= spec.nodes_min,
+               "a generation of too few nodes");
+  if (!first() && decision.action != FormingDecision::Action::kGiveUp) decision.rule = rule_;
+  return decision;
+}
+
+std::string Forming::BrokenInvariant(Instant now) const {
+  if (first() && pausing(now)) return "a pause before the first generation";
+  if (first() && !previous_ranks_.empty()) return "ranks before the first generation";
+  if (!enough_since_.is_infinite() && enough_since_ > now) return "enough nodes in the future";
+  return "";
+}
+
+void Growth::Watch(Instant now, bool any_newcomers) {
+  rendezvous::Watch(any_newcomers, now, newcomers_since_);
+}
+
+GrowthDecision Growth::Decide(const JobSpec& spec, const Round& round, uint32_t newcomers,
+                              Instant now) const {
+  return DecideGrowth(spec, {.members = static_cast<uint32_t>(round.members().size()),
+                             .newcomers = newcomers,
+                             .any_succeeded = round.any_succeeded(),
+                             .now = now,
+                             .newcomers_since = newcomers_since_});
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,67 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_GATE_H_
+#define DDPRUN_RENDEZVOUS_CORE_GATE_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/instant.h"
+#include "rendezvous/core/drain_list.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/roster.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::rendezvous {
+
+// What becomes of a Join.
+struct JoinDecision {
+  enum class Kind {
+    kRefuse,    // its stream ends with `refusal`
+    kReattach,  // it is `known`, with a newer stream
+    kAdd,       // a new node. `known`, if there is one, counts as lost
+  };
+  Kind kind = Kind::kRefuse;
+  absl::Status refusal;
+  const Node* known = nullptr;
+};
+
+// What this job is, and who may take part in it (R1, R2, R6, R9). Pure.
+class Gate {
+ public:
+  // Requires: a term. Params: token: "" = everyone may.
+  Gate(Term term, std::string token);
+
+  // Checks a Join in the order of R6. Params: unformed: the job lives, and had no generation yet.
+  JoinDecision Decide(Instant now, const AgentMessage& message, const Join& join,
+                      const Roster& roster, const DrainList& drains, bool unformed) const;
+  // All of that but the other nodes: also for a job that has ended.
+  absl::Status CheckJoin(const AgentMessage& message, const Join& join, const Roster& roster,
+                         const DrainList& drains, bool unformed) const;
+  // After the end: it was part of the job, and may hear the verdict.
+  static bool MayHearVerdict(const AgentMessage& message, const Roster& roster);
+  // Errors: ABORTED — another term; INVALID_ARGUMENT — not what the stream's Join was.
+  absl::Status CheckMessage(const Node& node, const AgentMessage& message) const;
+
+  // This Join is taken. True: its spec is the job's from now on.
+  bool Admit(const Join& join, const Roster& roster, bool unformed);
+
+  Term term() const { return term_; }
+  // Somebody has joined; for good.
+  bool open() const { return spec_.has_value(); }
+  // The job's; that of the first Join. Defaults before.
+  const JobSpec& spec() const;
+
+ private:
+  bool TakesNewSpec(const Roster& roster, bool unformed) const;
+
+  const Term term_;  // not 0
+  const std::string token_;
+  std::optional<JobSpec> spec_;  // 1 <= nodes_min <= nodes_max, as CheckBounds has it
+};
+
+// What those hear that claim the node rank of `holder`. Params: is_back: it was silent before.
+absl::Status ClaimIsHeld(const Node& holder, bool is_back);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_GATE_H_

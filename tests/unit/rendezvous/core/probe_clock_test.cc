@@ -1,0 +1,46 @@
+#include "rendezvous/core/probe_clock.h"
+
+#include <gtest/gtest.h>
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(5);
+
+TEST(ProbeClock, TicksFromTheFirstNodeToTheLast) {
+  ProbeClock clock;
+  EXPECT_FALSE(clock.ticks());
+  clock.Wake(Instant(), kLease);
+  const Instant first = Instant() + absl::Seconds(1);
+  EXPECT_EQ(clock.due(), first);
+  clock.Wake(Instant() + absl::Milliseconds(500), kLease);
+  EXPECT_EQ(clock.due(), first) << "another node doesn't put off the probe";
+  clock.Tick(first, kLease);
+  EXPECT_EQ(clock.due(), first + absl::Seconds(1));
+  clock.Rest();
+  EXPECT_FALSE(clock.ticks());
+  EXPECT_TRUE(clock.due().is_infinite());
+}
+
+TEST(ProbeClock, KnowsWhenAProbeWasSent) {
+  ProbeClock clock;
+  clock.Wake(Instant(), kLease);
+  const Instant due = clock.due();
+  const uint64_t nonce = clock.Tick(due, kLease);
+  const Instant later = due + absl::Milliseconds(3);
+  const uint64_t single = clock.Ask(later);
+  EXPECT_EQ(clock.SentAt(nonce), due);
+  EXPECT_EQ(clock.SentAt(single), later);
+  EXPECT_EQ(clock.SentAt(single + 1), std::nullopt);
+  EXPECT_EQ(clock.due(), due + absl::Seconds(1)) << "a question to one node is no tick";
+}
+
+TEST(ProbeClockDeath, NoTickBeforeItsTime) {
+  ProbeClock clock;
+  EXPECT_DEATH(clock.Tick(Instant(), kLease), "before its time");
+  clock.Wake(Instant(), kLease);
+  EXPECT_DEATH(clock.Tick(Instant(), kLease), "before its time");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
