@@ -34,10 +34,6 @@ bool IsIgnored(int number) {
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
   std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
-  const SignalPlan& signals = agent->plan_.signals;
-  agent->signal_policy_ = {.ending = {signals.stop.begin(), signals.stop.end()},
-                           .preempting = {signals.preempt.begin(), signals.preempt.end()},
-                           .term_preempts_who_asks = signals.term_preempts_who_asks};
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
   const LaunchPlan& p = agent->plan_;
@@ -110,32 +106,30 @@ absl::Status Agent::StartParts() {
 
   SupervisorConfig config;
   config.job = plan_.job;
-  config.node_id = rendezvous::NodeId(node_id_);
-  config.incarnation = rendezvous::Incarnation(RandomNumber() | 1);
-  config.node.hostname = hostname;
-  config.node.agent_pid = static_cast<uint32_t>(getpid());
-  config.node.worker_count = plan_.worker_count;
-  config.node.role = plan_.role;
-  config.node.node_rank = plan_.node_rank;
-  config.node.master_port = master_.port();
-  config.node.guards = guards_;
-  config.token = plan_.token;
-  config.release = kVersion;
-  config.protocol_major = kProtocolMajor;
+  config.identity = {.node_id = rendezvous::NodeId(node_id_),
+                     .incarnation = rendezvous::Incarnation(RandomNumber() | 1),
+                     .node = {.hostname = hostname,
+                              .agent_pid = static_cast<uint32_t>(getpid()),
+                              .worker_count = plan_.worker_count,
+                              .role = plan_.role,
+                              .node_rank = plan_.node_rank,
+                              .master_port = master_.port(),
+                              .guards = guards_},
+                     .token = plan_.token,
+                     .release = kVersion,
+                     .protocol_major = kProtocolMajor};
   endpoint_name_ = plan_.endpoint.kind == EndpointPlan::Kind::kUnix
                        ? "this node"
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
-  config.endpoint = endpoint_name_;
-  config.hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto;
-  config.reach_timeout = plan_.reach_timeout;
-  config.service_loss_timeout = plan_.service_loss_timeout;
-  config.exit_barrier_timeout = plan_.exit_barrier_timeout;
-  config.signals = signal_policy_;
-  config.preempt_deadline = plan_.signals.preempt_deadline;
-  config.preempt_after = plan_.signals.preempt_after;
-  config.exit_with_first_cause = plan_.exit_with_first_cause;
+  config.endpoint = {.text = endpoint_name_,
+                     .hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto};
+  config.service = plan_.service;
+  config.signals = plan_.signals.policy;
+  config.preemption = plan_.signals.preemption;
+  config.exit_barrier = plan_.exit_barrier;
+  config.ending = plan_.ending;
   config.restart_stopped = plan_.restart_stopped;
-  supervisor_ = std::make_unique<Supervisor>(std::move(config), loop_->Now());
+  supervisor_ = std::make_unique<Supervisor>(config, loop_->Now());
 
   timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
   workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_,
@@ -196,7 +190,7 @@ void Agent::StartHangMonitor() {
 }
 
 void Agent::WatchSignals() {
-  for (const int number : WatchedSignals(signal_policy_)) {
+  for (const int number : WatchedSignals(plan_.signals.policy)) {
     // nohup(1) and its kin: who ignored it for us meant it.
     if (number == SIGHUP && IsIgnored(number)) continue;
     signals_.push_back(std::make_unique<SignalWatch>(
@@ -424,8 +418,8 @@ void Agent::Do(const Exit& effect) {
   workers_->set_on_drained([this] { StopWhenDrained(); });
   // Output that a slow console has not taken yet is not lost; another Ctrl-C gives it up.
   signals_.clear();
-  for (const int number : WatchedSignals(signal_policy_)) {
-    if (!IsIgnored(number)) signal(number, signal_policy_.Ends(number) ? SIG_DFL : SIG_IGN);
+  for (const int number : WatchedSignals(plan_.signals.policy)) {
+    if (!IsIgnored(number)) signal(number, plan_.signals.policy.Ends(number) ? SIG_DFL : SIG_IGN);
   }
   StopWhenDrained();
 }

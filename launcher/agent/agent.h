@@ -90,7 +90,6 @@ class Agent {
   LogFolders log_folders_;
   std::string guards_;         // as NodeInfo.guards
   std::string why_no_cgroup_;  // "" = there is one
-  SignalPolicy signal_policy_;
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
   std::unique_ptr<EventLoop> loop_;

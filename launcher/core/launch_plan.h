@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "launcher/core/agent_settings.h"
 #include "launcher/core/cpu_binding.h"
 #include "launcher/core/hang_settings.h"
+#include "launcher/core/signal_policy.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
@@ -59,17 +61,8 @@ struct OutputPlan {
 
 // The signals that mean something to the agent.
 struct SignalPlan {
-  // --signals_to_handle: these end the run; the workers get the same signal. By default torchrun's.
-  std::vector<int> stop = {15, 2, 1, 3};  // TERM, INT, HUP, QUIT (signal(7))
-  // --preempt_signals: this node is about to be taken away. None of them is in `stop`.
-  std::vector<int> preempt;
-  // Without that option SIGTERM says so too, as long as all workers of the node ask for a stop
-  // step.
-  bool term_preempts_who_asks = true;
-  // --preempt_deadline: how long after such a signal the node is still there.
-  absl::Duration preempt_deadline = absl::Seconds(30);
-  // --preempt_after: how long after ddprun's start this node is taken away; infinite = it isn't.
-  absl::Duration preempt_after = absl::InfiniteDuration();
+  SignalPolicy policy;  // no signal both ends and preempts
+  PreemptionSettings preemption;
   // What workers see in TORCHELASTIC_SIGNALS_TO_HANDLE: --signals_to_handle as given.
   std::string text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };
@@ -155,24 +148,18 @@ struct LaunchPlan {
   std::string report_file;  // --report_file: path of the failure report as JSON; "" = none
   // --event_log_handler console: torchrun's events as JSON lines on stderr.
   bool events_on_console = false;
-  // --rdzv_conf read_timeout: how long the service may be out of reach at the beginning; never
-  // longer than job.join_timeout.
-  absl::Duration reach_timeout = absl::InfiniteDuration();
-  // How long an agent without its service keeps its workers.
-  absl::Duration service_loss_timeout = absl::Seconds(10);
+  ServiceTimeouts service;
   absl::Duration isolation_timeout = absl::Seconds(120);
   // How long a restart waits for the GPUs' memory; zero = not at all.
   absl::Duration gpu_memory_wait = absl::Seconds(3);
   // --cgroup on: workers get a cgroup of their own where one can be had.
   bool use_cgroup = true;
-  // --exit_barrier_timeout: how long a node whose workers all ended well waits for the others.
-  absl::Duration exit_barrier_timeout = absl::InfiniteDuration();
+  ExitBarrierSettings exit_barrier;
   HangSettings hangs;
   OnHang on_hang = OnHang::kRestart;
   // --on_stopped restart: a worker that a signal stops counts as failed at once.
   bool restart_stopped = false;
-  // --exit_code worker: a failed job's agents exit with the first cause's own status.
-  bool exit_with_first_cause = false;
+  EndingSettings ending;
 };
 
 }  // namespace ddprun::launcher

@@ -14,4 +14,13 @@ void Outbox::Confirm(uint64_t sequence) {
   while (!pending_.empty() && pending_.front().sequence <= sequence) pending_.pop_front();
 }
 
+std::string Outbox::BrokenInvariant() const {
+  if (pending_.size() > last_sequence_) return "more events wait than there were";
+  uint64_t expected = last_sequence_ - pending_.size();
+  for (const rendezvous::AgentMessage& message : pending_) {
+    if (message.sequence != ++expected) return "the events that wait have a gap";
+  }
+  return "";
+}
+
 }  // namespace ddprun::launcher

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <vector>
+#include <string>
 
 #include "rendezvous/core/message.h"
 
@@ -22,8 +22,12 @@ class Outbox {
   // What must be sent again on a new stream, in order.
   const std::deque<rendezvous::AgentMessage>& pending() const { return pending_; }
 
+  // What doesn't hold of the fields below; "" = all of it does.
+  std::string BrokenInvariant() const;
+
  private:
-  uint64_t last_sequence_ = 0;
+  uint64_t last_sequence_ = 0;  // given; 0 = none was
+  // Their sequences have no gap and end with last_sequence_.
   std::deque<rendezvous::AgentMessage> pending_;
 };
 

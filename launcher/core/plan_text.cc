@@ -48,7 +48,7 @@ std::string PlanText(const LaunchPlan& plan) {
       {"workers' CPUs", BindingText(plan)},
       {"grace", absl::FormatDuration(job.stop_grace)},
       {"lease", absl::FormatDuration(job.lease)},
-      {"service_loss_timeout", absl::FormatDuration(plan.service_loss_timeout)},
+      {"service_loss_timeout", absl::FormatDuration(plan.service.loss)},
       {"isolation_timeout", absl::FormatDuration(plan.isolation_timeout)},
   };
   std::string text = "this run:";

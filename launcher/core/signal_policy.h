@@ -13,7 +13,8 @@ struct SignalPolicy {
   std::set<int> ending = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   // --preempt_signals: this node is about to be taken away; all workers stop at one step (R14).
   std::set<int> preempting;
-  // SIGTERM, an ending one, says so too where all workers of the node ask for a stop step.
+  // SIGTERM, an ending one, says so too where all workers of the node ask for a stop step: unless
+  // --preempt_signals is given.
   bool term_preempts_who_asks = false;
 
   bool Ends(int number) const { return ending.contains(number) || preempting.contains(number); }

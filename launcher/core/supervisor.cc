@@ -2,48 +2,30 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
+#include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/signal_name.h"
 
-// The dialogue with the service and the life of the group. supervisor_stopping.cc has how workers
-// are stopped, supervisor_ending.cc how an agent ends.
+// The dialogue with the service and the life of the group. supervisor_ending.cc has how a node
+// leaves and an agent ends.
 namespace ddprun::launcher {
-namespace {
 
 using rendezvous::GroupState;
-using Phase = WorkerGroup::Phase;
 
-// A user who waits is told so after this long.
-constexpr absl::Duration kTellAfter = absl::Seconds(1);
-
-// "restart 2 of 3 (worker rank 0 on host1 exited with code 1; rule worker_failure)".
-std::string RestartText(const rendezvous::Assignment& assignment, uint32_t max_restarts) {
-  std::string text = absl::StrCat("restart ", assignment.restart_count);
-  if (assignment.restarts_charged == assignment.restart_count) {
-    absl::StrAppend(&text, " of ", max_restarts);
-  } else {
-    absl::StrAppend(&text, ", ", assignment.restarts_charged, " of ", max_restarts,
-                    " since the last progress");
-  }
-  const std::string rule = assignment.rule.empty() ? "" : absl::StrCat("rule ", assignment.rule);
-  const absl::string_view between = assignment.reason.empty() || rule.empty() ? "" : "; ";
-  if (assignment.reason.empty() && rule.empty()) return text;
-  return absl::StrCat(text, " (", assignment.reason, between, rule, ")");
-}
-
-}  // namespace
-
-Supervisor::Supervisor(SupervisorConfig config, Instant now)
-    : config_(std::move(config)),
+Supervisor::Supervisor(const SupervisorConfig& config, Instant now)
+    : signals_(config.signals),
+      restart_stopped_(config.restart_stopped),
+      endpoint_(config.endpoint.text),
       now_(now),
-      last_contact_(now),
-      began_(now),
-      tell_joining_(now + kTellAfter),
-      preempt_at_(now + (config_.preempt_after - config_.preempt_deadline)) {}
+      stream_(config.identity, config.job),
+      watch_(config.service, config.job, config.endpoint.text, now),
+      hints_(config.endpoint, config.job.nodes_max > 1),
+      barrier_(config.exit_barrier),
+      preemption_(config.preemption, config.signals, now),
+      ending_(config.ending) {}
 
 std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEvent& event) {
   DDPRUN_CHECK(now >= now_, "time went back");
@@ -58,144 +40,72 @@ std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEven
 // ------------------------------------------------------------- the stream
 
 void Supervisor::On(const EndpointFound& event) {
-  config_.node.address = event.node_address;
-  config_.node.store_address = event.store_address;
-  config_.node.hosts_endpoint = event.hosts_endpoint;
-  config_.node.hosts_service = event.hosts_service;
-  hosts_service_ = event.hosts_service;
-  service_running_ = event.hosts_service;
-  endpoint_is_loopback_ = event.is_loopback && config_.job.nodes_max > 1;
+  stream_.OnEndpoint(event);
+  hints_.OnEndpoint(event);
+  ending_.SetServiceRunning(event.hosts_service);
 }
 
 void Supervisor::On(const StreamOpened& /*event*/) {
-  stream_up_ = true;
-  stream_ = stream_.Next();
-  SendJoin();
-}
-
-void Supervisor::SendJoin() {
-  rendezvous::Join join;
-  join.protocol_major = config_.protocol_major;
-  join.release = config_.release;
-  join.token = config_.token;
-  join.job = config_.job;
-  join.node = config_.node;
-  rendezvous::AgentMessage message = Header();
-  switch (group_.phase()) {
-    case WorkerGroup::Phase::kRunning:
-      join.group_state = GroupState::kRunning;
-      break;
-    case WorkerGroup::Phase::kStopping:
-    case WorkerGroup::Phase::kSweeping:
-      join.group_state = GroupState::kStopping;
-      break;
-    case WorkerGroup::Phase::kIdle:
-      join.group_state = succeeded_generation_ == rendezvous::Generation() ? GroupState::kIdle
-                                                                           : GroupState::kSucceeded;
-      break;
+  GroupState state = GroupState::kStopping;
+  if (group_.phase() == WorkerGroup::Phase::kRunning) state = GroupState::kRunning;
+  if (group_.phase() == WorkerGroup::Phase::kIdle) {
+    state = last_.succeeded() ? GroupState::kSucceeded : GroupState::kIdle;
   }
-  if (join.group_state != GroupState::kIdle) message.generation = group_.generation();
-  message.body = std::move(join);
-  effects_.push_back(SendMessage{std::move(message)});
-}
-
-rendezvous::AgentMessage Supervisor::Header() const {
-  rendezvous::AgentMessage message;
-  message.run_id = config_.job.run_id;
-  message.term = term_;
-  message.node_id = config_.node_id;
-  message.incarnation = config_.incarnation;
-  message.stream = stream_;
-  return message;
-}
-
-void Supervisor::SendEvent(rendezvous::Generation generation,
-                           decltype(rendezvous::AgentMessage::body) body) {
-  rendezvous::AgentMessage message = Header();
-  message.generation = generation;
-  message.body = std::move(body);
-  const rendezvous::AgentMessage& kept = outbox_.Add(std::move(message));
-  if (welcomed_) effects_.push_back(SendMessage{kept});
+  effects_.push_back(SendMessage{stream_.Open(state, group_.generation())});
 }
 
 void Supervisor::On(const ServiceMessageReceived& event) {
-  last_contact_ = now_;
+  watch_.OnHeard(now_);
   std::visit([this](const auto& message) { OnMessage(message); }, event.message);
 }
 
-void Supervisor::On(const HeartbeatHeard& /*event*/) { last_contact_ = now_; }
+void Supervisor::On(const HeartbeatHeard& /*event*/) { watch_.OnHeard(now_); }
 
 void Supervisor::OnMessage(const rendezvous::Welcome& welcome) {
-  const bool back = term_ != rendezvous::Term();
-  term_ = welcome.term;
-  welcomed_ = true;
-  lost_since_ = Instant::Infinite();
-  tell_joining_ = Instant::Infinite();
-  last_error_.clear();
+  if (stream_.has_joined()) RecordFact("reconnected", {});
+  watch_.OnWelcome();
   if (phase_ == Phase::kJoining) phase_ = Phase::kStandby;
-  if (back) RecordFact("reconnected", {});
-  outbox_.Confirm(welcome.processed_sequence);
-  for (rendezvous::AgentMessage message : outbox_.pending()) {
-    message.term = term_;
-    message.stream = stream_;
+  for (rendezvous::AgentMessage& message : stream_.OnWelcome(welcome)) {
     effects_.push_back(SendMessage{std::move(message)});
   }
   if (phase_ == Phase::kEnding) ContinueEnding();
 }
 
 void Supervisor::OnMessage(const rendezvous::Probe& probe) {
-  outbox_.Confirm(probe.processed_sequence);
-  rendezvous::AgentMessage message = Header();
-  message.body = rendezvous::Renewal{probe.nonce};
-  effects_.push_back(SendMessage{std::move(message)});
+  effects_.push_back(SendMessage{stream_.OnProbe(probe)});
 }
 
 void Supervisor::OnMessage(const rendezvous::Standby& standby) {
-  if (standby.reason == standby_text_) return;
-  standby_text_ = standby.reason;
-  tell_standby_ = now_ + kTellAfter;
-  WatchLoneliness(standby);
+  if (!standby_.OnStandby(now_, standby.reason)) return;
+  hints_.OnStandby(now_, standby);
   RecordFact("standby", {{"reason", standby.reason}, {"spare", standby.spare ? "true" : "false"}});
 }
 
 void Supervisor::On(const ServiceStreamClosed& event) {
-  stream_up_ = false;
-  welcomed_ = false;
+  stream_.Close();
   if (phase_ == Phase::kEnding) return ContinueEnding();
-  last_error_ = std::string(event.status.message());
+  const std::string error(event.status.message());
   if (!event.will_retry) {
-    LoseService(event.status.ok() ? "the rendezvous service ended the connection" : last_error_);
-    return;
+    return LoseService(event.status.ok() ? "the rendezvous service ended the connection" : error);
   }
-  if (term_ != rendezvous::Term() && lost_since_.is_infinite()) {
-    lost_since_ = now_;
-    tell_joining_ = now_ + kTellAfter;
-    RecordFact("service_lost", {{"why", last_error_}});
-  }
+  if (watch_.OnClosed(now_, error)) RecordFact("service_lost", {{"why", error}});
 }
 
 void Supervisor::On(const ServiceExited& event) {
-  service_running_ = false;
+  ending_.SetServiceRunning(false);
   RecordFact("service_exited", {{"how", event.how}});
   if (phase_ == Phase::kEnding) return ContinueEnding();
   LoseService(absl::StrCat("the rendezvous service, a child of this agent, ", event.how,
                            "; without it the job can't restart, so it ends here"));
 }
 
-// ------------------------------------------------------------- the group
+// ------------------------------------------------------------- a generation
 
 void Supervisor::OnMessage(const rendezvous::Assignment& assignment) {
   if (phase_ == Phase::kEnding || assignment.generation <= group_.generation()) return;
-  RecordFact("assignment",
-             {{"generation", absl::StrCat(assignment.generation.value())},
-              {"world", absl::StrCat(assignment.world_size)},
-              {"rank", absl::StrCat(assignment.base_rank)},
-              {"group_rank", absl::StrCat(assignment.group_rank)},
-              {"restart_count", absl::StrCat(assignment.restart_count)},
-              {"rule", assignment.rule},
-              {"master", absl::StrCat(assignment.master_addr, ":", assignment.master_port)}});
+  RecordFact("assignment", AssignmentFields(assignment));
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
-    return preempt_signal_ == 0 ? Spawn(assignment) : LeaveOnSignal(preempt_signal_);
+    return preemption_.is_going() ? LeaveOnSignal(preemption_.signal()) : Spawn(assignment);
   }
   // A stop that was lost with a stream: the newer generation says the same.
   next_assignment_ = assignment;
@@ -203,32 +113,28 @@ void Supervisor::OnMessage(const rendezvous::Assignment& assignment) {
 }
 
 void Supervisor::Spawn(const rendezvous::Assignment& assignment) {
-  standby_text_.clear();
-  tell_standby_ = Instant::Infinite();
-  tell_loopback_ = Instant::Infinite();
-  barrier_end_ = Instant::Infinite();
-  group_rank_ = assignment.group_rank;
+  const uint32_t worker_count = stream_.node().worker_count;
   next_assignment_.reset();
-  succeeded_generation_ = rendezvous::Generation();
-  ever_spawned_ = true;
-  any_suspect_ = false;
-  stop_committed_ = false;
-  stop_reach_end_ = Instant::Infinite();
-  stop_save_end_ = Instant::Infinite();
-  group_.Begin(assignment.generation, assignment.base_rank, config_.node.worker_count);
-  const uint32_t last = assignment.base_rank + config_.node.worker_count - 1;
-  Tell(assignment.generation.value() > 1 ? TellUser::Level::kWarning : TellUser::Level::kInfo,
-       absl::StrCat("generation ", assignment.generation.value(), ": ", assignment.world_size,
-                    " workers on ", assignment.group_world_size, " nodes, ranks ",
-                    assignment.base_rank, "-", last, " here, ",
-                    RestartText(assignment, config_.job.max_restarts)));
+  standby_.OnAssigned();
+  hints_.OnAssigned();
+  barrier_.OnAssigned(assignment.group_rank);
+  last_.OnAssigned();
+  stop_.Reset();
+  group_.Begin(assignment.generation, assignment.base_rank, worker_count);
+  const bool is_restart = assignment.generation.value() > 1;
+  Tell(is_restart ? TellUser::Level::kWarning : TellUser::Level::kInfo,
+       AssignmentText(assignment, worker_count, stream_.job().max_restarts));
   effects_.push_back(SpawnGroup{assignment});
+}
+
+bool Supervisor::Runs(rendezvous::Generation generation) const {
+  return generation == group_.generation() && group_.phase() == WorkerGroup::Phase::kRunning;
 }
 
 void Supervisor::On(const WorkerStarted& event) {
   if (event.generation != group_.generation()) return;
   if (group_.OnStarted(event.local_rank, event.pid)) {
-    SendEvent(event.generation, rendezvous::WorkersStarted{});
+    Send(event.generation, rendezvous::WorkersStarted{});
   }
 }
 
@@ -236,18 +142,16 @@ void Supervisor::On(const WorkerEnded& event) {
   if (event.generation != group_.generation()) return;
   const size_t failures_before = group_.failures().size();
   const GroupAction action = group_.OnEnded(event.end);
-  const bool failed = group_.failures().size() > failures_before;
-  if (failed) {
-    const std::string text =
-        absl::StrCat("worker rank ", group_.base_rank() + event.end.local_rank, " (local rank ",
-                     event.end.local_rank, ", pid ", event.end.pid, ") ", DescribeEnd(event.end));
+  if (group_.failures().size() > failures_before) {
+    const std::string text = WorkerEndText(event.end, group_.base_rank());
     Tell(TellUser::Level::kWarning, text);
     if (failures_before == 0 && phase_ != Phase::kEnding) {
-      SendEvent(event.generation, rendezvous::WorkerFailed{Describe(event.end)});
+      Send(event.generation, rendezvous::WorkerFailed{group_.Describe(event.end, stream_.node_id(),
+                                                                      stream_.node().hostname)});
     }
     if (action == GroupAction::kNone) {
-      if (IsStoppingAtStep() && !event.end.hung) {
-        HastenStop();
+      if (stop_.committed() && Runs(event.generation) && !event.end.hung) {
+        stop_.Hasten(now_);
       } else {
         event.end.hung ? KillGroup(text) : StopGroup(SIGTERM, text);
       }
@@ -260,38 +164,111 @@ void Supervisor::On(const WorkerSuspended& event) {
   if (event.generation != group_.generation()) return;
   RecordFact("worker_suspended", {{"local_rank", absl::StrCat(event.local_rank)},
                                   {"signal", absl::StrCat(event.signal)}});
-  const bool ends = config_.restart_stopped && group_.phase() == WorkerGroup::Phase::kRunning;
-  const std::string how = absl::StrCat("stopped by ", SignalName(event.signal));
-  Tell(TellUser::Level::kWarning,
-       absl::StrCat("worker rank ", group_.base_rank() + event.local_rank, " (pid ", event.pid,
-                    ") was ", how,
-                    ends ? "; it is killed (--on_stopped restart)"
-                    : event.watched
-                        ? "; the job waits for it, and restarts unless it goes on soon (kill -CONT "
-                        : "; the job stands still until it goes on (kill -CONT ",
-                    ends ? "" : absl::StrCat(event.pid, ")")));
+  const bool ends = restart_stopped_ && Runs(event.generation);
+  Tell(TellUser::Level::kWarning, SuspendedText(event, group_.base_rank(), ends));
   if (!ends) return;
-  effects_.push_back(EndHungWorkers{event.generation, {event.local_rank}, how});
+  effects_.push_back(EndHungWorkers{
+      event.generation, {event.local_rank}, absl::StrCat("stopped by ", SignalName(event.signal))});
 }
 
 // A report that can't be sent is worth nothing later: who is still suspect then is told anew.
 void Supervisor::On(const ProgressFound& event) {
-  if (event.generation != group_.generation() || group_.phase() != WorkerGroup::Phase::kRunning)
-    return;
-  any_suspect_ = event.report.any_suspect();
-  if (welcomed_ && phase_ != Phase::kEnding) SendEvent(event.generation, event.report);
+  if (!Runs(event.generation)) return;
+  group_.SetAnySuspect(event.report.any_suspect());
+  if (stream_.is_welcomed() && phase_ != Phase::kEnding) Send(event.generation, event.report);
 }
 
 void Supervisor::OnMessage(const rendezvous::ReportProgress& request) {
-  if (request.generation != group_.generation() || group_.phase() != WorkerGroup::Phase::kRunning)
-    return;
+  if (!Runs(request.generation)) return;
   effects_.push_back(LookAtWorkers{request.generation, request.sample});
 }
 
 void Supervisor::OnMessage(const rendezvous::EndHung& order) {
-  if (order.generation != group_.generation() || group_.phase() != WorkerGroup::Phase::kRunning)
-    return;
+  if (!Runs(order.generation)) return;
   effects_.push_back(EndHungWorkers{order.generation, order.local_ranks, order.reason});
+}
+
+void Supervisor::On(const GroupEmpty& event) {
+  const bool is_awaited = group_.phase() == WorkerGroup::Phase::kSweeping;
+  if (event.generation != group_.generation() || !is_awaited) return;
+  group_.OnEmpty();
+  last_.OnEmpty(event);
+  stream_.ReserveMasterPort(event.master_port);
+  const std::string generation = absl::StrCat(event.generation.value());
+  RecordFact("group_empty", {{"generation", generation}});
+  if (phase_ == Phase::kEnding) return ContinueEnding();
+  if (event.stopped_at != 0) {
+    RecordFact("stopped_at_step",
+               {{"generation", generation}, {"step", absl::StrCat(event.stopped_at)}});
+  }
+  // At a stop step workers end with 0 too, but they aren't done.
+  if (group_.succeeded() && event.stopped_at == 0) {
+    last_.Succeed(event.generation);
+    Send(event.generation, rendezvous::GroupSucceeded{last_.time()});
+    return barrier_.Begin(now_, stream_.node().hosts_service);
+  }
+  // Where the others still save, they may need the stores; the next generation ends them.
+  if (event.stopped_at == 0) EndStores("the generation was stopped");
+  if (LeavePreempted()) return;
+  SendStopped(/*clean=*/true);
+  if (next_assignment_.has_value()) Spawn(rendezvous::Assignment(*next_assignment_));
+}
+
+// ------------------------------------------------------------- stops
+
+void Supervisor::OnMessage(const rendezvous::StopWorkers& stop) {
+  if (phase_ == Phase::kEnding) return;
+  if (group_.phase() != WorkerGroup::Phase::kIdle && stop.generation >= group_.generation()) {
+    if (stop_.committed() && Runs(group_.generation())) return stop_.Hasten(now_);
+    // Where a worker hangs, nothing is left that could end well within a grace.
+    const int signal_number = preemption_.is_going() ? preemption_.signal() : SIGTERM;
+    group_.any_suspect() ? KillGroup(stop.reason) : StopGroup(signal_number, stop.reason);
+  } else if (last_.Withdraw(stop.generation)) {
+    // All ended well here, so there is nothing to stop; a failure elsewhere restarts us too (R8).
+    barrier_.Cancel();
+    EndStores(stop.reason);
+    if (!LeavePreempted()) SendStopped(/*clean=*/true);
+  }
+}
+
+void Supervisor::OnMessage(const rendezvous::PrepareStop& prepare) {
+  if (phase_ == Phase::kEnding || !Runs(prepare.generation)) return;
+  if (group_.all_started()) return LookAtStop(prepare.round, prepare.step);
+  Send(prepare.generation, rendezvous::StopPrepared{prepare.round, {}});  // nothing to save yet
+}
+
+void Supervisor::OnMessage(const rendezvous::CommitStop& commit) {
+  if (phase_ == Phase::kEnding) return;
+  if (!Runs(commit.generation)) {
+    return OnMessage(rendezvous::StopWorkers{commit.generation, commit.reason});
+  }
+  if (stop_.committed()) return;
+  stop_.Commit(now_, commit.within);
+  preemption_.OnAgreed();
+  group_.Explain(commit.reason);
+  RecordFact("stop_committed", {{"generation", absl::StrCat(commit.generation.value())},
+                                {"step", absl::StrCat(commit.step)},
+                                {"why", commit.reason}});
+  Tell(TellUser::Level::kWarning,
+       absl::StrCat(commit.reason, "; the workers save and end at step ", commit.step));
+  effects_.push_back(CommitStopStep{commit.generation, commit.step});
+}
+
+void Supervisor::Explain(const std::string& why) {
+  if (!Runs(group_.generation())) return;
+  group_.Explain(why);
+  RecordFact("stop_begin",
+             {{"generation", absl::StrCat(group_.generation().value())}, {"why", why}});
+}
+
+void Supervisor::KillGroup(const std::string& why) {
+  Explain(why);
+  Apply(group_.KillNow(now_), why);
+}
+
+void Supervisor::StopGroup(int signal_number, const std::string& why) {
+  Explain(why);
+  Apply(group_.Stop(now_, signal_number, stream_.job().stop_grace), why);
 }
 
 void Supervisor::Apply(GroupAction action, const std::string& why) {
@@ -303,169 +280,72 @@ void Supervisor::Apply(GroupAction action, const std::string& why) {
       break;
     case GroupAction::kSweep:
       // Where all ended well, other nodes' workers still use the stores that are here (R8).
-      if (!group_.succeeded()) EndStores(stop_reason_.empty() ? why : stop_reason_);
+      if (!group_.succeeded()) EndStores(group_.why().empty() ? why : group_.why());
       effects_.push_back(SweepGroup{group_.generation()});
       break;
   }
 }
 
 void Supervisor::EndStores(const std::string& why) {
-  if (ended_generation_ == group_.generation()) return;
-  ended_generation_ = group_.generation();
-  effects_.push_back(EndGeneration{ended_generation_, why});
-}
-
-void Supervisor::On(const GroupEmpty& event) {
-  if (event.generation != group_.generation() || group_.phase() != WorkerGroup::Phase::kSweeping) {
-    return;
-  }
-  group_.OnEmpty();
-  stop_reason_.clear();
-  config_.node.master_port = event.master_port;
-  reached_step_ = event.step;
-  spent_time_ = event.time;
-  RecordFact("group_empty", {{"generation", absl::StrCat(event.generation.value())}});
-  if (phase_ == Phase::kEnding) return ContinueEnding();
-  if (event.stopped_at != 0) {
-    RecordFact("stopped_at_step", {{"generation", absl::StrCat(event.generation.value())},
-                                   {"step", absl::StrCat(event.stopped_at)}});
-  }
-  // At a stop step workers end with 0 too, but they aren't done.
-  if (group_.succeeded() && event.stopped_at == 0) {
-    succeeded_generation_ = group_.generation();
-    SendEvent(group_.generation(), rendezvous::GroupSucceeded{spent_time_});
-    BeginExitBarrier();
-    return;
-  }
-  // Where the others still save, they may need the stores; the next generation ends them.
-  if (event.stopped_at == 0) EndStores("the generation was stopped");
-  if (LeavePreempted()) return;
-  SendStopped(/*clean=*/true);
-  if (next_assignment_.has_value()) Spawn(rendezvous::Assignment(*next_assignment_));
+  if (!last_.EndStores(group_.generation())) return;
+  effects_.push_back(EndGeneration{group_.generation(), why});
 }
 
 void Supervisor::SendStopped(bool clean) {
   rendezvous::GroupStopped stopped;
-  for (const WorkerEnd& end : group_.failures()) stopped.failures.push_back(Describe(end));
-  stopped.clean = clean;
-  stopped.master_port = config_.node.master_port;
-  stopped.step = reached_step_;
-  stopped.time = spent_time_;
-  SendEvent(group_.generation(), std::move(stopped));
-}
-
-rendezvous::WorkerFailure Supervisor::Describe(const WorkerEnd& end) const {
-  rendezvous::WorkerFailure failure;
-  failure.rank = group_.base_rank() + end.local_rank;
-  failure.local_rank = end.local_rank;
-  failure.node_id = config_.node_id;
-  failure.hostname = config_.node.hostname;
-  failure.pid = end.pid;
-  failure.exit_code = end.exit_code;
-  failure.signal = end.signal;
-  failure.core_dumped = end.core_dumped;
-  failure.start_error = end.start_error;
-  failure.message = end.message;
-  failure.traceback = end.traceback;
-  failure.error_file = end.error_file;
-  failure.stderr_tail = end.stderr_tail;
-  failure.facts = end.facts;
-  failure.wall_time_ms = end.wall_time_ms;
-  if (!group_.failures().empty() && end.seen > group_.failures().front().seen) {
-    failure.after_first_ms =
-        static_cast<uint64_t>(absl::ToInt64Milliseconds(end.seen - group_.failures().front().seen));
+  for (const WorkerEnd& end : group_.failures()) {
+    stopped.failures.push_back(group_.Describe(end, stream_.node_id(), stream_.node().hostname));
   }
-  failure.generation = group_.generation();
-  failure.hung = end.hung;
-  failure.preflight = end.preflight;
-  return failure;
+  stopped.clean = clean;
+  stopped.master_port = stream_.node().master_port;
+  stopped.step = last_.step();
+  stopped.time = last_.time();
+  Send(group_.generation(), std::move(stopped));
 }
 
 // ------------------------------------------------------------- time
 
 void Supervisor::On(const TimerFired& /*event*/) {
   Apply(group_.OnTimer(now_), "the grace is over");
-  CheckStopStep();
-  if (group_.unclean() && !finish_sent_ && !ended_unclean_) return EndUnclean();
-  if (now_ >= tell_standby_) {
-    tell_standby_ = Instant::Infinite();
-    Tell(TellUser::Level::kWarning, standby_text_);
-  }
-  if (now_ >= tell_loopback_) {
-    tell_loopback_ = Instant::Infinite();
-    told_loopback_ = true;
-    Tell(TellUser::Level::kWarning, absl::StrCat("no other node has come, and", LoopbackHint()));
-  }
-  if (now_ >= barrier_end_) return EndExitBarrier();
-  CheckService();
-  if (phase_ == Phase::kEnding && now_ >= finish_bound_) {
-    finish_bound_ = Instant::Infinite();
-    Finish();
-  }
-}
-
-void Supervisor::CheckService() {
-  if (phase_ == Phase::kEnding) return;
-  if (welcomed_ && lost_since_.is_infinite() && now_ >= last_contact_ + config_.job.lease) {
-    lost_since_ = last_contact_;
-    tell_joining_ = now_;
-    last_error_ = absl::StrCat("silent for ", absl::FormatDuration(config_.job.lease));
-    RecordFact("service_lost", {{"why", last_error_}});
-  } else if (welcomed_ && !lost_since_.is_infinite() && now_ < last_contact_ + config_.job.lease) {
-    lost_since_ = Instant::Infinite();  // it speaks again
-    tell_joining_ = Instant::Infinite();
-  }
-  const bool joining = phase_ == Phase::kJoining;
-  const Instant bound =
-      joining ? began_ + ReachTimeout() : lost_since_ + config_.service_loss_timeout;
-  if (now_ >= bound) {
-    return LoseService(absl::StrCat(
-        "no answer within ",
-        absl::FormatDuration(joining ? ReachTimeout() : config_.service_loss_timeout),
-        !joining                                           ? " (--service_loss_timeout)"
-        : config_.reach_timeout < config_.job.join_timeout ? " (--rdzv_conf read_timeout)"
-                                                           : " (--rdzv_conf join_timeout)",
-        last_error_.empty() ? "" : absl::StrCat("; last: ", last_error_)));
-  }
-  if (now_ >= tell_joining_) {
-    tell_joining_ = Instant::Infinite();
-    Tell(TellUser::Level::kWarning,
-         absl::StrCat(
-             joining ? "can't reach the rendezvous service at " : "lost the rendezvous service at ",
-             config_.endpoint, last_error_.empty() ? " yet" : absl::StrCat(" (", last_error_, ")"),
-             "; trying for ", absl::FormatDuration(absl::Ceil(bound - now_, absl::Seconds(1))),
-             joining
-                 ? absl::StrCat(" more. Is node rank 0 up, is the address right, is the port open?",
-                                JoiningHint())
-                 : " more; the workers go on"));
-  }
-}
-
-absl::Duration Supervisor::ReachTimeout() const {
-  return std::min(config_.reach_timeout, config_.job.join_timeout);
+  CheckPreemption();
+  if (phase_ == Phase::kEnded) return;
+  if (group_.unclean() && ending_.OnUnclean()) return EndUnclean();
+  if (const auto text = standby_.OnTimer(now_)) Tell(TellUser::Level::kWarning, *text);
+  if (const auto text = hints_.OnTimer(now_)) Tell(TellUser::Level::kWarning, *text);
+  if (barrier_.OnTimer(now_)) return EndExitBarrier();
+  if (phase_ != Phase::kEnding) return CheckService();
+  if (ending_.OnTimer(now_)) Finish();
 }
 
 Instant Supervisor::NextDeadline() const {
   if (phase_ == Phase::kEnded) return Instant::Infinite();
-  Instant next = std::min({group_.Deadline(), StopStepDeadline(), tell_standby_, finish_bound_});
-  if (phase_ == Phase::kEnding) return next;
-  next = std::min({next, tell_joining_, tell_loopback_, barrier_end_});
-  if (phase_ == Phase::kJoining) return std::min(next, began_ + ReachTimeout());
-  if (!lost_since_.is_infinite()) next = std::min(next, lost_since_ + config_.service_loss_timeout);
-  if (welcomed_ && lost_since_.is_infinite()) {
-    next = std::min(next, last_contact_ + config_.job.lease);
-  }
-  return next;
+  Instant next = std::min({group_.Deadline(), preemption_.Deadline(), standby_.Deadline()});
+  if (group_.phase() == WorkerGroup::Phase::kRunning) next = std::min(next, stop_.Deadline());
+  if (phase_ == Phase::kEnding) return std::min(next, ending_.Deadline());
+  return std::min({next, watch_.Deadline(), hints_.Deadline(), barrier_.Deadline()});
+}
+
+// ------------------------------------------------------------- effects
+
+void Supervisor::Send(rendezvous::Generation generation,
+                      decltype(rendezvous::AgentMessage::body) body) {
+  std::optional<rendezvous::AgentMessage> message = stream_.Add(generation, std::move(body));
+  if (message.has_value()) effects_.push_back(SendMessage{*std::move(message)});
+}
+
+void Supervisor::LookAtStop(uint32_t round, uint64_t step) {
+  effects_.push_back(LookAtStopStep{group_.generation(), round, step});
 }
 
 void Supervisor::Tell(TellUser::Level level, std::string text) {
   effects_.push_back(TellUser{level, std::move(text)});
 }
 
-void Supervisor::RecordFact(std::string event,
-                            std::vector<std::pair<std::string, std::string>> fields) {
+void Supervisor::RecordFact(std::string event, RecordFields fields) {
   effects_.push_back(Record{std::move(event), std::move(fields)});
 }
+
+// ------------------------------------------------------------- for people and tests
 
 const char* Supervisor::StateName() const {
   if (phase_ == Phase::kEnding || phase_ == Phase::kEnded) return "ending";
@@ -484,9 +364,28 @@ const char* Supervisor::StateName() const {
 std::string Supervisor::DebugString() const {
   static constexpr const char* kPhases[] = {"joining", "standby", "ending", "ended"};
   static constexpr const char* kGroups[] = {"idle", "running", "stopping", "sweeping"};
-  return absl::StrCat(config_.node_id.value(), ": ", kPhases[static_cast<int>(phase_)], ", group ",
-                      kGroups[static_cast<int>(group_.phase())], " of generation ",
-                      group_.generation().value(), stream_up_ ? ", stream up" : ", no stream");
+  return absl::StrCat(stream_.node_id().value(), ": ", kPhases[static_cast<int>(phase_)],
+                      ", group ", kGroups[static_cast<int>(group_.phase())], " of generation ",
+                      group_.generation().value(),
+                      stream_.is_open() ? ", stream up" : ", no stream");
+}
+
+std::string Supervisor::BrokenInvariant() const {
+  for (const std::string& broken :
+       {stream_.BrokenInvariant(), watch_.BrokenInvariant(), hints_.BrokenInvariant(),
+        group_.BrokenInvariant(), stop_.BrokenInvariant(), preemption_.BrokenInvariant(),
+        ending_.BrokenInvariant()}) {
+    if (!broken.empty()) return broken;
+  }
+  const bool is_idle = group_.phase() == WorkerGroup::Phase::kIdle;
+  const bool ends = phase_ == Phase::kEnding || phase_ == Phase::kEnded;
+  if (!ends && (phase_ == Phase::kJoining) == stream_.has_joined()) return "it joins twice";
+  if (!ends && ending_.is_leaving()) return "a node that leaves doesn't end";
+  if (!ends && watch_.is_joining() != !stream_.has_joined()) return "watch and stream differ";
+  if (!is_idle && last_.succeeded()) return "a generation that succeeded has workers";
+  if (!ends && is_idle && next_assignment_.has_value()) return "an assignment waits for nobody";
+  if (!barrier_.Deadline().is_infinite() && !last_.succeeded()) return "a barrier without success";
+  return "";
 }
 
 }  // namespace ddprun::launcher

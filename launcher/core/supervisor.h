@@ -1,50 +1,40 @@
 #ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_H_
 #define DDPRUN_LAUNCHER_CORE_SUPERVISOR_H_
 
-#include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "base/instant.h"
-#include "launcher/core/outbox.h"
+#include "launcher/core/agent_settings.h"
+#include "launcher/core/agreed_stop.h"
+#include "launcher/core/ending.h"
+#include "launcher/core/endpoint_hints.h"
+#include "launcher/core/exit_barrier.h"
+#include "launcher/core/last_generation.h"
+#include "launcher/core/preemption.h"
+#include "launcher/core/service_stream.h"
+#include "launcher/core/service_watch.h"
 #include "launcher/core/signal_policy.h"
+#include "launcher/core/standby_notice.h"
 #include "launcher/core/supervisor_events.h"
+#include "launcher/core/supervisor_text.h"
 #include "launcher/core/worker_group.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
 
-// What one agent is told about itself at its start.
+// What one agent is told about itself at its start: for each part what that part takes.
 struct SupervisorConfig {
   rendezvous::JobSpec job;
-  rendezvous::NodeId node_id;
-  rendezvous::Incarnation incarnation;
-  rendezvous::NodeInfo node;  // its master_port is renewed by GroupEmpty events
-  std::string token;
-  std::string release;
-  uint32_t protocol_major = 0;
-  std::string endpoint;  // how messages name the service: "host0:29400"
-  // The node that has the endpoint's address hosts the service, unless one is told to.
-  bool hosts_by_address = false;
-  // How long the service may be out of reach at the beginning; never longer than job.join_timeout.
-  absl::Duration reach_timeout = absl::InfiniteDuration();
-  absl::Duration service_loss_timeout = absl::Seconds(10);
-  // How long this node, when all its workers have ended well, waits for the others. It waits on all
-  // the same where the others need it: it has the service, or rank 0's store.
-  absl::Duration exit_barrier_timeout = absl::InfiniteDuration();
+  AgentIdentity identity;
+  EndpointName endpoint;
+  ServiceTimeouts service;
   SignalPolicy signals;
-  // How long after a preempting signal this node is still there.
-  absl::Duration preempt_deadline = absl::Seconds(30);
-  // The same from the start of this agent; infinite = it isn't taken away.
-  absl::Duration preempt_after = absl::InfiniteDuration();
-  // Exit with the first cause's own status when the job failed (128 + signal), not with 1.
-  bool exit_with_first_cause = false;
+  PreemptionSettings preemption;
+  ExitBarrierSettings exit_barrier;
+  EndingSettings ending;
   // --on_stopped restart: a worker that a signal stops counts as hung at once.
   bool restart_stopped = false;
 };
@@ -56,10 +46,14 @@ struct SupervisorConfig {
 //   joining ─Welcome─► standby ─Assignment─► (worker group runs, stops, is swept) ─► standby …
 //      any ─verdict, refusal, service lost, signal─► ending ─(group empty, stream closed)─► ended
 //
+// It is a conductor: each part below owns its state and answers with a decision; what one part's
+// decision means to the others, and which effects it has, stands here. docs/ARCHITECTURE.md has
+// the parts as a table.
+//
 // Threads: one at a time; the shell's loop.
 class Supervisor {
  public:
-  explicit Supervisor(SupervisorConfig config, Instant now);
+  Supervisor(const SupervisorConfig& config, Instant now);
 
   // Takes one event at `now` (which never goes back) and returns what to do, in this order. After
   // Exit every event gives nothing.
@@ -71,13 +65,16 @@ class Supervisor {
   // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
   const char* StateName() const;
   // Whether this agent ends, or has ended, since it gave the service up.
-  bool LostService() const { return service_given_up_; }
+  bool LostService() const { return ending_.gave_up_service(); }
   // One line of state, for logs and invariants.
   std::string DebugString() const;
+  // What doesn't hold of the parts, or between them; "" = all of it does. For tests, after a Step.
+  std::string BrokenInvariant() const;
 
  private:
   enum class Phase { kJoining, kStandby, kEnding, kEnded };
 
+  // What happens here.
   void On(const EndpointFound&);
   void On(const StreamOpened&);
   void On(const ServiceMessageReceived&);
@@ -94,6 +91,7 @@ class Supervisor {
   void On(const SignalReceived&);
   void On(const TimerFired&);
 
+  // What the service says.
   void OnMessage(const rendezvous::Welcome&);
   void OnMessage(const rendezvous::Probe&);
   void OnMessage(const rendezvous::Standby&);
@@ -106,114 +104,65 @@ class Supervisor {
   void OnMessage(const rendezvous::CommitStop&);
   void OnMessage(const rendezvous::Drain&);
 
-  rendezvous::AgentMessage Header() const;
-  void SendEvent(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
-  void SendJoin();
-  void SendStopped(bool clean);
-  rendezvous::WorkerFailure Describe(const WorkerEnd& end) const;
-
+  // A generation of workers: supervisor.cc.
+  bool Runs(rendezvous::Generation generation) const;
   void Spawn(const rendezvous::Assignment& assignment);
   void StopGroup(int signal_number, const std::string& why);
   void KillGroup(const std::string& why);
-  void NoteStop(const std::string& why);
-  void OnEndingSignal(int number);
-  bool Preempts(int number) const;
-  std::string WhyLeaving(int number, absl::string_view verb = "") const;
-  bool CanAgree() const;
-  bool IsIdle() const;
-  void BeginPreemption(int number);
-  void PreemptInTime();
-  void PreemptFor(std::string why);
-  bool IsStoppingAtStep() const;
-  void HastenStop();
-  void LookAtStop(uint32_t round, uint64_t step);
-  void CheckStopStep();
-  Instant StopStepDeadline() const;
-  bool LeavePreempted();
+  void Explain(const std::string& why);
   void Apply(GroupAction action, const std::string& why);
   void EndStores(const std::string& why);
+  void SendStopped(bool clean);
+
+  // A node that is taken away, and the end: supervisor_ending.cc.
+  bool CanAgree() const;
+  void Agree();
+  void AgreeOrLeave();
+  void CheckPreemption();
+  bool LeavePreempted();
+  void OnSecondSignal(int number);
   void LeaveOnSignal(int number);
-  void SendLeave();
-  void BeginExitBarrier();
-  void EndExitBarrier();
-  void WatchLoneliness(const rendezvous::Standby& standby);
-  std::string LoopbackHint() const;
-  std::string JoiningHint() const;
   bool LeaveEndsJob() const;
-  int StatusOf(const rendezvous::Verdict& verdict) const;
-  void EndUnclean();
+  void SendLeave();
+  void EndExitBarrier();
   void CheckService();
-  absl::Duration ReachTimeout() const;
-  void End(int status, std::optional<rendezvous::Verdict> verdict);
+  void LoseService(const std::string& why);
+  void EndUnclean();
+  void End(int status, const std::string& why);
   void ContinueEnding();
   void Finish();
-  void TellEnd(std::string text);
-  void LoseService(const std::string& why);
+
+  // Effects.
+  void Send(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
+  void LookAtStop(uint32_t round, uint64_t step);
   void Tell(TellUser::Level level, std::string text);
-  void RecordFact(std::string event, std::vector<std::pair<std::string, std::string>> fields);
+  void TellEnd(const std::string& text);
+  void RecordFact(std::string event, RecordFields fields);
 
-  SupervisorConfig config_;
-  Instant now_;
+  const SignalPolicy signals_;
+  const bool restart_stopped_;
+  const std::string endpoint_;  // for people
+  Instant now_;                 // of the newest step; never goes back
+  // kJoining: the watch joins too. kEnded: nothing happens any more.
   Phase phase_ = Phase::kJoining;
+  std::vector<SupervisorEffect> effects_;  // of the step that is under way
+
+  // The service.
+  ServiceStream stream_;
+  ServiceWatch watch_;
+  EndpointHints hints_;
+  StandbyNotice standby_;
+
+  // The workers.
   WorkerGroup group_;
-  Outbox outbox_;
-  std::vector<SupervisorEffect> effects_;
-
-  // The stream.
-  bool stream_up_ = false;
-  bool welcomed_ = false;  // on this stream
-  rendezvous::Term term_;
-  rendezvous::StreamNumber stream_;
-  Instant last_contact_;                        // last message of the service
-  Instant began_;                               // joining
-  Instant lost_since_ = Instant::Infinite();    // without a welcomed stream since
-  Instant tell_joining_ = Instant::Infinite();  // when to tell the user that nobody answers
-  std::string last_error_;
-
-  // The generation.
+  LastGeneration last_;
+  ExitBarrier barrier_;
   std::optional<rendezvous::Assignment> next_assignment_;  // waits for the group to be empty
-  rendezvous::Generation succeeded_generation_;            // ended well here; 0 = none
-  rendezvous::Generation ended_generation_;                // whose stores were dropped last
-  std::optional<uint64_t> reached_step_;                   // in the generation that ended last
-  std::optional<rendezvous::NodeTime> spent_time_;         // the same
-  bool ever_spawned_ = false;
-  std::string stop_reason_;
-  bool any_suspect_ = false;  // of hanging, in this generation
 
-  // A node that is taken away, and the step at which all ranks stop for it (R14).
-  int asked_signal_ = 0;     // preempts this node if its workers ask for a stop step; 0 = none came
-  int preempt_signal_ = 0;   // this node is taken away; 0 = it isn't
-  std::string preempt_why_;  // where it isn't the signal
-  bool drained_ = false;     // that is a Drain (R15)
-  Instant preempt_at_;       // preempt_deadline before it is
-  Instant preempt_bound_ = Instant::Infinite();   // for the agreement
-  bool stop_committed_ = false;                   // in this generation
-  Instant stop_reach_end_ = Instant::Infinite();  // until then workers must be at the step
-  Instant stop_save_end_ = Instant::Infinite();   // and until then have ended
-
-  // Standby, told when it lasts.
-  std::string standby_text_;
-  Instant tell_standby_ = Instant::Infinite();
-  // The endpoint is a loopback address, and this node alone on a job of several.
-  bool endpoint_is_loopback_ = false;
-  bool told_loopback_ = false;
-  Instant tell_loopback_ = Instant::Infinite();
-
-  // Ending.
-  uint32_t group_rank_ = 0;                    // of the newest generation
-  Instant barrier_end_ = Instant::Infinite();  // when a node that is done leaves
-  int leave_signal_ = 0;  // 0 = nothing asked us to leave; -1 = the keeper died
-  bool leave_sent_ = false;
-  bool finish_sent_ = false;
-  bool ended_unclean_ = false;  // it was told that processes outlived KILL
-  bool waiting_for_service_ = false;
-  bool service_given_up_ = false;  // its stream may seem open, but nobody would end it
-  Instant finish_bound_ = Instant::Infinite();
-  int exit_status_ = 0;
-  std::string end_reason_;  // of an end without a verdict
-  std::optional<rendezvous::Verdict> verdict_;
-  bool hosts_service_ = false;
-  bool service_running_ = false;
+  // Stops in time, and the end.
+  AgreedStop stop_;
+  Preemption preemption_;
+  Ending ending_;
 };
 
 }  // namespace ddprun::launcher

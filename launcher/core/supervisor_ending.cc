@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -7,159 +6,221 @@
 #include "launcher/core/exit_status.h"
 #include "launcher/core/supervisor.h"
 
-// How an agent ends: by a verdict, a signal, a lost service or keeper, or workers that won't die.
+// How a node leaves its job: taken away at a step of all ranks (R14, R15), or by a signal. And how
+// an agent ends: by that, a verdict, a lost service or keeper, or workers that won't die.
 namespace ddprun::launcher {
-namespace {
 
-// How long the end of the stream, and then of the service child, is waited for. The service itself
-// gives the other agents 2 s to take the verdict.
-constexpr absl::Duration kFinishBound = absl::Seconds(2);
-constexpr absl::Duration kServiceExitBound = absl::Seconds(5);
-
-// A node that is alone at a loopback address is told so, once.
-constexpr absl::Duration kTellLoopbackAfter = absl::Seconds(2);
-
-std::string OutcomeName(rendezvous::Outcome outcome) {
-  switch (outcome) {
-    case rendezvous::Outcome::kSucceeded:
-      return "succeeded";
-    case rendezvous::Outcome::kFailed:
-      return "failed";
-    case rendezvous::Outcome::kFailedForGood:
-      return "failed_for_good";
-    case rendezvous::Outcome::kStopped:
-      return "stopped";
-    case rendezvous::Outcome::kPreempted:
-      return "preempted";
-  }
-  return "unknown";
-}
-
-// In leave_signal_: no signal, but the loss of the keeper makes the agent leave.
-constexpr int kKeeperDied = -1;
-
-}  // namespace
+// ------------------------------------------------------------- signals
 
 void Supervisor::On(const SignalReceived& event) {
-  if (!config_.signals.Ends(event.number)) {
+  if (!signals_.Ends(event.number)) {
     // USR1 and the like are the workers' business.
-    if (group_.phase() == WorkerGroup::Phase::kRunning) {
-      effects_.push_back(SignalGroup{group_.generation(), event.number, /*stops=*/false});
-    }
+    if (!Runs(group_.generation())) return;
+    effects_.push_back(SignalGroup{group_.generation(), event.number, /*stops=*/false});
     return;
   }
   RecordFact("signal", {{"signal", SignalName(event.number)}});
-  if (leave_signal_ == 0) return OnEndingSignal(event.number);
-  // The second one: at once.
-  if (group_.phase() == WorkerGroup::Phase::kIdle) {
-    return Finish();
+  if (ending_.is_leaving()) return OnSecondSignal(event.number);
+  switch (preemption_.OnSignal(event.number, {.can_agree = CanAgree(),
+                                              .all_started = group_.all_started(),
+                                              .committed = stop_.committed()})) {
+    case Preemption::Answer::kLeave:
+      return LeaveOnSignal(event.number);
+    case Preemption::Answer::kAgree:
+      preemption_.Begin(event.number);
+      return Agree();
+    case Preemption::Answer::kAskWorkers:
+      return LookAtStop(/*round=*/0, /*step=*/0);
   }
+}
+
+// At once.
+void Supervisor::OnSecondSignal(int number) {
+  if (group_.phase() == WorkerGroup::Phase::kIdle) return Finish();
   Tell(TellUser::Level::kWarning,
-       absl::StrCat("got ", SignalName(event.number), " again: killing the workers now"));
+       absl::StrCat("got ", SignalName(number), " again: killing the workers now"));
   Apply(group_.KillNow(now_), "killed by a second signal");
 }
 
 void Supervisor::LeaveOnSignal(int number) {
-  leave_signal_ = number;
-  const bool waiting_for_verdict = phase_ == Phase::kEnding;
-  if (!waiting_for_verdict) {
-    exit_status_ = Preempts(number) ? kExitPreempted : ever_spawned_ ? kExitFailed : 128 + number;
+  const bool waits_for_verdict = phase_ == Phase::kEnding;
+  ending_.Leave(number);
+  if (!waits_for_verdict) {
+    const bool ever_spawned = group_.generation() != rendezvous::Generation();
+    const bool preempts = preemption_.Preempts(number, stop_.committed());
+    ending_.Begin(preempts ? kExitPreempted : ever_spawned ? kExitFailed : 128 + number);
   }
   phase_ = Phase::kEnding;
   if (group_.phase() != WorkerGroup::Phase::kIdle) {
     Tell(TellUser::Level::kWarning,
-         absl::StrCat(WhyLeaving(number, "got "),
+         absl::StrCat(preemption_.WhyLeaving(number, "got "),
                       ": stopping the workers, killing what is left after ",
-                      absl::FormatDuration(config_.job.stop_grace), " (again: at once)"));
+                      absl::FormatDuration(stream_.job().stop_grace), " (again: at once)"));
   }
   // The others should not wait for our workers to end when the job ends anyhow.
-  if (!waiting_for_verdict && LeaveEndsJob()) SendLeave();
-  StopGroup(number, WhyLeaving(number, "the agent got "));
+  if (!waits_for_verdict && LeaveEndsJob()) SendLeave();
+  StopGroup(number, preemption_.WhyLeaving(number, "the agent got "));
   ContinueEnding();
 }
 
 // Without its service a job can't go on.
 bool Supervisor::LeaveEndsJob() const {
-  return config_.signals.EndsJob(leave_signal_) || hosts_service_;
-}
-
-int Supervisor::StatusOf(const rendezvous::Verdict& verdict) const {
-  switch (verdict.outcome) {
-    case rendezvous::Outcome::kSucceeded:
-      return 0;
-    case rendezvous::Outcome::kFailedForGood:
-      return kExitFailedForGood;
-    case rendezvous::Outcome::kPreempted:
-      return kExitPreempted;
-    case rendezvous::Outcome::kFailed:
-    case rendezvous::Outcome::kStopped:
-      break;
-  }
-  const bool has_cause = verdict.first_causes > 0 && !verdict.failures.empty();
-  if (!config_.exit_with_first_cause || !has_cause) return kExitFailed;
-  const rendezvous::WorkerFailure& cause = verdict.failures.front();
-  if (cause.signal != 0) return 128 + cause.signal;  // as a shell says it
-  return cause.exit_code != 0 ? cause.exit_code : kExitFailed;
+  return signals_.EndsJob(ending_.leave_signal()) || stream_.node().hosts_service;
 }
 
 void Supervisor::SendLeave() {
-  if (leave_sent_ || !welcomed_) return;
-  leave_sent_ = true;
-  SendEvent(group_.generation(),
-            rendezvous::Leave{leave_signal_ > 0 ? WhyLeaving(leave_signal_) : "its keeper died",
-                              LeaveEndsJob(),
-                              /*preempted=*/Preempts(leave_signal_) && !drained_});
+  if (ending_.leave_was_sent() || !stream_.is_welcomed()) return;
+  const int number = ending_.leave_signal();
+  const bool preempts = preemption_.Preempts(number, stop_.committed());
+  ending_.LeaveSent();
+  Send(group_.generation(),
+       rendezvous::Leave{number != 0 ? preemption_.WhyLeaving(number) : "its keeper died",
+                         LeaveEndsJob(),
+                         /*preempted=*/preempts && !preemption_.is_drained()});
 }
 
-// A node that is done waits for the others for as long as they need it or the user wants.
-void Supervisor::BeginExitBarrier() {
-  const bool is_needed = hosts_service_ || group_rank_ == 0;
-  if (!is_needed) barrier_end_ = now_ + config_.exit_barrier_timeout;
+// ------------------------------------------------------------- a node that is taken away
+
+// Whether there is something to agree about, and somebody to agree with.
+bool Supervisor::CanAgree() const {
+  if (phase_ != Phase::kStandby || !stream_.is_welcomed()) return false;
+  // The node of the service goes last: it doesn't cut off others that still save.
+  const bool is_idle = group_.phase() == WorkerGroup::Phase::kIdle;
+  const bool others_save = stop_.committed() && stream_.node().hosts_service && is_idle;
+  return others_save || Runs(group_.generation());
+}
+
+// The preemption has begun, and CanAgree(): tells the others.
+void Supervisor::Agree() {
+  const int number = preemption_.signal();
+  if (group_.phase() == WorkerGroup::Phase::kIdle) {
+    preemption_.AwaitOthers(now_);
+  } else if (!stop_.committed()) {
+    preemption_.AwaitAgreement(now_);
+  }
+  Tell(TellUser::Level::kWarning,
+       absl::StrCat(preemption_.WhyLeaving(number, "got "),
+                    ": this node is about to be taken away, so all workers of the job are to stop "
+                    "at one step (a signal now: they get it at once)"));
+  Send(group_.generation(), rendezvous::Preempt{.reason = preemption_.WhyLeaving(number),
+                                                .deadline = preemption_.deadline(),
+                                                .ends_job = stream_.node().hosts_service,
+                                                .drained = preemption_.is_drained()});
+}
+
+// The preemption has begun, by something else than a signal.
+void Supervisor::AgreeOrLeave() {
+  const std::string why = preemption_.WhyLeaving(preemption_.signal());
+  RecordFact(preemption_.is_drained() ? "drain" : "preempt_time", {{"why", why}});
+  ending_.Explain(why);
+  CanAgree() ? Agree() : LeaveOnSignal(preemption_.signal());
+}
+
+// `ddprun drain` (R15): as if this node were taken away, but for the job, which waits for another.
+void Supervisor::OnMessage(const rendezvous::Drain& drain) {
+  if (phase_ == Phase::kEnding || preemption_.is_going()) return;
+  if (stream_.node().hosts_service) {
+    return Tell(TellUser::Level::kWarning,
+                "this node has the rendezvous service, without which the job can't go on: it isn't "
+                "drained");
+  }
+  if (last_.succeeded()) {  // nothing is left here to be saved
+    preemption_.Drain("");
+    return Tell(TellUser::Level::kWarning,
+                "this node is drained; its workers have ended well, so it leaves with the job, or "
+                "when that restarts");
+  }
+  preemption_.Drain(drain.reason.empty() ? "drained" : absl::StrCat("drained: ", drain.reason));
+  AgreeOrLeave();
+}
+
+void Supervisor::On(const StopStepLooked& event) {
+  const int asked = event.round == 0 ? preemption_.TakeAsked() : 0;
+  if (asked != 0) {
+    if (!event.look.heeds || !CanAgree()) return LeaveOnSignal(asked);
+    preemption_.Begin(asked);
+    return Agree();
+  }
+  if (!Runs(event.generation)) return;
+  if (event.round != 0) {
+    Send(event.generation, rendezvous::StopPrepared{event.round, event.look});
+  } else if (stop_.committed() && !event.all_stopped) {
+    StopGroup(preemption_.is_going() ? preemption_.signal() : SIGTERM,
+              absl::StrCat(group_.why(), "; not all workers of this node are at the stop step"));
+  }
+}
+
+// What the deadline is divided into is over (R14).
+void Supervisor::CheckPreemption() {
+  switch (preemption_.OnTimer(now_)) {
+    case Preemption::Due::kTime:  // the last moment to stop and save
+      if (phase_ == Phase::kEnding || preemption_.is_going()) return;
+      preemption_.BeginFor(preemption_.TimeText());
+      return AgreeOrLeave();
+    case Preemption::Due::kBound:
+      if (!ending_.is_leaving()) return LeaveOnSignal(preemption_.signal());
+      break;
+    case Preemption::Due::kNothing:
+      break;
+  }
+  if (!Runs(group_.generation())) return;
+  switch (stop_.OnTimer(now_)) {
+    case AgreedStop::Due::kTimeIsOver:
+      return StopGroup(SIGTERM, absl::StrCat(group_.why(), "; the time to save is over"));
+    case AgreedStop::Due::kLook:
+      return LookAtStop(/*round=*/0, /*step=*/0);
+    case AgreedStop::Due::kNothing:
+      break;
+  }
+}
+
+// A node that is taken away goes when its workers have ended. That of the service stays until the
+// others are done too, and then ends with the job. True: it goes.
+bool Supervisor::LeavePreempted() {
+  if (!preemption_.is_going()) return false;
+  if (stream_.node().hosts_service) {
+    preemption_.AwaitOthers(now_);
+    return false;
+  }
+  phase_ = Phase::kEnding;
+  ending_.Leave(preemption_.signal());
+  ending_.Begin(kExitPreempted);
+  ContinueEnding();
+  return true;
+}
+
+// ------------------------------------------------------------- the end
+
+void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
+  RecordFact("verdict", VerdictFields(verdict));
+  ending_.OnVerdict(verdict);
+  if (phase_ == Phase::kEnding) return ContinueEnding();
+  End(ending_.StatusOf(verdict), verdict.reason);
 }
 
 void Supervisor::EndExitBarrier() {
-  barrier_end_ = Instant::Infinite();
-  end_reason_ = absl::StrCat(
-      "all workers of this node ended well; it does not wait for the other "
-      "nodes any longer (--exit_barrier_timeout ",
-      absl::FormatDuration(config_.exit_barrier_timeout), ")");
-  Tell(TellUser::Level::kWarning, end_reason_);
-  leave_sent_ = true;
-  SendEvent(group_.generation(),
-            rendezvous::Leave{"done, its exit barrier timeout is over", false});
-  End(0, std::nullopt);
+  ending_.Explain(barrier_.Why());
+  Tell(TellUser::Level::kWarning, barrier_.Why());
+  ending_.LeaveSent();
+  Send(group_.generation(), rendezvous::Leave{"done, its exit barrier timeout is over", false});
+  ending_.ForgetVerdict();
+  End(0, "the agent ends");
 }
 
-void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
-  RecordFact("verdict", {{"outcome", OutcomeName(verdict.outcome)},
-                         {"reason", verdict.reason},
-                         {"rule", verdict.rule}});
-  if (phase_ == Phase::kEnding) {
-    if (!verdict_.has_value()) verdict_ = verdict;
-    return ContinueEnding();
-  }
-  End(StatusOf(verdict), verdict);
-}
-
-void Supervisor::End(int status, std::optional<rendezvous::Verdict> verdict) {
-  phase_ = Phase::kEnding;
-  exit_status_ = status;
-  verdict_ = std::move(verdict);
-  StopGroup(SIGTERM, verdict_.has_value() ? verdict_->reason : "the agent ends");
-  ContinueEnding();
-}
-
-// An error that ends this agent.
-void Supervisor::TellEnd(std::string text) {
-  end_reason_ = text;
-  Tell(TellUser::Level::kError, std::move(text));
+void Supervisor::CheckService() {
+  const ServiceWatch::Decision decision = watch_.OnTimer(now_);
+  if (decision.lost) RecordFact("service_lost", {{"why", *decision.lost}});
+  if (decision.give_up) return LoseService(*decision.give_up);
+  if (!decision.tell) return;
+  Tell(TellUser::Level::kWarning,
+       absl::StrCat(*decision.tell, watch_.is_joining() ? hints_.WhyNobodyAnswers() : ""));
 }
 
 void Supervisor::LoseService(const std::string& why) {
   TellEnd(absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
-                       config_.endpoint, ": ", why));
-  service_given_up_ = true;
-  End(kExitFailed, std::nullopt);
+                       endpoint_, ": ", why));
+  ending_.GiveUpService();
+  End(kExitFailed, "the agent ends");
 }
 
 void Supervisor::On(const KeeperLost& event) {
@@ -167,93 +228,68 @@ void Supervisor::On(const KeeperLost& event) {
                        "); the workers died with it. This agent ends"));
   group_.KillNow(now_);
   if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
-  if (phase_ != Phase::kEnding) {
-    // To the job this is an orderly loss of the node: it has no workers any more.
-    leave_signal_ = kKeeperDied;
-    SendLeave();
-    End(kExitFailed, std::nullopt);
-  } else {
-    ContinueEnding();
-  }
+  if (phase_ == Phase::kEnding) return ContinueEnding();
+  // To the job this is an orderly loss of the node: it has no workers any more.
+  ending_.LeaveWithoutKeeper();
+  SendLeave();
+  End(kExitFailed, "the agent ends");
 }
 
 void Supervisor::EndUnclean() {
-  ended_unclean_ = true;
   TellEnd(
       absl::StrCat("processes of generation ", group_.generation().value(),
                    " are still there 5 s after SIGKILL (in uninterruptible sleep: look for state D "
                    "in ps); this node leaves the job"));
   if (phase_ != Phase::kEnding) SendStopped(/*clean=*/false);
   phase_ = Phase::kEnding;
-  exit_status_ = kExitFailed;
+  ending_.Begin(kExitFailed);
   ContinueEnding();
 }
 
-void Supervisor::WatchLoneliness(const rendezvous::Standby& standby) {
-  const bool alone = endpoint_is_loopback_ && standby.nodes_present <= 1 && !standby.spare;
-  if (!alone || told_loopback_) {
-    tell_loopback_ = Instant::Infinite();
-  } else if (tell_loopback_.is_infinite()) {
-    tell_loopback_ = now_ + kTellLoopbackAfter;
-  }
+void Supervisor::End(int status, const std::string& why) {
+  phase_ = Phase::kEnding;
+  ending_.Begin(status);
+  StopGroup(SIGTERM, why);
+  ContinueEnding();
 }
 
-std::string Supervisor::LoopbackHint() const {
-  return absl::StrCat(" ", config_.endpoint,
-                      " is this machine's loopback, which no other machine "
-                      "can reach: give every node an address of the host (--master_addr or "
-                      "--rdzv_endpoint)");
-}
-
-// What may be wrong with an endpoint where nobody answers.
-std::string Supervisor::JoiningHint() const {
-  if (endpoint_is_loopback_) return absl::StrCat(" Note that", LoopbackHint());
-  const bool is_elsewhere = !config_.node.address.empty() && !hosts_service_;  // known by now
-  if (!config_.hosts_by_address || !is_elsewhere) return "";
-  return " No address of this node is that one's; if it is translated on the way to this node, "
-         "give "
-         "--rdzv_conf is_host=1 here";
-}
-
-// Ends in order: the group is empty, the service knows, the stream is closed, the service child (if
-// it is ours) has let the others go.
 void Supervisor::ContinueEnding() {
-  if (group_.phase() != WorkerGroup::Phase::kIdle && !group_.unclean()) return;
-  const bool owes_leave = leave_signal_ != 0 && !verdict_.has_value() && !leave_sent_;
-  if (owes_leave && stream_up_ && !welcomed_) {  // nothing but the Join goes before the Welcome
-    finish_bound_ = std::min(finish_bound_, now_ + kFinishBound);
-    return;
+  const bool is_idle = group_.phase() == WorkerGroup::Phase::kIdle;
+  switch (ending_.Next(now_, {.workers_gone = is_idle || group_.unclean(),
+                              .stream_open = stream_.is_open(),
+                              .stream_welcomed = stream_.is_welcomed()})) {
+    case Ending::Step::kWait:
+      return;
+    case Ending::Step::kSendLeave:
+      SendLeave();
+      return ContinueEnding();
+    case Ending::Step::kFinishStream:
+      effects_.push_back(FinishStream{});
+      return;
+    case Ending::Step::kExit:
+      return Finish();
   }
-  if (owes_leave) SendLeave();
-  if (stream_up_ && !service_given_up_) {
-    if (finish_sent_) return;
-    finish_sent_ = true;
-    finish_bound_ = now_ + kFinishBound;
-    effects_.push_back(FinishStream{});
-    return;
-  }
-  const bool others_are_told = verdict_.has_value() || leave_sent_;
-  if (service_running_ && others_are_told) {  // the coordinator leaves last (R8)
-    if (waiting_for_service_) return;
-    waiting_for_service_ = true;
-    finish_bound_ = now_ + kServiceExitBound;
-    return;
-  }
-  Finish();
 }
 
 void Supervisor::Finish() {
   phase_ = Phase::kEnded;
-  Exit exit{.status = exit_status_, .verdict = verdict_, .signal = std::max(leave_signal_, 0)};
-  if (!verdict_.has_value()) exit.why = end_reason_;
-  if (drained_ && !verdict_.has_value()) {
+  if (preemption_.is_drained() && !ending_.has_verdict()) {
     Tell(TellUser::Level::kWarning,
          absl::StrCat("this node has left the job, which goes on without it or waits for another: ",
-                      end_reason_, "; exit status ", exit_status_,
+                      ending_.why(), "; exit status ", ending_.status(),
                       ". ddprun drain --undo lets this machine in again"));
   }
-  for (const WorkerEnd& end : group_.stopped()) exit.stopped.push_back(Describe(end));
+  Exit exit = ending_.ToExit();
+  for (const WorkerEnd& end : group_.stopped()) {
+    exit.stopped.push_back(group_.Describe(end, stream_.node_id(), stream_.node().hostname));
+  }
   effects_.push_back(std::move(exit));
+}
+
+// An error that ends this agent.
+void Supervisor::TellEnd(const std::string& text) {
+  ending_.Explain(text);
+  Tell(TellUser::Level::kError, text);
 }
 
 }  // namespace ddprun::launcher

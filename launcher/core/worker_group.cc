@@ -1,6 +1,8 @@
 #include "launcher/core/worker_group.h"
 
+#include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -96,6 +98,12 @@ GroupAction WorkerGroup::Sweep(Instant now) {
 void WorkerGroup::OnEmpty() {
   DDPRUN_CHECK(phase_ == Phase::kSweeping, "only a swept group is empty");
   phase_ = Phase::kIdle;
+  why_.clear();
+}
+
+void WorkerGroup::Explain(std::string why) {
+  DDPRUN_CHECK(phase_ == Phase::kRunning, "only workers that run are about to be stopped");
+  why_ = std::move(why);
 }
 
 Instant WorkerGroup::Deadline() const {
@@ -113,6 +121,52 @@ Instant WorkerGroup::Deadline() const {
 
 bool WorkerGroup::succeeded() const {
   return ended_ == workers_.size() && failures_.empty() && !stop_requested_;
+}
+
+rendezvous::WorkerFailure WorkerGroup::Describe(const WorkerEnd& end,
+                                                const rendezvous::NodeId& node_id,
+                                                const std::string& hostname) const {
+  rendezvous::WorkerFailure failure;
+  failure.rank = base_rank_ + end.local_rank;
+  failure.local_rank = end.local_rank;
+  failure.node_id = node_id;
+  failure.hostname = hostname;
+  failure.pid = end.pid;
+  failure.exit_code = end.exit_code;
+  failure.signal = end.signal;
+  failure.core_dumped = end.core_dumped;
+  failure.start_error = end.start_error;
+  failure.message = end.message;
+  failure.traceback = end.traceback;
+  failure.error_file = end.error_file;
+  failure.stderr_tail = end.stderr_tail;
+  failure.facts = end.facts;
+  failure.wall_time_ms = end.wall_time_ms;
+  if (!failures_.empty() && end.seen > failures_.front().seen) {
+    failure.after_first_ms =
+        static_cast<uint64_t>(absl::ToInt64Milliseconds(end.seen - failures_.front().seen));
+  }
+  failure.generation = generation_;
+  failure.hung = end.hung;
+  failure.preflight = end.preflight;
+  return failure;
+}
+
+std::string WorkerGroup::BrokenInvariant() const {
+  const auto started = std::count_if(workers_.begin(), workers_.end(),
+                                     [](const Worker& worker) { return worker.started; });
+  const auto ended = std::count_if(workers_.begin(), workers_.end(),
+                                   [](const Worker& worker) { return worker.ended; });
+  if (started != started_ || ended != ended_) return "workers are counted wrongly";
+  const bool runs = phase_ == Phase::kRunning || phase_ == Phase::kStopping;
+  if (runs && ended_ == workers_.size()) return "all workers ended, and aren't swept";
+  if (phase_ == Phase::kStopping && !stop_requested_) return "workers stop without being asked";
+  if (!stop_began_.is_infinite() && !stop_requested_) return "a stop began that nobody asked for";
+  if (phase_ == Phase::kIdle && !why_.empty()) return "a stop is explained that is over";
+  if (std::max(failures_.size(), stopped_.size()) > rendezvous::kFailuresMax) {
+    return "more failures are kept than are told";
+  }
+  return "";
 }
 
 }  // namespace ddprun::launcher

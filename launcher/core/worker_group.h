@@ -79,6 +79,11 @@ class WorkerGroup {
   // Nothing is left. Requires: kSweeping.
   void OnEmpty();
 
+  // Why the workers are about to be stopped. Requires: kRunning.
+  void Explain(std::string why);
+  // Whether a look has found one of them suspect of hanging.
+  void SetAnySuspect(bool any) { any_suspect_ = any; }
+
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const;
 
@@ -96,30 +101,42 @@ class WorkerGroup {
   // Workers that ended otherwise than well after we stopped the group, in the order seen.
   const std::vector<WorkerEnd>& stopped() const { return stopped_; }
   uint32_t base_rank() const { return base_rank_; }
+  // Of the stop that is under way or agreed; "" = there is none.
+  const std::string& why() const { return why_; }
+  bool any_suspect() const { return any_suspect_; }
+
+  // The end of a worker of this group, as the service is told.
+  rendezvous::WorkerFailure Describe(const WorkerEnd& end, const rendezvous::NodeId& node_id,
+                                     const std::string& hostname) const;
+
+  // What doesn't hold of the fields below; "" = all of it does.
+  std::string BrokenInvariant() const;
 
  private:
   struct Worker {
     bool started = false;
-    bool ended = false;
+    bool ended = false;  // also of one that never started
     uint32_t pid = 0;
   };
 
   GroupAction Sweep(Instant now);
 
   Phase phase_ = Phase::kIdle;
-  rendezvous::Generation generation_;
+  rendezvous::Generation generation_;  // 0 only before the first Begin
   uint32_t base_rank_ = 0;
   std::vector<Worker> workers_;
-  uint32_t started_ = 0;
-  uint32_t ended_ = 0;
-  bool stop_requested_ = false;
-  bool unclean_ = false;
+  uint32_t started_ = 0;         // of workers_
+  uint32_t ended_ = 0;           // of workers_; all of them only in kSweeping and kIdle
+  bool stop_requested_ = false;  // always in kStopping
+  bool unclean_ = false;         // only in kSweeping
   int stop_signal_ = 0;
-  Instant stop_began_ = Instant::Infinite();
+  Instant stop_began_ = Instant::Infinite();  // finite only with stop_requested_
   Instant grace_end_ = Instant::Infinite();
   Instant sweep_end_ = Instant::Infinite();
-  std::vector<WorkerEnd> failures_;
-  std::vector<WorkerEnd> stopped_;
+  std::string why_;  // "" in kIdle
+  bool any_suspect_ = false;
+  std::vector<WorkerEnd> failures_;  // kFailuresMax at most
+  std::vector<WorkerEnd> stopped_;   // kFailuresMax at most
 };
 
 }  // namespace ddprun::launcher

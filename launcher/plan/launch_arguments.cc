@@ -1,5 +1,8 @@
 #include "launcher/plan/launch_arguments.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "launcher/core/agent_settings.h"
 #include "launcher/options/option_set.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
@@ -341,11 +344,13 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "SECONDS",
                      .help = "How long a closed connection may take to come back before its node "
                              "counts as lost. Default: 0.15."});
-  options->AddValue(&target->service_loss_timeout,
-                    {.names = "--service-loss-timeout",
-                     .placeholder = "SECONDS",
-                     .help = "How long this node keeps its workers when the rendezvous service "
-                             "is lost. Default: 10."});
+  options->AddValue(
+      &target->service_loss_timeout,
+      {.names = "--service-loss-timeout",
+       .placeholder = "SECONDS",
+       .help = absl::StrCat("How long this node keeps its workers when the rendezvous service is "
+                            "lost. Default: ",
+                            absl::ToInt64Seconds(ServiceTimeouts().loss), ".")});
   options->AddValue(&target->isolation_timeout,
                     {.names = "--isolation-timeout",
                      .placeholder = "SECONDS",

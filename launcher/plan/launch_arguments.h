@@ -84,7 +84,7 @@ struct LaunchArguments {
   Argument preempt_after;
   Argument lease{.text = "5", .source = ""};
   Argument reconnect_grace{.text = "0.15", .source = ""};
-  Argument service_loss_timeout{.text = "10", .source = ""};
+  Argument service_loss_timeout;
   Argument isolation_timeout{.text = "120", .source = ""};
   Argument cgroup{.text = "on", .source = ""};
   Argument gpu_memory_wait{.text = "3", .source = ""};

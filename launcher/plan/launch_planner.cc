@@ -330,7 +330,7 @@ absl::StatusOr<absl::Duration> Planner::StopGrace() const {
 absl::Status Planner::PlanTimes() {
   rendezvous::JobSpec& job = plan_.job;
   job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
-  plan_.reach_timeout = config_.read_timeout.value_or(plan_.reach_timeout);
+  plan_.service.reach = config_.read_timeout.value_or(plan_.service.reach);
   job.last_call_timeout = config_.last_call_timeout.value_or(job.last_call_timeout);
   DDPRUN_ASSIGN_OR_RETURN(job.lease, ParseDuration(arguments_.lease, rendezvous::kLeaseMin));
   if (!arguments_.lease.given() && config_.lease.has_value()) job.lease = *config_.lease;
@@ -347,8 +347,9 @@ absl::Status Planner::PlanTimes() {
                                  absl::FormatDuration(job.lease), "); see --lease"));
   }
   DDPRUN_ASSIGN_OR_RETURN(job.stop_grace, StopGrace());
-  DDPRUN_ASSIGN_OR_RETURN(plan_.service_loss_timeout,
-                          ParseDuration(arguments_.service_loss_timeout, absl::ZeroDuration()));
+  if (const Argument& loss = arguments_.service_loss_timeout; loss.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(plan_.service.loss, ParseDuration(loss, absl::ZeroDuration()));
+  }
   DDPRUN_ASSIGN_OR_RETURN(plan_.isolation_timeout,
                           ParseDuration(arguments_.isolation_timeout, rendezvous::kLeaseMin));
   if (plan_.isolation_timeout <= job.lease) {
@@ -357,14 +358,14 @@ absl::Status Planner::PlanTimes() {
         ") must be longer than the lease (", absl::FormatDuration(job.lease), "); set both"));
   }
   if (const Argument& barrier = arguments_.exit_barrier_timeout; barrier.given()) {
-    DDPRUN_ASSIGN_OR_RETURN(plan_.exit_barrier_timeout,
+    DDPRUN_ASSIGN_OR_RETURN(plan_.exit_barrier.timeout,
                             ParseDuration(barrier, absl::ZeroDuration()));
   }
   const std::string& exit_code = arguments_.exit_code.text;
   if (exit_code != "1" && exit_code != "worker") {
     return BadWord(arguments_.exit_code, "is neither 1 nor worker");
   }
-  plan_.exit_with_first_cause = exit_code == "worker";
+  plan_.ending.with_first_cause = exit_code == "worker";
   DDPRUN_RETURN_IF_ERROR(PlanGuards(arguments_, &plan_));
   return PlanHangs(arguments_, &plan_);
 }

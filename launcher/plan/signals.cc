@@ -28,10 +28,6 @@ constexpr int kNotForUsers[] = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGSEGV, SIG
 constexpr absl::Duration kPreemptDeadlineLeast = absl::Milliseconds(100);
 constexpr absl::Duration kPreemptAfterMost = absl::Hours(365 * 24);
 
-bool Contains(const std::vector<int>& signals, int number) {
-  return std::find(signals.begin(), signals.end(), number) != signals.end();
-}
-
 // What is wrong with one word of a list; "" = nothing, and `number` is set.
 std::string WhyNot(absl::string_view word, int* number) {
   const std::optional<int> read = ReadSignal(word);
@@ -66,14 +62,14 @@ namespace {
 
 // --preempt_signals.
 absl::Status PlanPreemptSignals(const Argument& argument, SignalPlan* plan) {
+  plan->policy.term_preempts_who_asks = argument.text.empty();
   if (argument.text.empty()) return absl::OkStatus();
-  plan->term_preempts_who_asks = false;
   if (absl::EqualsIgnoreCase(argument.text, "none")) return absl::OkStatus();
   for (absl::string_view word : absl::StrSplit(argument.text, ',')) {
     int number = 0;
     const std::string wrong = WhyNot(word, &number);
     if (!wrong.empty()) return BadValue(argument, wrong);
-    if (!Contains(plan->preempt, number)) plan->preempt.push_back(number);
+    plan->policy.preempting.insert(number);
   }
   return absl::OkStatus();
 }
@@ -82,24 +78,24 @@ absl::Status PlanPreemptSignals(const Argument& argument, SignalPlan* plan) {
 absl::Status PlanPreemptTimes(const LaunchArguments& arguments, SignalPlan* plan,
                               std::vector<std::string>* warnings) {
   if (arguments.preempt_deadline.filled()) {
-    DDPRUN_ASSIGN_OR_RETURN(plan->preempt_deadline,
+    DDPRUN_ASSIGN_OR_RETURN(plan->preemption.deadline,
                             ParseDuration(arguments.preempt_deadline, kPreemptDeadlineLeast));
   }
   if (!arguments.preempt_after.filled()) return absl::OkStatus();
   DDPRUN_ASSIGN_OR_RETURN(
-      plan->preempt_after,
+      plan->preemption.after,
       ParseDuration(arguments.preempt_after, kPreemptDeadlineLeast, kPreemptAfterMost));
-  if (plan->preempt_after > plan->preempt_deadline) return absl::OkStatus();
+  if (plan->preemption.after > plan->preemption.deadline) return absl::OkStatus();
   if (absl::StartsWith(arguments.preempt_after.source, "SLURM_")) {
     warnings->push_back(absl::StrCat("Slurm ends this job in ",
-                                     absl::FormatDuration(plan->preempt_after),
+                                     absl::FormatDuration(plan->preemption.after),
                                      ", which is too short to stop and save before"));
-    plan->preempt_after = absl::InfiniteDuration();
+    plan->preemption.after = absl::InfiniteDuration();
     return absl::OkStatus();
   }
   return BadValue(arguments.preempt_after,
                   absl::StrCat("is not longer than --preempt_deadline (",
-                               absl::FormatDuration(plan->preempt_deadline),
+                               absl::FormatDuration(plan->preemption.deadline),
                                "), which is what it takes to stop and save: nothing would be left "
                                "to train"));
 }
@@ -109,11 +105,11 @@ absl::Status PlanPreemptTimes(const LaunchArguments& arguments, SignalPlan* plan
 absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments, absl::Duration grace,
                                        std::vector<std::string>* warnings) {
   SignalPlan plan;
-  plan.preempt_deadline = grace;
+  plan.preemption.deadline = grace;
   DDPRUN_RETURN_IF_ERROR(PlanPreemptTimes(arguments, &plan, warnings));
   DDPRUN_RETURN_IF_ERROR(PlanPreemptSignals(arguments.preempt_signals, &plan));
   plan.text = arguments.signals_to_handle.text;
-  plan.stop.clear();
+  plan.policy.ending.clear();
   for (absl::string_view word : absl::StrSplit(plan.text, ',')) {
     int number = 0;
     const std::string wrong = WhyNot(word, &number);
@@ -122,8 +118,7 @@ absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments, absl::D
           absl::StrCat(arguments.signals_to_handle.source, ": ", wrong, "; it is left out"));
       continue;
     }
-    if (Contains(plan.stop, number)) continue;
-    if (Contains(plan.preempt, number)) {
+    if (plan.policy.Preempts(number)) {
       if (!arguments.signals_to_handle.given()) continue;
       return BadValue(arguments.preempt_signals,
                       absl::StrCat(absl::StripAsciiWhitespace(word), " is one of ",
@@ -131,7 +126,7 @@ absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments, absl::D
                                    " too; a signal means either the end of the run or "
                                    "preemption"));
     }
-    plan.stop.push_back(number);
+    plan.policy.ending.insert(number);
   }
   return plan;
 }

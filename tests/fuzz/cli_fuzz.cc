@@ -59,7 +59,7 @@ void Check(const LaunchPlan& plan, const std::vector<std::string>& arguments) {
   DDPRUN_CHECK(!plan.node_rank.has_value() || *plan.node_rank < job.nodes_max, "node rank");
   for (absl::Duration time :
        {job.join_timeout, job.last_call_timeout, job.lease, job.reconnect_grace, job.stop_grace,
-        plan.service_loss_timeout, plan.isolation_timeout}) {
+        plan.service.loss, plan.isolation_timeout}) {
     DDPRUN_CHECK(time >= absl::ZeroDuration() && time <= rendezvous::kTimeoutMax, "time");
   }
   DDPRUN_CHECK(job.lease >= rendezvous::kLeaseMin && job.lease < plan.isolation_timeout, "lease");
@@ -74,9 +74,8 @@ void Check(const LaunchPlan& plan, const std::vector<std::string>& arguments) {
   DDPRUN_CHECK(!plan.devices.virtual_local_rank || plan.devices.visible.empty() ||
                    plan.devices.visible.size() >= plan.worker_count,
                "devices");
-  for (const int signal : plan.signals.preempt) {
-    DDPRUN_CHECK(std::count(plan.signals.stop.begin(), plan.signals.stop.end(), signal) == 0,
-                 "a signal with two meanings");
+  for (const int signal : plan.signals.policy.preempting) {
+    DDPRUN_CHECK(!plan.signals.policy.ending.contains(signal), "a signal with two meanings");
   }
   // What follows the script reaches the worker untouched.
   const bool with_python = plan.argv.size() > 1 && plan.argv[1] == "-u";

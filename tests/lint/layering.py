@@ -63,6 +63,8 @@ class Rooms:
         self.lines = {}
         self._allowed = {}
         for number, line in tree.lines(TABLE) if TABLE in tree else ():
+            if self.lines and line.startswith("#"):
+                break  # the tables of further sections are about other things
             row = _ROW.match(line)
             if row:
                 self.lines[row.group(1)] = number

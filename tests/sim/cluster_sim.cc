@@ -128,16 +128,16 @@ void ClusterSim::MakeNodes() {
   for (uint64_t i = 0; i < count; ++i) {
     launcher::SupervisorConfig config;
     config.job = job_;
-    config.node_id = rendezvous::NodeId(absl::StrCat("n", i));
-    config.node.hostname = absl::StrCat("host", i);
-    config.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
-    if (claims && i < job_.nodes_max) config.node.node_rank = static_cast<uint32_t>(i);
+    config.identity.node_id = rendezvous::NodeId(absl::StrCat("n", i));
+    config.identity.node.hostname = absl::StrCat("host", i);
+    config.identity.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
+    if (claims && i < job_.nodes_max) config.identity.node.node_rank = static_cast<uint32_t>(i);
     config.signals.preempting = {SIGUSR2};
     config.signals.term_preempts_who_asks = true;
-    config.preempt_deadline = preempt_deadline_;
-    config.release = "0.1.0";
-    config.protocol_major = kProtocolMajor;
-    config.endpoint = "host0:29400";
+    config.preemption.deadline = preempt_deadline_;
+    config.identity.release = "0.1.0";
+    config.identity.protocol_major = kProtocolMajor;
+    config.endpoint.text = "host0:29400";
     SimNode::Callbacks callbacks{
         .worker_ended = [this](int node, Generation g, bool ok,
                                bool at_stop) { OnWorkerEnded(node, g, ok, at_stop); },
@@ -154,6 +154,7 @@ void ClusterSim::MakeNodes() {
               ++result_.hangs;
               if (!hung) Break(absl::StrCat("node ", node, " ends a worker that doesn't hang"));
             },
+        .broken = [this](const std::string& what) { Break(what); },
         .trace = nullptr};
     if (trace_) callbacks.trace = [this](const std::string& line) { Trace(line); };
     nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),

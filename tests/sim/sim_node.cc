@@ -34,20 +34,21 @@ void SimNode::StartAgent() {
   // Nobody is faster than the keeper of the agent before: that has its workers gone within 65 ms.
   if (agent_runs() || live_generation()) return;
   ++epoch_;
-  config_.incarnation =
+  config_.identity.incarnation =
       rendezvous::Incarnation((static_cast<uint64_t>(number_) + 1) * 1000 + epoch_);
-  config_.node.agent_pid = static_cast<uint32_t>(config_.incarnation.value());
-  config_.node.master_port = next_port_++;
+  config_.identity.node.agent_pid = static_cast<uint32_t>(config_.identity.incarnation.value());
+  config_.identity.node.master_port = next_port_++;
   supervisor_ = std::make_unique<launcher::Supervisor>(config_, queue_->now());
   stream_ = 0;
   frozen_ = false;
   finishing_ = false;
   signalled_ = false;
   if (callbacks_.trace) callbacks_.trace(absl::StrCat("agent of node ", number_, " starts"));
-  Handle(launcher::EndpointFound{.node_address = config_.node.hostname,
-                                 .store_address = absl::StrCat(config_.node.hostname, ":1"),
-                                 .hosts_service = false,
-                                 .hosts_endpoint = number_ == 0});
+  Handle(
+      launcher::EndpointFound{.node_address = config_.identity.node.hostname,
+                              .store_address = absl::StrCat(config_.identity.node.hostname, ":1"),
+                              .hosts_service = false,
+                              .hosts_endpoint = number_ == 0});
   network_->Connect(number_, epoch_);
 }
 
@@ -156,7 +157,11 @@ void SimNode::Handle(SupervisorEvent event) {
   const bool timer = std::holds_alternative<launcher::TimerFired>(event);
   if (frozen_ && timer) return;  // armed again when it thaws
   if (DeferWhileFrozen([this, event] { Handle(event); })) return;
-  for (SupervisorEffect& effect : supervisor_->Step(queue_->now(), event)) {
+  std::vector<SupervisorEffect> effects = supervisor_->Step(queue_->now(), event);
+  if (const std::string broken = supervisor_->BrokenInvariant(); !broken.empty()) {
+    callbacks_.broken(absl::StrCat("supervisor of node ", number_, ": ", broken));
+  }
+  for (SupervisorEffect& effect : effects) {
     Take(std::move(effect));
     if (!agent_runs()) return;
   }
@@ -208,7 +213,7 @@ void SimNode::Spawn(const rendezvous::Assignment& assignment) {
   generation_ = assignment.generation;
   prepared_ = 0;
   committed_ = false;
-  workers_.assign(config_.node.worker_count, Worker());
+  workers_.assign(config_.identity.node.worker_count, Worker());
   const Generation generation = generation_;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
     workers_[rank].pid = 1000 + rank;

@@ -44,6 +44,8 @@ class SimNode {
     std::function<bool(rendezvous::Generation)> job_hangs;
     // A worker is ended because it hangs; whether it does.
     std::function<void(int node, bool hung)> judged;
+    // An invariant of the agent's core doesn't hold.
+    std::function<void(const std::string&)> broken;
     std::function<void(const std::string&)> trace;  // empty function = no trace
   };
 
@@ -72,9 +74,9 @@ class SimNode {
   // Has a stream and isn't about to close it.
   bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
   int number() const { return number_; }
-  rendezvous::Incarnation incarnation() const { return config_.incarnation; }
-  uint32_t pid() const { return config_.node.agent_pid; }
-  const rendezvous::NodeId& id() const { return config_.node_id; }
+  rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
+  uint32_t pid() const { return config_.identity.node.agent_pid; }
+  const rendezvous::NodeId& id() const { return config_.identity.node_id; }
   // The generation whose workers are alive here, whoever supervises them.
   std::optional<rendezvous::Generation> live_generation() const;
   std::string DebugString() const;

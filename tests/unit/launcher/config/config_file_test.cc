@@ -83,7 +83,7 @@ log_dir:            # says nothing
   EXPECT_EQ(plan.output.stdout_sinks.size(), 3U);
   EXPECT_THAT(plan.output.stderr_sinks, ElementsAre(Pair(0, StreamSink::kFile)));
   EXPECT_THAT(plan.output.duplicate_stdout_filters, ElementsAre("a,b", "c"));
-  EXPECT_EQ(plan.signals.preempt.size(), 2U);
+  EXPECT_EQ(plan.signals.policy.preempting.size(), 2U);
 }
 
 TEST(ConfigFile, JsonIsYaml) {

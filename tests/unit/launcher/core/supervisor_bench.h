@@ -1,6 +1,8 @@
 #ifndef DDPRUN_TESTS_UNIT_LAUNCHER_CORE_SUPERVISOR_BENCH_H_
 #define DDPRUN_TESTS_UNIT_LAUNCHER_CORE_SUPERVISOR_BENCH_H_
 
+#include <gtest/gtest.h>
+
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,10 +29,10 @@ class Bench {
     SupervisorConfig config;
     config.job.run_id = "job";
     config.job.max_restarts = 3;
-    config.node_id = rendezvous::NodeId("a");
-    config.incarnation = rendezvous::Incarnation(1);
-    config.node.worker_count = workers;
-    config.endpoint = "host0:29400";
+    config.identity.node_id = rendezvous::NodeId("a");
+    config.identity.incarnation = rendezvous::Incarnation(1);
+    config.identity.node.worker_count = workers;
+    config.endpoint.text = "host0:29400";
     return config;
   }
 
@@ -41,6 +43,7 @@ class Bench {
 
   void Feed(const SupervisorEvent& event) {
     effects_ = supervisor_.Step(now_, event);
+    EXPECT_EQ(supervisor_.BrokenInvariant(), "");
     for (const SupervisorEffect& effect : effects_) {
       if (const auto* told = std::get_if<TellUser>(&effect)) told_ += told->text + "\n";
       if (const auto* exit = std::get_if<Exit>(&effect)) exit_ = *exit;

@@ -22,8 +22,8 @@ using rendezvous::StopWorkers;
 SupervisorConfig PreemptConfig(uint32_t workers) {
   SupervisorConfig config = Bench::Config(workers);
   config.signals.preempting = {SIGUSR2};
-  config.preempt_deadline = absl::Seconds(20);
-  config.service_loss_timeout = absl::Hours(1);
+  config.preemption.deadline = absl::Seconds(20);
+  config.service.loss = absl::Hours(1);
   return config;
 }
 
@@ -362,7 +362,7 @@ TEST_F(PlainTermTest, AfterTheStopStepThisNodeIsPreemptedToo) {
 
 SupervisorConfig TimedConfig() {
   SupervisorConfig config = PreemptConfig(1);  // 20 s of deadline
-  config.preempt_after = absl::Seconds(100);
+  config.preemption.after = absl::Seconds(100);
   return config;
 }
 

@@ -166,7 +166,7 @@ TEST(SupervisorTest, TheExitStatusOfAFailedJobIsTheFirstCausesWhenAskedFor) {
                 {true, {}, 1}};
   for (const auto& c : kCases) {
     SupervisorConfig config = Bench::Config(1);
-    config.exit_with_first_cause = c.asked;
+    config.ending.with_first_cause = c.asked;
     Bench bench(config);
     bench.Join();
     bench.FeedMessage(rendezvous::Verdict{.outcome = rendezvous::Outcome::kFailed,
@@ -189,7 +189,7 @@ TEST(SupervisorTest, TheExitStatusTellsASchedulerWhatToDo) {
                                             {Outcome::kStopped, 1}};
   for (const auto& [outcome, status] : kCases) {
     SupervisorConfig config = Bench::Config(1);
-    config.exit_with_first_cause = true;
+    config.ending.with_first_cause = true;
     Bench bench(config);
     bench.Join();
     const bool failed = outcome == Outcome::kFailed || outcome == Outcome::kFailedForGood;

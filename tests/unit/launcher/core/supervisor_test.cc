@@ -194,7 +194,7 @@ TEST(SupervisorTest, NobodyAnswersIsToldSoonAndTriedUntilJoinTimeout) {
 // The test before this one has none: then the join timeout is the bound.
 TEST(SupervisorTest, NobodyAnswersWithinTheReadTimeout) {
   SupervisorConfig config = Bench::Config(2);
-  config.reach_timeout = absl::Seconds(5);
+  config.service.reach = absl::Seconds(5);
   Bench bench(config, /*hosts=*/false);
   bench.Feed(ServiceStreamClosed{absl::UnavailableError("connection refused"), true});
   bench.Advance(absl::Seconds(4.9));

@@ -15,7 +15,7 @@ using ::testing::Not;
 
 SupervisorConfig WithBarrier(absl::Duration timeout) {
   SupervisorConfig config = Bench::Config(1);
-  config.exit_barrier_timeout = timeout;
+  config.exit_barrier.timeout = timeout;
   return config;
 }
 
@@ -74,7 +74,7 @@ class Loneliness : public ::testing::Test {
   explicit Loneliness(bool is_loopback = true) {
     SupervisorConfig config = Bench::Config(1);
     config.job.nodes_min = config.job.nodes_max = 2;
-    config.endpoint = "localhost:29400";
+    config.endpoint.text = "localhost:29400";
     bench_.emplace(config);
     bench_->Feed(EndpointFound{.node_address = "localhost", .is_loopback = is_loopback});
     bench_->Join();

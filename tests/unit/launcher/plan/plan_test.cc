@@ -157,7 +157,7 @@ TEST(Plan, Defaults) {
   EXPECT_EQ(plan.job.lease, absl::Seconds(5));
   EXPECT_EQ(plan.job.reconnect_grace, absl::Milliseconds(150));
   EXPECT_EQ(plan.job.stop_grace, absl::Seconds(30));
-  EXPECT_EQ(plan.service_loss_timeout, absl::Seconds(10));
+  EXPECT_EQ(plan.service.loss, absl::Seconds(10));
   EXPECT_EQ(plan.isolation_timeout, absl::Seconds(120));
   EXPECT_EQ(plan.endpoint.kind, EndpointPlan::Kind::kUnix);
   EXPECT_EQ(plan.endpoint.hosting, EndpointPlan::Hosting::kAlways);
@@ -336,8 +336,8 @@ TEST(RendezvousConfig, Times) {
             absl::Seconds(3));
   EXPECT_EQ(PlanOf("--rdzv_conf timeout=7 train.py").job.join_timeout, absl::Seconds(7));
   EXPECT_EQ(PlanOf("--rdzv_conf timeout=7,timeout=8 train.py").job.join_timeout, absl::Seconds(8));
-  EXPECT_EQ(PlanOf("--rdzv_conf read_timeout=5 train.py").reach_timeout, absl::Seconds(5));
-  EXPECT_EQ(plan.reach_timeout, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--rdzv_conf read_timeout=5 train.py").service.reach, absl::Seconds(5));
+  EXPECT_EQ(plan.service.reach, absl::InfiniteDuration());
   EXPECT_EQ(PlanOf("--lease 3 --rdzv_conf lease=2 train.py").job.lease, absl::Seconds(3));
 }
 
@@ -360,15 +360,15 @@ TEST(Times, SecondsAndUnits) {
   EXPECT_EQ(plan.job.stop_grace, absl::Milliseconds(500));
   EXPECT_EQ(plan.job.lease, absl::Seconds(2));
   EXPECT_EQ(plan.job.reconnect_grace, absl::Milliseconds(20));
-  EXPECT_EQ(plan.service_loss_timeout, absl::Minutes(1));
+  EXPECT_EQ(plan.service.loss, absl::Minutes(1));
   EXPECT_EQ(plan.isolation_timeout, absl::Seconds(100));
   EXPECT_EQ(PlanOf("--lease 0.2 train.py").job.lease, absl::Milliseconds(200));
 }
 
 TEST(ExitCode, IsOneOrTheWorkers) {
-  EXPECT_FALSE(PlanOf("train.py").exit_with_first_cause);
-  EXPECT_FALSE(PlanOf("--exit_code 1 train.py").exit_with_first_cause);
-  EXPECT_TRUE(PlanOf("--exit_code worker train.py").exit_with_first_cause);
+  EXPECT_FALSE(PlanOf("train.py").ending.with_first_cause);
+  EXPECT_FALSE(PlanOf("--exit_code 1 train.py").ending.with_first_cause);
+  EXPECT_TRUE(PlanOf("--exit_code worker train.py").ending.with_first_cause);
 }
 
 TEST(Token, FromOptionFileOrVariable) {

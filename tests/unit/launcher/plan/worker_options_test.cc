@@ -16,6 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 FakeHost HostWithGpus(uint32_t count) {
   FakeHost host;
@@ -75,9 +76,9 @@ TEST(WorkerOptions, WhatHasNoEffectIsSaidOnce) {
 }
 
 TEST(WorkerOptions, ExitBarrierIsBoundedOnRequest) {
-  EXPECT_EQ(PlanOf("train.py").exit_barrier_timeout, absl::InfiniteDuration());
-  EXPECT_EQ(PlanOf("--exit-barrier-timeout 60 train.py").exit_barrier_timeout, absl::Minutes(1));
-  EXPECT_EQ(PlanOf("train.py", {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "2"}}).exit_barrier_timeout,
+  EXPECT_EQ(PlanOf("train.py").exit_barrier.timeout, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--exit-barrier-timeout 60 train.py").exit_barrier.timeout, absl::Minutes(1));
+  EXPECT_EQ(PlanOf("train.py", {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "2"}}).exit_barrier.timeout,
             absl::Seconds(2));
 }
 
@@ -200,8 +201,8 @@ TEST(OutputOptions, ReportAndEvents) {
 
 TEST(Signals, AsTorchrunByDefault) {
   const SignalPlan signals = PlanOf("train.py").signals;
-  EXPECT_THAT(signals.stop, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
-  EXPECT_THAT(signals.preempt, IsEmpty());
+  EXPECT_THAT(signals.policy.ending, UnorderedElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+  EXPECT_THAT(signals.policy.preempting, IsEmpty());
   EXPECT_EQ(signals.text, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
 }
 
@@ -209,7 +210,7 @@ TEST(Signals, UnknownOnesOnlyWarn) {  // 68
   const CommandLine parsed =
       Parse({"--signals-to-handle", "SIGUSR1, BOGUS,term,15,SIGKILL", "train.py"});
   const SignalPlan signals = PlanOf(parsed).signals;
-  EXPECT_THAT(signals.stop, ElementsAre(SIGUSR1, SIGTERM));
+  EXPECT_THAT(signals.policy.ending, UnorderedElementsAre(SIGUSR1, SIGTERM));
   EXPECT_EQ(signals.text, "SIGUSR1, BOGUS,term,15,SIGKILL");
   EXPECT_THAT(parsed.warnings,
               ElementsAre(HasSubstr("--signals-to-handle: ' BOGUS' is no signal"),
@@ -218,29 +219,29 @@ TEST(Signals, UnknownOnesOnlyWarn) {  // 68
 
 TEST(Signals, OfPreemption) {
   const SignalPlan signals = PlanOf("--preempt-signals SIGUSR2,TERM,USR2 train.py").signals;
-  EXPECT_THAT(signals.preempt, ElementsAre(SIGUSR2, SIGTERM));
-  EXPECT_THAT(signals.stop, ElementsAre(SIGINT, SIGHUP, SIGQUIT));
+  EXPECT_THAT(signals.policy.preempting, UnorderedElementsAre(SIGUSR2, SIGTERM));
+  EXPECT_THAT(signals.policy.ending, UnorderedElementsAre(SIGINT, SIGHUP, SIGQUIT));
 }
 
 TEST(Signals, TheDeadlineOfPreemptionIsTheGraceUnlessGiven) {
-  EXPECT_EQ(PlanOf("--grace 7 train.py").signals.preempt_deadline, absl::Seconds(7));
-  EXPECT_EQ(PlanOf("--grace 7 --preempt-deadline 2m train.py").signals.preempt_deadline,
+  EXPECT_EQ(PlanOf("--grace 7 train.py").signals.preemption.deadline, absl::Seconds(7));
+  EXPECT_EQ(PlanOf("--grace 7 --preempt-deadline 2m train.py").signals.preemption.deadline,
             absl::Minutes(2));
 }
 
 TEST(Signals, TermPreemptsThoseThatAskUnlessTheOptionSaysOtherwise) {
-  EXPECT_TRUE(PlanOf("train.py").signals.term_preempts_who_asks);
-  EXPECT_THAT(PlanOf("train.py").signals.preempt, ElementsAre());
-  EXPECT_FALSE(PlanOf("--preempt-signals USR1 train.py").signals.term_preempts_who_asks);
+  EXPECT_TRUE(PlanOf("train.py").signals.policy.term_preempts_who_asks);
+  EXPECT_THAT(PlanOf("train.py").signals.policy.preempting, ElementsAre());
+  EXPECT_FALSE(PlanOf("--preempt-signals USR1 train.py").signals.policy.term_preempts_who_asks);
   const SignalPlan none = PlanOf("--preempt-signals none train.py").signals;
-  EXPECT_FALSE(none.term_preempts_who_asks);
-  EXPECT_THAT(none.preempt, ElementsAre());
-  EXPECT_THAT(none.stop, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+  EXPECT_FALSE(none.policy.term_preempts_who_asks);
+  EXPECT_THAT(none.policy.preempting, ElementsAre());
+  EXPECT_THAT(none.policy.ending, UnorderedElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
 }
 
 TEST(Signals, TheTimeOfANode) {
-  EXPECT_EQ(PlanOf("train.py").signals.preempt_after, absl::InfiniteDuration());
-  EXPECT_EQ(PlanOf("--preempt-after 720h train.py").signals.preempt_after, absl::Hours(720));
+  EXPECT_EQ(PlanOf("train.py").signals.preemption.after, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--preempt-after 720h train.py").signals.preemption.after, absl::Hours(720));
 }
 
 TEST(RunPath, WinsOverOtherKinds) {

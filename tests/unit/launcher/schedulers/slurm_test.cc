@@ -220,20 +220,20 @@ TEST(SlurmCpus, AreThoseOfTheStep) {
 TEST(SlurmLimit, EndsThePlan) {
   FakeHost host;
   host.time_left = absl::Hours(2);
-  EXPECT_EQ(PlanOf("train.py", FirstNode(), host).signals.preempt_after, absl::Hours(2));
+  EXPECT_EQ(PlanOf("train.py", FirstNode(), host).signals.preemption.after, absl::Hours(2));
   // One asks for all.
-  EXPECT_EQ(PlanOf("train.py", Step(), host).signals.preempt_after, absl::InfiniteDuration());
-  EXPECT_EQ(PlanOf("--preempt_after 1h train.py", FirstNode(), host).signals.preempt_after,
+  EXPECT_EQ(PlanOf("train.py", Step(), host).signals.preemption.after, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--preempt_after 1h train.py", FirstNode(), host).signals.preemption.after,
             absl::Hours(1));
-  EXPECT_EQ(PlanOf("--preempt_signals USR1 train.py", FirstNode(), host).signals.preempt_after,
+  EXPECT_EQ(PlanOf("--preempt_signals USR1 train.py", FirstNode(), host).signals.preemption.after,
             absl::InfiniteDuration());
   const Variables newer = With(FirstNode(), {{"SLURM_JOB_END_TIME", "1000300"}});
-  EXPECT_EQ(PlanOf("train.py", newer, host).signals.preempt_after, absl::Minutes(5));
+  EXPECT_EQ(PlanOf("train.py", newer, host).signals.preemption.after, absl::Minutes(5));
   EXPECT_THAT(Parse({"train.py"}, newer, host).notes, ElementsAre(HasSubstr("5m left")));
 
   host.time_left = absl::Seconds(20);
   const CommandLine late = Parse({"train.py"}, FirstNode(), host);
-  EXPECT_EQ(PlanOf(late).signals.preempt_after, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf(late).signals.preemption.after, absl::InfiniteDuration());
   EXPECT_THAT(late.warnings, ElementsAre(HasSubstr("too short to stop and save")));
 }
 
