@@ -80,11 +80,12 @@ std::vector<Effect> Job::Step(Instant now, const Event& event) {
   std::visit([this](const auto& e) { On(e); }, event);
   Advance();
   SendDueStandbys();
-  std::string broken = BrokenPhase();
-  if (kWholeChecks && broken.empty() && roster_.nodes().size() <= kWholeCheckNodesMax) {
-    broken = BrokenInvariant();
+  const char* broken = BrokenPhase();
+  DDPRUN_CHECK(*broken == '\0', absl::StrCat(broken, "\n", DebugString()));
+  if (kWholeChecks && roster_.nodes().size() <= kWholeCheckNodesMax) {
+    const std::string whole = BrokenInvariant();
+    DDPRUN_CHECK(whole.empty(), absl::StrCat(whole, "\n", DebugString()));
   }
-  DDPRUN_CHECK(broken.empty(), absl::StrCat(broken, "\n", DebugString()));
   return outbox_.TakeAll();
 }
 

@@ -127,7 +127,7 @@ class Job {
   Instant PhaseDeadline() const;
   void JudgeStall(Instant now);
   std::string StateOf(const Node& node) const;
-  std::string BrokenPhase() const;
+  const char* BrokenPhase() const;
   std::string BrokenMembers() const;
 
   Instant now_;                          // never goes back

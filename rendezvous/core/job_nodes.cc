@@ -116,7 +116,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
     const bool draining = drains_.Find(node.id) != nullptr;
     // Done is not dead: it takes its place in the generation again (R8).
     std::optional<uint32_t> rank = departed->done_rank;
-    const bool is_live = round_ && departed->done_in == generation_;
+    const bool is_live = round_ && departed->done_in == generation_ && departed->id == node.id;
     if (rank && !(is_live && round_->IsVacant(*rank))) rank.reset();
     roster_.Change(node, [&](Node& n) {
       n.Resume(departed->processed);
