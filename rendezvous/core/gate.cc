@@ -57,19 +57,15 @@ Gate::Gate(Term term, std::string token) : term_(term), token_(std::move(token))
   DDPRUN_CHECK(term != Term(), "a service needs a term");
 }
 
-const JobSpec& Gate::spec() const {
-  static const JobSpec kNone;
-  return spec_ ? *spec_ : kNone;
-}
-
 bool Gate::TakesNewSpec(const Roster& roster, bool unformed) const {
-  return !spec_ || (unformed && roster.empty());
+  return !open_ || (unformed && roster.empty());
 }
 
 bool Gate::Admit(const Join& join, const Roster& roster, bool unformed) {
   if (!TakesNewSpec(roster, unformed)) return false;
+  DDPRUN_CHECK(0 < join.job.nodes_min && join.job.nodes_min <= join.job.nodes_max, join.job.run_id);
   spec_ = join.job;
-  DDPRUN_CHECK(0 < spec_->nodes_min && spec_->nodes_min <= spec_->nodes_max, spec_->run_id);
+  open_ = true;
   return true;
 }
 
@@ -85,7 +81,7 @@ absl::Status Gate::CheckJoin(const AgentMessage& message, const Join& join, cons
                                            "forgotten: start it again if it is to run again"));
   }
   if (!TakesNewSpec(roster, unformed)) {
-    DDPRUN_RETURN_IF_ERROR(CheckSameJob(*spec_, HolderText(roster), join.job));
+    DDPRUN_RETURN_IF_ERROR(CheckSameJob(spec_, HolderText(roster), join.job));
   }
   if (const Departed* departed = roster.table().FindDeparted(message.incarnation)) {
     DDPRUN_RETURN_IF_ERROR(departed->refusal);
@@ -111,7 +107,7 @@ JoinDecision Gate::Decide(Instant now, const AgentMessage& message, const Join& 
     if (!status.ok()) return Refused(std::move(status));
     return {.kind = JoinDecision::Kind::kReattach, .refusal = {}, .known = known};
   }
-  const absl::Duration lease = spec().lease;
+  const absl::Duration lease = spec_.lease;
   const bool is_held = known != nullptr && known->IsLive(now, lease);
   // Agents of one host that claim one rank have one id; the claim is what their user typed.
   status = CheckClaim(now, lease, roster, is_held ? nullptr : known, join.node);
@@ -131,7 +127,7 @@ bool Gate::MayHearVerdict(const AgentMessage& message, const Roster& roster) {
 }
 
 absl::Status Gate::CheckMessage(const Node& node, const AgentMessage& message) const {
-  if (message.run_id != spec().run_id || message.node_id != node.id ||
+  if (message.run_id != spec_.run_id || message.node_id != node.id ||
       message.incarnation != node.incarnation || message.stream != node.stream_number) {
     return absl::InvalidArgumentError(
         "a message that doesn't belong to its stream: run id, node id, incarnation and stream "

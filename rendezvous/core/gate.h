@@ -1,7 +1,6 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_GATE_H_
 #define DDPRUN_RENDEZVOUS_CORE_GATE_H_
 
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -47,16 +46,17 @@ class Gate {
 
   Term term() const { return term_; }
   // Somebody has joined; for good.
-  bool open() const { return spec_.has_value(); }
+  bool open() const { return open_; }
   // The job's; that of the first Join. Defaults before.
-  const JobSpec& spec() const;
+  const JobSpec& spec() const { return spec_; }
 
  private:
   bool TakesNewSpec(const Roster& roster, bool unformed) const;
 
   const Term term_;  // not 0
   const std::string token_;
-  std::optional<JobSpec> spec_;  // 1 <= nodes_min <= nodes_max, as CheckBounds has it
+  bool open_ = false;
+  JobSpec spec_;  // 1 <= nodes_min <= nodes_max
 };
 
 // What those hear that claim the node rank of `holder`. Params: is_back: it was silent before.

@@ -21,6 +21,18 @@ constexpr bool kWholeChecks = false;
 #endif
 constexpr size_t kWholeCheckNodesMax = 1000;
 
+LossProof ProofOf(Roster::Bound bound) {
+  switch (bound) {
+    case Roster::Bound::kGrace:
+      return LossProof::kStreamClosed;
+    case Roster::Bound::kLease:
+      return LossProof::kLeaseExpired;
+    case Roster::Bound::kStop:
+      return LossProof::kUnclean;
+  }
+  return LossProof::kUnclean;
+}
+
 // As good as random between jobs, and the same in each run of a simulation. 0 to 1.
 double JitterOf(Term term, Generation generation) {
   constexpr uint64_t kParts = 1000;
@@ -80,11 +92,12 @@ std::vector<Effect> Job::Step(Instant now, const Event& event) {
   std::visit([this](const auto& e) { On(e); }, event);
   Advance();
   SendDueStandbys();
-  std::string broken = BrokenPhase();
-  if (kWholeChecks && broken.empty() && roster_.nodes().size() <= kWholeCheckNodesMax) {
-    broken = BrokenInvariant();
+  const char* broken = BrokenPhase();
+  DDPRUN_CHECK(*broken == '\0', absl::StrCat(broken, "\n", DebugString()));
+  if (kWholeChecks && roster_.nodes().size() <= kWholeCheckNodesMax) {
+    const std::string whole = BrokenInvariant();
+    DDPRUN_CHECK(whole.empty(), absl::StrCat(whole, "\n", DebugString()));
   }
-  DDPRUN_CHECK(broken.empty(), absl::StrCat(broken, "\n", DebugString()));
   return outbox_.TakeAll();
 }
 
@@ -107,17 +120,7 @@ void Job::On(const TimerDue& /*event*/) {
       RemoveNode(node, {.state = RoundMember::State::kLost});
       continue;
     }
-    switch (overdue->bound) {
-      case Roster::Bound::kGrace:
-        LoseNode(node, LossWhy::kStreamClosed);
-        break;
-      case Roster::Bound::kLease:
-        LoseNode(node, LossWhy::kLeaseExpired);
-        break;
-      case Roster::Bound::kStop:
-        LoseNode(node, LossWhy::kUnclean);
-        break;
-    }
+    LoseNode(node, ProofOf(overdue->bound));
   }
   if (now_ >= probes_.due()) SendProbes();
 }

@@ -14,6 +14,7 @@
 #include "rendezvous/core/generation_record.h"
 #include "rendezvous/core/hang_inquiry.h"
 #include "rendezvous/core/ledger.h"
+#include "rendezvous/core/loss.h"
 #include "rendezvous/core/next_round.h"
 #include "rendezvous/core/node_blame.h"
 #include "rendezvous/core/outbox.h"
@@ -64,7 +65,6 @@ class Job {
     absl::Status refusal = {};          // not OK: this agent process may not come back
     std::optional<Instant> fault = {};  // when what nobody knew of happened at the earliest
   };
-  enum class LossWhy { kStreamClosed, kLeaseExpired, kUnclean, kSuperseded };
 
   void On(const MessageReceived& event);
   void On(const StreamClosed& event);
@@ -96,7 +96,7 @@ class Job {
   void BreakOff(const Node& node, absl::Status status);
   void Refuse(StreamKey stream, const NodeId& node, absl::Status status);
   void RefuseRivals(const Node& holder);
-  void LoseNode(const Node& node, LossWhy why);
+  void LoseNode(const Node& node, LossProof proof);
   void RemoveNode(const Node& node, Departure departure);
 
   // What a node reports: of itself, and as a member of the live generation.
@@ -127,7 +127,7 @@ class Job {
   Instant PhaseDeadline() const;
   void JudgeStall(Instant now);
   std::string StateOf(const Node& node) const;
-  std::string BrokenPhase() const;
+  const char* BrokenPhase() const;
   std::string BrokenMembers() const;
 
   Instant now_;                          // never goes back
@@ -139,7 +139,7 @@ class Job {
   Roster roster_;           // who takes part
   ProbeClock probes_;       // ticks while somebody has a stream and the job lives
   DrainList drains_;        // who may not take part any more
-  NodeBlame blame_;         // on whom failures began
+  NodeBlame blame_;         // on which nodes failures began
   StandbyDue standby_due_;  // empty between two steps
 
   Forming forming_;             // counts while forming

@@ -10,30 +10,6 @@
 
 // Streams, joins, what a node that comes back is told, and loss (R2, R4, R5, R6, R15).
 namespace ddprun::rendezvous {
-namespace {
-
-// What is said of a loss, and to whom.
-struct LossTexts {
-  std::string why;
-  absl::Status goodbye;  // for the stream that is open
-  absl::Status refusal;  // for later joins of this agent process
-};
-
-absl::Status LeaseOverStatus(const JobSpec& spec) {
-  return absl::UnavailableError(absl::StrCat("this agent was silent for longer than the lease of ",
-                                             DurationText(spec.lease),
-                                             " and counts as lost: join again"));
-}
-
-absl::Status UncleanStatus(const JobSpec& spec, const Node& node) {
-  return absl::AbortedError(absl::StrCat(NodeText(node),
-                                         " couldn't end its processes of an old generation within ",
-                                         DurationText(spec.stop_grace + kStopSlack),
-                                         ": end them by hand, then start ddprun there again"));
-}
-
-}  // namespace
-
 void Job::On(const MessageReceived& event) {
   const AgentMessage& message = event.message;
   if (roster_.table().IsStray(event.stream)) {
@@ -96,7 +72,7 @@ void Job::OnJoin(StreamKey stream, const AgentMessage& message, const Join& join
     case JoinDecision::Kind::kReattach:
       return Reattach(*decision.known, stream, message, join);
     case JoinDecision::Kind::kAdd:
-      if (decision.known != nullptr) LoseNode(*decision.known, LossWhy::kSuperseded);
+      if (decision.known != nullptr) LoseNode(*decision.known, LossProof::kSuperseded);
       return AddNode(stream, message, join);
   }
 }
@@ -116,7 +92,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
     const bool draining = drains_.Find(node.id) != nullptr;
     // Done is not dead: it takes its place in the generation again (R8).
     std::optional<uint32_t> rank = departed->done_rank;
-    const bool is_live = round_ && departed->done_in == generation_;
+    const bool is_live = round_ && departed->done_in == generation_ && departed->id == node.id;
     if (rank && !(is_live && round_->IsVacant(*rank))) rank.reset();
     roster_.Change(node, [&](Node& n) {
       n.Resume(departed->processed);
@@ -251,31 +227,13 @@ void Job::RefuseRivals(const Node& holder) {
 
 // ------------------------------------------------------------- loss
 
-void Job::LoseNode(const Node& node, LossWhy why) {
-  LossTexts texts;
-  switch (why) {
-    case LossWhy::kStreamClosed:
-      texts = {.why = "stream closed", .goodbye = {}, .refusal = {}};
-      break;
-    case LossWhy::kLeaseExpired:
-      texts = {.why = "lease expired", .goodbye = LeaseOverStatus(spec()), .refusal = {}};
-      break;
-    case LossWhy::kUnclean:
-      texts = {.why = "unclean", .goodbye = UncleanStatus(spec(), node), .refusal = {}};
-      texts.refusal = texts.goodbye;
-      break;
-    case LossWhy::kSuperseded:
-      texts = {.why = "a new agent took its place",
-               .goodbye = absl::AbortedError("a newer agent of this node took its place"),
-               .refusal = {}};
-      texts.refusal = texts.goodbye;
-      break;
-  }
+void Job::LoseNode(const Node& node, LossProof proof) {
+  Loss loss = DescribeLoss(proof, node, spec());
   // Done is not dead (R8): whether it is missed shows later.
   const bool done = IsDone(node);
   Outbox::Fields fields = {
       {"node", node.id.value()},
-      {"why", done ? absl::StrCat("done, ", texts.why) : texts.why},
+      {"why", done ? absl::StrCat("done, ", loss.why) : loss.why},
       {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))}};
   if (!node.stream) {
     fields.emplace_back("since_closed_ms",
@@ -283,10 +241,10 @@ void Job::LoseNode(const Node& node, LossWhy why) {
   }
   outbox_.AddNote(done ? "node_left" : "node_lost", std::move(fields));
   Departure departure{.state = RoundMember::State::kLost,
-                      .reason = absl::StrCat(NodeText(node), " was lost (", texts.why, ")"),
-                      .refusal = std::move(texts.refusal),
+                      .reason = absl::StrCat(NodeText(node), " was lost (", loss.why, ")"),
+                      .refusal = std::move(loss.refusal),
                       .fault = node.stream ? node.proof : node.closed_at};
-  if (node.stream) EndStream(node, std::move(texts.goodbye));
+  if (node.stream) EndStream(node, std::move(loss.goodbye));
   RemoveNode(node, std::move(departure));
 }
 

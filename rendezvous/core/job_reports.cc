@@ -103,7 +103,7 @@ void Job::OnEvent(const Node& node, const AgentMessage& message) {
   if (const Leave* leave = std::get_if<Leave>(&message.body)) return OnLeave(node, *leave);
   const GroupStopped* cleaned = std::get_if<GroupStopped>(&message.body);
   if (cleaned != nullptr && node.cleaning != Generation() && message.generation == node.cleaning) {
-    if (!cleaned->clean) return LoseNode(node, LossWhy::kUnclean);
+    if (!cleaned->clean) return LoseNode(node, LossProof::kUnclean);
     standby_due_.Mark(node.order);
     return roster_.Change(node, [&](Node& n) { n.EndStopping(cleaned->master_port); });
   }
@@ -177,7 +177,7 @@ void Job::OnReport(const Node& node, const GroupStopped& stopped) {
   round_->AddStep(stopped.step);
   if (stopped.step) record_.SawStep(*stopped.step);
   if (stopped.time) ledger_.Tell(now_, rank, *stopped.time, /*done=*/false);
-  if (!stopped.clean) return LoseNode(node, LossWhy::kUnclean);
+  if (!stopped.clean) return LoseNode(node, LossProof::kUnclean);
   round_->SetState(rank, RoundMember::State::kStopped);
   roster_.Change(node, [&](Node& n) { n.EndStopping(stopped.master_port); });
   if (phase_ != JobPhase::kRunning) return;

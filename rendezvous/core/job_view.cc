@@ -105,8 +105,9 @@ JobView Job::View(Instant now) const {
 
 std::string Job::BrokenInvariant() const {
   for (const std::string& broken :
-       {BrokenPhase(), roster_.BrokenInvariant(), drains_.BrokenInvariant(),
-        forming_.BrokenInvariant(now_), round_ ? round_->BrokenInvariant() : std::string(),
+       {std::string(BrokenPhase()), roster_.BrokenInvariant(), drains_.BrokenInvariant(),
+        blame_.BrokenInvariant(), forming_.BrokenInvariant(now_),
+        round_ ? round_->BrokenInvariant() : std::string(),
         inquiry_.BrokenInvariant(round_ ? &*round_ : nullptr), preemption_.BrokenInvariant(),
         closing_.BrokenInvariant(), farewell_.BrokenInvariant(), record_.BrokenInvariant(),
         ledger_.BrokenInvariant(now_), BrokenMembers()}) {
@@ -116,7 +117,7 @@ std::string Job::BrokenInvariant() const {
 }
 
 // Which part counts in which phase: O(1), so it is checked after every step in release, too.
-std::string Job::BrokenPhase() const {
+const char* Job::BrokenPhase() const {
   const bool running = phase_ == JobPhase::kRunning;
   const bool closing = phase_ == JobPhase::kClosing;
   if ((running || closing) != round_.has_value()) return "a live generation in the wrong phase";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "rendezvous/core/restart_policy.h"
 
 namespace ddprun::rendezvous {
@@ -17,6 +18,11 @@ std::optional<NodeId> BlamedNode(const FirstCause& cause) {
     }
   }
   return node;
+}
+
+void NodeBlame::SetRules(const RestartRules& rules) {
+  DDPRUN_CHECK(records_.empty(), "rules that change in the midst of a job");
+  rules_ = rules;
 }
 
 void NodeBlame::Add(const NodeId& node, const std::string& hostname, Instant now) {
@@ -69,6 +75,15 @@ Instant NodeBlame::NextRelease(Instant now) const {
     next = std::min(next, records_.at(node).failures.front() + rules_.quarantine_time);
   }
   return next;
+}
+
+std::string NodeBlame::BrokenInvariant() const {
+  for (const auto& [node, record] : records_) {
+    if (record.failures.empty()) return "a record of no failure";
+    if (record.failures.size() > rules_.quarantine_after) return "more failures than count";
+    if (!std::is_sorted(record.failures.begin(), record.failures.end())) return "failures go back";
+  }
+  return "";
 }
 
 std::vector<size_t> LeaveOut(const std::vector<std::optional<uint32_t>>& counts,

@@ -25,7 +25,8 @@ std::optional<NodeId> BlamedNode(const FirstCause& cause);
 // within quarantine_time.
 class NodeBlame {
  public:
-  void SetRules(const RestartRules& rules) { rules_ = rules; }
+  // The job's. Requires: no failure was noted under others.
+  void SetRules(const RestartRules& rules);
 
   // Notes a failure that began on this node now.
   void Add(const NodeId& node, const std::string& hostname, Instant now);
@@ -39,17 +40,20 @@ class NodeBlame {
   std::vector<NodeId> QuarantinedNodes(Instant now) const;
   // When the quarantine of a node ends next; infinite = none is in quarantine.
   Instant NextRelease(Instant now) const;
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant() const;
 
  private:
   struct Record {
     std::string hostname;
-    std::deque<Instant> failures;  // oldest first
+    // Oldest first; 1 <= how many <= quarantine_after.
+    std::deque<Instant> failures;
   };
 
   uint32_t CountOf(const Record& record, Instant now) const;
 
   RestartRules rules_;
-  std::map<NodeId, Record> records_;
+  std::map<NodeId, Record> records_;  // empty with quarantine_after == 0
 };
 
 // Leaves nodes in quarantine out, as far as `nodes_min` allows: those with the fewest failures step

@@ -64,9 +64,10 @@ std::optional<std::string> Preemption::EndsJob(const JobSpec& spec, uint32_t lef
 }
 
 std::string Preemption::BrokenInvariant() const {
+  std::string broken = stop_.BrokenInvariant();
+  if (!broken.empty()) return broken;
   const bool any = stop_.active() || stop_.committed();
   if (any && (why_.empty() || trigger_.empty())) return "a stop step for no reason";
-  if (stop_.committed() && stop_.step() == 0) return "a commitment to no step";
   return "";
 }
 

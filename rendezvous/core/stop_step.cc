@@ -76,11 +76,22 @@ StopAgreement::Action StopAgreement::Advance(Instant now) {
                                " that are left (--preempt_deadline)"));
   }
   state_ = State::kPreparing;
+  DDPRUN_CHECK(margin_ > 0, "a step that some have passed");
   step_ = highest_ + margin_;
   ++round_;
   below_ = true;
   awaited_ = members_;
   return Action::kAsk;
+}
+
+std::string StopAgreement::BrokenInvariant() const {
+  if (!std::includes(members_.begin(), members_.end(), awaited_.begin(), awaited_.end())) {
+    return "an answer of no member is awaited";
+  }
+  if (active() == awaited_.empty()) return "an agreement that waits for nobody, or the reverse";
+  if ((state_ == State::kNone) != (round_ == 0)) return "rounds of no agreement";
+  const bool proposed = state_ == State::kPreparing || state_ == State::kCommitted;
+  return proposed == (step_ > 0) ? "" : "a step that nobody proposed";
 }
 
 StopAgreement::Action StopAgreement::GiveUp(std::string why) {

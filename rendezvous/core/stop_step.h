@@ -53,6 +53,8 @@ class StopAgreement {
   // When OnTimer is wanted; infinite = not at all.
   Instant deadline() const;
   const std::string& why() const { return why_; }
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant() const;
 
  private:
   enum class State { kNone, kAsking, kPreparing, kCommitted };
@@ -60,17 +62,17 @@ class StopAgreement {
   Action Advance(Instant now);
   Action GiveUp(std::string why);
 
-  State state_ = State::kNone;
+  State state_ = State::kNone;  // of the others, kNone has why_ only
   Instant began_;
   Instant until_;
-  std::set<uint32_t> members_;
-  std::set<uint32_t> awaited_;  // of this round
-  uint32_t round_ = 0;
-  uint64_t step_ = 0;
-  uint64_t highest_ = 0;
-  uint64_t margin_ = 0;
-  bool below_ = true;         // in this round
-  absl::Duration step_time_;  // of the slowest worker
+  std::set<uint32_t> members_;  // empty when all have ended
+  std::set<uint32_t> awaited_;  // of this round; members, and none but while active()
+  uint32_t round_ = 0;          // 1 while asking, and then one more each time
+  uint64_t step_ = 0;           // above highest_ when it is proposed; 0 while asking
+  uint64_t highest_ = 0;        // that any member was at; never goes down
+  uint64_t margin_ = 0;         // step_ beyond highest_ then; 0 while asking
+  bool below_ = true;           // in this round
+  absl::Duration step_time_;    // of the slowest worker
   std::string why_;
 };
 

@@ -150,6 +150,7 @@ void RendezvousWorld::OpenStream(const Command& command) {
     puppets_[name] = std::move(fresh);
   }
   Puppet& puppet = puppets_[name];
+  if (command.Has("as")) puppet.id = NodeId(command.Text("as", ""));
   const std::string state = command.Text("state", "idle");
   puppet.join.group_state = state == "running"     ? GroupState::kRunning
                             : state == "stopping"  ? GroupState::kStopping

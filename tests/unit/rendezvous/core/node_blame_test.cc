@@ -51,6 +51,16 @@ TEST(NodeBlame, EachNodeHasItsOwn) {
   EXPECT_THAT(blame.QuarantinedNodes(Minutes(1)), ElementsAre(NodeId("b")));
 }
 
+TEST(NodeBlame, KeepsOfEachNodeWhatCounts) {
+  NodeBlame blame = Make(2, absl::Hours(1));
+  for (const int64_t minute : {1, 2, 3}) blame.Add(NodeId("a"), "host0", Minutes(minute));
+  EXPECT_EQ(blame.Count(NodeId("a"), Minutes(3)), 2U);
+  EXPECT_EQ(blame.BrokenInvariant(), "");
+  blame.Add(NodeId("a"), "host0", Minutes(2));
+  EXPECT_EQ(blame.BrokenInvariant(), "failures go back");
+  EXPECT_DEATH(blame.SetRules({}), "in the midst of a job");
+}
+
 TEST(NodeBlame, ZeroIsNever) {
   NodeBlame blame = Make(0, absl::Hours(1));
   for (int i = 0; i < 100; ++i) blame.Add(NodeId("a"), "host0", Minutes(1));

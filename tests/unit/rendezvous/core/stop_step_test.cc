@@ -17,6 +17,7 @@ constexpr absl::Duration kDeadline = absl::Seconds(40);
 class StopAgreementTest : public ::testing::Test {
  protected:
   StopAgreementTest() { stop_.Begin(now_, now_ + kDeadline, {0, 1}); }
+  ~StopAgreementTest() override { EXPECT_EQ(stop_.BrokenInvariant(), ""); }
 
   Action Both(StopLook first, StopLook second) {
     EXPECT_EQ(stop_.Add(now_, 0, stop_.round(), first), Action::kNone);
