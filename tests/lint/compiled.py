@@ -70,7 +70,8 @@ def compile_commands(build, root):
         path = os.path.relpath(entry["file"], root)
         if path.split("/")[0] in CODE_FOLDERS:
             arguments = shlex.split(entry["command"])
-            commands[path] = arguments[1:] if os.path.basename(arguments[0]) == "ccache" else arguments
+            cached = [i for i, argument in enumerate(arguments) if os.path.basename(argument) == "ccache"]
+            commands[path] = arguments[cached[0] + 1:] if cached else arguments
     return commands
 
 

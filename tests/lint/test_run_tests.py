@@ -8,7 +8,8 @@ import xml.etree.ElementTree
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "lib"))
 
-from run_tests import Suite, count_cases, count_test, print_summary  # noqa: E402
+from changed import suites_of  # noqa: E402
+from suites import Suite, count_cases, count_test, print_summary  # noqa: E402
 
 GOOGLE = """[==========] Running 4 tests from 1 test suite.
 [ RUN      ] A.Works
@@ -83,6 +84,31 @@ class Counting(unittest.TestCase):
 
     def test_nothing_run_is_a_failure(self):
         self.assertEqual(1, print_summary([Suite("empty")], 0))
+
+
+class Changed(unittest.TestCase):
+    """scripts/test --changed: which suites see a change."""
+
+    def test_a_core_has_its_own_tests_and_those_that_drive_it(self):
+        self.assertEqual((["unit", "datadriven", "sim", "lint"], ["unit/rendezvous/core"]), suites_of(["rendezvous/core/job.cc"]))
+
+    def test_a_part_of_the_program_is_seen_by_whole_programs(self):
+        self.assertEqual((["e2e", "unit", "lint"], ["unit/launcher/watch"]), suites_of(["launcher/watch/top_view.cc"]))
+
+    def test_a_test_is_its_own_suite(self):
+        self.assertEqual((["cluster", "lint"], []), suites_of(["tests/cluster/hang_test.py"]))
+        self.assertEqual((["unit", "lint"], ["unit/base"]), suites_of(["tests/unit/base/rng_test.cc"]))
+
+    def test_what_everything_includes_has_all_unit_tests(self):
+        self.assertEqual((["unit", "process", "server", "lint"], None), suites_of(["base/fd.cc"]))
+
+    def test_what_is_not_known_has_what_takes_seconds(self):
+        suites, folders = suites_of(["new_room/file.cc"])
+        self.assertIsNone(folders)
+        self.assertLessEqual({"unit", "datadriven", "sim", "process", "server"}, set(suites))
+
+    def test_nothing_changed_is_linted(self):
+        self.assertEqual((["lint"], []), suites_of([]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+# Large foreign headers, parsed once for all who see them. A unit still includes what it uses: with -DDDPRUN_PRECOMPILE=OFF,
+# and in the suite static, nothing is precompiled.
+option(DDPRUN_PRECOMPILE "Parse LibTorch's and GoogleTest's headers once for all units" ON)
+
+# ddprun_precompiled(name DEPS … HEADERS …): such headers, for ddprun_precompile(). All who share them are compiled as
+# position-independent code of a library, since GCC refuses headers of another kind.
+function(ddprun_precompiled name)
+  cmake_parse_arguments(ARG "" "" "DEPS;HEADERS;OPTIONS" ${ARGN})
+  if(NOT DDPRUN_PRECOMPILE)
+    return()
+  endif()
+  set(empty ${CMAKE_BINARY_DIR}/generated/${name}.cc)
+  file(CONFIGURE OUTPUT ${empty} CONTENT "// Nothing: CMake gives precompiled headers to those that compile something.\n")
+  add_library(${name} OBJECT ${empty})
+  target_link_libraries(${name} PRIVATE ddprun_options ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE ${ARG_OPTIONS})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${name} PRIVATE -fpch-preprocess)  # ccache looks through it
+  endif()
+endfunction()
+
+# ddprun_precompile(name target…): these see the headers of `name` precompiled.
+function(ddprun_precompile name)
+  if(NOT TARGET ${name})
+    return()
+  endif()
+  foreach(target ${ARGN})
+    target_precompile_headers(${target} REUSE_FROM ${name})
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL EXECUTABLE)
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      target_compile_options(${target} PRIVATE -fpch-preprocess)
+    endif()
+  endforeach()
+endfunction()

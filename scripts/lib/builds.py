@@ -1,0 +1,137 @@
+"""The builds that the suites run in: configured, built, and asked what they have."""
+
+import json
+import os
+import re
+import subprocess
+import time
+
+from suites import Suite, labels_of, run_ctest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
+# For a build/dev that is made here, for nobody who debugs or edits: files are joined and have line tables only, which takes
+# half the time. One that was configured by hand stays as it is.
+FRESH = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_CXX_FLAGS_DEBUG=-g1"]
+
+
+def folder_of(preset):
+    return os.path.join(ROOT, "build", preset)
+
+
+def configure(preset, options=()):
+    """'' or what went wrong. Only what is made here is joined."""
+    is_new = not os.path.exists(os.path.join(folder_of(preset), "CMakeCache.txt"))
+    fresh = FRESH if is_new and preset == "dev" else []
+    return logged(preset, ["cmake", "--preset", preset, *fresh, *options], "w")
+
+
+def logged(preset, command, mode="a", idle=False):
+    """Runs a command of a build; '' or what went wrong, with the end of the build's log. `idle`: when nothing else runs."""
+    log = os.path.join(ROOT, "build", f"{preset}-build.log")
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    with open(log, mode, encoding="utf-8") as sink:
+        result = subprocess.run([*(["nice", "-n", "19"] if idle else []), *command], cwd=ROOT, stdout=sink,
+                                stderr=subprocess.STDOUT, check=False)
+    if result.returncode == 0:
+        return ""
+    with open(log, encoding="utf-8", errors="replace") as text:
+        return f"{' '.join(command)} failed; the end of {log}:\n" + "".join(text.readlines()[-40:])
+
+
+def built_suite(preset, jobs, targets, options=(), idle=False):
+    """The suite "build" of a preset: configured, and these targets built."""
+    suite = Suite(f"build {preset}")
+    started = time.monotonic()
+    problem = configure(preset, options)
+    if not problem and targets:
+        problem = logged(preset, ["cmake", "--build", f"build/{preset}", "--parallel", str(jobs), "--target", *targets],
+                         idle=idle)
+    suite.seconds = time.monotonic() - started
+    if problem:
+        suite.failed = 1
+        suite.problems.append(problem)
+    return suite
+
+
+def targets_of(suites):
+    return [f"tests_{name}" for name in suites if name not in ("lint", "static")]
+
+
+def tests_in(folders):
+    """The tests of the build dev but those of tests/unit that are in none of these folders of tests/ or below them."""
+    listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=folder_of("dev"), check=True, capture_output=True, text=True)
+    told = json.loads(listed.stdout)
+    files, nodes = told["backtraceGraph"]["files"], told["backtraceGraph"]["nodes"]
+
+    def is_wanted(node):
+        while "parent" in nodes[node]:
+            node = nodes[node]["parent"]
+        folder = os.path.relpath(os.path.dirname(files[nodes[node]["file"]]), os.path.join(ROOT, "tests")) + "/"
+        return not folder.startswith("unit/") or any(folder.startswith(wanted + "/") for wanted in folders)
+
+    return {test["name"] for test in told["tests"] if is_wanted(test["backtrace"])}
+
+
+def links_grpc(program):
+    needed = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=False).stdout
+    return "libgrpc" in needed
+
+
+def tsan_tests(whole):
+    """What runs under ThreadSanitizer: what has threads, and with `whole` all that is free of gRPC: Debian's is not
+    instrumented, and what it synchronises looks like races. Requires: configured; for `whole`: asan-ubsan is built."""
+    labels = labels_of(folder_of("tsan"))
+    if not whole:
+        return [name for name, its in labels.items() if "threads" in its]
+    built = os.path.join(folder_of("asan-ubsan"), "tests")
+    return [name for name, its in labels.items() if its[0] in ("unit", "datadriven", "sim")
+            and os.path.exists(f"{built}/{name}") and not links_grpc(f"{built}/{name}")]
+
+
+def run_suites(preset, names, jobs, chosen=None):
+    """The suites of these names in one run, side by side; `chosen`: only these tests."""
+    suites = {name: Suite(name) for name in names}
+    tests = {test: suites[labels[0]] for test, labels in labels_of(folder_of(preset)).items()
+             if labels[0] in suites and (chosen is None or test in chosen)}
+    for suite in suites.values():
+        if suite not in tests.values():
+            suite.skip(f"no test of label '{suite.name}' in this build")
+    if tests:
+        run_ctest(list(suites.values()), folder_of(preset), tests, jobs)
+    return list(suites.values())
+
+
+def run_joined(name, preset, labels, jobs, chosen=None):
+    """The tests of several labels as one suite."""
+    suite = Suite(name)
+    tests = {test: suite for test, its in labels_of(folder_of(preset)).items()
+             if its[0] in labels and (chosen is None or test in chosen)}
+    run_ctest([suite], folder_of(preset), tests, jobs)
+    return suite
+
+
+def run_fuzzers(jobs, seconds):
+    """Builds every libFuzzer program (…_fuzzer) with clang and runs each for some seconds."""
+    suite = Suite("fuzzers")
+    folder = folder_of("fuzz")
+    configure("fuzz")
+    listed = subprocess.run(["cmake", "--build", folder, "--target", "help"], capture_output=True, text=True, check=False)
+    fuzzers = sorted(set(re.findall(r"^(\w+_fuzzer):", listed.stdout, re.MULTILINE)))
+    if not fuzzers:
+        suite.skip("no fuzzer in this build")
+        return suite
+    built = built_suite("fuzz", jobs, fuzzers)
+    suite.failed, suite.problems = built.failed, built.problems
+    started = time.monotonic()
+    for name in fuzzers if not suite.failed else ():
+        result = subprocess.run(
+            [os.path.join(folder, "bin", name), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=4096",
+             f"-artifact_prefix={folder}/{name}-"], capture_output=True, text=True, errors="replace", check=False)
+        if result.returncode == 0:
+            suite.passed += 1
+        else:
+            suite.failed += 1
+            suite.problems.append(f"{name}\n{result.stderr[-8000:]}")
+    suite.seconds = built.seconds + time.monotonic() - started
+    return suite

@@ -1,0 +1,84 @@
+"""Which suites a change touches: scripts/test --changed.
+
+A room's own tests lie in tests/unit under the room's path; a row of _ROOMS says what else sees it. What has no row gets
+every suite that takes seconds.
+"""
+
+import subprocess
+
+# Path prefix: the suites, and folders of tests in tests/ (of the suites with a "/" in them only these). The longest one counts.
+_ROOMS = {
+    "base/": ["unit", "process", "server"],
+    "proto/": ["unit/rendezvous", "server"],
+    "rendezvous/core/": ["unit/rendezvous/core", "datadriven", "sim"],
+    "rendezvous/": ["unit/rendezvous", "server"],
+    "launcher/core/": ["unit/launcher/core", "sim"],
+    "launcher/": ["e2e"],
+    "launcher/keeper/": ["unit/launcher/keeper", "process"],
+    "launcher/os/": ["unit/launcher/os", "process"],
+    "launcher/stores/": ["unit/launcher/stores", "server"],
+    "launcher/advice/": ["unit/launcher/advice"],
+    "launcher/doctor/core/": ["unit/launcher/doctor"],
+    "launcher/plan/": ["unit/launcher/plan", "unit/launcher/cli"],
+    "launcher/options/": ["unit/launcher"],
+    "launcher/config/": ["unit/launcher/config"],
+    "launcher/agent/": ["unit/launcher/agent", "server", "e2e"],
+    "worker/": ["worker"],
+    "worker/shm/": ["unit/worker/shm", "worker"],
+    "worker/metrics/": ["unit/worker/metrics", "worker"],
+    "examples/": ["worker"],
+    "python/": ["python", "packaging"],
+    "deploy/": ["docs"],
+    "docker/": ["docs"],
+    "docs/": ["docs"],
+    "docs/decisions/": [],
+    "README.md": ["docs"],
+    "CHANGELOG.md": [],
+    "scripts/": [],
+    "bench/": [],
+    "tests/lint/": [],
+    "tests/support/": ["e2e", "cluster"],
+    "CMakeLists.txt": ["build"],
+    "cmake/": ["build"],
+}
+# Suites that a folder of tests is, by its own name.
+_FOLDERS = ("datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "slurm", "python",
+            "packaging", "docs")
+_OTHERWISE = ["unit", "datadriven", "sim", "process", "server"]
+
+
+def changed_paths(root, commit):
+    """What differs from `commit` in the working tree, new files included; relative to the root."""
+    paths = []
+    for command in (["git", "diff", "--name-only", commit, "--"], ["git", "ls-files", "--others", "--exclude-standard"]):
+        paths += subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
+    return sorted(set(paths))
+
+
+def seen_by(path):
+    """Suites and folders of unit tests that see a change of this file."""
+    parts = path.split("/")
+    if parts[0] == "tests" and len(parts) > 2:
+        if parts[1] == "unit":
+            return ["/".join(parts[1:-1])]
+        if parts[1] in _FOLDERS:
+            return [parts[1]]
+    rows = [prefix for prefix in _ROOMS if path.startswith(prefix)]
+    if not rows:
+        return _OTHERWISE
+    found = list(_ROOMS[max(rows, key=len)])
+    if parts[0] in ("launcher", "rendezvous", "worker") and len(parts) > 2:
+        found.append("unit/" + "/".join(parts[:-1]))
+    return found
+
+
+def suites_of(paths):
+    """(suites in order of first use, folders of unit tests; None = all of them)."""
+    seen = [item for path in paths for item in seen_by(path)]
+    folders = sorted({item for item in seen if "/" in item})
+    suites = list(dict.fromkeys(item.split("/")[0] for item in seen))
+    return [*suites, "lint"], None if "unit" in seen else folders
+
+
+def changed_suites(root, commit):
+    return suites_of(changed_paths(root, commit))
