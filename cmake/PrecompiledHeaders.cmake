@@ -2,8 +2,11 @@
 # and in the suite static, nothing is precompiled.
 option(DDPRUN_PRECOMPILE "Parse LibTorch's and GoogleTest's headers once for all units" ON)
 
-# ddprun_precompiled(name DEPS … HEADERS …): such headers, for ddprun_precompile(). All who share them are compiled as
-# position-independent code of a library, since GCC refuses headers of another kind.
+# GCC refuses headers that were compiled in another way: all who share some are compiled as position-independent code of a
+# library, with threads (libuv's users are). The last one is for ccache, to look through it.
+set(ddprun_precompile_options -fPIC -pthread $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+
+# ddprun_precompiled(name DEPS … HEADERS … [OPTIONS …]): such headers, for ddprun_precompile().
 function(ddprun_precompiled name)
   cmake_parse_arguments(ARG "" "" "DEPS;HEADERS;OPTIONS" ${ARGN})
   if(NOT DDPRUN_PRECOMPILE)
@@ -13,11 +16,8 @@ function(ddprun_precompiled name)
   file(CONFIGURE OUTPUT ${empty} CONTENT "// Nothing: CMake gives precompiled headers to those that compile something.\n")
   add_library(${name} OBJECT ${empty})
   target_link_libraries(${name} PRIVATE ddprun_options ${ARG_DEPS})
-  target_compile_options(${name} PRIVATE ${ARG_OPTIONS})
+  target_compile_options(${name} PRIVATE ${ddprun_precompile_options} ${ARG_OPTIONS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${name} PRIVATE -fpch-preprocess)  # ccache looks through it
-  endif()
 endfunction()
 
 # ddprun_precompile(name target…): these see the headers of `name` precompiled.
@@ -29,11 +29,8 @@ function(ddprun_precompile name)
     target_precompile_headers(${target} REUSE_FROM ${name})
     get_target_property(type ${target} TYPE)
     if(type STREQUAL EXECUTABLE)
-      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-      target_compile_options(${target} PRIVATE -fPIC)
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # -fPIE
     endif()
-    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-      target_compile_options(${target} PRIVATE -fpch-preprocess)
-    endif()
+    target_compile_options(${target} PRIVATE ${ddprun_precompile_options})
   endforeach()
 endfunction()
