@@ -55,11 +55,6 @@ bool IsIgnored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-SignalPolicy PolicyOf(const SignalPlan& plan) {
-  return {.ending = {plan.stop.begin(), plan.stop.end()},
-          .preempting = {plan.preempt.begin(), plan.preempt.end()}};
-}
-
 }  // namespace
 
 ChaosRunner::ChaosRunner(EventLoop* loop, const ChaosRun* run, std::string event_log)
@@ -80,7 +75,7 @@ absl::Status ChaosRunner::Start() {
   DDPRUN_ASSIGN_OR_RETURN(reader_, TimelineReader::Follow(loop_, log_path_, [this] { OnLines(); }));
   own_.Write(loop_->Now(), "chaos_start",
              {{"plan", run_->plan_name}, {"seed", run_->plan.seed}, {"boot", BootId()}});
-  for (const int number : WatchedSignals(PolicyOf(run_->launch.signals))) {
+  for (const int number : WatchedSignals(run_->launch.signals.policy)) {
     if (IsIgnored(number)) continue;
     signals_.push_back(
         std::make_unique<SignalWatch>(loop_, number, [this, number] { OnSignal(number); }));
@@ -345,7 +340,7 @@ void ChaosRunner::OnAgentEnd(int how) {
 }
 
 void ChaosRunner::OnSignal(int number) {
-  if (PolicyOf(run_->launch.signals).Ends(number) && !ending_) {
+  if (run_->launch.signals.policy.Ends(number) && !ending_) {
     ending_ = true;
     networks_.clear();
   }
