@@ -36,7 +36,6 @@ class Ending {
   void Begin(int status) { status_ = status; }
   // The verdict that the agent ends with. The first one holds.
   void OnVerdict(const rendezvous::Verdict& verdict);
-  void ForgetVerdict() { verdict_.reset(); }
   // Why, for people, where no verdict says it.
   void Explain(std::string why) { why_ = std::move(why); }
   // The node leaves the job on a signal, or since its keeper died.

@@ -10,7 +10,7 @@ namespace ddprun::launcher {
 namespace {
 
 // A user who waits is told so after this long.
-constexpr absl::Duration kTellAfter = absl::Seconds(1);
+constexpr absl::Duration kTellMissingAfter = absl::Seconds(1);
 
 }  // namespace
 
@@ -23,7 +23,7 @@ ServiceWatch::ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::Jo
       endpoint_(std::move(endpoint)),
       since_(now),
       last_contact_(now),
-      tell_at_(now + kTellAfter) {}
+      tell_at_(now + kTellMissingAfter) {}
 
 void ServiceWatch::OnWelcome() {
   state_ = State::kHeard;
@@ -38,7 +38,7 @@ bool ServiceWatch::OnClosed(Instant now, std::string error) {
   const bool begins = state_ == State::kHeard;
   if (begins) {
     since_ = now;
-    tell_at_ = now + kTellAfter;
+    tell_at_ = now + kTellMissingAfter;
   }
   state_ = State::kLost;
   return begins;

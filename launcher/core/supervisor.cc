@@ -384,7 +384,9 @@ std::string Supervisor::BrokenInvariant() const {
   if (!ends && watch_.is_joining() != !stream_.has_joined()) return "watch and stream differ";
   if (!is_idle && last_.succeeded()) return "a generation that succeeded has workers";
   if (!ends && is_idle && next_assignment_.has_value()) return "an assignment waits for nobody";
-  if (!barrier_.Deadline().is_infinite() && !last_.succeeded()) return "a barrier without success";
+  if (!barrier_.Deadline().is_infinite() && (ends || !last_.succeeded())) {
+    return "a node that ends, or isn't done, waits for the others to be";
+  }
   return "";
 }
 

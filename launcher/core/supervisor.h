@@ -128,6 +128,7 @@ class Supervisor {
   void CheckService();
   void LoseService(const std::string& why);
   void EndUnclean();
+  void BecomeEnding();
   void End(int status, const std::string& why);
   void ContinueEnding();
   void Finish();

@@ -50,7 +50,7 @@ void Supervisor::LeaveOnSignal(int number) {
     const bool preempts = preemption_.Preempts(number, stop_.committed());
     ending_.Begin(preempts ? kExitPreempted : ever_spawned ? kExitFailed : 128 + number);
   }
-  phase_ = Phase::kEnding;
+  BecomeEnding();
   if (group_.phase() != WorkerGroup::Phase::kIdle) {
     Tell(TellUser::Level::kWarning,
          absl::StrCat(preemption_.WhyLeaving(number, "got "),
@@ -182,7 +182,7 @@ bool Supervisor::LeavePreempted() {
     preemption_.AwaitOthers(now_);
     return false;
   }
-  phase_ = Phase::kEnding;
+  BecomeEnding();
   ending_.Leave(preemption_.signal());
   ending_.Begin(kExitPreempted);
   ContinueEnding();
@@ -203,7 +203,6 @@ void Supervisor::EndExitBarrier() {
   Tell(TellUser::Level::kWarning, barrier_.Why());
   ending_.LeaveSent();
   Send(group_.generation(), rendezvous::Leave{"done, its exit barrier timeout is over", false});
-  ending_.ForgetVerdict();
   End(0, "the agent ends");
 }
 
@@ -241,13 +240,19 @@ void Supervisor::EndUnclean() {
                    " are still there 5 s after SIGKILL (in uninterruptible sleep: look for state D "
                    "in ps); this node leaves the job"));
   if (phase_ != Phase::kEnding) SendStopped(/*clean=*/false);
-  phase_ = Phase::kEnding;
+  BecomeEnding();
   ending_.Begin(kExitFailed);
   ContinueEnding();
 }
 
-void Supervisor::End(int status, const std::string& why) {
+// Whatever led to it: an agent that ends waits for no other node's workers.
+void Supervisor::BecomeEnding() {
   phase_ = Phase::kEnding;
+  barrier_.Cancel();
+}
+
+void Supervisor::End(int status, const std::string& why) {
+  BecomeEnding();
   ending_.Begin(status);
   StopGroup(SIGTERM, why);
   ContinueEnding();
