@@ -1,7 +1,7 @@
 // What holds while an agent ends, whatever it ends of.
 #include <gtest/gtest.h>
 
-#include "tests/unit/launcher_core/supervisor_bench.h"
+#include "tests/unit/launcher/core/supervisor_bench.h"
 
 namespace ddprun::launcher {
 namespace {
