@@ -76,7 +76,7 @@ bool CheckSignals(const Argument& argument) {
   std::vector<std::string> warnings;
   const auto plan = PlanSignals(arguments, absl::Seconds(30), &warnings);
   DDPRUN_CHECK(plan.ok() && plan->text == argument.text, "torchrun's list is never refused");
-  for (const int number : plan->stop) DDPRUN_CHECK(number >= 1 && number <= 31, "signal");
+  for (const int number : plan->policy.ending) DDPRUN_CHECK(number >= 1 && number <= 31, "signal");
   LaunchArguments ours;
   ours.preempt_signals = argument;
   return CheckError(PlanSignals(ours, absl::Seconds(30), &warnings));
