@@ -130,8 +130,10 @@ TEST(Node, AStallOfTheServiceIsNobodysSilence) {
 TEST(Node, AfterTheEndNothingIsAwaitedButItsStream) {
   Node node = Away();
   node.BecomeMember(0);
+  node.told.TakeProgress(kNow, Renewal{.nonce = 1, .progress = {4}}, 1);
   node.Retire();
   EXPECT_FALSE(node.group_rank.has_value());
+  EXPECT_EQ(node.BrokenInvariant(), "") << "its progress was that of a rank";
   EXPECT_EQ(node.deadline(), kNow + kGrace);
   node.GiveUp();
   EXPECT_TRUE(node.deadline().is_infinite());

@@ -93,6 +93,7 @@ TEST(StandbyDue, KnowsWhomToTell) {
   due.MarkAll(false);
   EXPECT_FALSE(due.all());
   EXPECT_TRUE(due.any()) << "those that were marked by themselves still are";
+  due.MarkAll();
   due.Clear();
   EXPECT_FALSE(due.any());
 }
