@@ -28,6 +28,7 @@ struct GpuRelease::Shared {
   struct Request {
     uint64_t number = 0;
     std::set<pid_t> pids;
+    Instant asked;  // the wait counts from here, however late the thread hears of it
     Instant deadline;
   };
 
@@ -77,10 +78,12 @@ GpuRelease::~GpuRelease() {
 void GpuRelease::Await(std::function<void(const Result&)> released) {
   if (shared_ == nullptr || pids_.empty()) return released({});
   released_ = std::move(released);
-  const Instant deadline = loop_->Now() + limit_;
+  const Instant now = loop_->Now();
+  const Instant deadline = now + limit_;
   limit_timer_->Arm(deadline + kLookInterval * 5);  // the thread's own limit comes first
   const std::lock_guard lock(shared_->mutex);
-  shared_->request = {.number = ++waits_, .pids = std::exchange(pids_, {}), .deadline = deadline};
+  shared_->request = {
+      .number = ++waits_, .pids = std::exchange(pids_, {}), .asked = now, .deadline = deadline};
   shared_->changed.notify_all();
 }
 
@@ -100,7 +103,6 @@ void GpuRelease::Watch(const std::shared_ptr<Shared>& shared) {
                          [&] { return shared->owner == nullptr || shared->request.has_value(); });
     if (shared->owner == nullptr) return;
     const Shared::Request request = *std::exchange(shared->request, std::nullopt);
-    const Instant began = MonotonicNow();
     Result result;
     for (bool first = true;; first = false) {
       lock.unlock();
@@ -113,8 +115,9 @@ void GpuRelease::Watch(const std::shared_ptr<Shared>& shared) {
                               request.pids.end(),
                               std::inserter(result.holders, result.holders.end()));
       }
-      if (!first) result.waited = MonotonicNow() - began;
-      if (result.holders.empty() || MonotonicNow() >= request.deadline) break;
+      const Instant now = MonotonicNow();
+      if (!first) result.waited = now - request.asked;
+      if (result.holders.empty() || now >= request.deadline) break;
       const auto gone = [&] { return shared->owner == nullptr; };
       if (shared->changed.wait_for(lock, absl::ToChronoMilliseconds(kLookInterval), gone)) return;
     }
