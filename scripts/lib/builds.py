@@ -27,13 +27,23 @@ def configure(preset, options=()):
 
 
 def logged(preset, command, mode="a", idle=False):
-    """Runs a command of a build; '' or what went wrong, with the end of the build's log. `idle`: when nothing else runs."""
+    """Runs a command of a build; '' or what went wrong, with the end of the build's log. `idle`: when nothing else runs, and
+    without a word; else it says how far it is at each quarter."""
     log = os.path.join(ROOT, "build", f"{preset}-build.log")
     os.makedirs(os.path.dirname(log), exist_ok=True)
-    with open(log, mode, encoding="utf-8") as sink:
-        result = subprocess.run([*(["nice", "-n", "19"] if idle else []), *command], cwd=ROOT, stdout=sink,
-                                stderr=subprocess.STDOUT, check=False)
-    if result.returncode == 0:
+    command = [*(["nice", "-n", "19"] if idle else []), *command]
+    told = 0
+    with open(log, mode, encoding="utf-8") as sink, subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as child:
+        for line in child.stdout:
+            sink.write(line)
+            sink.flush()
+            step = re.match(r"\[(\d+)/(\d+)\]", line)
+            quarter = 4 * int(step.group(1)) // int(step.group(2)) if step else 0
+            if quarter > told and not idle:
+                told = quarter
+                print(f"      build {preset}: {step.group(1)} of {step.group(2)} steps", flush=True)
+    if child.returncode == 0:
         return ""
     with open(log, encoding="utf-8", errors="replace") as text:
         return f"{' '.join(command)} failed; the end of {log}:\n" + "".join(text.readlines()[-40:])
