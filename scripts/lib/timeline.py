@@ -120,13 +120,13 @@ class Process:
         """`output`: path that gets stdout and stderr; None = pipes kept by the caller's options."""
         self.name = name
         self.output = output
+        self.started = time.monotonic()  # before its first word, however late this process is
         if output is not None:
             with open(output, "ab") as sink:
                 self._child = subprocess.Popen(
                     argv, stdout=sink, stderr=subprocess.STDOUT, env=env, **{"stdin": subprocess.DEVNULL, **options})
         else:
             self._child = subprocess.Popen(argv, env=env, **options)
-        self.started = time.monotonic()
         self.pid = self._child.pid
         self.stdout = self._child.stdout
         self.stderr = self._child.stderr
