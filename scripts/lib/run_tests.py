@@ -137,17 +137,20 @@ class Run:
         options = ["-DDDPRUN_TESTS=ON", f"-DDDPRUN_BENCH={bench}"]
         if not self.done([built_suite("release", self.jobs, targets_of(names), options)]):
             return
-        quiet = self.of(["bench"])
+        labels = labels_of(folder_of("release"))
+        quiet = {test for test, its in labels.items() if "quiet" in its and its[0] in names}
         built = []
         builder = threading.Thread(
             target=lambda: built.extend(build_sanitizers(self.chosen, self.whole, self.jobs, idle=True)))
-        if not quiet:
-            builder.start()
-        self.done(run_suites("release", [*(name for name in names if name not in quiet), *self.of(["lint"])], self.jobs + 1))
-        if quiet:
-            self.done(run_suites("release", quiet, 1))
-            builder.start()
+        builder.start()
+        beside = [*(name for name in names if name != "bench"), *self.of(["lint"])]
+        if beside:
+            self.done(run_suites("release", beside, self.jobs + 1, set(labels) - quiet))
         builder.join()
+        if quiet:  # they measure, and so nothing is built beside them
+            self.done([run_joined("quiet", "release", names, 1, quiet)])
+        if "bench" in names:
+            self.done(run_suites("release", ["bench"], 1))
         self.run_sanitized(built)
 
     def run_sanitized(self, built):

@@ -25,13 +25,13 @@ class Suite:
 
 
 def labels_of(build):
-    """{test name: its labels}; the first one is its suite."""
+    """{test name: its labels}; the first one is its suite, "threads" and "quiet" are marks."""
     listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, check=True, capture_output=True, text=True)
     labels = {}
     for test in json.loads(listed.stdout)["tests"]:
         for item in test.get("properties", []):
             if item["name"] == "LABELS":
-                labels[test["name"]] = sorted(item["value"], key=lambda label: label == "threads")
+                labels[test["name"]] = sorted(item["value"], key=lambda label: label in ("threads", "quiet"))
     return labels
 
 
