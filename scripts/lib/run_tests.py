@@ -6,9 +6,9 @@ unittest), skipped ones with their reason.
 """
 
 import argparse
+import concurrent.futures
 import os
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -139,14 +139,12 @@ class Run:
             return
         labels = labels_of(folder_of("release"))
         quiet = {test for test, its in labels.items() if "quiet" in its and its[0] in names}
-        built = []
-        builder = threading.Thread(
-            target=lambda: built.extend(build_sanitizers(self.chosen, self.whole, self.jobs, idle=True)))
-        builder.start()
         beside = [*(name for name in names if name != "bench"), *self.of(["lint"])]
-        if beside:
-            self.done(run_suites("release", beside, self.jobs + 1, set(labels) - quiet))
-        builder.join()
+        with concurrent.futures.ThreadPoolExecutor() as builder:
+            build = builder.submit(build_sanitizers, self.chosen, self.whole, self.jobs, idle=True)
+            if beside:
+                self.done(run_suites("release", beside, self.jobs + 1, set(labels) - quiet))
+            built = build.result()  # raises what went wrong there: nothing is left out silently
         if quiet:  # they measure, and so nothing is built beside them
             self.done([run_joined("quiet", "release", names, 1, quiet)])
         if "bench" in names:

@@ -3,11 +3,14 @@
 
 import os
 import sys
+import types
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "lib"))
 
+import run_tests  # noqa: E402
 from changed import suites_of  # noqa: E402
 from suites import Suite, count_cases, count_test, print_summary  # noqa: E402
 
@@ -109,6 +112,34 @@ class Changed(unittest.TestCase):
 
     def test_nothing_changed_is_linted(self):
         self.assertEqual((["lint"], []), suites_of([]))
+
+
+class Order(unittest.TestCase):
+    """What runs beside what, with builds and tests that only say that they ran."""
+
+    def run_whole(self, sanitizers):
+        said = []
+        fakes = {"built_suite": lambda *a, **k: Suite("build"), "build_sanitizers": sanitizers(said),
+                 "labels_of": lambda folder: {"job": ["e2e"], "speed": ["e2e", "quiet"]},
+                 "run_suites": lambda preset, names, jobs, chosen: said.append(sorted(chosen)) or [],
+                 "run_joined": lambda name, preset, labels, jobs, chosen: said.append(sorted(chosen)) or Suite(name),
+                 "print_progress": lambda suite: None}
+        with unittest.mock.patch.multiple(run_tests, **fakes):
+            words = types.SimpleNamespace(jobs=2, all=False, only=["e2e"], quick=False, changed=None, fuzz_seconds=1)
+            run_tests.Run(words).run_whole(["e2e"])
+        return said
+
+    def test_what_measures_comes_after_the_builds(self):
+        said = self.run_whole(lambda said: lambda *a, **k: said.append("built") or [])
+        self.assertEqual({"built", "job"}, {said[0] if said[0] == "built" else said[0][0],
+                                            said[1] if said[1] == "built" else said[1][0]})
+        self.assertEqual(["speed"], said[2])
+
+    def test_an_error_of_the_builds_beside_is_not_lost(self):
+        def fails(*a, **k):
+            raise OSError("no space left")
+        with self.assertRaises(OSError):
+            self.run_whole(lambda said: fails)
 
 
 if __name__ == "__main__":
