@@ -2,8 +2,16 @@
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Without this, ccache leaves units with precompiled headers to the compiler.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE_PROGRAM})
+  set(ddprun_ccache_environment CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime)
+  if(CMAKE_UNITY_BUILD)
+    list(APPEND ddprun_ccache_environment CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1)
+  endif()
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env ${ddprun_ccache_environment} ${CCACHE_PROGRAM})
+endif()
+if(CMAKE_UNITY_BUILD)
+  # Joined files are for running, not for a debugger's breakpoints: they don't say in which folder they were compiled, so that
+  # ccache knows them again in another clone.
+  add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 endif()
 
 find_program(MOLD_PROGRAM mold)
