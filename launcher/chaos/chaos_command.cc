@@ -59,19 +59,18 @@ absl::StatusOr<OptionsOrHelp<ChaosOptions>> ParseChaosOptions(
   options.Group("Options, before the plan");
   options.AddValue(&report, {.names = "--chaos-report",
                              .placeholder = "FILE",
-                             .help = "Write the report to FILE too, as JSON. Default: none.",
+                             .help = "Write the report to FILE too, as JSON.",
                              .environment = ""});
   options.AddFlag(&result.options.check,
                   {.names = "--check",
                    .help = "Check the plan, the job's options, and whether this node can inject "
                            "what the plan asks for; run nothing.",
                    .environment = ""});
-  options.AddValue(&logs,
-                   {.names = "--from-logs",
-                    .placeholder = "FILE,FILE",
-                    .help = "Run nothing: work out the report for the whole job from the event "
-                            "logs (--event_log) of its nodes. Default: none.",
-                    .environment = ""});
+  options.AddValue(&logs, {.names = "--from-logs",
+                           .placeholder = "FILE,FILE",
+                           .help = "Run nothing: work out the report for the whole job from the "
+                                   "event logs (--event_log) of its nodes.",
+                           .environment = ""});
   DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options.Parse(arguments, NoVariables));
   if (parsed.help) {
     result.help = options.Help();

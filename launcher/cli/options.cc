@@ -68,10 +68,10 @@ absl::StatusOr<ParsedArguments> ReadLaunchWords(const std::vector<std::string>& 
       &words->launch.config,
       {.names = "--config",
        .placeholder = "FILE",
-       .help = "Take what neither the command line nor a variable says from FILE: "
-               "YAML with a line 'option: value' for each option, and script and "
-               "args, or a file of accelerate config. ddprun config writes one. "
-               "Default: none."},
+       .help = "Take what neither the command line nor a variable says from "
+               "FILE: YAML with a line 'option: value' for each option, and "
+               "script and args, or a file of accelerate config. ddprun "
+               "config writes one."},
       [words, &host](const Argument& path) -> absl::StatusOr<std::vector<Setting>> {
         DDPRUN_ASSIGN_OR_RETURN(words->file, ReadConfigFile(path, host));
         return words->file.settings;

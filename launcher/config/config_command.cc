@@ -70,11 +70,12 @@ absl::StatusOr<OptionsOrHelp<ConfigOptions>> ParseConfigOptions(
     const std::vector<std::string>& arguments, const Host& host) {
   OptionsOrHelp<ConfigOptions> result;
   OptionSet options(kIntroduction);
-  Argument output{.text = result.options.path, .source = ""};
+  Argument output{.text = result.options.path};
   options.Group("The file");
   options.AddValue(&output, {.names = "--output",
                              .placeholder = "FILE",
-                             .help = "Where to write; - is standard output. Default: ddprun.yaml.",
+                             .help = "Where to write; - is standard output.",
+                             .default_text = "ddprun.yaml",
                              .environment = ""});
   options.AddFlag(
       &result.options.force,

@@ -56,7 +56,7 @@ Examples:
 ddprun env shows the machine. docs/ENV.md lists all findings.)";
 
 struct MachineArguments {
-  Argument timeout{.text = "20", .source = ""};
+  Argument timeout{.text = DurationText(MachineOptions().limit)};
 };
 
 void DefineMachine(MachineArguments* arguments, MachineOptions* target, OptionSet* options) {
@@ -66,8 +66,8 @@ void DefineMachine(MachineArguments* arguments, MachineOptions* target, OptionSe
   options->AddValue(&arguments->timeout,
                     {.names = "--timeout",
                      .placeholder = "SECONDS",
-                     .help = "How long to wait for each of those that may never answer: the GPU "
-                             "driver, the resolver of names, Python. Default: 20.",
+                     .help = "How long to wait for each of those that may never answer: the "
+                             "GPU driver, the resolver of names, Python.",
                      .environment = ""});
 }
 
@@ -87,31 +87,32 @@ void DefineJob(JobArguments* target, OptionSet* options) {
   options->AddValue(&target->nnodes,
                     {.names = "--nnodes",
                      .placeholder = "N",
-                     .help = "Run on N nodes at once, and show on the first what they have and in "
-                             "what they differ. Default: this machine alone.",
+                     .help = "Run on N nodes at once, and show on the first what they have "
+                             "and in what they differ.",
+                     .default_text = "this machine alone",
                      .environment = ""});
   options->AddValue(&target->rdzv_endpoint, {.names = "--rdzv-endpoint",
                                              .placeholder = "HOST[:PORT]",
-                                             .help = "Where they meet. Default: see ddprun --help.",
+                                             .help = "Where they meet.",
+                                             .default_text = "see ddprun --help",
                                              .environment = ""});
   options->AddValue(&target->rdzv_id, {.names = "--rdzv-id",
                                        .placeholder = "NAME",
-                                       .help = "Of this job, where others meet there too. "
-                                               "Default: none.",
+                                       .help = "Of this job, where others meet there too.",
                                        .environment = ""});
-  options->AddValue(&target->node_rank,
-                    {.names = "--node-rank",
-                     .placeholder = "N",
-                     .help = "With --master_addr: this node's number. Default: 0.",
-                     .environment = ""});
-  options->AddValue(&target->master_addr,
-                    {.names = "--master-addr",
-                     .placeholder = "HOST",
-                     .help = "Node 0, in place of --rdzv_endpoint. Default: none.",
-                     .environment = ""});
+  options->AddValue(&target->node_rank, {.names = "--node-rank",
+                                         .placeholder = "N",
+                                         .help = "With --master_addr: this node's number.",
+                                         .default_text = "0",
+                                         .environment = ""});
+  options->AddValue(&target->master_addr, {.names = "--master-addr",
+                                           .placeholder = "HOST",
+                                           .help = "Node 0, in place of --rdzv_endpoint.",
+                                           .environment = ""});
   options->AddValue(&target->master_port, {.names = "--master-port",
                                            .placeholder = "PORT",
-                                           .help = "Default: see ddprun --help.",
+                                           .help = "",
+                                           .default_text = "see ddprun --help",
                                            .environment = ""});
   options->Group("");
   options->AddFlag(&target->exchange,
@@ -203,13 +204,13 @@ absl::StatusOr<OptionsOrHelp<EnvOptions>> ParseEnvOptions(const std::vector<std:
   options.Group("Advice");
   options.AddValue(&samples, {.names = "--samples",
                               .placeholder = "N",
-                              .help = "Samples of an epoch: shows how many steps that is, a "
-                                      "number that falls to 1/N on N GPUs when all of them work. "
-                                      "Default: none.",
+                              .help = "Samples of an epoch: shows how many steps that is, a number "
+                                      "that falls to 1/N on N GPUs when all of them work.",
                               .environment = ""});
   options.AddValue(&batch, {.names = "--batch",
                             .placeholder = "N",
-                            .help = "Your batch per GPU, in place of the one advised.",
+                            .help = "Your batch per GPU.",
+                            .default_text = "the one advised",
                             .environment = ""});
   MachineArguments machine;
   DefineMachine(&machine, &result.options, &options);

@@ -40,6 +40,11 @@ bool LooksLikeOption(const std::string& token) {
   return token.size() > 1 && token[0] == '-' && !ReadDuration(token).has_value();
 }
 
+std::string DefaultOf(const OptionText& text, const Argument& target) {
+  if (!text.default_text.empty()) return text.default_text;
+  return target.text.empty() ? "none" : target.text;
+}
+
 }  // namespace
 
 std::vector<std::string> OptionSet::Option::Spellings() const {
@@ -69,7 +74,10 @@ OptionSet::Option& OptionSet::AddOption(const OptionText& text) {
 }
 
 void OptionSet::AddValue(Argument* target, const OptionText& text) {
-  Option& option = AddOption(text);
+  OptionText whole = text;
+  absl::StrAppend(&whole.help, whole.help.empty() ? "" : " ", "Default: ", DefaultOf(text, *target),
+                  ".");
+  Option& option = AddOption(whole);
   option.placeholder = text.placeholder;
   option.argument = target;
 }

@@ -23,7 +23,9 @@ struct OptionText {
   // spelling with underscores is added.
   std::string names;
   std::string placeholder;  // of the value: "N|MIN:MAX"
-  std::string help;
+  std::string help;         // without the default
+  // What holds when nobody gives a value, for the help; "" = the target's text, or none.
+  std::string default_text;
   // Environment variable that is read when the option isn't given: nullopt = PET_<LONG_NAME>
   // (torchrun's rule), "" = none.
   std::optional<std::string> environment = std::nullopt;
@@ -83,7 +85,7 @@ class OptionSet {
     std::vector<std::string> long_names;  // without "--"; the one with dashes first
     std::string group;
     std::string placeholder;  // "" = it takes no value
-    std::string help;         // with the variable
+    std::string help;         // with default and variable
     std::string environment;  // "" = none
     ValueShape shape = ValueShape::kText;
     Argument* argument = nullptr;

@@ -14,11 +14,11 @@ void DefineToken(TokenArguments* target, OptionSet* options) {
                     {.names = "--token",
                      .placeholder = "SECRET",
                      .help = "Secret of the jobs. Visible in the list of processes, which "
-                             "--token_file and the variable are not. Default: none.",
+                             "--token_file and the variable are not.",
                      .environment = "DDPRUN_TOKEN"});
-  options->AddValue(&target->token_file, {.names = "--token-file",
-                                          .placeholder = "FILE",
-                                          .help = "File that holds the secret. Default: none."});
+  options->AddValue(
+      &target->token_file,
+      {.names = "--token-file", .placeholder = "FILE", .help = "File that holds the secret."});
 }
 
 absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
@@ -31,18 +31,21 @@ absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std:
   return parsed.help;
 }
 
-void DefineQuery(QueryArguments* target, const std::string& run_id_help, OptionSet* options) {
+void DefineQuery(QueryArguments* target, const std::string& job, const std::string& default_job,
+                 OptionSet* options) {
   options->Group("Service");
   options->AddValue(&target->endpoint,
                     {.names = "--rdzv-endpoint",
                      .placeholder = "HOST[:PORT]|unix:PATH",
-                     .help = "Where the rendezvous service is. Default: that of your only job on "
-                             "this machine, or localhost:29400."});
-  options->AddValue(&target->run_id,
-                    {.names = "--rdzv-id", .placeholder = "NAME", .help = run_id_help});
+                     .help = "Where the rendezvous service is.",
+                     .default_text = absl::StrCat("that of your only job on this machine, or ",
+                                                  target->endpoint.text)});
+  options->AddValue(
+      &target->run_id,
+      {.names = "--rdzv-id", .placeholder = "NAME", .help = job, .default_text = default_job});
   options->AddValue(&target->timeout, {.names = "--timeout",
                                        .placeholder = "SECONDS",
-                                       .help = "How long to wait for the answer. Default: 5.",
+                                       .help = "How long to wait for the answer.",
                                        .environment = ""});
 }
 

@@ -7,10 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "launcher/core/environment.h"
 #include "launcher/options/argument.h"
 #include "launcher/options/option_set.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 
@@ -28,17 +30,19 @@ struct QueryOptions {
 
 // The same as it was typed, while it is parsed.
 struct QueryArguments {
-  Argument endpoint{.text = "localhost:29400", .source = ""};
+  Argument endpoint{.text = absl::StrCat(QueryOptions().host, ":", QueryOptions().port)};
   Argument run_id;
-  Argument timeout{.text = "5", .source = ""};
+  Argument timeout{.text = DurationText(QueryOptions().timeout)};
 };
 struct TokenArguments {
   Argument token;
   Argument token_file;
 };
 
-// Adds --rdzv_endpoint, --rdzv_id and --timeout, under "Service".
-void DefineQuery(QueryArguments* target, const std::string& run_id_help, OptionSet* options);
+// Adds --rdzv_endpoint, --rdzv_id and --timeout, under "Service". `job`: what --rdzv_id names, as
+// "The job to end."; `default_job`: what is meant without.
+void DefineQuery(QueryArguments* target, const std::string& job, const std::string& default_job,
+                 OptionSet* options);
 // Adds --token and --token_file.
 void DefineToken(TokenArguments* target, OptionSet* options);
 // Errors: plan errors (errors.h).

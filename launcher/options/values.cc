@@ -143,6 +143,12 @@ std::optional<absl::Duration> ReadDuration(absl::string_view text) {
   return duration;
 }
 
+std::string DurationText(absl::Duration duration) {
+  const int64_t hours = absl::ToInt64Hours(duration);
+  if (hours > 0 && absl::Hours(hours) == duration) return absl::StrCat(hours, "h");
+  return absl::StrCat(absl::ToDoubleSeconds(duration));
+}
+
 absl::StatusOr<int64_t> ParseInteger(const Argument& argument, int64_t min, int64_t max) {
   const std::optional<int64_t> value = ReadInteger(argument.text);
   if (!value.has_value()) return BadWord(argument, "is not a whole number");

@@ -31,6 +31,8 @@ std::optional<int64_t> ReadInteger(absl::string_view text);
 std::optional<bool> ReadBoolean(absl::string_view text);
 // Seconds as a decimal number ("0.5", "1e2"), or a number with its unit: "150ms", "2m", "1h30m".
 std::optional<absl::Duration> ReadDuration(absl::string_view text);
+// The same back, for finite ones: "0.15", "30", and whole hours as "2h".
+std::string DurationText(absl::Duration duration);
 
 // An integer within [min, max]. Errors: usage — no number; plan — outside.
 absl::StatusOr<int64_t> ParseInteger(const Argument& argument, int64_t min, int64_t max);

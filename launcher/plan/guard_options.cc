@@ -17,15 +17,14 @@ void DefineGuardOptions(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->cgroup,
                     {.names = "--cgroup",
                      .placeholder = "on|off",
-                     .help = "on: put the workers into a cgroup of their own where this user may "
-                             "make one (version 2, not under Slurm), which the kernel kills at "
-                             "once when they must end. Default: on."});
+                     .help = "on: put the workers into a cgroup of their own where this "
+                             "user may make one (version 2, not under Slurm), which the "
+                             "kernel kills at once when they must end."});
   options->AddValue(&target->gpu_memory_wait,
                     {.names = "--gpu-memory-wait",
                      .placeholder = "SECONDS",
-                     .help = "How long a restart waits, where NVIDIA's driver is, for it to have "
-                             "the ended workers' memory back; at most 4, 0: not at all. "
-                             "Default: 3."});
+                     .help = "How long a restart waits, where NVIDIA's driver is, for it to "
+                             "have the ended workers' memory back; at most 4, 0: not at all."});
 }
 
 absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan) {

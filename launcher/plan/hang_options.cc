@@ -16,30 +16,31 @@ void DefineHangOptions(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->hang_detection,
                     {.names = "--hang-detection",
                      .placeholder = "on|off",
-                     .help = "Watch workers that mark their progress (docs/PROGRESS.md): limits "
-                             "are learned from their own steps. Default: on."});
+                     .help = "Watch workers that mark their progress (docs/PROGRESS.md): "
+                             "limits are learned from their own steps."});
   options->AddValue(&target->first_step_timeout,
                     {.names = "--first-step-timeout",
                      .placeholder = "SECONDS",
-                     .help = "The limit of a phase of such a worker before 100 of its steps are "
-                             "known: start, first step, checkpoint, evaluation. Default: 600."});
+                     .help = "The limit of a phase of such a worker before 100 of its steps "
+                             "are known: start, first step, checkpoint, evaluation."});
   options->AddValue(&target->hang_timeout,
                     {.names = "--hang-timeout",
                      .placeholder = "SECONDS",
-                     .help = "Watch workers that mark nothing too: one that neither reads nor "
-                             "writes a byte nor uses the processor for so long counts as hung. "
-                             "Default: they are not watched."});
+                     .help = "Watch workers that mark nothing too: one that neither reads "
+                             "nor writes a byte nor uses the processor for so long counts "
+                             "as hung.",
+                     .default_text = "they are not watched"});
   options->AddValue(&target->on_hang,
                     {.names = "--on-hang",
                      .placeholder = "restart|report",
-                     .help = "restart: a hung worker counts as failed; report: say which one "
-                             "hangs and where, and leave it alone. Default: restart."});
+                     .help = "restart: a hung worker counts as failed; report: say which "
+                             "one hangs and where, and leave it alone."});
   options->AddValue(&target->on_stopped,
                     {.names = "--on-stopped",
                      .placeholder = "warn|restart",
-                     .help = "A worker that a signal stops (SIGSTOP). warn: say so, and leave it "
-                             "to the watch above; restart: it counts as failed at once. "
-                             "Default: warn."});
+                     .help = "A worker that a signal stops (SIGSTOP). warn: say so, and "
+                             "leave it to the watch above; restart: it counts as failed at "
+                             "once."});
 }
 
 absl::Status PlanHangs(const LaunchArguments& arguments, LaunchPlan* plan) {

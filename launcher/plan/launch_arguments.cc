@@ -1,9 +1,9 @@
 #include "launcher/plan/launch_arguments.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
-#include "launcher/core/agent_settings.h"
+#include "base/text.h"
 #include "launcher/options/option_set.h"
+#include "launcher/options/query_options.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
 
@@ -15,21 +15,22 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->nnodes,
                     {.names = "--nnodes",
                      .placeholder = "N|MIN:MAX",
-                     .help = "Number of nodes, or the range within which the job may shrink and "
-                             "grow. Default: 1."});
+                     .help = "Number of nodes, or the range within which the job may shrink "
+                             "and grow."});
   options->AddValue(&target->nproc_per_node,
                     {.names = "--nproc-per-node",
                      .placeholder = "N|cpu|gpu|auto",
-                     .help = "Number of workers on this node. gpu: one for each CUDA device; "
-                             "gpu:1,3,5-7: one for each of these; cpu: one for each CPU that this "
-                             "process may use, by its affinity and its cgroup; auto: gpu, else "
-                             "cpu. Default: 1."});
+                     .help = "Number of workers on this node. gpu: one for each CUDA "
+                             "device; gpu:1,3,5-7: one for each of these; cpu: one for each "
+                             "CPU that this process may use, by its affinity and its "
+                             "cgroup; auto: gpu, else cpu."});
   options->AddValue(&target->node_rank,
                     {.names = "--node-rank",
                      .placeholder = "N",
-                     .help = "This node's number, from 0. With the static rendezvous node 0 hosts "
-                             "the rendezvous service; otherwise a claim that is honoured when "
-                             "given. Default: 0 (static)."});
+                     .help = "This node's number, from 0. With the static rendezvous node 0 "
+                             "hosts the rendezvous service; otherwise a claim that is "
+                             "honoured when given.",
+                     .default_text = "0 (static)"});
   options->AddFlag(&target->standalone,
                    {.names = "--standalone",
                     .help = "A job of this machine alone, under a fresh run id: several can run "
@@ -54,63 +55,71 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
 }
 
 void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
+  const rendezvous::JobSpec job;
   options->Group("Rendezvous");
   options->AddValue(&target->master_addr,
                     {.names = "--master-addr",
                      .placeholder = "HOST",
-                     .help = "Host of node 0: the workers' MASTER_ADDR, and where the static "
-                             "rendezvous is. Default: 127.0.0.1."});
+                     .help = "Host of node 0: the workers' MASTER_ADDR, and where the "
+                             "static rendezvous is.",
+                     .default_text = "127.0.0.1"});
   options->AddValue(&target->master_port,
                     {.names = "--master-port",
                      .placeholder = "PORT",
-                     .help = "The workers' MASTER_PORT. Default: a free port for each generation. "
-                             "The static rendezvous service is at this port + 1 (29501 when none "
-                             "is given)."});
+                     .help = "The workers' MASTER_PORT. The static rendezvous service is at this "
+                             "port + 1 (29501 when none is given).",
+                     .default_text = "a free port for each generation"});
   options->AddValue(&target->rdzv_backend,
                     {.names = "--rdzv-backend",
                      .placeholder = "static|c10d",
-                     .help = "static: nodes are numbered by --node_rank, node 0 hosts the service. "
-                             "c10d: nodes are numbered as they come, the node that owns the "
-                             "endpoint's address hosts it. Both are served by ddprun's own "
-                             "service. Default: static; c10d when only --rdzv_endpoint is given."});
-  options->AddValue(&target->rdzv_endpoint,
-                    {.names = "--rdzv-endpoint",
-                     .placeholder = "HOST[:PORT]",
-                     .help = "Where the rendezvous service is, the same on every node. Default: "
-                             "see --master_port; with c10d localhost:29400, and 29400 is the "
-                             "port when none is given."});
+                     .help = "static: nodes are numbered by --node_rank, node 0 hosts the "
+                             "service. c10d, also when only --rdzv_endpoint is given: nodes are "
+                             "numbered as they come, "
+                             "the node that owns the endpoint's address hosts it. Both are served "
+                             "by ddprun's own service."});
+  options->AddValue(
+      &target->rdzv_endpoint,
+      {.names = "--rdzv-endpoint",
+       .placeholder = "HOST[:PORT]",
+       .help = absl::StrCat("Where the rendezvous service is, the same on every node; the port is ",
+                            kDefaultServicePort, " when none is given."),
+       .default_text =
+           absl::StrCat("see --master_port; with c10d localhost:", kDefaultServicePort)});
   options->AddValue(&target->rdzv_id, {.names = "--rdzv-id",
                                        .placeholder = "NAME",
-                                       .help = "Name of the job, the same on every node. Default: "
-                                               "none."});
-  options->AddValue(&target->rdzv_conf,
-                    {.names = "--rdzv-conf",
-                     .placeholder = "KEY=VALUE,…",
-                     .help = "join_timeout (seconds to wait for enough nodes, default 600; timeout "
-                             "is the same), read_timeout (seconds that the service may be out of "
-                             "reach at the beginning, default: join_timeout), last_call_timeout "
-                             "(seconds that the first start waits for more than MIN nodes, "
-                             "default 30), lease (see --lease), is_host (true or false: this "
-                             "node does or does not host the service).",
-                     .shape = ValueShape::kAssignments});
+                                       .help = "Name of the job, the same on every node."});
+  options->AddValue(
+      &target->rdzv_conf,
+      {.names = "--rdzv-conf",
+       .placeholder = "KEY=VALUE,…",
+       .help = absl::StrCat("join_timeout (seconds to wait for enough nodes, default ",
+                            DurationText(job.join_timeout),
+                            "; timeout "
+                            "is the same), read_timeout (seconds that the service may be out of "
+                            "reach at the beginning, default join_timeout), last_call_timeout "
+                            "(seconds that the first start waits for more than MIN nodes, "
+                            "default ",
+                            DurationText(job.last_call_timeout),
+                            "), lease (see --lease), is_host (true or false: this "
+                            "node does or does not host the service)."),
+       .shape = ValueShape::kAssignments});
   options->AddValue(&target->local_addr,
                     {.names = "--local-addr",
                      .placeholder = "HOST",
-                     .help = "Address under which other nodes reach this one. Default: the one "
-                             "from which this machine reaches the endpoint."});
-  options->AddValue(
-      &target->token,
-      {.names = "--token",
-       .placeholder = "SECRET",
-       .help = "Secret of the job, the same on every node; without one the job can be "
-               "stopped from the service's own machine only. Visible in the list of "
-               "processes, which --token_file and the variable are not. Default: "
-               "none.",
-       .environment = "DDPRUN_TOKEN"});
-  options->AddValue(&target->token_file, {.names = "--token-file",
-                                          .placeholder = "FILE",
-                                          .help = "File that holds the secret; blanks around it "
-                                                  "don't count. Default: none."});
+                     .help = "Address under which other nodes reach this one.",
+                     .default_text = "the one from which this machine reaches the endpoint"});
+  options->AddValue(&target->token,
+                    {.names = "--token",
+                     .placeholder = "SECRET",
+                     .help = "Secret of the job, the same on every node; without one the "
+                             "job can be stopped from the service's own machine only. "
+                             "Visible in the list of processes, which --token_file and the "
+                             "variable are not.",
+                     .environment = "DDPRUN_TOKEN"});
+  options->AddValue(&target->token_file,
+                    {.names = "--token-file",
+                     .placeholder = "FILE",
+                     .help = "File that holds the secret; blanks around it don't count."});
 }
 
 void DefineWorkers(LaunchArguments* target, OptionSet* options) {
@@ -124,10 +133,11 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(&target->run_path,
                    {.names = "--run-path",
                     .help = "Run the script within a process that records every exception of it."});
-  options->AddValue(&target->role, {.names = "--role",
-                                    .placeholder = "NAME",
-                                    .help = "Role of this node's workers, shown in the prefix of "
-                                            "their output. Default: default."});
+  options->AddValue(&target->role,
+                    {.names = "--role",
+                     .placeholder = "NAME",
+                     .help = "Role of this node's workers, shown in the prefix of their "
+                             "output."});
   options->AddFlag(&target->virtual_local_rank,
                    {.names = "--virtual-local-rank",
                     .help = "Every worker has LOCAL_RANK 0 and sees one device, its own."});
@@ -138,31 +148,31 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->numa_binding,
                     {.names = "--numa-binding",
                      .placeholder = "node|socket|exclusive|core-complex",
-                     .help = "Bind each worker to the CPUs near its GPU: those of its NUMA node, "
-                             "of its socket, its share of the node's cores, or one core complex. "
-                             "Default: none.",
+                     .help = "Bind each worker to the CPUs near its GPU: those of its NUMA "
+                             "node, of its socket, its share of the node's cores, or one "
+                             "core complex.",
                      .environment = ""});
   options->AddValue(&target->cpu_binding,
                     {.names = "--cpu-binding",
                      .placeholder = "none|cores|numa",
-                     .help = "The same without GPUs. cores: each worker has an even share of the "
-                             "physical cores that ddprun may use; numa: of the NUMA nodes. "
-                             "Default: none."});
+                     .help = "The same without GPUs. cores: each worker has an even share "
+                             "of the physical cores that ddprun may use; numa: of the NUMA "
+                             "nodes."});
   options->AddFlag(&target->binding_fallback,
                    {.names = "--binding-fallback",
                     .help = "When workers can't be bound, say why and start them all the same."});
   options->AddValue(&target->omp_threads,
                     {.names = "--omp-threads",
                      .placeholder = "N|auto",
-                     .help = "OMP_NUM_THREADS of each worker. auto: the CPUs that this process may "
-                             "use, divided by the workers; for bound workers the physical cores "
-                             "that each has. Default: your own OMP_NUM_THREADS, else 1 when there "
-                             "is more than one worker."});
+                     .help = "OMP_NUM_THREADS of each worker. auto: the CPUs that this "
+                             "process may use, divided by the workers; for bound workers "
+                             "the physical cores that each has.",
+                     .default_text = "your own OMP_NUM_THREADS, else 1 when there is more than one "
+                                     "worker"});
   options->AddValue(&target->start_method,
                     {.names = "--start-method",
                      .placeholder = "spawn|fork|forkserver",
-                     .help = "Accepted for torchrun's sake; every worker is a new process. "
-                             "Default: spawn."});
+                     .help = "Accepted for torchrun's sake; every worker is a new process."});
   options->Group("");  // not in the help: torch.distributed.launch's
   options->AddFlag(&target->use_env, {.names = "--use-env", .help = ""});
 }
@@ -173,19 +183,20 @@ void DefineStreams(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->log_dir,
                     {.names = "--log-dir",
                      .placeholder = "DIR",
-                     .help = "Where log and error files go; /dev/null: nowhere. Default: a "
-                             "temporary directory when a file is needed."});
+                     .help = "Where log and error files go; /dev/null: nowhere.",
+                     .default_text = "a temporary directory when a file is needed"});
   options->AddValue(&target->redirects,
                     {.names = "-r,--redirects",
                      .placeholder = "STREAMS",
-                     .help = "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both; for "
-                             "single workers LOCAL_RANK:DIGIT,… as in 0:3,1:2. Default: 0.",
+                     .help = "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both; "
+                             "for single workers LOCAL_RANK:DIGIT,… as in 0:3,1:2.",
                      .shape = ValueShape::kRanks});
-  options->AddValue(&target->tee, {.names = "-t,--tee",
-                                   .placeholder = "STREAMS",
-                                   .help = "Streams that go to files and, prefixed, to the "
-                                           "console; written as for --redirects. Default: 0.",
-                                   .shape = ValueShape::kRanks});
+  options->AddValue(&target->tee,
+                    {.names = "-t,--tee",
+                     .placeholder = "STREAMS",
+                     .help = "Streams that go to files and, prefixed, to the console; "
+                             "written as for --redirects.",
+                     .shape = ValueShape::kRanks});
   options->AddFlag(&target->prefix_output,
                    {.names = "--prefix-output",
                     .help = "Prefix every line on the console with role and rank "
@@ -194,9 +205,9 @@ void DefineStreams(LaunchArguments* target, OptionSet* options) {
                     {.names = "--prefix-template",
                      .placeholder = "TEXT",
                      .help = "What the prefix of --prefix_output and --tee is made of: "
-                             "${role_name}, ${local_rank}, ${rank} (of the whole job), ${host} and "
-                             "${group_rank} (the node's number) are replaced. Default: "
-                             "[${role_name}${local_rank}]:",
+                             "${role_name}, ${local_rank}, ${rank} (of the whole job), "
+                             "${host} and ${group_rank} (the node's number) are replaced.",
+                     .default_text = Quoted(OutputPlan().prefix_template),
                      .environment = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"});
   options->AddFlag(&target->collapse_output,
                    {.names = "--collapse-output",
@@ -206,48 +217,47 @@ void DefineStreams(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->local_ranks_filter,
                     {.names = "--local-ranks-filter",
                      .placeholder = "LOCAL_RANK,…",
-                     .help = "Show the output of these workers alone on the console, as in 0,4-7; "
-                             "files get that of all. Default: all.",
+                     .help = "Show the output of these workers alone on the console, as in "
+                             "0,4-7; files get that of all.",
+                     .default_text = "all",
                      .shape = ValueShape::kList});
   options->AddValue(&target->duplicate_stdout_filters,
                     {.names = "--duplicate-stdout-filters",
                      .placeholder = "TEXT,…",
                      .help = "Lines of stdout that hold one of these texts go to "
-                             "filtered_stdout.log too, for streams of --tee; two commas stand for "
-                             "one within a text. Default: none.",
+                             "filtered_stdout.log too, for streams of --tee; two commas "
+                             "stand for one within a text.",
                      .shape = ValueShape::kTexts});
   options->AddValue(&target->duplicate_stderr_filters,
                     {.names = "--duplicate-stderr-filters",
                      .placeholder = "TEXT,…",
-                     .help = "The same for stderr and filtered_stderr.log. Default: none.",
+                     .help = "The same for stderr and filtered_stderr.log.",
                      .shape = ValueShape::kTexts});
 }
 
 // What ddprun itself writes; in the same group of the help.
 void DefineRecords(LaunchArguments* target, OptionSet* options) {
-  options->AddValue(&target->logs_specs,
-                    {.names = "--logs-specs",
-                     .placeholder = "NAME",
-                     .help = "Known and refused: a Python class of torchrun. Default: none.",
-                     .environment = ""});
-  options->AddValue(&target->report_file,
-                    {.names = "--report-file",
-                     .placeholder = "FILE",
-                     .help = "Write how the job ended to FILE, as JSON. Default: none."});
+  options->AddValue(&target->logs_specs, {.names = "--logs-specs",
+                                          .placeholder = "NAME",
+                                          .help = "Known and refused: a Python class of torchrun.",
+                                          .environment = ""});
+  options->AddValue(&target->report_file, {.names = "--report-file",
+                                           .placeholder = "FILE",
+                                           .help = "Write how the job ended to FILE, as JSON."});
   options->AddValue(&target->event_log_handler,
                     {.names = "--event-log-handler",
                      .placeholder = "null|console",
-                     .help = "console: torchrun's events as JSON lines on stderr. Default: null."});
-  options->AddValue(&target->event_log, {.names = "--event-log",
-                                         .placeholder = "FILE",
-                                         .help = "Append the timeline of this run to FILE, as JSON "
-                                                 "lines. Default: none."});
+                     .help = "console: torchrun's events as JSON lines on stderr."});
+  options->AddValue(&target->event_log,
+                    {.names = "--event-log",
+                     .placeholder = "FILE",
+                     .help = "Append the timeline of this run to FILE, as JSON lines."});
   options->AddValue(&target->status_page,
                     {.names = "--status-page",
                      .placeholder = "[HOST:]PORT",
-                     .help = "Where this node has the rendezvous service: show the job on a page, "
-                             "and to Prometheus, over HTTP; read only, to everybody who reaches "
-                             "the address. Without HOST: this machine alone. Default: none."});
+                     .help = "Where this node has the rendezvous service: show the job on a "
+                             "page, and to Prometheus, over HTTP; read only, to everybody "
+                             "who reaches the address. Without HOST: this machine alone."});
 }
 
 void DefineRestarts(LaunchArguments* target, OptionSet* options) {
@@ -255,67 +265,69 @@ void DefineRestarts(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->max_restarts,
                     {.names = "--max-restarts",
                      .placeholder = "N",
-                     .help = "How often failed workers may restart the job, counted once for the "
-                             "whole job. Default: 0."});
+                     .help = "How often failed workers may restart the job, counted once "
+                             "for the whole job."});
   options->AddValue(&target->restart_window,
                     {.names = "--restart-window",
                      .placeholder = "SECONDS",
-                     .help = "Workers that ran this long, with progress, give all restarts before "
-                             "them back; 0: none is given back. Default: 0."});
+                     .help = "Workers that ran this long, with progress, give all restarts "
+                             "before them back; 0: none is given back."});
   options->AddValue(&target->restart_backoff,
                     {.names = "--restart-backoff",
                      .placeholder = "SECONDS",
-                     .help = "Longest pause before a restart. The first one comes at once; while "
-                             "workers fail within 10 s of their start the pauses double from 0.5 "
-                             "s on. Lost nodes cause none. 0: no pauses. Default: 30."});
+                     .help = "Longest pause before a restart. The first one comes at once; "
+                             "while workers fail within 10 s of their start the pauses "
+                             "double from 0.5 s on. Lost nodes cause none. 0: no pauses."});
   options->AddValue(&target->crash_loop,
                     {.names = "--crash-loop",
                      .placeholder = "N",
-                     .help = "End the job for good (exit status 93) when its workers fail in the "
-                             "same way N times in a row within 10 s of their start, even when "
-                             "restarts are left; 0: never. Default: 4."});
+                     .help = "End the job for good (exit status 93) when its workers fail "
+                             "in the same way N times in a row within 10 s of their start, "
+                             "even when restarts are left; 0: never."});
   options->AddValue(&target->give_up_after,
                     {.names = "--give-up-after",
                      .placeholder = "N",
-                     .help = "End the job for good (exit status 93) when its workers fail N times "
-                             "in a row without progress between, even when restarts are left; 0: "
-                             "never. Default: 0."});
+                     .help = "End the job for good (exit status 93) when its workers fail N "
+                             "times in a row without progress between, even when restarts "
+                             "are left; 0: never."});
   options->AddValue(&target->membership_changes,
                     {.names = "--membership-changes",
                      .placeholder = "N",
-                     .help = "How often nodes may be lost or leave, counted once for the whole "
-                             "job, until 60 s with progress give all of them back. Default: 100."});
+                     .help = "How often nodes may be lost or leave, counted once for the "
+                             "whole job, until 60 s with progress give all of them back."});
   options->AddValue(&target->quarantine_after,
                     {.names = "--quarantine-after",
                      .placeholder = "N",
-                     .help = "Leave a node out, while the others suffice, when N failures of the "
-                             "job began there within the quarantine time; 0: never. Default: 3."});
+                     .help = "Leave a node out, while the others suffice, when N failures "
+                             "of the job began there within the quarantine time; 0: never."});
   options->AddValue(&target->quarantine_time,
                     {.names = "--quarantine-time",
                      .placeholder = "SECONDS",
-                     .help = "How long a failure counts against its node. Default: 1h."});
+                     .help = "How long a failure counts against its node."});
 }
 
 void DefinePreemption(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->preempt_signals,
                     {.names = "--preempt-signals",
                      .placeholder = "NAME,…",
-                     .help = "Signals that say that this node is about to be taken away: all "
-                             "workers of the job stop at one step and save, where they ask for it "
-                             "(docs/PROGRESS.md), and the exit status is 75. SIGTERM here never "
-                             "ends the run otherwise. Default: SIGTERM, as long as all workers of "
-                             "this node ask; none: no signal.",
+                     .help = "Signals that say that this node is about to be taken away: "
+                             "all workers of the job stop at one step and save, where they "
+                             "ask for it (docs/PROGRESS.md), and the exit status is 75. "
+                             "SIGTERM here never ends the run otherwise.",
+                     .default_text = "SIGTERM, as long as all workers of this node ask; none: no "
+                                     "signal",
                      .shape = ValueShape::kList});
   options->AddValue(&target->preempt_deadline,
                     {.names = "--preempt-deadline",
                      .placeholder = "SECONDS",
-                     .help = "How long after such a signal the node is still there. "
-                             "Default: that of --grace."});
+                     .help = "How long after such a signal the node is still there.",
+                     .default_text = "that of --grace"});
   options->AddValue(&target->preempt_after,
                     {.names = "--preempt-after",
                      .placeholder = "SECONDS",
-                     .help = "How long this node is there at all, from now on: as if such a signal "
-                             "came --preempt-deadline before. Default: for ever."});
+                     .help = "How long this node is there at all, from now on: as if such a "
+                             "signal came --preempt-deadline before.",
+                     .default_text = "for ever"});
 }
 
 void DefineRecovery(LaunchArguments* target, OptionSet* options) {
@@ -323,58 +335,54 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->grace,
                     {.names = "--grace",
                      .placeholder = "SECONDS",
-                     .help = "Time that workers have between TERM and KILL, however the job is "
-                             "stopped. Default: 30."});
+                     .help = "Time that workers have between TERM and KILL, however the job "
+                             "is stopped."});
   options->AddValue(&target->shutdown_timeout, {.names = "--shutdown-timeout",
                                                 .placeholder = "SECONDS",
-                                                .help = "torchrun's name of --grace. Default: 30.",
+                                                .help = "torchrun's name of --grace.",
                                                 .environment = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
   options->AddValue(&target->signals_to_handle,
                     {.names = "--signals-to-handle",
                      .placeholder = "NAME,…",
-                     .help = "Signals that end the run; workers get the same one. Default: "
-                             "SIGTERM,SIGINT,SIGHUP,SIGQUIT.",
+                     .help = "Signals that end the run; workers get the same one.",
                      .shape = ValueShape::kList});
-  options->AddValue(&target->lease,
-                    {.names = "--lease",
-                     .placeholder = "SECONDS",
-                     .help = "How long a silent node counts as alive. Default: 5."});
+  options->AddValue(&target->lease, {.names = "--lease",
+                                     .placeholder = "SECONDS",
+                                     .help = "How long a silent node counts as alive."});
   options->AddValue(&target->reconnect_grace,
                     {.names = "--reconnect-grace",
                      .placeholder = "SECONDS",
-                     .help = "How long a closed connection may take to come back before its node "
-                             "counts as lost. Default: 0.15."});
+                     .help = "How long a closed connection may take to come back before its "
+                             "node counts as lost."});
   options->AddValue(
       &target->service_loss_timeout,
       {.names = "--service-loss-timeout",
        .placeholder = "SECONDS",
-       .help = absl::StrCat("How long this node keeps its workers when the rendezvous service is "
-                            "lost. Default: ",
-                            absl::ToInt64Seconds(ServiceTimeouts().loss), ".")});
+       .help = "How long this node keeps its workers when the rendezvous service is lost."});
   options->AddValue(&target->isolation_timeout,
                     {.names = "--isolation-timeout",
                      .placeholder = "SECONDS",
                      .help = "After this time without contact a node's workers are killed, "
-                             "whatever else fails; longer than the lease. Default: 120."});
+                             "whatever else fails; longer than the lease."});
   DefineGuardOptions(target, options);
   options->AddValue(&target->exit_barrier_timeout,
                     {.names = "--exit-barrier-timeout",
                      .placeholder = "SECONDS",
                      .help = "How long a node whose workers all ended well waits for other "
-                             "nodes that are at work; then it exits with 0. The node with the "
-                             "rendezvous service and that of rank 0 stay. Default: until all are "
-                             "done.",
+                             "nodes that are at work; then it exits with 0. The node with "
+                             "the rendezvous service and that of rank 0 stay.",
+                     .default_text = "until all are done",
                      .environment = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT"});
   options->AddValue(&target->exit_code,
                     {.names = "--exit-code",
                      .placeholder = "1|worker",
-                     .help = "Exit status when the job failed, but not for good. worker: that of "
-                             "the worker that failed first, or 128 + its signal. Default: 1."});
+                     .help = "Exit status when the job failed, but not for good. worker: "
+                             "that of the worker that failed first, or 128 + its signal."});
   options->AddValue(&target->monitor_interval,
                     {.names = "--monitor-interval",
                      .placeholder = "SECONDS",
                      .help = "Accepted for torchrun's sake; ddprun is told of events by the "
-                             "kernel and has no interval. Default: 0.1."});
+                             "kernel and has no interval."});
 }
 
 }  // namespace

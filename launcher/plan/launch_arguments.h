@@ -7,19 +7,23 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "launcher/core/launch_plan.h"
 #include "launcher/options/argument.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 
 class OptionSet;
 
 // What `ddprun [options] script …` was given, word by word; launch_planner.h makes a plan of it.
-// The texts here are the defaults.
+// The texts here are the defaults, made from those of the plan where it has them; the help says
+// them.
 struct LaunchArguments {
   // Job size
-  Argument nnodes{.text = "1", .source = ""};
-  Argument nproc_per_node{.text = "1", .source = ""};
-  Argument node_rank{.text = "0", .source = ""};
+  Argument nnodes{.text = absl::StrCat(rendezvous::JobSpec().nodes_max)};
+  Argument nproc_per_node{.text = absl::StrCat(LaunchPlan().worker_count)};
+  Argument node_rank{.text = "0"};
   bool standalone = false;
   bool no_slurm = false;
   bool no_kubernetes = false;
@@ -28,9 +32,9 @@ struct LaunchArguments {
   // Rendezvous
   Argument master_addr;
   Argument master_port;
-  Argument rdzv_backend{.text = "static", .source = ""};
+  Argument rdzv_backend{.text = LaunchPlan().rdzv_backend};
   Argument rdzv_endpoint;
-  Argument rdzv_id{.text = "none", .source = ""};
+  Argument rdzv_id{.text = "none"};
   Argument rdzv_conf;
   Argument local_addr;
   Argument token;
@@ -41,19 +45,19 @@ struct LaunchArguments {
   bool no_python = false;
   bool run_path = false;
   bool use_env = true;
-  Argument role{.text = "default", .source = ""};
-  Argument start_method{.text = "spawn", .source = ""};
+  Argument role{.text = LaunchPlan().role};
+  Argument start_method{.text = "spawn"};
   bool virtual_local_rank = false;
   bool debug = false;
   Argument numa_binding;
-  Argument cpu_binding{.text = "none", .source = ""};
+  Argument cpu_binding{.text = "none"};
   bool binding_fallback = false;
   Argument omp_threads;
 
   // Output
   Argument log_dir;
-  Argument redirects{.text = "0", .source = ""};
-  Argument tee{.text = "0", .source = ""};
+  Argument redirects{.text = "0"};
+  Argument tee{.text = "0"};
   bool prefix_output = false;
   Argument prefix_template;
   bool collapse_output = false;
@@ -63,38 +67,39 @@ struct LaunchArguments {
   Argument logs_specs;
   Argument event_log;
   Argument status_page;
-  Argument event_log_handler{.text = "null", .source = ""};
+  Argument event_log_handler{.text = "null"};
   Argument report_file;
 
   // Recovery
-  Argument max_restarts{.text = "0", .source = ""};
-  Argument membership_changes{.text = "100", .source = ""};
-  Argument restart_window{.text = "0", .source = ""};
-  Argument restart_backoff{.text = "30", .source = ""};
-  Argument crash_loop{.text = "4", .source = ""};
-  Argument give_up_after{.text = "0", .source = ""};
-  Argument quarantine_after{.text = "3", .source = ""};
-  Argument quarantine_time{.text = "1h", .source = ""};
-  Argument grace{.text = "30", .source = ""};
-  Argument shutdown_timeout{.text = "30", .source = ""};
+  Argument max_restarts{.text = absl::StrCat(rendezvous::JobSpec().max_restarts)};
+  Argument membership_changes{.text =
+                                  absl::StrCat(rendezvous::RestartRules().max_membership_changes)};
+  Argument restart_window{.text = DurationText(rendezvous::RestartRules().restart_window)};
+  Argument restart_backoff{.text = DurationText(rendezvous::RestartRules().backoff_max)};
+  Argument crash_loop{.text = absl::StrCat(rendezvous::RestartRules().crash_loop)};
+  Argument give_up_after{.text = absl::StrCat(rendezvous::RestartRules().give_up_after)};
+  Argument quarantine_after{.text = absl::StrCat(rendezvous::RestartRules().quarantine_after)};
+  Argument quarantine_time{.text = DurationText(rendezvous::RestartRules().quarantine_time)};
+  Argument grace{.text = DurationText(rendezvous::JobSpec().stop_grace)};
+  Argument shutdown_timeout{.text = DurationText(rendezvous::JobSpec().stop_grace)};
   Argument exit_barrier_timeout;
-  Argument signals_to_handle{.text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", .source = ""};
+  Argument signals_to_handle{.text = SignalPlan().text};
   Argument preempt_signals;
   Argument preempt_deadline;
   Argument preempt_after;
-  Argument lease{.text = "5", .source = ""};
-  Argument reconnect_grace{.text = "0.15", .source = ""};
-  Argument service_loss_timeout;
-  Argument isolation_timeout{.text = "120", .source = ""};
-  Argument cgroup{.text = "on", .source = ""};
-  Argument gpu_memory_wait{.text = "3", .source = ""};
-  Argument exit_code{.text = "1", .source = ""};
-  Argument hang_detection{.text = "on", .source = ""};
-  Argument first_step_timeout{.text = "600", .source = ""};
+  Argument lease{.text = DurationText(rendezvous::JobSpec().lease)};
+  Argument reconnect_grace{.text = DurationText(rendezvous::JobSpec().reconnect_grace)};
+  Argument service_loss_timeout{.text = DurationText(ServiceTimeouts().loss)};
+  Argument isolation_timeout{.text = DurationText(LaunchPlan().isolation_timeout)};
+  Argument cgroup{.text = "on"};
+  Argument gpu_memory_wait{.text = DurationText(LaunchPlan().gpu_memory_wait)};
+  Argument exit_code{.text = "1"};
+  Argument hang_detection{.text = "on"};
+  Argument first_step_timeout{.text = DurationText(HangSettings().first_step_timeout)};
   Argument hang_timeout;
-  Argument on_hang{.text = "restart", .source = ""};
-  Argument on_stopped{.text = "warn", .source = ""};
-  Argument monitor_interval{.text = "0.1", .source = ""};
+  Argument on_hang{.text = "restart"};
+  Argument on_stopped{.text = "warn"};
+  Argument monitor_interval{.text = "0.1"};
 
   Argument config;
   bool version = false;

@@ -88,7 +88,7 @@ void MakeTestJob(const TestArguments& test, const EnvironmentLookup& environment
   launch->module = launch->run_path = launch->preflight = false;
   launch->use_env = true;
   launch->max_restarts = fresh.max_restarts;
-  launch->hang_detection = {.text = "off", .source = ""};
+  launch->hang_detection = {.text = "off"};
   launch->redirects = fresh.redirects;
   launch->tee = fresh.tee;
   launch->log_dir = fresh.log_dir;

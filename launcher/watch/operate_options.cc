@@ -68,15 +68,14 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrain(const std::vector<std::st
                                                        std::vector<std::string>* words) {
   OptionSet options(kDrainIntroduction);
   QueryArguments query;
-  DefineQuery(&query, "The job. Default: the only one of the service.", &options);
+  DefineQuery(&query, "The job.", "the only one of the service", &options);
   TokenArguments token;
   DefineToken(&token, &options);
   options.Group("Draining");
   Argument reason;
   options.AddValue(&reason, {.names = "--reason",
                              .placeholder = "TEXT",
-                             .help = "Why, for people; the node and the events show it. Default: "
-                                     "none.",
+                             .help = "Why, for people; the node and the events show it.",
                              .environment = ""});
   OptionsOrHelp<DrainOptions> result;
   options.AddFlag(&result.options.undo,
@@ -133,7 +132,7 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
   OptionSet options(kEventsIntroduction);
   QueryArguments query;
-  DefineQuery(&query, "The job. Default: the only one of the service.", &options);
+  DefineQuery(&query, "The job.", "the only one of the service", &options);
   options.Group("Events");
   OptionsOrHelp<EventsOptions> result;
   options.AddFlag(&result.options.follow,
@@ -144,11 +143,11 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
                   {.names = "--json",
                    .help = "Print JSON lines for programs, as in the event log.",
                    .environment = ""});
-  Argument since{.text = "0", .source = ""};
+  Argument since{.text = "0"};
   options.AddValue(&since, {.names = "--since",
                             .placeholder = "NUMBER",
-                            .help = "Only events after the one with this number. Default: 0, all "
-                                    "that are remembered.",
+                            .help = "Only events after the one with this number.",
+                            .default_text = "0, all that are remembered",
                             .environment = ""});
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   if (help) {
@@ -166,13 +165,13 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
                                                           const EnvironmentLookup& environment) {
   OptionSet options(kTopIntroduction);
   QueryArguments query;
-  DefineQuery(&query, "The job. Default: the only one of the service.", &options);
+  DefineQuery(&query, "The job.", "the only one of the service", &options);
   options.Group("Terminal");
-  Argument interval{.text = "1", .source = ""};
+  Argument interval{.text = DurationText(TopOptions().interval)};
   options.AddValue(&interval, {.names = "--interval",
                                .placeholder = "SECONDS",
                                .help = "Time between two looks; nodes tell how far they are once a "
-                                       "second. Default: 1.",
+                                       "second.",
                                .environment = ""});
   OptionsOrHelp<TopOptions> result;
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
@@ -191,7 +190,7 @@ absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
     const Host& host) {
   OptionSet options(kLogsIntroduction);
   QueryArguments query;
-  DefineQuery(&query, "The job. Default: the only one of the service.", &options);
+  DefineQuery(&query, "The job.", "the only one of the service", &options);
   TokenArguments token;
   DefineToken(&token, &options);
   options.Group("Logs");
@@ -204,13 +203,15 @@ absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
   Argument rank;
   options.AddValue(&rank, {.names = "--rank",
                            .placeholder = "R",
-                           .help = "Only this global rank. Default: all.",
+                           .help = "Only this global rank.",
+                           .default_text = "all",
                            .environment = ""});
   Argument tail;
   options.AddValue(&tail, {.names = "--tail",
                            .placeholder = "LINES",
                            .help = "Begin with so many last lines of each stream of the newest "
-                                   "generation. Default: with everything.",
+                                   "generation.",
+                           .default_text = "with everything",
                            .environment = ""});
   options.AddFlag(&result.options.raw, {.names = "--raw",
                                         .help = "Bytes as they are, without the ranks in front.",

@@ -20,26 +20,26 @@ end (Ctrl-C, TERM). Nodes reach it with --rdzv_endpoint HOST:PORT.
 
 Example:
   ddprun rendezvous --listen 0.0.0.0:29400 --token_file secret)");
-  Argument listen{.text = "0.0.0.0:29400", .source = ""};
+  Argument listen{
+      .text = absl::StrCat(ServiceOptions().listen_host, ":", ServiceOptions().listen_port)};
   Argument event_log;
   Argument status_page;
   TokenArguments token;
   options.Group("Service");
   options.AddValue(&listen, {.names = "--listen",
                              .placeholder = "HOST[:PORT]",
-                             .help = "Address to listen on; port 0 is any free one. Default: "
-                                     "0.0.0.0:29400.",
+                             .help = "Address to listen on; port 0 is any free one.",
                              .environment = ""});
   DefineToken(&token, &options);
   options.AddValue(&event_log, {.names = "--event-log",
                                 .placeholder = "FILE",
-                                .help = "Append the service's timeline to FILE, as JSON lines. "
-                                        "Default: none."});
-  options.AddValue(&status_page, {.names = "--status-page",
-                                  .placeholder = "[HOST:]PORT",
-                                  .help = "Show the jobs on a page, and to Prometheus, over HTTP: "
-                                          "read only, to everybody who reaches the address. "
-                                          "Without HOST: this machine alone. Default: none."});
+                                .help = "Append the service's timeline to FILE, as JSON lines."});
+  options.AddValue(&status_page,
+                   {.names = "--status-page",
+                    .placeholder = "[HOST:]PORT",
+                    .help = "Show the jobs on a page, and to Prometheus, over HTTP: read "
+                            "only, to everybody who reaches the address. Without HOST: "
+                            "this machine alone."});
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   OptionsOrHelp<ServiceOptions> result;
   if (help) {
@@ -66,12 +66,13 @@ Examples:
   ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
   ddprun status --rdzv_endpoint host0:29400 --watch 1)");
   QueryArguments query;
-  DefineQuery(&query, "The job to show. Default: all.", &options);
-  Argument watch{.text = "", .source = ""};
+  DefineQuery(&query, "The job to show.", "all", &options);
+  Argument watch{.text = ""};
   options.AddValue(&watch, {.names = "--watch",
                             .placeholder = "SECONDS",
                             .help = "Look again every so many seconds, until Ctrl-C or the end of "
-                                    "the service. Default: look once.",
+                                    "the service.",
+                            .default_text = "look once",
                             .environment = ""});
   OptionsOrHelp<StatusOptions> result;
   options.AddFlag(&result.options.json,
@@ -99,14 +100,13 @@ without one it can be ended from the service's own machine only.
 Example:
   ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");
   QueryArguments query;
-  DefineQuery(&query, "The job to end. Default: the only one of the service.", &options);
+  DefineQuery(&query, "The job to end.", "the only one of the service", &options);
   TokenArguments token;
   DefineToken(&token, &options);
-  Argument reason{.text = "stopped by ddprun stop", .source = ""};
+  Argument reason{.text = "stopped by ddprun stop"};
   options.AddValue(&reason, {.names = "--reason",
                              .placeholder = "TEXT",
-                             .help = "Why, for people; every node shows it. Default: stopped by "
-                                     "ddprun stop.",
+                             .help = "Why, for people; every node shows it.",
                              .environment = ""});
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   OptionsOrHelp<StopOptions> result;

@@ -16,11 +16,11 @@ namespace ddprun::launcher {
 
 // `ddprun rendezvous`: the service alone.
 struct ServiceOptions {
-  std::string listen_host = "0.0.0.0";  // without brackets
-  uint16_t listen_port = 29400;         // 0 = any free port
-  std::string token;                    // "" = none
-  std::string event_log;                // "" = none
-  std::string status_page;              // "host:port"; "" = none
+  std::string listen_host = "0.0.0.0";         // without brackets
+  uint16_t listen_port = kDefaultServicePort;  // 0 = any free port
+  std::string token;                           // "" = none
+  std::string event_log;                       // "" = none
+  std::string status_page;                     // "host:port"; "" = none
 };
 
 // `ddprun status`.

@@ -56,6 +56,12 @@ TEST(ReadBoolean, Words) {
   }
 }
 
+TEST(DurationText, IsReadAsTheSame) {
+  for (const char* text : {"0", "0.15", "0.5", "30", "90", "600", "5400", "1h", "168h"}) {
+    EXPECT_EQ(DurationText(*ReadDuration(text)), text);
+  }
+}
+
 TEST(ReadDuration, NumbersAndUnits) {
   EXPECT_EQ(ReadDuration("30"), absl::Seconds(30));
   EXPECT_EQ(ReadDuration(" 0.25 "), absl::Milliseconds(250));
