@@ -113,12 +113,7 @@ bool Round::AddFailure(uint32_t group_rank, WorkerFailure failure, Instant arriv
   failure.message = Bounded(std::move(failure.message), kTextBytesMax);
   failure.stderr_tail = Bounded(std::move(failure.stderr_tail), kTextBytesMax);
   failure.traceback = Bounded(std::move(failure.traceback), kTracebackBytesMax);
-  for (ReportedFailure& known : failures_) {
-    if (known.failure.rank != failure.rank) continue;
-    known.failure = std::move(failure);
-    return true;
-  }
-  if (failures_.size() < kFailuresMax) failures_.push_back({std::move(failure), arrival});
+  failures_.Add(std::move(failure), arrival);
   return true;
 }
 
@@ -130,8 +125,8 @@ std::string Round::BrokenInvariant() const {
     if (member.gone() && member.node_order != 0) return "a lost member with a node";
   }
   if (next_rank != world_size_) return "the world is not the sum of its nodes";
-  if (failures_.size() > kFailuresMax) return "more failures than are kept";
-  for (const ReportedFailure& each : failures_) {
+  if (std::string broken = failures_.BrokenInvariant(); !broken.empty()) return broken;
+  for (const ReportedFailure& each : failures()) {
     if (each.failure.rank >= world_size_) return "a failure of no rank";
     if (each.failure.generation != generation_) return "a failure of another generation";
     if (each.arrival < formed_) return "a failure before the generation began";

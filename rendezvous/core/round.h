@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/instant.h"
+#include "rendezvous/core/failure_list.h"
 #include "rendezvous/core/first_cause.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/rank_assigner.h"
@@ -79,8 +80,7 @@ class Round {
   bool SetStarted(uint32_t group_rank);
   void SetSucceeded(uint32_t group_rank);
   // Notes a failure of a member's worker, or completes the one of the same rank; it gets its rank
-  // and generation here, whatever it says. False: there is no such worker. Bound: the first
-  // kFailuresMax.
+  // and generation here, whatever it says. False: there is no such worker. Bound: as FailureList.
   bool AddFailure(uint32_t group_rank, WorkerFailure failure, Instant arrival);
 
   // Notes how far a member's workers were.
@@ -96,7 +96,7 @@ class Round {
   bool all_succeeded() const { return succeeded_ == members_.size(); }
   // Group ranks.
   std::set<uint32_t> NotSucceeded() const;
-  const std::vector<ReportedFailure>& failures() const { return failures_; }
+  const std::vector<ReportedFailure>& failures() const { return failures_.reported(); }
 
   // What is wrong with it; "" = nothing.
   std::string BrokenInvariant() const;
@@ -111,12 +111,12 @@ class Round {
   uint32_t world_size_;               // the sum of the members' workers
   RoundTerms terms_;
   // Counts of members: 0 <= each <= members_.size().
-  size_t open_;                            // that are not settled
-  size_t gone_ = 0;                        // never goes down
-  size_t started_ = 0;                     // never goes down
-  size_t succeeded_ = 0;                   // never goes down
-  std::vector<ReportedFailure> failures_;  // one a rank, by arrival; ranks < world_size_
-  std::optional<uint64_t> step_;           // never goes down
+  size_t open_;                   // that are not settled
+  size_t gone_ = 0;               // never goes down
+  size_t started_ = 0;            // never goes down
+  size_t succeeded_ = 0;          // never goes down
+  FailureList failures_;          // ranks < world_size_
+  std::optional<uint64_t> step_;  // never goes down
 };
 
 }  // namespace ddprun::rendezvous
