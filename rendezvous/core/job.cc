@@ -149,14 +149,16 @@ Instant Job::PhaseDeadline() const {
   return Instant::Infinite();
 }
 
-// When we were held up ourselves, silence proves nothing (R4).
+// When we were held up ourselves, silence proves nothing (R4). What counts is what has been due for
+// longest, not the last event: a loop that has too much to read serves no deadline either.
 void Job::JudgeStall(Instant now) {
-  const Instant due = std::max(NextDeadline(), now_);
+  const Instant due = std::max(NextDeadline(), forgiven_until_);
   if (roster_.empty() || now <= due) return;
   const absl::Duration stall = now - due;
   if (stall <= spec().lease / 4) return;
   roster_.ChangeAll(
       [&](Node& node) { node.Extend(now, stall, spec().lease, spec().reconnect_grace); });
+  forgiven_until_ = now;
   outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
 }
 

@@ -131,6 +131,7 @@ class Job {
   std::string BrokenMembers() const;
 
   Instant now_;                          // never goes back
+  Instant forgiven_until_;               // <= now_; what held us up before is made good
   JobPhase phase_ = JobPhase::kForming;  // kEnded for good
   std::string reason_;                   // of the phase, for people; empty before the first Join
   Generation generation_;                // the last that was formed; grows by one

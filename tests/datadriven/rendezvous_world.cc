@@ -36,6 +36,10 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
       now_ = now_ + duration;
       Step(TimerDue{});
     }
+  } else if (verb == "busy") {
+    absl::Duration duration;
+    DDPRUN_CHECK(absl::ParseDuration(command.subject, &duration), line);
+    now_ = now_ + duration;
   } else if (verb == "stop") {
     Step(StopRequested{command.subject});
   } else if (verb == "drain" || verb == "undrain") {

@@ -37,6 +37,7 @@ namespace ddprun::testing {
 //   gpus a [count=1] [lost=2]               its renewals tell of its GPUs from now on: one is lost
 //   advance 5s                              on time, deadline by deadline
 //   stall 3s                                time passes without a step, then the timer
+//   busy 3s                                 time passes without a step, and without the timer
 //   hang a [suspect overdue local=0 workers=1 phase=train step=7 activity=still where= sample=]
 //   stop "reason", persisted ok|error, view, ledger, deadline, probes on|off
 class RendezvousWorld {
