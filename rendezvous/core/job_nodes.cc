@@ -175,7 +175,8 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   // comes after them.
   const uint64_t nonce = probes_.Ask(now_);
   roster_.Change(node, [&](Node& n) { n.AskIfIdle(nonce); });
-  outbox_.SendTo(node, Probe{.nonce = nonce, .processed_sequence = node.processed});
+  outbox_.SendTo(node,
+                 Probe{.nonce = nonce, .processed_sequence = node.processed, .in_order = true});
 }
 
 // ------------------------------------------------------------- streams

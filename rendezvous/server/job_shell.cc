@@ -9,6 +9,23 @@
 
 namespace ddprun::rendezvous {
 
+namespace {
+
+template <typename Body>
+const Body* BodyOf(const Effect& effect) {
+  const Send* send = std::get_if<Send>(&effect);
+  return send == nullptr ? nullptr : std::get_if<Body>(&send->message);
+}
+
+bool MeasuresLease(const Effect& effect) {
+  const Probe* probe = BodyOf<Probe>(effect);
+  return probe != nullptr && !probe->in_order;
+}
+
+bool IsAssignment(const Effect& effect) { return BodyOf<Assignment>(effect) != nullptr; }
+
+}  // namespace
+
 JobShell::JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host,
                    std::string run_id, Term term, const std::string& token)
     : loop_(loop),
@@ -26,7 +43,13 @@ JobShell::~JobShell() {
 
 void JobShell::Step(const Event& event) {
   if (ended_) return;
-  for (Effect& effect : machine_.Step(loop_->Now(), event)) waiting_.push_back(std::move(effect));
+  for (Effect& effect : machine_.Step(loop_->Now(), event)) {
+    if (persisting_ && MeasuresLease(effect)) {
+      Do(std::get<Send>(effect));
+    } else {
+      waiting_.push_back(std::move(effect));
+    }
+  }
   timer_.Arm(machine_.NextDeadline());
   CarryOut();
 }
@@ -55,6 +78,8 @@ void JobShell::Do(const Persist& effect) {
 
 void JobShell::OnPersisted(const absl::Status& status) {
   persisting_ = false;
+  // What couldn't be recorded is not told to anybody; the verdict follows.
+  if (!status.ok()) std::erase_if(waiting_, IsAssignment);
   Step(PersistDone{status});
 }
 

@@ -16,7 +16,8 @@
 namespace ddprun::rendezvous {
 
 // One job's state machine with its timer and its journal: carries out its effects in their order,
-// and holds back all that follow a Persist until that is done (R10). Threads: the loop's.
+// and holds back what follows a Persist until that is done (R10), but for probes. Threads: the
+// loop's.
 class JobShell {
  public:
   // What the server does for its jobs.

@@ -167,6 +167,18 @@ TEST_F(AttendTest, NobodyHearsOfAGenerationBeforeItIsPersisted) {
   ASSERT_TRUE(UntilAssigned(*agent));
 }
 
+// Else a disk that is slower than the lease loses every node.
+TEST_F(AttendTest, NodesAreProbedWhileTheJournalWrites) {
+  auto journal = std::make_shared<SlowJournal>();
+  Serve({.journal = journal});
+  auto agent = JoinAs(SampleJoin("job7", "a"));
+  ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
+  ASSERT_TRUE(Until([&] { return agent->Last(&Message::has_probe) != nullptr; }));
+  EXPECT_EQ(agent->Last(&Message::has_assignment), nullptr);
+  journal->answer(absl::OkStatus());
+  ASSERT_TRUE(UntilAssigned(*agent));
+}
+
 TEST_F(AttendTest, AGenerationThatCanNotBePersistedEndsTheJob) {
   auto journal = std::make_shared<SlowJournal>();
   Serve({.journal = journal});
@@ -175,6 +187,7 @@ TEST_F(AttendTest, AGenerationThatCanNotBePersistedEndsTheJob) {
   journal->answer(absl::DataLossError("disk full"));
   ASSERT_TRUE(Until([&] { return agent->Last(&Message::has_verdict) != nullptr; }));
   EXPECT_THAT(agent->Last(&Message::has_verdict)->verdict().reason(), HasSubstr("disk full"));
+  EXPECT_EQ(agent->Last(&Message::has_assignment), nullptr);
 }
 
 TEST_F(AttendTest, AJournalMayAnswerALostJob) {
