@@ -26,13 +26,15 @@ void Closing::NoteLoss(const std::string& reason) {
   if (loss_.empty()) loss_ = reason;
 }
 
-Settlement Closing::Settle(const JobSpec& spec, const Round& round, double jitter) {
+Settlement Closing::Settle(const JobSpec& spec, const Round& round, double jitter,
+                           uint32_t newcomers_gone) {
   DDPRUN_CHECK(begun_, "a generation that was not to end");
   const FirstCause cause = FindFirstCause(round.failures());
   const WorkerFailure* first = cause.failures.empty() ? nullptr : &cause.failures.front();
   Settlement settled{.decision = DecideRestart(spec, history_,
                                                {.any_gone = round.any_gone(),
                                                 .for_growth = for_growth_,
+                                                .newcomers_gone = for_growth_ && newcomers_gone > 0,
                                                 .uptime = uptime_,
                                                 .step = round.step(),
                                                 .cause = first,
@@ -40,7 +42,13 @@ Settlement Closing::Settle(const JobSpec& spec, const Round& round, double jitte
   const RestartDecision& decision = settled.decision;
   DDPRUN_CHECK(decision.history.restart_count >= history_.restart_count, "restarts are forgotten");
   history_ = decision.history;
-  settled.why = decision.blame == Blame::kMembership ? loss_ : reason_;
+  settled.why = reason_;
+  if (decision.blame == Blame::kMembership) {
+    settled.why = round.any_gone() ? loss_
+                                   : absl::StrCat(CountText(newcomers_gone, "newcomer"),
+                                                  newcomers_gone == 1 ? " was" : " were",
+                                                  " gone before taking part");
+  }
   if (decision.blame != Blame::kWorker) return settled;
   if (first != nullptr) settled.why = FailureText(*first);
   settled.blamed = BlamedNode(cause);

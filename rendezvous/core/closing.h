@@ -41,8 +41,10 @@ class Closing {
   void Begin(const Trigger& trigger, absl::Duration uptime);
   // A member is lost or has left, before or after Begin. The first one's reason counts.
   void NoteLoss(const std::string& reason);
-  // All members have answered. Params: jitter: 0 to 1, see RoundEnd. Requires: Begin.
-  Settlement Settle(const JobSpec& spec, const Round& round, double jitter);
+  // All members have answered. Params: jitter: 0 to 1, see RoundEnd; newcomers_gone: of those for
+  // whom it closed, when it did for growth. Requires: Begin.
+  Settlement Settle(const JobSpec& spec, const Round& round, double jitter,
+                    uint32_t newcomers_gone);
 
   // The trigger's, for people.
   const std::string& reason() const { return reason_; }

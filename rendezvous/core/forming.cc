@@ -5,14 +5,6 @@
 #include "base/check.h"
 
 namespace ddprun::rendezvous {
-namespace {
-
-void Watch(bool holds, Instant now, Instant& since) {
-  if (!holds) since = Instant::Infinite();
-  if (holds && since.is_infinite()) since = now;
-}
-
-}  // namespace
 
 void Forming::BeginFirst(Instant now) {
   DDPRUN_CHECK(first(), "the first generation comes once");
@@ -34,7 +26,10 @@ void Forming::RememberRanks(const std::vector<RoundMember>& members) {
   for (const RoundMember& member : members) previous_ranks_.push_back(member.node_id);
 }
 
-void Forming::Watch(Instant now, bool enough) { rendezvous::Watch(enough, now, enough_since_); }
+void Forming::Watch(Instant now, bool enough) {
+  if (!enough) enough_since_ = Instant::Infinite();
+  if (enough && enough_since_.is_infinite()) enough_since_ = now;
+}
 
 FormingDecision Forming::Decide(const JobSpec& spec, uint32_t present, Instant now) const {
   FormingDecision decision = DecideForming(spec, {.cause = cause_,
@@ -53,19 +48,6 @@ std::string Forming::BrokenInvariant(Instant now) const {
   if (first() && !previous_ranks_.empty()) return "ranks before the first generation";
   if (!enough_since_.is_infinite() && enough_since_ > now) return "enough nodes in the future";
   return "";
-}
-
-void Growth::Watch(Instant now, bool any_newcomers) {
-  rendezvous::Watch(any_newcomers, now, newcomers_since_);
-}
-
-GrowthDecision Growth::Decide(const JobSpec& spec, const Round& round, uint32_t newcomers,
-                              Instant now) const {
-  return DecideGrowth(spec, {.members = static_cast<uint32_t>(round.members().size()),
-                             .newcomers = newcomers,
-                             .any_succeeded = round.any_succeeded(),
-                             .now = now,
-                             .newcomers_since = newcomers_since_});
 }
 
 }  // namespace ddprun::rendezvous

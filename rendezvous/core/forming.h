@@ -47,18 +47,6 @@ class Forming {
   std::vector<NodeId> previous_ranks_;          // empty before the first
 };
 
-// Since when a running generation could take newcomers in (R3). When it does is DecideGrowth's.
-class Growth {
- public:
-  // Wanted whenever it may have changed whether a generation runs, and newcomers wait for it.
-  void Watch(Instant now, bool any_newcomers);
-  GrowthDecision Decide(const JobSpec& spec, const Round& round, uint32_t newcomers,
-                        Instant now) const;
-
- private:
-  Instant newcomers_since_ = Instant::Infinite();  // <= now, or infinite: there are none
-};
-
 }  // namespace ddprun::rendezvous
 
 #endif  // DDPRUN_RENDEZVOUS_CORE_FORMING_H_

@@ -228,6 +228,7 @@ void Job::FormGeneration(Rule rule) {
                  .restart_count = history.restart_count,
                  .restarts_charged = history.restarts_charged});
   phase_ = JobPhase::kRunning;
+  growth_.NoteFormed(static_cast<uint32_t>(choice.ranked.size()));
   if (preemption_.committed()) record_.StoppedAt(preemption_.step());
   preemption_.Open();
   closing_.Open();
@@ -264,7 +265,12 @@ void Job::BeginClosing(const Trigger& trigger) {
   reason_ = trigger.reason;
   preemption_.BeginClosing();  // something else is quicker
   inquiry_.Close();
-  closing_.Begin(trigger, now_ - round_->formed());
+  const absl::Duration uptime = now_ - round_->formed();
+  growth_.NoteEnd(uptime);
+  if (trigger.for_growth) {
+    growth_.Begin(static_cast<uint32_t>(round_->members().size()), Newcomers());
+  }
+  closing_.Begin(trigger, uptime);
   record_.End(now_, reason_);
   ledger_.Close(now_, trigger.fault);
   outbox_.AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
@@ -287,7 +293,8 @@ void Job::BeginClosing(const Trigger& trigger) {
 
 void Job::CloseRound() {
   if (EndPreempted()) return;
-  const Settlement settled = closing_.Settle(spec(), *round_, JitterOf(gate_.term(), generation_));
+  const Settlement settled = closing_.Settle(spec(), *round_, JitterOf(gate_.term(), generation_),
+                                             growth_.Missing(Newcomers()));
   const RestartDecision& decision = settled.decision;
   if (settled.blamed) blame_.Add(*settled.blamed, settled.blamed_host, now_);
   outbox_.AddNote("round_closed", RoundClosedFields(generation_, settled));

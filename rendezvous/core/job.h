@@ -12,6 +12,7 @@
 #include "rendezvous/core/forming.h"
 #include "rendezvous/core/gate.h"
 #include "rendezvous/core/generation_record.h"
+#include "rendezvous/core/growth.h"
 #include "rendezvous/core/hang_inquiry.h"
 #include "rendezvous/core/ledger.h"
 #include "rendezvous/core/loss.h"
@@ -123,7 +124,7 @@ class Job {
   const JobSpec& spec() const { return gate_.spec(); }
   bool unformed() const { return phase_ == JobPhase::kForming && generation_ == Generation(); }
   bool IsDone(const Node& node) const;
-  uint32_t Newcomers() const { return CountNewcomers(roster_, blame_, now_); }
+  uint32_t Newcomers() const { return CountNewcomers(roster_, blame_, now_).answering; }
   Instant PhaseDeadline() const;
   void JudgeStall(Instant now);
   std::string StateOf(const Node& node) const;
@@ -145,7 +146,7 @@ class Job {
 
   Forming forming_;             // counts while forming
   std::optional<Round> round_;  // while running or closing; of generation_
-  Growth growth_;               // counts while running
+  Growth growth_;               // counts while running; remembers what it brought
   HangInquiry inquiry_;         // open only while running
   Preemption preemption_;       // agrees only while running; committed only after that
   Closing closing_;             // begun from closing until the next generation

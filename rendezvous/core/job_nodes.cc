@@ -150,6 +150,11 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   if (node.draining) SendDrain(node);
   const bool idle = join.group_state == GroupState::kIdle;
   if (!node.group_rank) {
+    // No generation ends for one that doesn't answer (R3); in a round trip that is known.
+    if (phase_ == JobPhase::kRunning && !node.answered) {
+      const Probe question{.nonce = probes_.Ask(now_), .processed_sequence = node.processed};
+      outbox_.SendTo(node, question);
+    }
     if (idle || join.group_state == GroupState::kSucceeded) {
       return roster_.Change(node, [](Node& n) { n.EndStopping(); });
     }

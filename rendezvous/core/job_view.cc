@@ -29,7 +29,10 @@ void Job::SendDueStandbys() {
   waiting.pausing = phase_ == JobPhase::kForming && forming_.pausing(now_);
   if (round_) waiting.members = static_cast<uint32_t>(round_->members().size());
   if (phase_ == JobPhase::kRunning) {
-    waiting.grows = !growth_.Decide(spec(), *round_, Newcomers(), now_).until.is_infinite();
+    waiting.grows = CountNewcomers(roster_, blame_, now_).present > 0 &&
+                    CanGrow(spec(), waiting.members, round_->any_succeeded());
+    waiting.least_uptime = growth_.least_uptime();
+    waiting.fruitless = growth_.fruitless();
   }
   const auto tell = [&](const Node& node) {
     if (!node.stream || node.group_rank || node.draining) return;

@@ -19,13 +19,19 @@ FormingDecision DecideForming(const JobSpec& spec, const FormingInput& input) {
   return {.action = Action::kWait, .until = last_call_end};
 }
 
+bool CanGrow(const JobSpec& spec, uint32_t members, bool any_succeeded) {
+  return members < spec.nodes_max && !any_succeeded;
+}
+
 GrowthDecision DecideGrowth(const JobSpec& spec, const GrowthInput& input) {
   const GrowthDecision never{.close = false, .until = Instant::Infinite()};
-  if (input.newcomers == 0 || input.any_succeeded || input.members >= spec.nodes_max) return never;
-  if (input.members + input.newcomers >= spec.nodes_max) return {.close = true};
-  const Instant last_call_end = input.newcomers_since + spec.last_call_timeout;
-  if (input.now >= last_call_end) return {.close = true};
-  return {.close = false, .until = last_call_end};
+  if (input.newcomers == 0 || !CanGrow(spec, input.members, input.any_succeeded)) return never;
+  const bool fills_up = input.members + input.newcomers >= spec.nodes_max;
+  const Instant last_call_end =
+      fills_up ? input.now : input.newcomers_since + spec.last_call_timeout;
+  const Instant end = std::max(last_call_end, input.not_before);
+  if (input.now >= end) return {.close = true};
+  return {.close = false, .until = end};
 }
 
 }  // namespace ddprun::rendezvous

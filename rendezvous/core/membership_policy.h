@@ -38,12 +38,16 @@ struct FormingDecision {
 // in the pause before a restart (R7).
 FormingDecision DecideForming(const JobSpec& spec, const FormingInput& input);
 
+// Whether a running generation may end for newcomers at all (R8).
+bool CanGrow(const JobSpec& spec, uint32_t members, bool any_succeeded);
+
 struct GrowthInput {
   uint32_t members = 0;    // nodes of the running generation
   uint32_t newcomers = 0;  // nodes that could start now
   bool any_succeeded = false;
   Instant now;
   Instant newcomers_since;  // since when there are newcomers; infinite = there are none
+  Instant not_before;       // until then the generation goes on all the same
 };
 
 struct GrowthDecision {

@@ -55,13 +55,14 @@ std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked) {
   return members;
 }
 
-uint32_t CountNewcomers(const Roster& roster, const NodeBlame& blame, Instant now) {
-  uint32_t count = roster.candidates();
+Newcomers CountNewcomers(const Roster& roster, const NodeBlame& blame, Instant now) {
+  Newcomers count{.present = roster.candidates(), .answering = roster.answering()};
   for (const NodeId& id : blame.QuarantinedNodes(now)) {
     const Node* node = roster.table().FindById(id);
     if (node == nullptr || !node->counted) continue;
-    DDPRUN_CHECK(count > 0, id.value());
-    --count;
+    DDPRUN_CHECK(count.present > 0, id.value());
+    --count.present;
+    if (node->answered) --count.answering;
   }
   return count;
 }

@@ -31,8 +31,13 @@ Choice ChooseNodes(const JobSpec& spec, const Roster& roster, const NodeBlame& b
 // Their places in it. Requires: at least one node.
 std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked);
 
-// How many candidates a running generation could take in: not those in quarantine. Pure; O(log n).
-uint32_t CountNewcomers(const Roster& roster, const NodeBlame& blame, Instant now);
+// The candidates that a running generation could take in: not those in quarantine.
+struct Newcomers {
+  uint32_t present = 0;
+  uint32_t answering = 0;  // of them, who has answered a probe: for these a generation ends
+};
+// Pure; O(log n).
+Newcomers CountNewcomers(const Roster& roster, const NodeBlame& blame, Instant now);
 
 }  // namespace ddprun::rendezvous
 

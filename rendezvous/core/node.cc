@@ -70,6 +70,7 @@ void Node::MissStream(Instant now, std::optional<absl::Duration> grace) {
 void Node::Renew(Instant now, Instant sent, absl::Duration lease) {
   DDPRUN_CHECK(sent <= now, "a probe was renewed before it was sent");
   heard = now;
+  answered = true;
   proof = std::max(proof, sent);
   lease_end = std::max(lease_end, sent + lease);
 }

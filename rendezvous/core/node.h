@@ -53,7 +53,9 @@ struct Node {
   uint64_t idle_nonce = 0;  // a renewal of this probe shows that a member never got its assignment
   std::optional<Standby> standby;  // the last one sent on this stream; empty with a group_rank
   bool draining = false;           // it was asked to leave (R15); for good
+  bool answered = false;           // a probe, since it joined; for good
   bool counted = false;            // among the candidates; Roster's
+  bool counted_answering = false;  // among those who have answered; Roster's
 
   NodeTold told;
 

@@ -151,7 +151,7 @@ RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
   if (end.cause != nullptr && end.cause->preflight) {
     return EndFailed(std::move(decision), Rule::kPreflight, Outcome::kFailed, "");
   }
-  if (end.any_gone) return DecideMembership(spec, std::move(decision));
+  if (end.any_gone || end.newcomers_gone) return DecideMembership(spec, std::move(decision));
   if (end.for_growth) {
     decision.blame = Blame::kGrowth;
     decision.rule = Rule::kGrowth;

@@ -36,7 +36,8 @@ struct RestartHistory {
 struct RoundEnd {
   bool any_gone = false;  // a node was lost or left in this round
   bool for_growth = false;
-  absl::Duration uptime;  // from the assignment to the first trigger
+  bool newcomers_gone = false;  // not all for whom it grew are still here; only with for_growth
+  absl::Duration uptime;        // from the assignment to the first trigger
   // Highest step that one of its workers marked; nullopt = the program doesn't say. Progress is
   // then a step beyond all before, and uptime alone otherwise.
   std::optional<uint64_t> step;
@@ -58,8 +59,9 @@ struct RestartDecision {
 // Who pays for the end of a generation, and whether that was the last one. In this order:
 //   what a preflight found ends the job;
 //   a loss makes failures of the same round consequences: a membership change, never a pause;
-//   growth is free; else a failure costs a restart, if one is left; failures that no restart will
-//   cure end the job for good; quick ones in a row wait longer and longer.
+//   growth is free, unless who it was for is gone: a membership change; else a failure costs a
+//   restart, if one is left; failures that no restart will cure end the job for good; quick ones in
+//   a row wait longer and longer.
 RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
                               const RoundEnd& end);
 

@@ -85,6 +85,11 @@ void Roster::Refresh(Node& node) {
     could_start ? ++candidates_ : --candidates_;
     if (node.info.node_rank) could_start ? ++claiming_ : --claiming_;
   }
+  const bool answers = could_start && node.answered;
+  if (answers != node.counted_answering) {
+    node.counted_answering = answers;
+    answers ? ++answering_ : --answering_;
+  }
   deadlines_.Set(node.order, node.deadline());
 }
 
@@ -98,6 +103,7 @@ std::string Roster::BrokenInvariant() const {
   if (!broken.empty()) return broken;
   uint32_t candidates = 0;
   uint32_t claiming = 0;
+  uint32_t answering = 0;
   size_t waiting = 0;
   for (const auto& [order, node] : nodes()) {
     broken = node.BrokenInvariant();
@@ -109,9 +115,10 @@ std::string Roster::BrokenInvariant() const {
     if (!retired_ && node.lease_end.is_infinite()) return "a node without a lease";
     candidates += node.counted ? 1 : 0;
     claiming += node.counted && node.info.node_rank ? 1 : 0;
+    answering += node.counted && node.answered ? 1 : 0;
     waiting += node.deadline().is_infinite() ? 0 : 1;
   }
-  if (candidates != candidates_ || claiming != claiming_) {
+  if (candidates != candidates_ || claiming != claiming_ || answering != answering_) {
     return "the number of candidates is wrong";
   }
   return waiting == deadlines_.size() ? "" : "a deadline of a node that is gone";

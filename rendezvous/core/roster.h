@@ -77,6 +77,8 @@ class Roster {
   // Nodes that could start now: with a stream, no workers, no rival for its claim, and not asked to
   // leave. Node::counted says which.
   uint32_t candidates() const { return candidates_; }
+  // Those of them that have answered a probe.
+  uint32_t answering() const { return answering_; }
   // When the first bound of a node is over; infinite = none has one.
   Instant deadline() const { return deadlines_.Earliest(); }
   // Who is yet to come of `nodes_min`, where everybody says by a claim who it is: "node ranks 3,
@@ -95,6 +97,7 @@ class Roster {
   bool retired_ = false;
   uint32_t candidates_ = 0;  // nodes with CouldStart, which are those with `counted`
   uint32_t claiming_ = 0;    // of these, those with a claim; <= candidates_
+  uint32_t answering_ = 0;   // of these, those that have answered a probe; <= candidates_
   DeadlineQueue deadlines_;  // for each node its deadline()
 };
 

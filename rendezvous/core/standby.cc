@@ -37,8 +37,15 @@ std::string RunningText(const JobSpec& spec, const Waiting& waiting) {
   if (!waiting.grows) {
     return absl::StrCat(RunsOn(waiting), "; this one is a spare and steps in when one is lost");
   }
-  return absl::StrCat(RunsOn(waiting), " and takes this one in at most ",
-                      DurationText(spec.last_call_timeout), " after the first newcomer");
+  std::string text =
+      absl::StrCat(RunsOn(waiting), " and takes this one in at most ",
+                   DurationText(spec.last_call_timeout), " after the first newcomer");
+  if (waiting.fruitless > 0) {
+    absl::StrAppend(&text, ", and not before the generation has run for ",
+                    DurationText(waiting.least_uptime),
+                    ": nodes that joined before were soon gone");
+  }
+  return text;
 }
 
 std::string Reason(const JobSpec& spec, const Waiting& waiting, const Hindrance& hindrance) {

@@ -23,12 +23,14 @@ struct Waiting {
   JobPhase phase = JobPhase::kForming;  // not kEnded
   std::string reason;                   // of the phase
   Generation generation;
-  uint32_t members = 0;     // nodes of the live generation; 0 = there is none
-  uint32_t candidates = 0;  // nodes that could start now
-  bool grows = false;       // the generation takes newcomers in after the last call
-  bool pausing = false;     // before a restart
-  std::string missing;      // who is yet to come: "node ranks 3, 5"; "" = can't be said
-  std::string after;        // why the last generation ended; "" = there was none
+  uint32_t members = 0;         // nodes of the live generation; 0 = there is none
+  uint32_t candidates = 0;      // nodes that could start now
+  bool grows = false;           // the generation takes newcomers in after the last call,
+  absl::Duration least_uptime;  // and not before it has run for so long,
+  uint32_t fruitless = 0;       // since so many growths in a row gained nothing
+  bool pausing = false;         // before a restart
+  std::string missing;          // who is yet to come: "node ranks 3, 5"; "" = can't be said
+  std::string after;            // why the last generation ended; "" = there was none
 };
 
 // What keeps one of them from starting, strongest first; all unset: nothing does.

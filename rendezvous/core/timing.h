@@ -27,6 +27,11 @@ inline constexpr absl::Duration kQuickFailure = absl::Seconds(10);
 // (R7).
 inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(500);
 
+// How long a generation must have run before it ends for newcomers when the last growth gained
+// nothing; twice as long after each further one, up to the second (R3).
+inline constexpr absl::Duration kGrowthUptime = absl::Seconds(10);
+inline constexpr absl::Duration kGrowthUptimeMax = absl::Hours(1);
+
 // Failures of two nodes that arrive closer together than this are not told apart (R12): noticing,
 // loop and network jitter are of that size.
 inline constexpr absl::Duration kArrivalTie = absl::Milliseconds(50);

@@ -41,7 +41,7 @@ TEST(Closing, AFailureIsChargedAndItsNodeBlamed) {
   Round round = TwoNodes();
   round.AddFailure(1, Crash(), Instant());
   Closing closing = Begun({.reason = "the trigger", .name = "worker_failed"});
-  const Settlement settled = closing.Settle(Spec(), round, 0);
+  const Settlement settled = closing.Settle(Spec(), round, 0, 0);
   EXPECT_EQ(settled.decision.blame, Blame::kWorker);
   EXPECT_EQ(settled.why, "worker rank 1 on hostb exited with code 1: ValueError: bad option");
   EXPECT_EQ(settled.blamed, NodeId("b"));
@@ -57,7 +57,7 @@ TEST(Closing, TheFirstLossIsTheReasonWhateverTriggeredTheEnd) {
   closing.NoteLoss("a was lost");
   closing.NoteLoss("b was lost");
   round.SetState(0, RoundMember::State::kLost);
-  const Settlement settled = closing.Settle(Spec(), round, 0);
+  const Settlement settled = closing.Settle(Spec(), round, 0, 0);
   EXPECT_EQ(settled.decision.blame, Blame::kMembership);
   EXPECT_EQ(settled.why, "a was lost");
   EXPECT_FALSE(settled.blamed.has_value()) << "failures are consequences of a loss";
@@ -71,7 +71,7 @@ TEST(Closing, GrowthIsFreeAndALossOfAnotherGenerationIsForgotten) {
   closing.Open();
   closing.Begin({.reason = "1 node joined", .name = "growth", .for_growth = true}, {});
   EXPECT_EQ(closing.reason(), "1 node joined");
-  const Settlement settled = closing.Settle(Spec(), TwoNodes(), 0);
+  const Settlement settled = closing.Settle(Spec(), TwoNodes(), 0, 0);
   EXPECT_EQ(settled.decision.blame, Blame::kGrowth);
   EXPECT_EQ(settled.why, "1 node joined");
   EXPECT_EQ(WithDecision(settled), "1 node joined");
@@ -80,9 +80,28 @@ TEST(Closing, GrowthIsFreeAndALossOfAnotherGenerationIsForgotten) {
   EXPECT_EQ(closing.BrokenInvariant(), "");
 }
 
+// Else somebody who comes and goes could end generations for ever, for nothing.
+TEST(Closing, GrowthForNodesThatAreGoneIsAMembershipChange) {
+  Closing closing;
+  closing.Open();
+  closing.Begin({.reason = "2 nodes joined", .name = "growth", .for_growth = true}, {});
+  const Settlement settled = closing.Settle(Spec(), TwoNodes(), 0, 2);
+  EXPECT_EQ(settled.decision.blame, Blame::kMembership);
+  EXPECT_EQ(settled.why, "2 newcomers were gone before taking part");
+  EXPECT_EQ(closing.history().membership_changes, 1U);
+  EXPECT_EQ(closing.history().restart_count, 0U);
+}
+
+TEST(Closing, NobodyWaitedForNewcomersInAnEndThatWasNotForThem) {
+  Round round = TwoNodes();
+  round.AddFailure(1, Crash(), Instant());
+  Closing closing = Begun({.reason = "rank 1 crashed", .name = "worker_failed"});
+  EXPECT_EQ(closing.Settle(Spec(), round, 0, 1).decision.blame, Blame::kWorker);
+}
+
 TEST(ClosingDeath, AGenerationEndsOnceAndNotBeforeItBegan) {
   Closing closing;
-  EXPECT_DEATH(closing.Settle(Spec(), TwoNodes(), 0), "not to end");
+  EXPECT_DEATH(closing.Settle(Spec(), TwoNodes(), 0, 0), "not to end");
   EXPECT_DEATH(closing.Begin({.reason = "r", .name = "n"}, -absl::Seconds(1)), "uptime");
   closing.Begin({.reason = "r", .name = "n"}, {});
   EXPECT_DEATH(closing.Begin({.reason = "r", .name = "n"}, {}), "ends once");

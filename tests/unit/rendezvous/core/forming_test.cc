@@ -81,23 +81,5 @@ TEST(FormingDeath, TheFirstGenerationComesOnce) {
   EXPECT_DEATH(forming.BeginFirst(kStart), "comes once");
 }
 
-TEST(Growth, ALastCallAfterTheFirstNewcomer) {
-  std::vector<RoundMember> members(2);
-  members[0].worker_count = members[1].worker_count = 1;
-  members[1].placement.base_rank = 1;
-  const Round round(Generation(1), kStart, members, {});
-  Growth growth;
-  EXPECT_TRUE(growth.Decide(Spec(), round, 0, kStart).until.is_infinite());
-  growth.Watch(kStart, true);
-  growth.Watch(kStart + absl::Seconds(3), true);
-  const Instant end = kStart + absl::Seconds(30);
-  EXPECT_EQ(growth.Decide(Spec(), round, 1, kStart).until, end);
-  EXPECT_TRUE(growth.Decide(Spec(), round, 1, end).close);
-  growth.Watch(end, false);
-  growth.Watch(end, true);
-  EXPECT_FALSE(growth.Decide(Spec(), round, 1, end).close) << "it was another newcomer";
-  EXPECT_TRUE(growth.Decide(Spec(), round, 2, end).close) << "the job is full with them";
-}
-
 }  // namespace
 }  // namespace ddprun::rendezvous

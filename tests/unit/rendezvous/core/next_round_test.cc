@@ -67,12 +67,29 @@ TEST_F(NextRoundTest, AQuarantinedNodeIsLeftOutUntilItIsNeeded) {
 
 TEST_F(NextRoundTest, AQuarantinedNodeIsNoNewcomer) {
   for (const char* id : {"a", "b"}) Join(id);
-  EXPECT_EQ(CountNewcomers(roster_, blame_, Instant()), 2U);
+  const auto present = [this] { return CountNewcomers(roster_, blame_, Instant()).present; };
+  EXPECT_EQ(present(), 2U);
   blame_.Add(NodeId("a"), "hosta", Instant());
   blame_.Add(NodeId("gone"), "hostg", Instant());
-  EXPECT_EQ(CountNewcomers(roster_, blame_, Instant()), 1U);
+  EXPECT_EQ(present(), 1U);
   roster_.Detach(*roster_.table().FindById(NodeId("a")));
-  EXPECT_EQ(CountNewcomers(roster_, blame_, Instant()), 1U) << "it couldn't start anyhow";
+  EXPECT_EQ(present(), 1U) << "it couldn't start anyhow";
+}
+
+TEST_F(NextRoundTest, ANewcomerCountsWhenItHasAnswered) {
+  for (const char* id : {"a", "b"}) Join(id);
+  const auto answering = [this] { return CountNewcomers(roster_, blame_, Instant()).answering; };
+  EXPECT_EQ(answering(), 0U);
+  for (const char* id : {"a", "b"}) {
+    roster_.Change(*roster_.table().FindById(NodeId(id)),
+                   [](Node& node) { node.Renew(Instant(), Instant(), absl::Seconds(5)); });
+  }
+  EXPECT_EQ(answering(), 2U);
+  blame_.Add(NodeId("a"), "hosta", Instant());
+  EXPECT_EQ(answering(), 1U);
+  roster_.Detach(*roster_.table().FindById(NodeId("b")));
+  EXPECT_EQ(answering(), 0U);
+  EXPECT_EQ(roster_.BrokenInvariant(), "");
 }
 
 TEST_F(NextRoundTest, PlacesAreContiguous) {

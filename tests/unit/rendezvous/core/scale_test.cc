@@ -66,6 +66,76 @@ TEST(Scale, MessagesGrowLinearlyWithTheNodes) {
   EXPECT_LE(large, 10 * small + 100);
 }
 
+// One node runs; another joins every second, answers its probe, and is gone before it takes part.
+// Returns the generations that this costs. Params: answers: else it is silent.
+uint64_t GenerationsOfAFlappingNewcomer(uint32_t times, bool answers) {
+  StateMachine machine(Term(7), "");
+  Instant now;
+  uint64_t sequence = 0;
+  const auto member = [&](decltype(AgentMessage::body) body) {
+    AgentMessage message = Message(0);
+    message.generation = machine.View(now).generation;
+    if (!std::holds_alternative<Renewal>(body)) message.sequence = ++sequence;
+    message.body = std::move(body);
+    return message;
+  };
+  const auto join = [&](uint32_t node) {
+    AgentMessage message = JoinOf(node, 1);
+    std::get<Join>(message.body).job.nodes_max = 2;
+    return message;
+  };
+  // The member answers at once; what the newcomer is asked comes back as its nonce.
+  std::vector<AgentMessage> answers_due;
+  uint64_t nonce = 0;
+  const auto step = [&](const Event& event) {
+    for (const Effect& effect : machine.Step(now, event)) {
+      const Send* send = std::get_if<Send>(&effect);
+      if (send == nullptr) continue;
+      const Probe* probe = std::get_if<Probe>(&send->message);
+      if (probe != nullptr && send->stream != StreamKey(1)) nonce = probe->nonce;
+      if (send->stream != StreamKey(1)) continue;
+      if (probe != nullptr) answers_due.push_back(member(Renewal{.nonce = probe->nonce}));
+      if (std::holds_alternative<StopWorkers>(send->message)) {
+        answers_due.push_back(member(GroupStopped{}));
+      }
+    }
+  };
+  const auto settle = [&] {
+    while (!answers_due.empty()) {
+      const AgentMessage answer = answers_due.front();
+      answers_due.erase(answers_due.begin());
+      step(MessageReceived{StreamKey(1), answer});
+    }
+  };
+  step(MessageReceived{StreamKey(1), join(0)});
+  now = now + absl::Seconds(30);
+  step(TimerDue{});
+  settle();
+  for (uint32_t i = 1; i <= times; ++i) {
+    now = now + absl::Seconds(1);
+    step(TimerDue{});
+    settle();
+    const StreamKey stream(i + 1);
+    step(MessageReceived{stream, join(i)});
+    if (answers) {
+      AgentMessage renewal = Message(i);
+      renewal.body = Renewal{.nonce = nonce};
+      step(MessageReceived{stream, renewal});
+    }
+    step(StreamClosed{stream});  // before the member has stopped its workers
+    settle();
+    machine.CheckInvariants();
+  }
+  EXPECT_EQ(machine.View(now).phase, "running");
+  return machine.View(now).generation.value();
+}
+
+TEST(Scale, ANewcomerThatComesAndGoesDoesNotStopTheOthers) {
+  // 10 s, 20 s, 40 s, … between two of them: eight in a thousand seconds.
+  EXPECT_LE(GenerationsOfAFlappingNewcomer(1000, true), 1U + 8U);
+  EXPECT_EQ(GenerationsOfAFlappingNewcomer(1000, false), 1U) << "nobody ends for the silent";
+}
+
 TEST(Scale, TakesTheMostNodesAndNoMore) {
   StateMachine machine(Term(7), "");
   for (uint32_t node = 0; node < kNodesMax; ++node) {
