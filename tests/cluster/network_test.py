@@ -49,7 +49,7 @@ class Cuts(job.ClusterTestCase):
         """Longer than gRPC's keepalive (2 + 3 s), so that all connections are new afterwards."""
         agents, generation = self.start_all(3, "1:3", conf="lease=30,last_call_timeout=30")
         self.cluster.pull_cable(3)
-        self.assert_quiet(lambda: self.bed.events.find("node_lost"), 6.0)
+        self.assert_quiet(lambda: self.bed.events.find("node_lost"), 6.0 / SLOWNESS)  # the outage itself
         healed = time.monotonic()
         self.cluster.heal()
         self.bed.event("reconnected", after=healed, alive=agents)

@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
 
 
@@ -55,7 +55,7 @@ class PlainPrograms(AdviceTestCase):
         self.assert_advised("memory_error", "bytearray(1 << 50)\n")
 
     def memory_cgroup(self):
-        cgroup = MemoryCgroup(200 << 20)
+        cgroup = MemoryCgroup(int(200 * SLOWNESS) << 20)  # a sanitizer takes several times as much
         self.addCleanup(cgroup.close)
         self.addCleanup(self.bed.stop)  # empties it first
         return cgroup
