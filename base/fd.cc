@@ -1,6 +1,7 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -48,6 +49,14 @@ absl::Status WriteAll(int fd, absl::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return absl::OkStatus();
+}
+
+uint64_t RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  if (limit.rlim_cur == limit.rlim_max) return limit.rlim_cur;
+  const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
 }  // namespace ddprun

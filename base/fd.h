@@ -1,6 +1,7 @@
 #ifndef DDPRUN_BASE_FD_H_
 #define DDPRUN_BASE_FD_H_
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -51,6 +52,10 @@ absl::Status SetNonBlocking(int fd, bool on);
 
 // Writes all bytes to a blocking descriptor, over short writes and EINTR.
 absl::Status WriteAll(int fd, absl::string_view bytes);
+
+// Lets this process, and those that it forks from now on, have as many descriptors as the hard
+// limit allows: a service has one for each agent and more. Returns how many that are; 0 = unknown.
+uint64_t RaiseDescriptorLimit();
 
 }  // namespace ddprun
 

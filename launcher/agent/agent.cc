@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/rng.h"

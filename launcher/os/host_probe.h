@@ -31,10 +31,6 @@ std::optional<uint32_t> CgroupCpuQuota(const std::string& root = "");
 // as CUDA reads it ("" = none, "0,-1,1" = one). nullptr = unset.
 uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& root = "");
 
-// Lets this process, and those that it forks from now on, have as many descriptors as the hard
-// limit allows: a store has one for each worker and more.
-void RaiseDescriptorLimit();
-
 // gethostname(2).
 std::string Hostname();
 

@@ -1,6 +1,5 @@
 // TCP ports of this machine.
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -81,13 +80,6 @@ absl::StatusOr<ReservedPort> ReservePort(uint16_t port, PortScope scope) {
 absl::Status ListenOn(const ReservedPort& port) {
   if (listen(port.socket.get(), SOMAXCONN) == 0) return absl::OkStatus();
   return PortError(errno, absl::StrCat("listen on TCP port ", port.port));
-}
-
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 absl::Status CheckListenable(const std::string& host, uint16_t port) {

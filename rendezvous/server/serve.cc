@@ -72,6 +72,7 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
 
 int ServeMain(const ServeConfig& config) {
   signal(SIGPIPE, SIG_IGN);
+  RaiseDescriptorLimit();  // each agent has two or three connections
   absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
   absl::StatusOr<EventLog> events = OpenEvents(config);
   if (!loop.ok() || !events.ok()) {

@@ -2,6 +2,7 @@
 """An endpoint that isn't there yet: said at once, tried again until join_timeout."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -9,9 +10,14 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, BedTestCase, free_port, read_until  # noqa: E402
+from bed import DDPRUN, SLOW, WORKER, BedTestCase, free_port, read_until  # noqa: E402
 
 BOUND = 2 * SLOW
+
+
+def read_file(path):
+    with open(path, encoding="utf-8") as source:
+        return source.read()
 
 
 class Endpoint(BedTestCase):
@@ -49,6 +55,43 @@ class Endpoint(BedTestCase):
         self.bed.finish(self.bed.workers(1, 2, alive=[client, host]))
         self.assert_status(0, client)
         self.assert_status(0, host)
+
+
+class Descriptors(BedTestCase):
+    """A service has two or three connections for each agent: it takes what the hard limit allows."""
+
+    def service(self, soft, hard):
+        self.port = free_port()
+        service = self.bed.start_process(
+            "service", ["prlimit", f"--nofile={soft}:{hard}", DDPRUN, "rendezvous", "--listen", f"127.0.0.1:{self.port}"],
+            env=self.bed.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        read_until(service.stdout, b"Ctrl-C", BOUND)
+        return service
+
+    def soft_limit(self, pid):
+        with open(f"/proc/{pid}/limits", encoding="utf-8") as limits:
+            return int(next(line for line in limits if line.startswith("Max open files")).split()[3])
+
+    def test_a_service_takes_the_hard_limit(self):
+        self.assertEqual(512, self.soft_limit(self.service(128, 512).pid))
+
+    def test_so_does_the_service_of_an_agent_but_no_worker(self):
+        agent = self.bed.start_process(
+            "agent", ["prlimit", "--nofile=128:512", DDPRUN, "--event_log", self.bed.events.path, "--standalone",
+                      WORKER, self.bed.journal.path, "wait"], env=self.bed.environment)
+        worker = self.bed.workers(1, 1, alive=[agent])[0]
+        children = f"/proc/{agent.pid}/task/{agent.pid}/children"
+        with open(children, encoding="utf-8") as listed:
+            names = {read_file(f"/proc/{pid}/comm").strip(): pid for pid in listed.read().split()}
+        self.assertEqual(512, self.soft_limit(names["ddprun-service"]))
+        self.assertEqual(128, self.soft_limit(worker["pid"]))
+
+    def test_without_one_it_says_so(self):
+        service = self.service(64, 64)
+        sockets = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(80)]
+        read_until(service.stdout, b"no file descriptor left", BOUND)
+        for each in sockets:
+            each.close()
 
 
 if __name__ == "__main__":
