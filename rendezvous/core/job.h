@@ -18,6 +18,7 @@
 #include "rendezvous/core/loss.h"
 #include "rendezvous/core/next_round.h"
 #include "rendezvous/core/node_blame.h"
+#include "rendezvous/core/note_budget.h"
 #include "rendezvous/core/outbox.h"
 #include "rendezvous/core/preemption.h"
 #include "rendezvous/core/probe_clock.h"
@@ -152,9 +153,10 @@ class Job {
   Closing closing_;             // begun from closing until the next generation
   Farewell farewell_;           // begun when ended
 
-  GenerationRecord record_;  // for people: what there was,
-  Ledger ledger_;            // and what its time went into
-  Outbox outbox_;            // empty between two steps
+  NoteBudget refusal_notes_;  // of those whom the gate turns away
+  GenerationRecord record_;   // for people: what there was,
+  Ledger ledger_;             // and what its time went into
+  Outbox outbox_;             // empty between two steps
 };
 
 }  // namespace ddprun::rendezvous

@@ -13,8 +13,11 @@ namespace ddprun::rendezvous {
 void Job::On(const MessageReceived& event) {
   const AgentMessage& message = event.message;
   if (roster_.table().IsStray(event.stream)) {
-    return outbox_.AddNote("ignored",
-                           {{"node", message.node_id.value()}, {"why", "its stream was ended"}});
+    if (refusal_notes_.Take(now_)) {
+      outbox_.AddNote("ignored",
+                      {{"node", message.node_id.value()}, {"why", "its stream was ended"}});
+    }
+    return;
   }
   if (const Node* node = roster_.table().FindByStream(event.stream)) {
     return OnMessage(*node, message);
@@ -212,8 +215,12 @@ void Job::BreakOff(const Node& node, absl::Status status) {
 
 void Job::Refuse(StreamKey stream, const NodeId& node, absl::Status status) {
   roster_.AddStray(stream);
-  outbox_.AddNote("node_refused", {{"node", Bounded(node.value(), kNameBytesMax)},
-                                   {"why", std::string(status.message())}});
+  if (const std::optional<uint64_t> left_out = refusal_notes_.Take(now_)) {
+    Outbox::Fields fields = {{"node", Bounded(node.value(), kNameBytesMax)},
+                             {"why", std::string(status.message())}};
+    if (*left_out > 0) fields.emplace_back("left_out", absl::StrCat(*left_out));
+    outbox_.AddNote("node_refused", std::move(fields));
+  }
   outbox_.Put(CloseStream{.stream = stream, .status = std::move(status)});
 }
 

@@ -109,8 +109,8 @@ JobView Job::View(Instant now) const {
 std::string Job::BrokenInvariant() const {
   for (const std::string& broken :
        {std::string(BrokenPhase()), roster_.BrokenInvariant(), drains_.BrokenInvariant(),
-        blame_.BrokenInvariant(), forming_.BrokenInvariant(now_),
-        round_ ? round_->BrokenInvariant() : std::string(),
+        blame_.BrokenInvariant(), forming_.BrokenInvariant(now_), growth_.BrokenInvariant(now_),
+        refusal_notes_.BrokenInvariant(now_), round_ ? round_->BrokenInvariant() : std::string(),
         inquiry_.BrokenInvariant(round_ ? &*round_ : nullptr), preemption_.BrokenInvariant(),
         closing_.BrokenInvariant(), farewell_.BrokenInvariant(), record_.BrokenInvariant(),
         ledger_.BrokenInvariant(now_), BrokenMembers()}) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
+#include "rendezvous/core/note_budget.h"
 #include "rendezvous/core/state_machine.h"
 
 namespace ddprun::rendezvous {
@@ -134,6 +135,21 @@ TEST(Scale, ANewcomerThatComesAndGoesDoesNotStopTheOthers) {
   // 10 s, 20 s, 40 s, … between two of them: eight in a thousand seconds.
   EXPECT_LE(GenerationsOfAFlappingNewcomer(1000, true), 1U + 8U);
   EXPECT_EQ(GenerationsOfAFlappingNewcomer(1000, false), 1U) << "nobody ends for the silent";
+}
+
+// A stranger that knocks for ever doesn't push out of the job's events what matters (R9).
+TEST(Scale, RefusedJoinsAreNotedWithinABound) {
+  StateMachine machine(Term(7), "secret");
+  size_t notes = 0;
+  for (uint32_t node = 0; node < 10000; ++node) {
+    const Event knock = MessageReceived{StreamKey(node + 1), JoinOf(node, 2)};
+    for (const Effect& effect : machine.Step(Instant(), knock)) {
+      notes += std::holds_alternative<Note>(effect) ? 1 : 0;
+    }
+    machine.Step(Instant(), StreamClosed{StreamKey(node + 1)});
+  }
+  EXPECT_EQ(notes, NoteBudget::kBurst);
+  EXPECT_TRUE(machine.View(Instant()).nodes.empty());
 }
 
 TEST(Scale, TakesTheMostNodesAndNoMore) {
