@@ -110,7 +110,10 @@ void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits)
                               ToMilliseconds(kPingIntervalMin));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Connections that say nothing, and streams without number (defaults: 120 s, no bound).
+  // Connections that say nothing, or ask nothing, and streams without number (defaults: 120 s, and
+  // no bound of the others).
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                              ToMilliseconds(limits.connection_idle));
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               ToMilliseconds(kHandshakeTimeout));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,

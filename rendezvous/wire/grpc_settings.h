@@ -40,6 +40,8 @@ void InitializeGrpc();
 struct GrpcLimits {
   size_t message_bytes = kMessageBytesMax;
   size_t streams_per_connection = 256;  // of a server; more wait in the client until others end
+  // How long a server keeps a connection without a call: members have streams on theirs.
+  absl::Duration connection_idle = absl::Seconds(30);
 };
 
 // For each server, before it is built.

@@ -70,10 +70,10 @@ struct Listener {
   }
 };
 
-std::unique_ptr<Listener> Serve(bool our_settings, int port = 0) {
+std::unique_ptr<Listener> Serve(bool our_settings, int port = 0, const GrpcLimits& limits = {}) {
   auto listener = std::make_unique<Listener>();
   grpc::ServerBuilder builder;
-  if (our_settings) ApplyServerSettings(&builder);
+  if (our_settings) ApplyServerSettings(&builder, limits);
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(),
                            &listener->port);
   builder.RegisterService(&listener->service);
@@ -210,6 +210,34 @@ TEST(GrpcSettings, TwinSendersHaveNoBound) {
   const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", listener->port),
                                                  grpc::InsecureChannelCredentials(), arguments);
   EXPECT_TRUE(Call(channel, {.run_id = "large reply"}).ok());
+}
+
+// Whether the server ends a connection that has said hello (RFC 9113, 3.4) and asks nothing.
+bool EndsIdleConnection(int port) {
+  const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";  // no settings
+  EXPECT_TRUE(WriteAll(fd.get(), absl::string_view(kHello, sizeof(kHello) - 1)).ok());
+  const timeval patience{.tv_sec = 3};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  char bytes[256];
+  ssize_t n = 0;
+  while ((n = recv(fd.get(), bytes, sizeof(bytes), 0)) > 0) {
+  }
+  return n == 0;
+}
+
+TEST(GrpcSettings, AConnectionThatAsksNothingIsEnded) {
+  const auto listener = Serve(true, 0, {.connection_idle = absl::Milliseconds(100)});
+  EXPECT_TRUE(EndsIdleConnection(listener->port));
+}
+TEST(GrpcSettings, TwinItIsKept) {
+  const auto listener = Serve(false);
+  EXPECT_FALSE(EndsIdleConnection(listener->port));
 }
 
 // 3 MiB of one letter are 3 KiB on the wire; gigabytes fit into 4 MiB.
