@@ -163,11 +163,12 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
   TellClosed(why, retry);
 }
 
-// A stream that worked is opened again at once; tries that fail come at growing distances.
+// A stream that worked is opened again at once, but for as much as keeps the nodes of a large job
+// from coming all in one moment; tries that fail come at growing distances.
 absl::Duration ClientImpl::NextPause() {
   if (heard_) {
     backoff_ = options_.backoff_min;
-    return absl::ZeroDuration();
+    return options_.backoff_min * static_cast<int64_t>(rng_.Below(100)) / 100;
   }
   const auto percent = static_cast<int64_t>(80 + rng_.Below(41));  // not all nodes at once
   const absl::Duration pause = backoff_ * percent / 100;

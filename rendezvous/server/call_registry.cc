@@ -10,7 +10,8 @@ namespace ddprun::rendezvous {
 absl::Status CallRegistry::Admit(size_t open, size_t most) const {
   if (closed_) return absl::UnavailableError("the rendezvous service is ending");
   if (open < most) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
+  // Worth another try: an agent must not end for a flood of others.
+  return absl::UnavailableError(
       absl::StrCat("the rendezvous service has ", open, " open calls of this kind, its most"));
 }
 

@@ -36,8 +36,8 @@ class OpenStream {
 // Threads: any.
 class CallRegistry {
  public:
-  // Errors: RESOURCE_EXHAUSTED — too many; UNAVAILABLE — the service is ending. The stream must
-  // finish itself then.
+  // Errors: UNAVAILABLE — too many at the moment, or the service is ending. The stream must finish
+  // itself then.
   absl::Status Add(OpenStream::Kind kind, const std::shared_ptr<OpenStream>& stream);
   // gRPC is done with it, whether it was refused or not.
   void Remove(OpenStream* stream);

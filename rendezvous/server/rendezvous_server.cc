@@ -189,7 +189,7 @@ void ServerImpl::SendTo(StreamKey key, const ServiceMessage& message) {
   if (found == streams_.end()) return;
   if (Send(found->second, message)) return;
   Refuse(found->second, "slow_reader",
-         absl::ResourceExhaustedError("the agent does not read: too many messages wait for it"),
+         absl::UnavailableError("the agent does not read: too many messages wait for it"),
          /*flush=*/false);
 }
 
