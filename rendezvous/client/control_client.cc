@@ -8,6 +8,7 @@
 #include "rendezvous/client/failure_text.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/grpc_settings.h"
+#include "rendezvous/wire/status_pages.h"
 #include "rendezvous/wire/text.h"
 
 namespace ddprun::rendezvous {
@@ -32,12 +33,8 @@ absl::Status Describe(const std::string& target, const grpc::Status& status) {
 absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
                                                absl::Duration timeout) {
   const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
-  grpc::ClientContext context;
-  SetTimeout(timeout, &context);
-  v1::GetStatusRequest request;
-  request.set_run_id(ValidUtf8(run_id));
   v1::GetStatusReply reply;
-  const grpc::Status status = stub->GetStatus(&context, request, &reply);
+  const grpc::Status status = FetchWholeStatus(*stub, ValidUtf8(run_id), timeout, &reply);
   if (!status.ok()) return Describe(target, status);
   return reply;
 }

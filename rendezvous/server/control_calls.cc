@@ -1,7 +1,12 @@
+#include <time.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "rendezvous/core/admission.h"
@@ -17,6 +22,20 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kNamesShownMax = 3;
+
+// What this thread has computed for. Who was held up while making something has not made it longer.
+absl::Duration ThreadTime() {
+  timespec time{};
+  DDPRUN_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0, "no clock of this thread");
+  return absl::DurationFromTimespec(time);
+}
+
+// True for "", which is all jobs.
+bool HasJob(const v1::GetStatusReply& status, const std::string& run_id) {
+  return run_id.empty() ||
+         std::any_of(status.jobs().begin(), status.jobs().end(),
+                     [&](const v1::JobStatus& job) { return job.run_id() == run_id; });
+}
 
 // What becomes of the job without the node, for people.
 std::string DrainText(const JobView& view, const NodeView& node) {
@@ -53,27 +72,32 @@ absl::Status ServerImpl::NoSuchJob(const std::string& run_id) const {
                                           "' is here; this service holds ", JobNames()));
 }
 
-absl::Status ServerImpl::OnGetStatus(const v1::GetStatusRequest& request,
-                                     v1::GetStatusReply* reply) {
-  reply->set_term(term_.value());
-  reply->set_release(kVersion);
+absl::StatusOr<StatusBoard::Snapshot> ServerImpl::OnGetStatus(const v1::GetStatusRequest& request) {
   if (!request.run_id().empty() && !jobs_.contains(request.run_id())) {
     return NoSuchJob(request.run_id());
   }
-  size_t bytes = 0;
+  if (StatusBoard::Snapshot fresh = board_->Fresh(MonotonicNow());
+      fresh != nullptr && HasJob(*fresh, request.run_id())) {
+    return fresh;
+  }
+  const absl::Duration began = ThreadTime();
+  auto reply = std::make_shared<v1::GetStatusReply>();
+  reply->set_term(term_.value());
+  reply->set_release(kVersion);
+  size_t history_bytes = 0;
   for (const auto& [run_id, job] : jobs_) {
-    if (!request.run_id().empty() && run_id != request.run_id()) continue;
     v1::JobStatus* status = reply->add_jobs();
     *status = ToProto(job->View());
+    // A reply has a bound: what bursts it is shown without the generations before the last.
+    if (history_bytes > kMessageBytesMax / 4) continue;
     for (const GenerationView& generation : job->generations()) {
-      *status->add_history() = ToProto(generation, loop_->Now());
+      v1::GenerationStatus* told = status->add_history();
+      *told = ToProto(generation, loop_->Now());
+      history_bytes += told->ByteSizeLong();
     }
-    // A reply has a bound; what bursts it is shown without its nodes.
-    if (bytes + status->ByteSizeLong() > kMessageBytesMax / 2) status->clear_nodes();
-    bytes += status->ByteSizeLong();
-    if (bytes > kMessageBytesMax * 3 / 4) break;
   }
-  return absl::OkStatus();
+  board_->Put(reply, MonotonicNow(), ThreadTime() - began);
+  return reply;
 }
 
 // Errors: PERMISSION_DENIED: there is no token, and the caller is on another machine.

@@ -50,7 +50,8 @@ ServerImpl::ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options)
       refusals_(events),
       inbox_(LoopInbox::Create(loop)),
       registry_(std::make_shared<CallRegistry>()),
-      service_(loop, this, inbox_, registry_) {}
+      board_(std::make_shared<StatusBoard>()),
+      service_(loop, this, inbox_, registry_, board_) {}
 
 ServerImpl::~ServerImpl() { Shutdown(); }
 

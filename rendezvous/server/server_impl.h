@@ -51,7 +51,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void OnStreamEnded(AttendStream* stream) override;
   void OnStreamDone(AttendStream* stream) override;
   // Service::Owner
-  absl::Status OnGetStatus(const v1::GetStatusRequest& request, v1::GetStatusReply* reply) override;
+  absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& request) override;
   absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) override;
   absl::Status OnDrainNode(const v1::DrainNodeRequest& request, const std::string& peer,
                            v1::DrainNodeReply* reply) override;
@@ -91,6 +91,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   Refusals refusals_;
   const std::shared_ptr<LoopInbox> inbox_;
   const std::shared_ptr<CallRegistry> registry_;
+  const std::shared_ptr<StatusBoard> board_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;

@@ -2,16 +2,20 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/status_pages.h"
 
 namespace ddprun::rendezvous {
 
 Service::Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
-                 std::shared_ptr<CallRegistry> registry, const StreamLimits& limits)
+                 std::shared_ptr<CallRegistry> registry, std::shared_ptr<StatusBoard> board,
+                 const StreamLimits& limits)
     : loop_(loop),
       owner_(owner),
       inbox_(std::move(inbox)),
       registry_(std::move(registry)),
+      board_(std::move(board)),
       limits_(limits) {}
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::Attend(
@@ -22,8 +26,19 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::Attend(
 grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,
                                              const v1::GetStatusRequest* request,
                                              v1::GetStatusReply* reply) {
-  return Answer(context->DefaultReactor(),
-                [this, request, reply] { return owner_->OnGetStatus(*request, reply); });
+  grpc::ServerUnaryReactor* call = context->DefaultReactor();
+  // Whether the job is there at all, the loop knows.
+  if (StatusBoard::Snapshot fresh = board_->Fresh(MonotonicNow());
+      fresh != nullptr && request->run_id().empty()) {
+    *reply = PageOf(*fresh, *request);
+    call->Finish(grpc::Status::OK);
+    return call;
+  }
+  return Answer(call, [this, request, reply] {
+    const absl::StatusOr<StatusBoard::Snapshot> status = owner_->OnGetStatus(*request);
+    if (status.ok()) *reply = PageOf(**status, *request);
+    return status.status();
+  });
 }
 
 grpc::ServerUnaryReactor* Service::StopJob(grpc::CallbackServerContext* context,

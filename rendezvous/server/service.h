@@ -11,6 +11,7 @@
 #include "rendezvous/server/attend_stream.h"
 #include "rendezvous/server/call_registry.h"
 #include "rendezvous/server/event_watch.h"
+#include "rendezvous/server/status_board.h"
 
 namespace ddprun::rendezvous {
 
@@ -24,15 +25,17 @@ class Service final
   // The loop's side of the calls.
   class Owner : public AttendStream::Owner, public EventWatch::Owner {
    public:
-    virtual absl::Status OnGetStatus(const v1::GetStatusRequest& request,
-                                     v1::GetStatusReply* reply) = 0;
+    // The whole status, also of jobs that weren't asked for. Errors: NOT_FOUND.
+    virtual absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(
+        const v1::GetStatusRequest& request) = 0;
     virtual absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) = 0;
     virtual absl::Status OnDrainNode(const v1::DrainNodeRequest& request, const std::string& peer,
                                      v1::DrainNodeReply* reply) = 0;
   };
 
   Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
-          std::shared_ptr<CallRegistry> registry, const StreamLimits& limits = {});
+          std::shared_ptr<CallRegistry> registry, std::shared_ptr<StatusBoard> board,
+          const StreamLimits& limits = {});
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attend(
       grpc::CallbackServerContext* context) override;
@@ -57,6 +60,7 @@ class Service final
   Owner* const owner_;  // used while the inbox is open
   const std::shared_ptr<LoopInbox> inbox_;
   const std::shared_ptr<CallRegistry> registry_;
+  const std::shared_ptr<StatusBoard> board_;
   const StreamLimits limits_;
 };
 

@@ -6,7 +6,6 @@
 #include <event2/http.h>
 #include <event2/thread.h>
 #include <grpcpp/channel.h>
-#include <grpcpp/client_context.h>
 #include <netinet/in.h>
 
 #include <functional>
@@ -23,6 +22,7 @@
 #include "rendezvous/web/metrics_text.h"
 #include "rendezvous/web/status_json.h"
 #include "rendezvous/web/status_page.h"
+#include "rendezvous/wire/status_pages.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -142,12 +142,8 @@ class WebServerImpl final : public WebServer {
 
   using Show = std::function<absl::StatusOr<std::string>(const v1::GetStatusReply&)>;
   Answer FromStatus(const char* type, const Show& show) {
-    grpc::ClientContext context;
-    context.set_deadline(
-        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                     gpr_time_from_millis(absl::ToInt64Milliseconds(kPatience), GPR_TIMESPAN)));
     v1::GetStatusReply reply;
-    const grpc::Status status = stub_->GetStatus(&context, v1::GetStatusRequest(), &reply);
+    const grpc::Status status = FetchWholeStatus(*stub_, /*run_id=*/"", kPatience, &reply);
     absl::StatusOr<std::string> body = absl::UnavailableError(status.error_message());
     if (status.ok()) body = show(reply);
     if (body.ok()) return {.type = type, .body = *std::move(body)};

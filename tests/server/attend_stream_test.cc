@@ -24,7 +24,8 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
   }
 
   void Serve(const StreamLimits& limits) {
-    service_ = std::make_unique<Service>(loop_.get(), this, inbox_, registry_, limits);
+    service_ = std::make_unique<Service>(loop_.get(), this, inbox_, registry_,
+                                         std::make_shared<StatusBoard>(), limits);
     auto listener = StartGrpcListener("127.0.0.1:0", service_.get());
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
@@ -47,9 +48,9 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
     stream->Close(absl::OkStatus());
   }
   void OnStreamDone(AttendStream* /*stream*/) override { ++done_; }
-  absl::Status OnGetStatus(const v1::GetStatusRequest& /*request*/,
-                           v1::GetStatusReply* /*reply*/) override {
-    return absl::OkStatus();
+  absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(
+      const v1::GetStatusRequest& /*request*/) override {
+    return std::make_shared<v1::GetStatusReply>();
   }
   absl::Status OnStopJob(const v1::StopJobRequest& /*request*/,
                          const std::string& /*peer*/) override {

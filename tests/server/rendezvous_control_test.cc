@@ -1,7 +1,10 @@
+#include <set>
 #include <thread>
 
 #include "rendezvous/client/control_client.h"
+#include "rendezvous/core/bounds.h"
 #include "rendezvous/server/peer.h"
+#include "rendezvous/wire/status_pages.h"
 #include "tests/server/rendezvous_fixture.h"
 
 // Status and stop calls, and who may make them.
@@ -45,6 +48,32 @@ TEST_F(ControlTest, StatusOverASocket) {
   const auto missing = Beside<absl::StatusOr<v1::GetStatusReply>>(
       [&] { return FetchStatus(target(), "job8", absl::Seconds(5)); });
   EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
+}
+
+// More than a page of nodes, whose texts are as long as they may be: it was shown without any.
+TEST_F(ControlTest, ALargeJobIsShownWhole) {
+  const std::string text(kNameBytesMax - 10, 'n');
+  const auto nodes = static_cast<uint32_t>(kPageBytes / (3 * text.size()) + 100);
+  Serve();
+  std::vector<std::unique_ptr<RawStream>> agents;
+  for (uint32_t i = 0; i < nodes; ++i) {
+    AgentMessage message = SampleJoin("job7", absl::StrCat(i, text), nodes + 1);
+    message.incarnation = Incarnation(i + 1);
+    auto& join = std::get<Join>(message.body);
+    join.node.hostname = join.node.address = join.node.role = text;
+    agents.push_back(JoinAs(message));
+  }
+  const auto fetch = [&] {
+    return Beside<absl::StatusOr<v1::GetStatusReply>>(
+        [&] { return FetchStatus(target(), "job7", absl::Seconds(60)); });
+  };
+  absl::StatusOr<v1::GetStatusReply> reply = fetch();
+  while (reply.ok() && reply->jobs(0).nodes_size() < static_cast<int>(nodes)) reply = fetch();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_GT(reply->ByteSizeLong(), kPageBytes);
+  std::set<std::string> names;
+  for (const v1::NodeStatus& node : reply->jobs(0).nodes()) names.insert(node.node_id());
+  EXPECT_EQ(names.size(), nodes);
 }
 
 TEST_F(ControlTest, StatusOfNobody) {

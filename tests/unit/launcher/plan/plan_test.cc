@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "tests/unit/launcher/cli/fake_host.h"
@@ -207,29 +206,6 @@ TEST(Static, NodeZeroHosts) {
   EXPECT_EQ(one.endpoint.hosting, EndpointPlan::Hosting::kNever);
   EXPECT_EQ(one.node_rank, 1U);
   EXPECT_EQ(one.job.fingerprint, zero.job.fingerprint);
-}
-
-// The texts that the help says and the fields that hold without options are the same.
-TEST(Plan, WithoutOptionsEachFieldHasItsOwnDefault) {
-  const LaunchPlan plan = PlanOf("train.py");
-  const LaunchPlan fresh;
-  const auto numbers = [](const LaunchPlan& of) {
-    return std::tuple(of.job.nodes_min, of.job.nodes_max, of.job.max_restarts, of.job.join_timeout,
-                      of.job.last_call_timeout, of.job.lease, of.job.reconnect_grace,
-                      of.job.stop_grace, of.worker_count, of.service.reach, of.service.loss,
-                      of.isolation_timeout, of.gpu_memory_wait, of.exit_barrier.timeout,
-                      of.hangs.first_step_timeout, of.hangs.hang_timeout,
-                      of.signals.preemption.deadline, of.signals.preemption.after);
-  };
-  const auto words = [](const LaunchPlan& of) {
-    return std::tuple(of.role, of.rdzv_backend, of.signals.text, of.signals.policy.ending,
-                      of.output.prefix_template, of.use_cgroup, of.hangs.watch_marks, of.on_hang,
-                      of.restart_stopped, of.ending.with_first_cause, of.events_on_console,
-                      of.output.collapse, of.run_path, of.preflight, of.numa_binding,
-                      of.cpu_binding);
-  };
-  EXPECT_EQ(numbers(plan), numbers(fresh));
-  EXPECT_EQ(words(plan), words(fresh));
 }
 
 TEST(Static, DefaultsWithMoreNodes) {
