@@ -18,6 +18,7 @@
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/status_macros.h"
+#include "launcher/preflight/core/flood_rate.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -37,7 +38,6 @@ constexpr int kAttempts = 4;
 constexpr absl::Duration kLateness = absl::Milliseconds(1500);
 constexpr int kUnsent = 128 << 10;  // that a sender keeps in its socket, beyond what is on its way
 constexpr size_t kChunk = 256 << 10;
-constexpr absl::Duration kTickMin = absl::Microseconds(20);
 
 std::string KeyBytes(const TransferKey& key) {
   std::string bytes("ddpX");
@@ -84,23 +84,22 @@ absl::Status SendFlood(int fd) {
   return SendText(fd, absl::string_view(&kFloodEnd, 1), MonotonicNow() + kReceiving);
 }
 
-// bit/s from the first byte to the flood's end, or to the time when it is over.
+// bit/s of what comes until the flood's end, or until its time is over.
 absl::StatusOr<double> ReceiveFlood(int fd, Instant deadline) {
   std::vector<char> buffer(kChunk);
-  size_t bytes = 0;
   DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLIN, deadline));
   const Instant began = MonotonicNow();
   const Instant end = began + kReceiving;
+  FloodRate rate(began);
   while (AwaitReady(fd, POLLIN, end).ok()) {
     const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got <= 0) break;
-    bytes += static_cast<size_t>(got);
+    rate.Add(MonotonicNow(), static_cast<size_t>(got));
     if (buffer[static_cast<size_t>(got) - 1] == kFloodEnd) break;
   }
-  if (bytes == 0) return absl::UnavailableError("nothing came");
-  const absl::Duration took = std::max(MonotonicNow() - began, kTickMin);
-  return static_cast<double>(bytes) * 8 / absl::ToDoubleSeconds(took);
+  if (rate.bytes() == 0) return absl::UnavailableError("nothing came");
+  return rate.BitsPerSecond();
 }
 
 void TuneTransfer(int fd) {
