@@ -40,6 +40,12 @@ bool Touches(Way way, Way other) {
          way.to == other.to;
 }
 
+// Several nodes of a job may be on one machine: a way between them is its memory, and no network.
+bool IsWithinOneMachine(const NetworkFacts& facts, Way way) {
+  const std::string& address = facts.nodes[way.from].address;
+  return !address.empty() && address == facts.nodes[way.to].address;
+}
+
 std::vector<Way> AllWays(const NetworkFacts& facts) {
   std::vector<Way> ways;
   const auto count = static_cast<uint32_t>(facts.nodes.size());
@@ -58,18 +64,21 @@ double WayQuantile(std::vector<double> values, double share) {
   return values[at];
 }
 
-// The median of the ways that don't touch this one. In small networks there are none: then, of all
+// The median of the ways that don't touch this one, of those within a machine or of the others as
+// it is one itself. In small networks there are none: then, of all
 // others, `share_of_few` from below, so that a node that spoils most of them isn't the measure.
 std::optional<double> Usual(const NetworkFacts& facts, Way way, double share_of_few,
                             const Worth& worth) {
   std::vector<double> apart;
   std::vector<double> others;
   const size_t count = facts.nodes.size();
+  const bool within = IsWithinOneMachine(facts, way);
   const size_t stride = 1 + facts.ways.size() / kComparedMax;
   for (size_t i = 0; i < facts.ways.size(); i += stride) {
     const Way other{.from = static_cast<uint32_t>(i / count),
                     .to = static_cast<uint32_t>(i % count)};
     if (other == way || other.from == other.to) continue;
+    if (IsWithinOneMachine(facts, other) != within) continue;
     const std::optional<double> value = worth(facts.ways[i]);
     if (!value.has_value()) continue;
     others.push_back(*value);
@@ -92,6 +101,7 @@ bool IsFar(const NetworkFacts& facts, Way way) {
 }
 
 bool IsSlower(const NetworkFacts& facts, Way way, double share) {
+  if (IsWithinOneMachine(facts, way)) return false;  // its rate is whose turn on which CPU it was
   const std::optional<double> own = facts.At(way).BestRate();
   const std::optional<double> usual = UsualRate(facts, way);
   return own.has_value() && usual.has_value() && *own < share * *usual;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 
@@ -20,6 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 struct FakeWay {
@@ -46,6 +48,7 @@ class FakeNetwork {
     for (uint32_t from = 0; from < nodes_; ++from) change(At(from, node));
   }
   absl::Duration& Work(uint32_t node) { return work_[node]; }
+  void SetAddress(uint32_t node, const std::string& address) { addresses_[node] = address; }
   // Everything but cuts and blocks is measured wrongly now and then, the more at the same time the
   // more often.
   void set_noisy(bool noisy) { noisy_ = noisy; }
@@ -54,6 +57,7 @@ class FakeNetwork {
     std::vector<NodeFacts> facts(nodes_);
     for (uint32_t i = 0; i < nodes_; ++i) {
       facts[i].name = absl::StrCat("n", i);
+      facts[i].address = addresses_.contains(i) ? addresses_.at(i) : "";
       facts[i].told = silent_.count(i) == 0;
     }
     LinkExam exam(facts);
@@ -135,6 +139,7 @@ class FakeNetwork {
   uint32_t nodes_;
   Rng rng_;
   std::vector<FakeWay> ways_;
+  std::map<uint32_t, std::string> addresses_;  // "" for others
   std::vector<absl::Duration> work_;
   std::set<uint32_t> silent_;
   bool noisy_ = false;
@@ -215,6 +220,30 @@ TEST(LinkExam, TwinHalfAsFastIsNotSlow) {
   FakeNetwork network(8, 1);
   network.Sends(3, [](FakeWay& way) { way.rate = 6e9; });
   EXPECT_THAT(Names(network.Troubles()), IsEmpty());
+}
+
+// On one machine it is chance which of two processes has the better place.
+TEST(LinkExam, AWayWithinOneMachineIsNotSlow) {
+  FakeNetwork network(2, 1);
+  network.At(0, 1).rate = 9e10;
+  network.At(1, 0).rate = 2e10;
+  EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow 1>0"));  // the twin
+  network.SetAddress(0, "10.0.0.1");
+  network.SetAddress(1, "10.0.0.1");
+  EXPECT_THAT(Names(network.Troubles()), IsEmpty());
+}
+
+TEST(LinkExam, ANetworkIsNotSlowBesideAMachinesMemory) {
+  FakeNetwork network(4, 1);
+  for (uint32_t node = 0; node < 4; ++node) {
+    network.SetAddress(node, node < 2 ? "10.0.0.1" : "10.0.0.2");
+  }
+  for (const uint32_t node : {0U, 2U}) {
+    network.At(node, node + 1).rate = network.At(node + 1, node).rate = 9e10;
+  }
+  EXPECT_THAT(Names(network.Troubles()), IsEmpty());
+  network.At(0, 2).rate = network.At(0, 3).rate = 1e9;
+  EXPECT_THAT(Names(network.Troubles()), Not(IsEmpty())) << "but beside the rest of the network";
 }
 
 TEST(LinkExam, OneWayIsCut) {
