@@ -416,6 +416,7 @@ v1::JobStatus ToProto(const JobView& view) {
   proto.set_max_restarts(view.spec.max_restarts);
   proto.set_age_ms(MillisecondsOf(view.age));
   for (const NodeView& node : view.nodes) Write(node, proto.add_nodes());
+  proto.set_nodes_total(static_cast<uint32_t>(view.nodes.size()));
   for (size_t i = 0; i < kTimeCauses; ++i) {
     if (view.spent.by[i] <= absl::ZeroDuration()) continue;
     v1::TimeStatus* time = proto.add_ledger();
