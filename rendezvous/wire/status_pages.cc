@@ -11,7 +11,8 @@ v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRe
   v1::GetStatusReply page;
   page.set_term(whole.term());
   page.set_release(whole.release());
-  size_t bytes = 0;
+  size_t heads = 0;  // bytes of what is said of the jobs beside their nodes
+  size_t bytes = 0;  // of nodes
   for (const v1::JobStatus& job : whole.jobs()) {
     if (!request.run_id().empty() && job.run_id() != request.run_id()) continue;
     v1::JobStatus* listed = page.add_jobs();
@@ -29,6 +30,11 @@ v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRe
     listed->set_restarts_charged(job.restarts_charged());
     listed->set_age_ms(job.age_ms());
     listed->set_nodes_total(static_cast<uint32_t>(job.nodes_size()));
+    heads += listed->ByteSizeLong();
+    if (heads > kHeadBytes && page.jobs_size() > 1) {
+      page.mutable_jobs()->RemoveLast();
+      break;
+    }
     for (uint32_t i = request.first_node(); i < listed->nodes_total(); ++i) {
       const v1::NodeStatus& node = job.nodes(static_cast<int>(i));
       const size_t more = node.ByteSizeLong();

@@ -13,10 +13,11 @@ namespace ddprun::rendezvous {
 
 // Bytes of nodes in one page; the rest of a message is for what else is said of the jobs.
 inline constexpr size_t kPageBytes = kMessageBytesMax / 2;
+inline constexpr size_t kHeadBytes = kMessageBytesMax / 4;
 
 // Of `whole`, the jobs that the request asks for, each with the nodes from its first_node on, as
-// many as there is room for. At least one node comes where one is left, of the first such job.
-// Pure.
+// many as there is room for. At least one node comes where one is left, of the first such job. Jobs
+// beyond kHeadBytes are left out: they can be asked for by name. Pure.
 v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRequest& request,
                           size_t page_bytes = kPageBytes);
 

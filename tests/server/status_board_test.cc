@@ -76,6 +76,22 @@ TEST(StatusPages, AFirstPageNamesAllJobsAndHowManyNodesTheyHave) {
   EXPECT_EQ(page.jobs(1).history_size(), 1);
 }
 
+TEST(StatusPages, JobsWithoutEndMakeNoMessageTooLong) {
+  v1::GetStatusReply whole;
+  for (size_t i = 0; i < kJobsMax; ++i) {
+    v1::JobStatus* job = whole.add_jobs();
+    job->set_run_id(absl::StrCat("job", i));
+    job->set_description(std::string(kTextBytesMax, 'd'));
+    job->add_nodes()->set_node_id("n");
+  }
+  const v1::GetStatusReply page = PageOf(whole, v1::GetStatusRequest());
+  EXPECT_LT(page.ByteSizeLong(), kMessageBytesMax);
+  EXPECT_GT(page.jobs_size(), 200);
+  v1::GetStatusRequest last;
+  last.set_run_id(absl::StrCat("job", kJobsMax - 1));
+  EXPECT_EQ(PageOf(whole, last).jobs_size(), 1);
+}
+
 TEST(StatusPages, ANodeThatIsLongerThanAPageIsShownAlone) {
   v1::GetStatusRequest request;
   request.set_run_id("job7");

@@ -13,8 +13,8 @@ namespace ddprun::launcher {
 //
 // Everything but a cut is relative: a way is slow beside the ways that touch neither of its ends,
 // so that one or two bad nodes don't spoil what they are compared with, and where all are equally
-// slow nobody is. Ways within one machine are no network, and are slow to nobody. Most ways of one side of a node being bad is the node's fault; the rest are
-// ways'.
+// slow nobody is. Ways within one machine are no network, and are slow to nobody. Most ways of one
+// side of a node being bad is the node's fault; the rest are ways'.
 
 enum class TroubleKind {
   kMissing,  // node: it is no part of the job, though it should be
