@@ -29,6 +29,9 @@ constexpr double kLossHeavy = 0.03;
 // Datagrams of more than one look: one that is delayed throughout is seen.
 constexpr uint32_t kFarDatagrams = 2 * kMoreDatagrams;
 constexpr double kFarFactor = 3;
+// bit/s. What one connection gets through beyond it depends on which CPUs its two ends have their
+// turns on (2 namespaces of one machine: 24 one way, 77 the other), not on the network.
+constexpr double kNeverSlow = 1e10;
 constexpr double kFarMoreSeconds = 0.0005;
 constexpr double kBusyFactor = 2;
 constexpr size_t kComparedMin = 2;
@@ -104,7 +107,7 @@ bool IsSlower(const NetworkFacts& facts, Way way, double share) {
   if (IsWithinOneMachine(facts, way)) return false;  // its rate is whose turn on which CPU it was
   const std::optional<double> own = facts.At(way).BestRate();
   const std::optional<double> usual = UsualRate(facts, way);
-  return own.has_value() && usual.has_value() && *own < share * *usual;
+  return own.has_value() && usual.has_value() && *own < std::min(share * *usual, kNeverSlow);
 }
 
 // It has been measured often enough for an accusation, the more often the less it is slower.

@@ -22,7 +22,7 @@ enum class TroubleKind {
   kCut,      // nothing arrives
   kBlocked,  // datagrams arrive, TCP connections can't be made
   kLossy,    // datagrams are lost
-  kSlow,     // less than half of what others get through
+  kSlow,     // less than half of what others get through, and less than 10 Gbit/s
   kFar,      // the round trip takes more than three times as long as others'
   kBusy,     // node: the same work takes twice as much CPU time
 };

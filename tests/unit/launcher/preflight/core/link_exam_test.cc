@@ -226,7 +226,7 @@ TEST(LinkExam, TwinHalfAsFastIsNotSlow) {
 TEST(LinkExam, AWayWithinOneMachineIsNotSlow) {
   FakeNetwork network(2, 1);
   network.At(0, 1).rate = 9e10;
-  network.At(1, 0).rate = 2e10;
+  network.At(1, 0).rate = 2e9;
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow 1>0"));  // the twin
   network.SetAddress(0, "10.0.0.1");
   network.SetAddress(1, "10.0.0.1");
@@ -244,6 +244,16 @@ TEST(LinkExam, ANetworkIsNotSlowBesideAMachinesMemory) {
   EXPECT_THAT(Names(network.Troubles()), IsEmpty());
   network.At(0, 2).rate = network.At(0, 3).rate = 1e9;
   EXPECT_THAT(Names(network.Troubles()), Not(IsEmpty())) << "but beside the rest of the network";
+}
+
+// Beyond 10 Gbit/s one connection shows what its ends' processors do.
+TEST(LinkExam, AQuickWayIsNotSlowBesideAQuickerOne) {
+  FakeNetwork network(2, 1);
+  network.At(0, 1).rate = 7.7e10;
+  network.At(1, 0).rate = 1.1e10;
+  EXPECT_THAT(Names(network.Troubles()), IsEmpty());
+  network.At(1, 0).rate = 0.9e10;
+  EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow 1>0"));
 }
 
 TEST(LinkExam, OneWayIsCut) {
