@@ -88,7 +88,7 @@ absl::StatusOr<StatusBoard::Snapshot> ServerImpl::OnGetStatus(const v1::GetStatu
   for (const auto& [run_id, job] : jobs_) {
     v1::JobStatus* status = reply->add_jobs();
     *status = ToProto(job->View());
-    // A reply has a bound: what bursts it is shown without the generations before the last.
+    // A reply has a bound: jobs beyond it are shown without their generations.
     if (history_bytes > kMessageBytesMax / 4) continue;
     for (const GenerationView& generation : job->generations()) {
       v1::GenerationStatus* told = status->add_history();

@@ -1,5 +1,6 @@
 #include "rendezvous/server/job_shell.h"
 
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -43,8 +44,15 @@ JobShell::~JobShell() {
 
 void JobShell::Step(const Event& event) {
   if (ended_) return;
+  // Whose Welcome waits: nothing may come before that.
+  std::set<StreamKey> unwelcomed;
+  for (const Effect& effect : waiting_) {
+    if (BodyOf<Welcome>(effect) != nullptr) unwelcomed.insert(std::get<Send>(effect).stream);
+  }
   for (Effect& effect : machine_.Step(loop_->Now(), event)) {
-    if (persisting_ && MeasuresLease(effect)) {
+    if (BodyOf<Welcome>(effect) != nullptr) unwelcomed.insert(std::get<Send>(effect).stream);
+    if (persisting_ && MeasuresLease(effect) &&
+        !unwelcomed.contains(std::get<Send>(effect).stream)) {
       Do(std::get<Send>(effect));
     } else {
       waiting_.push_back(std::move(effect));

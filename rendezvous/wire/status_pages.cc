@@ -64,6 +64,7 @@ grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::st
     while (job.nodes_size() < static_cast<int>(job.nodes_total())) {
       v1::GetStatusReply page;
       const grpc::Status status = ask(job.run_id(), static_cast<uint32_t>(job.nodes_size()), &page);
+      if (status.error_code() == grpc::StatusCode::NOT_FOUND) break;  // the job ended meanwhile
       if (!status.ok()) return status;
       if (page.jobs_size() == 0 || page.jobs(0).nodes_size() == 0) break;  // they left meanwhile
       job.mutable_nodes()->MergeFrom(page.jobs(0).nodes());

@@ -179,6 +179,24 @@ TEST_F(AttendTest, NodesAreProbedWhileTheJournalWrites) {
   ASSERT_TRUE(UntilAssigned(*agent));
 }
 
+// An agent is told what it has joined before it is asked anything.
+TEST_F(AttendTest, NoProbeOvertakesTheWelcomeOfWhoComesWhileTheJournalWrites) {
+  auto journal = std::make_shared<SlowJournal>();
+  Serve({.journal = journal});
+  AgentMessage join = SampleJoin("job7", "a");
+  std::get<Join>(join.body).job.nodes_max = 2;
+  std::get<Join>(join.body).job.last_call_timeout = absl::Milliseconds(10);
+  auto first = JoinAs(join);
+  ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
+  join.node_id = NodeId("b");
+  join.incarnation = Incarnation(8);
+  auto second = JoinAs(join);
+  ASSERT_TRUE(Until([&] { return first->Last(&Message::has_probe) != nullptr; }));
+  EXPECT_EQ(second->Last(&Message::has_probe), nullptr);
+  journal->answer(absl::OkStatus());
+  ASSERT_TRUE(Until([&] { return second->Last(&Message::has_welcome) != nullptr; }));
+}
+
 TEST_F(AttendTest, AGenerationThatCanNotBePersistedEndsTheJob) {
   auto journal = std::make_shared<SlowJournal>();
   Serve({.journal = journal});
