@@ -133,7 +133,7 @@ absl::Status Agent::StartParts() {
   supervisor_ = std::make_unique<Supervisor>(config, loop_->Now());
 
   timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
-  workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_,
+  workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_, hostname,
                                               runtime_dir_->File(kAgentSocket));
   const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());

@@ -73,6 +73,7 @@ json FailureJson(const WorkerFailure& failure) {
                  {"core_dumped", failure.core_dumped},
                  {"hung", failure.hung},
                  {"preflight", failure.preflight},
+                 {"texts_left_out", failure.texts_left_out},
                  {"cause", DescribeFailure(failure)},
                  {"start_error", failure.start_error},
                  {"message", failure.message},
@@ -169,6 +170,9 @@ std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const
                        {"time_ms", absl::ToUnixMillis(now)},
                        {"root_causes", std::move(root_causes)},
                        {"other_failures", FailuresJson(verdict.failures, causes, count)},
+                       {"failures_left_out", verdict.failures_left_out},
+                       {"causes_left_out", verdict.causes_left_out},
+                       {"whole_on", verdict.whole_on},
                        {"stopped", FailuresJson(exit.stopped, 0, exit.stopped.size())}};
   return absl::StrCat(report.dump(2, ' ', false, json::error_handler_t::replace), "\n");
 }

@@ -47,8 +47,12 @@ std::string FileTail(const std::string& path, size_t bytes) {
 }  // namespace
 
 WorkerLauncher::WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolders* folders,
-                               std::string agent_socket)
-    : loop_(loop), plan_(plan), folders_(folders), agent_socket_(std::move(agent_socket)) {}
+                               std::string hostname, std::string agent_socket)
+    : loop_(loop),
+      plan_(plan),
+      folders_(folders),
+      hostname_(std::move(hostname)),
+      agent_socket_(std::move(agent_socket)) {}
 
 WorkerLauncher::~WorkerLauncher() = default;
 
@@ -105,8 +109,9 @@ absl::Status WorkerLauncher::BeginAttempt(const rendezvous::Assignment& assignme
 
 void WorkerLauncher::BeginCollapsing(const rendezvous::Assignment& assignment) {
   if (!plan_->output.collapse) return;
-  const auto prefix = [plan = plan_, assignment](const std::vector<uint32_t>& local_ranks) {
-    return ConsolePrefix(*plan, assignment, local_ranks);
+  const auto prefix = [plan = plan_, host = hostname_,
+                       assignment](const std::vector<uint32_t>& local_ranks) {
+    return ConsolePrefix(*plan, host, assignment, local_ranks);
   };
   // What is left of the generation before goes out with its last stream.
   collapsed_stdout_ = std::make_shared<CollapsingConsole>(loop_, STDOUT_FILENO, prefix);
@@ -126,7 +131,7 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
   const StreamSink err = SinkOf(plan_->output, OutputStream::kStderr, local_rank);
   LogStreamOptions out_options{.file_path = folder + "/stdout.log",
                                .console_fd = STDOUT_FILENO,
-                               .prefix = ConsolePrefix(*plan_, assignment, {local_rank}),
+                               .prefix = ConsolePrefix(*plan_, hostname_, assignment, {local_rank}),
                                .collapse = collapsed_stdout_,
                                .local_rank = local_rank,
                                .copy_filters = plan_->output.duplicate_stdout_filters,

@@ -30,8 +30,8 @@ namespace ddprun::launcher {
 // Threads: the loop's.
 class WorkerLauncher {
  public:
-  // `folders` stays the caller's.
-  WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolders* folders,
+  // `folders` stays the caller's. `hostname`: of this node, as the service is told it.
+  WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolders* folders, std::string hostname,
                  std::string agent_socket);
   ~WorkerLauncher();
 
@@ -82,6 +82,7 @@ class WorkerLauncher {
   EventLoop* loop_;
   const LaunchPlan* plan_;
   LogFolders* folders_;
+  const std::string hostname_;
   std::string agent_socket_;
   std::shared_ptr<LogCatalog> catalog_;
   std::string timer_file_;

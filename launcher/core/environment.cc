@@ -87,14 +87,11 @@ std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_
   return arguments;
 }
 
-std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
+std::string ConsolePrefix(const LaunchPlan& plan, const std::string& host,
+                          const rendezvous::Assignment& assignment,
                           const std::vector<uint32_t>& local_ranks) {
   std::vector<uint32_t> ranks;
   for (const uint32_t local_rank : local_ranks) ranks.push_back(assignment.base_rank + local_rank);
-  std::string host;
-  for (const rendezvous::Member& member : assignment.members) {
-    if (member.base_rank == assignment.base_rank) host = member.hostname;
-  }
   return Substitute(plan.output.prefix_template,
                     {{"role_name", plan.role},
                      {"rank", RankRanges(ranks)},

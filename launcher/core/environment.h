@@ -46,7 +46,8 @@ std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_
 // prefixed: "[default0]:", "[default0-3,7]:". Besides torchrun's names (role_name, rank,
 // local_rank) the template may use group_rank and host, this node's number and name; others stay as
 // they are.
-std::string ConsolePrefix(const LaunchPlan& plan, const rendezvous::Assignment& assignment,
+std::string ConsolePrefix(const LaunchPlan& plan, const std::string& host,
+                          const rendezvous::Assignment& assignment,
                           const std::vector<uint32_t>& local_ranks);
 
 }  // namespace ddprun::launcher

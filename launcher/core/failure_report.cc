@@ -223,15 +223,46 @@ void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& o
              !hint.empty() && !explained_by_us) {
     AddField("hint", hint, report);
   }
-  if (failure.traceback.empty()) AddStderr(failure, options, report);
+  if (failure.traceback.empty() && !failure.texts_left_out) AddStderr(failure, options, report);
+}
+
+// Of many nodes one is told all (R8). Params: where: it shows it.
+std::string LeftOutText(const Verdict& verdict, absl::string_view what, absl::string_view where) {
+  return absl::StrCat(what, " not told to so many nodes",
+                      verdict.whole_on.empty()
+                          ? ""
+                          : absl::StrCat("; ddprun on ", OneLine(verdict.whole_on),
+                                         " was told all: see its ", where));
+}
+
+// The first cause may be without what it wrote.
+void AddLeftOut(const Verdict& verdict, std::string* report) {
+  const WorkerFailure& failure = verdict.failures.front();
+  if (!failure.texts_left_out) return;
+  if (failure.traceback.empty() && !failure.stderr_tail.empty()) {
+    AddField("stderr", "(last lines)", report);
+    AddLines(failure.stderr_tail, report);
+  }
+  AddField("cut", LeftOutText(verdict, "some of what it wrote is", "output"), report);
+}
+
+// "… and 5 more", those that are listed elsewhere included.
+void AddMore(const Verdict& verdict, size_t unlisted, size_t left_out, std::string* report) {
+  if (unlisted + left_out == 0) return;
+  absl::StrAppend(report, "… and ", unlisted + left_out, " more\n");
+  if (left_out == 0) return;
+  const std::string why =
+      LeftOutText(verdict, absl::StrCat(left_out, " of them are"), "--report_file");
+  absl::StrAppend(report, "  ", absl::StrJoin(WrapText(why, kTextWidth - 2), "\n  "), "\n");
 }
 
 // What is neither a cause nor too much: the first ten.
 void AddOthers(const Verdict& verdict, size_t causes, const ReportOptions& options,
                std::string* report) {
   const size_t count = verdict.failures.size() - causes + options.stopped.size();
+  const size_t left_out = verdict.failures_left_out - verdict.causes_left_out;
   absl::StrAppend(report, Rule('-'), "Failures:\n");
-  if (count == 0) absl::StrAppend(report, "  <NO_OTHER_FAILURES>\n");
+  if (count + left_out == 0) absl::StrAppend(report, "  <NO_OTHER_FAILURES>\n");
   for (size_t i = 0; i < std::min(count, kOthersShown); ++i) {
     const size_t index = causes + i;
     if (index < verdict.failures.size()) {
@@ -240,21 +271,23 @@ void AddOthers(const Verdict& verdict, size_t causes, const ReportOptions& optio
       AddStopped(index, options.stopped[index - verdict.failures.size()], options, report);
     }
   }
-  if (count > kOthersShown) absl::StrAppend(report, "… and ", count - kOthersShown, " more\n");
+  AddMore(verdict, count - std::min(count, kOthersShown), left_out, report);
 }
 
 void AddFailures(const Verdict& verdict, const ReportOptions& options, std::string* report) {
   // A report of a service that names no first cause still has its first failure for one.
   const size_t causes = std::clamp<size_t>(verdict.first_causes, 1, verdict.failures.size());
   AddOthers(verdict, causes, options, report);
+  const size_t tied = causes + verdict.causes_left_out;
   absl::StrAppend(report, Rule('-'),
-                  causes == 1 ? "Root Cause (first observed failure):\n"
-                              : absl::StrCat("Root Cause (a tie: ", causes,
-                                             " failures, none of them known to be the first):\n"));
+                  tied == 1 ? "Root Cause (first observed failure):\n"
+                            : absl::StrCat("Root Cause (a tie: ", tied,
+                                           " failures, none of them known to be the first):\n"));
   AddCause(0, verdict.failures.front(), options, report);
+  AddLeftOut(verdict, report);
   const size_t shown = std::min(causes, 1 + kOthersShown);
   for (size_t i = 1; i < shown; ++i) AddOther(i, verdict.failures[i], options, report);
-  if (shown < causes) absl::StrAppend(report, "… and ", causes - shown, " more\n");
+  AddMore(verdict, causes - shown, verdict.causes_left_out, report);
 }
 
 }  // namespace

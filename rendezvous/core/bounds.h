@@ -17,7 +17,6 @@ inline constexpr size_t kGpusMax = 256;               // GPUs that a node tells 
 inline constexpr uint32_t kPercentMax = 100;
 inline constexpr size_t kJobsMax = 1024;                // jobs that one service holds
 inline constexpr size_t kFailuresMax = 64;              // failures in one report
-inline constexpr size_t kMembersListedMax = 128;        // nodes listed in one assignment
 inline constexpr size_t kProbesOutstandingMax = 1024;   // probes whose sending time is remembered
 inline constexpr size_t kNameBytesMax = 256;            // run id, node id, host name, address, role
 inline constexpr size_t kTextBytesMax = 4096;           // descriptions, reasons, stderr tails
@@ -31,6 +30,8 @@ inline constexpr size_t kDrainedMax = 1024;             // drained machines that
 inline constexpr size_t kEventsMax = 4096;              // events of a job that are remembered
 inline constexpr size_t kEventBytesMax = 1U << 20;      // and their size
 inline constexpr size_t kMessageBytesMax = 4U << 20;    // one message on the wire
+inline constexpr size_t kVerdictsBytesMax = 64U << 20;  // a verdict, times those who are told
+inline constexpr size_t kVerdictBytesMin = 16U << 10;   // and yet so much for each of them
 
 // Longest time that a job may ask for.
 inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);

@@ -379,6 +379,7 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   Verdict verdict = VerdictOf(outcome, rule, std::move(reason), round_);
   verdict.generation = generation_;
   verdict.restart_count = closing_.history().restart_count;
+  const Audience audience = AudienceOf(roster_.nodes());
   phase_ = JobPhase::kEnded;
   reason_ = verdict.reason;
   round_.reset();
@@ -388,11 +389,13 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   ledger_.End(now_);
   probes_.Rest();
   roster_.Retire();
-  farewell_.Begin(now_, std::move(verdict));
+  farewell_.Begin(now_, std::move(verdict), audience);
   const Verdict& told = farewell_.verdict();
   outbox_.AddNote(
       "verdict", {{"outcome", OutcomeName(outcome)}, {"reason", told.reason}, {"rule", told.rule}});
-  for (const auto& [order, node] : roster_.nodes()) outbox_.SendTo(node, told);
+  for (const auto& [order, node] : roster_.nodes()) {
+    outbox_.SendTo(node, farewell_.WordsFor(node.id));
+  }
 }
 
 // The job can be forgotten when everybody who can be told was told and has closed its stream.

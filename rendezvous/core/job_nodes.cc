@@ -144,7 +144,7 @@ void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& j
   }
   if (node->stream) EndStream(*node, absl::AbortedError("a newer stream took over"));
   OpenStream(*node, stream, message.stream);
-  outbox_.SendTo(*node, farewell_.verdict());
+  outbox_.SendTo(*node, farewell_.WordsFor(node->id));
 }
 
 // Tells a node what it may have missed, from what it says that it is doing.

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -112,6 +114,8 @@ struct Welcome {
   absl::Duration lease;
   uint64_t processed_sequence = 0;
   uint64_t heartbeat_key = 0;  // the shell's, not the core's
+
+  friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 
 struct Probe {
@@ -120,6 +124,8 @@ struct Probe {
   // Asks whether what was sent before it has arrived, so it keeps its place; not on the wire.
   // Others measure a lease, and wait for nothing (R10).
   bool in_order = false;
+
+  friend bool operator==(const Probe&, const Probe&) = default;
 };
 
 struct Standby {
@@ -131,15 +137,8 @@ struct Standby {
   friend bool operator==(const Standby&, const Standby&) = default;
 };
 
-struct Member {
-  NodeId node_id;
-  std::string hostname;
-  uint32_t base_rank = 0;
-  uint32_t worker_count = 0;
-
-  friend bool operator==(const Member&, const Member&) = default;
-};
-
+// What a node has to know of a generation, and nothing of the other nodes: O(1), however many there
+// are.
 struct Assignment {
   Generation generation;
   uint32_t restart_count = 0;
@@ -152,7 +151,6 @@ struct Assignment {
   std::string master_addr;
   uint32_t master_port = 0;
   std::string store_address;  // "" = rank 0 is on this node
-  std::vector<Member> members;
   std::string reason;
   std::string rule;               // name of the rule that formed it (policy_rule.h)
   uint32_t restarts_charged = 0;  // of restart_count, those that were not given back
@@ -164,12 +162,16 @@ struct Assignment {
 struct StopWorkers {
   Generation generation;
   std::string reason;
+
+  friend bool operator==(const StopWorkers&, const StopWorkers&) = default;
 };
 
 // Look at your workers, with two samples, and answer with a HangReport.
 struct ReportProgress {
   Generation generation;
   absl::Duration sample;
+
+  friend bool operator==(const ReportProgress&, const ReportProgress&) = default;
 };
 
 // These workers of yours hang: kill them, and report them as failed.
@@ -177,6 +179,8 @@ struct EndHung {
   Generation generation;
   std::vector<uint32_t> local_ranks;
   std::string reason;  // the evidence, for people
+
+  friend bool operator==(const EndHung&, const EndHung&) = default;
 };
 
 // Hold workers that reach this step, and say how far they are.
@@ -184,6 +188,8 @@ struct PrepareStop {
   Generation generation;
   uint32_t round = 0;  // of the agreement, from 1
   uint64_t step = 0;   // 0 = hold nobody, only look
+
+  friend bool operator==(const PrepareStop&, const PrepareStop&) = default;
 };
 
 // Let workers that reached this step save and end.
@@ -192,11 +198,15 @@ struct CommitStop {
   uint64_t step = 0;
   absl::Duration within;
   std::string reason;  // for people
+
+  friend bool operator==(const CommitStop&, const CommitStop&) = default;
 };
 
 // Leave in an orderly way (R15).
 struct Drain {
   std::string reason;  // for people; "" = none was given
+
+  friend bool operator==(const Drain&, const Drain&) = default;
 };
 
 struct Verdict {
@@ -207,10 +217,24 @@ struct Verdict {
   Generation generation;
   uint32_t restart_count = 0;
   std::string rule;  // name of the rule that decided it (policy_rule.h)
+  // What was left out for many nodes (R8): so many failures, and of them so many that tie for the
+  // first cause, too.
+  uint32_t failures_left_out = 0;
+  uint32_t causes_left_out = 0;
+  std::string whole_on;  // host whose agent is told all of a verdict that was cut; "" = none is
+
+  friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
 using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict,
                                     ReportProgress, EndHung, PrepareStop, CommitStop, Drain>;
+
+// What is told to many is one message: it is made once, and its bytes are, too. Never null.
+using SharedMessage = std::shared_ptr<const ServiceMessage>;
+
+inline SharedMessage ShareMessage(ServiceMessage message) {
+  return std::make_shared<const ServiceMessage>(std::move(message));
+}
 
 }  // namespace ddprun::rendezvous
 

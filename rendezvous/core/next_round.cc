@@ -48,7 +48,6 @@ std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked) {
   for (size_t i = 0; i < ranked.size(); ++i) {
     members[i].node_order = ranked[i]->order;
     members[i].node_id = ranked[i]->id;
-    members[i].hostname = ranked[i]->info.hostname;
     members[i].worker_count = ranked[i]->info.worker_count;
     members[i].placement = placements[i];
   }

@@ -10,13 +10,19 @@
 
 namespace ddprun::rendezvous {
 
-// The effects of one step, in the order in which they are to happen.
+// The effects of one step, in the order in which they are to happen. What several nodes in a row
+// are told alike is one message.
 class Outbox {
  public:
   using Fields = std::vector<std::pair<std::string, std::string>>;
 
   // To a node without a stream nothing is sent: it hears what it missed when it is back (R5).
   void SendTo(const Node& node, ServiceMessage message) {
+    if (!node.stream) return;
+    if (last_ == nullptr || *last_ != message) last_ = ShareMessage(std::move(message));
+    SendTo(node, last_);
+  }
+  void SendTo(const Node& node, SharedMessage message) {
     if (node.stream) Put(Send{.stream = *node.stream, .message = std::move(message)});
   }
   void AddNote(std::string event, Fields fields) {
@@ -24,11 +30,15 @@ class Outbox {
   }
   void Put(Effect effect) { effects_.push_back(std::move(effect)); }
   // The step is over.
-  std::vector<Effect> TakeAll() { return std::exchange(effects_, {}); }
+  std::vector<Effect> TakeAll() {
+    last_.reset();
+    return std::exchange(effects_, {});
+  }
   bool empty() const { return effects_.empty(); }
 
  private:
   std::vector<Effect> effects_;  // empty between two steps
+  SharedMessage last_;           // the last one that was made here; null between two steps
 };
 
 }  // namespace ddprun::rendezvous

@@ -23,30 +23,21 @@ Round::Round(Generation generation, Instant formed, std::vector<RoundMember> mem
 
 Assignment Round::AssignmentOf(uint32_t group_rank, uint64_t redone_to) const {
   const RoundMember& self = members_.at(group_rank);
-  Assignment assignment{.generation = generation_,
-                        .restart_count = terms_.restart_count,
-                        .world_size = world_size_,
-                        .group_rank = group_rank,
-                        .group_world_size = static_cast<uint32_t>(members_.size()),
-                        .base_rank = self.placement.base_rank,
-                        .base_role_rank = self.placement.base_role_rank,
-                        .role_world_size = self.placement.role_world_size,
-                        .master_addr = terms_.master_addr,
-                        .master_port = terms_.master_port,
-                        .store_address = group_rank == 0 ? "" : terms_.store_address,
-                        .members = {},
-                        .reason = terms_.reason,
-                        .rule = terms_.rule,
-                        .restarts_charged = terms_.restarts_charged,
-                        .redone_to = redone_to};
-  for (const RoundMember& member : members_) {
-    if (assignment.members.size() == kMembersListedMax) break;
-    assignment.members.push_back({.node_id = member.node_id,
-                                  .hostname = member.hostname,
-                                  .base_rank = member.placement.base_rank,
-                                  .worker_count = member.worker_count});
-  }
-  return assignment;
+  return {.generation = generation_,
+          .restart_count = terms_.restart_count,
+          .world_size = world_size_,
+          .group_rank = group_rank,
+          .group_world_size = static_cast<uint32_t>(members_.size()),
+          .base_rank = self.placement.base_rank,
+          .base_role_rank = self.placement.base_role_rank,
+          .role_world_size = self.placement.role_world_size,
+          .master_addr = terms_.master_addr,
+          .master_port = terms_.master_port,
+          .store_address = group_rank == 0 ? "" : terms_.store_address,
+          .reason = terms_.reason,
+          .rule = terms_.rule,
+          .restarts_charged = terms_.restarts_charged,
+          .redone_to = redone_to};
 }
 
 std::string Round::RanksText() const {
@@ -110,6 +101,7 @@ bool Round::AddFailure(uint32_t group_rank, WorkerFailure failure, Instant arriv
   if (failure.local_rank >= member.worker_count) return false;
   failure.rank = member.placement.base_rank + failure.local_rank;
   failure.generation = generation_;
+  failure.texts_left_out = false;
   failure.message = Bounded(std::move(failure.message), kTextBytesMax);
   failure.stderr_tail = Bounded(std::move(failure.stderr_tail), kTextBytesMax);
   failure.traceback = Bounded(std::move(failure.traceback), kTracebackBytesMax);

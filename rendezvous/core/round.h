@@ -24,7 +24,6 @@ struct RoundMember {
 
   uint64_t node_order = 0;  // in the node table; 0 = it is there no more
   NodeId node_id;
-  std::string hostname;
   uint32_t worker_count = 0;
   Placement placement;
   State state = State::kRunning;

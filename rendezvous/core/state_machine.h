@@ -59,7 +59,7 @@ using Event = std::variant<MessageReceived, StreamClosed, StopRequested, DrainRe
 // Send on the stream. After a refused Join: CloseStream with the status instead.
 struct Send {
   StreamKey stream;
-  ServiceMessage message;
+  SharedMessage message;
 };
 
 // End the stream with the status; OK is an orderly end.

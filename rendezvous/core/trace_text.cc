@@ -72,7 +72,10 @@ std::string Describe(const Verdict& m) {
       " restarts=", m.restart_count, Field("reason", m.reason), " rule=", m.rule,
       m.failures.empty()
           ? ""
-          : absl::StrCat(" causes=", m.first_causes, Field("failures", FailuresText(m.failures))));
+          : absl::StrCat(" causes=", m.first_causes, Field("failures", FailuresText(m.failures))),
+      m.failures_left_out == 0
+          ? ""
+          : absl::StrCat(" left_out=", m.failures_left_out, Field("whole_on", m.whole_on)));
 }
 
 std::string Describe(const Join& m) {
@@ -155,7 +158,7 @@ struct EffectText {
   const StreamNamer& name;
 
   std::string operator()(const Send& e) const {
-    return absl::StrCat("-> ", name(e.stream), " ", TraceText(e.message));
+    return absl::StrCat("-> ", name(e.stream), " ", TraceText(*e.message));
   }
   std::string operator()(const CloseStream& e) const {
     return absl::StrCat("close ", name(e.stream), " ", StatusText(e.status));

@@ -95,6 +95,7 @@ struct WorkerFailure {
   Generation generation;
   bool hung = false;       // it made no progress, and its agent killed it for that (R13)
   bool preflight = false;  // it found before the run what prevents it; `message` says what (R7)
+  bool texts_left_out = false;  // some or all of them, of a verdict to many nodes (R8)
 
   friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };

@@ -87,9 +87,10 @@ void AttendStream::ReadNext() {
   if (!finished_) StartRead(&incoming_);
 }
 
-bool AttendStream::Send(const ServiceMessage& message) {
+bool AttendStream::Send(const ServiceMessage& message) { return Send(ToBytes(ToProto(message))); }
+
+bool AttendStream::Send(grpc::ByteBuffer bytes) {
   if (closing()) return true;  // it would come too late
-  grpc::ByteBuffer bytes = ToBytes(ToProto(message));
   const size_t size = bytes.Length();
   if (queue_.size() >= limits_.queued_messages || queued_bytes_ + size > limits_.queued_bytes)
     return false;

@@ -73,6 +73,8 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   // Queues a message. False when too much waits already: nothing is queued.
   bool Send(const ServiceMessage& message);
+  // The same with a message that is encoded: streams that send the same share its bytes.
+  bool Send(grpc::ByteBuffer bytes);
   // Asks for the peer's next message.
   void ReadNext();
   // Ends the stream with the status, after what is queued if `flush`. Only the first call counts.

@@ -15,7 +15,7 @@ namespace {
 template <typename Body>
 const Body* BodyOf(const Effect& effect) {
   const Send* send = std::get_if<Send>(&effect);
-  return send == nullptr ? nullptr : std::get_if<Body>(&send->message);
+  return send == nullptr ? nullptr : std::get_if<Body>(send->message.get());
 }
 
 bool MeasuresLease(const Effect& effect) {

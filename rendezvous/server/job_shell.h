@@ -24,7 +24,7 @@ class JobShell {
   class Host {
    public:
     virtual ~Host() = default;
-    virtual void SendTo(StreamKey stream, const ServiceMessage& message) = 0;
+    virtual void SendTo(StreamKey stream, const SharedMessage& message) = 0;
     virtual void EndStream(StreamKey stream, const absl::Status& status) = 0;
     // The job is over. It is not to be destroyed before the loop's next turn.
     virtual void OnJobEnded(JobShell* job) = 0;

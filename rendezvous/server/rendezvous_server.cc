@@ -185,7 +185,7 @@ void ServerImpl::Refuse(StreamEntry& entry, const std::string& kind, const absl:
   TellJobClosed(entry);
 }
 
-void ServerImpl::SendTo(StreamKey key, const ServiceMessage& message) {
+void ServerImpl::SendTo(StreamKey key, const SharedMessage& message) {
   const auto found = streams_.find(key);
   if (found == streams_.end()) return;
   if (Send(found->second, message)) return;

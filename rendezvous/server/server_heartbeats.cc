@@ -59,8 +59,8 @@ void ServerImpl::EndHeartbeats(StreamEntry& entry) {
 }
 
 // False when too much waits for the agent already.
-bool ServerImpl::Send(StreamEntry& entry, const ServiceMessage& message) {
-  if (const Welcome* welcome = std::get_if<Welcome>(&message); welcome != nullptr) {
+bool ServerImpl::Send(StreamEntry& entry, const SharedMessage& message) {
+  if (const Welcome* welcome = std::get_if<Welcome>(message.get()); welcome != nullptr) {
     while (entry.heartbeat_key == 0 || heartbeat_keys_.contains(entry.heartbeat_key)) {
       entry.heartbeat_key = RandomNumber();
     }
@@ -69,13 +69,14 @@ bool ServerImpl::Send(StreamEntry& entry, const ServiceMessage& message) {
     with_key.heartbeat_key = entry.heartbeat_key;
     return entry.stream->Send(with_key);
   }
-  if (std::holds_alternative<Probe>(message)) {
+  const grpc::ByteBuffer bytes = encoded_.Encode(message);
+  if (std::holds_alternative<Probe>(*message)) {
     for (const StreamKey key : entry.heartbeats) {
       // One that is stuck is of no use and takes no more; its end comes by itself.
-      [[maybe_unused]] const bool taken = streams_.at(key).stream->Send(message);
+      [[maybe_unused]] const bool taken = streams_.at(key).stream->Send(bytes);
     }
   }
-  return entry.stream->Send(message);
+  return entry.stream->Send(bytes);
 }
 
 }  // namespace ddprun::rendezvous

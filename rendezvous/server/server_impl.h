@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/server/encoded_messages.h"
 #include "rendezvous/server/job_shell.h"
 #include "rendezvous/server/journal.h"
 #include "rendezvous/server/refusals.h"
@@ -59,7 +60,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void OnWatchEvents(const v1::WatchEventsRequest& request,
                      const std::shared_ptr<EventWatch>& watch) override;
   // JobShell::Host
-  void SendTo(StreamKey stream, const ServiceMessage& message) override;
+  void SendTo(StreamKey stream, const SharedMessage& message) override;
   void EndStream(StreamKey stream, const absl::Status& status) override;
   void OnJobEnded(JobShell* job) override;
 
@@ -75,7 +76,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void Refuse(StreamEntry& entry, const std::string& kind, const absl::Status& status,
               bool flush = true);
   void TellJobClosed(StreamEntry& entry);
-  bool Send(StreamEntry& entry, const ServiceMessage& message);
+  bool Send(StreamEntry& entry, const SharedMessage& message);
   // Streams beside an agent's that carry heartbeats only (R4).
   void OnHeartbeatStream(StreamEntry& entry, const Heartbeat& heartbeat);
   void OnHeartbeat(StreamEntry& entry, AgentMessage message);
@@ -97,6 +98,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   int port_ = 0;
   uint64_t last_key_ = 0;
   std::map<StreamKey, StreamEntry> streams_;
+  EncodedMessages encoded_;
   std::map<uint64_t, StreamKey> heartbeat_keys_;  // of the agents' streams
   std::map<std::string, std::unique_ptr<JobShell>> jobs_;
   std::map<std::string, std::unique_ptr<Timer>> lingering_;  // bounds of ended jobs

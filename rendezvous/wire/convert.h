@@ -24,7 +24,6 @@ absl::StatusOr<ServiceMessage> FromProto(const v1::ServiceMessage& proto);
 
 // Texts beyond their bound are cut at a character border, with "…"; bytes that are no UTF-8 become
 // U+FFFD. Durations are rounded up to milliseconds, at least 1, since 0 is the default on the wire.
-// The list of members is left out of an assignment that would burst a message.
 v1::AgentMessage ToProto(const AgentMessage& message);
 v1::ServiceMessage ToProto(const ServiceMessage& message);
 v1::JobStatus ToProto(const JobView& view);

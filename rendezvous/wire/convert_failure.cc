@@ -38,6 +38,7 @@ WorkerFailure ReadFailure(FieldChecker* checker, absl::string_view field,
   failure.generation = Generation(proto.generation());
   failure.hung = proto.hung();
   failure.preflight = proto.preflight();
+  failure.texts_left_out = proto.texts_left_out();
   checker->Count(path("facts"), proto.facts_size(), kFactsMax);
   if (!checker->status().ok()) return failure;
   for (const std::string& fact : proto.facts()) {
@@ -65,6 +66,7 @@ void WriteFailure(const WorkerFailure& failure, v1::WorkerFailure* proto) {
   proto->set_generation(failure.generation.value());
   proto->set_hung(failure.hung);
   proto->set_preflight(failure.preflight);
+  proto->set_texts_left_out(failure.texts_left_out);
   for (size_t i = 0; i < std::min(failure.facts.size(), kFactsMax); ++i) {
     proto->add_facts(CutText(failure.facts[i], kFactBytesMax));
   }

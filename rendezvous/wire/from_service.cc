@@ -47,19 +47,6 @@ Standby ReadStandby(FieldChecker* checker, const v1::Standby& proto) {
   return standby;
 }
 
-Member ReadMember(FieldChecker* checker, const v1::Member& proto, uint32_t world_size) {
-  Member member;
-  member.node_id = NodeId(checker->Name("assignment.members.node_id", proto.node_id()));
-  member.hostname = checker->OptionalName("assignment.members.hostname", proto.hostname());
-  member.base_rank = proto.base_rank();
-  member.worker_count = checker->Number("assignment.members.worker_count", proto.worker_count(), 1,
-                                        kWorkersPerNodeMax);
-  checker->Require(
-      proto.base_rank() < world_size && proto.worker_count() <= world_size - proto.base_rank(),
-      "assignment.members.base_rank", "lies outside of the world");
-  return member;
-}
-
 Assignment ReadAssignment(FieldChecker* checker, const v1::Assignment& proto) {
   Assignment assignment;
   assignment.generation = Generation(checker->NonZero("assignment.generation", proto.generation()));
@@ -83,7 +70,6 @@ Assignment ReadAssignment(FieldChecker* checker, const v1::Assignment& proto) {
   assignment.master_port = checker->Port("assignment.master_port", proto.master_port());
   assignment.store_address =
       checker->OptionalName("assignment.store_address", proto.store_address());
-  checker->Count("assignment.members", proto.members_size(), kNodesMax);
   assignment.reason = checker->Text("assignment.reason", proto.reason());
   assignment.rule = checker->OptionalName("assignment.rule", proto.rule());
   assignment.restarts_charged = proto.restarts_charged();
@@ -92,10 +78,6 @@ Assignment ReadAssignment(FieldChecker* checker, const v1::Assignment& proto) {
   checker->Require(proto.redone_to() <= kProgressStepMax, "assignment.redone_to",
                    "is above 2^56 - 1");
   assignment.redone_to = proto.redone_to();
-  if (!checker->status().ok()) return assignment;
-  for (const v1::Member& member : proto.members()) {
-    assignment.members.push_back(ReadMember(checker, member, proto.world_size()));
-  }
   return assignment;
 }
 
@@ -174,6 +156,11 @@ Verdict ReadVerdict(FieldChecker* checker, const v1::Verdict& proto) {
   verdict.generation = Generation(proto.generation());
   verdict.restart_count = proto.restart_count();
   verdict.rule = checker->OptionalName("verdict.rule", proto.rule());
+  verdict.failures_left_out =
+      checker->Number("verdict.failures_left_out", proto.failures_left_out(), 0, kFailuresMax);
+  verdict.causes_left_out = checker->Number("verdict.causes_left_out", proto.causes_left_out(), 0,
+                                            verdict.failures_left_out);
+  verdict.whole_on = checker->OptionalName("verdict.whole_on", proto.whole_on());
   return verdict;
 }
 

@@ -217,13 +217,6 @@ void Write(const Standby& standby, v1::Standby* proto) {
   proto->set_nodes_wanted(standby.nodes_wanted);
 }
 
-void Write(const Member& member, v1::Member* proto) {
-  proto->set_node_id(ValidUtf8(member.node_id.value()));
-  proto->set_hostname(CutText(member.hostname, kNameBytesMax));
-  proto->set_base_rank(member.base_rank);
-  proto->set_worker_count(member.worker_count);
-}
-
 void Write(const Assignment& assignment, v1::Assignment* proto) {
   proto->set_generation(assignment.generation.value());
   proto->set_restart_count(assignment.restart_count);
@@ -240,9 +233,6 @@ void Write(const Assignment& assignment, v1::Assignment* proto) {
   proto->set_rule(CutText(assignment.rule, kNameBytesMax));
   proto->set_restarts_charged(assignment.restarts_charged);
   proto->set_redone_to(assignment.redone_to);
-  for (const Member& member : assignment.members) Write(member, proto->add_members());
-  // The list is for logs alone: what would burst the message goes without it.
-  if (proto->ByteSizeLong() > kMessageBytesMax / 2) proto->clear_members();
 }
 
 void Write(const StopWorkers& stop, v1::StopWorkers* proto) {
@@ -278,6 +268,9 @@ void Write(const Verdict& verdict, v1::Verdict* proto) {
   proto->set_generation(verdict.generation.value());
   proto->set_restart_count(verdict.restart_count);
   proto->set_rule(CutText(verdict.rule, kNameBytesMax));
+  proto->set_failures_left_out(verdict.failures_left_out);
+  proto->set_causes_left_out(verdict.causes_left_out);
+  proto->set_whole_on(CutText(verdict.whole_on, kNameBytesMax));
 }
 
 void WriteGpus(const std::vector<GpuUse>& gpus,

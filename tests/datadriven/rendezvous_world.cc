@@ -319,14 +319,14 @@ std::string RendezvousWorld::StreamName(StreamKey stream) const {
 
 void RendezvousWorld::Take(const Effect& effect) {
   const Send* send = std::get_if<Send>(&effect);
-  const bool probe = send != nullptr && std::holds_alternative<Probe>(send->message);
+  const bool probe = send != nullptr && std::holds_alternative<Probe>(*send->message);
   if (show_probes_ || !probe) {
     const auto name = [this](StreamKey stream) { return StreamName(stream); };
     output_.push_back(absl::StrCat(ToString(now_), " ", TraceText(effect, name)));
   }
   if (send != nullptr && streams_.contains(send->stream)) {
     Puppet& puppet = Get(streams_.at(send->stream));
-    if (puppet.stream == send->stream) TakeMessage(puppet, send->message);
+    if (puppet.stream == send->stream) TakeMessage(puppet, *send->message);
   }
   if (const CloseStream* close = std::get_if<CloseStream>(&effect)) {
     const auto found = streams_.find(close->stream);

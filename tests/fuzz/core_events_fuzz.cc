@@ -269,12 +269,12 @@ class Player {
     const auto owner = owners_.find(send->stream);
     DDPRUN_CHECK(owner != owners_.end(), "something is sent on a stream that isn't open");
     Agent& agent = *owner->second;
-    if (const Welcome* welcome = std::get_if<Welcome>(&send->message)) {
+    if (const Welcome* welcome = std::get_if<Welcome>(send->message.get())) {
       agent.joined = true;
       agent.sequence = welcome->processed_sequence;
-    } else if (const Probe* probe = std::get_if<Probe>(&send->message)) {
+    } else if (const Probe* probe = std::get_if<Probe>(send->message.get())) {
       agent.nonce = probe->nonce;
-    } else if (const Assignment* assignment = std::get_if<Assignment>(&send->message)) {
+    } else if (const Assignment* assignment = std::get_if<Assignment>(send->message.get())) {
       agent.generation = assignment->generation;
     }
   }

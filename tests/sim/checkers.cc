@@ -21,29 +21,29 @@ std::string NoteField(const rendezvous::Note& note, const std::string& key) {
   return "";
 }
 
-std::string CheckRanks(const std::vector<Assignment>& assignments) {
-  std::vector<const Assignment*> order;
-  for (const Assignment& assignment : assignments) order.push_back(&assignment);
-  std::sort(order.begin(), order.end(),
-            [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
-  const Assignment& first = *order.front();
+std::string CheckRanks(const std::vector<Told>& told) {
+  std::vector<const Told*> order;
+  for (const Told& each : told) order.push_back(&each);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return a->assignment.group_rank < b->assignment.group_rank;
+  });
+  const Assignment& first = order.front()->assignment;
   uint32_t next = 0;
   for (size_t i = 0; i < order.size(); ++i) {
-    const Assignment& mine = *order[i];
+    const Assignment& mine = order[i]->assignment;
     if (mine.group_rank != i) return absl::StrCat("group rank ", i, " is not there once");
     if (mine.base_rank != next) return absl::StrCat("base rank of ", i, " is ", mine.base_rank);
-    if (mine.members.size() <= i) return "a member is not listed";
-    next += mine.members[i].worker_count;
+    next += order[i]->node->info().worker_count;
     if (mine.generation != first.generation || mine.world_size != first.world_size ||
         mine.group_world_size != order.size() || mine.restart_count != first.restart_count ||
-        mine.master_addr != first.master_addr || mine.master_port != first.master_port ||
-        mine.members != first.members) {
+        mine.master_addr != first.master_addr || mine.master_port != first.master_port) {
       return absl::StrCat("nodes of one generation don't agree at group rank ", i);
     }
   }
   if (next != first.world_size) return "the world is not the sum of its nodes";
   if (first.master_port == 0) return "no master port";
-  if (first.master_addr != first.members.front().hostname) return "the master is not rank 0's node";
+  const std::string& master = order.front()->node->info().hostname;
+  if (first.master_addr != master) return "the master is not rank 0's node";
   return "";
 }
 
@@ -82,7 +82,7 @@ std::string CheckJoinAnswered(rendezvous::StreamKey stream,
   for (const rendezvous::Effect& effect : effects) {
     const auto* send = std::get_if<rendezvous::Send>(&effect);
     if (send != nullptr && send->stream == stream) {
-      return std::holds_alternative<rendezvous::Welcome>(send->message)
+      return std::holds_alternative<rendezvous::Welcome>(*send->message)
                  ? ""
                  : "the first answer is no Welcome";
     }

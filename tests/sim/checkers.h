@@ -15,9 +15,15 @@
 // What must hold whatever happens to a cluster; each check returns what is wrong, "" = nothing.
 namespace ddprun::sim {
 
+// An assignment and whom it was sent to.
+struct Told {
+  rendezvous::Assignment assignment;
+  const SimNode* node = nullptr;
+};
+
 // R2, R11: the assignments of one generation give ranks 0..world-1, contiguous by node, group ranks
 // once each, and agree on everything else.
-std::string CheckRanks(const std::vector<rendezvous::Assignment>& assignments);
+std::string CheckRanks(const std::vector<Told>& told);
 
 // R1: generations are numbered without gaps, and a node never goes back to an older one.
 class GenerationOrder {

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/version.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/trace_text.h"
@@ -304,10 +305,10 @@ void ClusterSim::ArmServiceTimer() {
 void ClusterSim::TakeServiceEffect(const Effect& effect) {
   ++result_.messages;
   if (const auto* send = std::get_if<rendezvous::Send>(&effect)) {
-    if (trace_ && !std::holds_alternative<rendezvous::Probe>(send->message)) {
+    if (trace_ && !std::holds_alternative<rendezvous::Probe>(*send->message)) {
       Trace(rendezvous::TraceText(effect));
     }
-    return SendToAgent(send->stream, send->message);
+    return SendToAgent(send->stream, *send->message);
   }
   Trace(rendezvous::TraceText(effect));
   if (const auto* close = std::get_if<CloseStream>(&effect)) {
@@ -326,7 +327,7 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
     if (sabotage_ == Sabotage::kDuplicateRank && assignment->group_rank == 1) {
       assignment->base_rank = 0;
     }
-    if (formed_ != Generation()) assignments_.push_back(*assignment);
+    if (formed_ != Generation()) assignments_.push_back({*assignment, NodeOf(stream)});
   } else if (auto* prepare = std::get_if<rendezvous::PrepareStop>(&message)) {
     const bool second = last_messages_[stream].node_id.value() == "n1";
     if (sabotage_ == Sabotage::kOtherStopStep && second && prepare->step > 0) ++prepare->step;
@@ -346,6 +347,15 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
     if (sabotage_ == Sabotage::kForgetVerdict) return;
   }
   network_->SendToAgent(stream.value(), std::move(message));
+}
+
+const SimNode* ClusterSim::NodeOf(StreamKey stream) {
+  const rendezvous::NodeId& id = last_messages_[stream].node_id;
+  for (const auto& node : nodes_) {
+    if (node->id() == id) return node.get();
+  }
+  DDPRUN_CHECK(false, absl::StrCat("nobody is called ", id.value()));
+  return nullptr;
 }
 
 // When the last fault is digested, everybody who has a stream when the job ends must hear how.
@@ -399,9 +409,7 @@ void ClusterSim::CheckFormed() {
   if (broken.empty()) broken = quarantine_->OnFormed(service_->View(queue_.now()), queue_.now());
   if (!broken.empty()) Break(broken);
   // From here on a member that has workers must answer for them again.
-  for (const Assignment& assignment : assignments_) {
-    for (const rendezvous::Member& member : assignment.members) lost_.erase(member.node_id.value());
-  }
+  for (const Told& told : assignments_) lost_.erase(told.node->id().value());
 }
 
 }  // namespace ddprun::sim

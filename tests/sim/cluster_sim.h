@@ -82,6 +82,7 @@ class ClusterSim {
   void TakeServiceEffect(const rendezvous::Effect& effect);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
   void NoteWhoIsOwedTheVerdict();
+  const SimNode* NodeOf(rendezvous::StreamKey stream);
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
   void OnNote(const rendezvous::Note& note);
   void ArmServiceTimer();
@@ -122,8 +123,8 @@ class ClusterSim {
   std::set<int> owed_verdict_;
   std::optional<rendezvous::Verdict> verdict_;
   uint32_t world_size_ = 0;
-  std::vector<rendezvous::Assignment> assignments_;  // of this step
-  rendezvous::Generation formed_;                    // in this step; 0 = none
+  std::vector<Told> assignments_;  // of this step
+  rendezvous::Generation formed_;  // in this step; 0 = none
 
   GenerationOrder order_;
   std::unique_ptr<BlameWatch> blame_;

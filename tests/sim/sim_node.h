@@ -77,6 +77,7 @@ class SimNode {
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
   uint32_t pid() const { return config_.identity.node.agent_pid; }
   const rendezvous::NodeId& id() const { return config_.identity.node_id; }
+  const rendezvous::NodeInfo& info() const { return config_.identity.node; }
   // The generation whose workers are alive here, whoever supervises them.
   std::optional<rendezvous::Generation> live_generation() const;
   std::string DebugString() const;

@@ -28,6 +28,7 @@ WorkerFailure SampleFailure() {
   failure.generation = Generation(5);
   failure.hung = true;
   failure.preflight = true;
+  failure.texts_left_out = true;
   return failure;
 }
 
@@ -154,24 +155,21 @@ std::vector<AgentMessage> SampleAgentMessages() {
 }
 
 std::vector<ServiceMessage> SampleServiceMessages() {
-  const Assignment assignment = {
-      .generation = Generation(5),
-      .restart_count = 2,
-      .world_size = 12,
-      .group_rank = 1,
-      .group_world_size = 2,
-      .base_rank = 4,
-      .base_role_rank = 3,
-      .role_world_size = 11,
-      .master_addr = "host0",
-      .master_port = 29500,
-      .store_address = "host0:4444",
-      .members = {{.node_id = NodeId("a"), .hostname = "host0", .base_rank = 0, .worker_count = 4},
-                  {.node_id = NodeId("b"), .hostname = "host1", .base_rank = 4, .worker_count = 8}},
-      .reason = "node c lost",
-      .rule = "membership_change",
-      .restarts_charged = 1,
-      .redone_to = 77};
+  const Assignment assignment = {.generation = Generation(5),
+                                 .restart_count = 2,
+                                 .world_size = 12,
+                                 .group_rank = 1,
+                                 .group_world_size = 2,
+                                 .base_rank = 4,
+                                 .base_role_rank = 3,
+                                 .role_world_size = 11,
+                                 .master_addr = "host0",
+                                 .master_port = 29500,
+                                 .store_address = "host0:4444",
+                                 .reason = "node c lost",
+                                 .rule = "membership_change",
+                                 .restarts_charged = 1,
+                                 .redone_to = 77};
   return {
       Welcome{.term = Term(77),
               .release = "0.1.0",
@@ -188,7 +186,10 @@ std::vector<ServiceMessage> SampleServiceMessages() {
               .first_causes = 1,
               .generation = Generation(5),
               .restart_count = 2,
-              .rule = "stopped"},
+              .rule = "stopped",
+              .failures_left_out = 7,
+              .causes_left_out = 3,
+              .whole_on = "host0"},
       ReportProgress{.generation = Generation(5), .sample = absl::Milliseconds(300)},
       EndHung{.generation = Generation(5), .local_ranks = {0, 3}, .reason = "stopped by a signal"},
       PrepareStop{.generation = Generation(5), .round = 2, .step = 1235},

@@ -17,14 +17,10 @@ using rendezvous::JobView;
 // Of an effect, what its line doesn't say.
 std::string Rest(const Effect& effect) {
   const auto* send = std::get_if<rendezvous::Send>(&effect);
-  const auto* assignment = send == nullptr ? nullptr : std::get_if<Assignment>(&send->message);
+  const auto* assignment = send == nullptr ? nullptr : std::get_if<Assignment>(send->message.get());
   if (assignment == nullptr) return "";
-  return absl::StrCat(
-      " charged=", assignment->restarts_charged, " redone_to=", assignment->redone_to, " members=",
-      absl::StrJoin(assignment->members, ",", [](std::string* out, const auto& member) {
-        absl::StrAppend(out, member.node_id.value(), "@", member.hostname, ":", member.base_rank,
-                        "+", member.worker_count);
-      }));
+  return absl::StrCat(" charged=", assignment->restarts_charged,
+                      " redone_to=", assignment->redone_to);
 }
 
 std::string Rest(const JobView& view) {

@@ -205,9 +205,10 @@ TEST(WorkerArguments, Macros) {  // 18
 
 TEST(ConsolePrefix, Templates) {  // 74, 75
   LaunchPlan plan = SecondNode();
-  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), {1}), "[a1]:");
-  plan.output.prefix_template = "<${role_name}|${rank}|${local_rank}|${foo}> ";
-  EXPECT_EQ(ConsolePrefix(plan, SecondAssignment(), {1}), "<a|3|1|${foo}> ");
+  EXPECT_EQ(ConsolePrefix(plan, "host1", SecondAssignment(), {1}), "[a1]:");
+  plan.output.prefix_template =
+      "<${role_name}|${rank}|${local_rank}|${foo}|${group_rank}|${host}> ";
+  EXPECT_EQ(ConsolePrefix(plan, "host1", SecondAssignment(), {1}), "<a|3|1|${foo}|1|host1> ");
 }
 
 }  // namespace

@@ -207,6 +207,41 @@ TEST(FailureReport, IsBounded) {
   EXPECT_THAT(tie, HasSubstr("<NO_OTHER_FAILURES>"));
 }
 
+// R8: a verdict to many nodes.
+TEST(FailureReport, WhatWasLeftOutIsCountedAndWhoHasItNamed) {
+  Verdict verdict{.outcome = Outcome::kFailed,
+                  .failures = {Failure(0)},
+                  .first_causes = 1,
+                  .failures_left_out = 54,
+                  .whole_on = "host7"};
+  const std::string report = Report(verdict);
+  EXPECT_THAT(report, HasSubstr("… and 54 more\n  54 of them are not told to so many nodes; "
+                                "ddprun on host7 was told all: see\n  its --report_file\n"));
+  EXPECT_THAT(report, Not(HasSubstr("<NO_OTHER_FAILURES>")));
+  EXPECT_THAT(report, HasSubstr("Root Cause (first observed failure):\n"));
+  verdict.causes_left_out = 50;
+  EXPECT_THAT(Report(verdict), HasSubstr("(a tie: 51 failures, none"));
+  EXPECT_THAT(Report(verdict), HasSubstr("… and 50 more\n"));
+  EXPECT_THAT(Report(verdict), HasSubstr("… and 4 more\n"));
+  verdict.whole_on = "";
+  EXPECT_THAT(Report(verdict), HasSubstr("are not told to so many nodes\n"));
+}
+
+TEST(FailureReport, ACauseWhoseTextsWereLeftOutDoesNotLookAsIfItWroteNone) {
+  Verdict verdict{.outcome = Outcome::kFailed, .failures = {Failure(0)}, .first_causes = 1};
+  verdict.failures[0].traceback.clear();
+  verdict.failures[0].stderr_tail.clear();
+  EXPECT_THAT(Report(verdict, true), HasSubstr("nothing was written"));
+  verdict.failures[0].texts_left_out = true;
+  verdict.whole_on = "host7";
+  const std::string report = Report(verdict, true);
+  EXPECT_THAT(report, Not(HasSubstr("nothing was written")));
+  EXPECT_THAT(report,
+              HasSubstr("  cut       : some of what it wrote is not told to so many nodes"));
+  verdict.failures[0].stderr_tail = "last words";
+  EXPECT_THAT(Report(verdict, true), HasSubstr("    last words\n  cut "));
+}
+
 TEST(FailureReport, CountsOfTheServiceAreNotTrusted) {
   Verdict verdict{.outcome = Outcome::kFailed, .failures = {Failure(0)}, .first_causes = 9999};
   EXPECT_THAT(Report(verdict), HasSubstr("first observed failure"));

@@ -77,8 +77,11 @@ TEST_F(RoundTest, TellsOnceThatAllHaveStarted) {
 
 TEST_F(RoundTest, AFailureHasTheRankThatItsSenderHas) {
   EXPECT_FALSE(round_.AddFailure(1, Failure(2), kFormed)) << "there is no such worker";
-  EXPECT_TRUE(round_.AddFailure(1, Failure(1), kFormed));
+  WorkerFailure said = Failure(1);
+  said.texts_left_out = true;
+  EXPECT_TRUE(round_.AddFailure(1, said, kFormed));
   ASSERT_EQ(round_.failures().size(), 1U);
+  EXPECT_FALSE(round_.failures()[0].failure.texts_left_out) << "nobody has left any out";
   EXPECT_EQ(round_.failures()[0].failure.rank, 3U);
   EXPECT_EQ(round_.failures()[0].failure.generation, Generation(3));
   const std::string text(kTextBytesMax + 1, 'x');
@@ -99,7 +102,6 @@ TEST_F(RoundTest, EachMemberIsToldItsPlace) {
   EXPECT_EQ(second.store_address, "a:1");
   EXPECT_EQ(second.base_rank, 2U);
   EXPECT_EQ(second.group_world_size, 2U);
-  EXPECT_EQ(second.members, first.members);
   EXPECT_EQ(round_.RanksText(), "a=[0..1] b=[2..3]");
 }
 

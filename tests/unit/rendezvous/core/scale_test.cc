@@ -92,11 +92,11 @@ uint64_t GenerationsOfAFlappingNewcomer(uint32_t times, bool answers) {
     for (const Effect& effect : machine.Step(now, event)) {
       const Send* send = std::get_if<Send>(&effect);
       if (send == nullptr) continue;
-      const Probe* probe = std::get_if<Probe>(&send->message);
+      const Probe* probe = std::get_if<Probe>(send->message.get());
       if (probe != nullptr && send->stream != StreamKey(1)) nonce = probe->nonce;
       if (send->stream != StreamKey(1)) continue;
       if (probe != nullptr) answers_due.push_back(member(Renewal{.nonce = probe->nonce}));
-      if (std::holds_alternative<StopWorkers>(send->message)) {
+      if (std::holds_alternative<StopWorkers>(*send->message)) {
         answers_due.push_back(member(GroupStopped{}));
       }
     }

@@ -145,18 +145,6 @@ TEST(ToProto, CutsTextsAndMakesThemValid) {
   EXPECT_TRUE(FromProto(parsed).ok()) << FromProto(parsed).status();
 }
 
-TEST(ToProto, LeavesTheMembersOutOfAnAssignmentThatWouldBurstTheMessage) {
-  Assignment assignment = std::get<Assignment>(SampleServiceMessages()[3]);
-  assignment.members.assign(kNodesMax, {.node_id = NodeId(std::string(kNameBytesMax, 'n')),
-                                        .hostname = std::string(kNameBytesMax, 'h'),
-                                        .base_rank = 0,
-                                        .worker_count = 1});
-  const v1::ServiceMessage proto = ToProto(ServiceMessage(assignment));
-  EXPECT_EQ(proto.assignment().members_size(), 0);
-  EXPECT_EQ(proto.assignment().world_size(), 12U);
-  EXPECT_LE(proto.ByteSizeLong(), kMessageBytesMax);
-}
-
 TEST(ToProto, WelcomeCarriesOurVersion) {
   const v1::ServiceMessage proto = ToProto(ServiceMessage(Welcome{.term = Term(1)}));
   EXPECT_EQ(proto.welcome().protocol_major(), static_cast<uint32_t>(kProtocolMajor));

@@ -1,0 +1,37 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_ENCODED_MESSAGES_H_
+#define DDPRUN_RENDEZVOUS_SERVER_ENCODED_MESSAGES_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "rendezvous/core/message.h"
+
+namespace ddprun::rendezvous {
+
+// The bytes of messages. One that many streams are sent is encoded once, and they share its bytes,
+// whose references gRPC counts: what is told to thousands costs the memory of one. Threads: one at
+// a time.
+class EncodedMessages {
+ public:
+  grpc::ByteBuffer Encode(const SharedMessage& message);
+
+  // How many messages were encoded.
+  uint64_t count() const { return count_; }
+
+ private:
+  struct Entry {
+    std::weak_ptr<const ServiceMessage> message;
+    grpc::ByteBuffer bytes;
+  };
+
+  std::deque<Entry> entries_;  // of messages that somebody else holds, too; the latest last
+  uint64_t count_ = 0;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_ENCODED_MESSAGES_H_
