@@ -123,18 +123,22 @@ void Timer::Arm(Instant at) {
 void Timer::Disarm() { uv_timer_stop(&handle_->uv); }
 
 FdWatch::FdWatch(EventLoop* loop, int fd, std::function<void()> on_ready) : handle_(new Handle) {
-  handle_->on_event = std::move(on_ready);
-  handle_->events = UV_READABLE | UV_DISCONNECT;
-  handle_->uv.data = handle_;
-  const int error = uv_poll_init(loop->uv(), &handle_->uv, fd);
-  DDPRUN_CHECK(error == 0, uv_strerror(error));
-  Resume();
+  Begin(loop, fd, UV_READABLE | UV_DISCONNECT, std::move(on_ready));
 }
 
 FdWatch::FdWatch(EventLoop* loop, int fd, Writable /*tag*/, std::function<void()> on_ready)
     : handle_(new Handle) {
-  handle_->on_event = std::move(on_ready);
-  handle_->events = UV_WRITABLE;
+  Begin(loop, fd, UV_WRITABLE, std::move(on_ready));
+}
+
+FdWatch::FdWatch(EventLoop* loop, int fd, Ended /*tag*/, std::function<void()> on_ended)
+    : handle_(new Handle) {
+  Begin(loop, fd, UV_DISCONNECT, std::move(on_ended));
+}
+
+void FdWatch::Begin(EventLoop* loop, int fd, int events, std::function<void()> on_event) {
+  handle_->on_event = std::move(on_event);
+  handle_->events = events;
   handle_->uv.data = handle_;
   const int error = uv_poll_init(loop->uv(), &handle_->uv, fd);
   DDPRUN_CHECK(error == 0, uv_strerror(error));

@@ -78,6 +78,10 @@ class FdWatch {
   // Same for writing.
   struct Writable {};
   FdWatch(EventLoop* loop, int fd, Writable, std::function<void()> on_ready);
+  // `on_ended` is called while the other side writes no more, or the connection is broken; not for
+  // what can be read.
+  struct Ended {};
+  FdWatch(EventLoop* loop, int fd, Ended, std::function<void()> on_ended);
   ~FdWatch();
   FdWatch(const FdWatch&) = delete;
   FdWatch& operator=(const FdWatch&) = delete;
@@ -92,6 +96,8 @@ class FdWatch {
 
  private:
   struct Handle;
+  void Begin(EventLoop* loop, int fd, int events, std::function<void()> on_event);
+
   Handle* handle_;  // owned; freed by libuv's close callback
 };
 

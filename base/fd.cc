@@ -59,4 +59,9 @@ uint64_t RaiseDescriptorLimit() {
   return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
+uint64_t DescriptorLimit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
 }  // namespace ddprun

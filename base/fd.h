@@ -57,6 +57,9 @@ absl::Status WriteAll(int fd, absl::string_view bytes);
 // limit allows: a service has one for each agent and more. Returns how many that are; 0 = unknown.
 uint64_t RaiseDescriptorLimit();
 
+// How many descriptors this process may have; 0 = unknown.
+uint64_t DescriptorLimit();
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_BASE_FD_H_

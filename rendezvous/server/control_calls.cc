@@ -119,6 +119,7 @@ absl::Status ServerImpl::CheckControl(const std::string& what, const std::string
     return absl::ResourceExhaustedError(absl::StrCat(
         "reason: has ", reason.size(), " bytes, at most ", kTextBytesMax, " are taken"));
   }
+  Known(peer);
   return absl::OkStatus();
 }
 

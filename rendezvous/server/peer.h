@@ -1,9 +1,38 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_PEER_H_
 #define DDPRUN_RENDEZVOUS_SERVER_PEER_H_
 
+#include <sys/socket.h>
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+
 #include "absl/strings/string_view.h"
 
 namespace ddprun::rendezvous {
+
+// Where a connection over TCP comes from. No two that are open to one address of ours are the same.
+struct PeerAddress {
+  std::string host;  // 4 or 16 bytes, as in packets; IPv4 within IPv6 has 4
+  uint16_t port = 0;
+
+  friend auto operator<=>(const PeerAddress&, const PeerAddress&) = default;
+};
+
+// gRPC's name of a peer: "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711". nullopt: it is another kind
+// of peer, or no name. Threads: any.
+std::optional<PeerAddress> ParsePeer(absl::string_view peer);
+
+// The peer of an accepted socket. Requires: an address of IPv4 or IPv6.
+PeerAddress PeerOf(const sockaddr_storage& address);
+
+// gRPC's name of it.
+std::string PeerText(const PeerAddress& peer);
+
+// Who is bounded together: an IPv4 address, or the 64 bits of an IPv6 network, whose hosts have as
+// many addresses as they like.
+std::string AddressGroup(const PeerAddress& peer);
 
 // True when gRPC's name of a peer ("ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:", "inproc")
 // is this machine over loopback, a unix socket, or this process. Threads: any.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
@@ -56,14 +57,32 @@ ServerImpl::ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options)
 ServerImpl::~ServerImpl() { Shutdown(); }
 
 absl::Status ServerImpl::Listen() {
-  DDPRUN_ASSIGN_OR_RETURN(GrpcListener listener, StartGrpcListener(options_.listen, &service_));
-  server_ = std::move(listener.server);
-  port_ = listener.port;
+  if (IsUnixAddress(options_.listen)) {
+    DDPRUN_ASSIGN_OR_RETURN(GrpcListener listener, StartGrpcListener(options_.listen, &service_));
+    server_ = std::move(listener.server);
+  } else {
+    DDPRUN_RETURN_IF_ERROR(ListenOnTcp());
+  }
   events_->Write(loop_->Now(), "service_listening",
                  {{"listen", options_.listen}, {"port", port_}, {"term", term_.value()}});
   Log(LogLevel::kInfo, absl::StrCat("service_listening listen=", options_.listen, " port=", port_,
                                     " term=", term_.value()));
   return absl::OkStatus();
+}
+
+absl::Status ServerImpl::ListenOnTcp() {
+  DDPRUN_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options_.listen));
+  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_));
+  server_ = std::move(fed.server);
+  port_ = listener.port;
+  const DoorBounds bounds = options_.door.value_or(DoorBoundsFor(DescriptorLimit()));
+  door_ = std::make_unique<FrontDoor>(loop_, events_, &refusals_, std::move(listener),
+                                      std::move(fed.acceptor), bounds);
+  return absl::OkStatus();
+}
+
+void ServerImpl::Known(const std::string& peer) {
+  if (door_ != nullptr) door_->Known(peer);
 }
 
 std::shared_ptr<grpc::Channel> ServerImpl::InProcessChannel() {
@@ -75,6 +94,7 @@ void ServerImpl::Shutdown() {
   if (server_ == nullptr) return;
   // From here on nothing is posted that would be run; what was posted is dropped.
   inbox_->Close();
+  door_.reset();
   const absl::Status ending = absl::UnavailableError("the rendezvous service is ending");
   const CallRegistry::Open open = registry_->Close();
   for (const auto& stream : open.streams) stream->FinishNow(ending);

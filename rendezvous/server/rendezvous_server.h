@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "rendezvous/core/types.h"
+#include "rendezvous/server/core/doorkeeper.h"
 
 namespace grpc {
 class Channel;
@@ -30,6 +32,8 @@ struct ServerOptions {
   std::string only_run_id;
   // Where the service keeps what must outlive it (R10); null = nowhere.
   std::shared_ptr<Journal> journal;
+  // How many strangers' connections are kept over TCP; none = as the limit of descriptors allows.
+  std::optional<DoorBounds> door;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
   std::function<void()> on_only_job_ended;
 };

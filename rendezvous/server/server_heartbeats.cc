@@ -30,6 +30,7 @@ void ServerImpl::OnHeartbeatStream(StreamEntry& entry, const Heartbeat& heartbea
   }
   entry.heartbeat_of = found->second;
   owner.heartbeats.push_back(entry.stream->key());
+  Known(entry.stream->peer());
 }
 
 void ServerImpl::OnHeartbeat(StreamEntry& entry, AgentMessage message) {
@@ -67,6 +68,7 @@ bool ServerImpl::Send(StreamEntry& entry, const SharedMessage& message) {
     heartbeat_keys_[entry.heartbeat_key] = entry.stream->key();
     Welcome with_key = *welcome;
     with_key.heartbeat_key = entry.heartbeat_key;
+    Known(entry.stream->peer());
     return entry.stream->Send(with_key);
   }
   const grpc::ByteBuffer bytes = encoded_.Encode(message);

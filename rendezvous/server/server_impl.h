@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/server/encoded_messages.h"
+#include "rendezvous/server/front_door.h"
 #include "rendezvous/server/job_shell.h"
 #include "rendezvous/server/journal.h"
 #include "rendezvous/server/refusals.h"
@@ -64,6 +65,9 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void EndStream(StreamKey stream, const absl::Status& status) override;
   void OnJobEnded(JobShell* job) override;
 
+  absl::Status ListenOnTcp();
+  // Its connection is a member's, or of who has the token.
+  void Known(const std::string& peer);
   void OnFirstMessage(StreamEntry& entry, AgentMessage message);
   absl::StatusOr<JobShell*> FindJob(const AgentMessage& message, const Join& join);
   absl::Status CheckRunId(const std::string& run_id) const;
@@ -95,6 +99,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   const std::shared_ptr<StatusBoard> board_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<FrontDoor> door_;  // none of a unix socket
   int port_ = 0;
   uint64_t last_key_ = 0;
   std::map<StreamKey, StreamEntry> streams_;

@@ -2,7 +2,6 @@
 
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
-#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,91 +12,16 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/status_macros.h"
-#include "rendezvous/wire/grpc_settings.h"
+#include "rendezvous/wire/tcp_listener.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr absl::string_view kUnixPrefix = "unix:";
-
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-
-absl::StatusOr<HostPort> ParseTcp(absl::string_view listen) {
-  const size_t colon = listen.rfind(':');
-  HostPort address;
-  absl::string_view host = listen.substr(0, colon);
-  if (colon == absl::string_view::npos || host.empty() ||
-      !absl::SimpleAtoi(listen.substr(colon + 1), &address.port) || address.port < 0 ||
-      address.port > 65535 || (absl::StrContains(host, ":") && host.front() != '[')) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot listen on '", listen,
-                     "': write HOST:PORT, [IPV6]:PORT or unix:PATH, with a port of 0 to 65535"));
-  }
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  address.host = std::string(host);
-  return address;
-}
-
-absl::Status ListenError(int error_number, const std::string& listen) {
-  const absl::Status status = ErrnoStatus(error_number, absl::StrCat("cannot listen on ", listen));
-  absl::string_view hint;
-  if (error_number == EADDRINUSE) {
-    hint = "; another job or service holds that port: end it, or choose another port";
-  } else if (error_number == EADDRNOTAVAIL) {
-    hint = "; that is not an address of this machine";
-  } else if (error_number == EACCES) {
-    hint = "; ports below 1024 and the folders of others need more rights";
-  }
-  const bool taken = error_number == EADDRINUSE || error_number == EADDRNOTAVAIL;
-  return {taken ? absl::StatusCode::kUnavailable : status.code(),
-          absl::StrCat(status.message(), hint)};
-}
-
-// 0, or an errno.
-int TryBind(const addrinfo& address) {
-  const Fd fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return errno;
-  // As gRPC binds: over connections that linger, never beside a listener.
-  const int on = 1;
-  if (setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) return errno;
-  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
-  return listen(fd.get(), 1) == 0 ? 0 : errno;
-}
-
-absl::Status CheckTcp(const std::string& listen) {
-  DDPRUN_ASSIGN_OR_RETURN(const HostPort address, ParseTcp(listen));
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error =
-          getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-      error != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", listen, ": ", gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  // Of several addresses of a name those count that this machine has; one in use is an error at
-  // once.
-  int first_error = 0;
-  bool any = false;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    const int error = TryBind(*at);
-    any = any || error == 0;
-    if (error == EADDRINUSE) return ListenError(error, listen);
-    if (first_error == 0) first_error = error;
-  }
-  return any ? absl::OkStatus() : ListenError(first_error, listen);
-}
 
 absl::Status CheckUnix(const std::string& listen) {
   const std::string path = listen.substr(kUnixPrefix.size());
@@ -136,8 +60,10 @@ absl::Status CheckUnix(const std::string& listen) {
 
 }  // namespace
 
+bool IsUnixAddress(absl::string_view listen) { return absl::StartsWith(listen, kUnixPrefix); }
+
 absl::Status CheckListenable(const std::string& listen) {
-  return absl::StartsWith(listen, kUnixPrefix) ? CheckUnix(listen) : CheckTcp(listen);
+  return IsUnixAddress(listen) ? CheckUnix(listen) : ListenTcp(listen).status();
 }
 
 absl::StatusOr<GrpcListener> StartGrpcListener(const std::string& listen, grpc::Service* service) {
@@ -154,8 +80,24 @@ absl::StatusOr<GrpcListener> StartGrpcListener(const std::string& listen, grpc::
         "cannot listen on ", listen, ": somebody took it a moment ago, or gRPC refuses it; ",
         "LOGLEVEL=INFO shows its reason"));
   }
-  listener.port = absl::StartsWith(listen, kUnixPrefix) ? 0 : port;
+  listener.port = IsUnixAddress(listen) ? 0 : port;
   return listener;
+}
+
+absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service, const GrpcLimits& limits) {
+  grpc::ServerBuilder builder;
+  ApplyServerSettings(&builder, limits);
+  FedGrpcServer fed;
+  fed.acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  builder.RegisterService(service);
+  fed.server = builder.BuildAndStart();
+  if (fed.server == nullptr) {
+    return absl::UnavailableError(
+        "gRPC starts no server that is given its connections; LOGLEVEL=INFO shows its reason");
+  }
+  return fed;
 }
 
 }  // namespace ddprun::rendezvous

@@ -2,12 +2,15 @@
 #define DDPRUN_RENDEZVOUS_WIRE_GRPC_LISTENER_H_
 
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
 
@@ -23,6 +26,23 @@ struct GrpcListener {
 // Errors: INVALID_ARGUMENT — not an address. Else the code of the errno: UNAVAILABLE — in use, or
 // not an address of this machine. The text names address and errno.
 absl::StatusOr<GrpcListener> StartGrpcListener(const std::string& listen, grpc::Service* service);
+
+// Whether an address to listen on is a path: "unix:/path".
+bool IsUnixAddress(absl::string_view listen);
+
+// A server without a listener: it serves the connections that it is given. gRPC's own listener is
+// closed for good by the first accept(2) that finds no descriptor left (1.51, tcp_server_posix.cc),
+// and takes whoever comes.
+struct FedGrpcServer {
+  std::unique_ptr<grpc::Server> server;
+  // Not to be given any once the server shuts down: it would leak them.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+};
+
+// With the same settings. The service must outlive the server.
+// Errors: UNAVAILABLE — gRPC refuses, and tells no reason.
+absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service,
+                                                 const GrpcLimits& limits = {});
 
 // The check alone: binds and lets go again. gRPC tells no errno, and would take a unix socket away
 // from a live server.

@@ -1,0 +1,132 @@
+#include "rendezvous/server/core/doorkeeper.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr uint64_t kReserved = 64;          // listeners, logs, loops, pipes, the status page
+constexpr uint64_t kDescriptorsMin = 1024;  // where nobody says: POSIX's usual soft limit
+constexpr uint64_t kStrangersMax = 4096;    // who join at one moment; an idle one takes memory
+
+}  // namespace
+
+DoorBounds DoorBoundsFor(uint64_t descriptors) {
+  if (descriptors == 0) descriptors = kDescriptorsMin;
+  const uint64_t free = descriptors > kReserved ? descriptors - kReserved : 0;
+  const uint64_t strangers = std::clamp<uint64_t>(free / 4, 2, kStrangersMax);
+  return {.strangers = strangers, .per_address = strangers / 2};
+}
+
+Instant Doorkeeper::NextAccept() const {
+  Instant next = exhausted_until_;
+  if (Full()) next = std::max(next, strangers_.begin()->second.since + kRipeAfter);
+  return next;
+}
+
+Doorkeeper::Answer Doorkeeper::Accepted(ConnectionId id, const std::string& address, Instant now) {
+  DDPRUN_CHECK(id > last_, "connections are counted upwards");
+  Ripen(now);
+  last_ = id;
+  Answer answer;
+  if (const auto found = addresses_.find(address);
+      found != addresses_.end() && found->second.strangers.size() >= bounds_.per_address) {
+    if (found->second.ripe == 0) return answer;
+    answer.evicted = Evict(*found->second.strangers.begin());
+  } else if (Full()) {
+    if (ripe_.empty()) return answer;
+    answer.evicted = Evict(ripe_.begin()->second);
+  }
+  Add(id, address, latest_);
+  answer.admitted = true;
+  return answer;
+}
+
+std::optional<ConnectionId> Doorkeeper::OutOfDescriptors(Instant now) {
+  Ripen(now);
+  exhausted_until_ = latest_ + kExhaustedPause;
+  if (ripe_.empty()) return std::nullopt;
+  return Evict(ripe_.begin()->second);
+}
+
+void Doorkeeper::Forget(ConnectionId id) {
+  if (!strangers_.contains(id)) return;
+  Remove(id);
+  exhausted_until_ = Instant();  // a descriptor is free again
+}
+
+void Doorkeeper::Ripen(Instant now) {
+  latest_ = std::max(latest_, now);
+  for (auto next = strangers_.upper_bound(last_ripe_);
+       next != strangers_.end() && next->second.since + kRipeAfter <= latest_; ++next) {
+    Address& address = addresses_.at(next->second.address);
+    Unlist(address);
+    ++address.ripe;
+    List(address);
+    last_ripe_ = next->first;
+  }
+}
+
+void Doorkeeper::Add(ConnectionId id, const std::string& address, Instant now) {
+  strangers_.emplace(id, Stranger{.address = address, .since = now});
+  Address& of = addresses_[address];
+  Unlist(of);
+  of.strangers.insert(id);
+  List(of);
+}
+
+ConnectionId Doorkeeper::Evict(ConnectionId id) {
+  Remove(id);
+  return id;
+}
+
+void Doorkeeper::Remove(ConnectionId id) {
+  const auto stranger = strangers_.find(id);
+  const auto of = addresses_.find(stranger->second.address);
+  Unlist(of->second);
+  of->second.strangers.erase(id);
+  if (id <= last_ripe_) --of->second.ripe;
+  List(of->second);
+  if (of->second.strangers.empty()) addresses_.erase(of);
+  strangers_.erase(stranger);
+}
+
+void Doorkeeper::Unlist(const Address& address) {
+  if (address.ripe > 0) ripe_.erase({address.strangers.size(), *address.strangers.begin()});
+}
+
+void Doorkeeper::List(const Address& address) {
+  if (address.ripe > 0) ripe_.insert({address.strangers.size(), *address.strangers.begin()});
+}
+
+std::string Doorkeeper::BrokenInvariant() const {
+  if (strangers_.size() > bounds_.strangers) return "more strangers than places";
+  Instant before;
+  for (const auto& [id, stranger] : strangers_) {
+    if (id > last_ || stranger.since < before || stranger.since > latest_)
+      return "ages out of order";
+    before = stranger.since;
+    const auto of = addresses_.find(stranger.address);
+    if (of == addresses_.end() || !of->second.strangers.contains(id))
+      return "a stranger of nowhere";
+  }
+  size_t counted = 0;
+  size_t with_ripe = 0;
+  for (const auto& [name, address] : addresses_) {
+    if (address.strangers.empty()) return "an address without strangers";
+    if (address.strangers.size() > bounds_.per_address) return "too many of one address";
+    const auto ripe = static_cast<size_t>(
+        std::distance(address.strangers.begin(), address.strangers.upper_bound(last_ripe_)));
+    if (ripe != address.ripe) return "ripe ones miscounted";
+    const bool listed = ripe_.contains({address.strangers.size(), *address.strangers.begin()});
+    if (listed != (ripe > 0)) return "an address listed wrongly";
+    with_ripe += ripe > 0 ? 1 : 0;
+    counted += address.strangers.size();
+  }
+  if (counted != strangers_.size()) return "strangers miscounted";
+  return with_ripe == ripe_.size() ? "" : "a list of addresses that are gone";
+}
+
+}  // namespace ddprun::rendezvous

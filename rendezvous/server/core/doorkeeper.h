@@ -1,0 +1,111 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_CORE_DOORKEEPER_H_
+#define DDPRUN_RENDEZVOUS_SERVER_CORE_DOORKEEPER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "base/instant.h"
+#include "base/strong.h"
+
+namespace ddprun::rendezvous {
+
+// Of one that was accepted; the later, the greater.
+using ConnectionId = Strong<struct ConnectionIdTag, uint64_t>;
+
+// How many connections a service keeps of those whom it doesn't know (yet).
+struct DoorBounds {
+  size_t strangers = 1;    // at least 1
+  size_t per_address = 1;  // of these; at least 1
+};
+
+// What a process that may have so many descriptors can spare; 0 = it doesn't know. A stranger takes
+// two, and all together take at most half of what isn't reserved for the process's own: the rest is
+// for members, who take one.
+DoorBounds DoorBoundsFor(uint64_t descriptors);
+
+// Whose connections are kept while nobody knows whose they are: a stranger is who has neither
+// joined, nor brought the token, nor a member's heartbeats. Strangers are bounded, in all and by
+// address; who is known is no business of this part any more, and so is never counted or ended.
+// Pure; each step is O(log n).
+class Doorkeeper {
+ public:
+  // Who has had so long to say who it is may have to make room: a Join is there within a few round
+  // trips.
+  static constexpr absl::Duration kRipeAfter = absl::Seconds(1);
+  // Before another try when no descriptor was left, unless a connection ends.
+  static constexpr absl::Duration kExhaustedPause = absl::Milliseconds(100);
+
+  explicit Doorkeeper(const DoorBounds& bounds) : bounds_(bounds) {}
+
+  // From when on the next connection may be accepted. Later than now when all places are taken by
+  // strangers who have their time still, and when no descriptor was left a moment ago.
+  Instant NextAccept() const;
+
+  struct Answer {
+    bool admitted = false;                // else: close it at once
+    std::optional<ConnectionId> evicted;  // end this one; it is no longer counted
+  };
+  // A connection was accepted. Its place is a free one; else that of the oldest ripe stranger of
+  // the same address, where the address has its most; else that of the oldest of the address with
+  // the most strangers, of those with a ripe one.
+  // Params: id: greater than all before. address: who shares it shares its bound.
+  Answer Accepted(ConnectionId id, const std::string& address, Instant now);
+
+  // No descriptor was left to accept one. Returns whom to end for it, if anybody is ripe.
+  std::optional<ConnectionId> OutOfDescriptors(Instant now);
+
+  // It is known now, or it has ended. Others are ignored: it may just have been evicted.
+  void Forget(ConnectionId id);
+
+  size_t strangers() const { return strangers_.size(); }
+
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant() const;
+
+ private:
+  struct Stranger {
+    std::string address;
+    Instant since;  // not before that of lower ids
+  };
+  struct Address {
+    std::set<ConnectionId> strangers;  // not empty
+    size_t ripe = 0;                   // of these, the oldest ones
+  };
+  // The most strangers first, then the oldest one.
+  struct LargestFirst {
+    bool operator()(const std::pair<size_t, ConnectionId>& a,
+                    const std::pair<size_t, ConnectionId>& b) const {
+      return a.first != b.first ? a.first > b.first : a.second < b.second;
+    }
+  };
+
+  bool Full() const { return strangers_.size() >= bounds_.strangers; }
+  void Ripen(Instant now);
+  void Add(ConnectionId id, const std::string& address, Instant now);
+  ConnectionId Evict(ConnectionId id);
+  void Remove(ConnectionId id);
+  // An address is changed between these two.
+  void Unlist(const Address& address);
+  void List(const Address& address);
+
+  const DoorBounds bounds_;
+  std::map<ConnectionId, Stranger> strangers_;           // at most bounds_.strangers
+  absl::flat_hash_map<std::string, Address> addresses_;  // of strangers_, and each of these there
+  std::set<std::pair<size_t, ConnectionId>, LargestFirst>
+      ripe_;                 // by addresses_ with a ripe one: how many strangers, and the oldest
+  ConnectionId last_;        // no stranger is greater
+  ConnectionId last_ripe_;   // strangers up to this one are ripe, the others aren't
+  Instant latest_;           // the latest time that was told
+  Instant exhausted_until_;  // accepting pauses until then
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_CORE_DOORKEEPER_H_

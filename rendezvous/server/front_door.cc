@@ -1,0 +1,162 @@
+#include "rendezvous/server/front_door.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
+#include "base/log.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+// gRPC's share of a new connection is done on the loop, too.
+constexpr int kAcceptsPerEvent = 16;
+// Whoever can make descriptors run out can do it for ever.
+constexpr absl::Duration kWarnEvery = absl::Minutes(1);
+
+// accept(2): errors of the new connection itself, which is gone.
+bool IsOfTheConnection(int error) {
+  return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||
+         error == EHOSTDOWN || error == EHOSTUNREACH || error == ENETUNREACH ||
+         error == ENOPROTOOPT || error == EOPNOTSUPP || error == ENONET || error == ETIMEDOUT ||
+         error == EPERM;
+}
+
+}  // namespace
+
+FrontDoor::FrontDoor(EventLoop* loop, EventLog* events, Refusals* refusals, TcpListener listener,
+                     std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds)
+    : loop_(loop),
+      events_(events),
+      refusals_(refusals),
+      listener_(std::move(listener)),
+      acceptor_(std::move(acceptor)),
+      keeper_(bounds),
+      again_(loop, [this] { WaitOrAccept(); }) {
+  for (const Fd& socket : listener_.sockets) {
+    watches_.push_back(std::make_unique<FdWatch>(loop, socket.get(),
+                                                 [this, fd = socket.get()] { AcceptSome(fd); }));
+  }
+}
+
+FrontDoor::~FrontDoor() { watches_.clear(); }
+
+void FrontDoor::AcceptSome(int listener) {
+  for (int i = 0; i < kAcceptsPerEvent && keeper_.NextAccept() <= loop_->Now(); ++i) {
+    if (!AcceptOne(listener)) break;
+  }
+  WaitOrAccept();
+}
+
+// False: there is none, or it can't be taken now.
+bool FrontDoor::AcceptOne(int listener) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  Fd connection(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
+                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!connection.valid()) {
+    if (IsOfTheConnection(errno)) return true;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) OutOfDescriptors(errno);
+    return false;
+  }
+  Fd own(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) {
+    OutOfDescriptors(errno);
+    return false;
+  }
+  Admit(std::move(connection), std::move(own), PeerOf(address));
+  return true;
+}
+
+void FrontDoor::Admit(Fd connection, Fd own, const PeerAddress& peer) {
+  const ConnectionId id(++last_id_);
+  const Instant now = loop_->Now();
+  const Doorkeeper::Answer answer = keeper_.Accepted(id, AddressGroup(peer), now);
+  if (answer.evicted.has_value()) Evict(*answer.evicted);
+  if (!answer.admitted) {
+    refusals_->Count(now, "connection_turned_away", PeerText(peer),
+                     absl::ResourceExhaustedError("too many connections came from its address "
+                                                  "within a second and said nothing"));
+    return;
+  }
+  Guest& guest = guests_[id];
+  guest.peer = peer;
+  guest.fd = std::move(own);
+  guest.ended = std::make_unique<FdWatch>(loop_, guest.fd.get(), FdWatch::Ended(), [this, id] {
+    End(id);
+    WaitOrAccept();
+  });
+  by_peer_[peer] = id;
+  Acceptor::NewConnectionParameters parameters;
+  parameters.fd = connection.Release();
+  acceptor_->HandleNewConnection(&parameters);
+}
+
+void FrontDoor::OutOfDescriptors(int error_number) {
+  const Instant now = loop_->Now();
+  if (const auto evicted = keeper_.OutOfDescriptors(now); evicted.has_value()) Evict(*evicted);
+  if (now < next_warning_) return;
+  next_warning_ = now + kWarnEvery;
+  const uint64_t limit = DescriptorLimit();
+  const std::string why(ErrnoStatus(error_number, "accept").message());
+  Tell(absl::StrCat("warning: the rendezvous service can't accept connections at the moment: ", why,
+                    "; its limit is ", limit,
+                    " descriptors: raise the hard limit, ulimit -Hn, where agents can't join"));
+  events_->Write(now, "no_descriptor",
+                 {{"why", why}, {"limit", limit}, {"strangers", keeper_.strangers()}});
+}
+
+void FrontDoor::Evict(ConnectionId id) {
+  const auto guest = guests_.find(id);
+  if (guest == guests_.end()) return;
+  refusals_->Count(loop_->Now(), "connection_evicted", PeerText(guest->second.peer),
+                   absl::ResourceExhaustedError("others needed the place of this connection, which "
+                                                "has not joined"));
+  End(id);
+}
+
+// The connection itself: gRPC sees its end and closes its descriptor, whether it reads or not.
+void FrontDoor::End(ConnectionId id) {
+  shutdown(guests_.at(id).fd.get(), SHUT_RDWR);
+  Drop(id);
+}
+
+void FrontDoor::Drop(ConnectionId id) {
+  const auto guest = guests_.find(id);
+  const auto of_peer = by_peer_.find(guest->second.peer);
+  // Not where a newer connection has come to another address of ours from the same port.
+  if (of_peer != by_peer_.end() && of_peer->second == id) by_peer_.erase(of_peer);
+  guests_.erase(guest);
+  keeper_.Forget(id);
+}
+
+void FrontDoor::Known(const std::string& peer) {
+  const std::optional<PeerAddress> address = ParsePeer(peer);
+  if (!address.has_value()) return;
+  const auto found = by_peer_.find(*address);
+  if (found == by_peer_.end()) return;
+  Drop(found->second);
+  WaitOrAccept();
+}
+
+// What the keeper's last step means for the listener.
+void FrontDoor::WaitOrAccept() {
+  const Instant next = keeper_.NextAccept();
+  const bool pause = next > loop_->Now();
+  if (pause) again_.Arm(next);
+  if (std::exchange(paused_, pause) == pause) return;
+  if (!pause) again_.Disarm();
+  for (const auto& watch : watches_) {
+    if (pause) {
+      watch->Pause();
+    } else {
+      watch->Resume();
+    }
+  }
+}
+
+}  // namespace ddprun::rendezvous

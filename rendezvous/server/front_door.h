@@ -1,0 +1,77 @@
+#ifndef DDPRUN_RENDEZVOUS_SERVER_FRONT_DOOR_H_
+#define DDPRUN_RENDEZVOUS_SERVER_FRONT_DOOR_H_
+
+#include <grpcpp/server_builder.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/event_log.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "rendezvous/server/core/doorkeeper.h"
+#include "rendezvous/server/peer.h"
+#include "rendezvous/server/refusals.h"
+#include "rendezvous/wire/tcp_listener.h"
+
+namespace ddprun::rendezvous {
+
+// Accepts the service's connections and gives them to gRPC, as far as a Doorkeeper lets them in.
+//
+// Of each stranger's connection a second descriptor is kept: by it the connection is ended, and its
+// end seen, since gRPC shuts a connection down before it closes it. A member's has none.
+// Threads: the loop's.
+class FrontDoor {
+ public:
+  using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+
+  // Accepts from now on. `loop`, `events` and `refusals` outlive it. Destroyed before the server
+  // of `acceptor` shuts down; connections stay open then.
+  FrontDoor(EventLoop* loop, EventLog* events, Refusals* refusals, TcpListener listener,
+            std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds);
+  ~FrontDoor();
+  FrontDoor(const FrontDoor&) = delete;
+  FrontDoor& operator=(const FrontDoor&) = delete;
+
+  // Whose connection it is, is known from now on. `peer`: gRPC's name of it; others than the
+  // strangers here are ignored.
+  void Known(const std::string& peer);
+
+  size_t strangers() const { return keeper_.strangers(); }
+
+ private:
+  struct Guest {
+    PeerAddress peer;
+    Fd fd;
+    std::unique_ptr<FdWatch> ended;  // goes before fd
+  };
+
+  void AcceptSome(int listener);
+  bool AcceptOne(int listener);
+  void Admit(Fd connection, Fd own, const PeerAddress& peer);
+  void OutOfDescriptors(int error_number);
+  void Evict(ConnectionId id);
+  void End(ConnectionId id);
+  void Drop(ConnectionId id);
+  void WaitOrAccept();
+
+  EventLoop* const loop_;
+  EventLog* const events_;
+  Refusals* const refusals_;
+  const TcpListener listener_;
+  const std::unique_ptr<Acceptor> acceptor_;
+  Doorkeeper keeper_;
+  uint64_t last_id_ = 0;
+  std::map<ConnectionId, Guest> guests_;         // the keeper's strangers
+  std::map<PeerAddress, ConnectionId> by_peer_;  // of these
+  Instant next_warning_;
+  bool paused_ = false;
+  Timer again_;
+  std::vector<std::unique_ptr<FdWatch>> watches_;  // of the listener's sockets
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_SERVER_FRONT_DOOR_H_
