@@ -207,6 +207,8 @@ struct Verdict {
   Generation generation;
   uint32_t restart_count = 0;
   std::string rule;  // name of the rule that decided it (policy_rule.h)
+
+  friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
 using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict,
