@@ -57,7 +57,9 @@ class Agent {
   void WatchSignals();
   void StartEndpoint();
   void OnEndpointFound(const FoundEndpoint& found);
+  void Host(const FoundEndpoint& found, const std::string& listen);
   void OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port);
+  void OnServiceRestarted(const ServiceChild::Restarted& restarted);
   void Connect(const std::string& target, const FoundEndpoint& found, bool hosts);
   KeeperClient::Callbacks KeeperCallbacks();
   bool KeepsLogs() const;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
+#include "launcher/agent/service_process.h"
 #include "launcher/chaos/chaos.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
@@ -70,6 +71,8 @@ int Run(const ServiceOptions& options) {
   config.status_page = options.status_page;
   return rendezvous::ServeMain(config);
 }
+
+int Run(const ServeForAgent& /*command*/) { RunServiceCommand(); }
 
 int Run(ChaosOptions options) {
   const ChaosRun run{.plan_name = options.plan_file,
