@@ -88,7 +88,7 @@ int Agent::Run() {
     ReportEnd(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
     return 1;
   }
-  StartEndpoint();
+  loop_->Post([this] { StartEndpoint(); });  // what fails in there ends a loop that runs
   loop_->Run();
   DDPRUN_CHECK(exit_.has_value(), "the loop ends with an exit status");
   return exit_->status;
@@ -233,14 +233,31 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
   Host(found, HostPort(listen_host, endpoint.port));
 }
 
+// Where the service keeps what must outlive it; "" = nothing does, for want of a folder that nobody
+// asked for.
+absl::StatusOr<std::string> Agent::MakeStateDir() const {
+  const bool given = !plan_.state_dir.empty();
+  const std::string path = given ? plan_.state_dir : runtime_dir_->File(kServiceState);
+  const absl::Status made = MakeWritableFolder(path);
+  if (made.ok()) return path;
+  if (given) return absl::FailedPreconditionError(absl::StrCat("--state_dir: ", made.message()));
+  Tell(absl::StrCat("warning: a rendezvous service that dies will have forgotten the job: ",
+                    made.message()));
+  return "";
+}
+
 void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
+  const absl::StatusOr<std::string> state_dir = MakeStateDir();
+  if (!state_dir.ok()) return Fail(state_dir.status());
   service_->Serve(
       loop_.get(),
       {.listen = listen,
        .token = plan_.token,
        .run_id = plan_.job.run_id,
        .event_log = plan_.event_log,
-       .status_page = plan_.status_page},
+       .status_page = plan_.status_page,
+       .state_dir = *state_dir,
+       .state_outlives_machine = !plan_.state_dir.empty()},
       plan_.service.loss,
       {.on_ready = [this,
                     found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },

@@ -19,6 +19,7 @@
 #include "launcher/config/config_writer.h"
 #include "launcher/core/plan_text.h"
 #include "launcher/doctor/machine_commands.h"
+#include "launcher/os/folders.h"
 #include "launcher/preflight/preflight_worker.h"
 #include "launcher/schedulers/node_socket.h"
 #include "launcher/schedulers/slurm_run.h"
@@ -69,6 +70,14 @@ int Run(const ServiceOptions& options) {
   config.token = options.token;
   config.event_log = options.event_log;
   config.status_page = options.status_page;
+  config.state_dir = options.state_dir;
+  config.state_outlives_machine = !options.state_dir.empty();
+  if (const absl::Status made =
+          config.state_dir.empty() ? absl::OkStatus() : MakeWritableFolder(config.state_dir);
+      !made.ok()) {
+    Tell(absl::StrCat("error: --state_dir: ", made.message()));
+    return 1;
+  }
   return rendezvous::ServeMain(config);
 }
 
