@@ -88,7 +88,7 @@ int Agent::Run() {
     ReportEnd(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
     return 1;
   }
-  StartEndpoint();
+  loop_->Post([this] { StartEndpoint(); });  // what fails in there ends a loop that runs
   loop_->Run();
   DDPRUN_CHECK(exit_.has_value(), "the loop ends with an exit status");
   return exit_->status;
@@ -208,16 +208,7 @@ void Agent::StartEndpoint() {
         .loopback = true,
         .node_address = plan_.master_addr.empty() ? "127.0.0.1" : plan_.master_addr,
         .literal = ""};
-    service_->Serve(
-        loop_.get(),
-        {.listen = absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)),
-         .token = plan_.token,
-         .run_id = plan_.job.run_id,
-         .event_log = plan_.event_log,
-         .status_page = plan_.status_page},
-        [this, found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
-        [this](const std::string& how) { Feed(ServiceExited{how}); });
-    return;
+    return Host(found, absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)));
   }
   finder_ = EndpointFinder::Start(
       loop_.get(), plan_,
@@ -239,18 +230,53 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
   // name that means a loopback address on its own machine only (Debian's 127.0.1.1).
   const bool for_others = plan_.job.nodes_max > 1 && !IsLoopback(endpoint.host);
   const std::string listen_host = found.loopback && !for_others ? found.literal : "::";
+  Host(found, HostPort(listen_host, endpoint.port));
+}
+
+// Where the service keeps what must outlive it; "" = nothing does, for want of a folder that nobody
+// asked for.
+absl::StatusOr<std::string> Agent::MakeStateDir() const {
+  const bool given = !plan_.state_dir.empty();
+  const std::string path = given ? plan_.state_dir : runtime_dir_->File(kServiceState);
+  const absl::Status made = MakeWritableFolder(path);
+  if (made.ok()) return path;
+  if (given) return absl::FailedPreconditionError(absl::StrCat("--state_dir: ", made.message()));
+  Tell(absl::StrCat("warning: a rendezvous service that dies will have forgotten the job: ",
+                    made.message()));
+  return "";
+}
+
+void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
+  const absl::StatusOr<std::string> state_dir = MakeStateDir();
+  if (!state_dir.ok()) return Fail(state_dir.status());
   service_->Serve(
       loop_.get(),
-      {.listen = HostPort(listen_host, endpoint.port),
+      {.listen = listen,
        .token = plan_.token,
        .run_id = plan_.job.run_id,
        .event_log = plan_.event_log,
-       .status_page = plan_.status_page},
-      [this, found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
-      [this](const std::string& how) {
-        // One that could not listen, and whose place another agent's service has, may go.
-        if (service_ != nullptr) Feed(ServiceExited{how});
-      });
+       .status_page = plan_.status_page,
+       .state_dir = *state_dir,
+       .state_outlives_machine = !plan_.state_dir.empty()},
+      plan_.service.loss,
+      {.on_ready = [this,
+                    found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
+       .on_trouble = [](const std::string& text) { Tell(text); },
+       .on_restarted =
+           [this](const ServiceChild::Restarted& restarted) { OnServiceRestarted(restarted); },
+       .on_exit = [this](const std::string& how) { Feed(ServiceExited{how}); }});
+}
+
+// It has the state of the one that died, or a new one; its agents see by themselves that it is
+// back.
+void Agent::OnServiceRestarted(const ServiceChild::Restarted& restarted) {
+  const int64_t ms = absl::ToInt64Milliseconds(restarted.missing);
+  Tell(absl::StrCat("the rendezvous service ", restarted.how, "; started again after ", ms,
+                    " ms (pid ", restarted.pid, "); workers go on"));
+  Write("service_restarted", {{"how", restarted.how},
+                              {"service_pid", restarted.pid},
+                              {"ms", ms},
+                              {"times", restarted.times}});
 }
 
 void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port) {
@@ -347,6 +373,7 @@ void Agent::Feed(const SupervisorEvent& event) {
   queued_.clear();
   feeding_ = false;
   timer_->Arm(supervisor_->NextDeadline());
+  if (service_ != nullptr && supervisor_->is_ending()) service_->StartNoMore();
 }
 
 void Agent::Do(const SendMessage& effect) {

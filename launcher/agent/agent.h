@@ -57,7 +57,10 @@ class Agent {
   void WatchSignals();
   void StartEndpoint();
   void OnEndpointFound(const FoundEndpoint& found);
+  absl::StatusOr<std::string> MakeStateDir() const;
+  void Host(const FoundEndpoint& found, const std::string& listen);
   void OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port);
+  void OnServiceRestarted(const ServiceChild::Restarted& restarted);
   void Connect(const std::string& target, const FoundEndpoint& found, bool hosts);
   KeeperClient::Callbacks KeeperCallbacks();
   bool KeepsLogs() const;

@@ -3,65 +3,82 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/event_loop.h"
-#include "base/fd.h"
+#include "launcher/agent/core/service_restarts.h"
+#include "launcher/agent/service_process.h"
 
 namespace ddprun::launcher {
 
-// What the embedded service is told when its agent has found out that it hosts.
-struct ServiceSettings {
-  std::string listen;  // as ServerOptions.listen
-  std::string token;
-  std::string run_id;
-  std::string event_log;
-  std::string status_page;  // as ServeConfig.status_page
-};
-
-// The embedded rendezvous service: a child of the agent, so that its death is not the workers'. It
-// is forked early, while the process has neither threads nor gRPC, and waits without cost until it
-// is told to serve; whether this agent hosts may need a name to be resolved first.
+// The embedded rendezvous service: a child of the agent, so that its death is not the workers'. The
+// first process of it is forked early, while ours has neither threads nor gRPC, and waits until it
+// is told to serve; whether this agent hosts may need a name to be resolved first. One that dies
+// after that is started again at the same address, by executing this program (decision 48), until
+// ServiceRestarts gives it up.
 //
-// The child lives as long as its agent: the end of the agent closes the pipe that it watches.
-// Threads: ForkService before any thread; the rest on the loop.
+// It lives as long as its agent. Threads: Fork() before any thread; the rest on the loop.
 class ServiceChild {
  public:
-  // `close_in_child`: descriptors of the agent that the child must not hold.
-  // The child never returns from here. Errors: of fork(2), pipe2(2).
+  // A service that died is there again.
+  struct Restarted {
+    std::string how;         // the former process ended: "was killed by SIGKILL"
+    absl::Duration missing;  // from its death to where the new one listens
+    pid_t pid = 0;           // of the new one
+    uint64_t times = 0;      // that it was started again so far
+  };
+  struct Callbacks {
+    // Of the first start: its port (0 for unix sockets), or why it can't listen, which is the end.
+    std::function<void(absl::StatusOr<int> port)> on_ready;
+    // A warning for the user.
+    std::function<void(std::string text)> on_trouble;
+    std::function<void(Restarted restarted)> on_restarted;
+    // It is gone for good. `how`: "exited with status 0", "was killed by SIGKILL, … and is not
+    // started again".
+    std::function<void(std::string how)> on_exit;
+  };
+
+  // As ServiceProcess::Fork().
   static absl::StatusOr<std::unique_ptr<ServiceChild>> Fork(const std::vector<int>& close_in_child);
-  ~ServiceChild();
   ServiceChild(const ServiceChild&) = delete;
   ServiceChild& operator=(const ServiceChild&) = delete;
 
-  // Tells it to serve. `on_ready`: its port (0 for unix sockets), or why it can't listen.
-  // `on_exit`: how it ended: "exited with status 0", "was killed by SIGKILL".
-  void Serve(EventLoop* loop, const ServiceSettings& settings,
-             std::function<void(absl::StatusOr<int> port)> on_ready,
-             std::function<void(std::string how)> on_exit);
+  // Tells it to serve. `loss`: for how long its loss is borne. Once. on_ready and on_exit may
+  // destroy this.
+  void Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss, Callbacks callbacks);
 
+  // From now on nobody needs a new one: the job has ended, or the agent ends. If it is being
+  // started again, on_exit comes at once.
+  void StartNoMore();
+
+  // Of the newest process.
   pid_t pid() const { return pid_; }
 
  private:
   ServiceChild() = default;
-  void OnReadyLine();
-  void OnExit();
+  void Run();
+  void StartAgain();
+  void OnReady(absl::StatusOr<int> port);
+  void OnEnd(const ServiceProcess::End& end);
+  void OnFailedStart(const absl::Status& error);
+  void Decide(const ServiceRestarts::Decision& decision);
+  void GiveUp(const std::string& how);
 
+  EventLoop* loop_ = nullptr;
+  std::unique_ptr<ServiceProcess> process_;  // null: none runs
   pid_t pid_ = 0;
-  Fd to_child_;    // settings; its end of file is the child's end
-  Fd from_child_;  // "ok <port>\n" or "error <text>\n"
-  Fd pidfd_;
-  bool exited_ = false;
-  std::string ready_text_;
-  std::function<void(absl::StatusOr<int>)> on_ready_;
-  std::function<void(std::string)> on_exit_;
-  std::unique_ptr<FdWatch> ready_watch_;
-  std::unique_ptr<FdWatch> exit_watch_;
+  ServiceSettings settings_;  // from the first start on with the port that was found
+  Callbacks callbacks_;
+  bool served_ = false;  // once
+  bool wanted_ = true;   // it is started again
+  std::unique_ptr<ServiceRestarts> restarts_;
+  std::unique_ptr<Timer> start_timer_;
 };
 
 }  // namespace ddprun::launcher

@@ -111,7 +111,7 @@ void ChaosRunner::OnOwnAgent(const TimelineLine& line) {
   const uint64_t generation = line.Number("generation").value_or(0);
   if (line.event == "agent_start") {
     node_id_ = line.Field("node");
-  } else if (line.event == "service_started") {
+  } else if (line.event == "service_started" || line.event == "service_restarted") {
     auto service = ProcessHandle::Open(static_cast<pid_t>(line.Number("service_pid").value_or(0)));
     view_.service_here = service.ok();
     if (service.ok()) service_ = *std::move(service);

@@ -12,12 +12,14 @@
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
+#include "launcher/agent/service_process.h"
 #include "launcher/chaos/chaos.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
 #include "launcher/config/config_writer.h"
 #include "launcher/core/plan_text.h"
 #include "launcher/doctor/machine_commands.h"
+#include "launcher/os/folders.h"
 #include "launcher/preflight/preflight_worker.h"
 #include "launcher/schedulers/node_socket.h"
 #include "launcher/schedulers/slurm_run.h"
@@ -68,8 +70,18 @@ int Run(const ServiceOptions& options) {
   config.token = options.token;
   config.event_log = options.event_log;
   config.status_page = options.status_page;
+  config.state_dir = options.state_dir;
+  config.state_outlives_machine = !options.state_dir.empty();
+  if (const absl::Status made =
+          config.state_dir.empty() ? absl::OkStatus() : MakeWritableFolder(config.state_dir);
+      !made.ok()) {
+    Tell(absl::StrCat("error: --state_dir: ", made.message()));
+    return 1;
+  }
   return rendezvous::ServeMain(config);
 }
+
+int Run(const ServeForAgent& /*command*/) { RunServiceCommand(); }
 
 int Run(ChaosOptions options) {
   const ChaosRun run{.plan_name = options.plan_file,

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/agent/service_process.h"
 #include "launcher/chaos/chaos_command.h"
 #include "launcher/config/config_file.h"
 #include "launcher/options/any_gpus.h"
@@ -245,6 +246,10 @@ constexpr Command kCommands[] = {
     {"preflight-worker",  // for ddprun itself
      [](const Words& words, const EnvironmentLookup& environment, const Host&) {
        return Finish(ParsePreflightWorker(words, environment));
+     }},
+    {kServiceCommand,  // the same
+     [](const Words&, const EnvironmentLookup&, const Host&) {
+       return CommandLine{.command = ServeForAgent()};
      }},
 };
 

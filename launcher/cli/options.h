@@ -33,11 +33,14 @@ struct WaitForNode {
   std::string node_socket;  // abstract unix socket that the first task holds
 };
 
+// Be the rendezvous service of the agent that started this process (ServiceProcess).
+struct ServeForAgent {};
+
 // What a command line asks for.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, DrainOptions, EventsOptions,
                TopOptions, LogsOptions, ConfigOptions, ChaosOptions, EnvOptions, DoctorOptions,
-               WaitForNode, SlurmJob, Conversion, PreflightWorker, ExitNow>
+               WaitForNode, SlurmJob, Conversion, PreflightWorker, ServeForAgent, ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
   std::vector<std::string> notes;     // the same, of what was found

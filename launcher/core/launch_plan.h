@@ -145,6 +145,9 @@ struct LaunchPlan {
   std::string event_log;  // path of the JSON-lines timeline; "" = none
   std::string
       status_page;  // "host:port" of the service's pages, where this agent has it; "" = none
+  // --state_dir: where the service keeps what must outlive it, where this agent has it; "" = with
+  // the agent's own files, which go with it.
+  std::string state_dir;
   std::string report_file;  // --report_file: path of the failure report as JSON; "" = none
   // --event_log_handler console: torchrun's events as JSON lines on stderr.
   bool events_on_console = false;

@@ -49,6 +49,7 @@ std::string PlanText(const LaunchPlan& plan) {
       {"grace", absl::FormatDuration(job.stop_grace)},
       {"lease", absl::FormatDuration(job.lease)},
       {"service_loss_timeout", absl::FormatDuration(plan.service.loss)},
+      {"state_dir", plan.state_dir.empty() ? "none given" : plan.state_dir},
       {"isolation_timeout", absl::FormatDuration(plan.isolation_timeout)},
   };
   std::string text = "this run:";

@@ -64,6 +64,8 @@ class Supervisor {
 
   // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
   const char* StateName() const;
+  // It ends, or has ended, for whatever reason.
+  bool is_ending() const { return phase_ >= Phase::kEnding; }
   // Whether this agent ends, or has ended, since it gave the service up.
   bool LostService() const { return ending_.gave_up_service(); }
   // One line of state, for logs and invariants.

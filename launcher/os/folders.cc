@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "base/status_macros.h"
 
 namespace ddprun::launcher {
 
@@ -15,6 +17,12 @@ absl::Status MakeFolders(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (error) return ErrnoStatus(error.value(), absl::StrCat("create directory '", path, "'"));
   return absl::OkStatus();
+}
+
+absl::Status MakeWritableFolder(const std::string& path) {
+  DDPRUN_RETURN_IF_ERROR(MakeFolders(path));
+  if (access(path.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("write to directory '", path, "'"));
 }
 
 void RemoveEmptyFolders(const std::string& path) {

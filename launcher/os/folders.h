@@ -11,6 +11,10 @@ namespace ddprun::launcher {
 // there. Errors: of mkdir(2), with the path. Threads: any.
 absl::Status MakeFolders(const std::string& path);
 
+// MakeFolders(), and whether this process may make files in it. Errors: of mkdir(2), access(2),
+// with the path. Threads: any.
+absl::Status MakeWritableFolder(const std::string& path);
+
 // Removes `path` and all folders below it that hold nothing but empty folders. Files stay, and so
 // do the folders on the way to them; symbolic links are files. What can't be removed is left: it
 // harms nobody. Threads: any.

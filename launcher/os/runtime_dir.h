@@ -35,6 +35,9 @@ class RuntimeDir {
 // How the service of a job on one node listens, in its agent's directory.
 inline constexpr char kServiceSocket[] = "service.sock";
 
+// Where the service of an agent keeps what outlives it, unless the user names another folder.
+inline constexpr char kServiceState[] = "service";
+
 // How an agent listens for its workers, and for who reads their logs.
 inline constexpr char kAgentSocket[] = "agent.sock";
 

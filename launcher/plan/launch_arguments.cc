@@ -100,8 +100,8 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                             "(seconds that the first start waits for more than MIN nodes, "
                             "default ",
                             DurationText(job.last_call_timeout),
-                            "), lease (see --lease), is_host (true or false: this "
-                            "node does or does not host the service)."),
+                            "), lease (see --lease), state_dir (see --state_dir), is_host "
+                            "(true or false: this node does or does not host the service)."),
        .shape = ValueShape::kAssignments});
   options->AddValue(&target->local_addr,
                     {.names = "--local-addr",
@@ -359,6 +359,12 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
       {.names = "--service-loss-timeout",
        .placeholder = "SECONDS",
        .help = "How long this node keeps its workers when the rendezvous service is lost."});
+  options->AddValue(&target->state_dir,
+                    {.names = "--state-dir",
+                     .placeholder = "DIR",
+                     .help = "Where this node has the rendezvous service: keep what it knows of "
+                             "the job in DIR, for the one that is started again when it dies.",
+                     .default_text = "with the agent's own files, which go with it"});
   options->AddValue(&target->isolation_timeout,
                     {.names = "--isolation-timeout",
                      .placeholder = "SECONDS",

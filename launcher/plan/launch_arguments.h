@@ -89,6 +89,7 @@ struct LaunchArguments {
   Argument preempt_after;
   Argument lease{.text = DurationText(rendezvous::JobSpec().lease)};
   Argument reconnect_grace{.text = DurationText(rendezvous::JobSpec().reconnect_grace)};
+  Argument state_dir;
   Argument service_loss_timeout{.text = DurationText(ServiceTimeouts().loss)};
   Argument isolation_timeout{.text = DurationText(LaunchPlan().isolation_timeout)};
   Argument cgroup{.text = "on"};

@@ -108,6 +108,7 @@ class Planner {
   absl::Status PlanStaticEndpoint();
   absl::Status PlanDynamicEndpoint();
   void PlanMasterAddress();
+  absl::Status PlanStateDir();
   absl::Status PlanTimes();
   absl::StatusOr<absl::Duration> StopGrace() const;
   absl::Status CheckIdleOptions();
@@ -327,6 +328,24 @@ absl::StatusOr<absl::Duration> Planner::StopGrace() const {
   return upstreams;
 }
 
+// The folder itself is made by the agent that has the service.
+absl::Status Planner::PlanStateDir() {
+  Argument folder = arguments_.state_dir;
+  if (!folder.given() && config_.state_dir.has_value()) {
+    folder = {.text = *config_.state_dir,
+              .source = absl::StrCat(arguments_.rdzv_conf.source, " state_dir")};
+  }
+  if (!folder.given()) return absl::OkStatus();
+  const Host::PathKind kind = host_.KindOf(folder.text);
+  const bool can_be =
+      kind == Host::PathKind::kDirectory || (kind == Host::PathKind::kMissing && folder.filled());
+  if (!can_be) {
+    return BadValue(folder, "is not a directory; give one, or a path to make one at");
+  }
+  plan_.state_dir = folder.text;
+  return absl::OkStatus();
+}
+
 absl::Status Planner::PlanTimes() {
   rendezvous::JobSpec& job = plan_.job;
   job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
@@ -350,6 +369,7 @@ absl::Status Planner::PlanTimes() {
   if (const Argument& loss = arguments_.service_loss_timeout; loss.given()) {
     DDPRUN_ASSIGN_OR_RETURN(plan_.service.loss, ParseDuration(loss, absl::ZeroDuration()));
   }
+  DDPRUN_RETURN_IF_ERROR(PlanStateDir());
   DDPRUN_ASSIGN_OR_RETURN(plan_.isolation_timeout,
                           ParseDuration(arguments_.isolation_timeout, rendezvous::kLeaseMin));
   if (plan_.isolation_timeout <= job.lease) {

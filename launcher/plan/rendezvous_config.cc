@@ -45,6 +45,10 @@ absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousCo
     *duration = *read;
     return absl::OkStatus();
   }
+  if (key == "state_dir") {
+    config->state_dir = value.text;
+    return absl::OkStatus();
+  }
   if (key == "is_host") {
     config->is_host = ReadBoolean(value.text);
     if (!config->is_host.has_value()) return BadValue(value, "give true or false");
@@ -56,10 +60,10 @@ absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousCo
   }
   const bool known =
       std::find(std::begin(kMeaningless), std::end(kMeaningless), key) != std::end(kMeaningless);
-  warnings->push_back(
-      absl::StrCat(value.source,
-                   known ? " is ignored: it has no meaning for ddprun" : " is ignored: unknown key",
-                   " (known are join_timeout, read_timeout, last_call_timeout, lease, is_host)"));
+  warnings->push_back(absl::StrCat(
+      value.source,
+      known ? " is ignored: it has no meaning for ddprun" : " is ignored: unknown key",
+      " (known are join_timeout, read_timeout, last_call_timeout, lease, state_dir, is_host)"));
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@ struct RendezvousConfig {
   std::optional<absl::Duration> read_timeout;
   std::optional<absl::Duration> last_call_timeout;
   std::optional<absl::Duration> lease;
+  std::optional<std::string> state_dir;
   std::optional<bool> is_host;
 };
 

@@ -24,6 +24,7 @@ Example:
       .text = absl::StrCat(ServiceOptions().listen_host, ":", ServiceOptions().listen_port)};
   Argument event_log;
   Argument status_page;
+  Argument state_dir;
   TokenArguments token;
   options.Group("Service");
   options.AddValue(&listen, {.names = "--listen",
@@ -40,6 +41,12 @@ Example:
                     .help = "Show the jobs on a page, and to Prometheus, over HTTP: read "
                             "only, to everybody who reaches the address. Without HOST: "
                             "this machine alone."});
+  options.AddValue(&state_dir,
+                   {.names = "--state-dir",
+                    .placeholder = "DIR",
+                    .help = "Keep what the service knows of its jobs in DIR: one that is started "
+                            "again with the same DIR goes on with them.",
+                    .default_text = "nothing is kept"});
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   OptionsOrHelp<ServiceOptions> result;
   if (help) {
@@ -50,6 +57,8 @@ Example:
   result.options.listen_host = endpoint.host;
   result.options.listen_port = endpoint.port.value_or(kDefaultServicePort);
   result.options.event_log = event_log.text;
+  if (state_dir.given() && !state_dir.filled()) return BadValue(state_dir, "give a directory");
+  result.options.state_dir = state_dir.text;
   DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
   DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
   return result;

@@ -21,6 +21,7 @@ struct ServiceOptions {
   std::string token;                           // "" = none
   std::string event_log;                       // "" = none
   std::string status_page;                     // "host:port"; "" = none
+  std::string state_dir;                       // what outlives the service; "" = nothing does
 };
 
 // `ddprun status`.

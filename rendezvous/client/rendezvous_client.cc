@@ -43,7 +43,6 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   void Try();
   void BreakOff(absl::Status why, bool retry);
   void OnOpenTimeout();
-  absl::Duration NextPause();
   void TellClosed(const absl::Status& status, bool will_retry);
   void BeginHeartbeats(const Welcome& welcome);
 
@@ -52,7 +51,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   const Callbacks callbacks_;
   const std::shared_ptr<grpc::Channel> fixed_channel_;
   const std::shared_ptr<LoopInbox> inbox_;
-  Rng rng_{RandomNumber()};
+  ReconnectPauses pauses_;
   std::shared_ptr<AttendCall> call_;  // the current try; null between two
   bool open_ = false;
   bool heard_ = false;  // on this stream
@@ -65,7 +64,6 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   std::optional<Own> own_reason_;
   AgentMessage header_;  // of the last Join
   std::vector<std::unique_ptr<HeartbeatPath>> heartbeats_;
-  absl::Duration backoff_;
   absl::Duration open_timeout_ = kOpenTimeoutMin;
   Timer retry_timer_;
   Timer open_timer_;
@@ -79,7 +77,7 @@ ClientImpl::ClientImpl(EventLoop* loop, ClientOptions options, Callbacks callbac
       callbacks_(std::move(callbacks)),
       fixed_channel_(std::move(channel)),
       inbox_(LoopInbox::Create(loop)),
-      backoff_(options_.backoff_min),
+      pauses_(options_.reconnect, RandomNumber(), loop->Now()),
       retry_timer_(loop, [this] { Try(); }),
       open_timer_(loop, [this] { OnOpenTimeout(); }),
       finish_timer_(loop, [this] {
@@ -159,21 +157,11 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
                          : DescribeFailure(options_.target, status);
   const bool retry =
       !finishing_ && (own_reason_.has_value() ? own_reason_->retry : IsWorthRetrying(why));
-  if (retry) retry_timer_.Arm(loop_->Now() + NextPause());
-  TellClosed(why, retry);
-}
-
-// A stream that worked is opened again at once, but for as much as keeps the nodes of a large job
-// from coming all in one moment; tries that fail come at growing distances.
-absl::Duration ClientImpl::NextPause() {
-  if (heard_) {
-    backoff_ = options_.backoff_min;
-    return options_.backoff_min * static_cast<int64_t>(rng_.Below(100)) / 100;
+  if (retry) {
+    const Instant now = loop_->Now();
+    retry_timer_.Arm(now + (heard_ ? pauses_.AfterStream(now) : pauses_.AfterFailure(now)));
   }
-  const auto percent = static_cast<int64_t>(80 + rng_.Below(41));  // not all nodes at once
-  const absl::Duration pause = backoff_ * percent / 100;
-  backoff_ = std::min(2 * backoff_, options_.backoff_max);
-  return pause;
+  TellClosed(why, retry);
 }
 
 void ClientImpl::TellClosed(const absl::Status& status, bool will_retry) {

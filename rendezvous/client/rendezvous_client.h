@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "rendezvous/client/reconnect_pauses.h"
 #include "rendezvous/core/message.h"
 
 namespace grpc {
@@ -19,10 +20,7 @@ namespace ddprun::rendezvous {
 struct ClientOptions {
   // gRPC target: "unix:/path", "host:port", "ipv6 in brackets:port".
   std::string target;
-  // First pause before a reconnect; doubles up to backoff_max. The first is short for nodes that
-  // are started together: the service is usually there some milliseconds later.
-  absl::Duration backoff_min = absl::Milliseconds(25);
-  absl::Duration backoff_max = absl::Milliseconds(1000);
+  ReconnectSettings reconnect;
 };
 
 // An agent's connection to the rendezvous service: keeps one Attend stream open, reconnecting for

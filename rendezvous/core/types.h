@@ -51,6 +51,8 @@ struct JobSpec {
   absl::Duration reconnect_grace = absl::Milliseconds(150);
   absl::Duration stop_grace = absl::Seconds(30);  // TERM to KILL
   RestartRules restart;
+
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
 
 // One node as its agent describes it (proto NodeInfo).
@@ -66,6 +68,8 @@ struct NodeInfo {
   std::string store_address;          // "host:port" of the agent's store; "" = none
   std::string guards;                 // against orphans, for people; "" = not told
   bool hosts_service = false;         // the service is this agent's child
+
+  friend bool operator==(const NodeInfo&, const NodeInfo&) = default;
 };
 
 // How the fact begins that says that the kernel's out-of-memory killer was it (docs/LOGS.md).

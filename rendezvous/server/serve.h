@@ -12,6 +12,11 @@ struct ServeConfig {
   std::string only_run_id;
   std::string event_log;    // path; "" = none
   std::string status_page;  // "host:port" of the pages for people and monitors; "" = none
+  // Folder of what must outlive this process; "" = nothing does.
+  std::string state_dir;
+  // It is one that the user chose, and may be there after the machine's end; else it goes with the
+  // agent that made it.
+  bool state_outlives_machine = false;
   // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 =
   // none: the result is told to the user on stderr.
   int ready_fd = -1;

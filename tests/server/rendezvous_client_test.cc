@@ -119,7 +119,7 @@ TEST_F(ClientTest, TellsWhyATryFailedAndGoesOn) {
     EXPECT_TRUE(closed.will_retry);
   }
   EXPECT_LT(closed_[0].at - began_, absl::Seconds(1));
-  // 25, 50 and 100 ms, each with up to 20 % off.
+  // 25, 50 and 100 ms, each shortened by up to 20 %.
   EXPECT_GE(closed_[1].at - closed_[0].at, absl::Milliseconds(20));
   EXPECT_GE(closed_[2].at - closed_[1].at, absl::Milliseconds(40));
   EXPECT_GE(closed_[3].at - closed_[2].at, absl::Milliseconds(80));
@@ -129,8 +129,7 @@ TEST_F(ClientTest, TellsWhyATryFailedAndGoesOn) {
 
 TEST_F(ClientTest, ThePauseHasAMost) {
   Connect({.target = "127.0.0.1:1",
-           .backoff_min = absl::Milliseconds(1),
-           .backoff_max = absl::Milliseconds(4)});
+           .reconnect = {.first = absl::Milliseconds(1), .longest = absl::Milliseconds(4)}});
   EXPECT_TRUE(Until([this] { return closed_.size() == 100; }, absl::Seconds(5)));
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -22,6 +24,14 @@ TEST_F(FoldersTest, MakesWhatIsMissing) {
   EXPECT_TRUE(MakeFolders(tree_.path() + "/a/b/c").ok());
   EXPECT_TRUE(MakeFolders(tree_.path() + "/a/b/c").ok());
   EXPECT_TRUE(Exists("a/b/c"));
+}
+
+TEST_F(FoldersTest, AFolderToWriteIn) {
+  EXPECT_TRUE(MakeWritableFolder(tree_.path() + "/w/x").ok());
+  EXPECT_TRUE(Exists("w/x"));
+  const absl::Status status = MakeWritableFolder("/proc/self/fd/none");
+  EXPECT_TRUE(absl::StrContains(status.message(), "/proc/self/fd/none")) << status;
+  EXPECT_FALSE(MakeWritableFolder("/proc/self/fdinfo").ok() && geteuid() != 0);
 }
 
 TEST_F(FoldersTest, SaysWhichFolderCouldNotBeMade) {

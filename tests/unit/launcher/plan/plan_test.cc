@@ -365,6 +365,19 @@ TEST(Times, SecondsAndUnits) {
   EXPECT_EQ(PlanOf("--lease 0.2 train.py").job.lease, absl::Milliseconds(200));
 }
 
+TEST(StateDir, IsAFolderOrWillBeOne) {
+  EXPECT_EQ(PlanOf("train.py").state_dir, "");
+  EXPECT_EQ(PlanOf("--state_dir logs train.py").state_dir, "logs");
+  EXPECT_EQ(PlanOf("--state-dir /new/one train.py").state_dir, "/new/one");
+  EXPECT_EQ(PlanOf("--rdzv_conf state_dir=/a train.py").state_dir, "/a");
+  EXPECT_EQ(PlanOf("--rdzv_conf state_dir=/a --state_dir /b train.py").state_dir, "/b");
+  EXPECT_THAT(ExitOf(Parse({"--state_dir", "secret.py", "train.py"})).text,
+              HasSubstr("--state_dir 'secret.py': is not a directory"));
+  EXPECT_THAT(ExitOf(Parse({"--rdzv_conf", "state_dir=secret.py", "train.py"})).text,
+              HasSubstr("--rdzv_conf state_dir 'secret.py': is not a directory"));
+  EXPECT_EQ(ExitOf(Parse({"--state_dir", "", "train.py"})).status, 1);
+}
+
 TEST(ExitCode, IsOneOrTheWorkers) {
   EXPECT_FALSE(PlanOf("train.py").ending.with_first_cause);
   EXPECT_FALSE(PlanOf("--exit_code 1 train.py").ending.with_first_cause);

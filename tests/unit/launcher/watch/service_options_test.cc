@@ -26,8 +26,10 @@ TEST(Rendezvous, Options) {
   EXPECT_EQ(plain.listen_host, "0.0.0.0");
   EXPECT_EQ(plain.listen_port, 29400);
   EXPECT_EQ(plain.token, "");
+  EXPECT_EQ(plain.state_dir, "");
   const auto full = OptionsOf<ServiceOptions>(
-      "rendezvous --listen [::]:0 --token_file token --event_log e.jsonl");
+      "rendezvous --listen [::]:0 --token_file token --event_log e.jsonl --state_dir kept");
+  EXPECT_EQ(full.state_dir, "kept");
   EXPECT_EQ(full.listen_host, "::");
   EXPECT_EQ(full.listen_port, 0);
   EXPECT_EQ(full.token, "s3cret");

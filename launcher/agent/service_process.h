@@ -1,0 +1,85 @@
+#ifndef DDPRUN_LAUNCHER_AGENT_SERVICE_PROCESS_H_
+#define DDPRUN_LAUNCHER_AGENT_SERVICE_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+
+namespace ddprun::launcher {
+
+// The command of this program that is the service: for ServiceProcess::Spawn() alone.
+inline constexpr char kServiceCommand[] = "service-process";
+
+// What the embedded service is told when its agent has found out that it hosts.
+struct ServiceSettings {
+  std::string listen;  // as ServerOptions.listen
+  std::string token;
+  std::string run_id;
+  std::string event_log;
+  std::string status_page;              // as ServeConfig.status_page
+  std::string state_dir;                // as ServeConfig.state_dir
+  bool state_outlives_machine = false;  // as ServeConfig.state_outlives_machine
+};
+
+// One process of the embedded rendezvous service: a child of the agent. It waits without cost until
+// it is told to serve, and lives as long as its agent, whose end closes the pipe that it watches.
+// Threads: Fork() before any thread; the rest on the loop.
+class ServiceProcess {
+ public:
+  // `close_in_child`: descriptors of the agent that the child must not hold.
+  // The child never returns from here. Errors: of fork(2), pipe2(2), pidfd_open(2).
+  static absl::StatusOr<std::unique_ptr<ServiceProcess>> Fork(
+      const std::vector<int>& close_in_child);
+  // The same for a process that has threads: executes this program anew. A binary that was replaced
+  // in between is still the old one. Errors: of posix_spawn(3), pipe2(2), pidfd_open(2).
+  static absl::StatusOr<std::unique_ptr<ServiceProcess>> Spawn();
+  ~ServiceProcess();
+  ServiceProcess(const ServiceProcess&) = delete;
+  ServiceProcess& operator=(const ServiceProcess&) = delete;
+
+  // How it ended.
+  struct End {
+    std::string how;       // "exited with status 0", "was killed by SIGKILL"
+    bool orderly = false;  // it had nothing left to do
+  };
+  // Tells it to serve. `on_ready`: its port (0 for unix sockets), or why it doesn't serve; after an
+  // error nothing else comes. `on_end`: after it served. Both may destroy this.
+  void Serve(EventLoop* loop, const ServiceSettings& settings,
+             std::function<void(absl::StatusOr<int> port)> on_ready,
+             std::function<void(End end)> on_end);
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  ServiceProcess() = default;
+  absl::Status OpenPidfd();
+  void OnReadyBytes();
+  bool TellReady(const std::string& how);
+  void OnExit();
+
+  pid_t pid_ = 0;
+  Fd to_child_;    // settings; its end of file is the child's end
+  Fd from_child_;  // "ok <port>\n" or "error <text>\n"
+  Fd pidfd_;
+  bool exited_ = false;
+  std::string ready_text_;
+  std::function<void(absl::StatusOr<int>)> on_ready_;  // null when it was called
+  std::function<void(End)> on_end_;
+  std::unique_ptr<FdWatch> ready_watch_;
+  std::unique_ptr<FdWatch> exit_watch_;
+};
+
+// The body of kServiceCommand: settings come on stdin, whose end is ours; the answer goes to
+// stdout.
+[[noreturn]] void RunServiceCommand();
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_AGENT_SERVICE_PROCESS_H_

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""A rendezvous service that dies: its agent starts another one at the same address, and the workers go on."""
+
+import os
+import random
+import signal
+import stat
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+
+MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
+
+
+class ServiceTestCase(BedTestCase):
+    def kill_service(self, after=0.0):
+        """Kills the newest service process; returns the event of the one in its place."""
+        self.bed.follower.refresh()
+        started = [line for line in self.bed.events.lines if line["event"] in ("service_started", "service_restarted")]
+        os.kill(started[-1]["service_pid"], signal.SIGKILL)
+        return self.bed.event("service_restarted", count=len(started), after=after)
+
+
+class Restarts(ServiceTestCase):
+    def check_restart(self, agent):
+        self.bed.workers(1, 1, alive=[agent])
+        restarted = self.kill_service()
+        first, second = self.bed.events.find("service_listening")[:2]
+        self.assertEqual(first["port"], second["port"])
+        self.assertEqual(second["pid"], restarted["service_pid"])
+        self.assertEqual((1, "was killed by SIGKILL"), (restarted["times"], restarted["how"]))
+        self.assertLess(restarted["ms"], 1000 * SLOW)
+        said = f"the rendezvous service was killed by SIGKILL; started again after {restarted['ms']} ms"
+        self.bed.wait(lambda: said in agent.text(), "what the user is told")
+        return first, second
+
+    def test_at_a_unix_socket(self):
+        first, second = self.check_restart(self.bed.agent("agent", ["--standalone"]))
+        self.assertEqual(first["listen"], second["listen"])
+
+    def test_at_a_port(self):
+        port = free_port()
+        first, _ = self.check_restart(self.bed.agent(
+            "agent", ["--nnodes", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}"]))
+        self.assertEqual(port, first["port"])
+
+    def test_at_any_free_port(self):
+        self.check_restart(self.bed.agent(
+            "agent", ["--nnodes", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0"]))
+
+    def test_twin_whose_job_has_ended(self):
+        agent = self.bed.agent("agent", ["--standalone"])
+        self.bed.finish(self.bed.workers(1, 1, alive=[agent]))
+        self.assert_status(0, agent)
+        self.bed.follower.refresh()
+        self.assertEqual([], self.bed.events.find("service_restarted"))
+
+
+@unittest.skip("a service that is started again does not read the journal yet")
+class WorkersGoOn(ServiceTestCase):
+    """The service that is started again has the job's journal: no worker hears of it."""
+
+    STEPS = 600
+
+    def start_nodes(self, count, *options):
+        meeting, port = free_port(), free_port()
+        return [self.bed.run(
+            f"node{rank}",
+            ["--nnodes", count, "--nproc_per_node", 2, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}",
+             "--rdzv_conf", f"is_host={int(rank == 0)}", "--node_rank", rank, "--local_addr", "127.0.0.1", *options,
+             "--event_log", self.bed.events.path, MARKING_WORKER, self.bed.journal.path, meeting, 5, self.STEPS])
+            for rank in range(count)]
+
+    def assert_nothing_restarted(self, nodes):
+        for node in nodes:
+            self.assert_status(0, node)
+        self.bed.follower.refresh()
+        self.assertEqual({1}, {line["generation"] for line in self.bed.journal.find("worker")})
+        self.assertEqual(["1"], [line["generation"] for line in self.bed.events.find("generation")])
+        self.assertEqual([], self.bed.events.find("round_closing") + self.bed.events.find("node_lost"))
+        self.assertEqual(1, len({line["term"] for line in self.bed.events.find("service_listening")}))
+        self.assertEqual("succeeded", self.bed.events.find("verdict")[-1]["outcome"])
+
+    def test_when_the_service_is_killed_at_random_moments(self):
+        seed = int(os.environ.get("DDPRUN_TEST_SEED", random.randrange(1 << 32)))
+        print(f"DDPRUN_TEST_SEED={seed}", flush=True)
+        chance = random.Random(seed)
+        nodes = self.start_nodes(2)
+        self.bed.workers(1, 4, alive=nodes)
+        kills = 4
+        for step in sorted(chance.sample(range(1, self.STEPS // 100), kills)):
+            self.bed.wait(lambda at=step * 100: self.bed.journal.find("step", step=at), f"step {step * 100}", alive=nodes)
+            restarted = self.kill_service()
+            for node in nodes:
+                self.bed.event("reconnected", after=restarted["t"] - restarted["ms"] / 1000, who=f"agent:{self.name_of(node)}",
+                               alive=nodes)
+        self.assert_nothing_restarted(nodes)
+        self.assertEqual(kills, len(self.bed.events.find("service_restarted")))
+
+    def test_all_agents_are_back_soon(self):
+        nodes = self.start_nodes(3)
+        self.bed.workers(1, 6, alive=nodes)
+        listening = self.kill_service()["t"]
+        for node in nodes:
+            back = self.bed.event("reconnected", who=f"agent:{self.name_of(node)}", alive=nodes)
+            self.assertLess(back["t"] - listening, 0.3 * SLOW)
+        self.assert_nothing_restarted(nodes)
+
+    def test_a_service_that_dies_again_and_again_is_given_up(self):
+        agent = self.bed.agent("agent", ["--standalone"])
+        self.bed.workers(1, 1, alive=[agent])
+        for _ in range(5):
+            restarted = self.kill_service()
+        os.kill(restarted["service_pid"], signal.SIGKILL)
+        self.assert_status(1, agent)
+        self.assertIn("was killed by SIGKILL, for the 6th time within 10s, and is not started again", agent.text())
+
+    def test_it_ends_with_its_agent(self):
+        agent = self.bed.agent("agent", ["--standalone"])
+        self.bed.workers(1, 1, alive=[agent])
+        self.kill_service()
+        self.bed.event("reconnected", alive=[agent])
+        agent.signal(signal.SIGKILL)
+        agent.wait(20 * SLOW)  # what is left then fails the test
+
+    def name_of(self, node):
+        return next(line["node"] for line in self.bed.events.find("agent_start") if line["pid"] == node.pid)
+
+
+class StateDir(BedTestCase):
+    def test_is_made(self):
+        folder = self.bed.path("state/of/job")
+        agent = self.bed.agent("agent", ["--standalone", "--state_dir", folder])
+        self.bed.finish(self.bed.workers(1, 1, alive=[agent]))
+        self.assert_status(0, agent)
+        self.assertTrue(stat.S_ISDIR(os.stat(folder).st_mode))
+
+    def test_one_that_cannot_be_is_named(self):
+        for state_dir in (["--state_dir", "/dev/null/state"], ["--rdzv_conf", "state_dir=/dev/null/state"]):
+            agent = self.bed.agent("agent", ["--standalone", *state_dir])
+            self.assert_status(1, agent)
+            self.assertIn("error: --state_dir: create directory '/dev/null/state'", agent.text())
+        service = self.bed.run("service", ["rendezvous", "--listen", "127.0.0.1:0", "--state_dir", "/dev/null/state"])
+        self.assert_status(1, service)
+        self.assertIn("error: --state_dir: create directory '/dev/null/state'", service.text())
+
+    def test_twin_that_does_not_host_needs_none(self):
+        port = free_port()
+        common = ["--nnodes", 2, "--master_addr", "127.0.0.1", "--master_port", port]
+        host = self.bed.agent("host", [*common, "--node_rank", 0])
+        other = self.bed.agent("other", [*common, "--node_rank", 1, "--state_dir", "/dev/null/state"])
+        self.bed.finish(self.bed.workers(1, 2, alive=[host, other]))
+        self.assert_status(0, host)
+        self.assert_status(0, other)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
