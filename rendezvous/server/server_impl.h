@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/server/job_shell.h"
-#include "rendezvous/server/journal.h"
 #include "rendezvous/server/refusals.h"
 #include "rendezvous/server/rendezvous_server.h"
 #include "rendezvous/server/service.h"
