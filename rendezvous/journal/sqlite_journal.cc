@@ -43,7 +43,7 @@ absl::Status SqliteJournal::StartWriter(std::unique_ptr<JournalFile> file) {
 }
 
 absl::StatusOr<std::vector<KeptJob>> SqliteJournal::Load() {
-  DDPRUN_CHECK(next_number_ == 1, "a journal is read before it is written");
+  DDPRUN_CHECK(!used_, "a journal is read before it is written");
   DDPRUN_ASSIGN_OR_RETURN(std::vector<DatedRecord> all, file_->ReadAll());
   std::vector<KeptJob> jobs;
   for (DatedRecord& each : all) {
@@ -63,6 +63,7 @@ void SqliteJournal::Write(const std::string& run_id, JobRecord record,
     done(broken_);
     return;
   }
+  used_ = true;
   const uint64_t number = next_number_++;
   const Instant now = loop_->Now();
   waiting_[number] = {.run_id = run_id, .since = now, .done = std::move(done)};
@@ -70,7 +71,10 @@ void SqliteJournal::Write(const std::string& run_id, JobRecord record,
   ArmPatience();
 }
 
-void SqliteJournal::Forget(const std::string& run_id) { writer_->Drop(run_id); }
+void SqliteJournal::Forget(const std::string& run_id) {
+  used_ = true;
+  writer_->Drop(run_id);
+}
 
 void SqliteJournal::OnAnswer(uint64_t number, const absl::Status& status) {
   const auto found = waiting_.find(number);

@@ -44,7 +44,7 @@ class SqliteJournal final : public Journal {
   // Writes that are not answered yet never are.
   ~SqliteJournal() override;
 
-  // All that is kept, by run id. Requires: nothing was written yet. Errors: DATA_LOSS — damaged;
+  // All that is kept, by run id. Requires: no Write or Forget yet. Errors: DATA_LOSS — damaged;
   // says what, and what to do.
   absl::StatusOr<std::vector<KeptJob>> Load();
 
@@ -79,7 +79,8 @@ class SqliteJournal final : public Journal {
   const std::shared_ptr<LoopInbox> inbox_;
   JournalFile* file_;  // the writer's; used by Load() alone, before there are tasks
   std::unique_ptr<JournalWriter> writer_;
-  uint64_t next_number_ = 1;             // 1 = nothing was written yet
+  bool used_ = false;  // there were tasks
+  uint64_t next_number_ = 1;
   std::map<uint64_t, Waiting> waiting_;  // by number, so the longest wait is first
   absl::Status broken_;                  // the first error
   Timer patience_;
