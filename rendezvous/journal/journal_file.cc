@@ -141,7 +141,7 @@ class JournalFile::Statement {
   int64_t Number(int column) const { return sqlite3_column_int64(raw, column); }
   std::string Bytes(int column) const {
     const void* bytes = sqlite3_column_blob(raw, column);
-    const int size = sqlite3_column_bytes(raw, column);
+    const auto size = static_cast<size_t>(sqlite3_column_bytes(raw, column));
     return bytes == nullptr ? "" : std::string(static_cast<const char*>(bytes), size);
   }
 
