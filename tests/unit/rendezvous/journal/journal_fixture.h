@@ -49,7 +49,7 @@ class JournalTest : public ::testing::Test {
   // Writes, and waits for the answer.
   absl::Status Write(SqliteJournal* journal, const std::string& run_id, JobRecord record) {
     std::optional<absl::Status> answer;
-    journal->Write(run_id, std::move(record), [&](absl::Status status) { answer = status; });
+    journal->Write(run_id, std::move(record), [&](const absl::Status& status) { answer = status; });
     if (!LoopUntil(loop_.get(), [&] { return answer.has_value(); })) {
       return absl::InternalError("no answer");
     }
