@@ -10,6 +10,8 @@ find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)  # makes the manual pa
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(UV REQUIRED IMPORTED_TARGET libuv)
 pkg_check_modules(EVENT REQUIRED IMPORTED_TARGET libevent_extra libevent_core libevent_pthreads)
+pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
+find_package(ZLIB REQUIRED)
 pkg_check_modules(HWLOC REQUIRED hwloc>=2.1)
 pkg_check_modules(RE2 REQUIRED IMPORTED_TARGET re2)
 if(DDPRUN_TESTS)

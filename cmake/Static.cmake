@@ -43,8 +43,9 @@ endfunction()
 if(DDPRUN_STATIC)
   ddprun_static_targets()
   # The archives' order is left to the linker (mold, lld): Debian's targets were written for shared libraries.
-  # libuv's archive needs what its shared library brings along.
+  # libuv's and SQLite's archives need what their shared libraries bring along.
   set_property(TARGET PkgConfig::UV APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${CMAKE_DL_LIBS} Threads::Threads)
+  set_property(TARGET PkgConfig::SQLITE APPEND PROPERTY INTERFACE_LINK_LIBRARIES m Threads::Threads ${CMAKE_DL_LIBS})
   add_link_options(-static-libstdc++ -static-libgcc)
   # Debian has no archives of spdlog and fmt.
   set(DDPRUN_SPDLOG spdlog::spdlog_header_only)

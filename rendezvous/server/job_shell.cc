@@ -77,9 +77,9 @@ void JobShell::Do(const Send& effect) { host_->SendTo(effect.stream, effect.mess
 
 void JobShell::Do(const CloseStream& effect) { host_->EndStream(effect.stream, effect.status); }
 
-void JobShell::Do(const Persist& effect) {
+void JobShell::Do(const Persist& /*effect*/) {
   persisting_ = true;
-  journal_->Write(run_id_, effect, [this, alive = alive_](const absl::Status& status) {
+  journal_->Write(run_id_, JobRecord{}, [this, alive = alive_](const absl::Status& status) {
     if (*alive) OnPersisted(status);
   });
 }

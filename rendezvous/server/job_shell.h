@@ -10,8 +10,8 @@
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "rendezvous/core/state_machine.h"
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/server/event_ring.h"
-#include "rendezvous/server/journal.h"
 
 namespace ddprun::rendezvous {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/server/encoded_messages.h"
 #include "rendezvous/server/front_door.h"
 #include "rendezvous/server/job_shell.h"
-#include "rendezvous/server/journal.h"
 #include "rendezvous/server/refusals.h"
 #include "rendezvous/server/rendezvous_server.h"
 #include "rendezvous/server/service.h"
@@ -70,6 +70,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void Known(const std::string& peer);
   void OnFirstMessage(StreamEntry& entry, AgentMessage message);
   absl::StatusOr<JobShell*> FindJob(const AgentMessage& message, const Join& join);
+  void RecoverJobs();
   absl::Status CheckRunId(const std::string& run_id) const;
   absl::Status NoSuchJob(const std::string& run_id) const;
   absl::Status CheckControl(const std::string& what, const std::string& token,
@@ -90,7 +91,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
 
   EventLoop* const loop_;
   EventLog* const events_;
-  const ServerOptions options_;
+  ServerOptions options_;  // but for what was kept, as they were given
   const Term term_;
   const std::shared_ptr<Journal> journal_;
   Refusals refusals_;

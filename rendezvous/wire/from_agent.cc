@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/convert_failure.h"
+#include "rendezvous/wire/convert_parts.h"
 #include "rendezvous/wire/field_checker.h"
 #include "rendezvous/wire/text.h"
 
@@ -30,85 +30,6 @@ GroupState ReadGroupState(FieldChecker* checker, int state) {
   }
 }
 
-// A time for which 0 says something of its own.
-absl::Duration ReadTimeOrZero(FieldChecker* checker, absl::string_view field, uint32_t ms) {
-  return checker->Milliseconds(field, ms, absl::ZeroDuration());
-}
-
-RestartRules ReadRestartRules(FieldChecker* checker, const v1::RestartRules& proto) {
-  RestartRules rules;  // what is absent keeps its default
-  const auto count = [checker](absl::string_view field, uint32_t value) {
-    return checker->Number(field, value, 0, std::numeric_limits<int32_t>::max());
-  };
-  if (proto.has_max_membership_changes()) {
-    rules.max_membership_changes =
-        count("join.job.restart.max_membership_changes", proto.max_membership_changes());
-  }
-  rules.restart_window =
-      ReadTimeOrZero(checker, "join.job.restart.restart_window_ms", proto.restart_window_ms());
-  if (proto.has_backoff_max_ms()) {
-    rules.backoff_max =
-        ReadTimeOrZero(checker, "join.job.restart.backoff_max_ms", proto.backoff_max_ms());
-  }
-  if (proto.has_crash_loop()) {
-    rules.crash_loop = count("join.job.restart.crash_loop", proto.crash_loop());
-  }
-  rules.give_up_after = count("join.job.restart.give_up_after", proto.give_up_after());
-  if (proto.has_quarantine_after()) {
-    rules.quarantine_after = checker->Number("join.job.restart.quarantine_after",
-                                             proto.quarantine_after(), 0, kBlameMax);
-  }
-  rules.quarantine_time = checker->Milliseconds("join.job.restart.quarantine_time_ms",
-                                                proto.quarantine_time_ms(), rules.quarantine_time);
-  return rules;
-}
-
-JobSpec ReadJobSpec(FieldChecker* checker, const std::string& run_id, const v1::JobSpec& proto) {
-  const JobSpec defaults;
-  JobSpec job;
-  job.run_id = run_id;
-  job.nodes_max = checker->Number("join.job.nodes_max", proto.nodes_max(), 1, kNodesMax);
-  job.nodes_min = checker->Number("join.job.nodes_min", proto.nodes_min(), 1, proto.nodes_max());
-  job.max_restarts = checker->Number("join.job.max_restarts", proto.max_restarts(), 0,
-                                     std::numeric_limits<int32_t>::max());
-  job.fingerprint = checker->OptionalName("join.job.fingerprint", proto.fingerprint());
-  job.description = checker->Text("join.job.description", proto.description());
-  job.join_timeout = checker->Milliseconds("join.job.join_timeout_ms", proto.join_timeout_ms(),
-                                           defaults.join_timeout);
-  job.last_call_timeout = checker->Milliseconds(
-      "join.job.last_call_timeout_ms", proto.last_call_timeout_ms(), defaults.last_call_timeout);
-  job.lease =
-      checker->Milliseconds("join.job.lease_ms", proto.lease_ms(), defaults.lease, kLeaseMin);
-  job.reconnect_grace = checker->Milliseconds("join.job.reconnect_grace_ms",
-                                              proto.reconnect_grace_ms(), defaults.reconnect_grace);
-  job.stop_grace =
-      checker->Milliseconds("join.job.stop_grace_ms", proto.stop_grace_ms(), defaults.stop_grace);
-  job.restart = ReadRestartRules(checker, proto.restart());
-  return job;
-}
-
-NodeInfo ReadNodeInfo(FieldChecker* checker, const v1::NodeInfo& proto, uint32_t nodes_max) {
-  NodeInfo node;
-  node.hostname = checker->Name("join.node.hostname", proto.hostname());
-  node.agent_pid = checker->ProcessId("join.node.agent_pid", proto.agent_pid());
-  node.address = checker->Name("join.node.address", proto.address());
-  node.worker_count =
-      checker->Number("join.node.worker_count", proto.worker_count(), 1, kWorkersPerNodeMax);
-  if (!proto.role().empty()) node.role = checker->Name("join.node.role", proto.role());
-  if (proto.has_node_rank()) {
-    node.node_rank = proto.node_rank();
-    checker->Require(
-        proto.node_rank() < nodes_max, "join.node.node_rank",
-        absl::StrCat(proto.node_rank(), " is not below nodes_max, which is ", nodes_max));
-  }
-  node.hosts_endpoint = proto.hosts_endpoint();
-  node.master_port = checker->Port("join.node.master_port", proto.master_port());
-  node.store_address = checker->OptionalName("join.node.store_address", proto.store_address());
-  node.guards = checker->OptionalName("join.node.guards", proto.guards());
-  node.hosts_service = proto.hosts_service();
-  return node;
-}
-
 Join ReadJoin(FieldChecker* checker, const std::string& run_id, const v1::Join& proto) {
   Join join;
   join.protocol_major = proto.protocol_major();
@@ -117,15 +38,10 @@ Join ReadJoin(FieldChecker* checker, const std::string& run_id, const v1::Join& 
   join.token = checker->Text("join.token", proto.token());
   checker->Present("join.job", proto.has_job());
   checker->Present("join.node", proto.has_node());
-  join.job = ReadJobSpec(checker, run_id, proto.job());
-  join.node = ReadNodeInfo(checker, proto.node(), proto.job().nodes_max());
+  join.job = ReadJobSpec(checker, "join.job", run_id, proto.job());
+  join.node = ReadNodeInfo(checker, "join.node", proto.node(), proto.job().nodes_max());
   join.group_state = ReadGroupState(checker, proto.group_state());
   return join;
-}
-
-TimeCause FromProto(int cause) {
-  if (cause < v1::TIME_CAUSE_RENDEZVOUS || cause > v1::TIME_CAUSE_OTHER) return TimeCause::kOther;
-  return static_cast<TimeCause>(cause - 1);
 }
 
 // 2,284 years: no job gets there, and no sum of such times overflows.
@@ -142,13 +58,13 @@ std::optional<NodeTime> ReadNodeTime(FieldChecker* checker, bool has, const std:
   NodeTime time;
   checker->Count(field + ".spent", proto.spent_size(), 2 * kTimeCauses);
   for (const v1::CauseTime& entry : proto.spent()) {
-    absl::Duration& spent = time.spent[FromProto(entry.cause())];
+    absl::Duration& spent = time.spent[ReadTimeCause(entry.cause())];
     spent = std::min(spent + ReadTime(checker, field + ".spent.us", entry.us()),
                      absl::Duration(absl::Microseconds(kTimeMaxUs)));
   }
   time.last = ReadTime(checker, field + ".last_us", proto.last_us());
   time.last_in = proto.last_in() == v1::TIME_CAUSE_UNSPECIFIED ? TimeCause::kUnmarked
-                                                               : FromProto(proto.last_in());
+                                                               : ReadTimeCause(proto.last_in());
   return time;
 }
 

@@ -6,7 +6,7 @@
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
-#include "rendezvous/wire/convert_failure.h"
+#include "rendezvous/wire/convert_parts.h"
 #include "rendezvous/wire/field_checker.h"
 #include "rendezvous/wire/text.h"
 
@@ -127,43 +127,6 @@ CommitStop ReadCommitStop(FieldChecker* checker, const v1::CommitStop& proto) {
           .reason = checker->Text("commit_stop.reason", proto.reason())};
 }
 
-Outcome ReadOutcome(FieldChecker* checker, int outcome) {
-  switch (outcome) {
-    case v1::OUTCOME_SUCCEEDED:
-      return Outcome::kSucceeded;
-    case v1::OUTCOME_FAILED:
-      return Outcome::kFailed;
-    case v1::OUTCOME_STOPPED:
-      return Outcome::kStopped;
-    case v1::OUTCOME_FAILED_FOR_GOOD:
-      return Outcome::kFailedForGood;
-    case v1::OUTCOME_PREEMPTED:
-      return Outcome::kPreempted;
-    default:  // open enumerations of proto3 take any number
-      checker->Require(false, "verdict.outcome", absl::StrCat(outcome, " is no known outcome"));
-      return Outcome::kFailed;
-  }
-}
-
-Verdict ReadVerdict(FieldChecker* checker, const v1::Verdict& proto) {
-  Verdict verdict;
-  verdict.outcome = ReadOutcome(checker, proto.outcome());
-  verdict.reason = checker->Text("verdict.reason", proto.reason());
-  verdict.failures = ReadFailures(checker, "verdict.failures", proto.failures());
-  verdict.first_causes = proto.first_causes();
-  checker->Require(proto.first_causes() <= static_cast<uint32_t>(proto.failures_size()),
-                   "verdict.first_causes", "is more than the number of failures");
-  verdict.generation = Generation(proto.generation());
-  verdict.restart_count = proto.restart_count();
-  verdict.rule = checker->OptionalName("verdict.rule", proto.rule());
-  verdict.failures_left_out =
-      checker->Number("verdict.failures_left_out", proto.failures_left_out(), 0, kFailuresMax);
-  verdict.causes_left_out = checker->Number("verdict.causes_left_out", proto.causes_left_out(), 0,
-                                            verdict.failures_left_out);
-  verdict.whole_on = checker->OptionalName("verdict.whole_on", proto.whole_on());
-  return verdict;
-}
-
 ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) {
   switch (proto.body_case()) {
     case v1::ServiceMessage::kWelcome:
@@ -178,7 +141,7 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
     case v1::ServiceMessage::kStopWorkers:
       return ReadStopWorkers(checker, proto.stop_workers());
     case v1::ServiceMessage::kVerdict:
-      return ReadVerdict(checker, proto.verdict());
+      return ReadVerdict(checker, "verdict", proto.verdict());
     case v1::ServiceMessage::kReportProgress:
       return ReadReportProgress(checker, proto.report_progress());
     case v1::ServiceMessage::kEndHung:

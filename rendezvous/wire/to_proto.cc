@@ -8,6 +8,7 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/convert_failure.h"
+#include "rendezvous/wire/convert_parts.h"
 #include "rendezvous/wire/text.h"
 
 namespace ddprun::rendezvous {
@@ -19,12 +20,6 @@ struct Overloaded : Handlers... {
 };
 template <typename... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
-
-// 0 means "the default" on the wire, so the shortest time that can be said is 1 ms.
-uint32_t ToMilliseconds(absl::Duration time) {
-  const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(time, absl::Milliseconds(1)));
-  return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
-}
 
 uint32_t BoundedMicroseconds(absl::Duration time) {
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
@@ -45,73 +40,13 @@ v1::GroupState ToProto(GroupState state) {
   return v1::GROUP_STATE_UNSPECIFIED;
 }
 
-v1::Outcome ToProto(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kSucceeded:
-      return v1::OUTCOME_SUCCEEDED;
-    case Outcome::kFailed:
-      return v1::OUTCOME_FAILED;
-    case Outcome::kFailedForGood:
-      return v1::OUTCOME_FAILED_FOR_GOOD;
-    case Outcome::kStopped:
-      return v1::OUTCOME_STOPPED;
-    case Outcome::kPreempted:
-      return v1::OUTCOME_PREEMPTED;
-  }
-  return v1::OUTCOME_UNSPECIFIED;
-}
-
-// Where 0 says something of its own, or is the default.
-uint32_t ToMillisecondsOrZero(absl::Duration time) {
-  return time <= absl::ZeroDuration() ? 0 : ToMilliseconds(time);
-}
-
-void Write(const RestartRules& rules, v1::RestartRules* proto) {
-  proto->set_max_membership_changes(rules.max_membership_changes);
-  proto->set_restart_window_ms(ToMillisecondsOrZero(rules.restart_window));
-  proto->set_backoff_max_ms(ToMillisecondsOrZero(rules.backoff_max));
-  proto->set_crash_loop(rules.crash_loop);
-  proto->set_give_up_after(rules.give_up_after);
-  proto->set_quarantine_after(rules.quarantine_after);
-  proto->set_quarantine_time_ms(ToMilliseconds(rules.quarantine_time));
-}
-
-// Names are not cut: they are identities, and the receiver refuses a long one by its field's name.
-void Write(const JobSpec& job, v1::JobSpec* proto) {
-  proto->set_nodes_min(job.nodes_min);
-  proto->set_nodes_max(job.nodes_max);
-  proto->set_max_restarts(job.max_restarts);
-  proto->set_fingerprint(ValidUtf8(job.fingerprint));
-  proto->set_description(CutText(job.description, kTextBytesMax));
-  proto->set_join_timeout_ms(ToMilliseconds(job.join_timeout));
-  proto->set_last_call_timeout_ms(ToMilliseconds(job.last_call_timeout));
-  proto->set_lease_ms(ToMilliseconds(job.lease));
-  proto->set_reconnect_grace_ms(ToMilliseconds(job.reconnect_grace));
-  proto->set_stop_grace_ms(ToMilliseconds(job.stop_grace));
-  Write(job.restart, proto->mutable_restart());
-}
-
-void Write(const NodeInfo& node, v1::NodeInfo* proto) {
-  proto->set_hostname(ValidUtf8(node.hostname));
-  proto->set_agent_pid(node.agent_pid);
-  proto->set_address(ValidUtf8(node.address));
-  proto->set_worker_count(node.worker_count);
-  proto->set_role(ValidUtf8(node.role));
-  if (node.node_rank.has_value()) proto->set_node_rank(*node.node_rank);
-  proto->set_hosts_endpoint(node.hosts_endpoint);
-  proto->set_master_port(node.master_port);
-  proto->set_store_address(ValidUtf8(node.store_address));
-  proto->set_guards(ValidUtf8(node.guards));
-  proto->set_hosts_service(node.hosts_service);
-}
-
 void Write(const Join& join, v1::Join* proto) {
   proto->set_protocol_major(join.protocol_major);
   proto->set_protocol_minor(join.protocol_minor);
   proto->set_release(CutText(join.release, kNameBytesMax));
   proto->set_token(ValidUtf8(join.token));
-  Write(join.job, proto->mutable_job());
-  Write(join.node, proto->mutable_node());
+  WriteJobSpec(join.job, proto->mutable_job());
+  WriteNodeInfo(join.node, proto->mutable_node());
   proto->set_group_state(ToProto(join.group_state));
 }
 
@@ -119,21 +54,15 @@ uint64_t MicrosecondsOf(absl::Duration duration) {
   return static_cast<uint64_t>(absl::ToInt64Microseconds(std::max(duration, absl::ZeroDuration())));
 }
 
-// The wire counts causes from 1.
-v1::TimeCause ToProto(TimeCause cause) {
-  static_assert(kTimeCauses == static_cast<size_t>(v1::TIME_CAUSE_OTHER));
-  return static_cast<v1::TimeCause>(static_cast<int>(cause) + 1);
-}
-
 void Write(const NodeTime& time, v1::NodeTime* proto) {
   for (size_t i = 0; i < kTimeCauses; ++i) {
     if (time.spent.by[i] <= absl::ZeroDuration()) continue;
     v1::CauseTime* entry = proto->add_spent();
-    entry->set_cause(ToProto(static_cast<TimeCause>(i)));
+    entry->set_cause(WriteTimeCause(static_cast<TimeCause>(i)));
     entry->set_us(MicrosecondsOf(time.spent.by[i]));
   }
   proto->set_last_us(MicrosecondsOf(time.last));
-  proto->set_last_in(ToProto(time.last_in));
+  proto->set_last_in(WriteTimeCause(time.last_in));
 }
 
 void Write(const GroupStopped& stopped, v1::GroupStopped* proto) {
@@ -259,20 +188,6 @@ void Write(const CommitStop& commit, v1::CommitStop* proto) {
   proto->set_reason(CutText(commit.reason, kTextBytesMax));
 }
 
-void Write(const Verdict& verdict, v1::Verdict* proto) {
-  proto->set_outcome(ToProto(verdict.outcome));
-  proto->set_reason(CutText(verdict.reason, kTextBytesMax));
-  WriteFailures(verdict.failures, proto->mutable_failures());
-  proto->set_first_causes(
-      std::min(verdict.first_causes, static_cast<uint32_t>(proto->failures_size())));
-  proto->set_generation(verdict.generation.value());
-  proto->set_restart_count(verdict.restart_count);
-  proto->set_rule(CutText(verdict.rule, kNameBytesMax));
-  proto->set_failures_left_out(verdict.failures_left_out);
-  proto->set_causes_left_out(verdict.causes_left_out);
-  proto->set_whole_on(CutText(verdict.whole_on, kNameBytesMax));
-}
-
 void WriteGpus(const std::vector<GpuUse>& gpus,
                google::protobuf::RepeatedPtrField<v1::GpuStatus>* protos) {
   for (size_t i = 0; i < std::min(gpus.size(), kGpusMax); ++i) {
@@ -366,7 +281,7 @@ v1::ServiceMessage ToProto(const ServiceMessage& message) {
                  [&](const Standby& body) { Write(body, proto.mutable_standby()); },
                  [&](const Assignment& body) { Write(body, proto.mutable_assignment()); },
                  [&](const StopWorkers& body) { Write(body, proto.mutable_stop_workers()); },
-                 [&](const Verdict& body) { Write(body, proto.mutable_verdict()); },
+                 [&](const Verdict& body) { WriteVerdict(body, proto.mutable_verdict()); },
                  [&](const ReportProgress& body) {
                    proto.mutable_report_progress()->set_generation(body.generation.value());
                    proto.mutable_report_progress()->set_sample_ms(ToMilliseconds(body.sample));
@@ -410,6 +325,9 @@ v1::JobStatus ToProto(const JobView& view) {
   proto.set_age_ms(MillisecondsOf(view.age));
   for (const NodeView& node : view.nodes) Write(node, proto.add_nodes());
   proto.set_nodes_total(static_cast<uint32_t>(view.nodes.size()));
+  proto.set_recoveries(view.recoveries);
+  proto.set_record(CutText(view.record, kTextBytesMax));
+  proto.set_record_lost(CutText(view.record_lost, kTextBytesMax));
   for (size_t i = 0; i < kTimeCauses; ++i) {
     if (view.spent.by[i] <= absl::ZeroDuration()) continue;
     v1::TimeStatus* time = proto.add_ledger();

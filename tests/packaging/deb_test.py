@@ -47,7 +47,7 @@ class Deb(PackageCase):
     def test_needs_are_found_in_the_program(self):
         """By dpkg-shlibdeps; and this machine can meet them."""
         depends = self.field("ddprun", "Depends")
-        for library in ("libgrpc++1.51", "libprotobuf32", "libre2-9", "libuv1", "libyaml-cpp0.7", "libc6 (>= "):
+        for library in ("libgrpc++1.51", "libprotobuf32", "libre2-9", "libuv1", "libsqlite3-0", "libyaml-cpp0.7", "libc6 (>= "):
             self.assertIn(library, depends)
         self.assertEqual("amd64", self.field("ddprun", "Architecture"))
         self.assertEqual("all", self.field("python3-ddprun", "Architecture"))

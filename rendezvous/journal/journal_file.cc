@@ -1,0 +1,345 @@
+#include "rendezvous/journal/journal_file.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/errno_status.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "rendezvous/journal/record_proto.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr int64_t kApplicationId = 0x64647072;  // "ddpr"
+constexpr int64_t kFormat = 1;                  // grows when an older release can't read it
+// Far above a job of kNodesMax nodes.
+constexpr size_t kRecordBytesMax = size_t{256} << 20;
+
+constexpr char kTable[] =
+    "CREATE TABLE jobs ("
+    "run_id TEXT PRIMARY KEY NOT NULL, term TEXT NOT NULL, life INTEGER NOT NULL, "
+    "generation INTEGER NOT NULL, phase TEXT NOT NULL, written_at TEXT NOT NULL, "
+    "boot_id TEXT NOT NULL, made_ns INTEGER NOT NULL, record BLOB NOT NULL, crc INTEGER NOT NULL)";
+constexpr char kPut[] =
+    "INSERT OR REPLACE INTO jobs (run_id, term, life, generation, phase, written_at, boot_id, "
+    "made_ns, record, crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
+// Over all of a row that is read back: SQLite itself would not notice a changed bit.
+uint32_t ChecksumOf(const std::string& run_id, const std::string& boot, int64_t made_ns,
+                    absl::string_view record) {
+  const std::string head = absl::StrCat(run_id, "\n", boot, "\n", made_ns, "\n");
+  const auto add = [](uLong sum, absl::string_view bytes) {
+    return crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+  };
+  return static_cast<uint32_t>(add(add(crc32_z(0, nullptr, 0), head), record));
+}
+
+// For people.
+const char* PhaseOf(const JobRecord& record) {
+  if (record.verdict.has_value()) return "ended";
+  if (!record.round.has_value()) return "forming";
+  return record.round->closing.has_value() ? "closing" : "running";
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path path(folder);
+  // Whose parents are missing has them made with the usual rights: only the last one is ours.
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("the journal's folder ", Quoted(folder)));
+  }
+  return absl::OkStatus();
+}
+
+// Only where there is none: to close a file would take SQLite's locks on it from this process.
+absl::Status MakeFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    close(fd);
+    return absl::OkStatus();
+  }
+  if (errno == EEXIST) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("the journal ", Quoted(path)));
+}
+
+std::string HolderFile(const std::string& path) { return path + ".holder"; }
+
+// "process 4242 on host1"; "" = unknown.
+std::string HolderOf(const std::string& path) {
+  std::ifstream in(HolderFile(path));
+  std::string holder;
+  std::getline(in, holder);
+  return Shown(holder, 300);
+}
+
+// For the text of who comes second; nothing hangs on it.
+void TellHolder(const std::string& path) {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  std::ofstream(HolderFile(path)) << "process " << getpid() << " on " << host << "\n";
+}
+
+absl::StatusCode CodeOf(int code, int error_number) {
+  switch (code & 0xFF) {
+    case SQLITE_FULL:
+      return absl::StatusCode::kResourceExhausted;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_FORMAT:
+      return absl::StatusCode::kDataLoss;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+      return absl::StatusCode::kPermissionDenied;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::StatusCode::kUnavailable;
+    default:
+      break;
+  }
+  return error_number != 0 ? absl::ErrnoToStatusCode(error_number) : absl::StatusCode::kInternal;
+}
+
+}  // namespace
+
+std::string BootId() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(in, boot);
+  return boot;
+}
+
+// A prepared statement; its columns and parameters count as SQLite counts them.
+class JournalFile::Statement {
+ public:
+  Statement() = default;
+  ~Statement() { sqlite3_finalize(raw); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  // The text outlives the statement.
+  void Bind(int at, const std::string& text) {
+    sqlite3_bind_text64(raw, at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
+  }
+  void Bind(int at, int64_t number) { sqlite3_bind_int64(raw, at, number); }
+  void BindBytes(int at, const std::string& bytes) {
+    sqlite3_bind_blob64(raw, at, bytes.data(), bytes.size(), SQLITE_STATIC);
+  }
+  int64_t Number(int column) const { return sqlite3_column_int64(raw, column); }
+  std::string Bytes(int column) const {
+    const void* bytes = sqlite3_column_blob(raw, column);
+    const auto size = static_cast<size_t>(sqlite3_column_bytes(raw, column));
+    return bytes == nullptr ? "" : std::string(static_cast<const char*>(bytes), size);
+  }
+
+  sqlite3_stmt* raw = nullptr;
+};
+
+absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string& folder,
+                                                               bool synced) {
+  DDPRUN_RETURN_IF_ERROR(MakeFolder(folder));
+  std::unique_ptr<JournalFile> file(new JournalFile(folder + "/journal.db"));
+  DDPRUN_RETURN_IF_ERROR(MakeFile(file->path_));
+  DDPRUN_RETURN_IF_ERROR(file->Connect(synced));
+  DDPRUN_RETURN_IF_ERROR(file->Lock());
+  DDPRUN_RETURN_IF_ERROR(file->CheckFormat());
+  return file;
+}
+
+JournalFile::~JournalFile() { sqlite3_close(db_); }
+
+absl::Status JournalFile::Connect(bool synced) {
+  constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  const int code = sqlite3_open_v2(path_.c_str(), &db_, kFlags, nullptr);
+  if (code != SQLITE_OK) return Error("can't be opened", code);
+  if (sqlite3_db_readonly(db_, "main") == 1) {
+    return absl::PermissionDeniedError(absl::StrCat("the journal ", Quoted(path_),
+                                                    " can't be written to: give its owner the "
+                                                    "right, or name another folder"));
+  }
+  // Kept open, the rollback journal costs no entry of a folder for each record. Without a sync the
+  // kernel still has what a killed process wrote.
+  DDPRUN_RETURN_IF_ERROR(Run("PRAGMA locking_mode = EXCLUSIVE"));
+  return Run(synced ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = OFF");
+}
+
+absl::Status JournalFile::Lock() {
+  DDPRUN_RETURN_IF_ERROR(Run("BEGIN EXCLUSIVE; COMMIT"));
+  TellHolder(path_);
+  return Run("PRAGMA journal_mode = TRUNCATE");
+}
+
+absl::Status JournalFile::CheckFormat() {
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t tables, Number("SELECT count(*) FROM sqlite_master"));
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t application, Number("PRAGMA application_id"));
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t format, Number("PRAGMA user_version"));
+  if (tables == 0 && application == 0 && format == 0) return Create();
+  if (application != kApplicationId) {
+    return absl::FailedPreconditionError(absl::StrCat("the file ", Quoted(path_),
+                                                      " is another program's (application_id ",
+                                                      application, "): name another folder"));
+  }
+  if (format > kFormat) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the journal ", Quoted(path_), " is of a later release (format ", format,
+                     ", this one knows ", kFormat,
+                     "): upgrade ddprun here, or move it away to start the job "
+                     "anew"));
+  }
+  return CheckWhole();
+}
+
+absl::Status JournalFile::CheckWhole() {
+  Statement check;
+  DDPRUN_RETURN_IF_ERROR(Prepare("PRAGMA integrity_check(1)", &check));
+  const int code = sqlite3_step(check.raw);
+  if (code != SQLITE_ROW) return Error("can't be checked", code);
+  const std::string found = check.Bytes(0);
+  return found == "ok" ? absl::OkStatus() : Damaged(Shown(found, 200));
+}
+
+absl::Status JournalFile::Create() {
+  DDPRUN_RETURN_IF_ERROR(Run("BEGIN"));
+  DDPRUN_RETURN_IF_ERROR(Run(kTable));
+  DDPRUN_RETURN_IF_ERROR(Run(absl::StrCat("PRAGMA application_id = ", kApplicationId).c_str()));
+  DDPRUN_RETURN_IF_ERROR(Run(absl::StrCat("PRAGMA user_version = ", kFormat).c_str()));
+  return Run("COMMIT");
+}
+
+absl::StatusOr<std::vector<DatedRecord>> JournalFile::ReadAll() {
+  Statement rows;
+  DDPRUN_RETURN_IF_ERROR(
+      Prepare("SELECT run_id, boot_id, made_ns, record, crc FROM jobs ORDER BY run_id", &rows));
+  std::vector<DatedRecord> all;
+  while (true) {
+    const int code = sqlite3_step(rows.raw);
+    if (code == SQLITE_DONE) return all;
+    if (code != SQLITE_ROW) return Error("can't be read", code);
+    DDPRUN_ASSIGN_OR_RETURN(DatedRecord read, ReadRow(rows));
+    all.push_back(std::move(read));
+  }
+}
+
+absl::StatusOr<DatedRecord> JournalFile::ReadRow(const Statement& row) {
+  DatedRecord read{.run_id = row.Bytes(0), .record = {}, .boot = row.Bytes(1), .made = {}};
+  const int64_t made_ns = row.Number(2);
+  read.made = Instant::FromNanoseconds(made_ns);
+  const std::string bytes = row.Bytes(3);
+  const std::string what = absl::StrCat("the record of job ", Quoted(read.run_id));
+  if (row.Number(4) != ChecksumOf(read.run_id, read.boot, made_ns, bytes)) {
+    return Damaged(what + " doesn't match its checksum");
+  }
+  v1::JobRecord proto;
+  if (!proto.ParseFromString(bytes)) return Damaged(what + " is no record");
+  absl::StatusOr<JobRecord> record = FromProto(proto);
+  if (!record.ok()) return Damaged(absl::StrCat(what, ": ", record.status().message()));
+  if (record->spec.has_value() && record->spec->run_id != read.run_id) {
+    return Damaged(absl::StrCat(what, " is that of job ", Quoted(record->spec->run_id)));
+  }
+  read.record = *std::move(record);
+  return read;
+}
+
+absl::Status JournalFile::Put(const DatedRecord& dated) {
+  const std::string bytes = ToProto(dated.record).SerializeAsString();
+  if (bytes.size() > kRecordBytesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the journal ", Quoted(path_), ": a record of ", bytes.size(),
+                     " bytes, at most ", kRecordBytesMax, " are kept"));
+  }
+  const JobRecord& record = dated.record;
+  const std::string term = absl::StrCat(record.term.value());
+  const std::string phase = PhaseOf(record);
+  const std::string written = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
+  Statement put;
+  DDPRUN_RETURN_IF_ERROR(Prepare(kPut, &put));
+  put.Bind(1, dated.run_id);
+  put.Bind(2, term);  // SQLite's numbers have a sign
+  put.Bind(3, static_cast<int64_t>(record.life));
+  put.Bind(4, static_cast<int64_t>(record.generation.value()));
+  put.Bind(5, phase);
+  put.Bind(6, written);
+  put.Bind(7, dated.boot);
+  put.Bind(8, dated.made.nanoseconds());
+  put.BindBytes(9, bytes);
+  put.Bind(10, int64_t{ChecksumOf(dated.run_id, dated.boot, dated.made.nanoseconds(), bytes)});
+  errno = 0;
+  const int code = sqlite3_step(put.raw);
+  if (code != SQLITE_DONE) return Error("can't be written", code);
+  // A file without a name takes records, and gives them to nobody.
+  int moved = 0;
+  sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  if (moved == 0) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("the journal ", Quoted(path_),
+                                          " was removed or moved away while the service ran"));
+}
+
+absl::Status JournalFile::Drop(const std::string& run_id) {
+  Statement drop;
+  DDPRUN_RETURN_IF_ERROR(Prepare("DELETE FROM jobs WHERE run_id = ?", &drop));
+  drop.Bind(1, run_id);
+  errno = 0;
+  const int code = sqlite3_step(drop.raw);
+  return code == SQLITE_DONE ? absl::OkStatus() : Error("can't be written", code);
+}
+
+absl::Status JournalFile::Run(const char* sql) {
+  errno = 0;
+  const int code = sqlite3_exec(db_, sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : Error("can't be set up", code);
+}
+
+absl::StatusOr<int64_t> JournalFile::Number(const char* sql) {
+  Statement statement;
+  DDPRUN_RETURN_IF_ERROR(Prepare(sql, &statement));
+  const int code = sqlite3_step(statement.raw);
+  if (code != SQLITE_ROW) return Error("can't be read", code);
+  return statement.Number(0);
+}
+
+absl::Status JournalFile::Prepare(const char* sql, Statement* statement) {
+  const int code = sqlite3_prepare_v2(db_, sql, -1, &statement->raw, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : Error("can't be read", code);
+}
+
+absl::Status JournalFile::Error(absl::string_view what, int code) const {
+  // SQLite keeps the errno of some failures only; nothing has failed since.
+  const int last = errno;
+  const absl::StatusCode kind = CodeOf(code, 0);
+  if (kind == absl::StatusCode::kDataLoss) return Damaged(sqlite3_errmsg(db_));
+  if (kind == absl::StatusCode::kUnavailable) return Held();
+  const std::string text =
+      absl::StrCat("the journal ", Quoted(path_), " ", what, ": ", sqlite3_errstr(code));
+  const bool told = (code & 0xFF) == SQLITE_IOERR || (code & 0xFF) == SQLITE_FULL ||
+                    (code & 0xFF) == SQLITE_CANTOPEN;
+  if (!told || last == 0) return {kind, text};
+  return {CodeOf(code, last), ErrnoStatus(last, text).message()};
+}
+
+absl::Status JournalFile::Held() const {
+  const std::string holder = HolderOf(path_);
+  return absl::UnavailableError(absl::StrCat("the journal ", Quoted(path_),
+                                             " belongs to another service that runs",
+                                             holder.empty() ? "" : absl::StrCat(" (", holder, ")"),
+                                             ": end that one, or name another folder"));
+}
+
+absl::Status JournalFile::Damaged(absl::string_view what) const {
+  return absl::DataLossError(absl::StrCat("the journal ", Quoted(path_), " is damaged: ", what,
+                                          ". Move it away to start the job anew"));
+}
+
+}  // namespace ddprun::rendezvous

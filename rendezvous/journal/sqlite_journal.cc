@@ -1,0 +1,113 @@
+#include "rendezvous/journal/sqlite_journal.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+
+namespace ddprun::rendezvous {
+
+absl::StatusOr<std::unique_ptr<SqliteJournal>> SqliteJournal::Open(EventLoop* loop,
+                                                                   const std::string& folder,
+                                                                   Options options) {
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<JournalFile> file,
+                          JournalFile::Open(folder, options.outlives_machine));
+  JournalFile* const opened = file.get();
+  std::unique_ptr<SqliteJournal> journal(new SqliteJournal(loop, options, opened));
+  DDPRUN_RETURN_IF_ERROR(journal->StartWriter(std::move(file)));
+  return journal;
+}
+
+SqliteJournal::SqliteJournal(EventLoop* loop, Options options, JournalFile* file)
+    : loop_(loop),
+      options_(options),
+      path_(file->path()),
+      boot_(BootId()),
+      inbox_(LoopInbox::Create(loop)),
+      file_(file),
+      patience_(loop, [this] { OnPatienceOver(); }) {}
+
+SqliteJournal::~SqliteJournal() { inbox_->Close(); }
+
+absl::Status SqliteJournal::StartWriter(std::unique_ptr<JournalFile> file) {
+  // The thread may outlive the journal, and finds the inbox closed then.
+  auto answer = [this, inbox = inbox_](uint64_t number, absl::Status status) {
+    inbox->Post([this, number, status = std::move(status)] { OnAnswer(number, status); });
+  };
+  DDPRUN_ASSIGN_OR_RETURN(
+      writer_, JournalWriter::Start(std::move(file), std::move(answer), options_.patience));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<KeptJob>> SqliteJournal::Load() {
+  DDPRUN_CHECK(!used_, "a journal is read before it is written");
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<DatedRecord> all, file_->ReadAll());
+  std::vector<KeptJob> jobs;
+  for (DatedRecord& each : all) {
+    const bool same_boot = !boot_.empty() && each.boot == boot_;
+    const absl::Duration elapsed = same_boot ? loop_->Now() - each.made : absl::ZeroDuration();
+    jobs.push_back({.run_id = std::move(each.run_id),
+                    .record = std::move(each.record),
+                    .elapsed = std::max(elapsed, absl::ZeroDuration())});
+  }
+  return jobs;
+}
+
+void SqliteJournal::Write(const std::string& run_id, JobRecord record,
+                          std::function<void(absl::Status)> done) {
+  if (!broken_.ok()) {
+    Forget(run_id);
+    done(broken_);
+    return;
+  }
+  used_ = true;
+  const uint64_t number = next_number_++;
+  const Instant now = loop_->Now();
+  waiting_[number] = {.run_id = run_id, .since = now, .done = std::move(done)};
+  writer_->Put(number, {.run_id = run_id, .record = std::move(record), .boot = boot_, .made = now});
+  ArmPatience();
+}
+
+void SqliteJournal::Forget(const std::string& run_id) {
+  used_ = true;
+  writer_->Drop(run_id);
+}
+
+void SqliteJournal::OnAnswer(uint64_t number, const absl::Status& status) {
+  const auto found = waiting_.find(number);
+  if (found == waiting_.end()) return;  // it came too late
+  if (!status.ok()) return Break(status);
+  const Waiting answered = std::move(found->second);
+  waiting_.erase(found);
+  ArmPatience();
+  answered.done(absl::OkStatus());
+}
+
+void SqliteJournal::OnPatienceOver() {
+  const absl::Duration taken = loop_->Now() - waiting_.begin()->second.since;
+  Break(absl::DeadlineExceededError(
+      absl::StrCat("the journal ", Quoted(path_), " has taken ",
+                   absl::FormatDuration(absl::Trunc(taken, absl::Milliseconds(1))),
+                   " for a record so far: the disk is slow or hangs")));
+}
+
+void SqliteJournal::Break(absl::Status status) {
+  broken_ = std::move(status);
+  patience_.Disarm();
+  // A `done` may write again, or destroy the journal.
+  const absl::Status error = broken_;
+  std::map<uint64_t, Waiting> waiting;
+  waiting.swap(waiting_);
+  for (const auto& [number, each] : waiting) Forget(each.run_id);
+  for (const auto& [number, each] : waiting) each.done(error);
+}
+
+void SqliteJournal::ArmPatience() {
+  patience_.Arm(waiting_.empty() ? Instant::Infinite()
+                                 : waiting_.begin()->second.since + options_.patience);
+}
+
+}  // namespace ddprun::rendezvous

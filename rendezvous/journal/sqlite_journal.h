@@ -1,0 +1,91 @@
+#ifndef DDPRUN_RENDEZVOUS_JOURNAL_SQLITE_JOURNAL_H_
+#define DDPRUN_RENDEZVOUS_JOURNAL_SQLITE_JOURNAL_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "base/loop_inbox.h"
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/journal_file.h"
+#include "rendezvous/journal/journal_writer.h"
+
+namespace ddprun::rendezvous {
+
+// A job as a former service left it.
+struct KeptJob {
+  std::string run_id;
+  JobRecord record;
+  absl::Duration elapsed;  // since it was made; zero = not known: the machine was started since
+};
+
+// Keeps jobs in <folder>/journal.db. The first error is for good: from then on every write is
+// answered with it, and what was kept of that job is dropped, since it isn't the last word any
+// more. Threads: the loop's; the disk is waited for by another one.
+class SqliteJournal final : public Journal {
+ public:
+  struct Options {
+    // Records outlive the machine's end, at the price of waiting for the disk (fsync(2)).
+    bool outlives_machine = false;
+    absl::Duration patience = absl::Seconds(5);  // with one write; above zero
+  };
+
+  // `loop` outlives the journal. Errors: as JournalFile::Open.
+  static absl::StatusOr<std::unique_ptr<SqliteJournal>> Open(EventLoop* loop,
+                                                             const std::string& folder,
+                                                             Options options);
+  // Writes that are not answered yet never are.
+  ~SqliteJournal() override;
+
+  // All that is kept, by run id. Requires: no Write or Forget yet. Errors: DATA_LOSS — damaged;
+  // says what, and what to do.
+  absl::StatusOr<std::vector<KeptJob>> Load();
+
+  bool keeps() const override { return true; }
+  // Errors: DEADLINE_EXCEEDED — the patience is over; else as JournalFile::Put.
+  void Write(const std::string& run_id, JobRecord record,
+             std::function<void(absl::Status)> done) override;
+  void Forget(const std::string& run_id) override;
+  std::string where() const override { return path_; }
+
+  // Has the journal's thread do this before what is written next; for tests of a slow disk.
+  void CallOnDisk(std::function<void()> call) { writer_->Call(std::move(call)); }
+
+ private:
+  struct Waiting {
+    std::string run_id;
+    Instant since;
+    std::function<void(absl::Status)> done;
+  };
+
+  SqliteJournal(EventLoop* loop, Options options, JournalFile* file);
+  absl::Status StartWriter(std::unique_ptr<JournalFile> file);
+  void OnAnswer(uint64_t number, const absl::Status& status);
+  void OnPatienceOver();
+  void Break(absl::Status status);
+  void ArmPatience();
+
+  EventLoop* const loop_;
+  const Options options_;
+  const std::string path_;
+  const std::string boot_;
+  const std::shared_ptr<LoopInbox> inbox_;
+  JournalFile* file_;  // the writer's; used by Load() alone, before there are tasks
+  std::unique_ptr<JournalWriter> writer_;
+  bool used_ = false;  // there were tasks
+  uint64_t next_number_ = 1;
+  std::map<uint64_t, Waiting> waiting_;  // by number, so the longest wait is first
+  absl::Status broken_;                  // the first error
+  Timer patience_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_JOURNAL_SQLITE_JOURNAL_H_

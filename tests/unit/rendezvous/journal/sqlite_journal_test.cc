@@ -1,0 +1,213 @@
+#include "rendezvous/journal/sqlite_journal.h"
+
+#include <gmock/gmock.h>
+
+#include <future>
+
+#include "tests/unit/rendezvous/journal/journal_fixture.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(JournalTest, ANewFolderHoldsNothing) {
+  folder_ += "/a/b";
+  auto journal = Open();
+  EXPECT_EQ(journal->where(), file());
+  EXPECT_TRUE(journal->keeps());
+  EXPECT_TRUE(journal->Load()->empty());
+  struct stat made {};
+  ASSERT_EQ(stat(folder_.c_str(), &made), 0);
+  EXPECT_EQ(made.st_mode & 0777U, 0700U);
+  ASSERT_EQ(stat(file().c_str(), &made), 0);
+  EXPECT_EQ(made.st_mode & 0777U, 0600U);
+}
+
+TEST_F(JournalTest, TheLastRecordOfEachJobIsKept) {
+  const JobRecord first = RunningRecord("job7", 2);
+  const JobRecord last = ClosingJobRecord("job7");
+  const JobRecord other = RunningRecord("other", 1);
+  for (const bool outlives_machine : {false, true}) {
+    auto journal = Open({.outlives_machine = outlives_machine});
+    ASSERT_TRUE(Write(journal.get(), "job7", first).ok());
+    ASSERT_TRUE(Write(journal.get(), "other", other).ok());
+    ASSERT_TRUE(Write(journal.get(), "job7", last).ok());
+    journal.reset();
+    const auto kept = Kept();
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    ASSERT_EQ(kept->size(), 2U);
+    EXPECT_EQ(kept->at(0).run_id, "job7");
+    EXPECT_EQ(kept->at(0).record, last);
+    EXPECT_EQ(kept->at(1).record, other);
+  }
+}
+
+TEST_F(JournalTest, AForgottenJobIsGone) {
+  auto journal = Open();
+  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 2)).ok());
+  ASSERT_TRUE(Write(journal.get(), "other", RunningRecord("other", 2)).ok());
+  journal->Forget("job7");
+  journal->Forget("never there");
+  journal.reset();  // what was said before is done before
+  const auto kept = Kept();
+  ASSERT_EQ(kept->size(), 1U);
+  EXPECT_EQ(kept->at(0).run_id, "other");
+}
+
+TEST_F(JournalTest, ARecordOfAJobThatNobodyHasJoined) {
+  auto journal = Open();
+  JobRecord record;
+  record.term = Term(UINT64_MAX);
+  ASSERT_TRUE(Write(journal.get(), "job7", record).ok());
+  journal.reset();
+  EXPECT_EQ(Kept()->at(0).record, record);
+}
+
+// A run id is any name.
+TEST_F(JournalTest, RunIdsNeedNoQuotes) {
+  const std::string run_id = "it's \"ü\"; DROP TABLE jobs";
+  auto journal = Open();
+  ASSERT_TRUE(Write(journal.get(), run_id, RunningRecord(run_id, 1)).ok());
+  journal.reset();
+  EXPECT_EQ(Kept()->at(0).run_id, run_id);
+}
+
+TEST_F(JournalTest, TheTimeSinceARecordWasMadeIsKnown) {
+  auto journal = Open();
+  const Instant before = loop_->Now();
+  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
+  const Instant after = loop_->Now();
+  journal.reset();
+  const auto kept = Kept();
+  EXPECT_GE(kept->at(0).elapsed, absl::ZeroDuration());
+  EXPECT_LE(kept->at(0).elapsed, loop_->Now() - before);
+  EXPECT_GE(kept->at(0).elapsed + (after - before), absl::ZeroDuration());
+}
+
+// Else a service would count the time of a machine that was off, by a clock that began anew.
+TEST_F(JournalTest, AfterARestartOfTheMachineTheTimeIsNotKnown) {
+  {
+    auto file = JournalFile::Open(folder_, false);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE((*file)
+                    ->Put({.run_id = "job7",
+                           .record = RunningRecord("job7", 1),
+                           .boot = "another boot",
+                           .made = Instant::FromNanoseconds(1)})
+                    .ok());
+    ASSERT_TRUE((*file)
+                    ->Put({.run_id = "later",
+                           .record = RunningRecord("later", 1),
+                           .boot = BootId(),
+                           .made = loop_->Now() + absl::Hours(1)})
+                    .ok());
+  }
+  const auto kept = Kept();
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->at(0).elapsed, absl::ZeroDuration());
+  EXPECT_EQ(kept->at(1).elapsed, absl::ZeroDuration());  // a clock that went back
+}
+
+TEST_F(JournalTest, AFileThatWasTakenAwayIsAnError) {
+  auto journal = Open();
+  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
+  std::filesystem::remove_all(folder_);
+  const absl::Status status = Write(journal.get(), "job7", RunningRecord("job7", 2));
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_THAT(status.message(), HasSubstr(file()));
+  EXPECT_THAT(status.message(), HasSubstr("removed or moved away"));
+}
+
+// Holds up the journal's thread.
+class SlowDisk {
+ public:
+  explicit SlowDisk(SqliteJournal* journal) {
+    journal->CallOnDisk([end = end_.get_future().share()] { end.wait(); });
+  }
+  void End() { end_.set_value(); }
+
+ private:
+  std::promise<void> end_;
+};
+
+TEST_F(JournalTest, ASlowDiskIsWaitedForAsLongAsThePatience) {
+  auto journal = Open({.patience = absl::Milliseconds(50)});
+  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
+  SlowDisk disk(journal.get());
+  const Instant before = loop_->Now();
+  const absl::Status late = Write(journal.get(), "job7", RunningRecord("job7", 2));
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GE(loop_->Now() - before, absl::Milliseconds(50));
+  EXPECT_THAT(late.message(), HasSubstr(file()));
+  EXPECT_THAT(late.message(), HasSubstr("ms for a record so far"));
+  // For good, also when the disk is back, and for other jobs.
+  disk.End();
+  bool answered = false;
+  journal->Write("other", RunningRecord("other", 1), [&](const absl::Status& status) {
+    answered = true;
+    EXPECT_EQ(status, late);
+  });
+  EXPECT_TRUE(answered);  // at once
+  journal.reset();
+  // What isn't the last word any more is no word at all.
+  EXPECT_TRUE(Kept()->empty());
+}
+
+TEST_F(JournalTest, AllThatWaitHearTheFirstError) {
+  auto journal = Open({.patience = absl::Milliseconds(50)});
+  SlowDisk disk(journal.get());
+  int failed = 0;
+  for (const char* run_id : {"a", "b", "c"}) {
+    journal->Write(run_id, RunningRecord(run_id, 1), [&](const absl::Status& status) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      ++failed;
+    });
+  }
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return failed == 3; }));
+  disk.End();
+}
+
+// The answer to one may end the journal.
+TEST_F(JournalTest, AnAnswerMayDestroyTheJournal) {
+  for (const bool slow : {false, true}) {
+    auto journal = Open({.patience = absl::Milliseconds(slow ? 20 : 20'000)});
+    std::optional<SlowDisk> disk;
+    if (slow) disk.emplace(journal.get());
+    bool answered = false;
+    journal->Write("job7", RunningRecord("job7", 1), [&](const absl::Status& status) {
+      EXPECT_EQ(status.ok(), !slow);
+      if (disk) disk->End();
+      journal.reset();
+      answered = true;
+    });
+    ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return answered; }));
+  }
+}
+
+// A disk that hangs holds up the end of a service no longer than its patience.
+TEST_F(JournalTest, ADiskThatHangsIsLeftBehind) {
+  auto journal = Open({.patience = absl::Milliseconds(20)});
+  auto release = std::make_shared<std::promise<void>>();
+  auto ended = std::make_shared<std::promise<void>>();
+  journal->CallOnDisk([release, ended] {
+    release->get_future().wait();
+    ended->set_value();
+  });
+  journal->Write("job7", RunningRecord("job7", 1), [](const absl::Status&) { FAIL(); });
+  journal.reset();
+  release->set_value();
+  ended->get_future().wait();
+}
+
+TEST(NoJournalTest, KeepsNothing) {
+  NoJournal journal;
+  EXPECT_FALSE(journal.keeps());
+  EXPECT_EQ(journal.where(), "");
+  bool answered = false;
+  journal.Write("job7", {}, [&](const absl::Status& status) { answered = status.ok(); });
+  EXPECT_TRUE(answered);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
