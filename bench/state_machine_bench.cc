@@ -56,8 +56,8 @@ Formed Form(uint32_t nodes) {
     const std::vector<Effect> effects = formed.machine->Step(
         kStart, MessageReceived{.stream = StreamKey(node + 1), .message = JoinOf(node, nodes)});
     for (const Effect& effect : effects) {
-      if (std::holds_alternative<Persist>(effect)) {
-        formed.machine->Step(kStart, PersistDone{.status = absl::OkStatus()});
+      const Send* send = std::get_if<Send>(&effect);
+      if (send != nullptr && std::holds_alternative<Assignment>(*send->message)) {
         formed.assigned = true;
       }
     }

@@ -26,6 +26,8 @@ inline constexpr size_t kFactsMax = 8;                  // facts about one failu
 inline constexpr size_t kWhereBytesMax = 256;           // what a worker waits for in the kernel
 inline constexpr size_t kFactBytesMax = 512;            // one of them
 inline constexpr size_t kGenerationsRecordedMax = 256;  // generations that status calls tell of
+// Events of a node that are in no record: its agent keeps them (R10).
+inline constexpr uint64_t kUnrecordedMax = 64;
 inline constexpr size_t kDrainedMax = 1024;             // drained machines that are remembered
 inline constexpr size_t kEventsMax = 4096;              // events of a job that are remembered
 inline constexpr size_t kEventBytesMax = 1U << 20;      // and their size

@@ -13,13 +13,36 @@ void Closing::Open() {
   loss_.clear();
 }
 
-void Closing::Begin(const Trigger& trigger, absl::Duration uptime) {
+void Closing::Begin(Instant now, const Trigger& trigger, absl::Duration uptime) {
   DDPRUN_CHECK(!begun_, "a generation ends once");
   DDPRUN_CHECK(uptime >= absl::ZeroDuration(), absl::FormatDuration(uptime));
   begun_ = true;
+  began_ = now;
   reason_ = trigger.reason;
   for_growth_ = trigger.for_growth;
   uptime_ = uptime;
+}
+
+std::optional<ClosingRecord> Closing::ToRecord(Instant now) const {
+  if (!begun_) return std::nullopt;
+  return ClosingRecord{.age = now - began_,
+                       .uptime = uptime_,
+                       .reason = reason_,
+                       .for_growth = for_growth_,
+                       .loss = loss_};
+}
+
+void Closing::Recover(Instant now, const RestartHistory& history,
+                      const std::optional<ClosingRecord>& record) {
+  DDPRUN_CHECK(!begun_ && history_ == RestartHistory(), "generations were forgotten");
+  history_ = history;
+  if (!record) return;
+  begun_ = true;
+  began_ = now - record->age;
+  reason_ = record->reason;
+  for_growth_ = record->for_growth;
+  uptime_ = record->uptime;
+  loss_ = record->loss;
 }
 
 void Closing::NoteLoss(const std::string& reason) {

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "rendezvous/core/first_cause.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/restart_policy.h"
 #include "rendezvous/core/round.h"
 #include "rendezvous/core/types.h"
@@ -38,7 +39,7 @@ class Closing {
   // A generation has its ranks, and nothing ends it yet.
   void Open();
   // It is to end. The first trigger counts.
-  void Begin(const Trigger& trigger, absl::Duration uptime);
+  void Begin(Instant now, const Trigger& trigger, absl::Duration uptime);
   // A member is lost or has left, before or after Begin. The first one's reason counts.
   void NoteLoss(const std::string& reason);
   // All members have answered. Params: jitter: 0 to 1, see RoundEnd; newcomers_gone: of those for
@@ -46,6 +47,13 @@ class Closing {
   Settlement Settle(const JobSpec& spec, const Round& round, double jitter,
                     uint32_t newcomers_gone);
 
+  // For the job's record, and back from it; nullopt = nothing ends the live generation.
+  std::optional<ClosingRecord> ToRecord(Instant now) const;
+  void Recover(Instant now, const RestartHistory& history,
+               const std::optional<ClosingRecord>& record);
+
+  // When the trigger came. Requires: Begin.
+  Instant began() const { return began_; }
   // The trigger's, for people.
   const std::string& reason() const { return reason_; }
   const RestartHistory& history() const { return history_; }
@@ -53,7 +61,8 @@ class Closing {
   std::string BrokenInvariant() const;
 
  private:
-  bool begun_ = false;       // between Begin and the next Open
+  bool begun_ = false;  // between Begin and the next Open
+  Instant began_;
   std::string reason_;       // of the trigger
   bool for_growth_ = false;  // the trigger was growth; only with begun_
   absl::Duration uptime_;    // from the assignment to the trigger; >= 0

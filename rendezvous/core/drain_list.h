@@ -24,6 +24,7 @@ class DrainList {
   // machines that have one name after the other, as pods do.
   absl::Status CheckMachine(const std::string& hostname, const std::string& address) const;
 
+  // The latest last.
   const std::vector<DrainedNode>& nodes() const { return nodes_; }
   // What is wrong with the list; "" = nothing.
   std::string BrokenInvariant() const;

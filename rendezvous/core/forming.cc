@@ -1,5 +1,7 @@
 #include "rendezvous/core/forming.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +31,25 @@ void Forming::RememberRanks(const std::vector<RoundMember>& members) {
 void Forming::Watch(Instant now, bool enough) {
   if (!enough) enough_since_ = Instant::Infinite();
   if (enough && enough_since_.is_infinite()) enough_since_ = now;
+}
+
+FormingRecord Forming::ToRecord(Instant now) const {
+  return {.cause = cause_ == RoundCause::kFirst   ? FormingRecord::Cause::kFirst
+                   : cause_ == RoundCause::kFault ? FormingRecord::Cause::kFault
+                                                  : FormingRecord::Cause::kGrowth,
+          .pause = std::max(since_ - now, absl::ZeroDuration()),
+          .why = why_,
+          .rule = first() ? "" : RuleName(rule_),
+          .previous_ranks = previous_ranks_};
+}
+
+void Forming::Recover(Instant now, const FormingRecord& record) {
+  DDPRUN_CHECK(first(), "a wait that has begun");
+  previous_ranks_ = record.previous_ranks;
+  const std::optional<Rule> rule = RuleOf(record.rule);
+  if (record.cause == FormingRecord::Cause::kFirst || !rule) return BeginFirst(now);
+  const bool fault = record.cause == FormingRecord::Cause::kFault;
+  BeginNext(now, fault ? RoundCause::kFault : RoundCause::kGrowth, record.why, *rule, record.pause);
 }
 
 FormingDecision Forming::Decide(const JobSpec& spec, uint32_t present, Instant now) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/instant.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/membership_policy.h"
 #include "rendezvous/core/round.h"
 #include "rendezvous/core/types.h"
@@ -24,6 +25,10 @@ class Forming {
   void RememberRanks(const std::vector<RoundMember>& members);
   // Wanted whenever it may have changed whether nodes are waited for, and nodes_min are here.
   void Watch(Instant now, bool enough);
+
+  // For the job's record, and back from it.
+  FormingRecord ToRecord(Instant now) const;
+  void Recover(Instant now, const FormingRecord& record);
 
   // Whether it forms now. The rule is that by which it does, or is given up.
   FormingDecision Decide(const JobSpec& spec, uint32_t present, Instant now) const;

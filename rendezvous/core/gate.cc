@@ -57,6 +57,14 @@ Gate::Gate(Term term, std::string token) : term_(term), token_(std::move(token))
   DDPRUN_CHECK(term != Term(), "a service needs a term");
 }
 
+void Gate::Recover(const std::optional<JobSpec>& spec) {
+  DDPRUN_CHECK(!open_, "a job that goes on has begun already");
+  recovered_ = true;
+  if (!spec) return;
+  spec_ = *spec;
+  open_ = true;
+}
+
 bool Gate::TakesNewSpec(const Roster& roster, bool unformed) const {
   return !open_ || (unformed && roster.empty());
 }
@@ -75,7 +83,7 @@ absl::Status Gate::CheckJoin(const AgentMessage& message, const Join& join, cons
   DDPRUN_RETURN_IF_ERROR(CheckToken(token_, join));
   DDPRUN_RETURN_IF_ERROR(CheckTerm(term_, message));
   DDPRUN_RETURN_IF_ERROR(CheckBounds(message, join));
-  if (!open() && message.term == term_) {
+  if (!open() && !recovered_ && message.term == term_) {
     return absl::AbortedError(absl::StrCat("the job '", message.run_id,
                                            "' that this agent was part of has ended and is "
                                            "forgotten: start it again if it is to run again"));

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_GATE_H_
 #define DDPRUN_RENDEZVOUS_CORE_GATE_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -44,6 +45,9 @@ class Gate {
   // This Join is taken. True: its spec is the job's from now on.
   bool Admit(const Join& join, const Roster& roster, bool unformed);
 
+  // The job goes on that another service had: this is its spec, if somebody had joined.
+  void Recover(const std::optional<JobSpec>& spec);
+
   Term term() const { return term_; }
   // Somebody has joined; for good.
   bool open() const { return open_; }
@@ -55,6 +59,7 @@ class Gate {
 
   const Term term_;  // not 0
   const std::string token_;
+  bool recovered_ = false;  // agents know the term from another service
   bool open_ = false;
   JobSpec spec_;  // 1 <= nodes_min <= nodes_max
 };

@@ -35,6 +35,42 @@ void GenerationRecord::StoppedAt(uint64_t step) {
   if (begun_step_ == step) --begun_step_;
 }
 
+std::vector<GenerationSummary> GenerationRecord::ToRecord(Instant now) const {
+  std::vector<GenerationSummary> summaries;
+  for (const GenerationView& each : generations_) {
+    const bool lives = each.ended.is_infinite();
+    summaries.push_back({.generation = each.generation,
+                         .world_size = each.world_size,
+                         .nodes = each.nodes,
+                         .reason = each.reason,
+                         .rule = each.rule,
+                         .age = now - each.began,
+                         .ended = lives ? std::nullopt : std::optional(now - each.ended),
+                         .end_reason = each.end_reason,
+                         .first_step = each.first_step,
+                         .last_step = each.last_step});
+  }
+  return summaries;
+}
+
+void GenerationRecord::Recover(Instant now, const std::vector<GenerationSummary>& generations,
+                               uint64_t begun_step) {
+  DDPRUN_CHECK(generations_.empty(), "generations were forgotten");
+  begun_step_ = begun_step;
+  for (const GenerationSummary& each : generations) {
+    generations_.push_back({.generation = each.generation,
+                            .world_size = each.world_size,
+                            .nodes = each.nodes,
+                            .reason = each.reason,
+                            .rule = each.rule,
+                            .began = now - each.age,
+                            .ended = each.ended ? now - *each.ended : Instant::Infinite(),
+                            .end_reason = each.end_reason,
+                            .first_step = each.first_step,
+                            .last_step = each.last_step});
+  }
+}
+
 std::string GenerationRecord::BrokenInvariant() const {
   for (size_t i = 0; i < generations_.size(); ++i) {
     const GenerationView& each = generations_[i];

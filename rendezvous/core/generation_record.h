@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "base/instant.h"
 #include "rendezvous/core/state_machine.h"
@@ -22,6 +23,10 @@ class GenerationRecord {
   // The workers of the one that is over stopped at an agreed step: they marked it, saved, and left
   // it to be done by the next ones (R14).
   void StoppedAt(uint64_t step);
+
+  // For the job's record, and back from it.
+  std::vector<GenerationSummary> ToRecord(Instant now) const;
+  void Recover(Instant now, const std::vector<GenerationSummary>& generations, uint64_t begun_step);
 
   const std::deque<GenerationView>& generations() const { return generations_; }
   // The highest step that was begun, and not saved by a stop step: a next generation does what is

@@ -40,6 +40,16 @@ void Growth::NoteFormed(uint32_t members) {
   ++fruitless_;
 }
 
+GrowthRecord Growth::ToRecord() const {
+  return {.members_before = members_before_, .wanted = wanted_, .fruitless = fruitless_};
+}
+
+void Growth::Recover(const GrowthRecord& record) {
+  members_before_ = record.members_before;
+  wanted_ = record.wanted;
+  fruitless_ = record.fruitless;
+}
+
 absl::Duration Growth::least_uptime() const {
   if (fruitless_ == 0) return absl::ZeroDuration();
   const uint32_t doublings = std::min(fruitless_ - 1, 30U);

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/membership_policy.h"
 #include "rendezvous/core/round.h"
 #include "rendezvous/core/types.h"
@@ -43,6 +44,9 @@ class Growth {
   absl::Duration least_uptime() const;
   // Growths in a row that gained nothing.
   uint32_t fruitless() const { return fruitless_; }
+  // For the job's record, and back from it.
+  GrowthRecord ToRecord() const;
+  void Recover(const GrowthRecord& record);
   // What is wrong with it; "" = nothing.
   std::string BrokenInvariant(Instant now) const;
 

@@ -82,16 +82,19 @@ Verdict VerdictOf(Outcome outcome, Rule rule, std::string reason,
 
 }  // namespace
 
-Job::Job(Term term, std::string token) : gate_(term, std::move(token)) {}
+Job::Job(Term term, std::string token, bool keeps)
+    : gate_(term, std::move(token)), recorder_(keeps) {}
 
 std::vector<Effect> Job::Step(Instant now, const Event& event) {
   DDPRUN_CHECK(now >= now_, "time went back");
   DDPRUN_CHECK(outbox_.empty(), "effects of a former step");
   JudgeStall(now);
   now_ = now;
+  if (recovery_.TakeNews()) TellRecovery();
   std::visit([this](const auto& e) { On(e); }, event);
   Advance();
   SendDueStandbys();
+  if (recorder_.TakeDue()) outbox_.PutFirst(Persist{});
   const char* broken = BrokenPhase();
   DDPRUN_CHECK(*broken == '\0', absl::StrCat(broken, "\n", DebugString()));
   if (kWholeChecks && roster_.nodes().size() <= kWholeCheckNodesMax) {
@@ -105,12 +108,12 @@ void Job::On(const StopRequested& event) {
   if (phase_ != JobPhase::kEnded) EndJob(Outcome::kStopped, Rule::kStopped, event.reason);
 }
 
+// A job doesn't fail for want of a record: it only ends with its service again.
 void Job::On(const PersistDone& event) {
-  if (event.status.ok() || phase_ == JobPhase::kEnded) return;
-  EndJob(Outcome::kFailed, Rule::kNotRecorded,
-         absl::StrCat("generation ", generation_.value(),
-                      " can't be recorded, so a restart of the service would lose it: ",
-                      event.status.ToString()));
+  if (event.status.ok()) return roster_.ChangeAll([](Node& node) { node.Confirm(); });
+  if (!recorder_.keeps()) return;
+  recorder_.Lose(event.status);
+  outbox_.AddNote("journal_lost", {{"why", recorder_.lost()}});
 }
 
 void Job::On(const TimerDue& /*event*/) {
@@ -134,10 +137,11 @@ Instant Job::NextDeadline() const {
 Instant Job::PhaseDeadline() const {
   switch (phase_) {
     case JobPhase::kForming:
-      if (!gate_.open()) return Instant::Infinite();
+      if (!gate_.open() || recovery_.open()) return Instant::Infinite();
       return forming_.Decide(spec(), roster_.candidates(), now_).until;
     case JobPhase::kRunning:
       if (preemption_.agreeing()) return preemption_.deadline();
+      if (recovery_.open()) return Instant::Infinite();
       // Also when the end of a quarantine makes a newcomer.
       return std::min(growth_.Decide(spec(), *round_, Newcomers(), now_).until,
                       blame_.NextRelease(now_));
@@ -176,7 +180,7 @@ bool Job::AdvanceOnce() {
   growth_.Watch(now_, phase_ == JobPhase::kRunning && Newcomers() > 0);
   switch (phase_) {
     case JobPhase::kForming: {
-      if (!gate_.open()) return false;
+      if (!gate_.open() || recovery_.open()) return false;
       const FormingDecision decision = forming_.Decide(spec(), roster_.candidates(), now_);
       if (decision.action == FormingDecision::Action::kWait) return false;
       decision.action == FormingDecision::Action::kForm
@@ -189,13 +193,14 @@ bool Job::AdvanceOnce() {
         CarryOut(preemption_.OnTimer(now_));
         return phase_ != JobPhase::kRunning;
       }
+      if (recovery_.open()) return false;
       if (!growth_.Decide(spec(), *round_, Newcomers(), now_).close) return false;
       BeginClosing({.reason = absl::StrCat(CountText(Newcomers(), "node"), " joined"),
                     .name = "growth",
                     .for_growth = true});
       return true;
     case JobPhase::kClosing:
-      if (!round_->settled()) return false;
+      if (!round_->settled() || recovery_.open()) return false;
       CloseRound();
       return true;
     case JobPhase::kEnded:
@@ -234,10 +239,7 @@ void Job::FormGeneration(Rule rule) {
   closing_.Open();
   ledger_.Form(now_);
 
-  outbox_.Put(Persist{.generation = generation_,
-                      .restart_count = history.restart_count,
-                      .restarts_charged = history.restarts_charged,
-                      .membership_changes = history.membership_changes});
+  recorder_.Note();
   outbox_.AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
                                  {"world", absl::StrCat(round_->world_size())},
                                  {"nodes", absl::StrCat(choice.ranked.size())},
@@ -270,7 +272,8 @@ void Job::BeginClosing(const Trigger& trigger) {
   if (trigger.for_growth) {
     growth_.Begin(static_cast<uint32_t>(round_->members().size()), Newcomers());
   }
-  closing_.Begin(trigger, uptime);
+  closing_.Begin(now_, trigger, uptime);
+  recorder_.Note();
   record_.End(now_, reason_);
   ledger_.Close(now_, trigger.fault);
   outbox_.AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
@@ -301,6 +304,7 @@ void Job::CloseRound() {
   if (decision.verdict) return EndJob(*decision.verdict, decision.rule, WithDecision(settled));
 
   // The generation is no more; its nodes are candidates again.
+  recorder_.Note();
   const Round closed = *std::exchange(round_, std::nullopt);
   phase_ = JobPhase::kForming;
   ledger_.Settle(now_);
@@ -359,6 +363,7 @@ void Job::AbandonStop() {
 
 // Ends the job when it can't go on without those that were preempted. True: it has ended.
 bool Job::EndPreempted() {
+  if (recovery_.open()) return false;  // who is left isn't known yet
   uint32_t left = roster_.candidates();
   if (round_) {
     for (const RoundMember& member : round_->members()) {
@@ -388,9 +393,11 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   record_.End(now_, reason_);
   ledger_.End(now_);
   probes_.Rest();
+  recovery_.Close();
   roster_.Retire();
   farewell_.Begin(now_, std::move(verdict), audience);
   const Verdict& told = farewell_.verdict();
+  recorder_.Note();
   outbox_.AddNote(
       "verdict", {{"outcome", OutcomeName(outcome)}, {"reason", told.reason}, {"rule", told.rule}});
   for (const auto& [order, node] : roster_.nodes()) {

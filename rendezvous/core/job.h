@@ -22,6 +22,8 @@
 #include "rendezvous/core/outbox.h"
 #include "rendezvous/core/preemption.h"
 #include "rendezvous/core/probe_clock.h"
+#include "rendezvous/core/recorder.h"
+#include "rendezvous/core/recovery.h"
 #include "rendezvous/core/roster.h"
 #include "rendezvous/core/round.h"
 #include "rendezvous/core/standby.h"
@@ -45,13 +47,17 @@ namespace ddprun::rendezvous {
 //   job.cc          events, time, phases: how a generation begins and ends, and the job
 //   job_nodes.cc    streams, joins, what a node that comes back is told, and loss
 //   job_reports.cc  what nodes report
+//   job_recovery.cc what outlives the service, and how another one goes on with it
 //   job_view.cc     texts, View and the whole check
 class Job {
  public:
-  Job(Term term, std::string token);
+  // See StateMachine.
+  Job(Term term, std::string token, bool keeps);
+  Job(Instant now, JobRecord record, absl::Duration elapsed, std::string token);
 
   std::vector<Effect> Step(Instant now, const Event& event);
   Instant NextDeadline() const;
+  JobRecord TakeRecord(Instant now);
   JobView View(Instant now) const;
   const std::deque<GenerationView>& generations() const { return record_.generations(); }
   // The first broken invariant in words, of a part or between parts; "" = all hold. O(n).
@@ -86,6 +92,15 @@ class Job {
   void CarryOut(Preemption::Action action);
   bool EndPreempted();
   void AbandonStop();
+
+  // What outlives the service.
+  void RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders);
+  void RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders);
+  void RecordNodes(JobRecord& record) const;
+  RoundRecord RecordRound() const;
+  void TellRecovery();
+  void EndRecovery();
+  absl::Status CheckNotAhead(const AgentMessage& message) const;
 
   // Nodes.
   void OnJoin(StreamKey stream, const AgentMessage& message, const Join& join);
@@ -125,10 +140,15 @@ class Job {
   const JobSpec& spec() const { return gate_.spec(); }
   bool unformed() const { return phase_ == JobPhase::kForming && generation_ == Generation(); }
   bool IsDone(const Node& node) const;
+  // What an agent hears of its events: those that it need not say again.
+  uint64_t Confirmed(const Node& node) const {
+    return recorder_.keeps() ? node.confirmed : node.processed;
+  }
   uint32_t Newcomers() const { return CountNewcomers(roster_, blame_, now_).answering; }
   Instant PhaseDeadline() const;
   void JudgeStall(Instant now);
   std::string StateOf(const Node& node) const;
+  std::string RecoveryText() const;
   const char* BrokenPhase() const;
   std::string BrokenMembers() const;
 
@@ -152,6 +172,9 @@ class Job {
   Preemption preemption_;       // agrees only while running; committed only after that
   Closing closing_;             // begun from closing until the next generation
   Farewell farewell_;           // begun when ended
+
+  Recovery recovery_;  // open until those who took part in another life of the service are back
+  Recorder recorder_;  // nothing is due between two steps
 
   NoteBudget refusal_notes_;  // of those whom the gate turns away
   GenerationRecord record_;   // for people: what there was,

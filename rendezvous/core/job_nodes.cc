@@ -46,8 +46,9 @@ void Job::On(const StreamClosed& event) {
 void Job::On(const DrainRequested& event) {
   if (phase_ == JobPhase::kEnded) return;
   if (event.undo) {  // a node that is leaving leaves all the same
-    if (drains_.Undo(event.node)) outbox_.AddNote("undrain", {{"node", event.node.value()}});
-    return;
+    if (!drains_.Undo(event.node)) return;
+    recorder_.Note();
+    return outbox_.AddNote("undrain", {{"node", event.node.value()}});
   }
   const Node* node = roster_.table().FindById(event.node);
   if (node == nullptr || node->draining) return;
@@ -56,6 +57,7 @@ void Job::On(const DrainRequested& event) {
                .address = node->info.address,
                .reason = event.reason});
   roster_.Change(*node, [](Node& n) { n.Drain(); });
+  recorder_.Note();
   outbox_.AddNote("drain", {{"node", node->id.value()}, {"reason", event.reason}});
   SendDrain(*node);
 }
@@ -63,6 +65,9 @@ void Job::On(const DrainRequested& event) {
 // ------------------------------------------------------------- joins
 
 void Job::OnJoin(StreamKey stream, const AgentMessage& message, const Join& join) {
+  if (absl::Status ahead = CheckNotAhead(message); !ahead.ok()) {
+    return Refuse(stream, message.node_id, std::move(ahead));
+  }
   if (phase_ == JobPhase::kEnded) {
     absl::Status status = gate_.CheckJoin(message, join, roster_, drains_, unformed());
     if (!status.ok()) return Refuse(stream, message.node_id, std::move(status));
@@ -86,6 +91,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
     forming_.BeginFirst(now_);
     reason_ = "waiting for nodes";
     blame_.SetRules(spec().restart);
+    recorder_.Note();
   }
   const Departed* departed = roster_.table().FindDeparted(message.incarnation);
   const bool left = departed != nullptr && departed->left;
@@ -127,6 +133,7 @@ void Job::Reattach(const Node& node, StreamKey stream, const AgentMessage& messa
   OpenStream(node, stream, message.stream);
   if (was_away) outbox_.AddNote("node_reconnected", {{"node", node.id.value()}});
   Resync(node, message, join);
+  if (recovery_.NoteBack(node.order)) EndRecovery();
   RefuseRivals(node);
 }
 
@@ -155,7 +162,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   if (!node.group_rank) {
     // No generation ends for one that doesn't answer (R3); in a round trip that is known.
     if (phase_ == JobPhase::kRunning && !node.answered) {
-      const Probe question{.nonce = probes_.Ask(now_), .processed_sequence = node.processed};
+      const Probe question{.nonce = probes_.Ask(now_), .processed_sequence = Confirmed(node)};
       outbox_.SendTo(node, question);
     }
     if (idle || join.group_state == GroupState::kSucceeded) {
@@ -184,7 +191,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   const uint64_t nonce = probes_.Ask(now_);
   roster_.Change(node, [&](Node& n) { n.AskIfIdle(nonce); });
   outbox_.SendTo(node,
-                 Probe{.nonce = nonce, .processed_sequence = node.processed, .in_order = true});
+                 Probe{.nonce = nonce, .processed_sequence = Confirmed(node), .in_order = true});
 }
 
 // ------------------------------------------------------------- streams
@@ -196,7 +203,7 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
   outbox_.SendTo(node, Welcome{.term = gate_.term(),
                                .release = kVersion,
                                .lease = spec().lease,
-                               .processed_sequence = node.processed});
+                               .processed_sequence = Confirmed(node)});
   if (lives) probes_.Wake(now_, spec().lease);
 }
 
@@ -284,6 +291,8 @@ void Job::RemoveNode(const Node& node, Departure departure) {
     record.done_in = generation_;
     record.done_rank = rank;
   }
+  recorder_.Note();
+  if (recovery_.NoteGone(node.order)) EndRecovery();
   // Whoever waited for its claim can start now.
   const std::optional<uint64_t> heir = roster_.Remove(node, std::move(record));
   if (heir) standby_due_.Mark(*heir);

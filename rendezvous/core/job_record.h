@@ -53,7 +53,6 @@ struct MemberRecord {
 
   std::optional<uint32_t> node;  // index into JobRecord::nodes; nullopt = it isn't there any more
   NodeId node_id;
-  std::string hostname;
   uint32_t worker_count = 0;
   uint32_t base_rank = 0;
   uint32_t base_role_rank = 0;
@@ -183,6 +182,9 @@ struct JobRecord {
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
+
+// Makes the record's times those of so much later.
+void Age(absl::Duration elapsed, JobRecord& record);
 
 }  // namespace ddprun::rendezvous
 

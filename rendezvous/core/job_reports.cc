@@ -56,7 +56,9 @@ void Job::OnMessage(const Node& node, const AgentMessage& message) {
   const uint64_t processed = node.processed;
   switch (roster_.Change(node, [&](Node& n) { return n.TakeSequence(message.sequence); })) {
     case Node::Sequence::kNext:
-      return OnEvent(node, message);
+      OnEvent(node, message);
+      if ((processed + 1) % kUnrecordedMax == 0) recorder_.Note();  // or its agent keeps them all
+      return;
     case Node::Sequence::kSeen:
       return;
     case Node::Sequence::kGap:
@@ -114,6 +116,12 @@ void Job::OnEvent(const Node& node, const AgentMessage& message) {
   if (stopped && !std::holds_alternative<Preempt>(message.body)) {
     return ignore("its workers were stopped already");
   }
+  // What it comes to is known when the generation is over.
+  if (std::holds_alternative<WorkerFailed>(message.body) ||
+      std::holds_alternative<GroupStopped>(message.body) ||
+      std::holds_alternative<Preempt>(message.body)) {
+    roster_.Change(node, [](Node& n) { n.AwaitSettlement(); });
+  }
   std::visit(
       [&](const auto& report) {
         if constexpr (requires { OnReport(node, report); }) OnReport(node, report);
@@ -160,6 +168,7 @@ void Job::OnReport(const Node& node, const GroupSucceeded& succeeded) {
   const uint32_t rank = *node.group_rank;
   if (succeeded.time) ledger_.Tell(now_, rank, *succeeded.time, /*done=*/true);
   round_->SetSucceeded(rank);
+  recorder_.Note();
   if (round_->all_succeeded()) {
     return EndJob(Outcome::kSucceeded, Rule::kAllSucceeded,
                   absl::StrCat("every rank of generation ", generation_.value(), " ended with 0"));
@@ -259,7 +268,7 @@ void Job::SendProbes() {
   if (roster_.table().connected() == 0 || phase_ == JobPhase::kEnded) return probes_.Rest();
   const uint64_t nonce = probes_.Tick(now_, spec().lease);
   for (const auto& [order, node] : roster_.nodes()) {
-    outbox_.SendTo(node, Probe{.nonce = nonce, .processed_sequence = node.processed});
+    outbox_.SendTo(node, Probe{.nonce = nonce, .processed_sequence = Confirmed(node)});
   }
   standby_due_.MarkAll();
 }

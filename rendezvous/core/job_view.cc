@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/describe.h"
 #include "rendezvous/core/job.h"
 
 // What nodes without a rank are told, what status calls show, and what must hold after every step.
@@ -26,6 +27,7 @@ void Job::SendDueStandbys() {
   waiting.candidates = roster_.candidates();
   waiting.missing = roster_.MissingText(spec().nodes_min);
   waiting.after = forming_.why();
+  if (recovery_.open()) waiting.recovering = RecoveryText();
   waiting.pausing = phase_ == JobPhase::kForming && forming_.pausing(now_);
   if (round_) waiting.members = static_cast<uint32_t>(round_->members().size());
   if (phase_ == JobPhase::kRunning) {
@@ -84,6 +86,12 @@ JobView Job::View(Instant now) const {
   view.drained = drains_.nodes();
   view.age = ledger_.Age(now);
   view.spent = ledger_.Spent(now);
+  view.recoveries = recovery_.life();
+  view.record_lost = recorder_.lost();
+  if (recovery_.open()) {
+    view.phase = "recovering";
+    view.reason = RecoveryText();
+  }
   for (const auto& [order, node] : roster_.nodes()) {
     view.nodes.push_back({.node_id = node.id,
                           .info = node.info,
@@ -104,6 +112,19 @@ JobView Job::View(Instant now) const {
   return view;
 }
 
+// "the service was started again; waiting for nodes b, c to come back".
+std::string Job::RecoveryText() const {
+  constexpr size_t kNodesListedMax = 8;  // more would be read by nobody
+  std::vector<std::string> nodes;
+  for (const uint64_t order : recovery_.awaited()) {
+    if (nodes.size() == kNodesListedMax) break;
+    nodes.push_back(roster_.table().FindByOrder(order)->id.value());
+  }
+  const size_t more = recovery_.awaited().size() - nodes.size();
+  return absl::StrCat("the service was started again; waiting for ", ListText(nodes),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to come back");
+}
+
 // ------------------------------------------------------------- invariants
 
 std::string Job::BrokenInvariant() const {
@@ -112,8 +133,9 @@ std::string Job::BrokenInvariant() const {
         blame_.BrokenInvariant(), forming_.BrokenInvariant(now_), growth_.BrokenInvariant(now_),
         refusal_notes_.BrokenInvariant(now_), round_ ? round_->BrokenInvariant() : std::string(),
         inquiry_.BrokenInvariant(round_ ? &*round_ : nullptr), preemption_.BrokenInvariant(),
-        closing_.BrokenInvariant(), farewell_.BrokenInvariant(), record_.BrokenInvariant(),
-        ledger_.BrokenInvariant(now_), BrokenMembers()}) {
+        closing_.BrokenInvariant(), recovery_.BrokenInvariant(), recorder_.BrokenInvariant(),
+        farewell_.BrokenInvariant(), record_.BrokenInvariant(), ledger_.BrokenInvariant(now_),
+        BrokenMembers()}) {
     if (!broken.empty()) return broken;
   }
   return "";
@@ -127,7 +149,8 @@ const char* Job::BrokenPhase() const {
   if (round_ && round_->generation() != generation_) {
     return "a live generation that is not the current one";
   }
-  if (closing && round_->settled()) return "a settled round that is not closed";
+  if (closing && round_->settled() && !recovery_.open())
+    return "a settled round that is not closed";
   if (round_ && round_->members().size() > spec().nodes_max) return "more nodes than the job takes";
   if (farewell_.begun() != (phase_ == JobPhase::kEnded)) return "a verdict in the wrong phase";
   if (inquiry_.open() && !running) return "a hang of workers that don't run";
@@ -143,6 +166,10 @@ const char* Job::BrokenPhase() const {
 // What the round and the roster say of each other.
 std::string Job::BrokenMembers() const {
   size_t placed = 0;
+  for (const uint64_t order : recovery_.awaited()) {
+    const Node* node = roster_.table().FindByOrder(order);
+    if (node == nullptr || node->stream) return "a node is awaited that is here, or lost";
+  }
   for (const auto& [order, node] : roster_.nodes()) {
     if (node.group_rank) {
       ++placed;

@@ -17,13 +17,15 @@ namespace ddprun::rendezvous {
 // probe of one tick with one nonce. Bound: the last kProbesOutstandingMax.
 class ProbeLog {
  public:
+  // Params: first: the first nonce, > 0.
+  explicit ProbeLog(uint64_t first = 1) : first_nonce_(first) {}
   // Notes a probe that is sent now; returns its nonce, which is never 0 and never used again.
   uint64_t Send(Instant now);
   // When the probe with that nonce was sent; empty when it is unknown or too old.
   std::optional<Instant> SentAt(uint64_t nonce) const;
 
  private:
-  uint64_t first_nonce_ = 1;  // of sent_.front()
+  uint64_t first_nonce_;  // of sent_.front(); > 0
   std::deque<Instant> sent_;
 };
 

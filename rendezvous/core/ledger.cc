@@ -71,6 +71,26 @@ void Ledger::End(Instant now) {
   since_ = now;
 }
 
+LedgerRecord Ledger::ToRecord(Instant now) const {
+  const Instant end = state_ == State::kEnded ? since_ : now;
+  return {.age = Age(end), .booked = booked_, .first = first_, .marks = marks_};
+}
+
+void Ledger::Recover(Instant now, const LedgerRecord& record, std::optional<Instant> formed,
+                     std::optional<Instant> closed, bool ended) {
+  DDPRUN_CHECK(state_ == State::kNew, "a ledger that has begun");
+  booked_ = record.booked;
+  first_ = record.first;
+  marks_ = record.marks;
+  // What is booked reaches to where the live generation, or the wait for it, began.
+  begun_ = formed.value_or(ended ? now : now - (record.age - booked_.Total())) - booked_.Total();
+  since_ = ended ? now : formed.value_or(now - (record.age - booked_.Total()));
+  state_ = ended ? State::kEnded : formed ? State::kRunning : State::kForming;
+  if (!formed) return;
+  formed_ = *formed;
+  if (closed) Close(*closed, std::nullopt);
+}
+
 // The lowest rank that told when the generation was over, or done; else the lowest.
 const Ledger::Told* Ledger::Speaker() const {
   for (const auto& [rank, told] : told_) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/instant.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/time_spent.h"
 
 namespace ddprun::rendezvous {
@@ -33,6 +34,12 @@ class Ledger {
   void Settle(Instant now);
   // The job is over, in whatever state.
   void End(Instant now);
+
+  // For the job's record, and back from it. Params: formed, closed: of the live generation; nullopt
+  // = none is, or nothing ends it; ended: the job has.
+  LedgerRecord ToRecord(Instant now) const;
+  void Recover(Instant now, const LedgerRecord& record, std::optional<Instant> formed,
+               std::optional<Instant> closed, bool ended);
 
   TimeSpent Spent(Instant now) const;
   // Since Begin; zero before.

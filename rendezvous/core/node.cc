@@ -43,6 +43,20 @@ void Node::Resume(uint64_t sequence) {
   processed = sequence;
 }
 
+void Node::Recover(const NodeRecord& record, Instant now, std::optional<absl::Duration> lease) {
+  DDPRUN_CHECK(!stream && processed == 0, id.value());
+  stream_number = record.stream_number;
+  processed = recording = confirmed = record.settled;
+  draining = record.draining;
+  answered = record.answered;
+  proof = heard = closed_at = now;
+  if (lease) lease_end = now + *lease;
+}
+
+void Node::AwaitSettlement() {
+  if (unsettled == 0) unsettled = processed;
+}
+
 void Node::Update(const NodeInfo& said, bool idle) {
   info.address = said.address;
   info.store_address = said.store_address;
@@ -118,6 +132,7 @@ void Node::BecomeMember(uint32_t rank) {
 }
 
 void Node::BecomeWaiting() {
+  Settle();
   group_rank.reset();
   told.progress.clear();
 }
@@ -159,6 +174,10 @@ std::string Node::BrokenInvariant() const {
   if (group_rank && standby) return broken("a member that waits");
   if (!group_rank && !told.progress.empty()) return broken("progress without a rank");
   if (proof > heard) return broken("a proof of life that nobody heard");
+  if (unsettled > processed) return broken("an event is unsettled that nobody processed");
+  if (recording > settled() || confirmed > recording) {
+    return broken("more is confirmed than a record has settled");
+  }
   return "";
 }
 

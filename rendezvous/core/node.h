@@ -40,6 +40,11 @@ struct Node {
   StreamNumber stream_number;       // never goes down
   std::optional<StreamKey> stream;  // empty: in its reconnect grace. Changed by NodeTable.
   uint64_t processed = 0;  // sequence of the last event that was processed; never goes down
+  // Events of the live generation from this one on are in no record, and must be said again to a
+  // service that recovers; 0 = there are none. <= processed.
+  uint64_t unsettled = 0;
+  uint64_t recording = 0;  // what was settled when the last record was taken; <= settled()
+  uint64_t confirmed = 0;  // what a record that is kept has settled; <= recording
 
   Instant proof;                             // when the last renewed probe was sent; <= heard
   Instant heard;                             // when the last renewal or Join came
@@ -68,6 +73,8 @@ struct Node {
 
   // It was here before, and its events up to this one were processed. Requires: no stream yet.
   void Resume(uint64_t sequence);
+  // It was here in another life of the service. Params: lease: to come back. Requires: no stream.
+  void Recover(const NodeRecord& record, Instant now, std::optional<absl::Duration> lease);
   // What it says of itself when it is back. Params: idle: it has no workers.
   void Update(const NodeInfo& said, bool idle);
   // It has a new stream. Params: lease: counts from now; nullopt = the job has ended.
@@ -83,6 +90,15 @@ struct Node {
   // Where an event of this number stands; kNext is thereby processed (R6).
   enum class Sequence { kNext, kSeen, kGap };
   Sequence TakeSequence(uint64_t sequence);
+
+  // What it does to the live generation is settled by a record of what that came to, not before.
+  void AwaitSettlement();
+  void Settle() { unsettled = 0; }
+  // Its last event that needn't be said again to a service that recovers from a record of now.
+  uint64_t settled() const { return unsettled == 0 ? processed : unsettled - 1; }
+  // A record is taken; and it is kept.
+  void TakeForRecord() { recording = settled(); }
+  void Confirm() { confirmed = recording; }
 
   // It is asked to end workers, of a generation that goes on without it or of its own. The first
   // bound stands.

@@ -77,6 +77,24 @@ Instant NodeBlame::NextRelease(Instant now) const {
   return next;
 }
 
+std::vector<BlameRecord> NodeBlame::ToRecord(Instant now) const {
+  std::vector<BlameRecord> records;
+  for (const auto& [node, record] : records_) {
+    records.push_back({.node = node, .hostname = record.hostname, .ages = {}});
+    for (const Instant failed : record.failures) records.back().ages.push_back(now - failed);
+  }
+  return records;
+}
+
+void NodeBlame::Recover(Instant now, const std::vector<BlameRecord>& records) {
+  DDPRUN_CHECK(records_.empty(), "failures were forgotten");
+  for (const BlameRecord& each : records) {
+    Record& record = records_[each.node];
+    record.hostname = each.hostname;
+    for (const absl::Duration age : each.ages) record.failures.push_back(now - age);
+  }
+}
+
 std::string NodeBlame::BrokenInvariant() const {
   for (const auto& [node, record] : records_) {
     if (record.failures.empty()) return "a record of no failure";

@@ -11,6 +11,7 @@
 
 #include "base/instant.h"
 #include "rendezvous/core/first_cause.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
@@ -40,6 +41,9 @@ class NodeBlame {
   std::vector<NodeId> QuarantinedNodes(Instant now) const;
   // When the quarantine of a node ends next; infinite = none is in quarantine.
   Instant NextRelease(Instant now) const;
+  // For the job's record, and back from it. Requires: the rules that they were noted under.
+  std::vector<BlameRecord> ToRecord(Instant now) const;
+  void Recover(Instant now, const std::vector<BlameRecord>& records);
   // What is wrong with it; "" = nothing.
   std::string BrokenInvariant() const;
 

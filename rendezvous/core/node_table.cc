@@ -29,16 +29,19 @@ void NodeTable::Remove(Node& node, Departed record) {
     std::erase(claim->second, node.order);
     if (claim->second.empty()) claims_.erase(claim);
   }
-  const uint64_t incarnation = node.incarnation.value();
-  if (departed_.insert_or_assign(incarnation, std::move(record)).second) {
-    departed_order_.push_back(incarnation);
+  AddDeparted(node.incarnation, std::move(record));
+  by_id_.erase(node.id.value());
+  nodes_.erase(node.order);
+}
+
+void NodeTable::AddDeparted(Incarnation incarnation, Departed record) {
+  if (departed_.insert_or_assign(incarnation.value(), std::move(record)).second) {
+    departed_order_.push_back(incarnation.value());
   }
   if (departed_order_.size() > kNodesMax) {
     departed_.erase(departed_order_.front());
     departed_order_.pop_front();
   }
-  by_id_.erase(node.id.value());
-  nodes_.erase(node.order);
 }
 
 const Departed* NodeTable::FindDeparted(Incarnation incarnation) const {

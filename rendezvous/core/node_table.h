@@ -38,7 +38,11 @@ class NodeTable {
   Node& Add(const NodeId& id, Incarnation incarnation, const NodeInfo& info);
   // Forgets the node but for its Departed record. Requires: it has no stream.
   void Remove(Node& node, Departed record);
+  // Remembers one that isn't there.
+  void AddDeparted(Incarnation incarnation, Departed record);
   const Departed* FindDeparted(Incarnation incarnation) const;
+  // Incarnations, in the order in which they went.
+  const std::deque<uint64_t>& departed() const { return departed_order_; }
 
   Node* FindById(const NodeId& id);
   const Node* FindById(const NodeId& id) const;

@@ -29,6 +29,8 @@ class Outbox {
     Put(Note{.event = std::move(event), .fields = std::move(fields)});
   }
   void Put(Effect effect) { effects_.push_back(std::move(effect)); }
+  // Before all that is in it.
+  void PutFirst(Effect effect) { effects_.insert(effects_.begin(), std::move(effect)); }
   // The step is over.
   std::vector<Effect> TakeAll() {
     last_.reset();

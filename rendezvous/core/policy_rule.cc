@@ -36,10 +36,15 @@ std::string RuleName(Rule rule) {
       return "stopped";
     case Rule::kPreempted:
       return "preempted";
-    case Rule::kNotRecorded:
-      return "not_recorded";
   }
   return "unknown";
+}
+
+std::optional<Rule> RuleOf(absl::string_view name) {
+  for (int i = 0; i <= static_cast<int>(Rule::kPreempted); ++i) {
+    if (RuleName(static_cast<Rule>(i)) == name) return static_cast<Rule>(i);
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddprun::rendezvous

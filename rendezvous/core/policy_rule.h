@@ -1,7 +1,10 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_POLICY_RULE_H_
 #define DDPRUN_RENDEZVOUS_CORE_POLICY_RULE_H_
 
+#include <optional>
 #include <string>
+
+#include "absl/strings/string_view.h"
 
 namespace ddprun::rendezvous {
 
@@ -27,11 +30,12 @@ enum class Rule {
   kPreflight,        // a worker examined the network, and no run can work with it (R7)
   kStopped,          // a signal or a control call (R8)
   kPreempted,        // a preempting signal (R8)
-  kNotRecorded,      // the journal failed (R10)
 };
 
 // Its name, which stays the same over releases: "worker_failure", "crash_loop".
 std::string RuleName(Rule rule);
+// The rule of that name; nullopt = there is none.
+std::optional<Rule> RuleOf(absl::string_view name);
 
 }  // namespace ddprun::rendezvous
 

@@ -7,7 +7,23 @@
 
 namespace ddprun::rendezvous {
 
-void Preemption::Open() { *this = Preemption(); }
+namespace {
+
+// Lives before the numbers of rounds begin anew, and rounds of one life.
+constexpr uint64_t kLives = 1U << 15;
+constexpr int kRoundBits = 16;
+
+}  // namespace
+
+Preemption::Preemption(uint64_t life)
+    : life_(life), stop_(static_cast<uint32_t>(life % kLives) << kRoundBits) {}
+
+void Preemption::Open() { *this = Preemption(life_); }
+
+void Preemption::Recover(std::string taken, bool takes_service) {
+  taken_ = std::move(taken);
+  takes_service_ = takes_service;
+}
 
 Preemption::Action Preemption::Announce(Instant now, const std::string& host,
                                         const Preempt& preempt,

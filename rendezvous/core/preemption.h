@@ -21,6 +21,9 @@ class Preemption {
  public:
   using Action = StopAgreement::Action;
 
+  // Params: life: of the service; agreements of one life have other rounds than those of another.
+  explicit Preemption(uint64_t life = 0);
+
   // A generation has its ranks.
   void Open();
   // A member's node is about to be taken away. Params: host: its name; agreeing: members that are
@@ -53,6 +56,12 @@ class Preemption {
   // Why no step was agreed on.
   const std::string& given_up() const { return stop_.why(); }
 
+  // Nodes were taken away for this in another life of the service.
+  void Recover(std::string taken, bool takes_service);
+  // Why nodes are taken away; "" = none is, or they were drained. And whether one has the service.
+  const std::string& taken() const { return taken_; }
+  bool takes_service() const { return takes_service_; }
+
   // Why the job ends, if it can't go on with `left` nodes; nullopt = it goes on.
   std::optional<std::string> EndsJob(const JobSpec& spec, uint32_t left) const;
 
@@ -60,6 +69,7 @@ class Preemption {
   std::string BrokenInvariant() const;
 
  private:
+  uint64_t life_;
   StopAgreement stop_;
   std::string why_;             // of the agreement; not empty while there is one
   std::string trigger_;         // "preempted" or "drained" while there is one

@@ -15,6 +15,10 @@ namespace ddprun::rendezvous {
 //   resting ─Wake─► ticking ─Rest─► resting
 class ProbeClock {
  public:
+  // Params: life: of the service. No nonce of one life is used in another: an answer that is late
+  // by a life proves nothing.
+  explicit ProbeClock(uint64_t life = 0) : log_((life << kNonceBits) + 1) {}
+
   // Somebody is to be probed from now on. Nothing changes when it ticks already.
   void Wake(Instant now, absl::Duration lease);
   // Nobody is.
@@ -31,6 +35,8 @@ class ProbeClock {
   Instant due() const { return due_; }
 
  private:
+  static constexpr int kNonceBits = 40;  // of a life: 35,000 years of probes a second
+
   ProbeLog log_;
   Instant due_ = Instant::Infinite();  // at most ProbeInterval ahead, or infinite
 };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/instant.h"
@@ -29,6 +30,10 @@ class Roster {
 
   // A node without a stream. Requires: no node with this id. Valid until Remove.
   const Node& Add(const NodeId& id, Incarnation incarnation, const NodeInfo& info);
+  // Remembers one that isn't there, of another life of the service.
+  void AddDeparted(Incarnation incarnation, Departed record) {
+    table_.AddDeparted(incarnation, std::move(record));
+  }
   // Forgets a node without a stream but for its record. Returns the join order of the node that now
   // holds its claim, and may be able to start.
   std::optional<uint64_t> Remove(const Node& node, Departed record);

@@ -9,6 +9,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 std::string FormingText(const JobSpec& spec, const Waiting& waiting) {
+  if (!waiting.recovering.empty()) return waiting.recovering;
   if (waiting.pausing) return waiting.reason;
   const uint32_t here = waiting.candidates;
   if (here >= spec.nodes_min) {

@@ -30,6 +30,7 @@ struct Waiting {
   uint32_t fruitless = 0;       // since so many growths in a row gained nothing
   bool pausing = false;         // before a restart
   std::string missing;          // who is yet to come: "node ranks 3, 5"; "" = can't be said
+  std::string recovering;       // who is awaited after a restart of the service; "" = nobody
   std::string after;            // why the last generation ended; "" = there was none
 };
 

@@ -9,12 +9,17 @@
 namespace ddprun::rendezvous {
 
 struct StateMachine::Impl {
-  Impl(Term term, std::string token) : job(term, std::move(token)) {}
+  Impl(Term term, std::string token, bool keeps) : job(term, std::move(token), keeps) {}
+  Impl(Instant now, JobRecord record, absl::Duration elapsed, std::string token)
+      : job(now, std::move(record), elapsed, std::move(token)) {}
   Job job;
 };
 
-StateMachine::StateMachine(Term term, std::string token)
-    : impl_(std::make_unique<Impl>(term, std::move(token))) {}
+StateMachine::StateMachine(Term term, std::string token, bool keeps)
+    : impl_(std::make_unique<Impl>(term, std::move(token), keeps)) {}
+
+StateMachine::StateMachine(Instant now, JobRecord record, absl::Duration elapsed, std::string token)
+    : impl_(std::make_unique<Impl>(now, std::move(record), elapsed, std::move(token))) {}
 
 StateMachine::~StateMachine() = default;
 
@@ -23,6 +28,8 @@ std::vector<Effect> StateMachine::Step(Instant now, const Event& event) {
 }
 
 Instant StateMachine::NextDeadline() const { return impl_->job.NextDeadline(); }
+
+JobRecord StateMachine::TakeRecord(Instant now) { return impl_->job.TakeRecord(now); }
 
 JobView StateMachine::View(Instant now) const { return impl_->job.View(now); }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/instant.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
@@ -46,7 +47,7 @@ struct DrainRequested {
 // NextDeadline() has come.
 struct TimerDue {};
 
-// The record of the last Persist is durable, or could not be made so.
+// The record that was taken last is durable, or could not be made so.
 struct PersistDone {
   absl::Status status;
 };
@@ -68,14 +69,10 @@ struct CloseStream {
   absl::Status status;
 };
 
-// What must outlive the service (R10). Effects after a Persist in the same list, and all later
-// ones, wait until PersistDone; the shell without a journal answers PersistDone(OK) at once.
-struct Persist {
-  Generation generation;
-  uint32_t restart_count = 0;
-  uint32_t restarts_charged = 0;
-  uint32_t membership_changes = 0;
-};
+// What was decided must outlive the service before anybody hears of it (R10): the first effect of
+// its list. The shell takes the record and writes it; the effects after it, and all later ones,
+// wait until PersistDone. One record is enough for all that were to be written when it is taken.
+struct Persist {};
 
 // A fact for the timeline and the log: snake_case event name, ordered key-value pairs.
 struct Note {
@@ -127,6 +124,9 @@ struct JobView {
   std::vector<NodeView> nodes;       // by group rank, then join order
   std::vector<DrainedNode> drained;  // the latest last
   TimeSpent spent;                   // since the first Join
+  uint64_t recoveries = 0;           // how often the service was started again
+  std::string record;                // where it is kept, for people; the shell's
+  std::string record_lost;           // why the job depends on its service; "" = it doesn't
 };
 
 struct GenerationView {
@@ -156,7 +156,12 @@ class StateMachine {
  public:
   // `term` names this life of the service; `token` is the job's secret, "" for none. The job's spec
   // is that of the first Join.
-  StateMachine(Term term, std::string token);
+  // Params: keeps: there is a journal; else no Persist comes.
+  StateMachine(Term term, std::string token, bool keeps = false);
+  // Goes on with the job of a service that has ended. Params: elapsed: since the record was taken,
+  // as far as it is known. Requires: the record is whole (rendezvous/journal checks it), and its
+  // `life` counts this service, too.
+  StateMachine(Instant now, JobRecord record, absl::Duration elapsed, std::string token);
   ~StateMachine();
   StateMachine(const StateMachine&) = delete;
   StateMachine& operator=(const StateMachine&) = delete;
@@ -167,6 +172,10 @@ class StateMachine {
 
   // When Step(TimerDue) is wanted next; infinite = not at all.
   Instant NextDeadline() const;
+
+  // What of the job must be written for all Persists until now; O(n). What it settles is confirmed
+  // to the agents by the next PersistDone.
+  JobRecord TakeRecord(Instant now);
 
   JobView View(Instant now) const;
   // The last generations, oldest first; the live one is among them.

@@ -13,18 +13,18 @@ namespace ddprun::rendezvous {
 
 void StopAgreement::Begin(Instant now, Instant until, std::set<uint32_t> members) {
   DDPRUN_CHECK(!active(), "one agreement at a time");
-  *this = StopAgreement();
+  Reset();
   state_ = State::kAsking;
   began_ = now;
   until_ = until;
   members_ = std::move(members);
   awaited_ = members_;
-  round_ = 1;
+  round_ = first_round_ + 1;
 }
 
 void StopAgreement::Hasten(Instant until) { until_ = std::min(until_, until); }
 
-void StopAgreement::Reset() { *this = StopAgreement(); }
+void StopAgreement::Reset() { *this = StopAgreement(first_round_); }
 
 Instant StopAgreement::deadline() const {
   return active() ? began_ + (until_ - began_) / kAgreeingShare : Instant::Infinite();

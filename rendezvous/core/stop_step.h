@@ -30,6 +30,10 @@ class StopAgreement {
     kGiveUp,  // why() says why: stop the workers without an agreement
   };
 
+  // Params: first_round: numbers of rounds are above it, so that answers to another agreement are
+  // not taken for answers to this one.
+  explicit StopAgreement(uint32_t first_round = 0) : first_round_(first_round) {}
+
   // Requires: not active(). Params: `until`: when the machine goes away.
   void Begin(Instant now, Instant until, std::set<uint32_t> members);
   // Another node is preempted too.
@@ -62,12 +66,13 @@ class StopAgreement {
   Action Advance(Instant now);
   Action GiveUp(std::string why);
 
+  uint32_t first_round_;
   State state_ = State::kNone;  // of the others, kNone has why_ only
   Instant began_;
   Instant until_;
   std::set<uint32_t> members_;  // empty when all have ended
   std::set<uint32_t> awaited_;  // of this round; members, and none but while active()
-  uint32_t round_ = 0;          // 1 while asking, and then one more each time
+  uint32_t round_ = 0;          // above first_round_; one more each time
   uint64_t step_ = 0;           // above highest_ when it is proposed; 0 while asking
   uint64_t highest_ = 0;        // that any member was at; never goes down
   uint64_t margin_ = 0;         // step_ beyond highest_ then; 0 while asking

@@ -13,6 +13,10 @@ namespace ddprun::rendezvous {
 // What a node has beyond its stop grace to answer StopWorkers; then it is unclean (R3).
 inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 
+// How long a node that was here has at least to come back to a service that was started again: some
+// of the pauses after which agents look for it (R5, R10).
+inline constexpr absl::Duration kRecoveryLease = absl::Seconds(2);
+
 // How long streams may stay open after the verdict.
 inline constexpr absl::Duration kFarewell = absl::Seconds(2);
 

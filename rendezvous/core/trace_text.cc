@@ -163,12 +163,7 @@ struct EffectText {
   std::string operator()(const CloseStream& e) const {
     return absl::StrCat("close ", name(e.stream), " ", StatusText(e.status));
   }
-  std::string operator()(const Persist& e) const {
-    return absl::StrCat(
-        "persist gen=", e.generation.value(), " restarts=", e.restart_count,
-        e.restarts_charged == e.restart_count ? "" : absl::StrCat(" charged=", e.restarts_charged),
-        " changes=", e.membership_changes);
-  }
+  std::string operator()(const Persist& /*e*/) const { return "persist"; }
   std::string operator()(const Note& e) const {
     std::string text = absl::StrCat("note ", e.event);
     for (const auto& [key, value] : e.fields) absl::StrAppend(&text, Field(key, value));

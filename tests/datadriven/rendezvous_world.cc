@@ -53,8 +53,11 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
       gpus.push_back({.index = i, .lost = command.Number("lost", UINT32_MAX) == i});
     }
   } else if (verb == "persisted") {
-    Step(
-        PersistDone{command.subject == "ok" ? absl::OkStatus() : absl::DataLossError("disk full")});
+    const bool ok = command.subject == "ok";
+    if (ok) TakeRecord();
+    Step(PersistDone{ok ? absl::OkStatus() : absl::DataLossError("disk full")});
+  } else if (verb == "restart") {
+    RestartService(command);
   } else if (verb == "view") {
     for (absl::string_view text : absl::StrSplit(TraceText(machine_->View(now_)), '\n')) {
       output_.emplace_back(text);
@@ -106,10 +109,29 @@ void RendezvousWorld::StartJob(const Command& command) {
   rules.quarantine_after = command.Number("quarantine", rules.quarantine_after);
   rules.quarantine_time = command.Duration("quarantine_time", rules.quarantine_time);
   token_ = command.Text("token", "");
-  machine_ = std::make_unique<StateMachine>(Term(command.Number("term", 7)), token_);
+  const bool journal = command.Has("journal");
+  keeps_at_once_ = journal && command.Text("journal", "") != "manual";
+  machine_ = std::make_unique<StateMachine>(Term(command.Number("term", 7)), token_, journal);
+  record_.reset();
   now_ = Instant();
   puppets_.clear();
   streams_.clear();
+}
+
+void RendezvousWorld::TakeRecord() {
+  record_ = machine_->TakeRecord(now_);
+  recorded_ = now_;
+}
+
+void RendezvousWorld::RestartService(const Command& command) {
+  DDPRUN_CHECK(record_.has_value(), "nothing was recorded");
+  for (auto& [name, puppet] : puppets_) puppet.stream.reset();
+  streams_.clear();
+  now_ = now_ + command.Duration("after", absl::ZeroDuration());
+  ++record_->life;
+  machine_ = std::make_unique<StateMachine>(now_, *record_, now_ - recorded_, token_);
+  machine_->CheckInvariants();
+  Step(TimerDue{});
 }
 
 RendezvousWorld::Puppet& RendezvousWorld::Get(const std::string& name) {
@@ -318,6 +340,10 @@ std::string RendezvousWorld::StreamName(StreamKey stream) const {
 }
 
 void RendezvousWorld::Take(const Effect& effect) {
+  if (std::holds_alternative<Persist>(effect) && keeps_at_once_) {
+    TakeRecord();
+    answers_.push_back(PersistDone{absl::OkStatus()});
+  }
   const Send* send = std::get_if<Send>(&effect);
   const bool probe = send != nullptr && std::holds_alternative<Probe>(*send->message);
   if (show_probes_ || !probe) {

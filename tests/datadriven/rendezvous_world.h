@@ -17,7 +17,10 @@ namespace ddprun::testing {
 //
 //   job nodes=2 | min=1 max=2 [max_restarts= lease= grace= stop_grace= last_call= join_timeout=
 //       changes= window= backoff= crash_loop= give_up= quarantine= quarantine_time=
-//       token= term=]                       a new service; time is 0
+//       token= term= journal=auto|manual]  a new service; time is 0. journal: it keeps a record,
+//                                           at once, or (manual) when "persisted" says so
+//   restart [after=3s]                      the service has died, and another one goes on from the
+//                                           record; agents lose their streams
 //   join a [as=nodeid] [host= workers= role= rank= endpoint port= store= pid= state= gen= token=
 //       fingerprint= max_restarts= nodes= description= major= term= stream= new]
 //                                           opens a stream; "new" = another agent process
@@ -63,6 +66,8 @@ class RendezvousWorld {
 
   void ShowLedger();
   void StartJob(const Command& command);
+  void RestartService(const Command& command);
+  void TakeRecord();
   void OpenStream(const Command& command);
   void FillJoin(const Command& command, Puppet& puppet);
   void Report(const Command& command);
@@ -79,6 +84,9 @@ class RendezvousWorld {
   std::string StreamName(rendezvous::StreamKey stream) const;
 
   std::unique_ptr<rendezvous::StateMachine> machine_;
+  std::optional<rendezvous::JobRecord> record_;  // the last that was kept
+  Instant recorded_;
+  bool keeps_at_once_ = false;
   rendezvous::JobSpec spec_;
   std::string token_;
   Instant now_;

@@ -1,6 +1,8 @@
 #include "tests/fuzz/core_events_fuzz.h"
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +45,9 @@ class Bytes {
 class Player {
  public:
   Player(const uint8_t* data, size_t size, testing::TraceDigest* digest)
-      : bytes_(data, size), digest_(digest), machine_(kTerm, "") {
+      : bytes_(data, size), digest_(digest) {
     const uint8_t shape = bytes_.Next();
+    machine_ = std::make_unique<StateMachine>(kTerm, "", /*keeps=*/shape < 128);
     spec_.run_id = "job7";
     spec_.nodes_max = 1 + shape % 4;
     spec_.nodes_min = 1 + (shape / 4) % spec_.nodes_max;
@@ -108,7 +111,9 @@ class Player {
   }
 
   void PlayRare(Agent& agent) {
-    switch (bytes_.Next() % 18) {
+    switch (bytes_.Next() % 19) {
+      case 18:
+        return Restart();
       case 0:
         return Send(agent, Leave{"SIGINT", true});
       case 1:
@@ -230,8 +235,21 @@ class Player {
     Step(StreamClosed{stream});
   }
 
+  // The service dies, and another one goes on from the last record.
+  void Restart() {
+    if (!record_) return;
+    for (Agent& agent : agents_) agent.stream = StreamKey();
+    owners_.clear();
+    ++record_->life;
+    generations_ = record_->generation.value();
+    const absl::Duration elapsed = absl::Milliseconds(bytes_.Next() * 16);
+    machine_ = std::make_unique<StateMachine>(now_, *record_, elapsed, "");
+    machine_->CheckInvariants();
+    Step(TimerDue{});
+  }
+
   void AdvanceToDeadline() {
-    const Instant next = machine_.NextDeadline();
+    const Instant next = machine_->NextDeadline();
     if (next.is_infinite()) return;
     now_ = std::max(now_, next);
     Step(TimerDue{});
@@ -239,11 +257,11 @@ class Player {
 
   void Step(const Event& event) {
     std::vector<StreamKey> closed;
-    const std::vector<Effect> effects = machine_.Step(now_, event);
+    const std::vector<Effect> effects = machine_->Step(now_, event);
     for (const Effect& effect : effects) Take(effect, closed);
-    machine_.CheckInvariants();
-    (void)machine_.View(now_);
-    if (digest_ != nullptr) digest_->Add(now_, event, effects, machine_);
+    machine_->CheckInvariants();
+    (void)machine_->View(now_);
+    if (digest_ != nullptr) digest_->Add(now_, event, effects, *machine_);
     for (const StreamKey stream : closed) {
       // Some streams close late: what they still say must do no harm.
       if (bytes_.Next() < 40) continue;
@@ -260,9 +278,12 @@ class Player {
       closed.push_back(close->stream);
       return;
     }
-    if (const Persist* persist = std::get_if<Persist>(&effect)) {
+    if (std::holds_alternative<Persist>(effect)) record_ = machine_->TakeRecord(now_);
+    const Note* note = std::get_if<Note>(&effect);
+    if (note != nullptr && note->event == "generation") {
       ++generations_;
-      DDPRUN_CHECK(persist->generation == Generation(generations_), "a generation is left out");
+      DDPRUN_CHECK(note->fields.front().second == absl::StrCat(generations_),
+                   "a generation is left out");
     }
     const rendezvous::Send* send = std::get_if<rendezvous::Send>(&effect);
     if (send == nullptr) return;
@@ -281,7 +302,8 @@ class Player {
 
   Bytes bytes_;
   testing::TraceDigest* digest_;
-  StateMachine machine_;
+  std::unique_ptr<StateMachine> machine_;
+  std::optional<JobRecord> record_;  // the last that was taken
   JobSpec spec_;
   Instant now_;
   Agent agents_[kAgents];

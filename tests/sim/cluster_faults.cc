@@ -25,7 +25,32 @@ void ClusterSim::ScheduleFaults() {
   });
 }
 
+// At once, perhaps while it writes; or within what it carries out next, so between any two effects
+// of a decision.
+void ClusterSim::KillService() {
+  if (!service_->up() || !service_->may_die() || queue_.now() < stalled_until_ || ended_) return;
+  if (rng_.Chance(40)) return service_->Die();
+  Trace("the service is to die");
+  service_->DieAfter(rng_.Below(rng_.Chance(50) ? 3 : 40));
+}
+
+void ClusterSim::OnServiceDied() {
+  Trace(absl::StrCat("the service dies, life ", service_->life()));
+  ++result_.deaths;
+  ++service_timer_;
+  network_->KillService();
+  queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
+    Trace("the service starts again");
+    network_->StartService();
+    service_->Start();
+    ArmServiceTimer();
+  });
+}
+
 void ClusterSim::Fault() {
+  if (program_ == Program::kOutlivesService || (service_->may_die() && rng_.Chance(15))) {
+    return KillService();
+  }
   SimNode* node = nodes_[rng_.Below(nodes_.size())].get();
   const absl::Duration lasts = FaultTime(rng_.Below(rng_.Chance(50) ? 1000 : 8000));
   const uint64_t kind = rng_.Below(100);
@@ -70,6 +95,7 @@ void ClusterSim::Fault() {
 void ClusterSim::Heal() {
   Trace("no more faults");
   faults_on_ = false;
+  service_->Live();
   stalled_until_ = queue_.now();
   ResumeService();
   for (const auto& node : nodes_) {
@@ -77,7 +103,8 @@ void ClusterSim::Heal() {
     node->SetFrozen(false);
   }
   // A hang that nothing else ends.
-  if (rng_.Chance(30)) HangWorker(nodes_[rng_.Below(nodes_.size())].get());
+  if (program_ != Program::kTrains || !rng_.Chance(30)) return;
+  HangWorker(nodes_[rng_.Below(nodes_.size())].get());
 }
 
 // Somebody, or something, starts agents again while the job isn't over.
@@ -97,7 +124,7 @@ void ClusterSim::ResumeService() {
   while (!stalled_events_.empty()) {
     const Event event = std::move(stalled_events_.front());
     stalled_events_.pop_front();
-    StepService(event);
+    if (service_->up()) StepService(event);
   }
 }
 
@@ -112,9 +139,10 @@ void ClusterSim::HangWorker(SimNode* node) {
 // For a while its machine may not join again.
 void ClusterSim::Drain(SimNode* node) {
   ++result_.drains;
+  if (!service_->up()) return;
   OnServiceEvent(rendezvous::DrainRequested{.node = node->id(), .reason = "maintenance"});
   const auto undo = [this, id = node->id()] {
-    if (ended_) return;
+    if (ended_ || !service_->up()) return;
     OnServiceEvent(rendezvous::DrainRequested{.node = id, .reason = "", .undo = true});
   };
   if (sabotage_ == Sabotage::kForgetDrained) {

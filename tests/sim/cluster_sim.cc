@@ -41,7 +41,7 @@ absl::Duration Milliseconds(uint64_t ms) { return absl::Milliseconds(static_cast
 ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program)
     : seed_(seed), sabotage_(sabotage), program_(program), trace_(trace), rng_(seed) {
   MakeJob();
-  service_ = std::make_unique<rendezvous::StateMachine>(rendezvous::Term(7), "");
+  MakeService();
   blame_ = std::make_unique<BlameWatch>(
       job_.restart.restart_window > absl::ZeroDuration() ? UINT32_MAX : job_.max_restarts);
   policy_ = std::make_unique<PolicyWatch>(job_);
@@ -78,6 +78,31 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
   MakeNodes();
 }
 
+Storage ClusterSim::MakeStorage() {
+  Storage storage;
+  storage.keeps = rng_.Chance(60) || program_ == Program::kOutlivesService;
+  storage.slow_percent = rng_.Chance(20) ? 10 : 0;
+  if (sabotage_ == Sabotage::kConfirmAll) storage.slow_percent = 100;
+  storage.fails_percent = rng_.Chance(5) && program_ != Program::kOutlivesService ? 5 : 0;
+  storage.tells_before = sabotage_ == Sabotage::kTellBefore;
+  storage.forgets = sabotage_ == Sabotage::kForgetRecord;
+  storage.keeps_the_last = sabotage_ == Sabotage::kOldRecord;
+  return storage;
+}
+
+void ClusterSim::MakeService() {
+  service_ = std::make_unique<SimService>(
+      &queue_, &rng_, MakeStorage(),
+      SimService::Hooks{
+          .stepped = [this](
+                         const Event& event,
+                         const std::vector<Effect>& effects) { OnServiceStepped(event, effects); },
+          .carry_out = [this](const Effect& effect,
+                              Instant decided) { TakeServiceEffect(effect, decided); },
+          .owed = [this](const Note& note, Instant decided) { OnNote(note, decided); },
+          .died = [this] { OnServiceDied(); }});
+}
+
 void ClusterSim::MakeJob() {
   job_.run_id = absl::StrCat("seed", seed_);
   job_.nodes_max = static_cast<uint32_t>(1 + rng_.Below(4));
@@ -104,8 +129,13 @@ void ClusterSim::MakeJob() {
   pause_ms_ = rng_.Chance(30) ? 300 : 4000;
   MakeRestartRules();
   if (program_ == Program::kTrains) return;
-  faults_on_ = false;
   habits_.unclean_percent = 0;
+  if (program_ == Program::kOutlivesService) {
+    faults_on_ = true;
+    pause_ms_ = 2000;  // agents give up a service that is missing for 10 s
+    return;
+  }
+  faults_on_ = false;
   // Without the rule only the budget ends the job, within the time that is simulated.
   job_.max_restarts = static_cast<uint32_t>(rng_.Below(job_.restart.crash_loop > 0 ? 1000 : 20));
 }
@@ -124,7 +154,8 @@ void ClusterSim::MakeRestartRules() {
 }
 
 void ClusterSim::MakeNodes() {
-  const uint64_t count = job_.nodes_max + rng_.Below(3);
+  const bool together = program_ == Program::kOutlivesService;
+  const uint64_t count = job_.nodes_max + (together ? 0 : rng_.Below(3));
   const bool claims = rng_.Chance(20);
   for (uint64_t i = 0; i < count; ++i) {
     launcher::SupervisorConfig config;
@@ -161,7 +192,7 @@ void ClusterSim::MakeNodes() {
     nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),
                                                std::move(config), &habits_, std::move(callbacks)));
     SimNode* node = nodes_.back().get();
-    queue_.After(Milliseconds(rng_.Below(rng_.Chance(70) ? 500 : 15'000)),
+    queue_.After(Milliseconds(rng_.Below(together || rng_.Chance(70) ? 500 : 15'000)),
                  [node] { node->StartAgent(); });
   }
 }
@@ -178,8 +209,11 @@ ClusterSim::Result ClusterSim::Run() {
     for (const auto& node : nodes_) states.push_back(node->DebugString());
     Break(absl::StrCat(verdict_ ? "not everyone is released after the verdict"
                                 : "the job neither runs to its end nor gives up",
-                       ":\n", rendezvous::TraceText(service_->View(queue_.now())), "\n",
-                       absl::StrJoin(states, "\n")));
+                       ":\n",
+                       service_->up()
+                           ? rendezvous::TraceText(service_->machine().View(queue_.now()))
+                           : "no service",
+                       "\n", absl::StrJoin(states, "\n")));
   }
   result_.stops = stop_steps_.count();
   result_.outcome = verdict_ ? rendezvous::OutcomeName(verdict_->outcome) : "none";
@@ -258,6 +292,7 @@ void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
 // ------------------------------------------------------------- the service
 
 void ClusterSim::OnServiceEvent(const Event& event) {
+  if (!service_->up()) return;
   if (queue_.now() < stalled_until_ || !stalled_events_.empty()) {
     stalled_events_.push_back(event);
     return;
@@ -270,11 +305,13 @@ void ClusterSim::StepService(const Event& event) {
     const std::string text = rendezvous::TraceText(event);
     if (text.find("renewal") == std::string::npos) Trace(text);
   }
-  assignments_.clear();
-  formed_ = Generation();
-  const std::vector<Effect> effects = service_->Step(queue_.now(), event);
-  service_->CheckInvariants();
-  if (digest_ != nullptr) digest_->Add(queue_.now(), event, effects, *service_);
+  service_->Step(event);
+  ArmServiceTimer();
+}
+
+// Checks what was decided; whether others hear of it is another matter.
+void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>& effects) {
+  if (digest_ != nullptr) digest_->Add(queue_.now(), event, effects, service_->machine());
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   if (received != nullptr) {
     AgentMessage& last = last_messages_[received->stream];
@@ -286,23 +323,29 @@ void ClusterSim::StepService(const Event& event) {
     const std::string broken = CheckJoinAnswered(received->stream, effects);
     if (!broken.empty()) Break(broken);
   }
-  for (const Effect& effect : effects) TakeServiceEffect(effect);
-  if (formed_ != Generation()) CheckFormed();
-  ArmServiceTimer();
+  for (const Effect& effect : effects) {
+    const auto* note = std::get_if<Note>(&effect);
+    if (note == nullptr) continue;
+    if (note->event == "node_lost" || note->event == "node_left") {
+      lost_.insert(NoteField(*note, "node"));
+    }
+    if (note->event == "generation") CheckFormed(effects);
+  }
 }
 
 void ClusterSim::ArmServiceTimer() {
-  const Instant at = service_->NextDeadline();
+  if (!service_->up()) return;
+  const Instant at = service_->machine().NextDeadline();
   if (at.is_infinite()) return;
   const uint64_t timer = ++service_timer_;
   queue_.At(std::max(at, stalled_until_), [this, timer] {
-    if (timer == service_timer_ && queue_.now() >= stalled_until_) {
+    if (timer == service_timer_ && queue_.now() >= stalled_until_ && service_->up()) {
       StepService(rendezvous::TimerDue{});
     }
   });
 }
 
-void ClusterSim::TakeServiceEffect(const Effect& effect) {
+void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
   ++result_.messages;
   if (const auto* send = std::get_if<rendezvous::Send>(&effect)) {
     if (trace_ && !std::holds_alternative<rendezvous::Probe>(*send->message)) {
@@ -315,7 +358,7 @@ void ClusterSim::TakeServiceEffect(const Effect& effect) {
     if (sabotage_ == Sabotage::kForgetVerdict && close->status.ok()) return;
     network_->End(close->stream.value(), close->status);
   } else if (const auto* note = std::get_if<Note>(&effect)) {
-    OnNote(*note);
+    OnNote(*note, decided);
   } else if (std::holds_alternative<rendezvous::Ended>(effect)) {
     ended_ = true;
     network_->SetServiceDown();
@@ -327,7 +370,6 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
     if (sabotage_ == Sabotage::kDuplicateRank && assignment->group_rank == 1) {
       assignment->base_rank = 0;
     }
-    if (formed_ != Generation()) assignments_.push_back({*assignment, NodeOf(stream)});
   } else if (auto* prepare = std::get_if<rendezvous::PrepareStop>(&message)) {
     const bool second = last_messages_[stream].node_id.value() == "n1";
     if (sabotage_ == Sabotage::kOtherStopStep && second && prepare->step > 0) ++prepare->step;
@@ -346,6 +388,11 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
     }
     if (sabotage_ == Sabotage::kForgetVerdict) return;
   }
+  if (auto* probe = std::get_if<rendezvous::Probe>(&message)) {
+    if (sabotage_ == Sabotage::kConfirmAll) {
+      probe->processed_sequence = last_messages_[stream].sequence;
+    }
+  }
   network_->SendToAgent(stream.value(), std::move(message));
 }
 
@@ -361,7 +408,7 @@ const SimNode* ClusterSim::NodeOf(StreamKey stream) {
 // When the last fault is digested, everybody who has a stream when the job ends must hear how.
 void ClusterSim::NoteWhoIsOwedTheVerdict() {
   if (queue_.now() < Instant() + kSafety + kAftermath) return;
-  for (const rendezvous::NodeView& view : service_->View(queue_.now()).nodes) {
+  for (const rendezvous::NodeView& view : service_->machine().View(queue_.now()).nodes) {
     if (view.state == "unreachable" || view.state == "draining") continue;
     for (const auto& node : nodes_) {
       const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
@@ -380,11 +427,11 @@ void ClusterSim::ForgeStopped(StreamKey stream, Generation generation) {
   });
 }
 
-void ClusterSim::OnNote(const Note& note) {
+void ClusterSim::OnNote(const Note& note, Instant decided) {
   std::string broken = blame_->OnNote(note);
-  if (broken.empty()) broken = policy_->OnNote(note, queue_.now());
+  if (broken.empty()) broken = policy_->OnNote(note, decided);
   if (broken.empty() && !forgets_drains_) broken = drains_.OnNote(note);
-  quarantine_->OnNote(note, queue_.now());
+  quarantine_->OnNote(note, decided);
   if (note.event == "generation") {
     ++result_.generations;
     uint64_t number = 0;
@@ -393,23 +440,36 @@ void ClusterSim::OnNote(const Note& note) {
       broken = "a generation without numbers";
     }
     if (sabotage_ == Sabotage::kSkipGeneration && number > 1) --number;
-    formed_ = Generation(number);
-    if (broken.empty()) broken = order_.OnFormed(formed_);
-  } else if (note.event == "node_lost" || note.event == "node_left") {
-    lost_.insert(NoteField(note, "node"));
+    const Generation formed(number);
+    if (broken.empty()) broken = order_.OnFormed(formed);
+    if (broken.empty() && formed_.contains(formed)) {
+      broken = quarantine_->OnFormed(formed_.at(formed), decided);
+    }
   }
   if (!broken.empty()) Break(broken);
 }
 
-void ClusterSim::CheckFormed() {
+// Params: effects: of the step that formed it.
+void ClusterSim::CheckFormed(const std::vector<Effect>& effects) {
+  std::vector<Told> assignments;
+  for (const Effect& effect : effects) {
+    const auto* send = std::get_if<rendezvous::Send>(&effect);
+    const auto* assignment = send == nullptr ? nullptr : std::get_if<Assignment>(&*send->message);
+    if (assignment == nullptr) continue;
+    assignments.push_back({*assignment, NodeOf(send->stream)});
+    if (sabotage_ == Sabotage::kDuplicateRank && assignment->group_rank == 1) {
+      assignments.back().assignment.base_rank = 0;
+    }
+  }
+  const Generation formed = assignments.front().assignment.generation;
+  formed_[formed] = service_->machine().View(queue_.now());
   std::vector<const SimNode*> nodes;
   for (const auto& node : nodes_) nodes.push_back(node.get());
-  std::string broken = CheckOneLiveGeneration(formed_, nodes, lost_);
-  if (broken.empty()) broken = CheckRanks(assignments_);
-  if (broken.empty()) broken = quarantine_->OnFormed(service_->View(queue_.now()), queue_.now());
+  std::string broken = CheckOneLiveGeneration(formed, nodes, lost_);
+  if (broken.empty()) broken = CheckRanks(assignments);
   if (!broken.empty()) Break(broken);
   // From here on a member that has workers must answer for them again.
-  for (const Told& told : assignments_) lost_.erase(told.node->id().value());
+  for (const Told& told : assignments) lost_.erase(told.node->id().value());
 }
 
 }  // namespace ddprun::sim

@@ -15,6 +15,7 @@
 #include "tests/sim/event_queue.h"
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
+#include "tests/sim/sim_service.h"
 #include "tests/support/trace_digest.h"
 
 namespace ddprun::sim {
@@ -32,12 +33,17 @@ enum class Sabotage {
   kNoBudgets,       // the service's budgets are larger than the job's
   kForgetDrained,   // a drained machine is let in again at once
   kLongPauses,      // the service pauses for longer than the job allows
+  kTellBefore,      // decisions are told before they are recorded
+  kForgetRecord,    // a service that was started again has no record
+  kOldRecord,       // or the one before the last
+  kConfirmAll,      // agents hear of events as confirmed that are in no record
 };
 
 // What the workers do when nothing disturbs them.
 enum class Program {
   kTrains,
-  kCrashesAtStart,  // and nothing else goes wrong
+  kCrashesAtStart,   // and nothing else goes wrong
+  kOutlivesService,  // the same; and nothing goes wrong but that the service dies
 };
 
 // One job on a few machines, from its start through 40 s of faults (safety) to a time without any
@@ -56,6 +62,7 @@ class ClusterSim {
     uint64_t hangs = 0;  // workers that were ended for it
     uint64_t stops = 0;  // workers that stopped at an agreed step
     uint64_t drains = 0;
+    uint64_t deaths = 0;  // of the service
   };
 
   ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program = Program::kTrains);
@@ -63,6 +70,7 @@ class ClusterSim {
   void DigestInto(testing::TraceDigest* digest) { digest_ = digest; }
   // The job that is simulated.
   const rendezvous::JobSpec& job() const { return job_; }
+  size_t nodes() const { return nodes_.size(); }
   Result Run();
 
  private:
@@ -77,16 +85,22 @@ class ClusterSim {
   bool Over() const;
 
   // The service.
+  Storage MakeStorage();
+  void MakeService();
   void OnServiceEvent(const rendezvous::Event& event);
   void StepService(const rendezvous::Event& event);
-  void TakeServiceEffect(const rendezvous::Effect& effect);
+  void OnServiceStepped(const rendezvous::Event& event,
+                        const std::vector<rendezvous::Effect>& effects);
+  void KillService();
+  void OnServiceDied();
+  void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
   void NoteWhoIsOwedTheVerdict();
   const SimNode* NodeOf(rendezvous::StreamKey stream);
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
-  void OnNote(const rendezvous::Note& note);
+  void OnNote(const rendezvous::Note& note, Instant decided);
   void ArmServiceTimer();
-  void CheckFormed();
+  void CheckFormed(const std::vector<rendezvous::Effect>& effects);
 
   // The nodes.
   void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok, bool at_stop);
@@ -114,7 +128,7 @@ class ClusterSim {
   uint64_t pause_ms_ = 0;  // most between two faults
   absl::Duration preempt_deadline_;
 
-  std::unique_ptr<rendezvous::StateMachine> service_;
+  std::unique_ptr<SimService> service_;
   uint64_t service_timer_ = 0;
   std::map<rendezvous::StreamKey, rendezvous::AgentMessage> last_messages_;
   Instant stalled_until_;
@@ -123,8 +137,7 @@ class ClusterSim {
   std::set<int> owed_verdict_;
   std::optional<rendezvous::Verdict> verdict_;
   uint32_t world_size_ = 0;
-  std::vector<Told> assignments_;  // of this step
-  rendezvous::Generation formed_;  // in this step; 0 = none
+  std::map<rendezvous::Generation, rendezvous::JobView> formed_;  // when they were
 
   GenerationOrder order_;
   std::unique_ptr<BlameWatch> blame_;

@@ -31,6 +31,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   uint64_t hangs = 0;
   uint64_t stops = 0;
   uint64_t drains = 0;
+  uint64_t deaths = 0;
   TraceDigest digest;
   TraceDigest* const wanted = testing::DigestWanted() ? &digest : nullptr;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
@@ -41,6 +42,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
     hangs += result.hangs;
     stops += result.stops;
     drains += result.drains;
+    deaths += result.deaths;
     if (result.broken.empty()) continue;
     const ClusterSim::Result again = ClusterSim(seed, Sabotage::kNone, true).Run();
     EXPECT_EQ(again.broken, result.broken) << "a seed must give the same run each time";
@@ -50,7 +52,8 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   }
   std::cout << seed_count << " seeds from " << first_seed << ": " << generations << " generations, "
             << messages << " effects, " << hangs << " hangs, " << stops
-            << " workers stopped at an agreed step, " << drains << " drains; outcomes:";
+            << " workers stopped at an agreed step, " << drains << " drains, " << deaths
+            << " deaths of the service; outcomes:";
   for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
   std::cout << "\n";
   if (wanted != nullptr) {
@@ -65,6 +68,28 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   EXPECT_GT(hangs, seed_count / 20);
   EXPECT_GT(stops, seed_count / 10);
   EXPECT_GT(drains, seed_count / 5);
+  EXPECT_GT(deaths, seed_count / 5);
+}
+
+// A service that dies, whenever and however often, costs a job nothing: no generation, no restart.
+TEST(ClusterSim, AJobOutlivesItsService) {
+  uint64_t deaths = 0;
+  uint64_t unformed = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    const auto run = [seed](bool trace) {
+      return ClusterSim(seed, Sabotage::kNone, trace, Program::kOutlivesService).Run();
+    };
+    const ClusterSim::Result result = run(false);
+    deaths += result.deaths;
+    unformed += result.generations == 0 ? 1 : 0;
+    const bool fine =
+        result.broken.empty() && result.outcome == "succeeded" && result.generations == 1;
+    ASSERT_TRUE(fine) << "seed " << seed << ": " << result.broken << ", " << result.outcome
+                      << ", generations " << result.generations << ", rule " << result.rule << "\n"
+                      << run(true).trace_tail;
+  }
+  EXPECT_GT(deaths, 1000U);
+  std::cout << deaths << " deaths of the service\n";
 }
 
 // A program that fails at each start: no endless loop, however many restarts are left.
@@ -100,7 +125,10 @@ class Twin : public ::testing::TestWithParam<Sabotage> {};
 TEST_P(Twin, IsCaught) {
   // Pauses grow with failed starts in a row, which are rare among other faults.
   const bool pauses = GetParam() == Sabotage::kLongPauses;
-  const Program program = pauses ? Program::kCrashesAtStart : Program::kTrains;
+  const bool records = GetParam() == Sabotage::kForgetRecord;
+  const Program program = pauses    ? Program::kCrashesAtStart
+                          : records ? Program::kOutlivesService
+                                    : Program::kTrains;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     ClusterSim sim(seed, GetParam(), /*trace=*/false, program);
     if (!sim.Run().broken.empty()) return;
@@ -113,7 +141,9 @@ INSTANTIATE_TEST_SUITE_P(ClusterSim, Twin,
                                            Sabotage::kForgetVerdict, Sabotage::kSkipGeneration,
                                            Sabotage::kForgetHung, Sabotage::kNoQuarantine,
                                            Sabotage::kNoBudgets, Sabotage::kLongPauses,
-                                           Sabotage::kOtherStopStep, Sabotage::kForgetDrained));
+                                           Sabotage::kOtherStopStep, Sabotage::kForgetDrained,
+                                           Sabotage::kTellBefore, Sabotage::kForgetRecord,
+                                           Sabotage::kOldRecord, Sabotage::kConfirmAll));
 
 }  // namespace
 }  // namespace ddprun::sim

@@ -26,6 +26,9 @@ void SimNetwork::Connect(int node, uint64_t epoch) {
       });
       return;
     }
+    if (service_dead_) {
+      return ends_.agent_closed(node, epoch, 0, absl::UnavailableError("connect: refused"));
+    }
     const uint64_t key = next_stream_++;
     streams_[key].node = node;
     streams_[key].epoch = epoch;
@@ -90,6 +93,16 @@ void SimNetwork::TellAgentClosed(uint64_t key, const absl::Status& status) {
 
 void SimNetwork::TellServiceClosed(uint64_t key) {
   if (std::exchange(streams_.at(key).service_knows, false)) ends_.service_closed(key);
+}
+
+void SimNetwork::KillService() {
+  service_dead_ = true;
+  for (auto& [key, stream] : streams_) {
+    if (!std::exchange(stream.service_knows, false)) continue;
+    Deliver(key, false, [this, key = key] {
+      TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));
+    });
+  }
 }
 
 void SimNetwork::Finish(uint64_t stream) {

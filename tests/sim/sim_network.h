@@ -47,6 +47,9 @@ class SimNetwork {
   bool IsCut(int node) const;
   // From now on nobody can connect; open streams stay.
   void SetServiceDown() { service_down_ = true; }
+  // The service's process dies: all streams break, and nobody can connect. And another one listens.
+  void KillService();
+  void StartService() { service_dead_ = false; }
 
  private:
   struct Direction {
@@ -79,6 +82,7 @@ class SimNetwork {
   std::map<uint64_t, Stream> streams_;
   std::map<int, Cut> cuts_;
   bool service_down_ = false;
+  bool service_dead_ = false;
 };
 
 }  // namespace ddprun::sim

@@ -33,7 +33,7 @@ WorkerFailure Crash() {
 Closing Begun(const Trigger& trigger) {
   Closing closing;
   closing.Open();
-  closing.Begin(trigger, absl::Seconds(5));
+  closing.Begin(Instant(), trigger, absl::Seconds(5));
   return closing;
 }
 
@@ -69,7 +69,7 @@ TEST(Closing, GrowthIsFreeAndALossOfAnotherGenerationIsForgotten) {
   Closing closing;
   closing.NoteLoss("a was lost");
   closing.Open();
-  closing.Begin({.reason = "1 node joined", .name = "growth", .for_growth = true}, {});
+  closing.Begin(Instant(), {.reason = "1 node joined", .name = "growth", .for_growth = true}, {});
   EXPECT_EQ(closing.reason(), "1 node joined");
   const Settlement settled = closing.Settle(Spec(), TwoNodes(), 0, 0);
   EXPECT_EQ(settled.decision.blame, Blame::kGrowth);
@@ -84,7 +84,7 @@ TEST(Closing, GrowthIsFreeAndALossOfAnotherGenerationIsForgotten) {
 TEST(Closing, GrowthForNodesThatAreGoneIsAMembershipChange) {
   Closing closing;
   closing.Open();
-  closing.Begin({.reason = "2 nodes joined", .name = "growth", .for_growth = true}, {});
+  closing.Begin(Instant(), {.reason = "2 nodes joined", .name = "growth", .for_growth = true}, {});
   const Settlement settled = closing.Settle(Spec(), TwoNodes(), 0, 2);
   EXPECT_EQ(settled.decision.blame, Blame::kMembership);
   EXPECT_EQ(settled.why, "2 newcomers were gone before taking part");
@@ -102,9 +102,9 @@ TEST(Closing, NobodyWaitedForNewcomersInAnEndThatWasNotForThem) {
 TEST(ClosingDeath, AGenerationEndsOnceAndNotBeforeItBegan) {
   Closing closing;
   EXPECT_DEATH(closing.Settle(Spec(), TwoNodes(), 0, 0), "not to end");
-  EXPECT_DEATH(closing.Begin({.reason = "r", .name = "n"}, -absl::Seconds(1)), "uptime");
-  closing.Begin({.reason = "r", .name = "n"}, {});
-  EXPECT_DEATH(closing.Begin({.reason = "r", .name = "n"}, {}), "ends once");
+  EXPECT_DEATH(closing.Begin(Instant(), {.reason = "r", .name = "n"}, -absl::Seconds(1)), "uptime");
+  closing.Begin(Instant(), {.reason = "r", .name = "n"}, {});
+  EXPECT_DEATH(closing.Begin(Instant(), {.reason = "r", .name = "n"}, {}), "ends once");
 }
 
 }  // namespace

@@ -301,10 +301,13 @@ TEST(RestartPolicy, JitterKeepsWithinItsBounds) {
 
 TEST(RuleName, EachHasOneOfItsOwn) {
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(Rule::kNotRecorded); ++i) {
-    EXPECT_TRUE(names.insert(RuleName(static_cast<Rule>(i))).second) << i;
+  for (int i = 0; i <= static_cast<int>(Rule::kPreempted); ++i) {
+    const Rule rule = static_cast<Rule>(i);
+    EXPECT_TRUE(names.insert(RuleName(rule)).second) << i;
+    EXPECT_EQ(RuleOf(RuleName(rule)), rule);
   }
   EXPECT_FALSE(names.contains("unknown"));
+  EXPECT_FALSE(RuleOf("unknown").has_value());
 }
 
 }  // namespace

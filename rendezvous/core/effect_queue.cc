@@ -1,0 +1,64 @@
+#include "rendezvous/core/effect_queue.h"
+
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+template <typename Body>
+const Body* BodyOf(const Effect& effect) {
+  const Send* send = std::get_if<Send>(&effect);
+  return send == nullptr ? nullptr : std::get_if<Body>(&*send->message);
+}
+
+bool MeasuresLease(const Effect& effect) {
+  const Probe* probe = BodyOf<Probe>(effect);
+  return probe != nullptr && !probe->in_order;
+}
+
+bool IsWelcome(const Effect& effect) { return BodyOf<Welcome>(effect) != nullptr; }
+
+bool IsPersist(const Effect& effect) { return std::holds_alternative<Persist>(effect); }
+
+}  // namespace
+
+std::vector<Effect> EffectQueue::Add(std::vector<Effect> effects) {
+  std::vector<Effect> overtaking;
+  std::set<StreamKey> unwelcomed;  // streams whose Welcome waits
+  for (const Effect& effect : waiting_) {
+    if (IsWelcome(effect)) unwelcomed.insert(std::get<Send>(effect).stream);
+  }
+  bool held = writing_;
+  for (Effect& effect : effects) {
+    held = held || IsPersist(effect);
+    const bool welcome = IsWelcome(effect);
+    if (welcome && !recorded_) unwelcomed.insert(std::get<Send>(effect).stream);
+    const bool overtakes = held && (welcome || MeasuresLease(effect)) &&
+                           !unwelcomed.contains(std::get<Send>(effect).stream);
+    (overtakes ? overtaking.emplace_back() : waiting_.emplace_back()) = std::move(effect);
+  }
+  return overtaking;
+}
+
+std::optional<Effect> EffectQueue::Take() {
+  if (writing_ || waiting_.empty()) return std::nullopt;
+  Effect effect = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (IsPersist(effect)) {
+    writing_ = true;
+    std::erase_if(waiting_, IsPersist);
+  }
+  return effect;
+}
+
+void EffectQueue::EndWriting() {
+  DDPRUN_CHECK(writing_, "no record is being written");
+  writing_ = false;
+  recorded_ = true;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,128 @@
+#include "tests/sim/sim_service.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "rendezvous/journal/record_proto.h"
+
+namespace ddprun::sim {
+
+using rendezvous::Effect;
+using rendezvous::Event;
+using rendezvous::Note;
+using rendezvous::Persist;
+using rendezvous::PersistDone;
+using rendezvous::StateMachine;
+using rendezvous::Term;
+
+SimService::SimService(EventQueue* queue, Rng* rng, Storage storage, Hooks hooks)
+    : queue_(queue), rng_(rng), storage_(storage), hooks_(std::move(hooks)) {
+  machine_ = std::make_unique<StateMachine>(Term(7), "", storage_.keeps);
+  // Before it listens.
+  if (storage_.keeps) Keep({machine_->TakeRecord(queue_->now()), queue_->now(), 0});
+}
+
+void SimService::Step(const Event& event) {
+  DDPRUN_CHECK(up(), "a service that is dead");
+  ++step_;
+  std::vector<Effect> effects = machine_->Step(queue_->now(), event);
+  machine_->CheckInvariants();
+  hooks_.stepped(event, effects);
+  for (const Effect& effect : effects) {
+    if (const Note* note = std::get_if<Note>(&effect))
+      noted_.push_back({step_, queue_->now(), *note});
+  }
+  if (storage_.tells_before) {
+    for (const Effect& effect : effects) {
+      if (!std::holds_alternative<Persist>(effect)) Do(effect);
+      if (!up()) return;
+    }
+    std::erase_if(effects, [](const Effect& e) { return !std::holds_alternative<Persist>(e); });
+  }
+  for (const Effect& effect : effects_.Add(std::move(effects))) Do(effect);
+  CarryOut();
+}
+
+void SimService::CarryOut() {
+  if (std::exchange(carrying_out_, true)) return;
+  while (up()) {
+    const std::optional<Effect> effect = effects_.Take();
+    if (!effect) break;
+    Do(*effect);
+  }
+  carrying_out_ = false;
+}
+
+void SimService::Do(const Effect& effect) {
+  if (!up()) return;
+  if (may_die() && effects_left_ && (*effects_left_)-- == 0) return Die();
+  if (std::holds_alternative<Persist>(effect)) return Write();
+  Instant decided = queue_->now();
+  if (std::holds_alternative<Note>(effect)) {
+    decided = noted_.front().at;
+    noted_.pop_front();
+  }
+  hooks_.carry_out(effect, decided);
+}
+
+void SimService::Write() {
+  writing_ = Kept{machine_->TakeRecord(queue_->now()), queue_->now(), step_};
+  const bool slow = rng_->Chance(storage_.slow_percent);
+  const bool fails = rng_->Chance(storage_.fails_percent);
+  const absl::Duration takes =
+      absl::Microseconds(static_cast<int64_t>(rng_->Below(slow ? 3'000'000 : 3'000)));
+  queue_->After(takes, [this, fails, life = life_] {
+    if (life != life_ || !up()) return;
+    Kept kept = *std::exchange(writing_, std::nullopt);
+    if (!failed_ && !fails) Keep(std::move(kept));
+    failed_ = failed_ || fails;
+    effects_.EndWriting();
+    Step(PersistDone{failed_ ? absl::DataLossError("disk full") : absl::OkStatus()});
+  });
+}
+
+// As a file would: what a service takes and no other one can read back would be no record.
+void SimService::Keep(Kept kept) {
+  auto read = rendezvous::FromProto(rendezvous::ToProto(kept.record));
+  DDPRUN_CHECK(read.ok(), read.status().ToString());
+  DDPRUN_CHECK(*read == kept.record, "a record that is read back as another one");
+  kept_before_ = std::exchange(kept_, std::move(kept));
+}
+
+void SimService::DieAfter(uint64_t effects) {
+  if (up()) effects_left_ = effects;
+}
+
+void SimService::Die() {
+  DDPRUN_CHECK(up(), "it is dead already");
+  // A write that was under way has reached the disk, or not.
+  if (writing_ && rng_->Chance(50)) Keep(*std::exchange(writing_, std::nullopt));
+  writing_.reset();
+  machine_.reset();
+  effects_ = rendezvous::EffectQueue(/*recorded=*/true);
+  effects_left_.reset();
+  const std::deque<Noted> noted = std::exchange(noted_, {});
+  ++life_;
+  for (const Noted& each : noted) {
+    if (kept_ && each.step <= kept_->step) hooks_.owed(each.note, each.at);
+  }
+  hooks_.died();
+}
+
+void SimService::Start() {
+  DDPRUN_CHECK(!up(), "it runs already");
+  const std::optional<Kept>& kept = storage_.keeps_the_last && kept_before_ ? kept_before_ : kept_;
+  if (!kept || storage_.forgets) {
+    machine_ = std::make_unique<StateMachine>(Term(7 + life_), "", storage_.keeps);
+    return;
+  }
+  rendezvous::JobRecord record = kept->record;
+  record.life = life_;
+  machine_ = std::make_unique<StateMachine>(queue_->now(), std::move(record),
+                                            queue_->now() - kept->taken, "");
+  machine_->CheckInvariants();
+  Step(rendezvous::TimerDue{});
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,100 @@
+#ifndef DDPRUN_TESTS_SIM_SIM_SERVICE_H_
+#define DDPRUN_TESTS_SIM_SIM_SERVICE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/rng.h"
+#include "rendezvous/core/effect_queue.h"
+#include "rendezvous/core/state_machine.h"
+#include "tests/sim/event_queue.h"
+
+namespace ddprun::sim {
+
+// How a service keeps its record.
+struct Storage {
+  bool keeps = false;  // there is a journal
+  // How long a write takes, in percent of writes that are slow: up to 3 s; else up to 3 ms.
+  uint32_t slow_percent = 0;
+  uint32_t fails_percent = 0;  // writes that fail
+  // Bugs, for twins.
+  bool tells_before = false;    // nothing waits for the record
+  bool forgets = false;         // the service starts again without it
+  bool keeps_the_last = false;  // it starts from the one before
+};
+
+// One job's state machine as a process: it carries out effects in their order, keeps a record, may
+// die between any two effects, and goes on from the last record that was kept.
+class SimService {
+ public:
+  struct Hooks {
+    // After each step, before its effects are carried out.
+    std::function<void(const rendezvous::Event&, const std::vector<rendezvous::Effect>&)> stepped;
+    // Params: decided: when the step was.
+    std::function<void(const rendezvous::Effect&, Instant decided)> carry_out;
+    // What was decided in a record that is kept, and noted, but was not carried out: the service
+    // has died. Others may know of it by what the next one does.
+    std::function<void(const rendezvous::Note&, Instant decided)> owed;
+    std::function<void()> died;
+  };
+
+  SimService(EventQueue* queue, Rng* rng, Storage storage, Hooks hooks);
+
+  // Requires: up().
+  void Step(const rendezvous::Event& event);
+  // Dies when it has carried out so many more effects, or stepped ten times as often.
+  void DieAfter(uint64_t effects);
+  // It doesn't die any more.
+  void Live() { effects_left_.reset(); }
+  void Die();
+  // Requires: !up().
+  void Start();
+
+  bool up() const { return machine_ != nullptr; }
+  const rendezvous::StateMachine& machine() const { return *machine_; }
+  // A death would lose no decision: there is a journal, and it hasn't failed.
+  bool may_die() const { return storage_.keeps && !failed_; }
+  uint64_t life() const { return life_; }
+
+ private:
+  struct Noted {
+    uint64_t step = 0;
+    Instant at;
+    rendezvous::Note note;
+  };
+  struct Kept {
+    rendezvous::JobRecord record;
+    Instant taken;
+    uint64_t step = 0;
+  };
+
+  void CarryOut();
+  void Do(const rendezvous::Effect& effect);
+  void Write();
+  void Keep(Kept kept);
+
+  EventQueue* queue_;
+  Rng* rng_;
+  const Storage storage_;
+  Hooks hooks_;
+  std::unique_ptr<rendezvous::StateMachine> machine_;
+  rendezvous::EffectQueue effects_{/*recorded=*/true};
+  std::deque<Noted> noted_;  // not carried out yet
+  uint64_t life_ = 0;
+  uint64_t step_ = 0;
+  bool carrying_out_ = false;
+  bool failed_ = false;
+  std::optional<uint64_t> effects_left_;  // before it dies
+  std::optional<Kept> writing_;
+  std::optional<Kept> kept_;
+  std::optional<Kept> kept_before_;
+};
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_SIM_SERVICE_H_
