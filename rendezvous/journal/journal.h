@@ -5,9 +5,17 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "rendezvous/core/job_record.h"
 
 namespace ddprun::rendezvous {
+
+// A job as a former service has left it.
+struct KeptJob {
+  std::string run_id;
+  JobRecord record;        // its `life` counts the service that has loaded it, too
+  absl::Duration elapsed;  // since it was written; zero = that isn't known
+};
 
 // Where a service keeps what must outlive it (R10). Threads: the loop's.
 class Journal {

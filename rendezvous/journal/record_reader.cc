@@ -21,9 +21,7 @@ uint64_t RecordReader::Step(absl::string_view field, uint64_t step) {
 }
 
 std::string RecordReader::RuleOf(absl::string_view field, const std::string& name) {
-  for (int i = 0; i <= static_cast<int>(Rule::kNotRecorded); ++i) {
-    if (RuleName(static_cast<Rule>(i)) == name) return name;
-  }
+  if (rendezvous::RuleOf(name).has_value()) return name;
   checker_.Require(false, field, absl::StrCat(Quoted(name), " is no rule of this release"));
   return "";
 }

@@ -61,7 +61,6 @@ v1::MemberFate ToProto(MemberRecord::Fate fate) {
 void Write(const MemberRecord& member, v1::MemberRecord* proto) {
   if (member.node.has_value()) proto->set_node(*member.node);
   proto->set_node_id(Name(member.node_id));
-  proto->set_hostname(Name(member.hostname));
   proto->set_worker_count(member.worker_count);
   proto->set_base_rank(member.base_rank);
   proto->set_base_role_rank(member.base_role_rank);

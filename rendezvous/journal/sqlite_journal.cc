@@ -47,6 +47,8 @@ absl::StatusOr<std::vector<KeptJob>> SqliteJournal::Load() {
   DDPRUN_ASSIGN_OR_RETURN(std::vector<DatedRecord> all, file_->ReadAll());
   std::vector<KeptJob> jobs;
   for (DatedRecord& each : all) {
+    ++each.record.life;
+    DDPRUN_RETURN_IF_ERROR(file_->Put(each));
     const bool same_boot = !boot_.empty() && each.boot == boot_;
     const absl::Duration elapsed = same_boot ? loop_->Now() - each.made : absl::ZeroDuration();
     jobs.push_back({.run_id = std::move(each.run_id),

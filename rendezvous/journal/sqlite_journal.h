@@ -19,13 +19,6 @@
 
 namespace ddprun::rendezvous {
 
-// A job as a former service left it.
-struct KeptJob {
-  std::string run_id;
-  JobRecord record;
-  absl::Duration elapsed;  // since it was made; zero = not known: the machine was started since
-};
-
 // Keeps jobs in <folder>/journal.db. The first error is for good: from then on every write is
 // answered with it, and what was kept of that job is dropped, since it isn't the last word any
 // more. Threads: the loop's; the disk is waited for by another one.
@@ -44,8 +37,9 @@ class SqliteJournal final : public Journal {
   // Writes that are not answered yet never are.
   ~SqliteJournal() override;
 
-  // All that is kept, by run id. Requires: no Write or Forget yet. Errors: DATA_LOSS — damaged;
-  // says what, and what to do.
+  // All that is kept, by run id. That this service has read it is kept, too, before it returns: no
+  // two services have the same `life`. Requires: no Write or Forget yet.
+  // Errors: DATA_LOSS — damaged; says what, and what to do. Else as JournalFile::Put.
   absl::StatusOr<std::vector<KeptJob>> Load();
 
   bool keeps() const override { return true; }

@@ -1,6 +1,6 @@
 #include "rendezvous/server/job_shell.h"
 
-#include <set>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -10,53 +10,42 @@
 
 namespace ddprun::rendezvous {
 
-namespace {
-
-template <typename Body>
-const Body* BodyOf(const Effect& effect) {
-  const Send* send = std::get_if<Send>(&effect);
-  return send == nullptr ? nullptr : std::get_if<Body>(send->message.get());
-}
-
-bool MeasuresLease(const Effect& effect) {
-  const Probe* probe = BodyOf<Probe>(effect);
-  return probe != nullptr && !probe->in_order;
-}
-
-bool IsAssignment(const Effect& effect) { return BodyOf<Assignment>(effect) != nullptr; }
-
-}  // namespace
-
 JobShell::JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host,
                    std::string run_id, Term term, const std::string& token)
     : loop_(loop),
-      events_(events),
+      log_(events),
       journal_(journal),
       host_(host),
       run_id_(std::move(run_id)),
-      machine_(term, token),
+      machine_(term, token, journal->keeps()),
       timer_(loop, [this] { Step(TimerDue{}); }) {}
+
+JobShell::JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host, KeptJob kept,
+                   const std::string& token)
+    : loop_(loop),
+      log_(events),
+      journal_(journal),
+      host_(host),
+      run_id_(std::move(kept.run_id)),
+      machine_(loop->Now(), std::move(kept.record), kept.elapsed, token),
+      timer_(loop, [this] { Step(TimerDue{}); }),
+      effects_(/*recorded=*/true) {}
 
 JobShell::~JobShell() {
   *alive_ = false;
   ring_->Close();
 }
 
+JobView JobShell::View() const {
+  JobView view = machine_.View(loop_->Now());
+  view.record = journal_->where();
+  return view;
+}
+
 void JobShell::Step(const Event& event) {
   if (ended_) return;
-  // Whose Welcome waits: nothing may come before that.
-  std::set<StreamKey> unwelcomed;
-  for (const Effect& effect : waiting_) {
-    if (BodyOf<Welcome>(effect) != nullptr) unwelcomed.insert(std::get<Send>(effect).stream);
-  }
-  for (Effect& effect : machine_.Step(loop_->Now(), event)) {
-    if (BodyOf<Welcome>(effect) != nullptr) unwelcomed.insert(std::get<Send>(effect).stream);
-    if (persisting_ && MeasuresLease(effect) &&
-        !unwelcomed.contains(std::get<Send>(effect).stream)) {
-      Do(std::get<Send>(effect));
-    } else {
-      waiting_.push_back(std::move(effect));
-    }
+  for (const Effect& effect : effects_.Add(machine_.Step(loop_->Now(), event))) {
+    std::visit([this](const auto& e) { Do(e); }, effect);
   }
   timer_.Arm(machine_.NextDeadline());
   CarryOut();
@@ -65,10 +54,8 @@ void JobShell::Step(const Event& event) {
 void JobShell::CarryOut() {
   if (carrying_out_) return;
   carrying_out_ = true;
-  while (!persisting_ && !waiting_.empty()) {
-    const Effect effect = std::move(waiting_.front());
-    waiting_.pop_front();
-    std::visit([this](const auto& e) { Do(e); }, effect);
+  while (const std::optional<Effect> effect = effects_.Take()) {
+    std::visit([this](const auto& e) { Do(e); }, *effect);
   }
   carrying_out_ = false;
 }
@@ -78,25 +65,29 @@ void JobShell::Do(const Send& effect) { host_->SendTo(effect.stream, effect.mess
 void JobShell::Do(const CloseStream& effect) { host_->EndStream(effect.stream, effect.status); }
 
 void JobShell::Do(const Persist& /*effect*/) {
-  persisting_ = true;
-  journal_->Write(run_id_, JobRecord{}, [this, alive = alive_](const absl::Status& status) {
-    if (*alive) OnPersisted(status);
-  });
+  journal_->Write(run_id_, machine_.TakeRecord(loop_->Now()),
+                  [this, alive = alive_](const absl::Status& status) {
+                    if (*alive) OnPersisted(status);
+                  });
 }
 
 void JobShell::OnPersisted(const absl::Status& status) {
-  persisting_ = false;
-  // What couldn't be recorded is not told to anybody; the verdict follows.
-  if (!status.ok()) std::erase_if(waiting_, IsAssignment);
+  if (!status.ok()) {
+    // What it holds is of the past, and must not be believed by another service.
+    journal_->Forget(run_id_);
+    Tell(absl::StrCat("warning: the record of job ", run_id_, " can't be kept: ", status.message(),
+                      ". The job goes on, but from now on it ends if its rendezvous service does"));
+  }
+  effects_.EndWriting();
   Step(PersistDone{status});
 }
 
 void JobShell::Do(const Note& effect) {
   ring_->Add(loop_->Now(), absl::Now(), effect);
-  if (events_->enabled()) {
+  if (log_->enabled()) {
     nlohmann::json fields = {{"run_id", run_id_}};
     for (const auto& [key, value] : effect.fields) fields[key] = value;
-    events_->Write(loop_->Now(), effect.event, std::move(fields));
+    log_->Write(loop_->Now(), effect.event, std::move(fields));
   }
   if (!LogEnabled(LogLevel::kInfo)) return;
   std::string line = absl::StrCat(effect.event, " job=", run_id_);

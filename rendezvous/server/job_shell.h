@@ -1,23 +1,21 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_JOB_SHELL_H_
 #define DDPRUN_RENDEZVOUS_SERVER_JOB_SHELL_H_
 
-#include <deque>
 #include <memory>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "base/event_log.h"
 #include "base/event_loop.h"
+#include "rendezvous/core/effect_queue.h"
 #include "rendezvous/core/state_machine.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/event_ring.h"
 
 namespace ddprun::rendezvous {
 
-// One job's state machine with its timer and its journal: carries out its effects in their order,
-// and holds back what follows a Persist until that is done (R10), but for probes. Threads: the
-// loop's.
+// One job's state machine with its timer and its journal: carries out its effects in the order of
+// an EffectQueue (R10). Threads: the loop's.
 class JobShell {
  public:
   // What the server does for its jobs.
@@ -33,6 +31,9 @@ class JobShell {
   // All pointers must outlive the job.
   JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host, std::string run_id,
            Term term, const std::string& token);
+  // Goes on with a job of another service. Requires: the journal keeps.
+  JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host, KeptJob kept,
+           const std::string& token);
   ~JobShell();
   JobShell(const JobShell&) = delete;
   JobShell& operator=(const JobShell&) = delete;
@@ -41,7 +42,7 @@ class JobShell {
   // taken in between; its effects come after those.
   void Step(const Event& event);
 
-  JobView View() const { return machine_.View(loop_->Now()); }
+  JobView View() const;
   const std::deque<GenerationView>& generations() const { return machine_.generations(); }
   // Its notes, also after its end.
   const std::shared_ptr<EventRing>& ring() const { return ring_; }
@@ -62,17 +63,16 @@ class JobShell {
   void OnPersisted(const absl::Status& status);
 
   EventLoop* loop_;
-  EventLog* events_;
+  EventLog* log_;
   Journal* journal_;
   Host* host_;
   const std::string run_id_;
   StateMachine machine_;
   Timer timer_;
   const std::shared_ptr<EventRing> ring_ = std::make_shared<EventRing>();
-  std::deque<Effect> waiting_;
+  EffectQueue effects_;
   std::set<StreamKey> streams_;
   bool carrying_out_ = false;
-  bool persisting_ = false;
   bool ended_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for answers of the journal
 };

@@ -28,6 +28,14 @@ Term DrawTerm() {
   return Term(number);
 }
 
+// Agents of the only job that another service had know its term.
+Term TermOf(const ServerOptions& options) {
+  for (const KeptJob& kept : options.kept) {
+    if (kept.run_id == options.only_run_id) return kept.record.term;
+  }
+  return DrawTerm();
+}
+
 std::shared_ptr<Journal> OrNoJournal(std::shared_ptr<Journal> journal) {
   return journal != nullptr ? std::move(journal) : std::make_shared<NoJournal>();
 }
@@ -46,7 +54,7 @@ ServerImpl::ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options)
     : loop_(loop),
       events_(events),
       options_(std::move(options)),
-      term_(DrawTerm()),
+      term_(TermOf(options_)),
       journal_(OrNoJournal(options_.journal)),
       refusals_(events),
       inbox_(LoopInbox::Create(loop)),
@@ -63,6 +71,7 @@ absl::Status ServerImpl::Listen() {
   } else {
     DDPRUN_RETURN_IF_ERROR(ListenOnTcp());
   }
+  RecoverJobs();  // on the loop, as all that comes in: nobody was heard yet
   events_->Write(loop_->Now(), "service_listening",
                  {{"listen", options_.listen}, {"port", port_}, {"term", term_.value()}});
   Log(LogLevel::kInfo, absl::StrCat("service_listening listen=", options_.listen, " port=", port_,

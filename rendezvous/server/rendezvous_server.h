@@ -7,11 +7,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "rendezvous/core/types.h"
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/server/core/doorkeeper.h"
 
 namespace grpc {
@@ -19,8 +21,6 @@ class Channel;
 }  // namespace grpc
 
 namespace ddprun::rendezvous {
-
-class Journal;
 
 struct ServerOptions {
   // "0.0.0.0:29400", "[::]:0", or "unix:/path". Port 0 = any free one.
@@ -32,6 +32,8 @@ struct ServerOptions {
   std::string only_run_id;
   // Where the service keeps what must outlive it (R10); null = nowhere.
   std::shared_ptr<Journal> journal;
+  // Jobs that it holds from another service, which go on. Of other jobs than only_run_id none does.
+  std::vector<KeptJob> kept;
   // How many strangers' connections are kept over TCP; none = as the limit of descriptors allows.
   std::optional<DoorBounds> door;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).

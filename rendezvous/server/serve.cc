@@ -14,6 +14,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "rendezvous/journal/sqlite_journal.h"
 #include "rendezvous/server/rendezvous_server.h"
 #include "rendezvous/web/web_server.h"
 
@@ -68,6 +69,27 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
   return *std::move(page);
 }
 
+// What a former service has left in the folder, and where this one leaves it. Without the folder
+// that the user named nothing is served; for want of another one no job fails.
+absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, ServerOptions& options) {
+  if (config.state_dir.empty()) return absl::OkStatus();
+  const bool wanted = config.state_outlives_machine;
+  absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
+      SqliteJournal::Open(loop, config.state_dir, {.outlives_machine = wanted});
+  absl::StatusOr<std::vector<KeptJob>> kept;
+  if (journal.ok()) kept = (*journal)->Load();
+  const absl::Status status = journal.ok() ? kept.status() : journal.status();
+  if (!status.ok()) {
+    if (wanted) return status;
+    Tell(absl::StrCat("warning: ", status.message(),
+                      ". The job goes on, but it ends if its rendezvous service does"));
+    return absl::OkStatus();
+  }
+  options.journal = *std::move(journal);
+  options.kept = *std::move(kept);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int ServeMain(const ServeConfig& config) {
@@ -84,6 +106,10 @@ int ServeMain(const ServeConfig& config) {
   options.token = config.token;
   options.only_run_id = config.only_run_id;
   options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
+  if (absl::Status status = OpenJournal(config, loop->get(), options); !status.ok()) {
+    TellReady(config, status);
+    return 1;
+  }
   absl::StatusOr<std::unique_ptr<RendezvousServer>> server =
       RendezvousServer::Start(loop->get(), &*events, std::move(options));
   if (!server.ok()) {

@@ -49,6 +49,17 @@ absl::StatusOr<JobShell*> ServerImpl::FindJob(const AgentMessage& message, const
   return job.get();
 }
 
+// The jobs go on; their leases count from now.
+void ServerImpl::RecoverJobs() {
+  for (KeptJob& kept : std::exchange(options_.kept, {})) {
+    if (!CheckRunId(kept.run_id).ok()) continue;
+    auto& job = jobs_[kept.run_id];
+    job = std::make_unique<JobShell>(loop_, events_, journal_.get(), this, std::move(kept),
+                                     options_.token);
+    job->Step(TimerDue{});
+  }
+}
+
 void ServerImpl::OnJobEnded(JobShell* job) {
   // Not now: the job is at work. Its streams that are not done yet have a moment to be.
   auto& timer = lingering_[job->run_id()];

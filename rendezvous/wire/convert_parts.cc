@@ -191,6 +191,11 @@ Verdict ReadVerdict(FieldChecker* checker, absl::string_view field, const v1::Ve
   verdict.generation = Generation(proto.generation());
   verdict.restart_count = proto.restart_count();
   verdict.rule = checker->OptionalName(path("rule"), proto.rule());
+  verdict.failures_left_out =
+      checker->Number(path("failures_left_out"), proto.failures_left_out(), 0, kFailuresMax);
+  verdict.causes_left_out = checker->Number(path("causes_left_out"), proto.causes_left_out(), 0,
+                                            verdict.failures_left_out);
+  verdict.whole_on = checker->OptionalName(path("whole_on"), proto.whole_on());
   return verdict;
 }
 
@@ -203,6 +208,9 @@ void WriteVerdict(const Verdict& verdict, v1::Verdict* proto) {
   proto->set_generation(verdict.generation.value());
   proto->set_restart_count(verdict.restart_count);
   proto->set_rule(CutText(verdict.rule, kNameBytesMax));
+  proto->set_failures_left_out(verdict.failures_left_out);
+  proto->set_causes_left_out(verdict.causes_left_out);
+  proto->set_whole_on(CutText(verdict.whole_on, kNameBytesMax));
 }
 
 TimeCause ReadTimeCause(int cause) {

@@ -29,6 +29,9 @@ v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRe
     listed->set_max_restarts(job.max_restarts());
     listed->set_restarts_charged(job.restarts_charged());
     listed->set_age_ms(job.age_ms());
+    listed->set_recoveries(job.recoveries());
+    listed->set_record(job.record());
+    listed->set_record_lost(job.record_lost());
     listed->set_nodes_total(static_cast<uint32_t>(job.nodes_size()));
     heads += listed->ByteSizeLong();
     if (heads > kHeadBytes && page.jobs_size() > 1) {

@@ -141,7 +141,7 @@ TEST_F(AttendTest, ACutStreamIsALostNodeAfterItsGrace) {
   EXPECT_THAT(a->Last(&Message::has_stop_workers)->stop_workers().reason(), HasSubstr("b"));
 }
 
-// Answers when the test says so.
+// Answers at once, or (slow) when the test says so.
 class SlowJournal final : public Journal {
  public:
   bool keeps() const override { return true; }
@@ -149,74 +149,102 @@ class SlowJournal final : public Journal {
              std::function<void(absl::Status)> done) override {
     records[run_id] = std::move(record);
     answer = std::move(done);
+    if (!slow) std::exchange(answer, nullptr)(absl::OkStatus());
   }
   void Forget(const std::string& run_id) override { records.erase(run_id); }
-  std::string where() const override { return "memory"; }
+  std::string where() const override { return "a test"; }
 
+  bool slow = false;
   std::map<std::string, JobRecord> records;
   std::function<void(absl::Status)> answer;
 };
 
-TEST_F(AttendTest, NobodyHearsOfAGenerationBeforeItIsPersisted) {
-  auto journal = std::make_shared<SlowJournal>();
-  Serve({.journal = journal});
-  auto agent = JoinAs(SampleJoin("job7", "a"));
-  ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
-  EXPECT_TRUE(journal->records.contains("job7"));
+class JournalTest : public AttendTest {
+ protected:
+  // Two nodes, of which the second makes the first generation, and its record.
+  void JoinBoth() {
+    Serve({.journal = journal_});
+    AgentMessage join = SampleJoin("job7", "a", 2);
+    first_ = JoinAs(join);
+    ASSERT_TRUE(Until([&] { return first_->Last(&Message::has_welcome) != nullptr; }));
+    journal_->slow = true;
+    join.node_id = NodeId("b");
+    join.incarnation = Incarnation(8);
+    second_ = JoinAs(join);
+    ASSERT_TRUE(Until([&] { return journal_->answer != nullptr; }));
+  }
+  void Answer(const absl::Status& status) {
+    journal_->slow = false;
+    std::exchange(journal_->answer, nullptr)(status);
+  }
+
+  const std::shared_ptr<SlowJournal> journal_ = std::make_shared<SlowJournal>();
+  std::unique_ptr<RawStream> first_;
+  std::unique_ptr<RawStream> second_;
+};
+
+TEST_F(JournalTest, NobodyHearsOfAGenerationBeforeItIsRecorded) {
+  JoinBoth();
+  EXPECT_EQ(journal_->records["job7"].generation, Generation(1));
   Status();  // a round trip more: what could be on its way has arrived
-  EXPECT_EQ(agent->Last(&Message::has_assignment), nullptr);
-  journal->answer(absl::OkStatus());
-  ASSERT_TRUE(UntilAssigned(*agent));
+  EXPECT_EQ(first_->Last(&Message::has_assignment), nullptr);
+  Answer(absl::OkStatus());
+  ASSERT_TRUE(UntilAssigned(*first_));
 }
 
 // Else a disk that is slower than the lease loses every node.
-TEST_F(AttendTest, NodesAreProbedWhileTheJournalWrites) {
-  auto journal = std::make_shared<SlowJournal>();
-  Serve({.journal = journal});
-  auto agent = JoinAs(SampleJoin("job7", "a"));
-  ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
-  ASSERT_TRUE(Until([&] { return agent->Last(&Message::has_probe) != nullptr; }));
-  EXPECT_EQ(agent->Last(&Message::has_assignment), nullptr);
-  journal->answer(absl::OkStatus());
-  ASSERT_TRUE(UntilAssigned(*agent));
+TEST_F(JournalTest, NodesAreWelcomedAndProbedWhileItWrites) {
+  JoinBoth();
+  ASSERT_TRUE(Until([&] { return first_->Last(&Message::has_probe) != nullptr; }));
+  ASSERT_TRUE(Until([&] { return second_->Last(&Message::has_welcome) != nullptr; }));
+  EXPECT_EQ(second_->Last(&Message::has_assignment), nullptr);
+  Answer(absl::OkStatus());
+  ASSERT_TRUE(UntilAssigned(*second_));
 }
 
-// An agent is told what it has joined before it is asked anything.
-TEST_F(AttendTest, NoProbeOvertakesTheWelcomeOfWhoComesWhileTheJournalWrites) {
-  auto journal = std::make_shared<SlowJournal>();
-  Serve({.journal = journal});
-  AgentMessage join = SampleJoin("job7", "a");
-  std::get<Join>(join.body).job.nodes_max = 2;
-  std::get<Join>(join.body).job.last_call_timeout = absl::Milliseconds(10);
-  auto first = JoinAs(join);
-  ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
+TEST_F(JournalTest, AJobGoesOnWithoutItAndSaysSo) {
+  JoinBoth();
+  Answer(absl::DataLossError("disk full"));
+  ASSERT_TRUE(UntilAssigned(*first_));
+  EXPECT_TRUE(journal_->records.empty());  // what it holds is of the past
+  EXPECT_THAT(Status().jobs(0).record_lost(), HasSubstr("disk full"));
+}
+
+TEST_F(JournalTest, ItMayAnswerALostJob) {
+  JoinBoth();
+  server_->Shutdown();
+  Answer(absl::OkStatus());  // must not touch what is gone
+}
+
+// The same agents, the same generation; and nobody else is let in to what was.
+TEST_F(JournalTest, AnotherServiceGoesOnWithTheJob) {
+  JoinBoth();
+  Answer(absl::OkStatus());
+  ASSERT_TRUE(UntilAssigned(*second_));
+  const uint64_t term = second_->Last(&Message::has_welcome)->welcome().term();
+  server_->Shutdown();
+  first_.reset();
+  second_.reset();
+  JobRecord record = journal_->records.at("job7");
+  record.life = 1;
+  Serve({.journal = journal_, .kept = {{.run_id = "job7", .record = record, .elapsed = {}}}});
+  EXPECT_EQ(Status().jobs(0).phase(), "recovering");
+  AgentMessage join = SampleJoin("job7", "a", 2);
+  join.term = Term(term);
+  join.stream = StreamNumber(2);
+  join.generation = Generation(1);
+  std::get<Join>(join.body).group_state = GroupState::kRunning;
+  first_ = JoinAs(join);
+  ASSERT_TRUE(Until([&] { return first_->Last(&Message::has_welcome) != nullptr; }));
+  EXPECT_EQ(first_->Last(&Message::has_welcome)->welcome().term(), term);
   join.node_id = NodeId("b");
   join.incarnation = Incarnation(8);
-  auto second = JoinAs(join);
-  ASSERT_TRUE(Until([&] { return first->Last(&Message::has_probe) != nullptr; }));
-  EXPECT_EQ(second->Last(&Message::has_probe), nullptr);
-  journal->answer(absl::OkStatus());
-  ASSERT_TRUE(Until([&] { return second->Last(&Message::has_welcome) != nullptr; }));
-}
-
-TEST_F(AttendTest, AGenerationThatCanNotBePersistedEndsTheJob) {
-  auto journal = std::make_shared<SlowJournal>();
-  Serve({.journal = journal});
-  auto agent = JoinAs(SampleJoin("job7", "a"));
-  ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
-  journal->answer(absl::DataLossError("disk full"));
-  ASSERT_TRUE(Until([&] { return agent->Last(&Message::has_verdict) != nullptr; }));
-  EXPECT_THAT(agent->Last(&Message::has_verdict)->verdict().reason(), HasSubstr("disk full"));
-  EXPECT_EQ(agent->Last(&Message::has_assignment), nullptr);
-}
-
-TEST_F(AttendTest, AJournalMayAnswerALostJob) {
-  auto journal = std::make_shared<SlowJournal>();
-  Serve({.journal = journal});
-  auto agent = JoinAs(SampleJoin("job7", "a"));
-  ASSERT_TRUE(Until([&] { return journal->answer != nullptr; }));
-  server_->Shutdown();
-  journal->answer(absl::OkStatus());  // must not touch what is gone
+  second_ = JoinAs(join);
+  ASSERT_TRUE(Until([&] { return Status().jobs(0).phase() == "running"; }));
+  EXPECT_EQ(Status().jobs(0).generation(), 1U);
+  EXPECT_EQ(Status().jobs(0).recoveries(), 1U);
+  EXPECT_EQ(first_->Last(&Message::has_assignment), nullptr);
+  EXPECT_EQ(first_->Last(&Message::has_stop_workers), nullptr);
 }
 
 TEST_F(AttendTest, FactsGoToTheEventLog) {

@@ -30,7 +30,7 @@ std::optional<uint64_t> MaybeStep(Rng* rng) {
   return rng->Chance(50) ? std::optional<uint64_t>(AnyStep(rng)) : std::nullopt;
 }
 std::string AnyRule(Rng* rng) {
-  return RuleName(static_cast<Rule>(rng->Below(static_cast<uint64_t>(Rule::kNotRecorded) + 1)));
+  return RuleName(static_cast<Rule>(rng->Below(static_cast<uint64_t>(Rule::kPreempted) + 1)));
 }
 uint64_t AnyIdentity(Rng* rng) { return rng->Next() | 1; }
 
@@ -92,7 +92,6 @@ std::vector<MemberRecord> MembersOf(const std::vector<NodeRecord>& nodes) {
   for (uint32_t i = 0; i < nodes.size(); ++i) {
     members.push_back({.node = i,
                        .node_id = nodes[i].id,
-                       .hostname = nodes[i].info.hostname,
                        .worker_count = nodes[i].info.worker_count,
                        .base_rank = world,
                        .base_role_rank = world});

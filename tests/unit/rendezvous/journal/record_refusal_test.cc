@@ -146,7 +146,6 @@ std::vector<Case> RoundCases() {
       {"round.members[1].node: 0 comes twice", [](auto* r) { MemberOf(r, 1)->set_node(0); }},
       {"round.members[1].node: 1 is 'node-1.cluster.example.org', not 'other'",
        [](auto* r) { MemberOf(r, 1)->set_node_id("other"); }},
-      {"round.members[0].hostname: is empty", [](auto* r) { MemberOf(r, 0)->set_hostname(""); }},
       {"round.master_addr: is empty", [](auto* r) { r->mutable_round()->set_master_addr(""); }},
       {"round.master_port: 65536 is not within",
        [](auto* r) { r->mutable_round()->set_master_port(65536); }},
@@ -276,13 +275,6 @@ TEST(RecordRefusal, TheEndOfAGeneration) {
         [](auto* r) {
           MemberOf(r, 0)->clear_node();
           MemberOf(r, 0)->set_succeeded(true);
-        }},
-       {"round.members: are all gone",
-        [](auto* r) {
-          for (int i = 0; i < 3; ++i) {
-            MemberOf(r, i)->clear_node();
-            MemberOf(r, i)->set_fate(v1::MEMBER_FATE_LOST);
-          }
         }},
        {"generations[0].ended_ns: is missing", [](auto* r) { LastOf(r)->clear_ended_ns(); }}});
 }

@@ -43,6 +43,15 @@ TEST_F(JournalTest, TheLastRecordOfEachJobIsKept) {
   }
 }
 
+TEST_F(JournalTest, NoTwoServicesHaveOneLife) {
+  ASSERT_TRUE(Write(Open().get(), "job7", RunningRecord("job7", 2)).ok());
+  for (uint64_t life = 1; life < 4; ++life) {
+    const auto kept = Open()->Load();
+    ASSERT_TRUE(kept.ok()) << kept.status();
+    EXPECT_EQ(kept->at(0).record.life, life);
+  }
+}
+
 TEST_F(JournalTest, AForgottenJobIsGone) {
   auto journal = Open();
   ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 2)).ok());

@@ -162,6 +162,9 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.restart_count = 1;
   view.restarts_charged = 1;
   view.age = absl::Minutes(2);
+  view.recoveries = 2;
+  view.record = "/run/ddprun/service/journal.db";
+  view.record_lost = "the disk is full";
   view.spent[TimeCause::kDataWait] = absl::Milliseconds(1500);
   NodeView node = {.node_id = NodeId("a"),
                    .info = {},
