@@ -26,11 +26,10 @@ constexpr absl::Duration kTriggerLook = absl::Milliseconds(10);
 
 // What the costs are worked out from; the rest of a month's log need not be kept.
 constexpr const char* kKept[] = {
-    "assignment",       "fault",         "fault_over",  "group_empty",
-    "hang_suspect",     "marked",        "node_lost",   "reached",
-    "round_closed",     "round_closing", "stop_begin",  "service_lost",
-    "service_exited",   "verdict",       "worker_exit", "worker_started",
-    "worker_suspended", "chaos_start",   "agent_start"};
+    "assignment",  "fault",          "fault_over",       "group_empty",       "hang_suspect",
+    "marked",      "node_lost",      "reached",          "round_closed",      "round_closing",
+    "stop_begin",  "service_lost",   "service_exited",   "service_restarted", "verdict",
+    "worker_exit", "worker_started", "worker_suspended", "chaos_start",       "agent_start"};
 
 bool IsKept(const std::string& event) {
   return std::find(std::begin(kKept), std::end(kKept), event) != std::end(kKept);

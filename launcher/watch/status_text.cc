@@ -109,13 +109,28 @@ std::string LedgerText(const JobStatus& job) {
                          100.0 * static_cast<double>(good) / static_cast<double>(total), parts);
 }
 
+// What the job has of another life of its service, or won't have.
+std::string RecordText(const JobStatus& job) {
+  std::string text;
+  if (job.recoveries() > 0) {
+    absl::StrAppend(&text, "  its rendezvous service was started again ",
+                    job.recoveries() == 1 ? "once" : absl::StrCat(job.recoveries(), " times"),
+                    "; the record is in ", job.record(), "\n");
+  }
+  if (!job.record_lost().empty()) {
+    absl::StrAppend(&text, "  the job ends if its rendezvous service does: ", job.record_lost(),
+                    "\n");
+  }
+  return text;
+}
+
 std::string JobText(const JobStatus& job) {
   std::string text =
       absl::StrFormat("job %s: %s for %s, generation %d, restarts %d of %d\n  %s\n", job.run_id(),
                       job.phase(), TimeText(job.age_ms()), job.generation(), job.restart_count(),
                       job.max_restarts(), job.description());
   if (!job.reason().empty()) absl::StrAppend(&text, "  ", job.reason(), "\n");
-  absl::StrAppend(&text, LedgerText(job));
+  absl::StrAppend(&text, RecordText(job), LedgerText(job));
   absl::StrAppendFormat(&text, "  %5s  %-28s %-12s %7s  %8s  %-14s %7s  %-12s %s\n", "rank", "node",
                         "state", "workers", "silent", "step", "steps/s", "phase", "address");
   for (const NodeStatus& node : job.nodes()) absl::StrAppend(&text, NodeText(node));

@@ -221,11 +221,12 @@ class Nodes(ChaosTestCase):
 
 
 class Services(ChaosTestCase):
-    def test_a_killed_service_ends_the_job(self):
-        agent = self.waiting("faults:\n  - {fault: service_killed, at: 100ms}\n", "--service_loss_timeout", 1)
-        self.assert_status(1, agent)
+    def test_a_killed_service_is_started_again(self):
+        agent = self.waiting("faults:\n  - {fault: service_killed, at: 100ms}\n")
+        self.bed.event("recovered", alive=[agent])
+        self.finish_job(1, 1, agent)
         fault = self.only_fault()
-        self.assertEqual("ended the job", fault["outcome"])
+        self.assertEqual("ridden out", fault["outcome"])
         self.assertLess(fault["noticed_ms"], 500 * SLOW)
 
     def test_twin_stalled_for_a_moment(self):

@@ -86,12 +86,20 @@ class Descriptors(BedTestCase):
         self.assertEqual(512, self.soft_limit(names["ddprun-service"]))
         self.assertEqual(128, self.soft_limit(worker["pid"]))
 
-    def test_without_one_it_says_so(self):
-        service = self.service(64, 64)
-        sockets = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(80)]
-        read_until(service.stdout, b"no file descriptor left", BOUND)
+    def test_strangers_do_not_use_them_up(self):
+        service = self.service(128, 128)
+        sockets = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(200)]
+        read_until(service.stdout, b"too many connections came from its address", BOUND)
+        # From this very address one gets in when the others have said nothing for a second.
+        command = [DDPRUN, "status", "--rdzv_endpoint", f"127.0.0.1:{self.port}"]
+        end = time.monotonic() + BOUND
+        while time.monotonic() < end:
+            asked = subprocess.run(command, env=self.bed.environment, capture_output=True, text=True, check=False)
+            if asked.returncode == 0:
+                break
         for each in sockets:
             each.close()
+        self.assertEqual(0, asked.returncode, asked.stderr)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class Restarts(ServiceTestCase):
         self.assertEqual([], self.bed.events.find("service_restarted"))
 
 
-@unittest.skip("a service that is started again does not read the journal yet")
+
 class WorkersGoOn(ServiceTestCase):
     """The service that is started again has the job's journal: no worker hears of it."""
 

@@ -128,8 +128,17 @@ class FaultReader {
       return of_worker && OnVictimNode(line) &&
              line.Field("local_rank") == line_.Field("local_rank");
     }
-    if (line.event == "service_lost" || line.event == "service_exited") return true;
+    if (line.event == "service_lost" || line.event == "service_restarted" ||
+        line.event == "service_exited") {
+      return true;
+    }
     return line.event == "node_lost" && line.Field("node") == cost_.node;
+  }
+
+  // The service that was killed was started again.
+  bool ServiceIsBack() const {
+    return First([](const TimelineLine& line) { return line.event == "service_restarted"; }) !=
+           nullptr;
   }
 
   void ReadNoticed() {
@@ -211,7 +220,7 @@ class FaultReader {
     if (ended_ && !stopped) {
       cost_.outcome = "ended the job";
       if (verdict != nullptr) cost_.rule = verdict->Field("rule");
-    } else if (over_ != nullptr || (lasting && !stopped)) {
+    } else if (over_ != nullptr || (lasting && !stopped) || ServiceIsBack()) {
       cost_.outcome = "ridden out";
     } else if (!HitsOneWorker()) {
       cost_.outcome = "not seen here";
