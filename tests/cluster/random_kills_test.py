@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import job
 from bed import SLOW
@@ -35,6 +36,42 @@ class RandomKills(job.ClusterTestCase):
         self.check_history()
         self.finish(agents, generation, 2)
 
+    def test_a_dead_service_costs_nothing_beside_what_else_is_killed(self):
+        """One restart for each worker that is killed, whenever the service is; and all agents are back soon."""
+        print(f"seed {SEED}", flush=True)
+        rng = random.Random(SEED)
+        agents, generation = self.start_all(2, "2", restarts=REPETITIONS, options=("--nproc_per_node", 1))
+        for repetition in range(REPETITIONS):
+            moments = [rng.uniform(0, 0.1) for _ in range(2)]
+            victims = rng.sample(("worker", "service"), 2)
+            with self.subTest(repetition=repetition, victims=victims, moments=moments, seed=SEED):
+                for victim, moment in zip(victims, moments):
+                    self.kill_after(moment, victim, agents)
+                self.bed.event("service_restarted", count=repetition + 1, alive=agents)
+                self.bed.event("recovered", count=repetition + 1, alive=agents)
+                generation = self.settle(agents, generation)
+                self.wait_out_deaths(repetition)
+        self.check_history()
+        self.assertEqual(REPETITIONS, max(line["restart_count"] for line in self.bed.journal.find("worker")))
+        self.assertEqual(REPETITIONS + 1, len({line["generation"] for line in self.bed.journal.find("worker")}))
+        self.assertEqual([], self.bed.events.find("node_lost"))
+        took = [int(line["ms"]) for line in self.bed.events.find("recovered")]
+        print(f"all agents back after {sorted(took)} ms", flush=True)
+        self.assertLess(sorted(took)[len(took) // 2], 300 * SLOW)
+        self.finish(agents, generation, 2)
+
+    def wait_out_deaths(self, repetition):
+        """An agent gives up a service that dies six times within 10 s: this is about something else."""
+        if repetition < 4 or repetition + 1 == REPETITIONS:
+            return
+        deaths = self.bed.events.find("service_restarted")
+        while time.monotonic() < deaths[-4]["t"] + 10:
+            threading.Event().wait(deaths[-4]["t"] + 10 - time.monotonic())
+
+    def kill_service(self):
+        started = [line for line in self.bed.events.lines if line["event"] in ("service_started", "service_restarted")]
+        os.kill(started[-1]["service_pid"], signal.SIGKILL)
+
     def kill_after(self, seconds, victim, agents):
         """The kernel's timer decides the moment, not our own progress. Returns the generation that was hit."""
         fired = threading.Event()
@@ -44,7 +81,9 @@ class RandomKills(job.ClusterTestCase):
         self.bed.follower.refresh()
         lines = self.bed.journal.find("worker")
         newest = max(line["generation"] for line in lines)
-        if victim == "agent":
+        if victim == "service":
+            self.kill_service()
+        elif victim == "agent":
             agents[1].signal(signal.SIGKILL)
             agents[1].wait(5 * SLOW)
         else:
