@@ -291,7 +291,7 @@ void Job::RemoveNode(const Node& node, Departure departure) {
     record.done_in = generation_;
     record.done_rank = rank;
   }
-  recorder_.Note();
+  if (phase_ != JobPhase::kEnded) recorder_.Note();
   if (recovery_.NoteGone(node.order)) EndRecovery();
   // Whoever waited for its claim can start now.
   const std::optional<uint64_t> heir = roster_.Remove(node, std::move(record));

@@ -6,6 +6,7 @@ import random
 import signal
 import stat
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -128,6 +129,44 @@ class WorkersGoOn(ServiceTestCase):
 
     def name_of(self, node):
         return next(line["node"] for line in self.bed.events.find("agent_start") if line["pid"] == node.pid)
+
+
+class AnotherHost(ServiceTestCase):
+    """The agent that hosts the service is killed with it; one that is started in its place has its --state_dir."""
+
+    def start_node(self, rank, name, *options):
+        return self.bed.agent(name, ["--nnodes", 2, "--nproc_per_node", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint",
+                                     f"127.0.0.1:{self.port}", "--rdzv_conf", f"is_host={int(rank == 0)}", "--node_rank", rank,
+                                     "--rdzv_id", "job", "--local_addr", "127.0.0.1", *options])
+
+    def lose_host(self, *options):
+        """Two nodes, of which the first is killed and started again. Returns (the first, the second)."""
+        self.port = free_port()
+        host, other = (self.start_node(rank, f"node{rank}", *options) for rank in range(2))
+        self.bed.workers(1, 2, alive=(host, other))
+        host.signal(signal.SIGKILL)
+        host.wait(20 * SLOW)
+        return self.start_node(0, "node0-again", *options), other
+
+    def test_takes_over(self):
+        state = os.path.join(self.bed.folder, "state")
+        started = time.monotonic()
+        host, other = self.lose_host("--state_dir", state, "--service_loss_timeout", 60 * SLOW)
+        self.bed.finish(self.bed.workers(2, 2, alive=(host, other)))
+        for node in (host, other):
+            self.assert_status(0, node)
+        formed = self.bed.events.find("generation")
+        self.assertEqual(["1", "2"], [line["generation"] for line in formed])
+        again = [line for line in self.bed.events.find("agent_start") if line["t"] > started][-1]
+        self.assertLess(formed[1]["t"] - again["t"], 1.0 * SLOW)
+        self.assertEqual({0}, {line["restart_count"] for line in self.bed.journal.find("worker")})
+
+    def test_twin_without_it_the_other_node_ends(self):
+        host, other = self.lose_host("--service_loss_timeout", 60 * SLOW)
+        self.assert_status(1, other)
+        self.assertIn("term", other.text())
+        host.signal(signal.SIGTERM)
+        host.wait(20 * SLOW)
 
 
 class StateDir(BedTestCase):
