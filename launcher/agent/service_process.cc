@@ -97,7 +97,7 @@ int SpawnThisProgram(int settings, int ready, pid_t* pid) {
   posix_spawnattr_setsigmask(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   char name[] = "ddprun";
-  std::string command = kServiceCommand;
+  std::string command(kServiceCommand);
   char* const arguments[] = {name, command.data(), nullptr};
   const int error = posix_spawn(pid, "/proc/self/exe", &files, &attributes, arguments, environ);
   posix_spawnattr_destroy(&attributes);

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
 
 namespace ddprun::launcher {
 
 // The command of this program that is the service: for ServiceProcess::Spawn() alone.
-inline constexpr char kServiceCommand[] = "service-process";
+inline constexpr absl::string_view kServiceCommand = "service-process";
 
 // What the embedded service is told when its agent has found out that it hosts.
 struct ServiceSettings {

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -241,7 +240,7 @@ TEST_F(ServiceChildTest, ItEndsWithItsAgent) {
 }  // namespace ddprun::launcher
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], ddprun::launcher::kServiceCommand) == 0) {
+  if (argc == 2 && ddprun::launcher::kServiceCommand == argv[1]) {
     ddprun::launcher::RunServiceCommand();
   }
   ::testing::InitGoogleTest(&argc, argv);
