@@ -14,12 +14,16 @@ namespace ddprun::launcher {
 
 void Supervisor::On(const SignalReceived& event) {
   if (!signals_.Ends(event.number)) {
-    // USR1 and the like are the workers' business.
-    if (!Runs(group_.generation())) return;
+    // USR1 and the like are the workers' business: none that starts later gets one meant for
+    // those before it.
+    const bool passed_on = Runs(group_.generation());
+    RecordFact("signal", {{"signal", SignalName(event.number)},
+                          {"action", passed_on ? "passed_on" : "dropped"}});
+    if (!passed_on) return;
     effects_.push_back(SignalGroup{group_.generation(), event.number, /*stops=*/false});
     return;
   }
-  RecordFact("signal", {{"signal", SignalName(event.number)}});
+  RecordFact("signal", {{"signal", SignalName(event.number)}, {"action", "ends"}});
   if (ending_.is_leaving()) return OnSecondSignal(event.number);
   switch (preemption_.OnSignal(event.number, {.can_agree = CanAgree(),
                                               .all_started = group_.all_started(),
