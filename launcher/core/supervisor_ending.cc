@@ -14,8 +14,8 @@ namespace ddprun::launcher {
 
 void Supervisor::On(const SignalReceived& event) {
   if (!signals_.Ends(event.number)) {
-    // USR1 and the like are the workers' business: none that starts later gets one meant for
-    // those before it.
+    // USR1 and the like are the workers' business. One that found none is noted all the same, or
+    // nobody could tell why it had no effect.
     const bool passed_on = Runs(group_.generation());
     RecordFact("signal", {{"signal", SignalName(event.number)},
                           {"action", passed_on ? "passed_on" : "dropped"}});

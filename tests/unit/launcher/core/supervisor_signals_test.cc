@@ -101,6 +101,8 @@ TEST(SupervisorTest, UserSignalsGoToTheWorkers) {
   bench.Assign(1);
   bench.Feed(SignalReceived{SIGUSR1});
   EXPECT_EQ(bench.Effect<SignalGroup>()->signal, SIGUSR1);
+  EXPECT_THAT(bench.Effect<Record>()->fields,
+              testing::Contains(testing::Pair("action", "passed_on")));
   EXPECT_FALSE(bench.exit_.has_value());
 }
 
@@ -109,7 +111,9 @@ TEST(SupervisorTest, UserSignalsWithoutWorkersAreOnlyNoted) {
   bench.Join();
   for (const int number : PassedOnSignals()) {
     bench.Feed(SignalReceived{number});
-    EXPECT_THAT(bench.effects_, testing::ElementsAre(testing::VariantWith<Record>(testing::_)));
+    ASSERT_THAT(bench.effects_, testing::ElementsAre(testing::VariantWith<Record>(testing::_)));
+    EXPECT_THAT(std::get<Record>(bench.effects_[0]).fields,
+                testing::Contains(testing::Pair("action", "dropped")));
   }
 }
 
