@@ -21,8 +21,11 @@ struct ServiceTimeouts {
   // --rdzv_conf read_timeout: how long it may be out of reach at the beginning; never longer than
   // job.join_timeout.
   absl::Duration reach = absl::InfiniteDuration();
-  // --service_loss_timeout: how long an agent that lost it keeps its workers.
-  absl::Duration loss = absl::Seconds(10);
+  // --service_loss_timeout: how long an agent that lost it keeps workers that can go on without it.
+  absl::Duration loss = absl::Seconds(90);
+  // The same once they can't: one has failed, or they were stopped. What --service_loss_timeout
+  // sets is both.
+  absl::Duration loss_without_workers = absl::Seconds(10);
 };
 
 // How long a node whose workers have all ended well waits for the others.

@@ -48,7 +48,9 @@ std::string PlanText(const LaunchPlan& plan) {
       {"workers' CPUs", BindingText(plan)},
       {"grace", absl::FormatDuration(job.stop_grace)},
       {"lease", absl::FormatDuration(job.lease)},
-      {"service_loss_timeout", absl::FormatDuration(plan.service.loss)},
+      {"service_loss_timeout",
+       absl::StrCat(absl::FormatDuration(plan.service.loss), ", without workers ",
+                    absl::FormatDuration(plan.service.loss_without_workers))},
       {"state_dir", plan.state_dir.empty() ? "none given" : plan.state_dir},
       {"isolation_timeout", absl::FormatDuration(plan.isolation_timeout)},
   };

@@ -19,6 +19,7 @@ ServiceWatch::ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::Jo
     : reach_(std::min(timeouts.reach, job.join_timeout)),
       reach_is_own_(timeouts.reach < job.join_timeout),
       loss_(timeouts.loss),
+      loss_without_workers_(timeouts.loss_without_workers),
       lease_(job.lease),
       endpoint_(std::move(endpoint)),
       since_(now),
@@ -42,6 +43,15 @@ bool ServiceWatch::OnClosed(Instant now, std::string error) {
   }
   state_ = State::kLost;
   return begins;
+}
+
+void ServiceWatch::OnWorkers(Instant now, bool go_on) {
+  if (go_on) {
+    halted_at_ = Instant::Infinite();
+  } else if (halted_at_.is_infinite()) {
+    halted_at_ = now;
+    if (is_missing()) tell_at_ = now;
+  }
 }
 
 ServiceWatch::Decision ServiceWatch::OnTimer(Instant now) {
@@ -73,23 +83,56 @@ Instant ServiceWatch::Deadline() const {
   return std::min(next, tell_at_);
 }
 
-absl::Duration ServiceWatch::Patience() const { return is_joining() ? reach_ : loss_; }
+ServiceWatch::Limit ServiceWatch::LimitNow() const {
+  if (is_joining()) return Limit::kReach;
+  return BoundOf(Limit::kLossWithoutWorkers) < BoundOf(Limit::kLoss) ? Limit::kLossWithoutWorkers
+                                                                     : Limit::kLoss;
+}
+
+Instant ServiceWatch::BoundOf(Limit limit) const {
+  switch (limit) {
+    case Limit::kReach:
+      return since_ + reach_;
+    case Limit::kLoss:
+      return since_ + loss_;
+    case Limit::kLossWithoutWorkers:
+      return std::max(since_, halted_at_) + loss_without_workers_;
+  }
+  return Instant::Infinite();
+}
 
 std::string ServiceWatch::WhyGivenUp() const {
-  return absl::StrCat("no answer within ", absl::FormatDuration(Patience()),
-                      !is_joining()   ? " (--service_loss_timeout)"
-                      : reach_is_own_ ? " (--rdzv_conf read_timeout)"
-                                      : " (--rdzv_conf join_timeout)",
-                      last_error_.empty() ? "" : absl::StrCat("; last: ", last_error_));
+  const std::string last = last_error_.empty() ? "" : absl::StrCat("; last: ", last_error_);
+  switch (LimitNow()) {
+    case Limit::kReach:
+      return absl::StrCat(
+          "no answer within ", absl::FormatDuration(reach_),
+          reach_is_own_ ? " (--rdzv_conf read_timeout)" : " (--rdzv_conf join_timeout)", last);
+    case Limit::kLoss:
+      return absl::StrCat("no answer within ", absl::FormatDuration(loss_),
+                          " (--service_loss_timeout)", last);
+    case Limit::kLossWithoutWorkers:
+      return absl::StrCat("no answer within ", absl::FormatDuration(loss_without_workers_),
+                          " while this node has no workers that could go on "
+                          "(--service_loss_timeout)",
+                          last);
+  }
+  return last;
 }
 
 std::string ServiceWatch::WaitText(absl::Duration left) const {
-  return absl::StrCat(
-      is_joining() ? "can't reach the rendezvous service at " : "lost the rendezvous service at ",
-      endpoint_, last_error_.empty() ? " yet" : absl::StrCat(" (", last_error_, ")"),
-      "; trying for ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
-      is_joining() ? " more. Is node rank 0 up, is the address right, is the port open?"
-                   : " more; the workers go on");
+  const std::string where =
+      absl::StrCat("the rendezvous service at ", endpoint_,
+                   last_error_.empty() ? "" : absl::StrCat(" (", last_error_, ")"));
+  const std::string wait =
+      absl::StrCat("; trying for ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))), " more");
+  if (is_joining()) {
+    return absl::StrCat("can't reach ", where, last_error_.empty() ? " yet" : "", wait,
+                        ". Is node rank 0 up, is the address right, is the port open?");
+  }
+  return absl::StrCat("lost ", where, wait,
+                      halted_at_.is_infinite() ? "; the workers go on"
+                                               : "; without it this node's workers can't go on");
 }
 
 std::string ServiceWatch::BrokenInvariant() const {

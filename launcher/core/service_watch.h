@@ -19,8 +19,10 @@ namespace ddprun::launcher {
 //                          └──────────────► lost ◄────────────────┘
 //
 // OnWelcome leads from all of them to heard. Joining is given up after the reach timeout, silent
-// and lost after the loss timeout. The user is told of a service that doesn't answer after a
-// second, and of one that fell silent at once. Pure; one thread.
+// and lost after the loss timeout: a long one while this node's workers can go on, as nothing is
+// lost by waiting, and a short one that begins when they can't. The user is told of a service that
+// doesn't answer after a second, of one that fell silent at once, and of workers that can't go on
+// without it. Pure; one thread.
 class ServiceWatch {
  public:
   struct Decision {
@@ -42,6 +44,9 @@ class ServiceWatch {
   // The stream is closed, or could not be opened; it is tried again. Returns: whether the service's
   // loss begins with this.
   bool OnClosed(Instant now, std::string error);
+  // Whether this node's workers can go on by themselves: they run, or have ended well, or there
+  // were none yet.
+  void OnWorkers(Instant now, bool go_on);
   Decision OnTimer(Instant now);
   // When OnTimer is wanted; never infinite, but for a job without bounds.
   Instant Deadline() const;
@@ -56,19 +61,26 @@ class ServiceWatch {
  private:
   enum class State { kJoining, kHeard, kSilent, kLost };
 
-  absl::Duration Patience() const;
-  Instant Bound() const { return since_ + Patience(); }
+  // What ends the wait.
+  enum class Limit { kReach, kLoss, kLossWithoutWorkers };
+
+  bool is_missing() const { return state_ == State::kSilent || state_ == State::kLost; }
+  Limit LimitNow() const;
+  Instant BoundOf(Limit limit) const;
+  Instant Bound() const { return BoundOf(LimitNow()); }
   std::string WhyGivenUp() const;
   std::string WaitText(absl::Duration left) const;
 
   absl::Duration reach_;  // min(timeouts.reach, join timeout)
   bool reach_is_own_;     // it is shorter than the join timeout
   absl::Duration loss_;
+  absl::Duration loss_without_workers_;
   absl::Duration lease_;
   std::string endpoint_;
   State state_ = State::kJoining;
   Instant since_;           // joining, silent or lost; infinite only while heard
   Instant last_contact_;    // never after a step's time
+  Instant halted_at_ = Instant::Infinite();  // infinite: the workers can go on
   Instant tell_at_;         // when to tell the user; infinite while heard, or when it was told
   std::string last_error_;  // "" after each Welcome
 };

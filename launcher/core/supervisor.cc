@@ -33,6 +33,7 @@ std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEven
   effects_.clear();
   if (phase_ != Phase::kEnded) {
     std::visit([this](const auto& e) { On(e); }, event);
+    watch_.OnWorkers(now_, WorkersGoOn());
   }
   return std::move(effects_);
 }
@@ -129,6 +130,21 @@ void Supervisor::Spawn(const rendezvous::Assignment& assignment) {
 
 bool Supervisor::Runs(rendezvous::Generation generation) const {
   return generation == group_.generation() && group_.phase() == WorkerGroup::Phase::kRunning;
+}
+
+// Without any help of the service.
+bool Supervisor::WorkersGoOn() const {
+  switch (group_.phase()) {
+    case WorkerGroup::Phase::kRunning:
+      return group_.failures().empty();
+    case WorkerGroup::Phase::kIdle:
+      return last_.succeeded() || group_.generation() == rendezvous::Generation();
+    case WorkerGroup::Phase::kStopping:
+      return false;
+    case WorkerGroup::Phase::kSweeping:
+      return group_.succeeded();
+  }
+  return false;
 }
 
 void Supervisor::On(const WorkerStarted& event) {

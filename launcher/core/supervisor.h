@@ -108,6 +108,7 @@ class Supervisor {
 
   // A generation of workers: supervisor.cc.
   bool Runs(rendezvous::Generation generation) const;
+  bool WorkersGoOn() const;
   void Spawn(const rendezvous::Assignment& assignment);
   void StopGroup(int signal_number, const std::string& why);
   void KillGroup(const std::string& why);

@@ -109,6 +109,7 @@ class Planner {
   absl::Status PlanDynamicEndpoint();
   void PlanMasterAddress();
   absl::Status PlanStateDir();
+  absl::Status PlanServiceLoss();
   absl::Status PlanTimes();
   absl::StatusOr<absl::Duration> StopGrace() const;
   absl::Status CheckIdleOptions();
@@ -346,6 +347,21 @@ absl::Status Planner::PlanStateDir() {
   return absl::OkStatus();
 }
 
+absl::Status Planner::PlanServiceLoss() {
+  ServiceTimeouts& service = plan_.service;
+  if (const Argument& loss = arguments_.service_loss_timeout; loss.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(service.loss, ParseDuration(loss, absl::ZeroDuration()));
+    service.loss_without_workers = service.loss;
+    return absl::OkStatus();
+  }
+  // Silence is a loss only after a lease, and the wait counts from the last word.
+  service.loss = std::max(service.loss, 2 * plan_.job.lease);
+  service.loss_without_workers = std::max(service.loss_without_workers, 2 * plan_.job.lease);
+  // Whoever goes on from the record may need longer to be started.
+  if (!plan_.state_dir.empty()) service.loss_without_workers = service.loss;
+  return absl::OkStatus();
+}
+
 absl::Status Planner::PlanTimes() {
   rendezvous::JobSpec& job = plan_.job;
   job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
@@ -366,10 +382,8 @@ absl::Status Planner::PlanTimes() {
                                  absl::FormatDuration(job.lease), "); see --lease"));
   }
   DDPRUN_ASSIGN_OR_RETURN(job.stop_grace, StopGrace());
-  if (const Argument& loss = arguments_.service_loss_timeout; loss.given()) {
-    DDPRUN_ASSIGN_OR_RETURN(plan_.service.loss, ParseDuration(loss, absl::ZeroDuration()));
-  }
   DDPRUN_RETURN_IF_ERROR(PlanStateDir());
+  DDPRUN_RETURN_IF_ERROR(PlanServiceLoss());
   DDPRUN_ASSIGN_OR_RETURN(plan_.isolation_timeout,
                           ParseDuration(arguments_.isolation_timeout, rendezvous::kLeaseMin));
   if (plan_.isolation_timeout <= job.lease) {

@@ -123,7 +123,7 @@ void Job::On(const TimerDue& /*event*/) {
       RemoveNode(node, {.state = RoundMember::State::kLost});
       continue;
     }
-    LoseNode(node, ProofOf(overdue->bound));
+    if (ProvesLoss(overdue->bound)) LoseNode(node, ProofOf(overdue->bound));
   }
   if (now_ >= probes_.due()) SendProbes();
 }
@@ -164,6 +164,38 @@ void Job::JudgeStall(Instant now) {
       [&](Node& node) { node.Extend(now, stall, spec().lease, spec().reconnect_grace); });
   forgiven_until_ = now;
   outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
+}
+
+// A lease that is over doesn't while nobody is heard at all: then this service is cut off, and a
+// generation that runs is kept for when it no longer is (R4). False: the leases now end later.
+bool Job::ProvesLoss(Roster::Bound bound) {
+  if (bound != Roster::Bound::kLease) return true;
+  if (phase_ != JobPhase::kRunning || recovery_.open()) return true;
+  const bool hears_nobody = HearsNobody(roster_.nodes(), now_, spec().lease);
+  const bool begins = !isolation_.open();
+  if (!begins && !hears_nobody) {
+    EndIsolation();
+    return false;
+  }
+  if (!isolation_.Holds(now_, hears_nobody)) return true;
+  const Instant until = now_ + ProbeInterval(spec().lease);
+  roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
+  if (begins) outbox_.AddNote("isolated", {{"nodes", absl::StrCat(roster_.nodes().size())}});
+  return false;
+}
+
+// It has spoken; from this machine that proves nothing of the network.
+void Job::NoteHeard(const Node& node) {
+  if (isolation_.open() && !node.info.hosts_service) EndIsolation();
+}
+
+// Somebody is heard again. The others have a lease to come back, too.
+void Job::EndIsolation() {
+  const absl::Duration lasted = now_ - isolation_.since();
+  isolation_.Close();
+  const Instant until = now_ + std::max(spec().lease, kRecoveryLease);
+  roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
+  outbox_.AddNote("isolation_over", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(lasted))}});
 }
 
 // ------------------------------------------------------------- phases
@@ -267,6 +299,7 @@ void Job::BeginClosing(const Trigger& trigger) {
   reason_ = trigger.reason;
   preemption_.BeginClosing();  // something else is quicker
   inquiry_.Close();
+  isolation_.Close();
   const absl::Duration uptime = now_ - round_->formed();
   growth_.NoteEnd(uptime);
   if (trigger.for_growth) {
@@ -389,6 +422,7 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   reason_ = verdict.reason;
   round_.reset();
   inquiry_.Close();
+  isolation_.Close();
   preemption_.BeginClosing();
   record_.End(now_, reason_);
   ledger_.End(now_);

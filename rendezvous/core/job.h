@@ -14,6 +14,7 @@
 #include "rendezvous/core/generation_record.h"
 #include "rendezvous/core/growth.h"
 #include "rendezvous/core/hang_inquiry.h"
+#include "rendezvous/core/isolation.h"
 #include "rendezvous/core/ledger.h"
 #include "rendezvous/core/loss.h"
 #include "rendezvous/core/next_round.h"
@@ -147,6 +148,9 @@ class Job {
   uint32_t Newcomers() const { return CountNewcomers(roster_, blame_, now_).answering; }
   Instant PhaseDeadline() const;
   void JudgeStall(Instant now);
+  bool ProvesLoss(Roster::Bound bound);
+  void NoteHeard(const Node& node);
+  void EndIsolation();
   std::string StateOf(const Node& node) const;
   std::string RecoveryText() const;
   const char* BrokenPhase() const;
@@ -162,6 +166,7 @@ class Job {
   Roster roster_;           // who takes part
   ProbeClock probes_;       // ticks while somebody has a stream and the job lives
   DrainList drains_;        // who may not take part any more
+  Isolation isolation_;     // open only while running
   NodeBlame blame_;         // on which nodes failures began
   StandbyDue standby_due_;  // empty between two steps
 

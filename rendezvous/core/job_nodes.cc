@@ -205,6 +205,7 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
                                .lease = spec().lease,
                                .processed_sequence = Confirmed(node)});
   if (lives) probes_.Wake(now_, spec().lease);
+  NoteHeard(node);
 }
 
 void Job::EndStream(const Node& node, absl::Status status) {

@@ -74,6 +74,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   const bool is_member = node.group_rank && generation == generation_;
   const bool awaited = phase_ == JobPhase::kClosing && node.group_rank &&
                        round_->member(*node.group_rank).state == RoundMember::State::kStopping;
+  NoteHeard(node);
   bool told = false;
   bool idle = false;
   std::vector<uint32_t> lost_gpus;

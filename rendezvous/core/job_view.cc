@@ -154,6 +154,7 @@ const char* Job::BrokenPhase() const {
   if (round_ && round_->members().size() > spec().nodes_max) return "more nodes than the job takes";
   if (farewell_.begun() != (phase_ == JobPhase::kEnded)) return "a verdict in the wrong phase";
   if (inquiry_.open() && !running) return "a hang of workers that don't run";
+  if (isolation_.open() && !running) return "a generation is kept that doesn't run";
   if (preemption_.agreeing() && !running) return "a stop step for workers that don't run";
   if (preemption_.committed() && running) return "workers that don't heed their stop step";
   if (!gate_.open() && !roster_.empty()) return "nodes of a job that nobody began";

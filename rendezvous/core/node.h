@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_NODE_H_
 #define DDPRUN_RENDEZVOUS_CORE_NODE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -121,6 +122,9 @@ struct Node {
   void GiveUp() { grace_end = Instant::Infinite(); }
   // The service was held up for so long, which is nobody's silence (R4).
   void Extend(Instant now, absl::Duration stall, absl::Duration lease, absl::Duration grace);
+
+  // Nor is what an isolated service doesn't hear (R4): its lease isn't over before `until`.
+  void Excuse(Instant until) { lease_end = std::max(lease_end, until); }
 
   // What is wrong with it; "" = nothing.
   std::string BrokenInvariant() const;

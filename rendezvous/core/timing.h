@@ -17,6 +17,10 @@ inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 // of the pauses after which agents look for it (R5, R10).
 inline constexpr absl::Duration kRecoveryLease = absl::Seconds(2);
 
+// How long leases aren't judged while nobody is heard at all; longer than agents do without their
+// service, so that it isn't the service that ends what they keep (R4, R5).
+inline constexpr absl::Duration kIsolationMax = absl::Seconds(120);
+
 // How long streams may stay open after the verdict.
 inline constexpr absl::Duration kFarewell = absl::Seconds(2);
 

@@ -162,6 +162,7 @@ void RendezvousWorld::FillJoin(const Command& command, Puppet& puppet) {
   node.node_rank.reset();
   if (command.Has("rank")) node.node_rank = command.Number("rank", 0);
   node.hosts_endpoint = command.Has("endpoint");
+  node.hosts_service = command.Has("service");
   node.master_port = command.Number("port", 5000);
   node.store_address = command.Text("store", absl::StrCat(host, ":6000"));
 }

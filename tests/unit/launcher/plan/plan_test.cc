@@ -157,7 +157,8 @@ TEST(Plan, Defaults) {
   EXPECT_EQ(plan.job.lease, absl::Seconds(5));
   EXPECT_EQ(plan.job.reconnect_grace, absl::Milliseconds(150));
   EXPECT_EQ(plan.job.stop_grace, absl::Seconds(30));
-  EXPECT_EQ(plan.service.loss, absl::Seconds(10));
+  EXPECT_EQ(plan.service.loss, absl::Seconds(90));
+  EXPECT_EQ(plan.service.loss_without_workers, absl::Seconds(10));
   EXPECT_EQ(plan.isolation_timeout, absl::Seconds(120));
   EXPECT_EQ(plan.endpoint.kind, EndpointPlan::Kind::kUnix);
   EXPECT_EQ(plan.endpoint.hosting, EndpointPlan::Hosting::kAlways);
@@ -361,6 +362,7 @@ TEST(Times, SecondsAndUnits) {
   EXPECT_EQ(plan.job.lease, absl::Seconds(2));
   EXPECT_EQ(plan.job.reconnect_grace, absl::Milliseconds(20));
   EXPECT_EQ(plan.service.loss, absl::Minutes(1));
+  EXPECT_EQ(plan.service.loss_without_workers, absl::Minutes(1));
   EXPECT_EQ(plan.isolation_timeout, absl::Seconds(100));
   EXPECT_EQ(PlanOf("--lease 0.2 train.py").job.lease, absl::Milliseconds(200));
 }
