@@ -20,6 +20,7 @@
 #include "launcher/agent/log_catalog.h"
 #include "launcher/core/output_layout.h"
 #include "launcher/os/folders.h"
+#include "rendezvous/wire/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -337,6 +338,26 @@ bool Agent::KeepsLogs() const {
   return false;
 }
 
+agent::v1::NodeState Agent::NodeState() const {
+  agent::v1::NodeState state;
+  state.set_run_id(rendezvous::ValidUtf8(plan_.job.run_id));
+  state.set_description(rendezvous::ValidUtf8(plan_.job.description));
+  state.set_node_id(rendezvous::ValidUtf8(node_id_));
+  state.set_endpoint(rendezvous::ValidUtf8(endpoint_name_));
+  state.set_state(supervisor_->StateName());
+  state.set_generation(supervisor_->generation().value());
+  const auto missing = supervisor_->MissingService(loop_->Now());
+  if (!missing) return state;
+  agent::v1::ServiceAbsence* absence = state.mutable_absence();
+  absence->set_for_ms(absl::ToInt64Milliseconds(missing->lasted));
+  absence->set_why(rendezvous::ValidUtf8(missing->why));
+  absence->set_workers_go_on(missing->workers_go_on);
+  if (missing->left != absl::InfiniteDuration()) {
+    absence->set_gives_up_in_ms(absl::ToInt64Milliseconds(missing->left));
+  }
+  return state;
+}
+
 absl::Status Agent::StartAgentServer(const std::string& node_address) {
   AgentServerOptions options;
   options.socket_path = runtime_dir_->File(kAgentSocket);
@@ -348,6 +369,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.worker_count = plan_.worker_count;
   options.max_restarts = plan_.job.max_restarts;
   options.token = plan_.token;
+  options.node_state = [this] { return NodeState(); };
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();
     workers_->set_log_catalog(options.logs);

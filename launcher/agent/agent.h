@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
+#include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/endpoint_finder.h"
 #include "launcher/agent/gpu_release.h"
@@ -64,6 +65,7 @@ class Agent {
   void Connect(const std::string& target, const FoundEndpoint& found, bool hosts);
   KeeperClient::Callbacks KeeperCallbacks();
   bool KeepsLogs() const;
+  agent::v1::NodeState NodeState() const;
   absl::Status StartAgentServer(const std::string& node_address);
 
   void Feed(const SupervisorEvent& event);

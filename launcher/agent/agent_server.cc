@@ -76,6 +76,7 @@ class AgentServerImpl final : public AgentServer {
   void Route(uint64_t id);
   void Route(uint64_t id, const AssignmentExchange& exchange);
   void Route(uint64_t id, StoreExchange& exchange);
+  void Route(uint64_t id, const StateExchange& exchange);
   absl::Status Fence(Generation generation) const;
   agent::v1::WorkerAssignment AssignmentOf(uint32_t local_rank) const;
 
@@ -277,6 +278,11 @@ void AgentServerImpl::Route(uint64_t id, StoreExchange& exchange) {
   }
   Unpark(id, Waits::kForPeer);
   peer_->Forward(id, *exchange.request);
+}
+
+void AgentServerImpl::Route(uint64_t id, const StateExchange& exchange) {
+  *exchange.reply = options_.node_state();
+  Answer(id, absl::OkStatus());
 }
 
 absl::Status AgentServerImpl::Fence(Generation generation) const {

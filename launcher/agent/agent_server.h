@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_AGENT_AGENT_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "ddprun/agent/v1/agent.pb.h"
 #include "rendezvous/core/message.h"
 
 namespace ddprun::launcher {
@@ -23,7 +25,9 @@ struct AgentServerOptions {
   std::string node_address;  // how other nodes reach this one
   uint32_t worker_count = 1;
   uint32_t max_restarts = 0;
-  std::string token;                 // the job's secret; "" = none
+  std::string token;  // the job's secret; "" = none
+  // What GetNodeState answers. Called on the loop, until Shutdown.
+  std::function<agent::v1::NodeState()> node_state;
   std::shared_ptr<LogCatalog> logs;  // null: the workers' output goes to no file
   // Agents learn of a generation one after the other: how long a store call waits for a generation
   // that its sender knows already and this agent does not.

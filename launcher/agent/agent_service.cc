@@ -63,6 +63,15 @@ grpc::ServerUnaryReactor* AgentService::Store(grpc::CallbackServerContext* conte
   return Accept(std::move(exchange), std::move(checked));
 }
 
+grpc::ServerUnaryReactor* AgentService::GetNodeState(
+    grpc::CallbackServerContext* context, const agent::v1::GetNodeStateRequest* /*request*/,
+    agent::v1::NodeState* reply) {
+  return Accept(StateExchange{reply},
+                IsPeer(*context)
+                    ? absl::PermissionDeniedError("node state: it is told on this machine only")
+                    : absl::OkStatus());
+}
+
 grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
     grpc::CallbackServerContext* context, const agent::v1::ReadLogsRequest* request) {
   const absl::Status checked = CheckLogs(*request, std::string(context->peer()));

@@ -32,6 +32,9 @@ struct StoreExchange {
   StoreOperation operation;  // what the request asks for
   bool from_peer = false;    // from the agent of another node; else from a worker of this one
 };
+struct StateExchange {
+  agent::v1::NodeState* reply;
+};
 
 class AgentService;
 
@@ -39,7 +42,7 @@ class AgentService;
 // it while it owes the answer.
 class AgentCall final : public grpc::ServerUnaryReactor {
  public:
-  using Exchange = std::variant<AssignmentExchange, StoreExchange>;
+  using Exchange = std::variant<AssignmentExchange, StoreExchange, StateExchange>;
 
   // `service` outlives gRPC's interest in the call.
   static std::shared_ptr<AgentCall> Create(AgentService* service, uint64_t id, Exchange exchange);
@@ -88,6 +91,9 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   grpc::ServerUnaryReactor* Store(grpc::CallbackServerContext* context,
                                   const agent::v1::StoreRequest* request,
                                   agent::v1::StoreReply* reply) override;
+  grpc::ServerUnaryReactor* GetNodeState(grpc::CallbackServerContext* context,
+                                         const agent::v1::GetNodeStateRequest* request,
+                                         agent::v1::NodeState* reply) override;
   grpc::ServerWriteReactor<agent::v1::LogPiece>* ReadLogs(
       grpc::CallbackServerContext* context, const agent::v1::ReadLogsRequest* request) override;
   void OnCancel(uint64_t id);

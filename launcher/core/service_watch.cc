@@ -50,7 +50,7 @@ void ServiceWatch::OnWorkers(Instant now, bool go_on) {
     halted_at_ = Instant::Infinite();
   } else if (halted_at_.is_infinite()) {
     halted_at_ = now;
-    if (is_missing()) tell_at_ = now;
+    if (is_missing() && LimitNow() == Limit::kLossWithoutWorkers) tell_at_ = now;
   }
 }
 
@@ -76,6 +76,14 @@ ServiceWatch::Decision ServiceWatch::OnTimer(Instant now) {
     decision.tell = WaitText(Bound() - now);
   }
   return decision;
+}
+
+std::optional<ServiceWatch::Absence> ServiceWatch::Look(Instant now) const {
+  if (state_ == State::kHeard) return std::nullopt;
+  return Absence{.lasted = now - since_,
+                 .left = std::max(Bound() - now, absl::ZeroDuration()),
+                 .why = last_error_,
+                 .workers_go_on = halted_at_.is_infinite()};
 }
 
 Instant ServiceWatch::Deadline() const {
@@ -124,8 +132,8 @@ std::string ServiceWatch::WaitText(absl::Duration left) const {
   const std::string where =
       absl::StrCat("the rendezvous service at ", endpoint_,
                    last_error_.empty() ? "" : absl::StrCat(" (", last_error_, ")"));
-  const std::string wait =
-      absl::StrCat("; trying for ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))), " more");
+  const std::string wait = absl::StrCat(
+      "; trying for ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))), " more");
   if (is_joining()) {
     return absl::StrCat("can't reach ", where, last_error_.empty() ? " yet" : "", wait,
                         ". Is node rank 0 up, is the address right, is the port open?");

@@ -34,6 +34,14 @@ class ServiceWatch {
     std::optional<std::string> tell;
   };
 
+  // That it isn't there, for who asks.
+  struct Absence {
+    absl::Duration lasted;  // so far
+    absl::Duration left;    // until it is given up; may be infinite
+    std::string why;        // "" = nothing is known
+    bool workers_go_on = true;
+  };
+
   // Params: `endpoint` is the service's name for people. Of the job, lease and join timeout count.
   ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::JobSpec& job,
                std::string endpoint, Instant now);
@@ -51,6 +59,8 @@ class ServiceWatch {
   // When OnTimer is wanted; never infinite, but for a job without bounds.
   Instant Deadline() const;
 
+  // Empty while it is heard. Params: now: not before the last step.
+  std::optional<Absence> Look(Instant now) const;
   // What is known of the service's absence; "" = nothing.
   const std::string& last_error() const { return last_error_; }
   bool is_joining() const { return state_ == State::kJoining; }
@@ -78,8 +88,8 @@ class ServiceWatch {
   absl::Duration lease_;
   std::string endpoint_;
   State state_ = State::kJoining;
-  Instant since_;           // joining, silent or lost; infinite only while heard
-  Instant last_contact_;    // never after a step's time
+  Instant since_;                            // joining, silent or lost; infinite only while heard
+  Instant last_contact_;                     // never after a step's time
   Instant halted_at_ = Instant::Infinite();  // infinite: the workers can go on
   Instant tell_at_;         // when to tell the user; infinite while heard, or when it was told
   std::string last_error_;  // "" after each Welcome

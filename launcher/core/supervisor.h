@@ -64,6 +64,12 @@ class Supervisor {
 
   // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
   const char* StateName() const;
+  // What there is of the service's absence; empty while it is heard, or this agent ends.
+  std::optional<ServiceWatch::Absence> MissingService(Instant now) const {
+    return is_ending() ? std::nullopt : watch_.Look(now);
+  }
+  // The newest that began here; 0 = none.
+  rendezvous::Generation generation() const { return group_.generation(); }
   // It ends, or has ended, for whatever reason.
   bool is_ending() const { return phase_ >= Phase::kEnding; }
   // Whether this agent ends, or has ended, since it gave the service up.

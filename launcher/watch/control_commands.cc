@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -32,26 +33,48 @@ bool WaitForNextLook(absl::Duration time) {
   return ppoll(&output, 1, &timeout, nullptr) == 0;
 }
 
-absl::Status PrintJson(const std::vector<FoundService>& services) {
+// One object for each service; and one, with no job, for nodes that hear none.
+absl::Status PrintJson(const std::vector<FoundService>& services,
+                       const std::vector<agent::v1::NodeState>& cut_off) {
   for (const FoundService& service : services) {
     DDPRUN_ASSIGN_OR_RETURN(const std::string text, rendezvous::StatusJson(service.reply));
     std::fputs(text.c_str(), stdout);
     std::fputs("\n", stdout);
   }
+  if (cut_off.empty()) return absl::OkStatus();
+  std::vector<std::string> nodes;
+  for (const agent::v1::NodeState& node : cut_off) {
+    DDPRUN_ASSIGN_OR_RETURN(nodes.emplace_back(), rendezvous::StatusJson(node));
+  }
+  const std::string text =
+      absl::StrCat("{\"jobs\":[],\"cut_off\":[", absl::StrJoin(nodes, ","), "]}\n");
+  std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
+}
+
+void PrintText(const std::vector<FoundService>& services,
+               const std::vector<agent::v1::NodeState>& cut_off) {
+  for (const FoundService& service : services) {
+    std::fputs(Printable(StatusText(service.reply, service.target)).c_str(), stdout);
+  }
+  for (const agent::v1::NodeState& node : cut_off) {
+    std::fputs(Printable(NodeStateText(node)).c_str(), stdout);
+  }
 }
 
 // Looks once, and prints it; on a terminal that watches, in the place of what was there.
 absl::Status Look(const StatusOptions& options) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<FoundService> services, FindServices(options));
+  const absl::StatusOr<std::vector<FoundService>> found = FindServices(options);
+  const std::vector<FoundService> services = found.ok() ? *found : std::vector<FoundService>();
+  // Their agents know what a service can't say that doesn't answer.
+  const std::vector<agent::v1::NodeState> cut_off = FindCutOffNodes(options, services);
+  if (!found.ok() && cut_off.empty()) return found.status();
   const bool redraws = options.watch > absl::ZeroDuration() && isatty(STDOUT_FILENO) != 0;
   if (redraws && !options.json) std::fputs("\x1b[H\x1b[2J", stdout);
   if (options.json) {
-    DDPRUN_RETURN_IF_ERROR(PrintJson(services));
+    DDPRUN_RETURN_IF_ERROR(PrintJson(services, cut_off));
   } else {
-    for (const FoundService& service : services) {
-      std::fputs(Printable(StatusText(service.reply, service.target)).c_str(), stdout);
-    }
+    PrintText(services, cut_off);
   }
   std::fflush(stdout);
   return absl::OkStatus();

@@ -1,11 +1,13 @@
 #include "launcher/watch/job_finder.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
 #include "launcher/os/runtime_dir.h"
+#include "launcher/watch/agent_client.h"
 #include "rendezvous/client/control_client.h"
 
 namespace ddprun::launcher {
@@ -49,6 +51,26 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
         ", and ", reply.status().message(), "; say where the service is: --rdzv_endpoint"));
   }
   return found;
+}
+
+std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
+                                                  const std::vector<FoundService>& found) {
+  std::set<std::pair<std::string, std::string>> known;
+  for (const FoundService& service : found) {
+    for (const auto& job : service.reply.jobs()) {
+      for (const auto& node : job.nodes()) known.emplace(job.run_id(), node.node_id());
+    }
+  }
+  std::vector<agent::v1::NodeState> nodes;
+  for (const std::string& target : FindLocalSockets(kAgentSocket)) {
+    auto node = FetchNodeState(target, options.timeout);
+    if (!node.ok() || !node->has_absence()) continue;
+    if (known.contains({node->run_id(), node->node_id()})) continue;
+    if (!options.run_id.empty() && options.run_id != node->run_id()) continue;
+    if (options.endpoint_given && TargetOf(options) != node->endpoint()) continue;
+    nodes.push_back(*std::move(node));
+  }
+  return nodes;
 }
 
 absl::StatusOr<std::string> FindTarget(const QueryOptions& options) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ddprun/agent/v1/agent.pb.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "launcher/options/query_options.h"
 
@@ -20,6 +21,11 @@ struct FoundService {
 // address (decision 3), and that at localhost:29400. At least one. Blocking.
 // Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where it looked.
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options);
+
+// What agents of this user on this machine say of themselves that hear no service, but for those
+// of which `found` knows. Blocking.
+std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
+                                                  const std::vector<FoundService>& found);
 
 // Where the only one is. Errors, too: INVALID_ARGUMENT: there are several; the text names them.
 absl::StatusOr<std::string> FindTarget(const QueryOptions& options);

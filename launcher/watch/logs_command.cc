@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "launcher/os/runtime_dir.h"
+#include "launcher/watch/agent_client.h"
 #include "launcher/watch/job_finder.h"
-#include "launcher/watch/log_client.h"
 #include "launcher/watch/log_lines.h"
 #include "rendezvous/client/control_client.h"
 

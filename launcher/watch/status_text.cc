@@ -150,6 +150,26 @@ std::string JobText(const JobStatus& job) {
 
 }  // namespace
 
+std::string NodeStateText(const agent::v1::NodeState& node) {
+  const agent::v1::ServiceAbsence& absence = node.absence();
+  std::string text = absl::StrFormat(
+      "job %s: no answer of the rendezvous service at %s for %s%s\n  %s\n", node.run_id(),
+      node.endpoint(), TimeText(absence.for_ms()),
+      absence.why().empty() ? "" : absl::StrCat(" (", absence.why(), ")"), node.description());
+  const std::string generation =
+      node.generation() == 0 ? "" : absl::StrCat(", generation ", node.generation());
+  absl::StrAppend(&text, "  node ", node.node_id(), " of this machine: ", node.state(), generation,
+                  absence.workers_go_on() ? "; its workers need no service"
+                                          : "; its workers can't go on without it",
+                  "\n  ",
+                  absence.has_gives_up_in_ms() ? absl::StrCat("the service is tried for ",
+                                                              TimeText(absence.gives_up_in_ms()),
+                                                              " more, then this node ends")
+                                               : "the service is tried without a bound",
+                  "\n");
+  return text;
+}
+
 std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target) {
   std::string text = absl::StrFormat(
       "ddprun rendezvous service %s at %s, term %x, %s\n", reply.release(), target, reply.term(),

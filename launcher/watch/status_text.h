@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "ddprun/agent/v1/agent.pb.h"
 #include "ddprun/rendezvous/v1/status.pb.h"
 
 namespace ddprun::launcher {
@@ -10,6 +11,9 @@ namespace ddprun::launcher {
 // What `ddprun status` prints of a service at `target` ("host:port"): for each job its nodes with
 // how far their workers are, and its generations. Lines, each ended. Pure; threads: any.
 std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target);
+
+// What it prints of a node that hears no service. Requires: absence. Lines, as above.
+std::string NodeStateText(const agent::v1::NodeState& node);
 
 }  // namespace ddprun::launcher
 

@@ -4,13 +4,13 @@
 
 namespace ddprun::rendezvous {
 
-absl::StatusOr<std::string> StatusJson(const v1::GetStatusReply& reply) {
+absl::StatusOr<std::string> StatusJson(const google::protobuf::Message& status) {
   google::protobuf::util::JsonPrintOptions format;
   format.preserve_proto_field_names = true;
   format.always_print_primitive_fields = true;
   std::string text;
-  const auto status = google::protobuf::util::MessageToJsonString(reply, &text, format);
-  if (!status.ok()) return absl::InternalError(status.ToString());
+  const auto done = google::protobuf::util::MessageToJsonString(status, &text, format);
+  if (!done.ok()) return absl::InternalError(done.ToString());
   return text;
 }
 

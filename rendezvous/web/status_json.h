@@ -3,15 +3,16 @@
 
 #include <string>
 
+#include <google/protobuf/message.h>
+
 #include "absl/status/statusor.h"
-#include "ddprun/rendezvous/v1/status.pb.h"
 
 namespace ddprun::rendezvous {
 
 // A status in protobuf's JSON form with the proto's names, absent numbers and texts included; what
 // `ddprun status --json` prints and the page reads. 64-bit numbers are strings there.
 // Errors: INTERNAL — protobuf can't. Threads: any.
-absl::StatusOr<std::string> StatusJson(const v1::GetStatusReply& reply);
+absl::StatusOr<std::string> StatusJson(const google::protobuf::Message& status);
 
 }  // namespace ddprun::rendezvous
 

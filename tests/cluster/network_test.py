@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The network fails: silence, one direction only, the service's node gone."""
 
+import os
 import signal
 import time
 
@@ -80,6 +81,34 @@ class Cuts(job.ClusterTestCase):
         self.cluster.heal()
         grown = self.bed.next_workers(generation, 3, 3, alive=agents)
         self.finish(agents, grown[0]["generation"], 3)
+
+
+class ServiceCutOff(job.ClusterTestCase):
+    """The network of the service fails, and that of the workers doesn't."""
+
+    ABSENCE = float(os.environ.get("DDPRUN_TEST_ABSENCE", 4 * LEASE))  # a minute is promised
+
+    def cut(self, hosts):
+        agents, generation = self.start_all(hosts, f"1:{hosts}", conf=CONF)
+        self.cluster.cut_port(job.PORT)
+        return agents, generation
+
+    def test_nobody_is_lost(self):
+        agents, generation = self.cut(3)
+        isolated = self.bed.event("isolated", alive=agents)
+        self.assert_quiet(lambda: self.bed.events.find("node_lost"), self.ABSENCE / SLOWNESS)
+        self.assertEqual([], self.bed.events.find("round_closing"))
+        self.cluster.heal()
+        over = self.bed.event("isolation_over", alive=agents)
+        self.assertGreaterEqual(over["t"] - isolated["t"], self.ABSENCE)
+        self.finish(agents, generation, 3)
+        self.assertEqual([], self.bed.events.find("node_lost"))
+        self.assertEqual([], self.generations_after(generation))
+
+    def test_twin_of_which_one_node_may_as_well_be_dead(self):
+        agents, _ = self.cut(2)
+        self.bed.event("node_lost", alive=agents)
+        self.assertEqual([], self.bed.events.find("isolated"))
 
 
 class ServiceLost(job.ClusterTestCase):

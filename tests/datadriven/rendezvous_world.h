@@ -21,8 +21,8 @@ namespace ddprun::testing {
 //                                           at once, or (manual) when "persisted" says so
 //   restart [after=3s]                      the service has died, and another one goes on from the
 //                                           record; agents lose their streams
-//   join a [as=nodeid] [host= workers= role= rank= endpoint service port= store= pid= state= gen= token=
-//       fingerprint= max_restarts= nodes= description= major= term= stream= new]
+//   join a [as=nodeid] [host= workers= role= rank= endpoint service port= store= pid= state= gen=
+//       token= fingerprint= max_restarts= nodes= description= major= term= stream= new]
 //                                           opens a stream; "new" = another agent process
 //   started|succeeded a                     of the generation that a knows; gen= and seq= override
 //   failed a [local=0 signal= code=1 message= stderr= after= start_error=]

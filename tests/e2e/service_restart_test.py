@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """A rendezvous service that dies: its agent starts another one at the same address, and the workers go on."""
 
+import json
 import os
 import random
 import signal
 import stat
+import subprocess
 import sys
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
 
 MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
 
@@ -60,36 +62,45 @@ class Restarts(ServiceTestCase):
         self.assertEqual([], self.bed.events.find("service_restarted"))
 
 
+class StepsTestCase(ServiceTestCase):
+    """Jobs whose workers mark their steps."""
 
-class WorkersGoOn(ServiceTestCase):
-    """The service that is started again has the job's journal: no worker hears of it."""
-
-    STEPS = 600
-
-    def start_nodes(self, count, *options):
-        meeting, port = free_port(), free_port()
+    def start_nodes(self, count, *options, steps, port=None):
+        """`port`: where a service of its own is; else the first node has it."""
+        hosts_service = port is None
+        meeting, port = free_port(), port or free_port()
         return [self.bed.run(
             f"node{rank}",
             ["--nnodes", count, "--nproc_per_node", 2, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}",
-             "--rdzv_conf", f"is_host={int(rank == 0)}", "--node_rank", rank, "--local_addr", "127.0.0.1", *options,
-             "--event_log", self.bed.events.path, MARKING_WORKER, self.bed.journal.path, meeting, 5, self.STEPS])
+             "--rdzv_conf", f"is_host={int(hosts_service and rank == 0)}", "--node_rank", rank, "--local_addr", "127.0.0.1",
+             *options, "--event_log", self.bed.events.path, MARKING_WORKER, self.bed.journal.path, meeting, 5, steps])
             for rank in range(count)]
 
-    def assert_nothing_restarted(self, nodes):
+    def assert_nothing_restarted(self, nodes, terms=1):
+        """`terms`: those of new jobs, of which a service of its own has another in each life."""
         for node in nodes:
             self.assert_status(0, node)
         self.bed.follower.refresh()
         self.assertEqual({1}, {line["generation"] for line in self.bed.journal.find("worker")})
         self.assertEqual(["1"], [line["generation"] for line in self.bed.events.find("generation")])
         self.assertEqual([], self.bed.events.find("round_closing") + self.bed.events.find("node_lost"))
-        self.assertEqual(1, len({line["term"] for line in self.bed.events.find("service_listening")}))
+        self.assertEqual(terms, len({line["term"] for line in self.bed.events.find("service_listening")}))
         self.assertEqual("succeeded", self.bed.events.find("verdict")[-1]["outcome"])
+
+    def name_of(self, node):
+        return next(line["node"] for line in self.bed.events.find("agent_start") if line["pid"] == node.pid)
+
+
+class WorkersGoOn(StepsTestCase):
+    """The service that is started again has the job's journal: no worker hears of it."""
+
+    STEPS = 600
 
     def test_when_the_service_is_killed_at_random_moments(self):
         seed = int(os.environ.get("DDPRUN_TEST_SEED", random.randrange(1 << 32)))
         print(f"DDPRUN_TEST_SEED={seed}", flush=True)
         chance = random.Random(seed)
-        nodes = self.start_nodes(2)
+        nodes = self.start_nodes(2, steps=self.STEPS)
         self.bed.workers(1, 4, alive=nodes)
         kills = 4
         for step in sorted(chance.sample(range(1, self.STEPS // 100), kills)):
@@ -102,7 +113,7 @@ class WorkersGoOn(ServiceTestCase):
         self.assertEqual(kills, len(self.bed.events.find("service_restarted")))
 
     def test_all_agents_are_back_soon(self):
-        nodes = self.start_nodes(3)
+        nodes = self.start_nodes(3, steps=self.STEPS)
         self.bed.workers(1, 6, alive=nodes)
         listening = self.kill_service()["t"]
         for node in nodes:
@@ -127,8 +138,91 @@ class WorkersGoOn(ServiceTestCase):
         agent.signal(signal.SIGKILL)
         agent.wait(20 * SLOW)  # what is left then fails the test
 
-    def name_of(self, node):
-        return next(line["node"] for line in self.bed.events.find("agent_start") if line["pid"] == node.pid)
+
+class WithoutService(StepsTestCase):
+    """It is away for many leases, and nothing else fails: not a step is lost."""
+
+    ABSENCE = float(os.environ.get("DDPRUN_TEST_ABSENCE", "6"))  # seconds; a minute is promised
+    STEPS = int((ABSENCE + 2) * 200)
+
+    def setUp(self):
+        super().setUp()
+        self.run_id = f"absent{self.bed.tag}"  # other tests may have jobs on this machine, too
+
+    def start_frozen(self, *options):
+        """A job of two nodes and its service, stopped by a signal; and both agents know that it doesn't answer."""
+        nodes = self.start_nodes(2, "--lease", 1, "--rdzv_id", self.run_id, *options, steps=self.STEPS)
+        self.bed.wait(lambda: len(self.bed.journal.find("step", step=100)) == 4, "step 100 of all ranks", alive=nodes)
+        service = self.bed.event("service_listening")["pid"]
+        os.kill(service, signal.SIGSTOP)
+        self.addCleanup(self.thaw, service)
+        for node in nodes:
+            self.bed.event("service_lost", who=f"agent:{self.name_of(node)}", alive=nodes)
+        return nodes, service
+
+    @staticmethod
+    def thaw(service):
+        try:
+            os.kill(service, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+    def newest_step(self):
+        self.bed.follower.refresh()
+        return max(line["step"] for line in self.bed.journal.find("step"))
+
+    def ask(self, *options):
+        return subprocess.run([DDPRUN, "status", "--timeout", str(1 * SLOW), *options], env=self.bed.environment, text=True,
+                              capture_output=True, check=False, timeout=60 * SLOW)
+
+    def test_frozen(self):
+        nodes, service = self.start_frozen()
+        began, before = time.monotonic(), self.newest_step()
+        text = self.ask("--rdzv_id", self.run_id).stdout
+        for node in nodes:
+            self.assertRegex(text, rf"job {self.run_id}: no answer of the rendezvous service at 127.0.0.1:\d+ for \S+ m?s")
+            self.assertIn(f"  node {self.name_of(node)} of this machine: running, generation 1; its workers need no service\n",
+                          text)
+        self.assertRegex(text, r"the service is tried for 1 min \d+ s more, then this node ends|tried for \d+\.\d s more")
+        cut_off = json.loads(self.ask("--rdzv_id", self.run_id, "--json").stdout)["cut_off"]
+        self.assertEqual({(self.run_id, "running", True)},
+                         {(node["run_id"], node["state"], node["absence"]["workers_go_on"]) for node in cut_off})
+        self.assertEqual(2, len(cut_off))
+        self.bed.wait(lambda: time.monotonic() > began + self.ABSENCE, "the absence to pass", timeout=2 * self.ABSENCE + 60,
+                      alive=nodes)
+        self.assertGreater(self.newest_step(), before, "the workers train meanwhile")
+        self.thaw(service)
+        self.assert_nothing_restarted(nodes)
+
+    def test_stopped_and_started_again(self):
+        """A service of its own, as under systemd, whose machine is started again."""
+        port = free_port()
+        command = ["rendezvous", "--listen", f"127.0.0.1:{port}", "--state_dir", self.bed.path("state"),
+                   "--event_log", self.bed.events.path]
+        service = self.bed.run("service", command)
+        nodes = self.start_nodes(2, "--lease", 1, port=port, steps=self.STEPS)
+        self.bed.wait(lambda: len(self.bed.journal.find("step", step=100)) == 4, "step 100 of all ranks", alive=nodes)
+        service.signal(signal.SIGKILL)
+        service.wait(20 * SLOW)
+        stopped = time.monotonic()
+        self.bed.wait(lambda: time.monotonic() > stopped + self.ABSENCE, "the absence to pass", timeout=2 * self.ABSENCE + 60,
+                      alive=nodes)
+        self.bed.run("service-again", command)
+        self.assert_nothing_restarted(nodes, terms=2)
+
+    def test_twin_that_is_given_up(self):
+        nodes, _ = self.start_frozen("--service_loss_timeout", 2)
+        for node in nodes:
+            self.assert_status(1, node)
+            self.assertRegex(node.text(), r"no answer within 2s \(--service_loss_timeout\)")
+
+    def test_workers_that_fail_meanwhile_end_the_wait_sooner(self):
+        nodes, _ = self.start_frozen()
+        self.bed.signal_workers(self.bed.journal.find("worker"), signal.SIGKILL)
+        for node in nodes:
+            self.assert_status(1, node, 10 + 20 * SLOW)
+            self.assertIn("without it this node's workers can't go on", node.text())
+            self.assertIn("no answer within 10s while this node has no workers that could go on", node.text())
 
 
 class AnotherHost(ServiceTestCase):

@@ -39,6 +39,7 @@ struct Outcome {
   absl::Status status;
 };
 using StoreOutcome = std::shared_ptr<Outcome<agent::v1::StoreReply>>;
+using NodeStateOutcome = std::shared_ptr<Outcome<agent::v1::NodeState>>;
 using AssignmentOutcome = std::shared_ptr<Outcome<agent::v1::WorkerAssignment>>;
 
 // A worker, or an agent of another node, as the server sees it. Its calls end on the loop.
@@ -90,6 +91,14 @@ class Client {
         [this, outcome](const grpc::Status& status) { End(outcome, status); });
     return outcome;
   }
+  NodeStateOutcome GetNodeState() {
+    static const agent::v1::GetNodeStateRequest kRequest;
+    auto outcome = std::make_shared<Outcome<agent::v1::NodeState>>();
+    stub_->async()->GetNodeState(
+        &outcome->context, &kRequest, &outcome->reply,
+        [this, outcome](const grpc::Status& status) { End(outcome, status); });
+    return outcome;
+  }
 
  private:
   template <typename Kind>
@@ -124,7 +133,12 @@ class AgentServerTest : public ::testing::Test {
             .run_id = kRunId,
             .node_address = name,
             .worker_count = 2,
-            .max_restarts = 3};
+            .max_restarts = 3,
+            .node_state = [name] {
+              agent::v1::NodeState state;
+              state.set_node_id(name);
+              return state;
+            }};
   }
   std::unique_ptr<AgentServer> StartServer(AgentServerOptions options) {
     auto server = AgentServer::Start(loop_.get(), std::move(options));

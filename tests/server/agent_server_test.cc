@@ -92,6 +92,14 @@ TEST_F(OneAgentTest, AssignmentsAreForThisNodeOnly) {
   EXPECT_EQ(EndOf(worker_.GetAssignment(0, 0, 0)), "OK");
 }
 
+TEST_F(OneAgentTest, TheStateOfANodeIsToldOnItsMachineOnly) {
+  const auto state = worker_.GetNodeState();
+  EXPECT_EQ(EndOf(state), "OK") << "also before any generation";
+  EXPECT_EQ(state->reply.node_id(), "a");
+  Client peer(loop_.get(), Peer(*server_));
+  EXPECT_THAT(EndOf(peer.GetNodeState()), StartsWith("PERMISSION_DENIED"));
+}
+
 // ------------------------------------------------------------- the local store (W5, W6)
 
 TEST_F(OneAgentTest, EveryOperationOverTheWire) {

@@ -137,6 +137,12 @@ class Cluster:
         """Nothing gets from `source` to `target` any more; the other way works."""
         _run("nft", f"add rule bridge cuts passing iifname p{source} oifname p{target} drop")
 
+    def cut_port(self, port):
+        """Nothing gets from host to host on connections to this TCP port; everything else does."""
+        for protocol in ("ip", "ip6"):
+            for side in ("sport", "dport"):
+                _run("nft", f"add rule bridge cuts passing meta protocol {protocol} tcp {side} {port} drop")
+
     def lose(self, percent):
         """Each packet between two hosts is lost with this probability."""
         _run("nft", f"add rule bridge cuts passing numgen random mod 100 < {percent} drop")

@@ -12,11 +12,10 @@ using ::testing::HasSubstr;
 class ServiceWatchTest : public ::testing::Test {
  protected:
   explicit ServiceWatchTest(absl::Duration reach = absl::InfiniteDuration())
-      : watch_({.reach = reach,
-                .loss = absl::Seconds(30),
-                .loss_without_workers = absl::Seconds(10)},
-               {.join_timeout = absl::Seconds(60), .lease = absl::Seconds(5)}, "host0:29400",
-               Instant()) {}
+      : watch_(
+            {.reach = reach, .loss = absl::Seconds(30), .loss_without_workers = absl::Seconds(10)},
+            {.join_timeout = absl::Seconds(60), .lease = absl::Seconds(5)}, "host0:29400",
+            Instant()) {}
 
   ServiceWatch::Decision At(double seconds) {
     ServiceWatch::Decision decision = watch_.OnTimer(Time(seconds));
@@ -123,6 +122,24 @@ TEST_F(ServiceWatchTest, TheShortWaitBeginsWithTheLossWhenTheWorkersEndedBefore)
   EXPECT_EQ(watch_.Deadline(), Time(12));
   watch_.OnWorkers(Time(5), true);
   EXPECT_EQ(watch_.Deadline(), Time(32)) << "new workers go on";
+}
+
+TEST_F(ServiceWatchTest, WhoAsksIsToldSinceWhenAndForHowLong) {
+  EXPECT_EQ(watch_.Look(Time(2))->lasted, absl::Seconds(2)) << "it isn't found yet";
+  watch_.OnWelcome();
+  EXPECT_FALSE(watch_.Look(Time(3)).has_value());
+  watch_.OnClosed(Time(4), "reset");
+  auto absence = watch_.Look(Time(9));
+  ASSERT_TRUE(absence.has_value());
+  EXPECT_EQ(absence->lasted, absl::Seconds(5));
+  EXPECT_EQ(absence->left, absl::Seconds(25));
+  EXPECT_EQ(absence->why, "reset");
+  EXPECT_TRUE(absence->workers_go_on);
+  watch_.OnWorkers(Time(9), false);
+  absence = watch_.Look(Time(12));
+  EXPECT_EQ(absence->left, absl::Seconds(7));
+  EXPECT_FALSE(absence->workers_go_on);
+  EXPECT_EQ(watch_.Look(Time(60))->left, absl::ZeroDuration());
 }
 
 TEST_F(ServiceWatchTest, AFailureLateInTheLossDoesNotLengthenIt) {

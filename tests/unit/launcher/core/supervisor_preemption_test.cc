@@ -23,7 +23,7 @@ SupervisorConfig PreemptConfig(uint32_t workers) {
   SupervisorConfig config = Bench::Config(workers);
   config.signals.preempting = {SIGUSR2};
   config.preemption.deadline = absl::Seconds(20);
-  config.service.loss = absl::Hours(1);
+  config.service.loss = config.service.loss_without_workers = absl::Hours(1);
   return config;
 }
 

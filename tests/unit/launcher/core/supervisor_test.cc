@@ -150,7 +150,7 @@ TEST(SupervisorTest, WorkersGoOnWithoutTheServiceUntilTheTimeout) {
   bench.Join();
   bench.Assign(1);
   bench.Feed(ServiceStreamClosed{absl::UnavailableError("connection refused"), true});
-  bench.Advance(absl::Seconds(9.9));
+  bench.Advance(absl::Seconds(89.9));
   EXPECT_FALSE(bench.Effect<SignalGroup>().has_value());
   EXPECT_THAT(bench.told_, HasSubstr("lost the rendezvous service at host0:29400"));
   bench.Advance(absl::Seconds(0.2));
@@ -160,6 +160,34 @@ TEST(SupervisorTest, WorkersGoOnWithoutTheServiceUntilTheTimeout) {
   bench.Empty(1);
   ASSERT_TRUE(bench.exit_.has_value());
   EXPECT_EQ(bench.exit_->status, 1);
+}
+
+TEST(SupervisorTest, AWorkerThatFailsWithoutTheServiceShortensTheWait) {
+  for (const int code : {0, 3}) {
+    Bench bench(1);
+    bench.Join();
+    bench.Assign(1);
+    bench.Feed(ServiceStreamClosed{absl::UnavailableError("connection refused"), true});
+    bench.Advance(absl::Seconds(20));
+    bench.End(1, 0, code);
+    bench.Empty(1);
+    bench.Advance(absl::Seconds(9.9));
+    EXPECT_FALSE(bench.exit_.has_value());
+    bench.Advance(absl::Seconds(0.2));
+    EXPECT_EQ(bench.exit_.has_value(), code != 0) << "who is done waits for the others";
+    bench.Advance(absl::Seconds(60));
+    EXPECT_TRUE(bench.exit_.has_value());
+  }
+}
+
+TEST(SupervisorTest, WhoHasNoWorkersYetWaitsAsLong) {
+  Bench bench(1);
+  bench.Join();
+  bench.Feed(ServiceStreamClosed{absl::UnavailableError("connection refused"), true});
+  bench.Advance(absl::Seconds(89.9));
+  EXPECT_FALSE(bench.exit_.has_value());
+  bench.Advance(absl::Seconds(0.2));
+  EXPECT_TRUE(bench.exit_.has_value());
 }
 
 TEST(SupervisorTest, ASilentServiceIsALostService) {
@@ -172,7 +200,7 @@ TEST(SupervisorTest, ASilentServiceIsALostService) {
   EXPECT_EQ(bench.told_, "");
   bench.Advance(absl::Seconds(0.2));
   EXPECT_THAT(bench.told_, HasSubstr("silent"));
-  bench.Advance(absl::Seconds(5));
+  bench.Advance(absl::Seconds(85));
   EXPECT_THAT(bench.told_, HasSubstr("lost the job"));
   EXPECT_TRUE(bench.exit_.has_value())
       << "nothing is left to wait for, though the stream seems open";

@@ -81,6 +81,31 @@ TEST(StatusText, ShowsWhatEachGenerationWas) {
                         "         ended 2 min 5 s ago: worker rank 1 failed\n"));
 }
 
+TEST(NodeStateText, SaysSinceWhenAndForHowLongTheServiceIsMissed) {
+  agent::v1::NodeState node;
+  node.set_run_id("job7");
+  node.set_description("train.py");
+  node.set_node_id("n2");
+  node.set_endpoint("n1:29400");
+  node.set_state("running");
+  node.set_generation(3);
+  node.mutable_absence()->set_for_ms(12000);
+  node.mutable_absence()->set_why("silent for 5s");
+  node.mutable_absence()->set_gives_up_in_ms(78000);
+  node.mutable_absence()->set_workers_go_on(true);
+  EXPECT_EQ(NodeStateText(node),
+            "job job7: no answer of the rendezvous service at n1:29400 for 12.0 s (silent for "
+            "5s)\n  train.py\n"
+            "  node n2 of this machine: running, generation 3; its workers need no service\n"
+            "  the service is tried for 1 min 18 s more, then this node ends\n");
+  node.mutable_absence()->clear_gives_up_in_ms();
+  node.mutable_absence()->clear_why();
+  node.mutable_absence()->set_workers_go_on(false);
+  EXPECT_THAT(NodeStateText(node), HasSubstr("for 12.0 s\n  train.py\n"));
+  EXPECT_THAT(NodeStateText(node), HasSubstr("; its workers can't go on without it\n"));
+  EXPECT_THAT(NodeStateText(node), HasSubstr("\n  the service is tried without a bound\n"));
+}
+
 TEST(StatusText, ANodeWithoutMarksHasDashes) {
   auto reply = Sample();
   reply.mutable_jobs(0)->mutable_nodes(0)->clear_workers();

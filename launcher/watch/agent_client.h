@@ -1,10 +1,12 @@
-#ifndef DDPRUN_LAUNCHER_WATCH_LOG_CLIENT_H_
-#define DDPRUN_LAUNCHER_WATCH_LOG_CLIENT_H_
+#ifndef DDPRUN_LAUNCHER_WATCH_AGENT_CLIENT_H_
+#define DDPRUN_LAUNCHER_WATCH_AGENT_CLIENT_H_
 
 #include <functional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "ddprun/agent/v1/agent.pb.h"
 
 namespace ddprun::launcher {
@@ -16,6 +18,12 @@ namespace ddprun::launcher {
 absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
                       const std::function<void(const agent::v1::LogPiece&)>& on_piece);
 
+// What the node of an agent at `target` does. Blocking. Errors: those of GetNodeState
+// (agent.proto); UNAVAILABLE: not reached; DEADLINE_EXCEEDED: no answer within `timeout`. Threads:
+// as above.
+absl::StatusOr<agent::v1::NodeState> FetchNodeState(const std::string& target,
+                                                    absl::Duration timeout);
+
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_WATCH_LOG_CLIENT_H_
+#endif  // DDPRUN_LAUNCHER_WATCH_AGENT_CLIENT_H_

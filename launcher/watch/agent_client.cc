@@ -1,5 +1,6 @@
-#include "launcher/watch/log_client.h"
+#include "launcher/watch/agent_client.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
 #include "ddprun/agent/v1/agent.grpc.pb.h"
@@ -17,6 +18,19 @@ absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsReques
   while (reader->Read(&piece)) on_piece(piece);
   const grpc::Status status = reader->Finish();
   return status.ok() ? absl::OkStatus() : rendezvous::DescribeFailure(target, status);
+}
+
+absl::StatusOr<agent::v1::NodeState> FetchNodeState(const std::string& target,
+                                                    absl::Duration timeout) {
+  const auto stub = agent::v1::Agent::NewStub(rendezvous::MakeChannel(target));
+  grpc::ClientContext context;
+  context.set_deadline(
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                   gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN)));
+  agent::v1::NodeState state;
+  const grpc::Status status = stub->GetNodeState(&context, {}, &state);
+  if (!status.ok()) return rendezvous::DescribeFailure(target, status);
+  return state;
 }
 
 }  // namespace ddprun::launcher
