@@ -82,11 +82,16 @@ class CrashLoop(RestartsTestCase):
 
 class Backoff(RestartsTestCase):
     def pauses(self, *options):
-        """For each restart: the pause that was decided, and what passed until the next generation, in ms."""
+        """For each restart: the pause that was decided, and what passed until the next generation, in ms.
+
+        From when the node was empty, which is before the decision: that is noted when the journal has it.
+        """
         self.assert_status(FAILED, self.bed.agent("ddprun", ["--max_restarts", 3, *options], ("exit=9",)))
         closed = self.closed()[:-1]
+        empty = self.bed.events.find("group_empty")
         formed = self.bed.events.find("generation")[1:]
-        return [(int(line.get("pause_ms", 0)), (then["t"] - line["t"]) * 1e3) for line, then in zip(closed, formed)]
+        return [(int(line.get("pause_ms", 0)), (then["t"] - before["t"]) * 1e3)
+                for line, before, then in zip(closed, empty, formed)]
 
     def test_the_first_restart_is_at_once_and_the_next_ones_wait_longer(self):
         decided, passed = zip(*self.pauses())

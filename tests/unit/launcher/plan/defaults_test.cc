@@ -15,9 +15,8 @@ TEST(Plan, WithoutOptionsEachFieldHasItsOwnDefault) {
     return std::tuple(of.job.nodes_min, of.job.nodes_max, of.job.max_restarts, of.job.join_timeout,
                       of.job.last_call_timeout, of.job.lease, of.job.reconnect_grace,
                       of.job.stop_grace, of.worker_count, of.service.reach, of.service.loss,
-                      of.service.loss_without_workers,
-                      of.isolation_timeout, of.gpu_memory_wait, of.exit_barrier.timeout,
-                      of.hangs.first_step_timeout, of.hangs.hang_timeout,
+                      of.service.loss_without_workers, of.isolation_timeout, of.gpu_memory_wait,
+                      of.exit_barrier.timeout, of.hangs.first_step_timeout, of.hangs.hang_timeout,
                       of.signals.preemption.deadline, of.signals.preemption.after);
   };
   const auto words = [](const LaunchPlan& of) {
