@@ -38,6 +38,8 @@ void ClusterSim::OnServiceDied() {
   Trace(absl::StrCat("the service dies, life ", service_->life()));
   ++result_.deaths;
   ++service_timer_;
+  done_.Forget();
+  growth_.Disturb();
   network_->KillService();
   queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
     Trace("the service starts again");
@@ -60,7 +62,7 @@ void ClusterSim::Fault() {
   } else if (kind < 25) {
     HangWorker(node);
   } else if (kind < 35) {
-    node->FailWorker(rng_.Chance(50) ? SIGSEGV : 0, "ValueError: NaN loss");
+    FailOne(node);
   } else if (kind < 50) {
     Trace(absl::StrCat("stream of node ", node->number(), " breaks"));
     node->BreakStream();
@@ -78,6 +80,7 @@ void ClusterSim::Fault() {
   } else if (kind < 90) {
     Trace(absl::StrCat("the service stalls for ", absl::FormatDuration(lasts)));
     stalled_until_ = std::max(stalled_until_, queue_.now() + lasts);
+    growth_.Disturb();
     queue_.At(stalled_until_, [this] { ResumeService(); });
   } else if (kind < 92) {
     Drain(node);
@@ -90,6 +93,15 @@ void ClusterSim::Fault() {
                          // done
     queue_.After(FaultTime(70 + rng_.Below(200)), [node] { node->StartAgent(); });
   }
+}
+
+// By a fault of its own, or killed by somebody.
+void ClusterSim::FailOne(SimNode* node) {
+  const std::optional<Generation> generation = node->live_generation();
+  if (!generation) return;
+  if (rng_.Chance(25)) return node->FailWorker(SIGKILL, "");
+  outside_kills_.OnOwnFailure(*generation);
+  node->FailWorker(rng_.Chance(50) ? SIGSEGV : 0, "ValueError: NaN loss");
 }
 
 void ClusterSim::Heal() {
@@ -132,6 +144,7 @@ void ClusterSim::HangWorker(SimNode* node) {
   const std::optional<Generation> generation = node->live_generation();
   if (!generation) return;
   Trace(absl::StrCat("a worker of node ", node->number(), " hangs"));
+  outside_kills_.OnOwnFailure(*generation);
   node->HangWorker();
   for (const auto& each : nodes_) each->BecomeSuspicious(*generation);
 }

@@ -156,14 +156,14 @@ void ClusterSim::MakeRestartRules() {
 void ClusterSim::MakeNodes() {
   const bool together = program_ == Program::kOutlivesService;
   const uint64_t count = job_.nodes_max + (together ? 0 : rng_.Below(3));
-  const bool claims = rng_.Chance(20);
+  claims_ = rng_.Chance(20);
   for (uint64_t i = 0; i < count; ++i) {
     launcher::SupervisorConfig config;
     config.job = job_;
     config.identity.node_id = rendezvous::NodeId(absl::StrCat("n", i));
     config.identity.node.hostname = absl::StrCat("host", i);
     config.identity.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
-    if (claims && i < job_.nodes_max) config.identity.node.node_rank = static_cast<uint32_t>(i);
+    if (claims_ && i < job_.nodes_max) config.identity.node.node_rank = static_cast<uint32_t>(i);
     config.signals.preempting = {SIGUSR2};
     config.signals.term_preempts_who_asks = true;
     config.preemption.deadline = preempt_deadline_;
@@ -269,13 +269,16 @@ void ClusterSim::OnSpawned(int node, const Assignment& assignment) {
   Trace(absl::StrCat("node ", node, " spawns generation ", assignment.generation.value()));
   const SimNode& self = *nodes_[static_cast<size_t>(node)];
   if (self.live_generation()) Break("an agent spawns beside old workers");
-  const std::string broken = order_.OnSpawned(self.incarnation(), assignment.generation);
+  std::string broken = order_.OnSpawned(self.incarnation(), assignment.generation);
+  if (broken.empty()) broken = ports_.OnSpawned(assignment);
   if (!broken.empty()) Break(broken);
   if (program_ != Program::kCrashesAtStart) return;
   const absl::Duration after = Milliseconds(50 + rng_.Below(500));
   queue_.After(after, [this, node, generation = assignment.generation] {
     SimNode& crashing = *nodes_[static_cast<size_t>(node)];
-    if (crashing.live_generation() == generation) crashing.FailWorker(0, "ValueError: bad option");
+    if (crashing.live_generation() != generation) return;
+    outside_kills_.OnOwnFailure(generation);
+    crashing.FailWorker(0, "ValueError: bad option");
   });
 }
 
@@ -305,6 +308,7 @@ void ClusterSim::StepService(const Event& event) {
     const std::string text = rendezvous::TraceText(event);
     if (text.find("renewal") == std::string::npos) Trace(text);
   }
+  ObserveNodes();
   service_->Step(event);
   ArmServiceTimer();
 }
@@ -331,6 +335,47 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
     }
     if (note->event == "generation") CheckFormed(effects);
   }
+  CheckPrecision(event, effects);
+}
+
+void ClusterSim::ObserveNodes() {
+  for (const auto& node : nodes_) {
+    const int number = node->number();
+    leases_.Observe(queue_.now(), number, network_->IsCut(number) ? 0 : node->live_stream());
+  }
+}
+
+void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
+  const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
+  std::string broken;
+  if (received != nullptr &&
+      std::holds_alternative<rendezvous::GroupSucceeded>(received->message.body) &&
+      received->message.generation == service_->machine().View(queue_.now()).generation) {
+    done_.OnSucceeded(received->message.node_id);
+  }
+  for (const Effect& effect : effects) {
+    const auto* note = std::get_if<Note>(&effect);
+    if (note == nullptr) continue;
+    if (broken.empty()) broken = done_.OnNote(*note);
+    if (!broken.empty() || note->event != "node_lost") continue;
+    for (const auto& node : nodes_) {
+      const bool it = node->id().value() == NoteField(*note, "node");
+      if (!it || NoteField(*note, "why") != "lease expired") continue;
+      broken = leases_.OnLeaseExpired(queue_.now(), node->number(), job_);
+    }
+  }
+  if (broken.empty() && std::holds_alternative<rendezvous::TimerDue>(event)) {
+    bool sound = true;
+    const rendezvous::JobView view = service_->machine().View(queue_.now());
+    for (const rendezvous::NodeView& each : view.nodes) {
+      for (const auto& node : nodes_) {
+        if (each.group_rank || node->id() != each.node_id) continue;
+        sound &= queue_.now() >= leases_.SoundSince(node->number()) + job_.lease;
+      }
+    }
+    broken = growth_.OnLook(view, sound, queue_.now());
+  }
+  if (!broken.empty()) Break(broken);
 }
 
 void ClusterSim::ArmServiceTimer() {
@@ -432,6 +477,9 @@ void ClusterSim::OnNote(const Note& note, Instant decided) {
   if (broken.empty()) broken = policy_->OnNote(note, decided);
   if (broken.empty() && !forgets_drains_) broken = drains_.OnNote(note);
   quarantine_->OnNote(note, decided);
+  if (broken.empty()) broken = growth_.OnNote(note, decided);
+  if (broken.empty() && !claims_) broken = slots_.OnNote(note);
+  if (broken.empty()) broken = outside_kills_.OnNote(note);
   if (note.event == "generation") {
     ++result_.generations;
     uint64_t number = 0;

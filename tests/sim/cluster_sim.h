@@ -13,6 +13,7 @@
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/event_queue.h"
+#include "tests/sim/precision.h"
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_service.h"
@@ -95,6 +96,9 @@ class ClusterSim {
   void OnServiceDied();
   void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
+  void ObserveNodes();
+  void CheckPrecision(const rendezvous::Event& event,
+                      const std::vector<rendezvous::Effect>& effects);
   void NoteWhoIsOwedTheVerdict();
   const SimNode* NodeOf(rendezvous::StreamKey stream);
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
@@ -104,6 +108,7 @@ class ClusterSim {
 
   // The nodes.
   void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok, bool at_stop);
+  void FailOne(SimNode* node);
   void HangWorker(SimNode* node);
   void Drain(SimNode* node);
   bool JobHangs(rendezvous::Generation generation) const;
@@ -148,6 +153,13 @@ class ClusterSim {
   SuccessTruth truth_;
   StopSteps stop_steps_;
   VerdictWatch verdicts_;
+  LeasePrecision leases_;
+  DoneWatch done_;
+  GrowthWatch growth_;
+  SlotWatch slots_;
+  PortWatch ports_;
+  OutsideKills outside_kills_;
+  bool claims_ = false;         // node ranks
   std::set<std::string> lost_;  // node ids that were lost since they joined
 
   Result result_;

@@ -73,6 +73,8 @@ class SimNode {
   bool agent_runs() const { return supervisor_ != nullptr; }
   // Has a stream and isn't about to close it.
   bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
+  // The one over which it can hear and answer; 0 = there is none.
+  uint64_t live_stream() const { return listens() && !frozen_ ? stream_ : 0; }
   int number() const { return number_; }
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
   uint32_t pid() const { return config_.identity.node.agent_pid; }

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Puts all mutants of mutants.toml into copies of their sources, each asleep until DDPRUN_MUTANT names it.
+
+mutate.py FROM TO: copies the sources (*.cc) of the folder FROM to TO; called by the build. A mutant whose original is not
+there exactly once is an error that names it: the source has changed, so the mutant must, too.
+"""
+
+import os
+import sys
+import tomllib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class MutantError(Exception):
+    """A mutant that doesn't fit."""
+
+
+def read_mutants(path=os.path.join(HERE, "mutants.toml")):
+    with open(path, "rb") as source:
+        return tomllib.load(source)["mutant"]
+
+
+def is_statement(text):
+    return text.rstrip().endswith(";")
+
+
+def with_mutant(mutant, original):
+    """C++ that does what `original` does, or what the mutant does where that is awake."""
+    awake = f'DDPRUN_MUTANT("{mutant["name"]}")'
+    mutated = mutant["mutated"].strip()
+    if is_statement(mutant["original"]):
+        return f"if ({awake}) {{ {mutated} }} else {{ {original} }}"
+    return f"({awake} ? ({mutated}) : ({original}))"
+
+
+def mutate(name, text, mutants):
+    """The text of the source `name` with its mutants."""
+    by_place = {}
+    for mutant in mutants:
+        original = mutant["original"].strip()
+        if text.count(original) != 1:
+            raise MutantError(f"mutant {mutant['name']}: '{original}' is in {name} {text.count(original)} times, not once; "
+                              "tests/mutants/mutants.toml must follow the source")
+        begin = text.index(original)
+        by_place.setdefault((begin, begin + len(original)), []).append(mutant)
+    places = sorted(by_place)
+    for before, after in zip(places, places[1:]):
+        if after[0] < before[1]:
+            raise MutantError(f"mutants {by_place[before][0]['name']} and {by_place[after][0]['name']} overlap in {name}")
+    for begin, end in reversed(places):
+        code = text[begin:end]
+        for mutant in by_place[begin, end]:
+            code = with_mutant(mutant, code)
+        text = text[:begin] + code + text[end:]
+    return '#include "tests/mutants/mutant.h"\n' + text
+
+
+def write_if_changed(path, text):
+    try:
+        with open(path, encoding="utf-8") as old:
+            if old.read() == text:
+                return
+    except FileNotFoundError:
+        pass
+    with open(path, "w", encoding="utf-8") as sink:
+        sink.write(text)
+
+
+def main(source_folder, target_folder):
+    mutants = read_mutants()
+    names = sorted(name for name in os.listdir(source_folder) if name.endswith(".cc"))
+    unknown = sorted({mutant["file"] for mutant in mutants} - set(names))
+    if unknown:
+        raise MutantError(f"mutants of files that are not in {source_folder}: {', '.join(unknown)}")
+    os.makedirs(target_folder, exist_ok=True)
+    for name in names:
+        with open(os.path.join(source_folder, name), encoding="utf-8") as source:
+            text = source.read()
+        text = mutate(name, text, [mutant for mutant in mutants if mutant["file"] == name])
+        write_if_changed(os.path.join(target_folder, name), text)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except MutantError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,156 @@
+#include "tests/sim/precision.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "rendezvous/core/timing.h"
+#include "tests/sim/checkers.h"
+
+namespace ddprun::sim {
+
+using rendezvous::Generation;
+using rendezvous::Note;
+
+namespace {
+
+// On the way there and back, and until the next probe is due.
+constexpr absl::Duration kUnderWay = absl::Seconds(1);
+// What a service may take to close a generation for newcomers beyond the rules' own times.
+constexpr absl::Duration kDeciding = absl::Seconds(2);
+
+uint32_t NumberOf(const Note& note, const std::string& key) {
+  uint32_t number = 0;
+  return absl::SimpleAtoi(NoteField(note, key), &number) ? number : 0;
+}
+
+// "n0=[0..1] n1=[2..2]": their names in this order.
+std::vector<std::string> NodesOf(const Note& formed) {
+  std::vector<std::string> nodes;
+  for (absl::string_view word : absl::StrSplit(NoteField(formed, "ranks"), ' ')) {
+    nodes.emplace_back(word.substr(0, word.find('=')));
+  }
+  return nodes;
+}
+
+}  // namespace
+
+void LeasePrecision::Observe(Instant now, int node, uint64_t stream) {
+  Node& known = nodes_[node];
+  if (known.stream == stream) return;
+  known = {.stream = stream, .since = stream == 0 ? Instant::Infinite() : now};
+}
+
+Instant LeasePrecision::SoundSince(int node) const {
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? Instant::Infinite() : found->second.since;
+}
+
+std::string LeasePrecision::OnLeaseExpired(Instant now, int node,
+                                           const rendezvous::JobSpec& job) const {
+  const Instant since = SoundSince(node);
+  if (since.is_infinite() || now < since + job.lease + kUnderWay) return "";
+  return absl::StrCat("node ", node, " is lost although it has been reachable for ",
+                      absl::FormatDuration(now - since));
+}
+
+std::string DoneWatch::OnNote(const Note& note) {
+  if (note.event == "generation") {
+    running_ = true;
+    done_.clear();
+  } else if (note.event == "node_joined" || note.event == "node_left") {  // another agent is there
+    done_.erase(NoteField(note, "node"));
+  } else if (note.event == "round_closing" || note.event == "verdict") {
+    running_ = false;
+    if (NoteField(note, "trigger") == "growth" && !done_.empty()) {
+      return absl::StrCat("a generation grows although ", *done_.begin(), " is done");
+    }
+  } else if (note.event == "node_lost" && running_ && done_.contains(NoteField(note, "node"))) {
+    return absl::StrCat(NoteField(note, "node"), " is done and counts as lost");
+  }
+  return "";
+}
+
+std::string GrowthWatch::OnNote(const Note& note, Instant now) {
+  if (note.event == "generation") {
+    formed_ = now;
+    members_ = NumberOf(note, "nodes");
+    if (members_before_ && members_ <= *members_before_) {
+      members_before_.reset();
+      ++fruitless_;
+    }
+    Disturb();
+  } else if (note.event == "round_closing") {
+    Disturb();
+    const absl::Duration uptime = now - formed_;
+    if (members_before_ && uptime >= rendezvous::kProgressUptime) {
+      members_before_.reset();
+      fruitless_ = 0;
+    }
+    if (NoteField(note, "trigger") != "growth") return "";
+    ++growths_;
+    const uint32_t needed = fruitless_;
+    members_before_ = members_;
+    if (needed == 0) return "";
+    const absl::Duration least =
+        std::min(rendezvous::kGrowthUptime * (int64_t{1} << std::min(needed - 1, 30U)),
+                 rendezvous::kGrowthUptimeMax);
+    if (uptime < least) {
+      return absl::StrCat("after ", needed, " growths that gained nothing another one comes after ",
+                          absl::FormatDuration(uptime));
+    }
+  }
+  return "";
+}
+
+std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newcomers,
+                                Instant now) {
+  uint32_t members = 0;
+  bool waits = false;
+  bool special = growths_ > 0;  // the next one may have to wait for longer
+  for (const rendezvous::NodeView& node : view.nodes) {
+    members += node.group_rank ? 1 : 0;
+    waits |= !node.group_rank && (node.state == "joined" || node.state == "spare");
+    special |= node.state == "succeeded" || node.state == "draining";
+  }
+  const bool room = members < view.spec.nodes_max;
+  if (view.phase != "running" || !waits || !room || special || !sound_newcomers) {
+    Disturb();
+    return "";
+  }
+  if (waiting_since_.is_infinite()) waiting_since_ = now;
+  if (now < waiting_since_ + view.spec.last_call_timeout + kDeciding) return "";
+  return absl::StrCat("nobody lets newcomers in, who have waited for ",
+                      absl::FormatDuration(now - waiting_since_));
+}
+
+std::string SlotWatch::OnNote(const Note& note) {
+  if (note.event != "generation") return "";
+  const std::vector<std::string> before = std::exchange(last_, NodesOf(note));
+  if (last_.size() < before.size()) return "";
+  for (size_t rank = 0; rank < before.size(); ++rank) {
+    const auto now = std::find(last_.begin(), last_.end(), before[rank]);
+    if (now == last_.end() || now - last_.begin() == static_cast<std::ptrdiff_t>(rank)) continue;
+    return absl::StrCat(before[rank], " was group rank ", rank, " and is ", now - last_.begin());
+  }
+  return "";
+}
+
+std::string PortWatch::OnSpawned(const rendezvous::Assignment& assignment) {
+  if (assignment.group_rank != 0) return "";
+  const auto [known, fresh] = used_.emplace(
+      std::pair(assignment.master_addr, assignment.master_port), assignment.generation);
+  if (fresh || known->second == assignment.generation) return "";
+  return absl::StrCat("generations ", known->second.value(), " and ", assignment.generation.value(),
+                      " have one master port");
+}
+
+std::string OutsideKills::OnNote(const Note& note) const {
+  if (note.event != "round_closed" || NoteField(note, "began_on").empty()) return "";
+  if (own_.contains(Generation(NumberOf(note, "generation")))) return "";
+  return absl::StrCat(NoteField(note, "began_on"), " is blamed for what was done to its workers");
+}
+
+}  // namespace ddprun::sim

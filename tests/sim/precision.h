@@ -1,0 +1,105 @@
+#ifndef DDPRUN_TESTS_SIM_PRECISION_H_
+#define DDPRUN_TESTS_SIM_PRECISION_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/state_machine.h"
+
+// That a service does neither too much nor too late: nobody who answers is lost, who is done isn't
+// missed, a job grows when it can and no more often than it gains. Each check returns what is
+// wrong, "" = nothing.
+namespace ddprun::sim {
+
+// R4: who has been reachable for a lease isn't lost by its lease, whatever the service had to wait
+// for meanwhile: its own loop, or its disk.
+class LeasePrecision {
+ public:
+  // Before each step of the service. Params: stream: of the node, 0 = it can't answer: it has none,
+  // is cut, frozen, or gone.
+  void Observe(Instant now, int node, uint64_t stream);
+  // The service counts it as lost because its lease is over.
+  std::string OnLeaseExpired(Instant now, int node, const rendezvous::JobSpec& job) const;
+  // Since when it has been reachable; infinite = it isn't.
+  Instant SoundSince(int node) const;
+
+ private:
+  struct Node {
+    uint64_t stream = 0;
+    Instant since = Instant::Infinite();
+  };
+  std::map<int, Node> nodes_;
+};
+
+// R8, of decisions, not of what is told later: whose workers have all ended well isn't lost while
+// the generation runs, and no generation with such a node ends for newcomers.
+class DoneWatch {
+ public:
+  // The service took a report of all workers' success.
+  void OnSucceeded(const rendezvous::NodeId& node) { done_.insert(node.value()); }
+  // What it knew may have died with it.
+  void Forget() { done_.clear(); }
+  std::string OnNote(const rendezvous::Note& note);
+
+ private:
+  bool running_ = false;
+  std::set<std::string> done_;
+};
+
+// R3: growth comes when it can, and each that gains nothing doubles the uptime that the next needs.
+class GrowthWatch {
+ public:
+  std::string OnNote(const rendezvous::Note& note, Instant now);
+  // Looked at from time to time. Params: sound_newcomers: whether nodes wait that have been
+  // reachable for a while.
+  std::string OnLook(const rendezvous::JobView& view, bool sound_newcomers, Instant now);
+  // The service began anew, or was held up: what was waited for begins anew.
+  void Disturb() { waiting_since_ = Instant::Infinite(); }
+
+ private:
+  Instant formed_;
+  uint32_t members_ = 0;
+  uint32_t fruitless_ = 0;
+  uint32_t growths_ = 0;
+  std::optional<uint32_t> members_before_;  // of a growth whose gain isn't known yet
+  Instant waiting_since_ = Instant::Infinite();
+};
+
+// R2: without claims, nodes that stay keep their group ranks when the job gets no smaller.
+class SlotWatch {
+ public:
+  std::string OnNote(const rendezvous::Note& note);
+
+ private:
+  std::vector<std::string> last_;  // node ids by group rank
+};
+
+// R11: no two generations have one master address and port, if their rank 0s have listened there.
+class PortWatch {
+ public:
+  std::string OnSpawned(const rendezvous::Assignment& assignment);
+
+ private:
+  std::map<std::pair<std::string, uint32_t>, rendezvous::Generation> used_;
+};
+
+// R2: a node isn't blamed for workers that were killed from outside.
+class OutsideKills {
+ public:
+  // A worker of the generation ends by a fault of its own.
+  void OnOwnFailure(rendezvous::Generation generation) { own_.insert(generation); }
+  std::string OnNote(const rendezvous::Note& note) const;
+
+ private:
+  std::set<rendezvous::Generation> own_;
+};
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_PRECISION_H_
