@@ -10,6 +10,14 @@
 
 // Streams, joins, what a node that comes back is told, and loss (R2, R4, R5, R6, R15).
 namespace ddprun::rendezvous {
+namespace {
+
+bool HasWorkers(const Join& join) {
+  return join.group_state == GroupState::kRunning || join.group_state == GroupState::kStopping;
+}
+
+}  // namespace
+
 void Job::On(const MessageReceived& event) {
   const AgentMessage& message = event.message;
   if (roster_.table().IsStray(event.stream)) {
@@ -128,8 +136,7 @@ void Job::Reattach(const Node& node, StreamKey stream, const AgentMessage& messa
                    const Join& join) {
   const bool was_away = !node.stream;
   if (!was_away) EndStream(node, absl::AbortedError("a newer stream of this agent took over"));
-  const bool idle = join.group_state == GroupState::kIdle;
-  roster_.Change(node, [&](Node& n) { n.Update(join.node, idle); });
+  roster_.Change(node, [&](Node& n) { n.Update(join.node, !HasWorkers(join)); });
   OpenStream(node, stream, message.stream);
   if (was_away) outbox_.AddNote("node_reconnected", {{"node", node.id.value()}});
   Resync(node, message, join);
@@ -165,12 +172,15 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
       const Probe question{.nonce = probes_.Ask(now_), .processed_sequence = Confirmed(node)};
       outbox_.SendTo(node, question);
     }
-    if (idle || join.group_state == GroupState::kSucceeded) {
+    if (!HasWorkers(join)) {
       return roster_.Change(node, [](Node& n) { n.EndStopping(); });
     }
     // It runs workers of a generation without it, and stops them before it can take part.
     const Instant bound = now_ + spec().stop_grace + kStopSlack;
-    roster_.Change(node, [&](Node& n) { n.BeginCleaning(message.generation, bound); });
+    roster_.Change(node, [&](Node& n) {
+      n.UsePort();  // it is that generation's; when they are gone it has another (R11)
+      n.BeginCleaning(message.generation, bound);
+    });
     return outbox_.SendTo(
         node, StopWorkers{.generation = message.generation,
                           .reason = absl::StrCat("generation ", message.generation.value(),

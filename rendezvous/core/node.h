@@ -76,7 +76,8 @@ struct Node {
   void Resume(uint64_t sequence);
   // It was here in another life of the service. Params: lease: to come back. Requires: no stream.
   void Recover(const NodeRecord& record, Instant now, std::optional<absl::Duration> lease);
-  // What it says of itself when it is back. Params: idle: it has no workers.
+  // What it says of itself when it is back. Params: idle: it has no workers, so that its port is
+  // for the next ones.
   void Update(const NodeInfo& said, bool idle);
   // It has a new stream. Params: lease: counts from now; nullopt = the job has ended.
   void Greet(Instant now, std::optional<absl::Duration> lease);

@@ -178,6 +178,7 @@ void RendezvousWorld::OpenStream(const Command& command) {
   }
   Puppet& puppet = puppets_[name];
   if (command.Has("as")) puppet.id = NodeId(command.Text("as", ""));
+  puppet.join.node.master_port = command.Number("port", puppet.join.node.master_port);
   const std::string state = command.Text("state", "idle");
   puppet.join.group_state = state == "running"     ? GroupState::kRunning
                             : state == "stopping"  ? GroupState::kStopping

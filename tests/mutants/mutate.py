@@ -21,6 +21,12 @@ def read_mutants(path=os.path.join(HERE, "mutants.toml")):
         return tomllib.load(source)["mutant"]
 
 
+def edits_of(mutants):
+    """All changes of all mutants; some are of several, which `also` has."""
+    return [{"name": mutant["name"], **edit} for mutant in mutants
+            for edit in ({key: mutant[key] for key in ("file", "original", "mutated")}, *mutant.get("also", ()))]
+
+
 def is_statement(text):
     return text.rstrip().endswith(";")
 
@@ -68,7 +74,7 @@ def write_if_changed(path, text):
 
 
 def main(source_folder, target_folder):
-    mutants = read_mutants()
+    mutants = edits_of(read_mutants())
     names = sorted(name for name in os.listdir(source_folder) if name.endswith(".cc"))
     unknown = sorted({mutant["file"] for mutant in mutants} - set(names))
     if unknown:
