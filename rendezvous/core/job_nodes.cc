@@ -177,10 +177,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
     }
     // It runs workers of a generation without it, and stops them before it can take part.
     const Instant bound = now_ + spec().stop_grace + kStopSlack;
-    roster_.Change(node, [&](Node& n) {
-      n.UsePort();  // it is that generation's; when they are gone it has another (R11)
-      n.BeginCleaning(message.generation, bound);
-    });
+    roster_.Change(node, [&](Node& n) { n.BeginCleaning(message.generation, bound); });
     return outbox_.SendTo(
         node, StopWorkers{.generation = message.generation,
                           .reason = absl::StrCat("generation ", message.generation.value(),

@@ -22,9 +22,9 @@ from suites import labels_of, print_progress, print_summary  # noqa: E402
 # run would; --quick, --changed and --only have them in the build dev.
 CORE = ["unit", "datadriven", "sim", "fuzz", "process", "server"]
 # Whole programs, in the build release: what users run is what is tested.
-WHOLE = ["worker", "e2e", "contract", "cluster", "campaign", "slurm", "python", "packaging", "docs"]
+WHOLE = ["worker", "e2e", "contract", "cluster", "campaign", "slurm", "python", "packaging", "docs", "mutants"]
 # What an ordinary run leaves to --all: what compiles everything once more, or only measures.
-EXTRA = ["wheel", "static", "bench", "fuzzers"]
+EXTRA = ["wheel", "schedules", "static", "bench", "fuzzers"]
 QUICK = [*CORE, "lint"]
 ORDINARY = [*WHOLE, "lint", "asan-ubsan", "tsan"]
 EVERY = ["build", *CORE, *WHOLE, "lint", *EXTRA, "asan-ubsan", "tsan"]
@@ -109,7 +109,7 @@ class Run:
 
     def run(self):
         print(f"==> Building and running: {' '.join(self.chosen)}", flush=True)
-        core, whole = self.of([*CORE, *(() if self.of(WHOLE) else ("lint",))]), self.of([*WHOLE, "wheel", "bench"])
+        core, whole = self.of([*CORE, *(() if self.of(WHOLE) else ("lint",))]), self.of([*WHOLE, "wheel", "schedules", "bench"])
         if core or self.of(["build"]):
             self.run_core(core)
         if whole:

@@ -12,6 +12,21 @@ import tomllib
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+# Before each source; sources are joined. Each place looks once.
+PRELUDE = """\
+#ifndef DDPRUN_MUTANT
+#include <cstdlib>
+#include <cstring>
+#define DDPRUN_MUTANT(name)                                               \\
+  ([] {                                                                   \\
+    static const char* const awake = std::getenv("DDPRUN_MUTANT");        \\
+    static const bool is_it = awake != nullptr && !std::strcmp(awake, name); \\
+    return is_it;                                                         \\
+  }())
+#endif
+"""
+
+
 class MutantError(Exception):
     """A mutant that doesn't fit."""
 
@@ -59,7 +74,7 @@ def mutate(name, text, mutants):
         for mutant in by_place[begin, end]:
             code = with_mutant(mutant, code)
         text = text[:begin] + code + text[end:]
-    return '#include "tests/mutants/mutant.h"\n' + text
+    return PRELUDE + text
 
 
 def write_if_changed(path, text):

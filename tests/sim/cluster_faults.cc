@@ -39,6 +39,7 @@ void ClusterSim::OnServiceDied() {
   ++result_.deaths;
   ++service_timer_;
   done_.Forget();
+  isolation_.Forget();
   growth_.Disturb();
   network_->KillService();
   queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
@@ -66,12 +67,16 @@ void ClusterSim::Fault() {
   } else if (kind < 50) {
     Trace(absl::StrCat("stream of node ", node->number(), " breaks"));
     node->BreakStream();
+  } else if (kind < 53) {
+    CutServiceOff(lasts);
   } else if (kind < 70) {
     const uint64_t which = rng_.Below(3);
     Trace(absl::StrCat("node ", node->number(), " is cut, ", which));
     network_->SetCut(node->number(), which != 0, which != 1);
+    isolation_.OnEnd();  // if it was, its end is another's now
     queue_.After(lasts, [this, number = node->number()] {
       Trace(absl::StrCat("node ", number, " is healed"));
+      isolation_.OnEnd();
       network_->SetCut(number, false, false);
     });
   } else if (kind < 80) {
@@ -95,6 +100,23 @@ void ClusterSim::Fault() {
   }
 }
 
+void ClusterSim::CutServiceOff(absl::Duration lasts) {
+  Trace("the service is cut off from all nodes");
+  ObserveNodes();
+  std::set<std::string> sound;
+  for (const auto& node : nodes_) {
+    const bool heard = queue_.now() >= leases_.SoundSince(node->number()) + job_.lease / 4;
+    if (heard) sound.insert(node->id().value());
+    network_->SetCut(node->number(), true, true);
+  }
+  isolation_.OnCutOff(std::move(sound));
+  queue_.After(lasts, [this] {
+    Trace("the service has its network again");
+    isolation_.OnEnd();
+    for (const auto& node : nodes_) network_->SetCut(node->number(), false, false);
+  });
+}
+
 // By a fault of its own, or killed by somebody.
 void ClusterSim::FailOne(SimNode* node) {
   const std::optional<Generation> generation = node->live_generation();
@@ -108,6 +130,7 @@ void ClusterSim::Heal() {
   Trace("no more faults");
   faults_on_ = false;
   service_->Live();
+  isolation_.OnEnd();
   stalled_until_ = queue_.now();
   ResumeService();
   for (const auto& node : nodes_) {

@@ -338,46 +338,6 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
   CheckPrecision(event, effects);
 }
 
-void ClusterSim::ObserveNodes() {
-  for (const auto& node : nodes_) {
-    const int number = node->number();
-    leases_.Observe(queue_.now(), number, network_->IsCut(number) ? 0 : node->live_stream());
-  }
-}
-
-void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
-  const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
-  std::string broken;
-  if (received != nullptr &&
-      std::holds_alternative<rendezvous::GroupSucceeded>(received->message.body) &&
-      received->message.generation == service_->machine().View(queue_.now()).generation) {
-    done_.OnSucceeded(received->message.node_id);
-  }
-  for (const Effect& effect : effects) {
-    const auto* note = std::get_if<Note>(&effect);
-    if (note == nullptr) continue;
-    if (broken.empty()) broken = done_.OnNote(*note);
-    if (!broken.empty() || note->event != "node_lost") continue;
-    for (const auto& node : nodes_) {
-      const bool it = node->id().value() == NoteField(*note, "node");
-      if (!it || NoteField(*note, "why") != "lease expired") continue;
-      broken = leases_.OnLeaseExpired(queue_.now(), node->number(), job_);
-    }
-  }
-  if (broken.empty() && std::holds_alternative<rendezvous::TimerDue>(event)) {
-    bool sound = true;
-    const rendezvous::JobView view = service_->machine().View(queue_.now());
-    for (const rendezvous::NodeView& each : view.nodes) {
-      for (const auto& node : nodes_) {
-        if (each.group_rank || node->id() != each.node_id) continue;
-        sound &= queue_.now() >= leases_.SoundSince(node->number()) + job_.lease;
-      }
-    }
-    broken = growth_.OnLook(view, sound, queue_.now());
-  }
-  if (!broken.empty()) Break(broken);
-}
-
 void ClusterSim::ArmServiceTimer() {
   if (!service_->up()) return;
   const Instant at = service_->machine().NextDeadline();
@@ -470,54 +430,6 @@ void ClusterSim::ForgeStopped(StreamKey stream, Generation generation) {
   queue_.After(absl::ZeroDuration(), [this, stream, forged] {
     OnServiceEvent(rendezvous::MessageReceived{stream, forged});
   });
-}
-
-void ClusterSim::OnNote(const Note& note, Instant decided) {
-  std::string broken = blame_->OnNote(note);
-  if (broken.empty()) broken = policy_->OnNote(note, decided);
-  if (broken.empty() && !forgets_drains_) broken = drains_.OnNote(note);
-  quarantine_->OnNote(note, decided);
-  if (broken.empty()) broken = growth_.OnNote(note, decided);
-  if (broken.empty() && !claims_) broken = slots_.OnNote(note);
-  if (broken.empty()) broken = outside_kills_.OnNote(note);
-  if (note.event == "generation") {
-    ++result_.generations;
-    uint64_t number = 0;
-    if (!absl::SimpleAtoi(NoteField(note, "generation"), &number) ||
-        !absl::SimpleAtoi(NoteField(note, "world"), &world_size_)) {
-      broken = "a generation without numbers";
-    }
-    if (sabotage_ == Sabotage::kSkipGeneration && number > 1) --number;
-    const Generation formed(number);
-    if (broken.empty()) broken = order_.OnFormed(formed);
-    if (broken.empty() && formed_.contains(formed)) {
-      broken = quarantine_->OnFormed(formed_.at(formed), decided);
-    }
-  }
-  if (!broken.empty()) Break(broken);
-}
-
-// Params: effects: of the step that formed it.
-void ClusterSim::CheckFormed(const std::vector<Effect>& effects) {
-  std::vector<Told> assignments;
-  for (const Effect& effect : effects) {
-    const auto* send = std::get_if<rendezvous::Send>(&effect);
-    const auto* assignment = send == nullptr ? nullptr : std::get_if<Assignment>(&*send->message);
-    if (assignment == nullptr) continue;
-    assignments.push_back({*assignment, NodeOf(send->stream)});
-    if (sabotage_ == Sabotage::kDuplicateRank && assignment->group_rank == 1) {
-      assignments.back().assignment.base_rank = 0;
-    }
-  }
-  const Generation formed = assignments.front().assignment.generation;
-  formed_[formed] = service_->machine().View(queue_.now());
-  std::vector<const SimNode*> nodes;
-  for (const auto& node : nodes_) nodes.push_back(node.get());
-  std::string broken = CheckOneLiveGeneration(formed, nodes, lost_);
-  if (broken.empty()) broken = CheckRanks(assignments);
-  if (!broken.empty()) Break(broken);
-  // From here on a member that has workers must answer for them again.
-  for (const Told& told : assignments) lost_.erase(told.node->id().value());
 }
 
 }  // namespace ddprun::sim

@@ -109,6 +109,7 @@ class ClusterSim {
   // The nodes.
   void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok, bool at_stop);
   void FailOne(SimNode* node);
+  void CutServiceOff(absl::Duration lasts);
   void HangWorker(SimNode* node);
   void Drain(SimNode* node);
   bool JobHangs(rendezvous::Generation generation) const;
@@ -154,6 +155,7 @@ class ClusterSim {
   StopSteps stop_steps_;
   VerdictWatch verdicts_;
   LeasePrecision leases_;
+  IsolationWatch isolation_;
   DoneWatch done_;
   GrowthWatch growth_;
   SlotWatch slots_;

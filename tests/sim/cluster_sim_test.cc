@@ -1,14 +1,20 @@
-// A simulated cluster with seeded faults. Options: --seeds N (1000), --first S (1). A failing seed
-// is run again with a trace, which must fail in the same way. With DDPRUN_TRACE_DIGEST=1 a digest
+// A simulated cluster with seeded faults. Options: --seeds N (1000), --first S (1), --jobs J: the
+// seeds alone, in so many processes. A failing seed is run again with a trace, which must fail in
+// the same way. With DDPRUN_TRACE_DIGEST=1 a digest
 // of all steps of the service is printed.
 #include "tests/sim/cluster_sim.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <string>
+#include <vector>
+
+#include "base/clock.h"
 
 namespace ddprun::sim {
 namespace {
@@ -145,15 +151,44 @@ INSTANTIATE_TEST_SUITE_P(ClusterSim, Twin,
                                            Sabotage::kTellBefore, Sabotage::kForgetRecord,
                                            Sabotage::kOldRecord, Sabotage::kConfirmAll));
 
+// Requires: seed_count >= jobs. Returns the exit status.
+int RunSeedsInProcesses(uint64_t jobs) {
+  GTEST_FLAG_SET(filter, "ClusterSim.SafeUnderFaultsAndLiveWithoutThem");
+  const Instant began = MonotonicNow();
+  const uint64_t first = first_seed;
+  const uint64_t all = seed_count;
+  std::vector<pid_t> children;
+  for (uint64_t job = 0; job < jobs; ++job) {
+    first_seed = first + all * job / jobs;
+    seed_count = first + all * (job + 1) / jobs - first_seed;
+    std::cout << std::flush;
+    const pid_t child = fork();
+    if (child == 0) std::_Exit(RUN_ALL_TESTS());
+    if (child > 0) children.push_back(child);
+  }
+  bool ok = children.size() == jobs;
+  for (const pid_t child : children) {
+    int status = 0;
+    ok &= waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  const double seconds = absl::ToDoubleSeconds(MonotonicNow() - began);
+  std::cout << all << " schedules in " << seconds << " s with " << jobs << " processes, "
+            << static_cast<double>(all) / seconds << " a second: " << (ok ? "none" : "some")
+            << " broken\n";
+  return ok ? 0 : 1;
+}
+
 }  // namespace
 }  // namespace ddprun::sim
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  uint64_t jobs = 0;
   for (int i = 1; i + 1 < argc; ++i) {
     const std::string option = argv[i];
     if (option == "--seeds") ddprun::sim::seed_count = std::strtoull(argv[i + 1], nullptr, 10);
     if (option == "--first") ddprun::sim::first_seed = std::strtoull(argv[i + 1], nullptr, 10);
+    if (option == "--jobs") jobs = std::strtoull(argv[i + 1], nullptr, 10);
   }
-  return RUN_ALL_TESTS();
+  return jobs > 0 ? ddprun::sim::RunSeedsInProcesses(jobs) : RUN_ALL_TESTS();
 }

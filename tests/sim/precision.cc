@@ -56,6 +56,14 @@ std::string LeasePrecision::OnLeaseExpired(Instant now, int node,
                       absl::FormatDuration(now - since));
 }
 
+std::string IsolationWatch::OnNote(const Note& note) {
+  if (note.event == "generation") running_ = true;
+  if (note.event == "round_closing" || note.event == "verdict") running_ = false;
+  const bool by_lease = note.event == "node_lost" && NoteField(note, "why") == "lease expired";
+  if (!by_lease || !running_ || !sound_.contains(NoteField(note, "node"))) return "";
+  return absl::StrCat(NoteField(note, "node"), " counts as lost to a service that is cut off");
+}
+
 std::string DoneWatch::OnNote(const Note& note) {
   if (note.event == "generation") {
     running_ = true;

@@ -37,6 +37,26 @@ class LeasePrecision {
   std::map<int, Node> nodes_;
 };
 
+// R4: a service that hears nobody any more, all at once, loses nobody.
+class IsolationWatch {
+ public:
+  // Nothing passes between the service and any node from now on. Params: sound: the nodes that were
+  // reachable until then.
+  void OnCutOff(std::set<std::string> sound) { sound_ = std::move(sound); }
+  // Something passes again.
+  void OnEnd() { sound_.clear(); }
+  // What the service decided last may have died with it.
+  void Forget() {
+    sound_.clear();
+    running_ = false;
+  }
+  std::string OnNote(const rendezvous::Note& note);
+
+ private:
+  bool running_ = false;         // a generation, and nothing ends it
+  std::set<std::string> sound_;  // empty: it isn't cut off
+};
+
 // R8, of decisions, not of what is told later: whose workers have all ended well isn't lost while
 // the generation runs, and no generation with such a node ends for newcomers.
 class DoneWatch {
