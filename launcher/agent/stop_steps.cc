@@ -53,7 +53,10 @@ StopStepLooked StopSteps::Look(const LookAtStopStep& request) const {
                        .all_stopped = committed_ > 0};
   const ProgressPages* pages = monitor_->pages();
   if (pages == nullptr) return found;
-  found.look = {.heeds = true, .below = true, .highest = 0, .step_time = monitor_->step_time()};
+  // What was prepared stays, also when the service that asked for it has died: the next one is to
+  // propose no step before that.
+  const uint64_t least = prepared_ > 0 ? prepared_ - 1 : 0;
+  found.look = {.heeds = true, .below = true, .highest = least, .step_time = monitor_->step_time()};
   for (uint32_t i = 0; i < pages->count(); ++i) {
     if (!monitor_->runs(i)) continue;
     const StopAnswer answer = pages->Answer(i);

@@ -70,6 +70,16 @@ TEST_F(StopStepsTest, SaysAtOnceHowFarTheyAre) {
   EXPECT_EQ(looked_[0].look.highest, 18U);
 }
 
+TEST_F(StopStepsTest, AStepThatWasPreparedIsTheLeastThatCanBeProposed) {
+  Ask(1, 20);
+  Answer();
+  Ask(2, 0);  // of another service, which knows nothing of that
+  EXPECT_EQ(Answer(2).look.highest, 19U);
+  AtStep(1, 20, /*waits=*/true);
+  Ask(3, 0);
+  EXPECT_EQ(Answer(3).look.highest, 20U);
+}
+
 TEST_F(StopStepsTest, OneThatDoesNotAskIsEnough) {
   Put(1, kProgressAnswerOffset, 0);
   Ask(1, 0);

@@ -371,6 +371,7 @@ launcher::StopStepLooked SimNode::LookAtSteps(uint32_t round) const {
                                   .round = round,
                                   .look = {.heeds = habits_->asks_for_stop_steps, .below = true},
                                   .all_stopped = committed_};
+  if (prepared_ > 0) looked.look.highest = prepared_ - 1;
   for (const Worker& worker : workers_) {
     if (!worker.alive) continue;
     looked.look.heeds = looked.look.heeds && worker.step > 0;
