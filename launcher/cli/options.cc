@@ -215,16 +215,20 @@ constexpr Command kCommands[] = {
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
        return Finish(ParseServiceOptions(words, environment, host));
      }},
-    {"status", [](const Words& words, const EnvironmentLookup& environment,
-                  const Host&) { return Finish(ParseStatusOptions(words, environment)); }},
+    {"status",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return Finish(ParseStatusOptions(words, environment, host));
+     }},
     {"stop", [](const Words& words, const EnvironmentLookup& environment,
                 const Host& host) { return Finish(ParseStopOptions(words, environment, host)); }},
     {"drain", [](const Words& words, const EnvironmentLookup& environment,
                  const Host& host) { return Finish(ParseDrainOptions(words, environment, host)); }},
-    {"events", [](const Words& words, const EnvironmentLookup& environment,
-                  const Host&) { return Finish(ParseEventsOptions(words, environment)); }},
+    {"events",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return Finish(ParseEventsOptions(words, environment, host));
+     }},
     {"top", [](const Words& words, const EnvironmentLookup& environment,
-               const Host&) { return Finish(ParseTopOptions(words, environment)); }},
+               const Host& host) { return Finish(ParseTopOptions(words, environment, host)); }},
     {"logs", [](const Words& words, const EnvironmentLookup& environment,
                 const Host& host) { return Finish(ParseLogsOptions(words, environment, host)); }},
     {"config", [](const Words& words, const EnvironmentLookup&,

@@ -25,6 +25,7 @@ struct QueryOptions {
   std::string socket;           // "unix:/path", in place of these; "" = none
   bool endpoint_given = false;  // else the jobs of this machine count, too
   std::string run_id;           // "" = all jobs, or the only one
+  std::string token;            // of the job; "" = none
   absl::Duration timeout = absl::Seconds(5);
 };
 

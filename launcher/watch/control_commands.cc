@@ -113,6 +113,7 @@ int DrainNode(const DrainOptions& options) {
   if (options.undo || !options.wait) return 0;
   rendezvous::v1::WatchEventsRequest watch;
   watch.set_run_id(options.run_id);
+  watch.set_token(options.token);
   watch.set_after(reply->after());
   watch.set_follow(true);
   std::string how;
@@ -135,6 +136,7 @@ int ShowEvents(const EventsOptions& options) {
   if (!target.ok()) return Fail(target.status());
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
+  request.set_token(options.token);
   request.set_after(options.since);
   request.set_follow(options.follow);
   uint64_t last = options.since;

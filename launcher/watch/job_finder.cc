@@ -32,12 +32,12 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
   std::vector<FoundService> found;
   if (!options.endpoint_given) {
     for (const std::string& target : FindLocalSockets(kServiceSocket)) {
-      auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout);
+      auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token);
       if (reply.ok()) found.push_back({target, *std::move(reply)});
     }
   }
   const std::string target = TargetOf(options);
-  auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout);
+  auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token);
   if (reply.ok()) {
     found.push_back({target, *std::move(reply)});
   } else if (options.endpoint_given) {

@@ -127,8 +127,9 @@ class Readers {
 };
 
 absl::StatusOr<JobStatus> FetchTheJob(const std::string& target, const LogsOptions& options) {
-  DDPRUN_ASSIGN_OR_RETURN(const rendezvous::v1::GetStatusReply reply,
-                          rendezvous::FetchStatus(target, options.run_id, options.timeout));
+  DDPRUN_ASSIGN_OR_RETURN(
+      const rendezvous::v1::GetStatusReply reply,
+      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token));
   if (reply.jobs_size() == 1) return reply.jobs(0);
   return absl::NotFoundError(
       absl::StrCat("the rendezvous service at ", target, " holds ", reply.jobs_size(),
@@ -139,6 +140,7 @@ absl::StatusOr<JobStatus> FetchTheJob(const std::string& target, const LogsOptio
 absl::Status FollowNodes(const std::string& target, const LogsOptions& options, Readers* readers) {
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
+  request.set_token(options.token);
   request.set_follow(true);
   return rendezvous::WatchEvents(
       target, request, options.timeout,

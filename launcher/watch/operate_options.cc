@@ -33,7 +33,8 @@ constexpr char kEventsIntroduction[] = R"(usage: ddprun events [options]
 
 Shows what happened to a job, in order: nodes that came, left and were lost,
 what ended each generation and how the next one began, hangs, preemptions and
-the verdict. The service remembers the last 4096.
+the verdict. The service remembers the last 4096. From another machine than the
+service's a job with a token needs it.
 
 Examples:
   ddprun events --rdzv_endpoint host0:29400
@@ -56,7 +57,8 @@ Shows a job on the whole terminal, again and again: a row for each rank with its
 phase, step, how many steps it is behind the others, speed, and how busy and how
 full its GPU is where there are NVIDIA GPUs. Who is slow, behind or silent is
 marked. Steps and phases are those that the program marks (docs/PROGRESS.md).
-q ends it; r, b, s and t sort by rank, steps behind, speed and silence.
+q ends it; r, b, s and t sort by rank, steps behind, speed and silence. From
+another machine than the service's a job with a token needs it.
 
 Example:
   ddprun top --rdzv_endpoint host0:29400)";
@@ -129,10 +131,13 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrainOptions(
 }
 
 absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
-    const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host) {
   OptionSet options(kEventsIntroduction);
   QueryArguments query;
   DefineQuery(&query, "The job.", "the only one of the service", &options);
+  TokenArguments token;
+  DefineToken(&token, &options);
   options.Group("Events");
   OptionsOrHelp<EventsOptions> result;
   options.AddFlag(&result.options.follow,
@@ -158,14 +163,18 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
   if (!absl::SimpleAtoi(since.text, &result.options.since)) {
     return BadValue(since, "give the number of an event, as ddprun events shows it first");
   }
+  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
   return result;
 }
 
 absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std::string>& arguments,
-                                                          const EnvironmentLookup& environment) {
+                                                          const EnvironmentLookup& environment,
+                                                          const Host& host) {
   OptionSet options(kTopIntroduction);
   QueryArguments query;
   DefineQuery(&query, "The job.", "the only one of the service", &options);
+  TokenArguments token;
+  DefineToken(&token, &options);
   options.Group("Terminal");
   Argument interval{.text = DurationText(TopOptions().interval)};
   options.AddValue(&interval, {.names = "--interval",
@@ -182,6 +191,7 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
   DDPRUN_ASSIGN_OR_RETURN(result.options.interval,
                           ParseDuration(interval, absl::Milliseconds(100)));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
   return result;
 }
 

@@ -18,7 +18,6 @@ namespace ddprun::launcher {
 // `ddprun drain`: a node leaves a job.
 struct DrainOptions : QueryOptions {
   std::string node;    // id, host name or group rank
-  std::string token;   // "" = none
   std::string reason;  // for people; "" = none
   bool undo = false;   // the machine may join again
   bool wait = true;    // until it has left
@@ -38,7 +37,6 @@ struct TopOptions : QueryOptions {
 
 // `ddprun logs`: what the workers write.
 struct LogsOptions : QueryOptions {
-  std::string token;             // "" = none
   std::optional<uint32_t> rank;  // only this one
   std::optional<uint64_t> tail;  // only so many last lines of each file
   bool follow = false;
@@ -50,10 +48,12 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrainOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host);
 absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
-    const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
 
 absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std::string>& arguments,
-                                                          const EnvironmentLookup& environment);
+                                                          const EnvironmentLookup& environment,
+                                                          const Host& host);
 
 absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,

@@ -65,17 +65,22 @@ Example:
 }
 
 absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
-    const std::vector<std::string>& arguments, const EnvironmentLookup& environment) {
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host) {
   OptionSet options(R"(usage: ddprun status [options]
 
 Shows the jobs of a rendezvous service: nodes, how far their workers are,
-restarts, and what each generation was.
+restarts, and what each generation was. Where the service doesn't answer, what
+this machine's nodes know of it. From another machine than the service's a job
+with a token needs it.
 
 Examples:
   ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
   ddprun status --rdzv_endpoint host0:29400 --watch 1)");
   QueryArguments query;
   DefineQuery(&query, "The job to show.", "all", &options);
+  TokenArguments token;
+  DefineToken(&token, &options);
   Argument watch{.text = ""};
   options.AddValue(&watch, {.names = "--watch",
                             .placeholder = "SECONDS",
@@ -95,6 +100,7 @@ Examples:
   if (!watch.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
   }
+  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
   return result;
 }
 

@@ -32,7 +32,6 @@ struct StatusOptions : QueryOptions {
 
 // `ddprun stop`.
 struct StopOptions : QueryOptions {
-  std::string token;   // "" = none
   std::string reason;  // for people
 };
 
@@ -42,7 +41,8 @@ absl::StatusOr<OptionsOrHelp<ServiceOptions>> ParseServiceOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host);
 absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
-    const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
+    const Host& host);
 absl::StatusOr<OptionsOrHelp<StopOptions>> ParseStopOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host);

@@ -31,10 +31,11 @@ absl::Status Describe(const std::string& target, const grpc::Status& status) {
 }  // namespace
 
 absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
-                                               absl::Duration timeout) {
+                                               absl::Duration timeout, const std::string& token) {
   const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
   v1::GetStatusReply reply;
-  const grpc::Status status = FetchWholeStatus(*stub, ValidUtf8(run_id), timeout, &reply);
+  const grpc::Status status =
+      FetchWholeStatus(*stub, ValidUtf8(run_id), ValidUtf8(token), timeout, &reply);
   if (!status.ok()) return Describe(target, status);
   return reply;
 }

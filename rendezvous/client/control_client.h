@@ -17,9 +17,11 @@ namespace ddprun::rendezvous {
 // something else is at that address. NOT_FOUND — the service holds no such job. Threads: any, but
 // the first of a process alone (InitializeGrpc).
 
-// The jobs that the service holds; `run_id` "" = all.
+// The jobs that the service holds; `run_id` "" = all; `token` "" = none. Errors, too:
+// UNAUTHENTICATED: not the job's token, and the service is on another machine.
 absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
-                                               absl::Duration timeout);
+                                               absl::Duration timeout,
+                                               const std::string& token = "");
 
 // Ends a job. Errors, too: UNAUTHENTICATED — not the job's token; PERMISSION_DENIED — there is no
 // token, and the service is on another machine.

@@ -72,7 +72,26 @@ absl::Status ServerImpl::NoSuchJob(const std::string& run_id) const {
                                           "' is here; this service holds ", JobNames()));
 }
 
-absl::StatusOr<StatusBoard::Snapshot> ServerImpl::OnGetStatus(const v1::GetStatusRequest& request) {
+bool ServerImpl::MayRead(const std::string& token, const std::string& peer) const {
+  return options_.token.empty() || IsLocalPeer(peer) || SameSecret(options_.token, token);
+}
+
+// Errors: UNAUTHENTICATED: not the job's token, from another machine.
+absl::Status ServerImpl::CheckRead(const std::string& token, const std::string& peer) {
+  if (MayRead(token, peer)) {
+    if (!options_.token.empty() && SameSecret(options_.token, token)) Known(peer);
+    return absl::OkStatus();
+  }
+  const absl::Status status = absl::UnauthenticatedError(
+      "wrong or missing token of the job (--token_file, DDPRUN_TOKEN); without it a job with a "
+      "token is read only from the machine of its rendezvous service");
+  refusals_.Count(loop_->Now(), "read_without_token", peer, status);
+  return status;
+}
+
+absl::StatusOr<StatusBoard::Snapshot> ServerImpl::OnGetStatus(const v1::GetStatusRequest& request,
+                                                              const std::string& peer) {
+  DDPRUN_RETURN_IF_ERROR(CheckRead(request.token(), peer));
   if (!request.run_id().empty() && !jobs_.contains(request.run_id())) {
     return NoSuchJob(request.run_id());
   }
@@ -176,8 +195,11 @@ absl::Status ServerImpl::OnDrainNode(const v1::DrainNodeRequest& request, const 
   return absl::OkStatus();
 }
 
-void ServerImpl::OnWatchEvents(const v1::WatchEventsRequest& request,
+void ServerImpl::OnWatchEvents(const v1::WatchEventsRequest& request, const std::string& peer,
                                const std::shared_ptr<EventWatch>& watch) {
+  if (const absl::Status status = CheckRead(request.token(), peer); !status.ok()) {
+    return watch->FinishNow(status);
+  }
   const absl::StatusOr<JobShell*> job = JobOf(request.run_id());
   if (!job.ok()) return watch->FinishNow(job.status());
   watch->Begin((*job)->run_id(), (*job)->ring(), request.after(), request.follow());

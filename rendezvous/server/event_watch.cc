@@ -28,14 +28,15 @@ void Write(const EventRing::Entry& entry, v1::JobEvent* proto) {
 
 EventWatch* EventWatch::Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                                std::shared_ptr<CallRegistry> registry,
-                               const v1::WatchEventsRequest& request) {
+                               const v1::WatchEventsRequest& request, const std::string& peer) {
   const std::shared_ptr<EventWatch> watch(new EventWatch(std::move(inbox), std::move(registry)));
   watch->self_ = watch;
   if (const absl::Status status = watch->registry_->Add(Kind::kWatch, watch); !status.ok()) {
     watch->Finish(ToGrpcStatus(status));  // the loop never hears of it
     return watch.get();
   }
-  watch->inbox_->Post([owner, watch, request] { owner->OnWatchEvents(request, watch); });
+  watch->inbox_->Post(
+      [owner, watch, request, peer] { owner->OnWatchEvents(request, peer, watch); });
   return watch.get();
 }
 

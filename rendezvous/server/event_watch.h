@@ -29,14 +29,15 @@ class EventWatch final : public grpc::ServerWriteReactor<v1::JobEvents>,
    public:
     virtual ~Owner() = default;
     // Followed by Begin() or FinishNow().
-    virtual void OnWatchEvents(const v1::WatchEventsRequest& request,
+    virtual void OnWatchEvents(const v1::WatchEventsRequest& request, const std::string& peer,
                                const std::shared_ptr<EventWatch>& watch) = 0;
   };
 
-  // Called by gRPC for a new call. The watch lives on its own. Threads: any.
+  // Called by gRPC for a new call of `peer`, gRPC's name of it. The watch lives on its own.
+  // Threads: any.
   static EventWatch* Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                             std::shared_ptr<CallRegistry> registry,
-                            const v1::WatchEventsRequest& request);
+                            const v1::WatchEventsRequest& request, const std::string& peer);
 
   // Sends what `ring` has and, with `follow`, what comes. Requires: called once.
   void Begin(const std::string& run_id, std::shared_ptr<EventRing> ring, uint64_t after,

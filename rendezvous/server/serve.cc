@@ -57,7 +57,7 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
                                           RendezvousServer& server) {
   if (config.status_page.empty()) return nullptr;
   absl::StatusOr<std::unique_ptr<WebServer>> page =
-      WebServer::Start(config.status_page, server.InProcessChannel());
+      WebServer::Start(config.status_page, server.InProcessChannel(), config.token);
   if (!page.ok()) {
     Tell(absl::StrCat("warning: ", page.status().message()));
     return nullptr;

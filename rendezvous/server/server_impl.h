@@ -53,12 +53,14 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void OnStreamEnded(AttendStream* stream) override;
   void OnStreamDone(AttendStream* stream) override;
   // Service::Owner
-  absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& request) override;
+  bool MayRead(const std::string& token, const std::string& peer) const override;
+  absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& request,
+                                                    const std::string& peer) override;
   absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) override;
   absl::Status OnDrainNode(const v1::DrainNodeRequest& request, const std::string& peer,
                            v1::DrainNodeReply* reply) override;
   // EventWatch::Owner
-  void OnWatchEvents(const v1::WatchEventsRequest& request,
+  void OnWatchEvents(const v1::WatchEventsRequest& request, const std::string& peer,
                      const std::shared_ptr<EventWatch>& watch) override;
   // JobShell::Host
   void SendTo(StreamKey stream, const SharedMessage& message) override;
@@ -73,6 +75,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void RecoverJobs();
   absl::Status CheckRunId(const std::string& run_id) const;
   absl::Status NoSuchJob(const std::string& run_id) const;
+  absl::Status CheckRead(const std::string& token, const std::string& peer);
   absl::Status CheckControl(const std::string& what, const std::string& token,
                             const std::string& reason, const std::string& peer);
   std::string JobNames() const;

@@ -27,15 +27,16 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
                                              const v1::GetStatusRequest* request,
                                              v1::GetStatusReply* reply) {
   grpc::ServerUnaryReactor* call = context->DefaultReactor();
-  // Whether the job is there at all, the loop knows.
+  const std::string peer(context->peer());
+  // Whether the job is there at all, the loop knows; and it counts who may not read.
   if (StatusBoard::Snapshot fresh = board_->Fresh(MonotonicNow());
-      fresh != nullptr && request->run_id().empty()) {
+      fresh != nullptr && request->run_id().empty() && owner_->MayRead(request->token(), peer)) {
     *reply = PageOf(*fresh, *request);
     call->Finish(grpc::Status::OK);
     return call;
   }
-  return Answer(call, [this, request, reply] {
-    const absl::StatusOr<StatusBoard::Snapshot> status = owner_->OnGetStatus(*request);
+  return Answer(call, [this, request, reply, peer] {
+    const absl::StatusOr<StatusBoard::Snapshot> status = owner_->OnGetStatus(*request, peer);
     if (status.ok()) *reply = PageOf(**status, *request);
     return status.status();
   });
@@ -59,8 +60,8 @@ grpc::ServerUnaryReactor* Service::DrainNode(grpc::CallbackServerContext* contex
 }
 
 grpc::ServerWriteReactor<v1::JobEvents>* Service::WatchEvents(
-    grpc::CallbackServerContext* /*context*/, const v1::WatchEventsRequest* request) {
-  return EventWatch::Create(owner_, inbox_, registry_, *request);
+    grpc::CallbackServerContext* context, const v1::WatchEventsRequest* request) {
+  return EventWatch::Create(owner_, inbox_, registry_, *request, std::string(context->peer()));
 }
 
 grpc::ServerUnaryReactor* Service::Answer(grpc::ServerUnaryReactor* call,

@@ -25,9 +25,11 @@ class Service final
   // The loop's side of the calls.
   class Owner : public AttendStream::Owner, public EventWatch::Owner {
    public:
-    // The whole status, also of jobs that weren't asked for. Errors: NOT_FOUND.
-    virtual absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(
-        const v1::GetStatusRequest& request) = 0;
+    // Whether that peer may read with this token. Threads: any.
+    virtual bool MayRead(const std::string& token, const std::string& peer) const = 0;
+    // The whole status, also of jobs that weren't asked for. Errors: NOT_FOUND; UNAUTHENTICATED.
+    virtual absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& request,
+                                                              const std::string& peer) = 0;
     virtual absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) = 0;
     virtual absl::Status OnDrainNode(const v1::DrainNodeRequest& request, const std::string& peer,
                                      v1::DrainNodeReply* reply) = 0;

@@ -67,8 +67,8 @@ uint16_t PortOf(evutil_socket_t listener) {
 
 class WebServerImpl final : public WebServer {
  public:
-  explicit WebServerImpl(std::shared_ptr<grpc::Channel> service)
-      : stub_(v1::Rendezvous::NewStub(std::move(service))) {
+  WebServerImpl(std::shared_ptr<grpc::Channel> service, std::string token)
+      : stub_(v1::Rendezvous::NewStub(std::move(service))), token_(std::move(token)) {
     evthread_use_pthreads();  // for the end, which another thread asks for
     base_ = event_base_new();
     http_ = evhttp_new(base_);
@@ -143,7 +143,7 @@ class WebServerImpl final : public WebServer {
   using Show = std::function<absl::StatusOr<std::string>(const v1::GetStatusReply&)>;
   Answer FromStatus(const char* type, const Show& show) {
     v1::GetStatusReply reply;
-    const grpc::Status status = FetchWholeStatus(*stub_, /*run_id=*/"", kPatience, &reply);
+    const grpc::Status status = FetchWholeStatus(*stub_, /*run_id=*/"", token_, kPatience, &reply);
     absl::StatusOr<std::string> body = absl::UnavailableError(status.error_message());
     if (status.ok()) body = show(reply);
     if (body.ok()) return {.type = type, .body = *std::move(body)};
@@ -153,6 +153,7 @@ class WebServerImpl final : public WebServer {
   }
 
   const std::unique_ptr<v1::Rendezvous::Stub> stub_;
+  const std::string token_;
   event_base* base_ = nullptr;
   evhttp* http_ = nullptr;
   uint16_t port_ = 0;
@@ -161,9 +162,10 @@ class WebServerImpl final : public WebServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(
-    const std::string& listen, std::shared_ptr<grpc::Channel> service) {
-  auto server = std::make_unique<WebServerImpl>(std::move(service));
+absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(const std::string& listen,
+                                                            std::shared_ptr<grpc::Channel> service,
+                                                            std::string token) {
+  auto server = std::make_unique<WebServerImpl>(std::move(service), std::move(token));
   if (const absl::Status status = server->Listen(listen); !status.ok()) return status;
   return server;
 }

@@ -50,7 +50,8 @@ v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRe
 }
 
 grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::string& run_id,
-                              absl::Duration timeout, v1::GetStatusReply* reply) {
+                              const std::string& token, absl::Duration timeout,
+                              v1::GetStatusReply* reply) {
   const gpr_timespec deadline =
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                    gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN));
@@ -60,6 +61,7 @@ grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::st
     v1::GetStatusRequest request;
     request.set_run_id(job);
     request.set_first_node(first_node);
+    request.set_token(token);
     return stub.GetStatus(&context, request, page);
   };
   if (const grpc::Status status = ask(run_id, 0, reply); !status.ok()) return status;

@@ -21,10 +21,12 @@ inline constexpr size_t kHeadBytes = kMessageBytesMax / 4;
 v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRequest& request,
                           size_t page_bytes = kPageBytes);
 
-// Asks for all pages and puts them together: `run_id` "" = all jobs. `timeout`: of all calls; a
-// node that comes or goes meanwhile may be missing or be there twice. Blocking: not for a loop.
+// Asks for all pages and puts them together: `run_id` "" = all jobs; `token` "" = none. `timeout`:
+// of all calls; a node that comes or goes meanwhile may be missing or be there twice. Blocking: not
+// for a loop.
 grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::string& run_id,
-                              absl::Duration timeout, v1::GetStatusReply* reply);
+                              const std::string& token, absl::Duration timeout,
+                              v1::GetStatusReply* reply);
 
 }  // namespace ddprun::rendezvous
 

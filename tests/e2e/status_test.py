@@ -196,6 +196,14 @@ class ServicesPage(StatusTestCase):
             self.assert_status(0, agent)
         self.assertEqual([], self.bed.events.find("status_page"))
 
+    def test_a_job_with_a_token_has_one_too(self):
+        """The page is for whoever reaches its address; the service behind it asks for the token."""
+        self.start_job("--token", "geheim")
+        self.wait_for_step(100)
+        self.assertEqual("running", self.job()["phase"])
+        self.assertIn("ddprun_", self.get("metrics")[0])
+        self.stop()
+
     def test_one_node_has_a_page_too(self):
         agent = self.bed.agent("agent", ["--standalone", "--nproc_per_node", 1, "--status_page", "localhost:0",
                                          "--rdzv_id", "alone"])

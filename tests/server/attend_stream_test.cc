@@ -48,8 +48,11 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
     stream->Close(absl::OkStatus());
   }
   void OnStreamDone(AttendStream* /*stream*/) override { ++done_; }
-  absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(
-      const v1::GetStatusRequest& /*request*/) override {
+  bool MayRead(const std::string& /*token*/, const std::string& /*peer*/) const override {
+    return true;
+  }
+  absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& /*request*/,
+                                                    const std::string& /*peer*/) override {
     return std::make_shared<v1::GetStatusReply>();
   }
   absl::Status OnStopJob(const v1::StopJobRequest& /*request*/,
@@ -60,7 +63,7 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
                            v1::DrainNodeReply* /*reply*/) override {
     return absl::OkStatus();
   }
-  void OnWatchEvents(const v1::WatchEventsRequest& /*request*/,
+  void OnWatchEvents(const v1::WatchEventsRequest& /*request*/, const std::string& /*peer*/,
                      const std::shared_ptr<EventWatch>& watch) override {
     watch->FinishNow(absl::OkStatus());
   }

@@ -30,6 +30,7 @@ class RendezvousFixture : public ::testing::Test {
   // Serves on a free port of loopback.
   void Serve(ServerOptions options = {}) {
     if (options.listen.empty()) options.listen = "127.0.0.1:0";
+    token_ = options.token;
     auto server = RendezvousServer::Start(loop_.get(), &events_, std::move(options));
     DDPRUN_CHECK(server.ok(), server.status().ToString());
     server_ = *std::move(server);
@@ -64,6 +65,7 @@ class RendezvousFixture : public ::testing::Test {
     grpc::ClientContext context;
     v1::GetStatusRequest request;
     request.set_run_id(run_id);
+    request.set_token(token_);
     v1::GetStatusReply reply;
     bool done = false;
     stub->async()->GetStatus(&context, &request, &reply, [&](const grpc::Status& status) {
@@ -77,6 +79,7 @@ class RendezvousFixture : public ::testing::Test {
   EventLog events_;
   const std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<RendezvousServer> server_;
+  std::string token_;  // of the jobs
   grpc::Status status_call_;  // of the last Status()
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,11 @@ void ClusterSim::ObserveNodes() {
 void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   std::string broken;
-  if (received != nullptr &&
+  const bool ignored = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
+    const auto* note = std::get_if<Note>(&effect);
+    return note != nullptr && note->event == "ignored";
+  });
+  if (received != nullptr && !ignored &&
       std::holds_alternative<rendezvous::GroupSucceeded>(received->message.body) &&
       received->message.generation == service_->machine().View(queue_.now()).generation) {
     done_.OnSucceeded(received->message.node_id);

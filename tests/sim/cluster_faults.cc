@@ -105,7 +105,7 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
   ObserveNodes();
   std::set<std::string> sound;
   for (const auto& node : nodes_) {
-    const bool heard = queue_.now() >= leases_.SoundSince(node->number()) + job_.lease / 4;
+    const bool heard = queue_.now() >= leases_.SoundSince(node->number()) + job_.lease;
     if (heard) sound.insert(node->id().value());
     network_->SetCut(node->number(), true, true);
   }
