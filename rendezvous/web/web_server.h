@@ -22,7 +22,8 @@ namespace ddprun::rendezvous {
 // other. At most one call at a time. Threads: one of its own; Start and the destructor: any, once.
 class WebServer {
  public:
-  // `listen`: "host:port", as ParseStatusPage gives it; port 0 = any free one. `token`: of the jobs,
+  // `listen`: "host:port", as ParseStatusPage gives it; port 0 = any free one. `token`: of the
+  // jobs,
   // "" = none; who reaches the page needs none.
   // Errors: UNAVAILABLE — the address can't be listened on; the text names it.
   static absl::StatusOr<std::unique_ptr<WebServer>> Start(const std::string& listen,

@@ -79,7 +79,7 @@ class RendezvousFixture : public ::testing::Test {
   EventLog events_;
   const std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<RendezvousServer> server_;
-  std::string token_;  // of the jobs
+  std::string token_;         // of the jobs
   grpc::Status status_call_;  // of the last Status()
 };
 
