@@ -52,8 +52,8 @@ class ServiceWatch {
   // The stream is closed, or could not be opened; it is tried again. Returns: whether the service's
   // loss begins with this.
   bool OnClosed(Instant now, std::string error);
-  // Whether this node's workers can go on by themselves: they run, or have ended well, or there
-  // were none yet.
+  // Whether this node's workers can go on by themselves: they run, or have ended well, or the
+  // job runs without this node.
   void OnWorkers(Instant now, bool go_on);
   Decision OnTimer(Instant now);
   // When OnTimer is wanted; never infinite, but for a job without bounds.

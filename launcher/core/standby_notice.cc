@@ -9,7 +9,8 @@ constexpr absl::Duration kTellAfter = absl::Seconds(1);
 
 }  // namespace
 
-bool StandbyNotice::OnStandby(Instant now, const std::string& reason) {
+bool StandbyNotice::OnStandby(Instant now, const std::string& reason, bool spare) {
+  spare_ = spare;
   if (reason == reason_) return false;
   reason_ = reason;
   tell_at_ = now + kTellAfter;

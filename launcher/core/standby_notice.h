@@ -12,17 +12,20 @@ namespace ddprun::launcher {
 // Pure; one thread.
 class StandbyNotice {
  public:
-  // Returns: whether the reason is a new one.
-  bool OnStandby(Instant now, const std::string& reason);
+  // Params: spare: the job runs without this node. Returns: whether the reason is a new one.
+  bool OnStandby(Instant now, const std::string& reason, bool spare = false);
   // A generation begins: the wait is over.
   void OnAssigned() { *this = StandbyNotice(); }
   // What the user is to know, when it is time.
   std::optional<std::string> OnTimer(Instant now);
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const { return tell_at_; }
+  // It waits, and others work.
+  bool is_spare() const { return spare_; }
 
  private:
   std::string reason_;                     // "" = it doesn't wait
+  bool spare_ = false;                     // only while it waits
   Instant tell_at_ = Instant::Infinite();  // infinite once it was told
 };
 

@@ -77,7 +77,7 @@ void Supervisor::OnMessage(const rendezvous::Probe& probe) {
 }
 
 void Supervisor::OnMessage(const rendezvous::Standby& standby) {
-  if (!standby_.OnStandby(now_, standby.reason)) return;
+  if (!standby_.OnStandby(now_, standby.reason, standby.spare)) return;
   hints_.OnStandby(now_, standby);
   RecordFact("standby", {{"reason", standby.reason}, {"spare", standby.spare ? "true" : "false"}});
 }
@@ -132,13 +132,13 @@ bool Supervisor::Runs(rendezvous::Generation generation) const {
   return generation == group_.generation() && group_.phase() == WorkerGroup::Phase::kRunning;
 }
 
-// Without any help of the service.
+// Without any help of the service: here, or for a spare elsewhere.
 bool Supervisor::WorkersGoOn() const {
   switch (group_.phase()) {
     case WorkerGroup::Phase::kRunning:
       return group_.failures().empty();
     case WorkerGroup::Phase::kIdle:
-      return last_.succeeded() || group_.generation() == rendezvous::Generation();
+      return last_.succeeded() || standby_.is_spare();
     case WorkerGroup::Phase::kStopping:
       return false;
     case WorkerGroup::Phase::kSweeping:

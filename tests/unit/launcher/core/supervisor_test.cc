@@ -180,14 +180,17 @@ TEST(SupervisorTest, AWorkerThatFailsWithoutTheServiceShortensTheWait) {
   }
 }
 
-TEST(SupervisorTest, WhoHasNoWorkersYetWaitsAsLong) {
-  Bench bench(1);
-  bench.Join();
-  bench.Feed(ServiceStreamClosed{absl::UnavailableError("connection refused"), true});
-  bench.Advance(absl::Seconds(89.9));
-  EXPECT_FALSE(bench.exit_.has_value());
-  bench.Advance(absl::Seconds(0.2));
-  EXPECT_TRUE(bench.exit_.has_value());
+TEST(SupervisorTest, ASpareWaitsAsLongAsTheOthersAndBeforeTheFirstGenerationNobodyDoes) {
+  for (const bool spare : {true, false}) {
+    Bench bench(1);
+    bench.Join();
+    bench.FeedMessage(rendezvous::Standby{.reason = "why", .spare = spare});
+    bench.Feed(ServiceStreamClosed{absl::UnavailableError("connection refused"), true});
+    bench.Advance(absl::Seconds(spare ? 89.9 : 9.9));
+    EXPECT_FALSE(bench.exit_.has_value());
+    bench.Advance(absl::Seconds(0.2));
+    EXPECT_TRUE(bench.exit_.has_value());
+  }
 }
 
 TEST(SupervisorTest, ASilentServiceIsALostService) {
