@@ -26,7 +26,7 @@ struct AgentServerOptions {
   uint32_t worker_count = 1;
   uint32_t max_restarts = 0;
   std::string token;  // the job's secret; "" = none
-  // What GetNodeState answers. Called on the loop, until Shutdown.
+  // What GetNodeState answers; never empty. Called on the loop, until Shutdown.
   std::function<agent::v1::NodeState()> node_state;
   std::shared_ptr<LogCatalog> logs;  // null: the workers' output goes to no file
   // Agents learn of a generation one after the other: how long a store call waits for a generation

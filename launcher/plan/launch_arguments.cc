@@ -358,9 +358,9 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
       &target->service_loss_timeout,
       {.names = "--service-loss-timeout",
        .placeholder = "SECONDS",
-       .help = "How long this node keeps its workers when the rendezvous service is lost. Not "
-               "given: once they can't go on without it, because one has failed, say, 10 s more "
-               "at most, but where there is a --state_dir."});
+       .help = "How long this node keeps its workers when the rendezvous service is lost. "
+               "Without this option a node whose workers can't go on, because one has failed, "
+               "waits 10 s at most, unless there is a --state_dir."});
   options->AddValue(&target->state_dir,
                     {.names = "--state-dir",
                      .placeholder = "DIR",

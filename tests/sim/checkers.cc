@@ -21,6 +21,14 @@ std::string NoteField(const rendezvous::Note& note, const std::string& key) {
   return "";
 }
 
+std::vector<std::string> NodesOf(const rendezvous::Note& formed) {
+  std::vector<std::string> nodes;
+  for (absl::string_view word : absl::StrSplit(NoteField(formed, "ranks"), ' ')) {
+    nodes.emplace_back(word.substr(0, word.find('=')));
+  }
+  return nodes;
+}
+
 std::string CheckRanks(const std::vector<Told>& told) {
   std::vector<const Told*> order;
   for (const Told& each : told) order.push_back(&each);
@@ -98,10 +106,8 @@ std::string CheckJoinAnswered(rendezvous::StreamKey stream,
 std::string BlameWatch::OnNote(const rendezvous::Note& note) {
   if (note.event == "generation") {
     any_gone_ = false;
-    members_.clear();
-    for (absl::string_view word : absl::StrSplit(NoteField(note, "ranks"), ' ')) {
-      members_.emplace(word.substr(0, word.find('=')));
-    }
+    const std::vector<std::string> nodes = NodesOf(note);
+    members_ = {nodes.begin(), nodes.end()};
   } else if (note.event == "node_lost" || note.event == "node_left") {
     const bool done = absl::StartsWith(NoteField(note, "why"), "done, ");  // done is not dead
     any_gone_ |= members_.contains(NoteField(note, "node")) && !done;
@@ -205,8 +211,7 @@ std::string DrainWatch::OnNote(const rendezvous::Note& note) {
   if (note.event == "drain") drained_.insert(NoteField(note, "node"));
   if (note.event == "undrain") drained_.erase(NoteField(note, "node"));
   if (note.event != "generation") return "";
-  for (absl::string_view word : absl::StrSplit(NoteField(note, "ranks"), ' ')) {
-    const std::string node(word.substr(0, word.find('=')));
+  for (const std::string& node : NodesOf(note)) {
     if (drained_.contains(node)) return absl::StrCat(node, " was drained and gets ranks");
   }
   return "";

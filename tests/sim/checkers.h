@@ -136,6 +136,9 @@ class VerdictWatch {
 // The value of a note's field; "" without it.
 std::string NoteField(const rendezvous::Note& note, const std::string& key);
 
+// The ids of a generation's nodes, by group rank: "ranks" is "n0=[0..1] n1=[2..2]".
+std::vector<std::string> NodesOf(const rendezvous::Note& formed);
+
 }  // namespace ddprun::sim
 
 #endif  // DDPRUN_TESTS_SIM_CHECKERS_H_

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "rendezvous/core/timing.h"
 #include "tests/sim/checkers.h"
 
@@ -24,15 +22,6 @@ constexpr absl::Duration kDeciding = absl::Seconds(2);
 uint32_t NumberOf(const Note& note, const std::string& key) {
   uint32_t number = 0;
   return absl::SimpleAtoi(NoteField(note, key), &number) ? number : 0;
-}
-
-// "n0=[0..1] n1=[2..2]": their names in this order.
-std::vector<std::string> NodesOf(const Note& formed) {
-  std::vector<std::string> nodes;
-  for (absl::string_view word : absl::StrSplit(NoteField(formed, "ranks"), ' ')) {
-    nodes.emplace_back(word.substr(0, word.find('=')));
-  }
-  return nodes;
 }
 
 }  // namespace
