@@ -44,7 +44,7 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
   MakeService();
   blame_ = std::make_unique<BlameWatch>(
       job_.restart.restart_window > absl::ZeroDuration() ? UINT32_MAX : job_.max_restarts);
-  policy_ = std::make_unique<PolicyWatch>(job_);
+  policy_ = std::make_unique<PolicyWatch>(job_, program_ == Program::kCrashesAtStart);
   if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 1;
   quarantine_ = std::make_unique<QuarantineWatch>(job_);
   if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 0;
@@ -76,6 +76,7 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
               },
       });
   MakeNodes();
+  MakePlan();
 }
 
 Storage ClusterSim::MakeStorage() {
@@ -193,14 +194,34 @@ void ClusterSim::MakeNodes() {
                                                std::move(config), &habits_, std::move(callbacks)));
     SimNode* node = nodes_.back().get();
     queue_.After(Milliseconds(rng_.Below(together || rng_.Chance(70) ? 500 : 15'000)),
-                 [node] { node->StartAgent(); });
+                 [this, i, node] {
+                   if (!plan_.absent.contains(static_cast<uint32_t>(i))) node->StartAgent();
+                 });
   }
 }
 
+void ClusterSim::MakePlan() {
+  if (faults_on_) {
+    plan_ = DrawFaults({.nodes = static_cast<uint32_t>(nodes_.size()),
+                        .until = kSafety,
+                        .pause_ms = pause_ms_,
+                        .service_dies = service_->may_die(),
+                        .only_service_dies = program_ == Program::kOutlivesService},
+                       &rng_);
+  }
+  // Then a hang that nothing else ends.
+  if (program_ != Program::kTrains || !rng_.Chance(30)) return;
+  plan_.faults.push_back({.at = Instant() + kSafety,
+                          .kind = FaultKind::kHangWorker,
+                          .node = static_cast<uint32_t>(rng_.Below(nodes_.size()))});
+}
+
 ClusterSim::Result ClusterSim::Run() {
-  ScheduleFaults();
+  rng_ = Rng(plan_.noise);
+  network_->SetCalm(plan_.calm);
   KeepAgentsUp();
   queue_.At(Instant() + kSafety, [this] { Heal(); });
+  ScheduleFaults();
   const Instant end = Instant() + kSafety + kLiveness;
   while (result_.broken.empty() && !Over() && queue_.RunOne(end)) {
   }

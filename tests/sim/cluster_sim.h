@@ -13,6 +13,7 @@
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/event_queue.h"
+#include "tests/sim/fault_plan.h"
 #include "tests/sim/precision.h"
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
@@ -72,14 +73,19 @@ class ClusterSim {
   // The job that is simulated.
   const rendezvous::JobSpec& job() const { return job_; }
   size_t nodes() const { return nodes_.size(); }
+  // What goes wrong; before Run() another plan may take the seed's place.
+  const FaultPlan& plan() const { return plan_; }
+  void Follow(FaultPlan plan) { plan_ = std::move(plan); }
   Result Run();
 
  private:
   void MakeJob();
   void MakeRestartRules();
   void MakeNodes();
+  void MakePlan();
   void ScheduleFaults();
-  void Fault();
+  void Fault(const PlannedFault& fault);
+  void Cut(SimNode* node, const PlannedFault& fault);
   void Heal();
   void ResumeService();
   void KeepAgentsUp();
@@ -92,7 +98,7 @@ class ClusterSim {
   void StepService(const rendezvous::Event& event);
   void OnServiceStepped(const rendezvous::Event& event,
                         const std::vector<rendezvous::Effect>& effects);
-  void KillService();
+  void KillService(uint64_t after);
   void OnServiceDied();
   void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
@@ -108,10 +114,10 @@ class ClusterSim {
 
   // The nodes.
   void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok, bool at_stop);
-  void FailOne(SimNode* node);
+  void FailOne(SimNode* node, uint64_t how);
   void CutServiceOff(absl::Duration lasts);
   void HangWorker(SimNode* node);
-  void Drain(SimNode* node);
+  void Drain(SimNode* node, absl::Duration lasts);
   bool JobHangs(rendezvous::Generation generation) const;
   void FailPeers(int node, rendezvous::Generation generation);
   void OnSpawned(int node, const rendezvous::Assignment& assignment);
@@ -132,6 +138,7 @@ class ClusterSim {
   WorkerHabits habits_;
   bool faults_on_ = true;
   uint64_t pause_ms_ = 0;  // most between two faults
+  FaultPlan plan_;
   absl::Duration preempt_deadline_;
 
   std::unique_ptr<SimService> service_;

@@ -9,6 +9,7 @@ SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, Ends ends)
 
 // Mostly a local network, now and then a retransmission.
 absl::Duration SimNetwork::Delay() {
+  if (calm_) return absl::Milliseconds(1);
   const uint64_t most_us = rng_->Chance(2) ? 300'000 : 3'000;
   return absl::Microseconds(50 + static_cast<int64_t>(rng_->Below(most_us)));
 }

@@ -32,6 +32,8 @@ class SimNetwork {
 
   SimNetwork(EventQueue* queue, Rng* rng, Ends ends);
 
+  // All messages take 1 ms.
+  void SetCalm(bool calm) { calm_ = calm; }
   // Tries to open a stream: `opened` follows, or `agent_closed` with UNAVAILABLE and stream 0.
   void Connect(int node, uint64_t epoch);
   void SendToService(uint64_t stream, rendezvous::AgentMessage message);
@@ -81,6 +83,7 @@ class SimNetwork {
   uint64_t next_stream_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::map<int, Cut> cuts_;
+  bool calm_ = false;
   bool service_down_ = false;
   bool service_dead_ = false;
 };
