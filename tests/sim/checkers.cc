@@ -230,10 +230,14 @@ void SuccessTruth::OnEnded(Generation generation, bool ok) {
   if (ok) ++succeeded_[generation];
 }
 
+uint32_t SuccessTruth::succeeded(Generation generation) const {
+  const auto found = succeeded_.find(generation);
+  return found == succeeded_.end() ? 0 : found->second;
+}
+
 std::string SuccessTruth::OnVerdict(const rendezvous::Verdict& verdict, uint32_t world_size) const {
   if (verdict.outcome != rendezvous::Outcome::kSucceeded) return "";
-  const auto found = succeeded_.find(verdict.generation);
-  const uint32_t count = found == succeeded_.end() ? 0 : found->second;
+  const uint32_t count = succeeded(verdict.generation);
   if (count == world_size) return "";
   return absl::StrCat("success with ", count, " of ", world_size, " workers done");
 }

@@ -110,6 +110,7 @@ class SuccessTruth {
  public:
   void OnEnded(rendezvous::Generation generation, bool ok);
   std::string OnVerdict(const rendezvous::Verdict& verdict, uint32_t world_size) const;
+  uint32_t succeeded(rendezvous::Generation generation) const;
 
  private:
   std::map<rendezvous::Generation, uint32_t> succeeded_;

@@ -36,12 +36,13 @@ void ClusterSim::OnServiceDied() {
   ++service_timer_;
   done_.Forget();
   isolation_.Forget();
-  growth_.Disturb();
+  DisturbLooks();
   network_->KillService();
   queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
     Trace("the service starts again");
     network_->StartService();
     service_->Start();
+    DisturbLooks();
     ArmServiceTimer();
   });
 }
@@ -74,13 +75,20 @@ void ClusterSim::Fault(const PlannedFault& fault) {
       return queue_.After(fault.lasts, [node] { node->SetFrozen(false); });
     case FaultKind::kStallService:
       stalled_until_ = std::max(stalled_until_, queue_.now() + fault.lasts);
-      growth_.Disturb();
+      DisturbLooks();
       return queue_.At(stalled_until_, [this] { ResumeService(); });
     case FaultKind::kDrain:
       return Drain(node, fault.lasts);
     case FaultKind::kSignalAgent:
       return node->SignalAgent(static_cast<int>(fault.detail));
   }
+}
+
+// What was waited for begins anew.
+void ClusterSim::DisturbLooks() {
+  growth_.Disturb();
+  losses_.Disturb(std::max(queue_.now(), stalled_until_));
+  successes_.Disturb(std::max(queue_.now(), stalled_until_));
 }
 
 void ClusterSim::Cut(SimNode* node, const PlannedFault& fault) {

@@ -237,7 +237,7 @@ ClusterSim::Result ClusterSim::Run() {
                        "\n", absl::StrJoin(states, "\n")));
   }
   result_.stops = stop_steps_.count();
-  result_.outcome = verdict_ ? rendezvous::OutcomeName(verdict_->outcome) : "none";
+  result_.unheard = !verdict_;
   result_.trace_tail = absl::StrJoin(lines_, "\n");
   return result_;
 }
@@ -264,7 +264,12 @@ void ClusterSim::Trace(const std::string& line) {
 // ------------------------------------------------------------- nodes
 
 void ClusterSim::OnWorkerEnded(int node, Generation generation, bool ok, bool at_stop) {
+  Trace(absl::StrCat("a worker of node ", node, " ends", ok ? "" : " badly"));
   truth_.OnEnded(generation, ok && !at_stop);
+  const auto formed = formed_.find(generation);
+  if (formed != formed_.end() && truth_.succeeded(generation) == world_size_) {
+    successes_.OnAllDone(generation, queue_.now());
+  }
   if (!ok) FailPeers(node, generation);
 }
 
@@ -387,6 +392,7 @@ void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
     OnNote(*note, decided);
   } else if (std::holds_alternative<rendezvous::Ended>(effect)) {
     ended_ = true;
+    if (const std::string broken = CheckHeard(); !broken.empty()) Break(broken);
     network_->SetServiceDown();
   }
 }

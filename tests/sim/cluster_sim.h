@@ -57,6 +57,7 @@ class ClusterSim {
     std::string trace_tail;  // the last events, when they were traced
     // For the summary.
     std::string outcome;
+    bool unheard = false;   // of the verdict: the last agents had left, or were lost
     std::string rule;       // of the verdict
     uint64_t restarts = 0;  // the verdict's count
     uint64_t generations = 0;
@@ -100,12 +101,16 @@ class ClusterSim {
                         const std::vector<rendezvous::Effect>& effects);
   void KillService(uint64_t after);
   void OnServiceDied();
+  void DisturbLooks();
   void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
   void ObserveNodes();
   void CheckPrecision(const rendezvous::Event& event,
                       const std::vector<rendezvous::Effect>& effects);
   void NoteWhoIsOwedTheVerdict();
+  std::string CheckHeard() const;
+  std::string CheckLiveness(const rendezvous::JobView& view);
+  bool Mute(const SimNode& node) const;
   const SimNode* NodeOf(rendezvous::StreamKey stream);
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
   void OnNote(const rendezvous::Note& note, Instant decided);
@@ -168,6 +173,8 @@ class ClusterSim {
   SlotWatch slots_;
   PortWatch ports_;
   OutsideKills outside_kills_;
+  LossBound losses_;
+  SuccessBound successes_;
   bool claims_ = false;         // node ranks
   std::set<std::string> lost_;  // node ids that were lost since they joined
 

@@ -41,11 +41,13 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   uint64_t stops = 0;
   uint64_t drains = 0;
   uint64_t deaths = 0;
+  uint64_t unheard = 0;
   TraceDigest digest;
   TraceDigest* const wanted = testing::DigestWanted() ? &digest : nullptr;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
     const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone, wanted);
     ++outcomes[result.outcome];
+    unheard += result.unheard ? 1 : 0;
     generations += result.generations;
     messages += result.messages;
     hangs += result.hangs;
@@ -63,7 +65,8 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   std::cout << seed_count << " seeds from " << first_seed << ": " << generations << " generations, "
             << messages << " effects, " << hangs << " hangs, " << stops
             << " workers stopped at an agreed step, " << drains << " drains, " << deaths
-            << " deaths of the service; outcomes:";
+            << " deaths of the service, " << unheard
+            << " verdicts after the last agent left; outcomes:";
   for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
   std::cout << "\n";
   if (wanted != nullptr) {
@@ -78,6 +81,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   EXPECT_GT(hangs, seed_count / 20);
   EXPECT_GT(stops, seed_count / 10);
   EXPECT_GT(drains, seed_count / 5);
+  EXPECT_LT(unheard, seed_count / 15);
   EXPECT_GT(deaths, seed_count / 5);
 }
 

@@ -98,6 +98,7 @@ bool IsOfTheService(FaultKind kind) {
 FaultPlan DrawFaults(const FaultLimits& limits, Rng* rng) {
   FaultPlan plan{.faults = {}, .absent = {}, .noise = rng->Next()};
   Instant at;
+  uint32_t asked = 0;
   while (true) {
     at = at + Ms(20 + rng->Below(limits.pause_ms));
     if (at >= Instant() + limits.until) return plan;
@@ -106,6 +107,10 @@ FaultPlan DrawFaults(const FaultLimits& limits, Rng* rng) {
                        .kind = dies ? FaultKind::kKillService : DrawKind(rng),
                        .node = static_cast<uint32_t>(rng->Below(limits.nodes)),
                        .lasts = Ms(rng->Below(rng->Chance(50) ? 1000 : 8000))};
+    // With the last node a job ends, and the rest of its run says nothing.
+    const bool leaves = fault.kind == FaultKind::kSignalAgent;
+    if (leaves && (asked + 1 >= limits.nodes) && !rng->Chance(10)) continue;
+    asked += leaves ? 1 : 0;
     fault.detail = DrawDetail(fault.kind, rng);
     plan.faults.push_back(fault);
   }

@@ -19,6 +19,11 @@ bool SimNetwork::IsCut(int node) const {
   return cut != cuts_.end() && (cut->second.up || cut->second.down);
 }
 
+uint64_t SimNetwork::heals(int node) const {
+  const auto cut = cuts_.find(node);
+  return cut == cuts_.end() ? 0 : cut->second.changes;
+}
+
 void SimNetwork::Connect(int node, uint64_t epoch) {
   queue_->After(Delay(), [this, node, epoch] {
     if (IsCut(node) || service_down_) {
@@ -61,7 +66,8 @@ void SimNetwork::Arrive(uint64_t key, bool up, std::function<void()> call) {
 }
 
 void SimNetwork::SetCut(int node, bool to_service, bool to_agent) {
-  cuts_[node] = {.up = to_service, .down = to_agent};
+  Cut& cut = cuts_[node];
+  cut = {.up = to_service, .down = to_agent, .changes = cut.changes + 1};
   for (auto& [key, stream] : streams_) {
     if (stream.node != node) continue;
     for (const bool up : {true, false}) {

@@ -47,6 +47,8 @@ class SimNetwork {
   // Stops or lets through what goes to the service, and to the agent, of a node.
   void SetCut(int node, bool to_service, bool to_agent);
   bool IsCut(int node) const;
+  // How often its cut was changed.
+  uint64_t heals(int node) const;
   // From now on nobody can connect; open streams stay.
   void SetServiceDown() { service_down_ = true; }
   // The service's process dies: all streams break, and nobody can connect. And another one listens.
@@ -69,6 +71,7 @@ class SimNetwork {
   struct Cut {
     bool up = false;
     bool down = false;
+    uint64_t changes = 0;
   };
 
   absl::Duration Delay();

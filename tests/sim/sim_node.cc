@@ -34,6 +34,7 @@ void SimNode::StartAgent() {
   // Nobody is faster than the keeper of the agent before: that has its workers gone within 65 ms.
   if (agent_runs() || live_generation()) return;
   ++epoch_;
+  ++wakes_;
   config_.identity.incarnation =
       rendezvous::Incarnation((static_cast<uint64_t>(number_) + 1) * 1000 + epoch_);
   config_.identity.node.agent_pid = static_cast<uint32_t>(config_.identity.incarnation.value());
@@ -80,6 +81,7 @@ void SimNode::SetFrozen(bool frozen) {
     callbacks_.trace(absl::StrCat("agent of node ", number_, frozen ? " freezes" : " thaws"));
   }
   if (frozen) return;
+  ++wakes_;
   const std::vector<std::function<void()>> calls = std::exchange(frozen_calls_, {});
   for (const std::function<void()>& call : calls) call();
   ArmTimer();

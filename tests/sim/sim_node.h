@@ -70,6 +70,9 @@ class SimNode {
   bool hangs(rendezvous::Generation generation) const;
 
   bool was_started() const { return epoch_ > 0; }
+  // How often it was started, or thawed.
+  uint64_t wakes() const { return wakes_; }
+  bool frozen() const { return frozen_; }
   bool agent_runs() const { return supervisor_ != nullptr; }
   // Has a stream and isn't about to close it.
   bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
@@ -128,6 +131,7 @@ class SimNode {
 
   std::unique_ptr<launcher::Supervisor> supervisor_;
   uint64_t epoch_ = 0;  // counts agent processes
+  uint64_t wakes_ = 0;
   uint64_t stream_ = 0;
   bool frozen_ = false;
   bool signalled_ = false;  // asked to end
