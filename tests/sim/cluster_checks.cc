@@ -58,23 +58,19 @@ std::string ClusterSim::CheckLiveness(const rendezvous::JobView& view) {
   absl::Duration heard = absl::ZeroDuration();  // the longest that anybody has been for
   Instant sound = Instant();                    // since when all members have been
   for (const rendezvous::NodeView& each : view.nodes) {
-    for (const auto& node : nodes_) {
-      if (!each.group_rank || node->id() != each.node_id) continue;
-      const Instant since = leases_.SoundSince(node->number());
-      sound = std::max(sound, since);
-      if (!since.is_infinite()) heard = std::max(heard, queue_.now() - since);
-    }
+    if (!each.group_rank) continue;
+    const Instant since = leases_.SoundSince(NodeCalled(each.node_id)->number());
+    sound = std::max(sound, since);
+    if (!since.is_infinite()) heard = std::max(heard, queue_.now() - since);
   }
   if (view.phase != "running") return "";
   const std::string broken = successes_.OnLook(view.generation, sound, writes, queue_.now());
   if (!broken.empty() || heard < 2 * job_.lease) return broken;
   for (const rendezvous::NodeView& each : view.nodes) {
-    for (const auto& node : nodes_) {
-      const bool member = each.group_rank && node->id() == each.node_id;
-      if (!member || each.state == "succeeded") continue;
-      const std::string late = losses_.OnLook(node->number(), job_.lease, queue_.now());
-      if (!late.empty()) return late;
-    }
+    if (!each.group_rank || each.state == "succeeded") continue;
+    const int number = NodeCalled(each.node_id)->number();
+    const std::string late = losses_.OnLook(number, job_.lease, queue_.now());
+    if (!late.empty()) return late;
   }
   return "";
 }
@@ -107,10 +103,9 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
     bool sound = true;
     const rendezvous::JobView view = service_->machine().View(queue_.now());
     for (const rendezvous::NodeView& each : view.nodes) {
-      for (const auto& node : nodes_) {
-        if (each.group_rank || node->id() != each.node_id) continue;
-        sound &= queue_.now() >= leases_.SoundSince(node->number()) + job_.lease;
-      }
+      if (each.group_rank) continue;
+      const int number = NodeCalled(each.node_id)->number();
+      sound &= queue_.now() >= leases_.SoundSince(number) + job_.lease;
     }
     broken = growth_.OnLook(view, sound, queue_.now());
     if (broken.empty()) broken = CheckLiveness(view);

@@ -107,6 +107,9 @@ void ClusterSim::MakeService() {
 void ClusterSim::MakeJob() {
   job_.run_id = absl::StrCat("seed", seed_);
   job_.nodes_max = static_cast<uint32_t>(1 + rng_.Below(4));
+  const uint64_t large = rng_.Below(10'000);
+  if (large < 100) job_.nodes_max = static_cast<uint32_t>(5 + rng_.Below(12));
+  if (large == 0) job_.nodes_max = static_cast<uint32_t>(17 + rng_.Below(182));
   job_.nodes_min =
       rng_.Chance(50) ? job_.nodes_max : static_cast<uint32_t>(1 + rng_.Below(job_.nodes_max));
   job_.max_restarts = static_cast<uint32_t>(rng_.Below(rng_.Chance(50) ? 4 : 40));
@@ -158,13 +161,17 @@ void ClusterSim::MakeNodes() {
   const bool together = program_ == Program::kOutlivesService;
   const uint64_t count = job_.nodes_max + (together ? 0 : rng_.Below(3));
   claims_ = rng_.Chance(20);
+  const bool drift = rng_.Chance(20);  // clocks that differ by up to 5 %
   for (uint64_t i = 0; i < count; ++i) {
     launcher::SupervisorConfig config;
     config.job = job_;
     config.identity.node_id = rendezvous::NodeId(absl::StrCat("n", i));
     config.identity.node.hostname = absl::StrCat("host", i);
     config.identity.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
-    if (claims_ && i < job_.nodes_max) config.identity.node.node_rank = static_cast<uint32_t>(i);
+    // Some of those beyond claim what others have.
+    if (claims_ && (i < job_.nodes_max || rng_.Chance(50))) {
+      config.identity.node.node_rank = static_cast<uint32_t>(i % job_.nodes_max);
+    }
     config.signals.preempting = {SIGUSR2};
     config.signals.term_preempts_who_asks = true;
     config.preemption.deadline = preempt_deadline_;
@@ -193,6 +200,10 @@ void ClusterSim::MakeNodes() {
     nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),
                                                std::move(config), &habits_, std::move(callbacks)));
     SimNode* node = nodes_.back().get();
+    if (drift) {
+      node->SetClock(absl::Seconds(static_cast<int64_t>(rng_.Below(100'000))),
+                     950 + static_cast<int64_t>(rng_.Below(101)));
+    }
     queue_.After(Milliseconds(rng_.Below(together || rng_.Chance(70) ? 500 : 15'000)),
                  [this, i, node] {
                    if (!plan_.absent.contains(static_cast<uint32_t>(i))) node->StartAgent();
@@ -429,12 +440,15 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
 }
 
 const SimNode* ClusterSim::NodeOf(StreamKey stream) {
-  const rendezvous::NodeId& id = last_messages_[stream].node_id;
-  for (const auto& node : nodes_) {
-    if (node->id() == id) return node.get();
-  }
-  DDPRUN_CHECK(false, absl::StrCat("nobody is called ", id.value()));
-  return nullptr;
+  return NodeCalled(last_messages_[stream].node_id);
+}
+
+// Node 3 is n3.
+const SimNode* ClusterSim::NodeCalled(const rendezvous::NodeId& id) const {
+  size_t number = 0;
+  const bool known = absl::SimpleAtoi(id.value().substr(1), &number) && number < nodes_.size();
+  DDPRUN_CHECK(known, absl::StrCat("nobody is called ", id.value()));
+  return nodes_[number].get();
 }
 
 // When the last fault is digested, everybody who has a stream when the job ends must hear how.

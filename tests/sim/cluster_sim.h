@@ -112,6 +112,7 @@ class ClusterSim {
   std::string CheckLiveness(const rendezvous::JobView& view);
   bool Mute(const SimNode& node) const;
   const SimNode* NodeOf(rendezvous::StreamKey stream);
+  const SimNode* NodeCalled(const rendezvous::NodeId& id) const;
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
   void OnNote(const rendezvous::Note& note, Instant decided);
   void ArmServiceTimer();

@@ -39,7 +39,7 @@ void SimNode::StartAgent() {
       rendezvous::Incarnation((static_cast<uint64_t>(number_) + 1) * 1000 + epoch_);
   config_.identity.node.agent_pid = static_cast<uint32_t>(config_.identity.incarnation.value());
   config_.identity.node.master_port = next_port_++;
-  supervisor_ = std::make_unique<launcher::Supervisor>(config_, queue_->now());
+  supervisor_ = std::make_unique<launcher::Supervisor>(config_, LocalNow());
   stream_ = 0;
   frozen_ = false;
   finishing_ = false;
@@ -122,6 +122,15 @@ std::string SimNode::DebugString() const {
 
 // ------------------------------------------------------------- the agent
 
+Instant SimNode::LocalNow() const {
+  return Instant() + clock_at_zero_ + (queue_->now() - Instant()) * clock_permille_ / 1000;
+}
+
+Instant SimNode::Simulated(Instant local) const {
+  const absl::Duration since = local - Instant() - clock_at_zero_;
+  return Instant() + since * 1000 / clock_permille_ + absl::Nanoseconds(2);
+}
+
 // A frozen process takes what came when it thaws, in the same order.
 bool SimNode::DeferWhileFrozen(std::function<void()> call) {
   if (frozen_) frozen_calls_.push_back(std::move(call));
@@ -159,7 +168,7 @@ void SimNode::Handle(SupervisorEvent event) {
   const bool timer = std::holds_alternative<launcher::TimerFired>(event);
   if (frozen_ && timer) return;  // armed again when it thaws
   if (DeferWhileFrozen([this, event] { Handle(event); })) return;
-  std::vector<SupervisorEffect> effects = supervisor_->Step(queue_->now(), event);
+  std::vector<SupervisorEffect> effects = supervisor_->Step(LocalNow(), event);
   if (const std::string broken = supervisor_->BrokenInvariant(); !broken.empty()) {
     callbacks_.broken(absl::StrCat("supervisor of node ", number_, ": ", broken));
   }
@@ -173,7 +182,7 @@ void SimNode::Handle(SupervisorEvent event) {
 void SimNode::ArmTimer() {
   if (!agent_runs() || supervisor_->NextDeadline().is_infinite()) return;
   const uint64_t timer = ++timer_;
-  queue_->At(supervisor_->NextDeadline(), [this, timer] {
+  queue_->At(Simulated(supervisor_->NextDeadline()), [this, timer] {
     if (timer == timer_) Handle(launcher::TimerFired{});
   });
 }
@@ -324,7 +333,7 @@ void SimNode::EndWorker(Generation generation, uint32_t local_rank,
   launcher::WorkerEnd end = how;
   end.local_rank = local_rank;
   end.pid = workers_[local_rank].pid;
-  end.seen = queue_->now();
+  end.seen = LocalNow();
   callbacks_.worker_ended(number_, generation, end.ok(), workers_[local_rank].saves);
   Handle(launcher::WorkerEnded{generation, end});
 }

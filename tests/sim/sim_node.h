@@ -56,6 +56,11 @@ class SimNode {
   void StartAgent();
   // kill -9 of the agent.
   void CrashAgent();
+  // Its monotonic clock: where it is when the simulation's is 0, and how fast, in thousandths.
+  void SetClock(absl::Duration at_zero, int64_t permille) {
+    clock_at_zero_ = at_zero;
+    clock_permille_ = permille;
+  }
   // SIGSTOP and SIGCONT of the agent.
   void SetFrozen(bool frozen);
   void SignalAgent(int signal_number);
@@ -103,6 +108,9 @@ class SimNode {
     bool saves = false;  // there
   };
 
+  Instant LocalNow() const;
+  // When the simulation's clock is at least there.
+  Instant Simulated(Instant local) const;
   bool DeferWhileFrozen(std::function<void()> call);
   void Handle(launcher::SupervisorEvent event);
   void Take(launcher::SupervisorEffect effect);
@@ -132,6 +140,8 @@ class SimNode {
   std::unique_ptr<launcher::Supervisor> supervisor_;
   uint64_t epoch_ = 0;  // counts agent processes
   uint64_t wakes_ = 0;
+  absl::Duration clock_at_zero_ = absl::ZeroDuration();
+  int64_t clock_permille_ = 1000;
   uint64_t stream_ = 0;
   bool frozen_ = false;
   bool signalled_ = false;  // asked to end
