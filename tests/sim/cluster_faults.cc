@@ -81,6 +81,9 @@ void ClusterSim::Fault(const PlannedFault& fault) {
       return Drain(node, fault.lasts);
     case FaultKind::kSignalAgent:
       return node->SignalAgent(static_cast<int>(fault.detail));
+    case FaultKind::kKillAtVerdict:
+      dies_at_verdict_ = fault.detail;
+      return;
   }
 }
 

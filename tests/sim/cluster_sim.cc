@@ -220,6 +220,10 @@ void ClusterSim::MakePlan() {
                         .only_service_dies = program_ == Program::kOutlivesService},
                        &rng_);
   }
+  if (program_ == Program::kTrains && rng_.Chance(20)) {
+    plan_.faults.push_back(
+        {.at = Instant() + kSafety, .kind = FaultKind::kKillAtVerdict, .detail = rng_.Below(4)});
+  }
   // Then a hang that nothing else ends.
   if (program_ != Program::kTrains || !rng_.Chance(30)) return;
   plan_.faults.push_back({.at = Instant() + kSafety,
@@ -430,6 +434,8 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
       if (!broken.empty()) Break(broken);
     }
     if (sabotage_ == Sabotage::kForgetVerdict) return;
+    const std::optional<uint64_t> dies = std::exchange(dies_at_verdict_, std::nullopt);
+    if (dies && service_->may_die()) service_->DieAfter(*dies);
   }
   if (auto* probe = std::get_if<rendezvous::Probe>(&message)) {
     if (sabotage_ == Sabotage::kConfirmAll) {

@@ -145,6 +145,7 @@ class ClusterSim {
   bool faults_on_ = true;
   uint64_t pause_ms_ = 0;  // most between two faults
   FaultPlan plan_;
+  std::optional<uint64_t> dies_at_verdict_;  // the service, after so many effects
   absl::Duration preempt_deadline_;
 
   std::unique_ptr<SimService> service_;

@@ -84,13 +84,15 @@ std::string What(const PlannedFault& fault) {
       return absl::StrCat("is drained", lasts);
     case FaultKind::kSignalAgent:
       return absl::StrCat("agent gets signal ", fault.detail);
+    case FaultKind::kKillAtVerdict:
+      return "is to be killed while it tells the verdict";
   }
   return "";
 }
 
 bool IsOfTheService(FaultKind kind) {
   return kind == FaultKind::kKillService || kind == FaultKind::kCutServiceOff ||
-         kind == FaultKind::kStallService;
+         kind == FaultKind::kStallService || kind == FaultKind::kKillAtVerdict;
 }
 
 }  // namespace

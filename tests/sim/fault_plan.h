@@ -26,6 +26,7 @@ enum class FaultKind {
   kStallService,   // for `lasts`
   kDrain,          // for `lasts`
   kSignalAgent,    // detail: the signal
+  kKillAtVerdict,  // the service, when the first one is told; detail: after so many effects
 };
 
 struct PlannedFault {
