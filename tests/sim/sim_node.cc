@@ -103,6 +103,7 @@ void SimNode::FailWorker(int signal_number, const std::string& message) {
 }
 
 void SimNode::BreakStream() {
+  broken_ = stream_;
   if (stream_ != 0) network_->Break(stream_);
 }
 

@@ -82,7 +82,7 @@ class SimNode {
   // Has a stream and isn't about to close it.
   bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
   // The one over which it can hear and answer; 0 = there is none.
-  uint64_t live_stream() const { return listens() && !frozen_ ? stream_ : 0; }
+  uint64_t live_stream() const { return listens() && !frozen_ && stream_ != broken_ ? stream_ : 0; }
   int number() const { return number_; }
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
   uint32_t pid() const { return config_.identity.node.agent_pid; }
@@ -143,6 +143,7 @@ class SimNode {
   absl::Duration clock_at_zero_ = absl::ZeroDuration();
   int64_t clock_permille_ = 1000;
   uint64_t stream_ = 0;
+  uint64_t broken_ = 0;  // a stream that was, which it may not know yet
   bool frozen_ = false;
   bool signalled_ = false;  // asked to end
   bool finishing_ = false;  // the stream was half-closed: no more reconnects
