@@ -43,7 +43,7 @@ _ROOMS = {
 }
 # Suites that a folder of tests is, by its own name.
 _FOLDERS = ("datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "slurm", "python",
-            "packaging", "docs", "mutants")
+            "packaging", "docs", "mutants", "spin")
 _OTHERWISE = ["unit", "datadriven", "sim", "process", "server"]
 
 

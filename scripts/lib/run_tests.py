@@ -22,7 +22,7 @@ from suites import labels_of, print_progress, print_summary  # noqa: E402
 # run would; --quick, --changed and --only have them in the build dev.
 CORE = ["unit", "datadriven", "sim", "fuzz", "process", "server"]
 # Whole programs, in the build release: what users run is what is tested.
-WHOLE = ["worker", "e2e", "contract", "cluster", "campaign", "slurm", "python", "packaging", "docs", "mutants"]
+WHOLE = ["worker", "e2e", "contract", "cluster", "campaign", "slurm", "python", "packaging", "docs", "mutants", "spin"]
 # What an ordinary run leaves to --all: what compiles everything once more, or only measures.
 EXTRA = ["wheel", "schedules", "static", "bench", "fuzzers"]
 QUICK = [*CORE, "lint"]

@@ -20,6 +20,7 @@ ddprun_test_packages=(
   dpkg-dev groff-base zsh python3-jsonschema
   slurmctld slurmd slurm-client munge
   podman buildah mmdebstrap
+  spin
 )
 
 ddprun_cache_dir="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ddprun"

@@ -4,6 +4,7 @@
 import collections
 import concurrent.futures
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -37,7 +38,7 @@ def scripts(mutant):
 
 
 def simulation(mutant):
-    failed, text = run("mutated_sim", mutant, "--gtest_filter=ClusterSim.*", "--gtest_fail_fast")
+    failed, text = run("mutated_sim", mutant, "--gtest_filter=ClusterSim.*", "--gtest_fail_fast", "--whole", "yes")
     by = [line for line in text.splitlines() if line.startswith("seed ")]
     return Outcome(failed, by[0] if by else "an invariant, or what all seeds come to")
 
@@ -65,6 +66,13 @@ class Mutants(unittest.TestCase):
         self.assertEqual(len(set(names)), len(names))
         for mutant in self.mutants:
             self.assertEqual(set(), set(mutant) - NAMED, mutant["name"])
+
+    def test_a_failed_seed_shrinks_to_a_handful_of_faults(self):
+        """They have about twenty, some two hundred; what each of these bugs needs is one."""
+        for name in ("port_reused", "slots_not_kept", "isolation_unnoticed", "kills_from_outside_blamed"):
+            seed = re.match(r"seed (\d+)", self.noticed[name][1].by)[1]
+            _, text = run("mutated_sim", name, "--shrink", seed)
+            self.assertRegex(text, rf"^seed {seed} in short: [12] of \d+ faults", name)
 
     def test_one_that_does_not_fit_its_source_is_an_error(self):
         mutant = {"name": "stale", "file": "a.cc", "original": "x = 1;", "mutated": "x = 2;"}

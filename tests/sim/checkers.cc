@@ -14,6 +14,13 @@ namespace ddprun::sim {
 using rendezvous::Assignment;
 using rendezvous::Generation;
 
+namespace {
+
+// One that may be none after its jitter.
+constexpr absl::Duration kShortPause = absl::Milliseconds(10);
+
+}  // namespace
+
 std::string NoteField(const rendezvous::Note& note, const std::string& key) {
   for (const auto& [name, value] : note.fields) {
     if (name == key) return value;
@@ -162,6 +169,8 @@ std::string PolicyWatch::OnClosed(const rendezvous::Note& note, Instant now) {
     // With words of its own and right after the start: the chaos of the simulation has none else.
     starts_failed_ = uptime_ < rendezvous::kQuickFailure ? starts_failed_ + 1 : 0;
     if (++charged_ > job_.max_restarts) return "more restarts than allowed";
+    const bool must_pause = crashes_ && starts_failed_ > 2 && rules.backoff_max > kShortPause;
+    if (rule != "backoff" && must_pause) return "a start that failed again without a pause";
     if (rule == "backoff" && starts_failed_ < 2) return "a pause before the first restart";
     return "";
   }
@@ -221,10 +230,14 @@ void SuccessTruth::OnEnded(Generation generation, bool ok) {
   if (ok) ++succeeded_[generation];
 }
 
+uint32_t SuccessTruth::succeeded(Generation generation) const {
+  const auto found = succeeded_.find(generation);
+  return found == succeeded_.end() ? 0 : found->second;
+}
+
 std::string SuccessTruth::OnVerdict(const rendezvous::Verdict& verdict, uint32_t world_size) const {
   if (verdict.outcome != rendezvous::Outcome::kSucceeded) return "";
-  const auto found = succeeded_.find(verdict.generation);
-  const uint32_t count = found == succeeded_.end() ? 0 : found->second;
+  const uint32_t count = succeeded(verdict.generation);
   if (count == world_size) return "";
   return absl::StrCat("success with ", count, " of ", world_size, " workers done");
 }

@@ -62,13 +62,15 @@ class BlameWatch {
 // no round without a failure pauses, pauses keep their bound, and a rule that ends the job ends it.
 class PolicyWatch {
  public:
-  explicit PolicyWatch(const rendezvous::JobSpec& job) : job_(job) {}
+  // Params: crashes: all that goes wrong is that the program fails at each start.
+  PolicyWatch(const rendezvous::JobSpec& job, bool crashes) : job_(job), crashes_(crashes) {}
   std::string OnNote(const rendezvous::Note& note, Instant now);
 
  private:
   std::string OnClosed(const rendezvous::Note& note, Instant now);
 
   rendezvous::JobSpec job_;
+  const bool crashes_;
   Instant formed_;
   absl::Duration uptime_;
   uint32_t charged_ = 0;
@@ -108,6 +110,7 @@ class SuccessTruth {
  public:
   void OnEnded(rendezvous::Generation generation, bool ok);
   std::string OnVerdict(const rendezvous::Verdict& verdict, uint32_t world_size) const;
+  uint32_t succeeded(rendezvous::Generation generation) const;
 
  private:
   std::map<rendezvous::Generation, uint32_t> succeeded_;

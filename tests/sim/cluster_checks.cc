@@ -14,11 +14,65 @@ using rendezvous::Event;
 using rendezvous::Generation;
 using rendezvous::Note;
 
+namespace {
+
+// From a stream's beginning until its agent counts as one that would hear a verdict.
+constexpr absl::Duration kHearing = absl::Seconds(1);
+// A record that was begun before, and the one that has the report.
+constexpr absl::Duration kSlowWrites = absl::Seconds(6);
+// What a sweep may take that finds something left behind.
+constexpr absl::Duration kSweep = absl::Seconds(20);
+
+}  // namespace
+
 void ClusterSim::ObserveNodes() {
   for (const auto& node : nodes_) {
     const int number = node->number();
     leases_.Observe(queue_.now(), number, network_->IsCut(number) ? 0 : node->live_stream());
+    losses_.Observe(queue_.now(), number, Mute(*node), node->wakes() + network_->heals(number));
   }
+}
+
+// Nothing that it says can arrive, or it says nothing.
+bool ClusterSim::Mute(const SimNode& node) const {
+  return !node.agent_runs() || node.frozen() || network_->IsCut(node.number());
+}
+
+// A verdict without anybody to hear it is that of a job whose last agents have gone.
+std::string ClusterSim::CheckHeard() const {
+  if (verdict_) return "";
+  for (const auto& node : nodes_) {
+    if (node->live_stream() == 0 || network_->IsCut(node->number())) continue;
+    const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
+    if (since.is_infinite() || queue_.now() < since + 2 * job_.lease + kHearing) continue;
+    return absl::StrCat("the job ends and ", node->id().value(),
+                        ", which listens, doesn't hear how");
+  }
+  return "";
+}
+
+// R4, R8: within bounds. What a service needs to be itself again begins anew with each disturbance.
+std::string ClusterSim::CheckLiveness(const rendezvous::JobView& view) {
+  absl::Duration writes = service_->slow() ? kSlowWrites : absl::ZeroDuration();
+  if (habits_.unclean_percent > 0) writes += kSweep;
+  absl::Duration heard = absl::ZeroDuration();  // the longest that anybody has been for
+  Instant sound = Instant();                    // since when all members have been
+  for (const rendezvous::NodeView& each : view.nodes) {
+    if (!each.group_rank) continue;
+    const Instant since = leases_.SoundSince(NodeCalled(each.node_id)->number());
+    sound = std::max(sound, since);
+    if (!since.is_infinite()) heard = std::max(heard, queue_.now() - since);
+  }
+  if (view.phase != "running") return "";
+  const std::string broken = successes_.OnLook(view.generation, sound, writes, queue_.now());
+  if (!broken.empty() || heard < 2 * job_.lease) return broken;
+  for (const rendezvous::NodeView& each : view.nodes) {
+    if (!each.group_rank || each.state == "succeeded") continue;
+    const int number = NodeCalled(each.node_id)->number();
+    const std::string late = losses_.OnLook(number, job_.lease, queue_.now());
+    if (!late.empty()) return late;
+  }
+  return "";
 }
 
 void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
@@ -49,12 +103,12 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
     bool sound = true;
     const rendezvous::JobView view = service_->machine().View(queue_.now());
     for (const rendezvous::NodeView& each : view.nodes) {
-      for (const auto& node : nodes_) {
-        if (each.group_rank || node->id() != each.node_id) continue;
-        sound &= queue_.now() >= leases_.SoundSince(node->number()) + job_.lease;
-      }
+      if (each.group_rank) continue;
+      const int number = NodeCalled(each.node_id)->number();
+      sound &= queue_.now() >= leases_.SoundSince(number) + job_.lease;
     }
     broken = growth_.OnLook(view, sound, queue_.now());
+    if (broken.empty()) broken = CheckLiveness(view);
   }
   if (!broken.empty()) Break(broken);
 }
@@ -67,6 +121,10 @@ void ClusterSim::OnNote(const Note& note, Instant decided) {
   if (broken.empty()) broken = growth_.OnNote(note, decided);
   if (broken.empty() && !claims_) broken = slots_.OnNote(note);
   if (broken.empty()) broken = outside_kills_.OnNote(note);
+  if (note.event == "verdict") {
+    result_.outcome = NoteField(note, "outcome");
+    if (!verdict_) result_.rule = NoteField(note, "rule");
+  }
   if (note.event == "generation") {
     ++result_.generations;
     uint64_t number = 0;

@@ -18,20 +18,16 @@ absl::Duration FaultTime(uint64_t ms) { return absl::Milliseconds(static_cast<in
 }  // namespace
 
 void ClusterSim::ScheduleFaults() {
-  queue_.After(FaultTime(20 + rng_.Below(pause_ms_)), [this] {
-    if (!faults_on_) return;
-    Fault();
-    ScheduleFaults();
-  });
+  for (const PlannedFault& fault : plan_.faults) {
+    queue_.At(fault.at, [this, fault] { Fault(fault); });
+  }
 }
 
-// At once, perhaps while it writes; or within what it carries out next, so between any two effects
-// of a decision.
-void ClusterSim::KillService() {
+// Params: after: effects; 0 = now.
+void ClusterSim::KillService(uint64_t after) {
   if (!service_->up() || !service_->may_die() || queue_.now() < stalled_until_ || ended_) return;
-  if (rng_.Chance(40)) return service_->Die();
-  Trace("the service is to die");
-  service_->DieAfter(rng_.Below(rng_.Chance(50) ? 3 : 40));
+  if (after == 0) return service_->Die();
+  service_->DieAfter(after - 1);
 }
 
 void ClusterSim::OnServiceDied() {
@@ -40,64 +36,72 @@ void ClusterSim::OnServiceDied() {
   ++service_timer_;
   done_.Forget();
   isolation_.Forget();
-  growth_.Disturb();
+  DisturbLooks();
   network_->KillService();
   queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
     Trace("the service starts again");
     network_->StartService();
     service_->Start();
+    DisturbLooks();
     ArmServiceTimer();
   });
 }
 
-void ClusterSim::Fault() {
-  if (program_ == Program::kOutlivesService || (service_->may_die() && rng_.Chance(15))) {
-    return KillService();
+void ClusterSim::Fault(const PlannedFault& fault) {
+  if (ended_) return;
+  Trace(absl::StrCat("FAULT ", Describe(fault)));
+  SimNode* node = nodes_[fault.node].get();
+  switch (fault.kind) {
+    case FaultKind::kKillService:
+      return KillService(fault.detail);
+    case FaultKind::kCrashAgent:
+      if (node->live_generation()) FailPeers(node->number(), *node->live_generation());
+      return node->CrashAgent();
+    case FaultKind::kCrashAndBack:
+      node->CrashAgent();
+      return queue_.After(FaultTime(fault.detail), [node] { node->StartAgent(); });
+    case FaultKind::kHangWorker:
+      return HangWorker(node);
+    case FaultKind::kFailWorker:
+      return FailOne(node, fault.detail);
+    case FaultKind::kBreakStream:
+      return node->BreakStream();
+    case FaultKind::kCutServiceOff:
+      return CutServiceOff(fault.lasts);
+    case FaultKind::kCut:
+      return Cut(node, fault);
+    case FaultKind::kFreezeAgent:
+      node->SetFrozen(true);
+      return queue_.After(fault.lasts, [node] { node->SetFrozen(false); });
+    case FaultKind::kStallService:
+      stalled_until_ = std::max(stalled_until_, queue_.now() + fault.lasts);
+      DisturbLooks();
+      return queue_.At(stalled_until_, [this] { ResumeService(); });
+    case FaultKind::kDrain:
+      return Drain(node, fault.lasts);
+    case FaultKind::kSignalAgent:
+      return node->SignalAgent(static_cast<int>(fault.detail));
+    case FaultKind::kKillAtVerdict:
+      dies_at_verdict_ = fault.detail;
+      return;
   }
-  SimNode* node = nodes_[rng_.Below(nodes_.size())].get();
-  const absl::Duration lasts = FaultTime(rng_.Below(rng_.Chance(50) ? 1000 : 8000));
-  const uint64_t kind = rng_.Below(100);
-  if (kind < 20) {
-    if (node->live_generation()) FailPeers(node->number(), *node->live_generation());
-    node->CrashAgent();
-  } else if (kind < 25) {
-    HangWorker(node);
-  } else if (kind < 35) {
-    FailOne(node);
-  } else if (kind < 50) {
-    Trace(absl::StrCat("stream of node ", node->number(), " breaks"));
-    node->BreakStream();
-  } else if (kind < 53) {
-    CutServiceOff(lasts);
-  } else if (kind < 70) {
-    const uint64_t which = rng_.Below(3);
-    Trace(absl::StrCat("node ", node->number(), " is cut, ", which));
-    network_->SetCut(node->number(), which != 0, which != 1);
-    isolation_.OnEnd();  // if it was, its end is another's now
-    queue_.After(lasts, [this, number = node->number()] {
-      Trace(absl::StrCat("node ", number, " is healed"));
-      isolation_.OnEnd();
-      network_->SetCut(number, false, false);
-    });
-  } else if (kind < 80) {
-    node->SetFrozen(true);
-    queue_.After(lasts, [node] { node->SetFrozen(false); });
-  } else if (kind < 90) {
-    Trace(absl::StrCat("the service stalls for ", absl::FormatDuration(lasts)));
-    stalled_until_ = std::max(stalled_until_, queue_.now() + lasts);
-    growth_.Disturb();
-    queue_.At(stalled_until_, [this] { ResumeService(); });
-  } else if (kind < 92) {
-    Drain(node);
-  } else if (kind < 97) {
-    node->SignalAgent(rng_.Chance(50) ? SIGUSR2 : SIGTERM);
-  } else if (kind < 98) {
-    if (rng_.Chance(10)) node->SignalAgent(SIGINT);
-  } else {
-    node->CrashAgent();  // and back before its loss may be noticed, but not before its keeper is
-                         // done
-    queue_.After(FaultTime(70 + rng_.Below(200)), [node] { node->StartAgent(); });
-  }
+}
+
+// What was waited for begins anew.
+void ClusterSim::DisturbLooks() {
+  growth_.Disturb();
+  losses_.Disturb(std::max(queue_.now(), stalled_until_));
+  successes_.Disturb(std::max(queue_.now(), stalled_until_));
+}
+
+void ClusterSim::Cut(SimNode* node, const PlannedFault& fault) {
+  network_->SetCut(node->number(), fault.detail != 0, fault.detail != 1);
+  isolation_.OnEnd();  // if it was, its end is another's now
+  queue_.After(fault.lasts, [this, number = node->number()] {
+    Trace(absl::StrCat("node ", number, " is healed"));
+    isolation_.OnEnd();
+    network_->SetCut(number, false, false);
+  });
 }
 
 void ClusterSim::CutServiceOff(absl::Duration lasts) {
@@ -118,12 +122,12 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
 }
 
 // By a fault of its own, or killed by somebody.
-void ClusterSim::FailOne(SimNode* node) {
+void ClusterSim::FailOne(SimNode* node, uint64_t how) {
   const std::optional<Generation> generation = node->live_generation();
   if (!generation) return;
-  if (rng_.Chance(25)) return node->FailWorker(SIGKILL, "");
+  if (how == 0) return node->FailWorker(SIGKILL, "");
   outside_kills_.OnOwnFailure(*generation);
-  node->FailWorker(rng_.Chance(50) ? SIGSEGV : 0, "ValueError: NaN loss");
+  node->FailWorker(how == 1 ? SIGSEGV : 0, "ValueError: NaN loss");
 }
 
 void ClusterSim::Heal() {
@@ -137,9 +141,6 @@ void ClusterSim::Heal() {
     network_->SetCut(node->number(), false, false);
     node->SetFrozen(false);
   }
-  // A hang that nothing else ends.
-  if (program_ != Program::kTrains || !rng_.Chance(30)) return;
-  HangWorker(nodes_[rng_.Below(nodes_.size())].get());
 }
 
 // Somebody, or something, starts agents again while the job isn't over.
@@ -173,7 +174,7 @@ void ClusterSim::HangWorker(SimNode* node) {
 }
 
 // For a while its machine may not join again.
-void ClusterSim::Drain(SimNode* node) {
+void ClusterSim::Drain(SimNode* node, absl::Duration lasts) {
   ++result_.drains;
   if (!service_->up()) return;
   OnServiceEvent(rendezvous::DrainRequested{.node = node->id(), .reason = "maintenance"});
@@ -187,7 +188,7 @@ void ClusterSim::Drain(SimNode* node) {
     forgets_drains_ = checks;
     return;
   }
-  queue_.After(FaultTime(rng_.Below(8000)), undo);
+  queue_.After(lasts, undo);
 }
 
 }  // namespace ddprun::sim

@@ -44,7 +44,7 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
   MakeService();
   blame_ = std::make_unique<BlameWatch>(
       job_.restart.restart_window > absl::ZeroDuration() ? UINT32_MAX : job_.max_restarts);
-  policy_ = std::make_unique<PolicyWatch>(job_);
+  policy_ = std::make_unique<PolicyWatch>(job_, program_ == Program::kCrashesAtStart);
   if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 1;
   quarantine_ = std::make_unique<QuarantineWatch>(job_);
   if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 0;
@@ -76,6 +76,7 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
               },
       });
   MakeNodes();
+  MakePlan();
 }
 
 Storage ClusterSim::MakeStorage() {
@@ -106,6 +107,9 @@ void ClusterSim::MakeService() {
 void ClusterSim::MakeJob() {
   job_.run_id = absl::StrCat("seed", seed_);
   job_.nodes_max = static_cast<uint32_t>(1 + rng_.Below(4));
+  const uint64_t large = rng_.Below(10'000);
+  if (large < 100) job_.nodes_max = static_cast<uint32_t>(5 + rng_.Below(12));
+  if (large == 0) job_.nodes_max = static_cast<uint32_t>(17 + rng_.Below(182));
   job_.nodes_min =
       rng_.Chance(50) ? job_.nodes_max : static_cast<uint32_t>(1 + rng_.Below(job_.nodes_max));
   job_.max_restarts = static_cast<uint32_t>(rng_.Below(rng_.Chance(50) ? 4 : 40));
@@ -157,13 +161,17 @@ void ClusterSim::MakeNodes() {
   const bool together = program_ == Program::kOutlivesService;
   const uint64_t count = job_.nodes_max + (together ? 0 : rng_.Below(3));
   claims_ = rng_.Chance(20);
+  const bool drift = rng_.Chance(20);  // clocks that differ by up to 5 %
   for (uint64_t i = 0; i < count; ++i) {
     launcher::SupervisorConfig config;
     config.job = job_;
     config.identity.node_id = rendezvous::NodeId(absl::StrCat("n", i));
     config.identity.node.hostname = absl::StrCat("host", i);
     config.identity.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
-    if (claims_ && i < job_.nodes_max) config.identity.node.node_rank = static_cast<uint32_t>(i);
+    // Some of those beyond claim what others have.
+    if (claims_ && (i < job_.nodes_max || rng_.Chance(50))) {
+      config.identity.node.node_rank = static_cast<uint32_t>(i % job_.nodes_max);
+    }
     config.signals.preempting = {SIGUSR2};
     config.signals.term_preempts_who_asks = true;
     config.preemption.deadline = preempt_deadline_;
@@ -192,15 +200,43 @@ void ClusterSim::MakeNodes() {
     nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),
                                                std::move(config), &habits_, std::move(callbacks)));
     SimNode* node = nodes_.back().get();
+    if (drift) {
+      node->SetClock(absl::Seconds(static_cast<int64_t>(rng_.Below(100'000))),
+                     950 + static_cast<int64_t>(rng_.Below(101)));
+    }
     queue_.After(Milliseconds(rng_.Below(together || rng_.Chance(70) ? 500 : 15'000)),
-                 [node] { node->StartAgent(); });
+                 [this, i, node] {
+                   if (!plan_.absent.contains(static_cast<uint32_t>(i))) node->StartAgent();
+                 });
   }
 }
 
+void ClusterSim::MakePlan() {
+  if (faults_on_) {
+    plan_ = DrawFaults({.nodes = static_cast<uint32_t>(nodes_.size()),
+                        .until = kSafety,
+                        .pause_ms = pause_ms_,
+                        .service_dies = service_->may_die(),
+                        .only_service_dies = program_ == Program::kOutlivesService},
+                       &rng_);
+  }
+  if (program_ == Program::kTrains && rng_.Chance(20)) {
+    plan_.faults.push_back(
+        {.at = Instant() + kSafety, .kind = FaultKind::kKillAtVerdict, .detail = rng_.Below(4)});
+  }
+  // Then a hang that nothing else ends.
+  if (program_ != Program::kTrains || !rng_.Chance(30)) return;
+  plan_.faults.push_back({.at = Instant() + kSafety,
+                          .kind = FaultKind::kHangWorker,
+                          .node = static_cast<uint32_t>(rng_.Below(nodes_.size()))});
+}
+
 ClusterSim::Result ClusterSim::Run() {
-  ScheduleFaults();
+  rng_ = Rng(plan_.noise);
+  network_->SetCalm(plan_.calm);
   KeepAgentsUp();
   queue_.At(Instant() + kSafety, [this] { Heal(); });
+  ScheduleFaults();
   const Instant end = Instant() + kSafety + kLiveness;
   while (result_.broken.empty() && !Over() && queue_.RunOne(end)) {
   }
@@ -216,7 +252,7 @@ ClusterSim::Result ClusterSim::Run() {
                        "\n", absl::StrJoin(states, "\n")));
   }
   result_.stops = stop_steps_.count();
-  result_.outcome = verdict_ ? rendezvous::OutcomeName(verdict_->outcome) : "none";
+  result_.unheard = !verdict_;
   result_.trace_tail = absl::StrJoin(lines_, "\n");
   return result_;
 }
@@ -243,7 +279,12 @@ void ClusterSim::Trace(const std::string& line) {
 // ------------------------------------------------------------- nodes
 
 void ClusterSim::OnWorkerEnded(int node, Generation generation, bool ok, bool at_stop) {
+  Trace(absl::StrCat("a worker of node ", node, " ends", ok ? "" : " badly"));
   truth_.OnEnded(generation, ok && !at_stop);
+  const auto formed = formed_.find(generation);
+  if (formed != formed_.end() && truth_.succeeded(generation) == world_size_) {
+    successes_.OnAllDone(generation, queue_.now());
+  }
   if (!ok) FailPeers(node, generation);
 }
 
@@ -366,6 +407,7 @@ void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
     OnNote(*note, decided);
   } else if (std::holds_alternative<rendezvous::Ended>(effect)) {
     ended_ = true;
+    if (const std::string broken = CheckHeard(); !broken.empty()) Break(broken);
     network_->SetServiceDown();
   }
 }
@@ -392,6 +434,8 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
       if (!broken.empty()) Break(broken);
     }
     if (sabotage_ == Sabotage::kForgetVerdict) return;
+    const std::optional<uint64_t> dies = std::exchange(dies_at_verdict_, std::nullopt);
+    if (dies && service_->may_die()) service_->DieAfter(*dies);
   }
   if (auto* probe = std::get_if<rendezvous::Probe>(&message)) {
     if (sabotage_ == Sabotage::kConfirmAll) {
@@ -402,12 +446,15 @@ void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
 }
 
 const SimNode* ClusterSim::NodeOf(StreamKey stream) {
-  const rendezvous::NodeId& id = last_messages_[stream].node_id;
-  for (const auto& node : nodes_) {
-    if (node->id() == id) return node.get();
-  }
-  DDPRUN_CHECK(false, absl::StrCat("nobody is called ", id.value()));
-  return nullptr;
+  return NodeCalled(last_messages_[stream].node_id);
+}
+
+// Node 3 is n3.
+const SimNode* ClusterSim::NodeCalled(const rendezvous::NodeId& id) const {
+  size_t number = 0;
+  const bool known = absl::SimpleAtoi(id.value().substr(1), &number) && number < nodes_.size();
+  DDPRUN_CHECK(known, absl::StrCat("nobody is called ", id.value()));
+  return nodes_[number].get();
 }
 
 // When the last fault is digested, everybody who has a stream when the job ends must hear how.

@@ -13,6 +13,7 @@
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/event_queue.h"
+#include "tests/sim/fault_plan.h"
 #include "tests/sim/precision.h"
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
@@ -56,6 +57,7 @@ class ClusterSim {
     std::string trace_tail;  // the last events, when they were traced
     // For the summary.
     std::string outcome;
+    bool unheard = false;   // of the verdict: the last agents had left, or were lost
     std::string rule;       // of the verdict
     uint64_t restarts = 0;  // the verdict's count
     uint64_t generations = 0;
@@ -72,14 +74,19 @@ class ClusterSim {
   // The job that is simulated.
   const rendezvous::JobSpec& job() const { return job_; }
   size_t nodes() const { return nodes_.size(); }
+  // What goes wrong; before Run() another plan may take the seed's place.
+  const FaultPlan& plan() const { return plan_; }
+  void Follow(FaultPlan plan) { plan_ = std::move(plan); }
   Result Run();
 
  private:
   void MakeJob();
   void MakeRestartRules();
   void MakeNodes();
+  void MakePlan();
   void ScheduleFaults();
-  void Fault();
+  void Fault(const PlannedFault& fault);
+  void Cut(SimNode* node, const PlannedFault& fault);
   void Heal();
   void ResumeService();
   void KeepAgentsUp();
@@ -92,15 +99,20 @@ class ClusterSim {
   void StepService(const rendezvous::Event& event);
   void OnServiceStepped(const rendezvous::Event& event,
                         const std::vector<rendezvous::Effect>& effects);
-  void KillService();
+  void KillService(uint64_t after);
   void OnServiceDied();
+  void DisturbLooks();
   void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
   void ObserveNodes();
   void CheckPrecision(const rendezvous::Event& event,
                       const std::vector<rendezvous::Effect>& effects);
   void NoteWhoIsOwedTheVerdict();
+  std::string CheckHeard() const;
+  std::string CheckLiveness(const rendezvous::JobView& view);
+  bool Mute(const SimNode& node) const;
   const SimNode* NodeOf(rendezvous::StreamKey stream);
+  const SimNode* NodeCalled(const rendezvous::NodeId& id) const;
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
   void OnNote(const rendezvous::Note& note, Instant decided);
   void ArmServiceTimer();
@@ -108,10 +120,10 @@ class ClusterSim {
 
   // The nodes.
   void OnWorkerEnded(int node, rendezvous::Generation generation, bool ok, bool at_stop);
-  void FailOne(SimNode* node);
+  void FailOne(SimNode* node, uint64_t how);
   void CutServiceOff(absl::Duration lasts);
   void HangWorker(SimNode* node);
-  void Drain(SimNode* node);
+  void Drain(SimNode* node, absl::Duration lasts);
   bool JobHangs(rendezvous::Generation generation) const;
   void FailPeers(int node, rendezvous::Generation generation);
   void OnSpawned(int node, const rendezvous::Assignment& assignment);
@@ -132,6 +144,8 @@ class ClusterSim {
   WorkerHabits habits_;
   bool faults_on_ = true;
   uint64_t pause_ms_ = 0;  // most between two faults
+  FaultPlan plan_;
+  std::optional<uint64_t> dies_at_verdict_;  // the service, after so many effects
   absl::Duration preempt_deadline_;
 
   std::unique_ptr<SimService> service_;
@@ -161,6 +175,8 @@ class ClusterSim {
   SlotWatch slots_;
   PortWatch ports_;
   OutsideKills outside_kills_;
+  LossBound losses_;
+  SuccessBound successes_;
   bool claims_ = false;         // node ranks
   std::set<std::string> lost_;  // node ids that were lost since they joined
 

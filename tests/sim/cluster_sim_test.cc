@@ -1,6 +1,7 @@
 // A simulated cluster with seeded faults. Options: --seeds N (1000), --first S (1), --jobs J: the
 // seeds alone, in so many processes. A failing seed is run again with a trace, which must fail in
-// the same way. With DDPRUN_TRACE_DIGEST=1 a digest
+// the same way, and shrunk; --shrink SEED does that alone,
+// --whole yes leaves it out. With DDPRUN_TRACE_DIGEST=1 a digest
 // of all steps of the service is printed.
 #include "tests/sim/cluster_sim.h"
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tests/sim/shrink.h"
 
 namespace ddprun::sim {
 namespace {
@@ -23,6 +25,7 @@ using testing::TraceDigest;
 
 uint64_t first_seed = 1;
 uint64_t seed_count = 1000;
+bool shrinks = true;
 
 ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage, TraceDigest* digest = nullptr) {
   ClusterSim sim(seed, sabotage, /*trace=*/false);
@@ -38,11 +41,13 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   uint64_t stops = 0;
   uint64_t drains = 0;
   uint64_t deaths = 0;
+  uint64_t unheard = 0;
   TraceDigest digest;
   TraceDigest* const wanted = testing::DigestWanted() ? &digest : nullptr;
   for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
     const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone, wanted);
     ++outcomes[result.outcome];
+    unheard += result.unheard ? 1 : 0;
     generations += result.generations;
     messages += result.messages;
     hangs += result.hangs;
@@ -54,12 +59,14 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
     EXPECT_EQ(again.broken, result.broken) << "a seed must give the same run each time";
     FAIL() << "seed " << seed << " (--seeds 1 --first " << seed << "): " << result.broken
            << "\nlast events:\n"
-           << again.trace_tail;
+           << again.trace_tail << "\n"
+           << (shrinks ? Describe(seed, Shrink(seed, Sabotage::kNone)) : "");
   }
   std::cout << seed_count << " seeds from " << first_seed << ": " << generations << " generations, "
             << messages << " effects, " << hangs << " hangs, " << stops
             << " workers stopped at an agreed step, " << drains << " drains, " << deaths
-            << " deaths of the service; outcomes:";
+            << " deaths of the service, " << unheard
+            << " verdicts after the last agent left; outcomes:";
   for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
   std::cout << "\n";
   if (wanted != nullptr) {
@@ -74,6 +81,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   EXPECT_GT(hangs, seed_count / 20);
   EXPECT_GT(stops, seed_count / 10);
   EXPECT_GT(drains, seed_count / 5);
+  EXPECT_LT(unheard, seed_count / 10);
   EXPECT_GT(deaths, seed_count / 5);
 }
 
@@ -151,6 +159,19 @@ INSTANTIATE_TEST_SUITE_P(ClusterSim, Twin,
                                            Sabotage::kTellBefore, Sabotage::kForgetRecord,
                                            Sabotage::kOldRecord, Sabotage::kConfirmAll));
 
+// A failed seed becomes a handful of faults, which still fail in the same way.
+TEST(ClusterSim, ShrinksAFailedSeed) {
+  uint64_t seed = 1;
+  const auto broken = [&] { return RunSeed(seed, Sabotage::kOtherStopStep).broken; };
+  while (broken().empty()) ++seed;
+  const Shrunk shrunk = Shrink(seed, Sabotage::kOtherStopStep);
+  EXPECT_NE(shrunk.broken.find("stop at steps"), std::string::npos) << shrunk.broken;
+  EXPECT_LE(shrunk.plan.faults.size(), 2U) << Describe(seed, shrunk);
+  EXPECT_LT(shrunk.plan.faults.size(), shrunk.faults_before);
+  // The twin: what breaks nothing isn't made to.
+  EXPECT_EQ(Shrink(seed, Sabotage::kNone).broken, "");
+}
+
 // Requires: seed_count >= jobs. Returns the exit status.
 int RunSeedsInProcesses(uint64_t jobs) {
   GTEST_FLAG_SET(filter, "ClusterSim.SafeUnderFaultsAndLiveWithoutThem");
@@ -184,11 +205,19 @@ int RunSeedsInProcesses(uint64_t jobs) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   uint64_t jobs = 0;
+  uint64_t shrink = 0;
   for (int i = 1; i + 1 < argc; ++i) {
     const std::string option = argv[i];
     if (option == "--seeds") ddprun::sim::seed_count = std::strtoull(argv[i + 1], nullptr, 10);
     if (option == "--first") ddprun::sim::first_seed = std::strtoull(argv[i + 1], nullptr, 10);
+    if (option == "--shrink") shrink = std::strtoull(argv[i + 1], nullptr, 10);
+    if (option == "--whole") ddprun::sim::shrinks = false;
     if (option == "--jobs") jobs = std::strtoull(argv[i + 1], nullptr, 10);
+  }
+  if (shrink > 0) {
+    const ddprun::sim::Shrunk shrunk = ddprun::sim::Shrink(shrink, ddprun::sim::Sabotage::kNone);
+    std::cout << ddprun::sim::Describe(shrink, shrunk);
+    return shrunk.broken.empty() ? 0 : 1;
   }
   return jobs > 0 ? ddprun::sim::RunSeedsInProcesses(jobs) : RUN_ALL_TESTS();
 }

@@ -16,6 +16,8 @@ namespace {
 
 // On the way there and back, and until the next probe is due.
 constexpr absl::Duration kUnderWay = absl::Seconds(1);
+// What a service may take beyond the rules' own times to notice what has come, or doesn't come.
+constexpr absl::Duration kNoticing = absl::Seconds(1);
 // What a service may take to close a generation for newcomers beyond the rules' own times.
 constexpr absl::Duration kDeciding = absl::Seconds(2);
 
@@ -42,6 +44,37 @@ std::string LeasePrecision::OnLeaseExpired(Instant now, int node,
   const Instant since = SoundSince(node);
   if (since.is_infinite() || now < since + job.lease + kUnderWay) return "";
   return absl::StrCat("node ", node, " is lost although it has been reachable for ",
+                      absl::FormatDuration(now - since));
+}
+
+void LossBound::Observe(Instant now, int node, bool mute, uint64_t wakes) {
+  Node& known = nodes_[node];
+  const bool as_before = known.wakes == wakes && known.mute_since.is_infinite() != mute;
+  if (as_before) return;
+  known = {.wakes = wakes, .mute_since = mute ? now : Instant::Infinite()};
+}
+
+std::string LossBound::OnLook(int node, absl::Duration lease, Instant now) const {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end() || found->second.mute_since.is_infinite()) return "";
+  const Instant since = std::max(found->second.mute_since, disturbed_);
+  if (now < since + lease + kNoticing) return "";
+  return absl::StrCat("node ", node, " can't be heard and isn't lost for ",
+                      absl::FormatDuration(now - since));
+}
+
+void SuccessBound::OnAllDone(Generation generation, Instant now) {
+  if (generation_ == generation) return;
+  generation_ = generation;
+  done_ = now;
+}
+
+std::string SuccessBound::OnLook(Generation generation, Instant sound, absl::Duration writes,
+                                 Instant now) const {
+  if (generation != generation_ || sound.is_infinite()) return "";
+  const Instant since = std::max({done_, sound, disturbed_});
+  if (now < since + kNoticing + writes) return "";
+  return absl::StrCat("all workers of the generation are done, and there is no verdict for ",
                       absl::FormatDuration(now - since));
 }
 

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_TESTS_SIM_PRECISION_H_
 #define DDPRUN_TESTS_SIM_PRECISION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -35,6 +36,42 @@ class LeasePrecision {
     Instant since = Instant::Infinite();
   };
   std::map<int, Node> nodes_;
+};
+
+// R4: a member that can't be heard any more counts as lost within its lease and a second.
+class LossBound {
+ public:
+  // Params: mute: nothing that it says arrives; wakes: grows whenever that may have changed.
+  void Observe(Instant now, int node, bool mute, uint64_t wakes);
+  // Of a member of the running generation that isn't done, while others are heard.
+  std::string OnLook(int node, absl::Duration lease, Instant now) const;
+  // The service began anew or was held up: what it waits for is extended.
+  void Disturb(Instant until) { disturbed_ = std::max(disturbed_, until); }
+  Instant disturbed() const { return disturbed_; }
+
+ private:
+  struct Node {
+    uint64_t wakes = 0;
+    Instant mute_since = Instant::Infinite();
+  };
+  std::map<int, Node> nodes_;
+  Instant disturbed_;
+};
+
+// R8: a generation all of whose workers ended with 0 has its verdict within a second, and what the
+// writes of the record take.
+class SuccessBound {
+ public:
+  void OnAllDone(rendezvous::Generation generation, Instant now);
+  // While the generation runs. Params: sound: since when all its nodes have been reachable.
+  std::string OnLook(rendezvous::Generation generation, Instant sound, absl::Duration writes,
+                     Instant now) const;
+  void Disturb(Instant until) { disturbed_ = std::max(disturbed_, until); }
+
+ private:
+  rendezvous::Generation generation_;
+  Instant done_ = Instant::Infinite();
+  Instant disturbed_;
 };
 
 // R4: a service that hears nobody any more, all at once, loses nobody.

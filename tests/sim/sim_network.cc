@@ -9,6 +9,7 @@ SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, Ends ends)
 
 // Mostly a local network, now and then a retransmission.
 absl::Duration SimNetwork::Delay() {
+  if (calm_) return absl::Milliseconds(1);
   const uint64_t most_us = rng_->Chance(2) ? 300'000 : 3'000;
   return absl::Microseconds(50 + static_cast<int64_t>(rng_->Below(most_us)));
 }
@@ -16,6 +17,11 @@ absl::Duration SimNetwork::Delay() {
 bool SimNetwork::IsCut(int node) const {
   const auto cut = cuts_.find(node);
   return cut != cuts_.end() && (cut->second.up || cut->second.down);
+}
+
+uint64_t SimNetwork::heals(int node) const {
+  const auto cut = cuts_.find(node);
+  return cut == cuts_.end() ? 0 : cut->second.changes;
 }
 
 void SimNetwork::Connect(int node, uint64_t epoch) {
@@ -60,7 +66,8 @@ void SimNetwork::Arrive(uint64_t key, bool up, std::function<void()> call) {
 }
 
 void SimNetwork::SetCut(int node, bool to_service, bool to_agent) {
-  cuts_[node] = {.up = to_service, .down = to_agent};
+  Cut& cut = cuts_[node];
+  cut = {.up = to_service, .down = to_agent, .changes = cut.changes + 1};
   for (auto& [key, stream] : streams_) {
     if (stream.node != node) continue;
     for (const bool up : {true, false}) {

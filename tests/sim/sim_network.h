@@ -32,6 +32,8 @@ class SimNetwork {
 
   SimNetwork(EventQueue* queue, Rng* rng, Ends ends);
 
+  // All messages take 1 ms.
+  void SetCalm(bool calm) { calm_ = calm; }
   // Tries to open a stream: `opened` follows, or `agent_closed` with UNAVAILABLE and stream 0.
   void Connect(int node, uint64_t epoch);
   void SendToService(uint64_t stream, rendezvous::AgentMessage message);
@@ -45,6 +47,8 @@ class SimNetwork {
   // Stops or lets through what goes to the service, and to the agent, of a node.
   void SetCut(int node, bool to_service, bool to_agent);
   bool IsCut(int node) const;
+  // How often its cut was changed.
+  uint64_t heals(int node) const;
   // From now on nobody can connect; open streams stay.
   void SetServiceDown() { service_down_ = true; }
   // The service's process dies: all streams break, and nobody can connect. And another one listens.
@@ -67,6 +71,7 @@ class SimNetwork {
   struct Cut {
     bool up = false;
     bool down = false;
+    uint64_t changes = 0;
   };
 
   absl::Duration Delay();
@@ -81,6 +86,7 @@ class SimNetwork {
   uint64_t next_stream_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::map<int, Cut> cuts_;
+  bool calm_ = false;
   bool service_down_ = false;
   bool service_dead_ = false;
 };

@@ -34,11 +34,12 @@ void SimNode::StartAgent() {
   // Nobody is faster than the keeper of the agent before: that has its workers gone within 65 ms.
   if (agent_runs() || live_generation()) return;
   ++epoch_;
+  ++wakes_;
   config_.identity.incarnation =
       rendezvous::Incarnation((static_cast<uint64_t>(number_) + 1) * 1000 + epoch_);
   config_.identity.node.agent_pid = static_cast<uint32_t>(config_.identity.incarnation.value());
   config_.identity.node.master_port = next_port_++;
-  supervisor_ = std::make_unique<launcher::Supervisor>(config_, queue_->now());
+  supervisor_ = std::make_unique<launcher::Supervisor>(config_, LocalNow());
   stream_ = 0;
   frozen_ = false;
   finishing_ = false;
@@ -80,6 +81,7 @@ void SimNode::SetFrozen(bool frozen) {
     callbacks_.trace(absl::StrCat("agent of node ", number_, frozen ? " freezes" : " thaws"));
   }
   if (frozen) return;
+  ++wakes_;
   const std::vector<std::function<void()>> calls = std::exchange(frozen_calls_, {});
   for (const std::function<void()>& call : calls) call();
   ArmTimer();
@@ -101,6 +103,7 @@ void SimNode::FailWorker(int signal_number, const std::string& message) {
 }
 
 void SimNode::BreakStream() {
+  broken_ = stream_;
   if (stream_ != 0) network_->Break(stream_);
 }
 
@@ -119,6 +122,15 @@ std::string SimNode::DebugString() const {
 }
 
 // ------------------------------------------------------------- the agent
+
+Instant SimNode::LocalNow() const {
+  return Instant() + clock_at_zero_ + (queue_->now() - Instant()) * clock_permille_ / 1000;
+}
+
+Instant SimNode::Simulated(Instant local) const {
+  const absl::Duration since = local - Instant() - clock_at_zero_;
+  return Instant() + since * 1000 / clock_permille_ + absl::Nanoseconds(2);
+}
 
 // A frozen process takes what came when it thaws, in the same order.
 bool SimNode::DeferWhileFrozen(std::function<void()> call) {
@@ -157,7 +169,7 @@ void SimNode::Handle(SupervisorEvent event) {
   const bool timer = std::holds_alternative<launcher::TimerFired>(event);
   if (frozen_ && timer) return;  // armed again when it thaws
   if (DeferWhileFrozen([this, event] { Handle(event); })) return;
-  std::vector<SupervisorEffect> effects = supervisor_->Step(queue_->now(), event);
+  std::vector<SupervisorEffect> effects = supervisor_->Step(LocalNow(), event);
   if (const std::string broken = supervisor_->BrokenInvariant(); !broken.empty()) {
     callbacks_.broken(absl::StrCat("supervisor of node ", number_, ": ", broken));
   }
@@ -171,7 +183,7 @@ void SimNode::Handle(SupervisorEvent event) {
 void SimNode::ArmTimer() {
   if (!agent_runs() || supervisor_->NextDeadline().is_infinite()) return;
   const uint64_t timer = ++timer_;
-  queue_->At(supervisor_->NextDeadline(), [this, timer] {
+  queue_->At(Simulated(supervisor_->NextDeadline()), [this, timer] {
     if (timer == timer_) Handle(launcher::TimerFired{});
   });
 }
@@ -322,7 +334,7 @@ void SimNode::EndWorker(Generation generation, uint32_t local_rank,
   launcher::WorkerEnd end = how;
   end.local_rank = local_rank;
   end.pid = workers_[local_rank].pid;
-  end.seen = queue_->now();
+  end.seen = LocalNow();
   callbacks_.worker_ended(number_, generation, end.ok(), workers_[local_rank].saves);
   Handle(launcher::WorkerEnded{generation, end});
 }

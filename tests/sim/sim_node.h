@@ -56,6 +56,11 @@ class SimNode {
   void StartAgent();
   // kill -9 of the agent.
   void CrashAgent();
+  // Its monotonic clock: where it is when the simulation's is 0, and how fast, in thousandths.
+  void SetClock(absl::Duration at_zero, int64_t permille) {
+    clock_at_zero_ = at_zero;
+    clock_permille_ = permille;
+  }
   // SIGSTOP and SIGCONT of the agent.
   void SetFrozen(bool frozen);
   void SignalAgent(int signal_number);
@@ -70,11 +75,14 @@ class SimNode {
   bool hangs(rendezvous::Generation generation) const;
 
   bool was_started() const { return epoch_ > 0; }
+  // How often it was started, or thawed.
+  uint64_t wakes() const { return wakes_; }
+  bool frozen() const { return frozen_; }
   bool agent_runs() const { return supervisor_ != nullptr; }
   // Has a stream and isn't about to close it.
   bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
   // The one over which it can hear and answer; 0 = there is none.
-  uint64_t live_stream() const { return listens() && !frozen_ ? stream_ : 0; }
+  uint64_t live_stream() const { return listens() && !frozen_ && stream_ != broken_ ? stream_ : 0; }
   int number() const { return number_; }
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
   uint32_t pid() const { return config_.identity.node.agent_pid; }
@@ -100,6 +108,9 @@ class SimNode {
     bool saves = false;  // there
   };
 
+  Instant LocalNow() const;
+  // When the simulation's clock is at least there.
+  Instant Simulated(Instant local) const;
   bool DeferWhileFrozen(std::function<void()> call);
   void Handle(launcher::SupervisorEvent event);
   void Take(launcher::SupervisorEffect effect);
@@ -128,7 +139,11 @@ class SimNode {
 
   std::unique_ptr<launcher::Supervisor> supervisor_;
   uint64_t epoch_ = 0;  // counts agent processes
+  uint64_t wakes_ = 0;
+  absl::Duration clock_at_zero_ = absl::ZeroDuration();
+  int64_t clock_permille_ = 1000;
   uint64_t stream_ = 0;
+  uint64_t broken_ = 0;  // a stream that was, which it may not know yet
   bool frozen_ = false;
   bool signalled_ = false;  // asked to end
   bool finishing_ = false;  // the stream was half-closed: no more reconnects

@@ -59,6 +59,8 @@ class SimService {
   const rendezvous::StateMachine& machine() const { return *machine_; }
   // A death would lose no decision: there is a journal, and it hasn't failed.
   bool may_die() const { return storage_.keeps && !failed_; }
+  // Writes of the record may take seconds.
+  bool slow() const { return storage_.keeps && storage_.slow_percent > 0; }
   uint64_t life() const { return life_; }
 
  private:

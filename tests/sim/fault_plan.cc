@@ -1,0 +1,127 @@
+#include "tests/sim/fault_plan.h"
+
+#include <csignal>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::sim {
+
+namespace {
+
+absl::Duration Ms(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
+
+// How often each kind comes, of a hundred.
+struct Share {
+  FaultKind kind;
+  uint32_t percent;
+};
+
+constexpr Share kShares[] = {
+    {FaultKind::kCrashAgent, 20},  {FaultKind::kHangWorker, 5},    {FaultKind::kFailWorker, 10},
+    {FaultKind::kBreakStream, 15}, {FaultKind::kCutServiceOff, 3}, {FaultKind::kCut, 17},
+    {FaultKind::kFreezeAgent, 10}, {FaultKind::kStallService, 10}, {FaultKind::kDrain, 2},
+    {FaultKind::kSignalAgent, 5},  {FaultKind::kCrashAndBack, 3},
+};
+
+FaultKind DrawKind(Rng* rng) {
+  uint64_t left = rng->Below(100);
+  for (const Share& share : kShares) {
+    if (left < share.percent) return share.kind;
+    left -= share.percent;
+  }
+  return FaultKind::kCrashAgent;
+}
+
+// At once, perhaps while it writes; or within what it carries out next, so between any two effects
+// of a decision.
+uint64_t DrawDeath(Rng* rng) {
+  return rng->Chance(40) ? 0 : 1 + rng->Below(rng->Chance(50) ? 3 : 40);
+}
+
+uint64_t DrawDetail(FaultKind kind, Rng* rng) {
+  if (kind == FaultKind::kKillService) return DrawDeath(rng);
+  if (kind == FaultKind::kFailWorker) return rng->Chance(25) ? 0 : 1 + rng->Below(2);
+  if (kind == FaultKind::kCut) return rng->Below(3);
+  if (kind == FaultKind::kSignalAgent) {
+    if (rng->Chance(2)) return SIGINT;
+    return rng->Chance(50) ? SIGUSR2 : SIGTERM;
+  }
+  // Before its loss may be noticed, but not before its keeper is done.
+  return kind == FaultKind::kCrashAndBack ? 70 + rng->Below(200) : 0;
+}
+
+std::string What(const PlannedFault& fault) {
+  const std::string lasts = absl::StrCat(" for ", absl::FormatDuration(fault.lasts));
+  switch (fault.kind) {
+    case FaultKind::kKillService:
+      return fault.detail == 0 ? "is killed"
+                               : absl::StrCat("is killed ", fault.detail - 1, " effects later");
+    case FaultKind::kCrashAgent:
+      return "agent is killed";
+    case FaultKind::kCrashAndBack:
+      return absl::StrCat("agent is killed and started again after ", fault.detail, "ms");
+    case FaultKind::kHangWorker:
+      return "a worker hangs";
+    case FaultKind::kFailWorker:
+      return fault.detail == 0
+                 ? "a worker is killed from outside"
+                 : absl::StrCat("a worker fails by ", fault.detail == 1 ? "SIGSEGV" : "an error");
+    case FaultKind::kBreakStream:
+      return "stream breaks";
+    case FaultKind::kCutServiceOff:
+      return absl::StrCat("is cut off from all nodes", lasts);
+    case FaultKind::kCut:
+      return absl::StrCat("is cut",
+                          fault.detail == 0   ? " (to the agent)"
+                          : fault.detail == 1 ? " (to the service)"
+                                              : "",
+                          lasts);
+    case FaultKind::kFreezeAgent:
+      return absl::StrCat("agent is frozen", lasts);
+    case FaultKind::kStallService:
+      return absl::StrCat("stalls", lasts);
+    case FaultKind::kDrain:
+      return absl::StrCat("is drained", lasts);
+    case FaultKind::kSignalAgent:
+      return absl::StrCat("agent gets signal ", fault.detail);
+    case FaultKind::kKillAtVerdict:
+      return "is to be killed while it tells the verdict";
+  }
+  return "";
+}
+
+bool IsOfTheService(FaultKind kind) {
+  return kind == FaultKind::kKillService || kind == FaultKind::kCutServiceOff ||
+         kind == FaultKind::kStallService || kind == FaultKind::kKillAtVerdict;
+}
+
+}  // namespace
+
+FaultPlan DrawFaults(const FaultLimits& limits, Rng* rng) {
+  FaultPlan plan{.faults = {}, .absent = {}, .noise = rng->Next()};
+  Instant at;
+  uint32_t asked = 0;
+  while (true) {
+    at = at + Ms(20 + rng->Below(limits.pause_ms));
+    if (at >= Instant() + limits.until) return plan;
+    const bool dies = limits.only_service_dies || (limits.service_dies && rng->Chance(15));
+    PlannedFault fault{.at = at,
+                       .kind = dies ? FaultKind::kKillService : DrawKind(rng),
+                       .node = static_cast<uint32_t>(rng->Below(limits.nodes)),
+                       .lasts = Ms(rng->Below(rng->Chance(50) ? 1000 : 8000))};
+    // With the last node a job ends, and the rest of its run says nothing.
+    const bool leaves = fault.kind == FaultKind::kSignalAgent;
+    if (leaves && (asked + 1 >= limits.nodes) && !rng->Chance(10)) continue;
+    asked += leaves ? 1 : 0;
+    fault.detail = DrawDetail(fault.kind, rng);
+    plan.faults.push_back(fault);
+  }
+}
+
+std::string Describe(const PlannedFault& fault) {
+  return absl::StrCat(ToString(fault.at), " ",
+                      IsOfTheService(fault.kind) ? "the service" : absl::StrCat("n", fault.node),
+                      ": ", What(fault));
+}
+
+}  // namespace ddprun::sim

@@ -1,0 +1,65 @@
+#ifndef DDPRUN_TESTS_SIM_FAULT_PLAN_H_
+#define DDPRUN_TESTS_SIM_FAULT_PLAN_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/instant.h"
+#include "base/rng.h"
+
+// What goes wrong in a run, as a list that is there before the run begins: so it can be made
+// shorter.
+namespace ddprun::sim {
+
+enum class FaultKind {
+  kKillService,   // detail: 0 = at once, else after so many effects
+  kCrashAgent,    // and its workers' peers see it
+  kCrashAndBack,  // detail: ms until it is started again
+  kHangWorker,
+  kFailWorker,  // detail: 0 = killed by somebody, 1 = SIGSEGV, 2 = an error with words
+  kBreakStream,
+  kCutServiceOff,  // from all nodes, for `lasts`
+  kCut,            // for `lasts`; detail: 0 = to the agent, 1 = to the service, 2 = both
+  kFreezeAgent,    // for `lasts`
+  kStallService,   // for `lasts`
+  kDrain,          // for `lasts`
+  kSignalAgent,    // detail: the signal
+  kKillAtVerdict,  // the service, when the first one is told; detail: after so many effects
+};
+
+struct PlannedFault {
+  Instant at;
+  FaultKind kind = FaultKind::kCrashAgent;
+  uint32_t node = 0;
+  absl::Duration lasts = {};
+  uint64_t detail = 0;
+};
+
+// All that a run does beyond its job: the same plan for the same seed gives the same run.
+struct FaultPlan {
+  std::vector<PlannedFault> faults;  // by time
+  std::set<uint32_t> absent;         // nodes that never come
+  // What only happens, and nobody chose: delays, lives, restarts.
+  uint64_t noise = 0;
+  bool calm = false;  // messages take 1 ms
+};
+
+// What faults there may be.
+struct FaultLimits {
+  uint32_t nodes = 1;
+  absl::Duration until;       // the last one
+  uint64_t pause_ms = 1000;   // most between two
+  bool service_dies = false;  // there is a journal
+  bool only_service_dies = false;
+};
+
+FaultPlan DrawFaults(const FaultLimits& limits, Rng* rng);
+
+// "12.345s n1: cut off towards the service for 2.5s"
+std::string Describe(const PlannedFault& fault);
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_FAULT_PLAN_H_

@@ -1,0 +1,31 @@
+#ifndef DDPRUN_TESTS_SIM_SHRINK_H_
+#define DDPRUN_TESTS_SIM_SHRINK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tests/sim/cluster_sim.h"
+
+namespace ddprun::sim {
+
+// A run that breaks the same promise with less.
+struct Shrunk {
+  FaultPlan plan;
+  size_t faults_before = 0;
+  size_t nodes = 0;  // that come
+  uint64_t runs = 0;
+  std::string broken;    // what the small run says; "" = the seed breaks nothing
+  std::string timeline;  // of the small run
+};
+
+// Leaves out faults, by halves and then one by one, and nodes, as long as a run still ends with the
+// words of the same checker (numbers and names of nodes don't count). Chance is tried anew a few
+// times with each smaller plan, since every event that is gone shifts what comes by chance later.
+Shrunk Shrink(uint64_t seed, Sabotage sabotage);
+
+// For people: the faults and nodes that are left, then what happened.
+std::string Describe(uint64_t seed, const Shrunk& shrunk);
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_SHRINK_H_
