@@ -71,8 +71,13 @@ absl::StatusOr<nlohmann::json> RunOnce(const LoadSettings& settings) {
   {
     LoadRun run(loop->get(), settings, folder);
     report = run.Run();
+    if (!report.ok()) std::fputs(ReportText(run.report()).c_str(), stderr);
   }
-  std::filesystem::remove_all(folder);
+  if (report.ok()) {
+    std::filesystem::remove_all(folder);
+  } else {
+    std::fprintf(stderr, "the service's events: %s/events.jsonl\n", folder.c_str());
+  }
   return report;
 }
 

@@ -30,6 +30,8 @@ class LoadRun {
 
   // Errors: DEADLINE_EXCEEDED: a phase did not end; INTERNAL: it ended, but not as it must.
   absl::StatusOr<nlohmann::json> Run();
+  // As far as it came.
+  const nlohmann::json& report() const { return report_; }
 
  private:
   // The times and the use of the service since a phase began.
