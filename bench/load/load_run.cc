@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "bench/load/load_report.h"
+#include "rendezvous/core/timing.h"
 
 namespace ddprun::bench {
 
@@ -63,7 +64,11 @@ absl::Status LoadRun::Steady() {
   DDPRUN_RETURN_IF_ERROR(Until("every connection is there", [&] {
     return static_cast<size_t>(UseOf(service_.pid()).descriptors) > connections;
   }));
-  DDPRUN_RETURN_IF_ERROR(Until("the first probe", [this] { return !tally_.probe_gaps.empty(); }));
+  // The pace of the probes follows the number of nodes, but slowly.
+  const absl::Duration pace = rendezvous::ProbePace(settings_.lease, agents_.size()).interval;
+  DDPRUN_RETURN_IF_ERROR(Until("probes at the pace of so many agents", [&] {
+    return !tally_.probe_gaps.empty() && tally_.probe_gaps.back() >= pace * 9 / 10;
+  }));
   const Mark begin = Begin();
   const Instant end = begin.at + settings_.steady;
   DDPRUN_RETURN_IF_ERROR(Until("the steady state", [&] { return loop_->Now() >= end; }));
