@@ -82,7 +82,8 @@ void AgentLink::OnConnected() {
   socket_ = connecting_.Release();
   call_ = AttendCall::Start(
       this, place_->inbox,
-      grpc::CreateCustomInsecureChannelFromFd("service", socket_, rendezvous::ChannelSettings()));
+      grpc::CreateCustomInsecureChannelFromFd(
+          "service", socket_, rendezvous::ChannelSettings({.keepalive = place_->keepalive})));
 }
 
 void AgentLink::Retry() {

@@ -20,7 +20,8 @@ namespace ddprun::bench {
 struct LinkPlace {
   EventLoop* loop = nullptr;
   std::shared_ptr<LoopInbox> inbox;
-  int port = 0;  // of the service, on 127.0.0.1
+  int port = 0;              // of the service, on 127.0.0.1
+  absl::Duration keepalive;  // as RendezvousClient has it
 };
 
 // One TCP connection with one Attend stream, opened again for as long as it is wanted, in the

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "bench/load/load_report.h"
+#include "rendezvous/client/rendezvous_client.h"
 #include "rendezvous/core/timing.h"
 
 namespace ddprun::bench {
@@ -24,7 +25,10 @@ LoadRun::~LoadRun() {
 
 absl::StatusOr<nlohmann::json> LoadRun::Run() {
   DDPRUN_RETURN_IF_ERROR(service_.Start());
-  place_ = {.loop = loop_, .inbox = LoopInbox::Create(loop_), .port = service_.port()};
+  place_ = {.loop = loop_,
+            .inbox = LoopInbox::Create(loop_),
+            .port = service_.port(),
+            .keepalive = rendezvous::KeepaliveOf(SpecOf(settings_))};
   report_["agents"] = settings_.agents;
   report_["connections"] =
       absl::StrCat(settings_.heartbeats ? "two" : "one",

@@ -22,16 +22,20 @@ constexpr rendezvous::ReconnectSettings kHeartbeatPauses = {.first = absl::Milli
                                                             .longest_soon = absl::Seconds(1),
                                                             .longest = absl::Seconds(1)};
 
+}  // namespace
+
 rendezvous::JobSpec SpecOf(const LoadSettings& settings) {
   rendezvous::JobSpec spec;
   spec.run_id = "load";
-  spec.nodes_min = settings.agents / 2;
+  spec.nodes_min = settings.agents - 4;
   spec.nodes_max = settings.agents;
   spec.fingerprint = "same";
   spec.description = absl::StrCat("train.py --lr 0.1 (", settings.agents, " nodes)");
   spec.lease = settings.lease;
   return spec;
 }
+
+namespace {
 
 launcher::AgentIdentity IdentityOf(uint32_t number) {
   const std::string host = absl::StrCat("node-", number, ".cluster");

@@ -23,6 +23,9 @@ struct Tally {
   uint64_t heartbeats_begun = 0;
 };
 
+// The job of all agents of a run.
+rendezvous::JobSpec SpecOf(const LoadSettings& settings);
+
 // An agent without workers: it says what a real one says, by the same parts (ServiceStream,
 // AttendCall), and claims at once what workers would take their time for. Its node has eight
 // workers that mark their progress. Threads: the loop's.

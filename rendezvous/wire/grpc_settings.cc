@@ -123,6 +123,8 @@ void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits)
                               ToMilliseconds(kHandshakeTimeout));
   // Else each message costs a ping, its answer and a timer, to learn how much data is under way.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // Nobody asks for gRPC's own statistics, of which each connection keeps some.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
   // What waits for a connection's next bytes (default 8 KiB); it grows where more comes.
   builder->AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
@@ -139,9 +141,9 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   // In spite of its name: how long one attempt to connect may take (default 20 s).
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, ToMilliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, ToMilliseconds(kResolvePause));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(kClientKeepaliveTime));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(limits.keepalive));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMilliseconds(kClientKeepaliveTimeout));
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // as the server
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);               // as the server
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0 = no limit; default 2
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(limits.message_bytes));
@@ -153,8 +155,9 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   return arguments;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), ChannelSettings());
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const GrpcLimits& limits) {
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(),
+                                   ChannelSettings(limits));
 }
 
 }  // namespace ddprun::rendezvous
