@@ -18,7 +18,7 @@ void ProbeClock::Rest() {
 uint64_t ProbeClock::Tick(Instant now, absl::Duration lease, size_t nodes) {
   DDPRUN_CHECK(now >= due_, "a probe before its time");
   const absl::Duration longest = pace(lease).lease / 4;
-  ProbePace next(lease, nodes);
+  ProbePace next = ProbePace(lease, nodes);
   if (next.interval > longest) {
     next.interval = longest;
     next.lease = std::max(lease, kProbesInLease * longest);
