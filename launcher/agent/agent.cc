@@ -313,18 +313,18 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                     .hosts_service = hosts,
                     .hosts_endpoint = found.is_local || hosts,  // also behind a translated address
                     .is_loopback = IsLoopback(plan_.endpoint.host)});
-  client_ =
-      rendezvous::RendezvousClient::Start(loop_.get(), {.target = target},
-                                          {.on_stream_open = [this] { Feed(StreamOpened{}); },
-                                           .on_message =
-                                               [this](rendezvous::ServiceMessage message) {
-                                                 Feed(ServiceMessageReceived{std::move(message)});
-                                               },
-                                           .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
-                                           .on_stream_closed =
-                                               [this](const absl::Status& status, bool will_retry) {
-                                                 Feed(ServiceStreamClosed{status, will_retry});
-                                               }});
+  client_ = rendezvous::RendezvousClient::Start(
+      loop_.get(), {.target = target, .keepalive = rendezvous::KeepaliveOf(plan_.job)},
+      {.on_stream_open = [this] { Feed(StreamOpened{}); },
+       .on_message =
+           [this](rendezvous::ServiceMessage message) {
+             Feed(ServiceMessageReceived{std::move(message)});
+           },
+       .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
+       .on_stream_closed =
+           [this](const absl::Status& status, bool will_retry) {
+             Feed(ServiceStreamClosed{status, will_retry});
+           }});
 }
 
 // Whether any output of a worker goes to a file.

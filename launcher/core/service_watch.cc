@@ -20,6 +20,7 @@ ServiceWatch::ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::Jo
       reach_is_own_(timeouts.reach < job.join_timeout),
       loss_(timeouts.loss),
       loss_without_workers_(timeouts.loss_without_workers),
+      job_lease_(job.lease),
       lease_(job.lease),
       endpoint_(std::move(endpoint)),
       since_(now),

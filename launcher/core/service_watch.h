@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_CORE_SERVICE_WATCH_H_
 #define DDPRUN_LAUNCHER_CORE_SERVICE_WATCH_H_
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -49,6 +50,8 @@ class ServiceWatch {
   // Anything came from it.
   void OnHeard(Instant now) { last_contact_ = now; }
   void OnWelcome();
+  // Params: lease: of a job so large that it is probed at longer intervals; zero = the job's own.
+  void OnProbe(absl::Duration lease) { lease_ = std::max(lease, job_lease_); }
   // The stream is closed, or could not be opened; it is tried again. Returns: whether the service's
   // loss begins with this.
   bool OnClosed(Instant now, std::string error);
@@ -85,7 +88,8 @@ class ServiceWatch {
   bool reach_is_own_;     // it is shorter than the join timeout
   absl::Duration loss_;
   absl::Duration loss_without_workers_;
-  absl::Duration lease_;
+  absl::Duration job_lease_;
+  absl::Duration lease_;  // in force; at least the job's own
   std::string endpoint_;
   State state_ = State::kJoining;
   Instant since_;                            // joining, silent or lost; infinite only while heard

@@ -14,10 +14,10 @@ constexpr absl::Duration kPauseMax = absl::Seconds(1);
 
 }  // namespace
 
-HeartbeatPath::HeartbeatPath(EventLoop* loop, std::string target, AgentMessage header, uint64_t key,
-                             std::function<void()> on_probe)
+HeartbeatPath::HeartbeatPath(EventLoop* loop, ClientOptions options, AgentMessage header,
+                             uint64_t key, std::function<void()> on_probe)
     : loop_(loop),
-      target_(std::move(target)),
+      options_(std::move(options)),
       message_(std::move(header)),
       key_(key),
       on_probe_(std::move(on_probe)),
@@ -32,7 +32,10 @@ HeartbeatPath::~HeartbeatPath() {
   if (call_ != nullptr) call_->Abandon();
 }
 
-void HeartbeatPath::Try() { call_ = AttendCall::Start(this, inbox_, MakeChannel(target_)); }
+void HeartbeatPath::Try() {
+  call_ = AttendCall::Start(this, inbox_,
+                            MakeChannel(options_.target, {.keepalive = options_.keepalive}));
+}
 
 void HeartbeatPath::OnCallOpen(AttendCall* call) {
   message_.body = Heartbeat{.key = key_};

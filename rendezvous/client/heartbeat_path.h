@@ -10,6 +10,7 @@
 #include "base/event_loop.h"
 #include "base/loop_inbox.h"
 #include "rendezvous/client/attend_call.h"
+#include "rendezvous/client/rendezvous_client.h"
 
 namespace ddprun::rendezvous {
 
@@ -24,7 +25,7 @@ inline constexpr absl::Duration kSecondPathBelow = absl::Seconds(3);
 class HeartbeatPath final : public AttendCall::Owner {
  public:
   // Params: `header` — of the agent's stream that got `key`. `on_probe` is called for each probe.
-  HeartbeatPath(EventLoop* loop, std::string target, AgentMessage header, uint64_t key,
+  HeartbeatPath(EventLoop* loop, ClientOptions options, AgentMessage header, uint64_t key,
                 std::function<void()> on_probe);
   ~HeartbeatPath() override;
   HeartbeatPath(const HeartbeatPath&) = delete;
@@ -38,7 +39,7 @@ class HeartbeatPath final : public AttendCall::Owner {
   void Try();
 
   EventLoop* const loop_;
-  const std::string target_;
+  const ClientOptions options_;
   AgentMessage message_;  // its body is replaced by each that is sent
   const uint64_t key_;
   const std::function<void()> on_probe_;

@@ -14,6 +14,7 @@
 #include "rendezvous/client/attend_call.h"
 #include "rendezvous/client/failure_text.h"
 #include "rendezvous/client/heartbeat_path.h"
+#include "rendezvous/core/timing.h"
 #include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
@@ -99,8 +100,10 @@ void ClientImpl::Try() {
   own_reason_.reset();
   // A channel of its own for each try: one that failed before would first sit out gRPC's back-offs,
   // of which the name resolver's (1 s, growing to 2 minutes) has no setting.
-  call_ = AttendCall::Start(
-      this, inbox_, fixed_channel_ != nullptr ? fixed_channel_ : MakeChannel(options_.target));
+  call_ = AttendCall::Start(this, inbox_,
+                            fixed_channel_ != nullptr
+                                ? fixed_channel_
+                                : MakeChannel(options_.target, {.keepalive = options_.keepalive}));
   open_timer_.Arm(loop_->Now() + open_timeout_);
 }
 
@@ -177,7 +180,7 @@ void ClientImpl::BeginHeartbeats(const Welcome& welcome) {
   const size_t paths = welcome.lease < kSecondPathBelow ? 2 : 1;
   while (heartbeats_.size() < paths) {
     heartbeats_.push_back(std::make_unique<HeartbeatPath>(
-        loop_, options_.target, header_, welcome.heartbeat_key, callbacks_.on_heartbeat));
+        loop_, options_, header_, welcome.heartbeat_key, callbacks_.on_heartbeat));
   }
 }
 
@@ -211,6 +214,10 @@ void ClientImpl::Finish() {
 }
 
 }  // namespace
+
+absl::Duration KeepaliveOf(const JobSpec& job) {
+  return std::max(kClientKeepaliveTime, ProbePace(job.lease, job.nodes_min).interval * 3 / 2);
+}
 
 std::unique_ptr<RendezvousClient> RendezvousClient::Start(EventLoop* loop, ClientOptions options,
                                                           Callbacks callbacks,

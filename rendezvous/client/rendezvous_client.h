@@ -10,6 +10,7 @@
 #include "base/event_loop.h"
 #include "rendezvous/client/reconnect_pauses.h"
 #include "rendezvous/core/message.h"
+#include "rendezvous/wire/grpc_settings.h"
 
 namespace grpc {
 class Channel;
@@ -21,7 +22,13 @@ struct ClientOptions {
   // gRPC target: "unix:/path", "host:port", "ipv6 in brackets:port".
   std::string target;
   ReconnectSettings reconnect;
+  // After so much silence the service is asked for a sign of life: KeepaliveOf().
+  absl::Duration keepalive = kClientKeepaliveTime;
 };
+
+// For agents of a job: 2 s, and more than the pause between two probes where so many nodes take
+// part at least that it is longer (R4), or each pause would cost a ping.
+absl::Duration KeepaliveOf(const JobSpec& job);
 
 // An agent's connection to the rendezvous service: keeps one Attend stream open, reconnecting for
 // ever (the owner decides when to give up), and moves messages between it and the loop. It holds no

@@ -27,12 +27,12 @@ absl::Status CheckStream(const AgentMessage& message, StreamNumber last, const c
 }
 
 // Errors: ALREADY_EXISTS — a live node other than `self` claims the same node rank.
-absl::Status CheckClaim(Instant now, absl::Duration lease, const Roster& roster, const Node* self,
+absl::Status CheckClaim(Instant now, const ProbePace& pace, const Roster& roster, const Node* self,
                         const NodeInfo& info) {
   if (!info.node_rank) return absl::OkStatus();
   for (const uint64_t order : roster.table().Claimants(*info.node_rank)) {
     const Node& holder = *roster.table().FindByOrder(order);
-    if (&holder != self && holder.IsLive(now, lease)) return ClaimIsHeld(holder, false);
+    if (&holder != self && holder.IsLive(now, pace)) return ClaimIsHeld(holder, false);
   }
   return absl::OkStatus();
 }
@@ -106,7 +106,8 @@ absl::Status Gate::CheckJoin(const AgentMessage& message, const Join& join, cons
 }
 
 JoinDecision Gate::Decide(Instant now, const AgentMessage& message, const Join& join,
-                          const Roster& roster, const DrainList& drains, bool unformed) const {
+                          const Roster& roster, const DrainList& drains, bool unformed,
+                          const ProbePace& pace) const {
   absl::Status status = CheckJoin(message, join, roster, drains, unformed);
   if (!status.ok()) return Refused(std::move(status));
   const Node* known = roster.table().FindById(message.node_id);
@@ -115,10 +116,9 @@ JoinDecision Gate::Decide(Instant now, const AgentMessage& message, const Join& 
     if (!status.ok()) return Refused(std::move(status));
     return {.kind = JoinDecision::Kind::kReattach, .refusal = {}, .known = known};
   }
-  const absl::Duration lease = spec_.lease;
-  const bool is_held = known != nullptr && known->IsLive(now, lease);
+  const bool is_held = known != nullptr && known->IsLive(now, pace);
   // Agents of one host that claim one rank have one id; the claim is what their user typed.
-  status = CheckClaim(now, lease, roster, is_held ? nullptr : known, join.node);
+  status = CheckClaim(now, pace, roster, is_held ? nullptr : known, join.node);
   if (!status.ok()) return Refused(std::move(status));
   if (is_held) {
     return Refused(absl::AlreadyExistsError(absl::StrCat(

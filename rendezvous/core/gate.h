@@ -9,6 +9,7 @@
 #include "rendezvous/core/drain_list.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/roster.h"
+#include "rendezvous/core/timing.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
@@ -33,7 +34,8 @@ class Gate {
 
   // Checks a Join in the order of R6. Params: unformed: the job lives, and had no generation yet.
   JoinDecision Decide(Instant now, const AgentMessage& message, const Join& join,
-                      const Roster& roster, const DrainList& drains, bool unformed) const;
+                      const Roster& roster, const DrainList& drains, bool unformed,
+                      const ProbePace& pace) const;
   // All of that but the other nodes: also for a job that has ended.
   absl::Status CheckJoin(const AgentMessage& message, const Join& join, const Roster& roster,
                          const DrainList& drains, bool unformed) const;

@@ -159,9 +159,8 @@ void Job::JudgeStall(Instant now) {
   const Instant due = std::max(NextDeadline(), forgiven_until_);
   if (roster_.empty() || now <= due) return;
   const absl::Duration stall = now - due;
-  if (stall <= spec().lease / 4) return;
-  roster_.ChangeAll(
-      [&](Node& node) { node.Extend(now, stall, spec().lease, spec().reconnect_grace); });
+  if (stall <= pace().lease / 4) return;
+  roster_.ChangeAll([&](Node& node) { node.Extend(now, stall, pace(), spec().reconnect_grace); });
   forgiven_until_ = now;
   outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
 }
@@ -171,14 +170,14 @@ void Job::JudgeStall(Instant now) {
 bool Job::ProvesLoss(Roster::Bound bound) {
   if (bound != Roster::Bound::kLease) return true;
   if (phase_ != JobPhase::kRunning || recovery_.open()) return true;
-  const bool hears_nobody = HearsNobody(roster_.nodes(), now_, spec().lease);
+  const bool hears_nobody = HearsNobody(roster_.nodes(), now_, pace().lease);
   const bool begins = !isolation_.open();
   if (!begins && !hears_nobody) {
     EndIsolation();
     return false;
   }
   if (!isolation_.Holds(now_, hears_nobody)) return true;
-  const Instant until = now_ + ProbeInterval(spec().lease);
+  const Instant until = now_ + pace().interval;
   roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
   if (begins) outbox_.AddNote("isolated", {{"nodes", absl::StrCat(roster_.nodes().size())}});
   return false;
@@ -193,7 +192,7 @@ void Job::NoteHeard(const Node& node) {
 void Job::EndIsolation() {
   const absl::Duration lasted = now_ - isolation_.since();
   isolation_.Close();
-  const Instant until = now_ + std::max(spec().lease, kRecoveryLease);
+  const Instant until = now_ + std::max(pace().lease, kRecoveryLease);
   roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
   outbox_.AddNote("isolation_over", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(lasted))}});
 }

@@ -43,7 +43,7 @@ void Job::On(const StreamClosed& event) {
   // Of a node that has renewed none of the last probes, the end of the stream says nothing new:
   // networks that were down deliver late what they carried, and then reset it; and agents close
   // what a service that was stopped didn't answer. Its lease decides (R4).
-  const bool is_fresh = !node->IsSilent(now_, 3 * ProbeInterval(spec().lease));
+  const bool is_fresh = !node->IsSilent(now_, 3 * pace().interval);
   roster_.Change(*node, [&](Node& n) {
     n.MissStream(now_, is_fresh ? std::optional(spec().reconnect_grace) : std::nullopt);
   });
@@ -81,7 +81,7 @@ void Job::OnJoin(StreamKey stream, const AgentMessage& message, const Join& join
     if (!status.ok()) return Refuse(stream, message.node_id, std::move(status));
     return JoinEnded(stream, message, join);
   }
-  JoinDecision decision = gate_.Decide(now_, message, join, roster_, drains_, unformed());
+  JoinDecision decision = gate_.Decide(now_, message, join, roster_, drains_, unformed(), pace());
   switch (decision.kind) {
     case JoinDecision::Kind::kRefuse:
       return Refuse(stream, message.node_id, std::move(decision.refusal));
@@ -205,11 +205,11 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
 
 void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
   const bool lives = phase_ != JobPhase::kEnded;
-  roster_.Attach(node, stream, number, now_, lives ? std::optional(spec().lease) : std::nullopt);
+  roster_.Attach(node, stream, number, now_, lives ? std::optional(pace().lease) : std::nullopt);
   if (node.group_rank) round_->SetConnected(*node.group_rank, true);
   outbox_.SendTo(node, Welcome{.term = gate_.term(),
                                .release = kVersion,
-                               .lease = spec().lease,
+                               .lease = pace().lease,
                                .processed_sequence = Confirmed(node)});
   if (lives) probes_.Wake(now_, spec().lease);
   NoteHeard(node);
@@ -256,7 +256,7 @@ void Job::RefuseRivals(const Node& holder) {
 // ------------------------------------------------------------- loss
 
 void Job::LoseNode(const Node& node, LossProof proof) {
-  Loss loss = DescribeLoss(proof, node, spec());
+  Loss loss = DescribeLoss(proof, node, spec(), pace().lease);
   // Done is not dead (R8): whether it is missed shows later.
   const bool done = IsDone(node);
   Outbox::Fields fields = {

@@ -196,7 +196,8 @@ void Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
     roster_.AddDeparted(each.incarnation, DepartedOf(each));
   }
   // Agents look for their service at least as often as this.
-  const absl::Duration lease = std::max(spec().lease, kRecoveryLease);
+  const absl::Duration lease =
+      std::max(ProbePace(spec().lease, record.nodes.size()).lease, kRecoveryLease);
   for (const NodeRecord& each : record.nodes) {
     const Node& node = roster_.Add(each.id, each.incarnation, each.info);
     roster_.Change(node, [&](Node& n) { n.Recover(each, now_, lease); });

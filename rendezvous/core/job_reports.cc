@@ -31,14 +31,14 @@ WorkerFailure Signed(const Node& node, WorkerFailure failure) {
 
 // The last sign of life of a member that is overdue or away: what fails elsewhere may be its fault.
 // Infinite = all are well.
-Instant SilentSince(const Round& round, const Roster& roster, Instant now, absl::Duration lease) {
+Instant SilentSince(const Round& round, const Roster& roster, Instant now, const ProbePace& pace) {
   Instant since = Instant::Infinite();
   for (const RoundMember& member : round.members()) {
     if (member.node_order == 0) continue;
     const Node& node = *roster.table().FindByOrder(member.node_order);
     if (!node.stream) {
       since = std::min(since, node.closed_at);
-    } else if (node.IsSilent(now, 2 * ProbeInterval(lease))) {
+    } else if (node.IsSilent(now, 2 * pace.interval)) {
       since = std::min(since, node.proof);
     }
   }
@@ -79,7 +79,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   bool idle = false;
   std::vector<uint32_t> lost_gpus;
   roster_.Change(node, [&](Node& n) {
-    n.Renew(now_, *sent, spec().lease);
+    n.Renew(now_, *sent, pace().lease);
     told = is_member && n.told.TakeProgress(now_, renewal, n.info.worker_count);
     lost_gpus = n.told.TakeGpus(now_, renewal.gpus);
     idle = n.ShowsIdle(renewal.nonce) && awaited;
@@ -157,9 +157,8 @@ void Job::OnReport(const Node& node, const WorkerFailed& failed) {
   if (!round_->AddFailure(*node.group_rank, Signed(node, failed.failure), now_)) return;
   if (phase_ == JobPhase::kClosing) return AbandonStop();
   // A worker that hangs did so since its last mark.
-  const Instant fault = failed.failure.hung
-                            ? Instant()
-                            : std::min(now_, SilentSince(*round_, roster_, now_, spec().lease));
+  const Instant fault =
+      failed.failure.hung ? Instant() : std::min(now_, SilentSince(*round_, roster_, now_, pace()));
   BeginClosing({.reason = FailureText(round_->failures().front().failure),
                 .name = "worker_failed",
                 .fault = fault});
@@ -267,9 +266,13 @@ void Job::SendDrain(const Node& node) {
 
 void Job::SendProbes() {
   if (roster_.table().connected() == 0 || phase_ == JobPhase::kEnded) return probes_.Rest();
-  const uint64_t nonce = probes_.Tick(now_, spec().lease);
+  const uint64_t nonce = probes_.Tick(now_, spec().lease, roster_.table().connected());
+  const absl::Duration lease = pace().lease;
+  const Probe probe{.nonce = nonce, .lease = lease > spec().lease ? lease : absl::Duration()};
   for (const auto& [order, node] : roster_.nodes()) {
-    outbox_.SendTo(node, Probe{.nonce = nonce, .processed_sequence = Confirmed(node)});
+    Probe own = probe;
+    own.processed_sequence = Confirmed(node);
+    outbox_.SendTo(node, own);
   }
   standby_due_.MarkAll();
 }

@@ -6,7 +6,7 @@
 
 namespace ddprun::rendezvous {
 
-Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec) {
+Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec, absl::Duration lease) {
   Loss loss;
   switch (proof) {
     case LossProof::kStreamClosed:
@@ -15,8 +15,8 @@ Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec) {
     case LossProof::kLeaseExpired:
       loss.why = "lease expired";
       loss.goodbye = absl::UnavailableError(
-          absl::StrCat("this agent was silent for longer than the lease of ",
-                       DurationText(spec.lease), " and counts as lost: join again"));
+          absl::StrCat("this agent was silent for longer than the lease of ", DurationText(lease),
+                       " and counts as lost: join again"));
       break;
     case LossProof::kUnclean:
       loss.why = "unclean";

@@ -25,7 +25,8 @@ struct Loss {
 };
 
 // Pure.
-Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec);
+// Params: lease: that was in force.
+Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec, absl::Duration lease);
 
 }  // namespace ddprun::rendezvous
 

@@ -121,6 +121,7 @@ struct Welcome {
 struct Probe {
   uint64_t nonce = 0;
   uint64_t processed_sequence = 0;
+  absl::Duration lease = {};  // of a job with so many nodes that it is longer; zero = the job's own
   // Asks whether what was sent before it has arrived, so it keeps its place; not on the wire.
   // Others measure a lease, and wait for nothing (R10).
   bool in_order = false;

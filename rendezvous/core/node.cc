@@ -32,8 +32,8 @@ std::vector<uint32_t> NodeTold::TakeGpus(Instant now, const std::vector<GpuUse>&
   return lost;
 }
 
-bool Node::IsLive(Instant now, absl::Duration lease) const {
-  return stream && now - heard <= 2 * ProbeInterval(lease);
+bool Node::IsLive(Instant now, const ProbePace& pace) const {
+  return stream && now - heard <= 2 * pace.interval;
 }
 
 Instant Node::deadline() const { return std::min({lease_end, grace_end, stop_bound}); }
@@ -151,14 +151,14 @@ void Node::Retire() {
 }
 
 // What came meanwhile is read only after this step, so nothing may end before it can be.
-void Node::Extend(Instant now, absl::Duration stall, absl::Duration lease, absl::Duration grace) {
+void Node::Extend(Instant now, absl::Duration stall, const ProbePace& pace, absl::Duration grace) {
   DDPRUN_CHECK(stall > absl::ZeroDuration(), absl::FormatDuration(stall));
   const auto extend = [&](Instant& end, absl::Duration least) {
     if (!end.is_infinite()) end = std::max(end + stall, now + least);
   };
-  extend(lease_end, ProbeInterval(lease));
+  extend(lease_end, pace.interval);
   extend(grace_end, grace);
-  extend(stop_bound, ProbeInterval(lease));
+  extend(stop_bound, pace.interval);
   heard = heard + stall;
 }
 

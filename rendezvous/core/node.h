@@ -11,6 +11,7 @@
 #include "base/instant.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/timing.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
@@ -66,7 +67,7 @@ struct Node {
   NodeTold told;
 
   // Live: it has a stream and spoke within the last two probes.
-  bool IsLive(Instant now, absl::Duration lease) const;
+  bool IsLive(Instant now, const ProbePace& pace) const;
   // When the first of its bounds is over; infinite = it has none.
   Instant deadline() const;
   // What it said last may be old news: it has renewed none of the last probes.
@@ -122,7 +123,7 @@ struct Node {
   void Retire();
   void GiveUp() { grace_end = Instant::Infinite(); }
   // The service was held up for so long, which is nobody's silence (R4).
-  void Extend(Instant now, absl::Duration stall, absl::Duration lease, absl::Duration grace);
+  void Extend(Instant now, absl::Duration stall, const ProbePace& pace, absl::Duration grace);
 
   // Nor is what an isolated service doesn't hear (R4): its lease isn't over before `until`.
   void Excuse(Instant until) { lease_end = std::max(lease_end, until); }

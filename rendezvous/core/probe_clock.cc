@@ -1,17 +1,30 @@
 #include "rendezvous/core/probe_clock.h"
 
+#include <algorithm>
+
 #include "base/check.h"
-#include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {
 
 void ProbeClock::Wake(Instant now, absl::Duration lease) {
-  if (!ticks()) due_ = now + ProbeInterval(lease);
+  if (!ticks()) due_ = now + pace(lease).interval;
 }
 
-uint64_t ProbeClock::Tick(Instant now, absl::Duration lease) {
+void ProbeClock::Rest() {
+  due_ = Instant::Infinite();
+  pace_.reset();
+}
+
+uint64_t ProbeClock::Tick(Instant now, absl::Duration lease, size_t nodes) {
   DDPRUN_CHECK(now >= due_, "a probe before its time");
-  due_ = now + ProbeInterval(lease);
+  const absl::Duration longest = pace(lease).lease / 4;
+  ProbePace next = ProbePace(lease, nodes);
+  if (next.interval > longest) {
+    next.interval = longest;
+    next.lease = std::max(lease, kProbesInLease * longest);
+  }
+  pace_ = next;
+  due_ = now + next.interval;
   return log_.Send(now);
 }
 

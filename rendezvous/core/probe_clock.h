@@ -1,12 +1,14 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_PROBE_CLOCK_H_
 #define DDPRUN_RENDEZVOUS_CORE_PROBE_CLOCK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "rendezvous/core/lease_table.h"
+#include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {
 
@@ -22,14 +24,18 @@ class ProbeClock {
   // Somebody is to be probed from now on. Nothing changes when it ticks already.
   void Wake(Instant now, absl::Duration lease);
   // Nobody is.
-  void Rest() { due_ = Instant::Infinite(); }
-  // Notes the probe of a tick, which is due, and when the next one is. Returns its nonce.
-  uint64_t Tick(Instant now, absl::Duration lease);
+  void Rest();
+  // Notes the probe of a tick, which is due, and when the next one is. The pace follows the number
+  // of nodes that have a stream, but slowly: a lease that was renewed at the former pace still
+  // holds four probes. Returns its nonce.
+  uint64_t Tick(Instant now, absl::Duration lease, size_t nodes = 0);
   // Notes a probe of a single node between ticks. Returns its nonce.
   uint64_t Ask(Instant now) { return log_.Send(now); }
 
   // When the probe with that nonce was sent; empty when it is unknown or too old.
   std::optional<Instant> SentAt(uint64_t nonce) const { return log_.SentAt(nonce); }
+  // The pace in force. Params: lease: of the job.
+  ProbePace pace(absl::Duration lease) const { return pace_.value_or(ProbePace(lease)); }
   bool ticks() const { return !due_.is_infinite(); }
   // When Tick is wanted; infinite while resting.
   Instant due() const { return due_; }
@@ -38,7 +44,8 @@ class ProbeClock {
   static constexpr int kNonceBits = 40;  // of a life: 35,000 years of probes a second
 
   ProbeLog log_;
-  Instant due_ = Instant::Infinite();  // at most ProbeInterval ahead, or infinite
+  Instant due_ = Instant::Infinite();  // at most pace_'s interval ahead, or infinite
+  std::optional<ProbePace> pace_;      // since the first tick; empty while resting
 };
 
 }  // namespace ddprun::rendezvous

@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_TIMING_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -49,6 +50,28 @@ inline constexpr absl::Duration kArrivalTie = absl::Milliseconds(50);
 inline absl::Duration ProbeInterval(absl::Duration lease) {
   return std::clamp(lease / 5, absl::Milliseconds(50), absl::Seconds(1));
 }
+
+// Nodes that a job probes in a second at most: what a tenth of a processor can do, with all that an
+// answer costs (docs/SCALE.md). Beyond, the pause between two probes follows the number of nodes.
+inline constexpr int64_t kProbesASecond = 1024;
+// Of such pauses a lease holds at least so many.
+inline constexpr int64_t kProbesInLease = 5;
+
+// How often a job's nodes are probed, and how long the answer counts (R4).
+struct ProbePace {
+  // Of a job with few nodes. Implicit, since then the lease says all.
+  ProbePace(absl::Duration of_lease)  // NOLINT(google-explicit-constructor)
+      : interval(ProbeInterval(of_lease)), lease(of_lease) {}
+  // Params: nodes: that are to be probed.
+  ProbePace(absl::Duration of_lease, size_t nodes)
+      : interval(std::max(ProbeInterval(of_lease),
+                          absl::Seconds(1) * static_cast<int64_t>(nodes) / kProbesASecond)),
+        lease(std::max(
+            of_lease, interval > ProbeInterval(of_lease) ? kProbesInLease * interval : of_lease)) {}
+
+  absl::Duration interval;
+  absl::Duration lease;  // at least four intervals
+};
 
 }  // namespace ddprun::rendezvous
 

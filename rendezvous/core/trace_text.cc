@@ -45,7 +45,9 @@ std::string Describe(const Welcome& m) {
 }
 
 std::string Describe(const Probe& m) {
-  return absl::StrCat("probe nonce=", m.nonce, " processed=", m.processed_sequence);
+  return absl::StrCat(
+      "probe nonce=", m.nonce, " processed=", m.processed_sequence,
+      m.lease > absl::ZeroDuration() ? absl::StrCat(" lease=", absl::FormatDuration(m.lease)) : "");
 }
 
 std::string Describe(const Standby& m) {

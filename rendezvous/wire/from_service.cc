@@ -133,7 +133,9 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
       return ReadWelcome(checker, proto.welcome());
     case v1::ServiceMessage::kProbe:
       return Probe{.nonce = proto.probe().nonce(),
-                   .processed_sequence = proto.probe().processed_sequence()};
+                   .processed_sequence = proto.probe().processed_sequence(),
+                   .lease = checker->Milliseconds("probe.lease_ms", proto.probe().lease_ms(),
+                                                  absl::ZeroDuration())};
     case v1::ServiceMessage::kStandby:
       return ReadStandby(checker, proto.standby());
     case v1::ServiceMessage::kAssignment:

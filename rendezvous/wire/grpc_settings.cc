@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/fd.h"
 #include "base/log.h"
 
@@ -27,6 +28,7 @@ constexpr absl::Duration kReconnectBackoffMax = absl::Seconds(1);
 constexpr absl::Duration kResolvePause = absl::Milliseconds(200);
 constexpr absl::Duration kPingIntervalMin = absl::Milliseconds(500);
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+constexpr int kReadChunkBytes = 512;
 
 int ToMilliseconds(absl::Duration time) {
   return static_cast<int>(absl::ToInt64Milliseconds(time));
@@ -71,6 +73,9 @@ struct KeptCallbackThreads {
 };
 
 void Initialize() {
+  // Abseil's own debugging, which distributions leave in: each lock of a mutex takes a global one
+  // and looks for cycles. Of a service's time with thousands of agents that was a seventh.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Each string on the wire that is no UTF-8 would be told of on stderr: a flood at a peer's will.
   google::protobuf::SetLogHandler(nullptr);
   if (std::getenv("GRPC_VERBOSITY") == nullptr && std::getenv("GRPC_TRACE") == nullptr) {
@@ -116,6 +121,12 @@ void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits)
                               ToMilliseconds(limits.connection_idle));
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               ToMilliseconds(kHandshakeTimeout));
+  // Else each message costs a ping, its answer and a timer, to learn how much data is under way.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // Nobody asks for gRPC's own statistics, of which each connection keeps some.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
+  // What waits for a connection's next bytes (default 8 KiB); it grows where more comes.
+  builder->AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               static_cast<int>(limits.streams_per_connection));
 }
@@ -130,8 +141,9 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   // In spite of its name: how long one attempt to connect may take (default 20 s).
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, ToMilliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, ToMilliseconds(kResolvePause));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(kClientKeepaliveTime));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(limits.keepalive));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMilliseconds(kClientKeepaliveTimeout));
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);               // as the server
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0 = no limit; default 2
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(limits.message_bytes));
@@ -143,8 +155,9 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   return arguments;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), ChannelSettings());
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const GrpcLimits& limits) {
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(),
+                                   ChannelSettings(limits));
 }
 
 }  // namespace ddprun::rendezvous

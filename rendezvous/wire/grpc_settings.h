@@ -40,6 +40,8 @@ void InitializeGrpc();
 struct GrpcLimits {
   size_t message_bytes = kMessageBytesMax;
   size_t streams_per_connection = 256;  // of a server; more wait in the client until others end
+  // Of a client: as long as a service that is well may say nothing (see kClientKeepaliveTime).
+  absl::Duration keepalive = kClientKeepaliveTime;
   // How long a server keeps a connection without a call: members have streams on theirs.
   absl::Duration connection_idle = absl::Seconds(30);
 };
@@ -52,7 +54,8 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits = {});
 
 // A channel with those settings and without credentials; connects when it is first used. `target`:
 // "host:port", "[IPv6]:port", "unix:/path".
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
+                                           const GrpcLimits& limits = {});
 
 }  // namespace ddprun::rendezvous
 

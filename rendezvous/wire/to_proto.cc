@@ -137,6 +137,7 @@ void Write(const Welcome& welcome, v1::Welcome* proto) {
 void Write(const Probe& probe, v1::Probe* proto) {
   proto->set_nonce(probe.nonce);
   proto->set_processed_sequence(probe.processed_sequence);
+  if (probe.lease > absl::ZeroDuration()) proto->set_lease_ms(ToMilliseconds(probe.lease));
 }
 
 void Write(const Standby& standby, v1::Standby* proto) {

@@ -323,8 +323,8 @@ TEST_F(FrontDoorTest, NorDoHeartbeatsAndWhoHasTheToken) {
   header.body =
       Heartbeat{.key = agent->Last(&v1::ServiceMessage::has_welcome)->welcome().heartbeat_key()};
   int probes = 0;
-  const HeartbeatPath path(loop_.get(), target(), header, std::get<Heartbeat>(header.body).key,
-                           [&] { ++probes; });
+  const HeartbeatPath path(loop_.get(), ClientOptions{.target = target()}, header,
+                           std::get<Heartbeat>(header.body).key, [&] { ++probes; });
   ASSERT_TRUE(Until([&] { return probes > 0; }));
   const auto stub = v1::Rendezvous::NewStub(MakeChannel(target()));
   for (const char* token : {"secret", "wrong"}) {

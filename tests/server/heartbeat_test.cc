@@ -51,7 +51,8 @@ class HeartbeatTest : public RendezvousFixture {
 TEST_F(HeartbeatTest, KeepANodeAliveWhoseStreamIsStuck) {
   const auto stream = JoinMute();
   int probes = 0;
-  const HeartbeatPath path(loop_.get(), target(), Header(), KeyOf(*stream), [&] { ++probes; });
+  const HeartbeatPath path(loop_.get(), ClientOptions{.target = target()}, Header(), KeyOf(*stream),
+                           [&] { ++probes; });
   const Instant began = loop_->Now();
   ASSERT_TRUE(Until([&] { return loop_->Now() - began > 4 * kLease && probes > 3; }));
   EXPECT_FALSE(stream->done()) << stream->status();
@@ -65,7 +66,8 @@ TEST_F(HeartbeatTest, WithoutThemSuchANodeIsLost) {
   join_.node_id = NodeId("b");
   join_.incarnation = Incarnation(8);
   const auto other = JoinMute();
-  const HeartbeatPath path(loop_.get(), target(), Header(), KeyOf(*other), [] {});
+  const HeartbeatPath path(loop_.get(), ClientOptions{.target = target()}, Header(), KeyOf(*other),
+                           [] {});
   ASSERT_TRUE(UntilDone(*stream));
   EXPECT_THAT(stream->status().message(), HasSubstr("silent for longer than the lease"));
 }

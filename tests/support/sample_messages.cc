@@ -176,7 +176,7 @@ std::vector<ServiceMessage> SampleServiceMessages() {
               .lease = absl::Seconds(4),
               .processed_sequence = 3,
               .heartbeat_key = 44},
-      Probe{.nonce = 42, .processed_sequence = 4},
+      Probe{.nonce = 42, .processed_sequence = 4, .lease = absl::Seconds(20)},
       Standby{.reason = "1 of 2 nodes", .spare = true, .nodes_present = 1, .nodes_wanted = 2},
       assignment,
       StopWorkers{.generation = Generation(5), .reason = "rank 3 failed"},

@@ -42,7 +42,7 @@ class GateTest : public ::testing::Test {
     return join;
   }
   JoinDecision Decide(const AgentMessage& message, const Join& join, bool unformed = true) {
-    return gate_.Decide(now_, message, join, roster_, drains_, unformed);
+    return gate_.Decide(now_, message, join, roster_, drains_, unformed, gate_.spec().lease);
   }
   std::string Refusal(const AgentMessage& message, const Join& join, bool unformed = true) {
     const JoinDecision decision = Decide(message, join, unformed);

@@ -15,7 +15,7 @@ Loss Describe(LossProof proof) {
   JobSpec spec;
   spec.lease = absl::Seconds(5);
   spec.stop_grace = absl::Seconds(30);
-  return DescribeLoss(proof, node, spec);
+  return DescribeLoss(proof, node, spec, spec.lease);
 }
 
 TEST(DescribeLoss, WhoWasSilentMayComeBack) {

@@ -35,6 +35,29 @@ TEST(ProbeClock, KnowsWhenAProbeWasSent) {
   EXPECT_EQ(clock.due(), due + absl::Seconds(1)) << "a question to one node is no tick";
 }
 
+TEST(ProbePace, FollowsTheNumberOfNodesWhereThereAreMany) {
+  EXPECT_EQ(ProbePace(kLease, 1024).interval, absl::Seconds(1));
+  EXPECT_EQ(ProbePace(kLease, 1024).lease, kLease) << "as ever";
+  EXPECT_EQ(ProbePace(kLease, 4096).interval, absl::Seconds(4));
+  EXPECT_EQ(ProbePace(kLease, 4096).lease, absl::Seconds(20));
+  EXPECT_EQ(ProbePace(absl::Seconds(60), 4096).lease, absl::Seconds(60)) << "it is long enough";
+}
+
+TEST(ProbeClock, KeepsFourProbesInEachLeaseWhenNodesCome) {
+  ProbeClock clock;
+  clock.Wake(Instant(), kLease);
+  for (int tick = 0; tick < 20; ++tick) {
+    const absl::Duration lease = clock.pace(kLease).lease;  // of who renews now
+    const Instant now = clock.due();
+    clock.Tick(now, kLease, 16384);
+    EXPECT_LE(clock.due() - now, lease / 4) << tick;
+  }
+  EXPECT_EQ(clock.pace(kLease).interval, absl::Seconds(16));
+  EXPECT_EQ(clock.pace(kLease).lease, absl::Seconds(80)) << "below the service loss timeout";
+  clock.Tick(clock.due(), kLease, 2);
+  EXPECT_EQ(clock.pace(kLease).interval, absl::Seconds(1)) << "as soon as few are left";
+}
+
 TEST(ProbeClockDeath, NoTickBeforeItsTime) {
   ProbeClock clock;
   EXPECT_DEATH(clock.Tick(Instant(), kLease), "before its time");
