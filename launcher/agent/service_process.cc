@@ -41,6 +41,9 @@ std::string ReadLine(int fd) {
 std::string SettingsLine(const ServiceSettings& settings) {
   const nlohmann::json line = {{"listen", settings.listen},
                                {"token", settings.token},
+                               {"tls_ca", settings.tls.ca},
+                               {"tls_certificate", settings.tls.certificate},
+                               {"tls_key", settings.tls.key},
                                {"run_id", settings.run_id},
                                {"event_log", settings.event_log},
                                {"status_page", settings.status_page},
@@ -66,6 +69,9 @@ std::string SettingsLine(const ServiceSettings& settings) {
   rendezvous::ServeConfig config;
   config.listen = settings.value("listen", "");
   config.token = settings.value("token", "");
+  config.tls = {.ca = settings.value("tls_ca", ""),
+                .certificate = settings.value("tls_certificate", ""),
+                .key = settings.value("tls_key", "")};
   config.only_run_id = settings.value("run_id", "");
   config.event_log = settings.value("event_log", "");
   config.status_page = settings.value("status_page", "");

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"
+#include "launcher/options/tls_dir.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
 
@@ -120,6 +121,7 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                     {.names = "--token-file",
                      .placeholder = "FILE",
                      .help = "File that holds the secret; blanks around it don't count."});
+  DefineTlsDir(&target->tls_dir, options);
 }
 
 void DefineWorkers(LaunchArguments* target, OptionSet* options) {

@@ -39,6 +39,7 @@ struct LaunchArguments {
   Argument local_addr;
   Argument token;
   Argument token_file;
+  Argument tls_dir;
 
   // Workers
   bool module = false;

@@ -6,7 +6,6 @@
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"
-#include "launcher/options/token.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {
@@ -25,13 +24,13 @@ Example:
   Argument event_log;
   Argument status_page;
   Argument state_dir;
-  TokenArguments token;
+  CredentialArguments credentials;
   options.Group("Service");
   options.AddValue(&listen, {.names = "--listen",
                              .placeholder = "HOST[:PORT]",
                              .help = "Address to listen on; port 0 is any free one.",
                              .environment = ""});
-  DefineToken(&token, &options);
+  DefineCredentials(&credentials, &options);
   options.AddValue(&event_log, {.names = "--event-log",
                                 .placeholder = "FILE",
                                 .help = "Append the service's timeline to FILE, as JSON lines."});
@@ -60,7 +59,8 @@ Example:
   if (state_dir.given() && !state_dir.filled()) return BadValue(state_dir, "give a directory");
   result.options.state_dir = state_dir.text;
   DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 
@@ -79,8 +79,8 @@ Examples:
   ddprun status --rdzv_endpoint host0:29400 --watch 1)");
   QueryArguments query;
   DefineQuery(&query, "The job to show.", "all", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   Argument watch{.text = ""};
   options.AddValue(&watch, {.names = "--watch",
                             .placeholder = "SECONDS",
@@ -100,7 +100,8 @@ Examples:
   if (!watch.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
   }
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 
@@ -116,8 +117,8 @@ Example:
   ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");
   QueryArguments query;
   DefineQuery(&query, "The job to end.", "the only one of the service", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   Argument reason{.text = "stopped by ddprun stop"};
   options.AddValue(&reason, {.names = "--reason",
                              .placeholder = "TEXT",
@@ -134,7 +135,8 @@ Example:
     return BadValue(query.run_id, "give the name of a job");
   }
   result.options.reason = reason.text;
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 

@@ -15,9 +15,10 @@ constexpr absl::Duration kPauseMax = absl::Seconds(1);
 }  // namespace
 
 HeartbeatPath::HeartbeatPath(EventLoop* loop, std::string target, AgentMessage header, uint64_t key,
-                             std::function<void()> on_probe)
+                             std::function<void()> on_probe, TlsFiles tls)
     : loop_(loop),
       target_(std::move(target)),
+      tls_(std::move(tls)),
       message_(std::move(header)),
       key_(key),
       on_probe_(std::move(on_probe)),
@@ -32,7 +33,7 @@ HeartbeatPath::~HeartbeatPath() {
   if (call_ != nullptr) call_->Abandon();
 }
 
-void HeartbeatPath::Try() { call_ = AttendCall::Start(this, inbox_, MakeChannel(target_)); }
+void HeartbeatPath::Try() { call_ = AttendCall::Start(this, inbox_, MakeChannel(target_, tls_)); }
 
 void HeartbeatPath::OnCallOpen(AttendCall* call) {
   message_.body = Heartbeat{.key = key_};

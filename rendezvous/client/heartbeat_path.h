@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/loop_inbox.h"
+#include "base/tls_files.h"
 #include "rendezvous/client/attend_call.h"
 
 namespace ddprun::rendezvous {
@@ -24,8 +25,9 @@ inline constexpr absl::Duration kSecondPathBelow = absl::Seconds(3);
 class HeartbeatPath final : public AttendCall::Owner {
  public:
   // Params: `header` — of the agent's stream that got `key`. `on_probe` is called for each probe.
+  // `tls`: as the agent's.
   HeartbeatPath(EventLoop* loop, std::string target, AgentMessage header, uint64_t key,
-                std::function<void()> on_probe);
+                std::function<void()> on_probe, TlsFiles tls = {});
   ~HeartbeatPath() override;
   HeartbeatPath(const HeartbeatPath&) = delete;
   HeartbeatPath& operator=(const HeartbeatPath&) = delete;
@@ -39,6 +41,7 @@ class HeartbeatPath final : public AttendCall::Owner {
 
   EventLoop* const loop_;
   const std::string target_;
+  const TlsFiles tls_;
   AgentMessage message_;  // its body is replaced by each that is sent
   const uint64_t key_;
   const std::function<void()> on_probe_;

@@ -100,7 +100,8 @@ void ClientImpl::Try() {
   // A channel of its own for each try: one that failed before would first sit out gRPC's back-offs,
   // of which the name resolver's (1 s, growing to 2 minutes) has no setting.
   call_ = AttendCall::Start(
-      this, inbox_, fixed_channel_ != nullptr ? fixed_channel_ : MakeChannel(options_.target));
+      this, inbox_,
+      fixed_channel_ != nullptr ? fixed_channel_ : MakeChannel(options_.target, options_.tls));
   open_timer_.Arm(loop_->Now() + open_timeout_);
 }
 
@@ -176,8 +177,9 @@ void ClientImpl::BeginHeartbeats(const Welcome& welcome) {
   heartbeats_.clear();
   const size_t paths = welcome.lease < kSecondPathBelow ? 2 : 1;
   while (heartbeats_.size() < paths) {
-    heartbeats_.push_back(std::make_unique<HeartbeatPath>(
-        loop_, options_.target, header_, welcome.heartbeat_key, callbacks_.on_heartbeat));
+    heartbeats_.push_back(std::make_unique<HeartbeatPath>(loop_, options_.target, header_,
+                                                          welcome.heartbeat_key,
+                                                          callbacks_.on_heartbeat, options_.tls));
   }
 }
 

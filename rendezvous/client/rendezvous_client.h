@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "base/tls_files.h"
 #include "rendezvous/client/reconnect_pauses.h"
 #include "rendezvous/core/message.h"
 
@@ -21,6 +22,7 @@ struct ClientOptions {
   // gRPC target: "unix:/path", "host:port", "ipv6 in brackets:port".
   std::string target;
   ReconnectSettings reconnect;
+  TlsFiles tls;  // none = without TLS; a unix socket never has it
 };
 
 // An agent's connection to the rendezvous service: keeps one Attend stream open, reconnecting for

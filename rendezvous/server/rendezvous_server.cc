@@ -81,7 +81,7 @@ absl::Status ServerImpl::Listen() {
 
 absl::Status ServerImpl::ListenOnTcp() {
   DDPRUN_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options_.listen));
-  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_));
+  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_, {}, options_.tls));
   server_ = std::move(fed.server);
   port_ = listener.port;
   const DoorBounds bounds = options_.door.value_or(DoorBoundsFor(DescriptorLimit()));

@@ -104,6 +104,7 @@ int ServeMain(const ServeConfig& config) {
   ServerOptions options;
   options.listen = config.listen;
   options.token = config.token;
+  options.tls = config.tls;
   options.only_run_id = config.only_run_id;
   options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
   if (absl::Status status = OpenJournal(config, loop->get(), options); !status.ok()) {

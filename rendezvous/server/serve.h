@@ -3,12 +3,15 @@
 
 #include <string>
 
+#include "base/tls_files.h"
+
 namespace ddprun::rendezvous {
 
-// How a process serves; see ServerOptions for the first three.
+// How a process serves; see ServerOptions for the first four.
 struct ServeConfig {
   std::string listen;
   std::string token;
+  TlsFiles tls;
   std::string only_run_id;
   std::string event_log;    // path; "" = none
   std::string status_page;  // "host:port" of the pages for people and monitors; "" = none

@@ -6,7 +6,6 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_callback.h>
 
 #include <cstddef>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "rendezvous/wire/tls.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -143,8 +143,11 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   return arguments;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), ChannelSettings());
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const TlsFiles& tls,
+                                           const GrpcLimits& limits) {
+  grpc::ChannelArguments arguments = ChannelSettings(limits);
+  const auto credentials = ChannelCredentialsOf(tls, target, &arguments);
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 }  // namespace ddprun::rendezvous
