@@ -54,7 +54,8 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   ReconnectPauses pauses_;
   std::shared_ptr<AttendCall> call_;  // the current try; null between two
   bool open_ = false;
-  bool heard_ = false;  // on this stream
+  bool heard_ = false;   // on this stream
+  bool joined_ = false;  // on some stream
   bool finishing_ = false;
   // Why we broke the call off; else its status tells.
   struct Own {
@@ -138,7 +139,10 @@ void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> 
              /*retry=*/false);
   } else if (!own_reason_.has_value()) {
     heard_ = true;
-    if (const Welcome* welcome = std::get_if<Welcome>(&*message)) BeginHeartbeats(*welcome);
+    if (const Welcome* welcome = std::get_if<Welcome>(&*message)) {
+      joined_ = true;
+      BeginHeartbeats(*welcome);
+    }
     const auto inbox = inbox_;
     const auto on_message = callbacks_.on_message;
     on_message(*std::move(message));
@@ -156,8 +160,10 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
   absl::Status why = own_reason_.has_value() && !status.ok()
                          ? own_reason_->why
                          : DescribeFailure(options_.target, status);
-  const bool retry =
-      !finishing_ && (own_reason_.has_value() ? own_reason_->retry : IsWorthRetrying(why));
+  // Who was here before may meet the moment in which certificates are exchanged.
+  const bool renews = joined_ && !heard_ && absl::IsUnauthenticated(why);
+  const bool retry = !finishing_ && (own_reason_.has_value() ? own_reason_->retry
+                                                             : IsWorthRetrying(why) || renews);
   if (retry) {
     const Instant now = loop_->Now();
     retry_timer_.Arm(now + (heard_ ? pauses_.AfterStream(now) : pauses_.AfterFailure(now)));

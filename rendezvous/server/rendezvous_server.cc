@@ -86,7 +86,7 @@ absl::Status ServerImpl::ListenOnTcp() {
   port_ = listener.port;
   const DoorBounds bounds = options_.door.value_or(DoorBoundsFor(DescriptorLimit()));
   door_ = std::make_unique<FrontDoor>(loop_, events_, &refusals_, std::move(listener),
-                                      std::move(fed.acceptor), bounds);
+                                      std::move(fed.acceptor), bounds, options_.tls.used());
   return absl::OkStatus();
 }
 
