@@ -258,6 +258,7 @@ void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
        .run_id = plan_.job.run_id,
        .event_log = plan_.event_log,
        .status_page = plan_.status_page,
+       .status_page_token = plan_.status_page_token,
        .state_dir = *state_dir,
        .state_outlives_machine = !plan_.state_dir.empty()},
       plan_.service.loss,

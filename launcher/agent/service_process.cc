@@ -47,6 +47,7 @@ std::string SettingsLine(const ServiceSettings& settings) {
                                {"run_id", settings.run_id},
                                {"event_log", settings.event_log},
                                {"status_page", settings.status_page},
+                               {"status_page_token", settings.status_page_token},
                                {"state_dir", settings.state_dir},
                                {"state_outlives_machine", settings.state_outlives_machine}};
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
@@ -75,6 +76,7 @@ std::string SettingsLine(const ServiceSettings& settings) {
   config.only_run_id = settings.value("run_id", "");
   config.event_log = settings.value("event_log", "");
   config.status_page = settings.value("status_page", "");
+  config.status_page_token = settings.value("status_page_token", "");
   config.state_dir = settings.value("state_dir", "");
   config.state_outlives_machine = settings.value("state_outlives_machine", false);
   config.ready_fd = ready_pipe.get();

@@ -27,6 +27,7 @@ struct ServiceSettings {
   std::string run_id;
   std::string event_log;
   std::string status_page;              // as ServeConfig.status_page
+  std::string status_page_token;        // as ServeConfig.status_page_token
   std::string state_dir;                // as ServeConfig.state_dir
   bool state_outlives_machine = false;  // as ServeConfig.state_outlives_machine
 };

@@ -71,6 +71,7 @@ int Run(const ServiceOptions& options) {
   config.tls = options.tls;
   config.event_log = options.event_log;
   config.status_page = options.status_page;
+  config.status_page_token = options.status_page_token;
   config.state_dir = options.state_dir;
   config.state_outlives_machine = !options.state_dir.empty();
   if (const absl::Status made =

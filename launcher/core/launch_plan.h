@@ -147,6 +147,7 @@ struct LaunchPlan {
   std::string event_log;  // path of the JSON-lines timeline; "" = none
   std::string
       status_page;  // "host:port" of the service's pages, where this agent has it; "" = none
+  std::string status_page_token;  // of who reads them; "" = none
   // --state_dir: where the service keeps what must outlive it, where this agent has it; "" = with
   // the agent's own files, which go with it.
   std::string state_dir;

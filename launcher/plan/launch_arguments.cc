@@ -5,6 +5,7 @@
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"
 #include "launcher/options/tls_dir.h"
+#include "launcher/options/token.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
 
@@ -260,6 +261,7 @@ void DefineRecords(LaunchArguments* target, OptionSet* options) {
                      .help = "Where this node has the rendezvous service: show the job on a "
                              "page, and to Prometheus, over HTTP; read only, to everybody "
                              "who reaches the address. Without HOST: this machine alone."});
+  DefineStatusPageToken(&target->status_page_token_file, options);
 }
 
 void DefineRestarts(LaunchArguments* target, OptionSet* options) {

@@ -68,6 +68,7 @@ struct LaunchArguments {
   Argument logs_specs;
   Argument event_log;
   Argument status_page;
+  Argument status_page_token_file;
   Argument event_log_handler{.text = "null"};
   Argument report_file;
 

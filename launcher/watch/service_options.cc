@@ -6,6 +6,7 @@
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"
+#include "launcher/options/token.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {
@@ -23,6 +24,7 @@ Example:
       .text = absl::StrCat(ServiceOptions().listen_host, ":", ServiceOptions().listen_port)};
   Argument event_log;
   Argument status_page;
+  Argument status_page_token_file;
   Argument state_dir;
   CredentialArguments credentials;
   options.Group("Service");
@@ -40,6 +42,7 @@ Example:
                     .help = "Show the jobs on a page, and to Prometheus, over HTTP: read "
                             "only, to everybody who reaches the address. Without HOST: "
                             "this machine alone."});
+  DefineStatusPageToken(&status_page_token_file, &options);
   options.AddValue(&state_dir,
                    {.names = "--state-dir",
                     .placeholder = "DIR",
@@ -59,6 +62,8 @@ Example:
   if (state_dir.given() && !state_dir.filled()) return BadValue(state_dir, "give a directory");
   result.options.state_dir = state_dir.text;
   DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page_token,
+                          ReadStatusPageToken(status_page_token_file, environment, host));
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;

@@ -23,6 +23,7 @@ struct ServiceOptions {
   TlsFiles tls;                                // none = without TLS
   std::string event_log;                       // "" = none
   std::string status_page;                     // "host:port"; "" = none
+  std::string status_page_token;               // of who reads the page; "" = none
   std::string state_dir;                       // what outlives the service; "" = nothing does
 };
 
