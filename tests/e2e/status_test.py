@@ -207,7 +207,7 @@ class ServicesPage(StatusTestCase):
     def test_with_a_password_only_who_has_it_reads(self):
         secret = self.bed.write("password", "geheim\n", mode=0o600)
         agents = self.start_job("--status_page_token_file", secret, page="0.0.0.0:0")
-        self.wait_for_step(10)
+        self.wait_for_step(100)
         url = self.url.replace("0.0.0.0", "127.0.0.1")
         for path in ("", "api/v1/status", "metrics"):
             with self.assertRaises(urllib.error.HTTPError) as caught:

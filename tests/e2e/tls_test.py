@@ -65,7 +65,8 @@ class Jobs(TlsTestCase):
 
     def test_the_service_is_started_again_with_tls(self):
         agents, workers = self.two_nodes("--tls_dir", self.certs("tls"))
-        children = subprocess.run(["pgrep", "-P", str(agents[0].pid), "ddprun-service"], capture_output=True, text=True, check=True)
+        children = subprocess.run(["pgrep", "-P", str(agents[0].pid), "ddprun-service"], capture_output=True, text=True,
+                                  check=True)
         os.kill(int(children.stdout), signal.SIGKILL)
         self.bed.event("reconnected", count=2, alive=agents)
         self.assertEqual(1, self.status()[0], "still nobody without a certificate")

@@ -101,7 +101,7 @@ def ended(got):
 def join(run_id, token=""):
     spec = number(1, 1) + number(2, 4) + number(3, 3) + text(4, "x") + number(6, 60000)
     node = text(1, "evil") + number(2, 1) + text(3, "10.77.0.3") + number(4, 1) + text(5, "default")
-    body = number(1, 1) + text(3, "0.1.0") + text(4, token) + text(5, spec) + text(6, node)
+    body = number(1, 1) + text(3, "0.1.0") + text(4, token) + text(5, spec) + text(6, node) + number(7, 1)
     return text(1, run_id) + text(3, "evil#1") + number(4, 7) + number(5, 1) + text(10, body)
 
 
