@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
+import hostile  # noqa: E402
 from bed import BedTestCase, free_port  # noqa: E402
 
 
@@ -154,6 +155,32 @@ class Doors(TlsTestCase):
         self.end_well(agents, workers)
 
 
+    def test_a_certificate_of_the_ca_that_names_no_member_is_none(self):
+        """A CA may sign for others, too."""
+        tls = self.certs("tls")
+        service = self.bed.run("service", ["rendezvous", "--listen", self.endpoint, "--tls_dir", tls])
+        self.bed.wait(lambda: "Ctrl-C" in service.text(), "the service", alive=[service])
+        host, port = self.endpoint.split(":")
+        question = hostile.call(hostile.RENDEZVOUS + "GetStatus", b"")
+        answer = hostile.converse((host, int(port)), question, hostile.tls(tls))
+        self.assertIn(b"application/grpc", answer, "the twin: a member's")
+        shutil.copytree(tls, self.bed.path("stranger"))
+        sign(self.bed, "stranger", 1, "subjectAltName=DNS:printer", "extendedKeyUsage=serverAuth,clientAuth")
+        answer = hostile.converse((host, int(port)), question, hostile.tls(self.bed.path("stranger")))
+        self.assertNotIn(b"application/grpc", answer)
+        service.signal(signal.SIGTERM)
+        self.assert_status(0, service)
+
+
+def sign(bed, folder, days, *extensions):
+    """A new node.crt of the CA in that folder."""
+    bed.write(f"{folder}/extensions", "\n".join(extensions) + "\n")
+    for arguments in (["req", "-new", "-key", "node.key", "-subj", "/CN=x", "-out", "request"],
+                      ["x509", "-req", "-in", "request", "-CA", "ca.crt", "-CAkey", "ca.key", "-days", str(days),
+                       "-extfile", "extensions", "-out", "node.crt"]):
+        subprocess.run(["openssl", *arguments], cwd=bed.path(folder), check=True, capture_output=True)
+
+
 class Files(TlsTestCase):
     """What is wrong with a folder is said before anybody is called."""
 
@@ -174,14 +201,8 @@ class Files(TlsTestCase):
         self.bed.write("tls/node.crt", "nothing")
         self.refused(tls, "node.crt holds no certificate in PEM form")
 
-    def openssl(self, *arguments):
-        subprocess.run(["openssl", *arguments], cwd=self.bed.path("tls"), check=True, capture_output=True)
-
     def sign(self, days, *extensions):
-        self.bed.write("tls/extensions", "\n".join(extensions) + "\n")
-        self.openssl("req", "-new", "-key", "node.key", "-subj", "/CN=x", "-out", "request")
-        self.openssl("x509", "-req", "-in", "request", "-CA", "ca.crt", "-CAkey", "ca.key", "-days", str(days),
-                     "-extfile", "extensions", "-out", "node.crt")
+        sign(self.bed, "tls", days, *extensions)
 
     def test_expired_and_of_another_kind(self):
         tls = self.certs("tls")
