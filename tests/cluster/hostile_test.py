@@ -63,7 +63,7 @@ class HostileTestCase(job.ClusterTestCase):
     def call(self):
         """Over a thousand calls from n3: {kind: what was answered}."""
         doors = [f"n1:{job.PORT}", *(f"n2:{port}" for port in self.ports(2, self.agents[1]))]
-        kinds = 42
+        kinds = 45
         each = -(-CALLS // kinds)
         caller = self.bed.start_process(
             "caller", self.cluster.command(3, [sys.executable, HOSTILE, "calls", "job", self.certs("foreign"), str(each),
@@ -115,6 +115,7 @@ class Calls(HostileTestCase):
         leaks = self.leaks(self.call())
         self.assertIn("status", leaks)
         self.assertIn("events", leaks)
+        self.assertIn("join another job", leaks)
 
 
 class Crowds(HostileTestCase):
