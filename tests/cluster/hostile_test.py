@@ -106,7 +106,7 @@ class Calls(HostileTestCase):
 
     def test_with_a_token(self):
         told = self.check()
-        self.assertIn("wrong or missing token", "".join(told["join"]))
+        self.assertIn("this job needs a token", "".join(told["join"]))
         self.assertIn("wrong or missing token", "".join(told["store"]))
 
     def test_twin_without_either(self):
