@@ -30,10 +30,10 @@ Makes what --tls_dir wants: a CA of your own and one certificate for all nodes.
 With it everything between nodes, service and commands is encrypted, and whoever
 has no certificate of this CA can't even ask.
 
-  DIR/ca.crt     the CA's certificate: who is of the cluster    on every node
-  DIR/node.crt   what nodes show each other                     on every node
-  DIR/node.key   its key; who has it is a node                  on every node, secret
-  DIR/ca.key     signs new certificates                         stays here, secret
+  DIR/ca.crt    the CA's certificate: who is of the cluster   on every node
+  DIR/node.crt  what nodes show each other                    on every node
+  DIR/node.key  its key: secret, since who has it is a node   on every node
+  DIR/ca.key    signs new certificates: secret                stays here
 
 Before node.crt expires, renew it and copy node.crt and node.key again: running
 jobs read the new ones within seconds, and connections go on.

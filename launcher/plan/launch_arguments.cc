@@ -417,7 +417,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun chaos|config|convert|doctor|drain|env|events [options]
+       ddprun certs|chaos|config|convert|doctor|drain|env|events [options]
        ddprun logs|rendezvous|slurm|status|stop|test|top [options]
 
 Starts one distributed training job on one or many machines and keeps it
@@ -449,8 +449,9 @@ terminal, ddprun events says what happened to it, ddprun logs shows what its
 workers write, ddprun drain takes a node out of it, ddprun stop ends it, ddprun
 chaos injects faults into a job and reports what they cost, ddprun env shows this
 machine and settings that fit its GPUs, ddprun doctor says what is wrong with it,
-ddprun test tries the network between the nodes, and torch on them; each has its
-own --help. A script of such a name is started as ./status.
+ddprun test tries the network between the nodes, and torch on them, ddprun certs
+makes what --tls_dir wants; each has its own --help. A script of such a name is
+started as ./status.
 
 Options end at the script; what follows is the script's. Each option may be
 written with dashes or underscores, or come from the variable in brackets, or
