@@ -24,7 +24,6 @@ function(ddprun_proto_library name)
   target_include_directories(${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${out}>)
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf)
   if(ARG_GRPC)
-    # Without TLS: 1.5 ms less start and 3.5 MB less memory a process; no credentials are used so far.
-    target_link_libraries(${name} PUBLIC gRPC::grpc++_unsecure)
+    target_link_libraries(${name} PUBLIC gRPC::grpc++)
   endif()
 endfunction()

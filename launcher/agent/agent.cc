@@ -254,9 +254,11 @@ void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
       loop_.get(),
       {.listen = listen,
        .token = plan_.token,
+       .tls = plan_.tls,
        .run_id = plan_.job.run_id,
        .event_log = plan_.event_log,
        .status_page = plan_.status_page,
+       .status_page_token = plan_.status_page_token,
        .state_dir = *state_dir,
        .state_outlives_machine = !plan_.state_dir.empty()},
       plan_.service.loss,
@@ -314,7 +316,8 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                     .hosts_endpoint = found.is_local || hosts,  // also behind a translated address
                     .is_loopback = IsLoopback(plan_.endpoint.host)});
   client_ = rendezvous::RendezvousClient::Start(
-      loop_.get(), {.target = target, .keepalive = rendezvous::KeepaliveOf(plan_.job)},
+      loop_.get(),
+      {.target = target, .keepalive = rendezvous::KeepaliveOf(plan_.job), .tls = plan_.tls},
       {.on_stream_open = [this] { Feed(StreamOpened{}); },
        .on_message =
            [this](rendezvous::ServiceMessage message) {
@@ -369,6 +372,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.worker_count = plan_.worker_count;
   options.max_restarts = plan_.job.max_restarts;
   options.token = plan_.token;
+  options.tls = plan_.tls;
   options.node_state = [this] { return NodeState(); };
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();

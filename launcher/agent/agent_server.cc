@@ -31,6 +31,7 @@
 #include "launcher/stores/store_wire.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "rendezvous/wire/grpc_settings.h"
+#include "rendezvous/wire/tls.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -127,7 +128,8 @@ absl::Status AgentServerImpl::Listen() {
   builder.AddListeningPort(socket, grpc::InsecureServerCredentials());
   if (!options_.peer_listen.empty()) {
     DDPRUN_RETURN_IF_ERROR(rendezvous::CheckListenable(options_.peer_listen));
-    builder.AddListeningPort(options_.peer_listen, grpc::InsecureServerCredentials(), &peer_port_);
+    builder.AddListeningPort(options_.peer_listen, rendezvous::ServerCredentialsOf(options_.tls),
+                             &peer_port_);
   }
   builder.RegisterService(&service_);
   server_ = builder.BuildAndStart();
@@ -164,7 +166,11 @@ void AgentServerImpl::BeginGeneration(const Assignment& assignment) {
     store_.emplace();
   } else if (peer_ == nullptr || peer_->address() != assignment.store_address || peer_->Failing()) {
     peer_ = std::make_unique<PeerStore>(
-        loop_, assignment.store_address, options_.generation_wait + options_.peer_patience,
+        loop_,
+        PeerStore::Options{.address = assignment.store_address,
+                           .margin = options_.generation_wait + options_.peer_patience,
+                           .tls = options_.tls,
+                           .token = options_.token},
         [this](uint64_t id, const absl::Status& status, agent::v1::StoreReply* reply) {
           OnPeerReply(id, status, reply);
         });

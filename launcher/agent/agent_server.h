@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "base/tls_files.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "rendezvous/core/message.h"
 
@@ -26,6 +27,7 @@ struct AgentServerOptions {
   uint32_t worker_count = 1;
   uint32_t max_restarts = 0;
   std::string token;  // the job's secret; "" = none
+  TlsFiles tls;       // of peer_listen, and towards other nodes' agents; none = without TLS
   // What GetNodeState answers; never empty. Called on the loop, until Shutdown.
   std::function<agent::v1::NodeState()> node_state;
   std::shared_ptr<LogCatalog> logs;  // null: the workers' output goes to no file

@@ -54,7 +54,8 @@ grpc::ServerUnaryReactor* AgentService::Store(grpc::CallbackServerContext* conte
                                               const agent::v1::StoreRequest* request,
                                               agent::v1::StoreReply* reply) {
   StoreExchange exchange{.request = request, .reply = reply, .from_peer = IsPeer(*context)};
-  absl::Status checked = CheckStore(*request);
+  absl::Status checked = exchange.from_peer ? CheckPeer(*context) : absl::OkStatus();
+  if (checked.ok()) checked = CheckStore(*request);
   if (checked.ok()) {
     absl::StatusOr<StoreOperation> operation = FromProto(*request);
     checked = operation.status();
@@ -87,22 +88,33 @@ grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
   return LogCall::Start(options_.logs, wanted, &log_readers_);
 }
 
+// Before anything is said of the job.
+absl::Status AgentService::CheckPeer(const grpc::CallbackServerContext& context) const {
+  if (options_.token.empty()) return absl::OkStatus();
+  const auto token = context.client_metadata().find(kTokenMetadata);
+  const std::string offered = token == context.client_metadata().end()
+                                  ? ""
+                                  : std::string(token->second.data(), token->second.size());
+  if (rendezvous::SameSecret(options_.token, offered)) return absl::OkStatus();
+  return absl::UnauthenticatedError("store: wrong or missing token of the job");
+}
+
 absl::Status AgentService::CheckLogs(const agent::v1::ReadLogsRequest& request,
                                      const std::string& peer) const {
+  const bool by_owner = absl::StartsWith(peer, "unix:");
+  if (!by_owner && !options_.token.empty() &&
+      !rendezvous::SameSecret(options_.token, request.token())) {
+    return absl::UnauthenticatedError("logs: wrong or missing token of the job");
+  }
   if (request.run_id() != options_.run_id) {
     return absl::PermissionDeniedError(
         absl::StrCat("logs: the request is of job ", Quoted(request.run_id()),
                      ", this agent serves job ", Quoted(options_.run_id)));
   }
-  const bool by_owner = absl::StartsWith(peer, "unix:");
   if (!by_owner && options_.token.empty() && !rendezvous::IsLocalPeer(peer)) {
     return absl::PermissionDeniedError(absl::StrCat(
         "logs: those of a job without a token are read only on the node's own machine, not from ",
         peer, ": run the command there, or start jobs with a token"));
-  }
-  if (!by_owner && !options_.token.empty() &&
-      !rendezvous::SameSecret(options_.token, request.token())) {
-    return absl::UnauthenticatedError("logs: wrong or missing token of the job");
   }
   if (options_.logs != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(

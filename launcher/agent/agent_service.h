@@ -100,6 +100,7 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   void OnDone();
 
  private:
+  absl::Status CheckPeer(const grpc::CallbackServerContext& context) const;
   absl::Status CheckLogs(const agent::v1::ReadLogsRequest& request, const std::string& peer) const;
   absl::Status CheckAssignment(const agent::v1::GetAssignmentRequest& request,
                                bool from_peer) const;

@@ -41,9 +41,13 @@ std::string ReadLine(int fd) {
 std::string SettingsLine(const ServiceSettings& settings) {
   const nlohmann::json line = {{"listen", settings.listen},
                                {"token", settings.token},
+                               {"tls_ca", settings.tls.ca},
+                               {"tls_certificate", settings.tls.certificate},
+                               {"tls_key", settings.tls.key},
                                {"run_id", settings.run_id},
                                {"event_log", settings.event_log},
                                {"status_page", settings.status_page},
+                               {"status_page_token", settings.status_page_token},
                                {"state_dir", settings.state_dir},
                                {"state_outlives_machine", settings.state_outlives_machine}};
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
@@ -66,9 +70,13 @@ std::string SettingsLine(const ServiceSettings& settings) {
   rendezvous::ServeConfig config;
   config.listen = settings.value("listen", "");
   config.token = settings.value("token", "");
+  config.tls = {.ca = settings.value("tls_ca", ""),
+                .certificate = settings.value("tls_certificate", ""),
+                .key = settings.value("tls_key", "")};
   config.only_run_id = settings.value("run_id", "");
   config.event_log = settings.value("event_log", "");
   config.status_page = settings.value("status_page", "");
+  config.status_page_token = settings.value("status_page_token", "");
   config.state_dir = settings.value("state_dir", "");
   config.state_outlives_machine = settings.value("state_outlives_machine", false);
   config.ready_fd = ready_pipe.get();

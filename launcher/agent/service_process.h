@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "base/tls_files.h"
 
 namespace ddprun::launcher {
 
@@ -22,9 +23,11 @@ inline constexpr absl::string_view kServiceCommand = "service-process";
 struct ServiceSettings {
   std::string listen;  // as ServerOptions.listen
   std::string token;
+  TlsFiles tls;  // as ServerOptions.tls
   std::string run_id;
   std::string event_log;
   std::string status_page;              // as ServeConfig.status_page
+  std::string status_page_token;        // as ServeConfig.status_page_token
   std::string state_dir;                // as ServeConfig.state_dir
   bool state_outlives_machine = false;  // as ServeConfig.state_outlives_machine
 };

@@ -68,8 +68,10 @@ int Run(const ServiceOptions& options) {
   rendezvous::ServeConfig config;
   config.listen = HostPort(options.listen_host, options.listen_port);
   config.token = options.token;
+  config.tls = options.tls;
   config.event_log = options.event_log;
   config.status_page = options.status_page;
+  config.status_page_token = options.status_page_token;
   config.state_dir = options.state_dir;
   config.state_outlives_machine = !options.state_dir.empty();
   if (const absl::Status made =
@@ -96,6 +98,12 @@ int Run(ChaosOptions options) {
                                " faults, nothing is wrong")
                 : absl::StrCat("error: ", can.message()));
   return can.ok() ? 0 : 1;
+}
+
+int Run(const CertsOptions& options) {
+  const absl::StatusOr<std::string> made = MakeCerts(options);
+  Tell(made.ok() ? *made : absl::StrCat("error: ", made.status().message()));
+  return made.ok() ? 0 : 1;
 }
 
 int Run(ConfigOptions options) { return WriteConfig(std::move(options), SystemHost()); }

@@ -231,6 +231,8 @@ constexpr Command kCommands[] = {
                const Host& host) { return Finish(ParseTopOptions(words, environment, host)); }},
     {"logs", [](const Words& words, const EnvironmentLookup& environment,
                 const Host& host) { return Finish(ParseLogsOptions(words, environment, host)); }},
+    {"certs", [](const Words& words, const EnvironmentLookup&,
+                 const Host&) { return Finish(ParseCertsOptions(words)); }},
     {"config", [](const Words& words, const EnvironmentLookup&,
                   const Host& host) { return Finish(ParseConfigOptions(words, host)); }},
     {"convert", [](const Words& words, const EnvironmentLookup&,

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/certs/certs_command.h"
 #include "launcher/chaos/chaos_command.h"
 #include "launcher/config/config_command.h"
 #include "launcher/config/convert_command.h"
@@ -39,19 +40,20 @@ struct ServeForAgent {};
 // What a command line asks for.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, DrainOptions, EventsOptions,
-               TopOptions, LogsOptions, ConfigOptions, ChaosOptions, EnvOptions, DoctorOptions,
-               WaitForNode, SlurmJob, Conversion, PreflightWorker, ServeForAgent, ExitNow>
+               TopOptions, LogsOptions, ConfigOptions, CertsOptions, ChaosOptions, EnvOptions,
+               DoctorOptions, WaitForNode, SlurmJob, Conversion, PreflightWorker, ServeForAgent,
+               ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
   std::vector<std::string> notes;     // the same, of what was found
 };
 
 // Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
-// one of the commands rendezvous, status, stop, drain, events, top, logs, config, convert, slurm,
-// chaos, env, doctor and test as the first word.
-// Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN, PYTHON_EXEC,
-// TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read.
-// Never throws; any bytes are fine. Bound: linear in the size of the arguments. Threads: any.
+// one of the commands rendezvous, status, stop, drain, events, top, logs, certs, config, convert,
+// slurm, chaos, env, doctor and test as the first word.
+// Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN,
+// DDPRUN_TLS_DIR, PYTHON_EXEC, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any
+// bytes are fine. Bound: linear in the size of the arguments. Threads: any.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host);
 

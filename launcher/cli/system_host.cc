@@ -15,7 +15,9 @@
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/rng.h"
+#include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/certs/certificate_check.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/os/topology_probe.h"
@@ -100,6 +102,14 @@ absl::StatusOr<std::string> SystemHost::ReadFile(const std::string& path) const 
     content.append(buffer.data(), static_cast<size_t>(got));
   }
   return content;
+}
+
+absl::Status SystemHost::CheckTls(const TlsFiles& tls) const {
+  TlsTexts texts;
+  DDPRUN_ASSIGN_OR_RETURN(texts.ca, ReadFile(tls.ca));
+  DDPRUN_ASSIGN_OR_RETURN(texts.certificate, ReadFile(tls.certificate));
+  DDPRUN_ASSIGN_OR_RETURN(texts.key, ReadFile(tls.key));
+  return CheckCertificates(tls, texts);
 }
 
 std::optional<absl::Duration> SystemHost::SlurmTimeLeft(const std::string& job_id,

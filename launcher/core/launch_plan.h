@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/tls_files.h"
 #include "launcher/core/agent_settings.h"
 #include "launcher/core/cpu_binding.h"
 #include "launcher/core/hang_settings.h"
@@ -95,6 +96,7 @@ enum class Preflight {
 struct LaunchPlan {
   rendezvous::JobSpec job;
   std::string token;  // job token; "" = none
+  TlsFiles tls;       // none = without TLS
   EndpointPlan endpoint;
   // torchrun's name of what this run asked for: "static" or "c10d".
   std::string rdzv_backend = "static";
@@ -145,6 +147,7 @@ struct LaunchPlan {
   std::string event_log;  // path of the JSON-lines timeline; "" = none
   std::string
       status_page;  // "host:port" of the service's pages, where this agent has it; "" = none
+  std::string status_page_token;  // of who reads them; "" = none
   // --state_dir: where the service keeps what must outlive it, where this agent has it; "" = with
   // the agent's own files, which go with it.
   std::string state_dir;

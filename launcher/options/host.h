@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/tls_files.h"
 #include "launcher/core/cpu_binding.h"
 
 namespace ddprun::launcher {
@@ -37,6 +38,9 @@ class Host {
   virtual absl::StatusOr<std::string> FindProgram(const std::string& name) const = 0;
   // The first 64 KiB of a file. Errors: errno with the path.
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) const = 0;
+  // OK when these are certificates and a key that TLS works with at this time; else what is wrong
+  // with which file.
+  virtual absl::Status CheckTls(const TlsFiles& /*tls*/) const { return absl::OkStatus(); }
   // How long a job of Slurm may still run.
   // Params: end_time: seconds since 1970 as Slurm gave it; 0 = it didn't, so squeue(1) is asked.
   // Returns: nullopt = without a limit, or nobody knows.    Bound: 5 s.

@@ -5,11 +5,13 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
+#include "launcher/options/tls_dir.h"
+#include "launcher/options/token.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 
-void DefineToken(TokenArguments* target, OptionSet* options) {
+void DefineCredentials(CredentialArguments* target, OptionSet* options) {
   options->AddValue(&target->token,
                     {.names = "--token",
                      .placeholder = "SECRET",
@@ -19,6 +21,14 @@ void DefineToken(TokenArguments* target, OptionSet* options) {
   options->AddValue(
       &target->token_file,
       {.names = "--token-file", .placeholder = "FILE", .help = "File that holds the secret."});
+  DefineTlsDir(&target->tls_dir, options);
+}
+
+absl::Status FinishCredentials(const CredentialArguments& arguments, const Host& host,
+                               std::string* token, TlsFiles* tls) {
+  DDPRUN_ASSIGN_OR_RETURN(*token, ReadToken(arguments.token, arguments.token_file, host));
+  DDPRUN_ASSIGN_OR_RETURN(*tls, ReadTlsDir(arguments.tls_dir, host));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,

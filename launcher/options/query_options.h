@@ -9,8 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/tls_files.h"
 #include "launcher/core/environment.h"
 #include "launcher/options/argument.h"
+#include "launcher/options/host.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
 
@@ -26,6 +28,7 @@ struct QueryOptions {
   bool endpoint_given = false;  // else the jobs of this machine count, too
   std::string run_id;           // "" = all jobs, or the only one
   std::string token;            // of the job; "" = none
+  TlsFiles tls;                 // none = without TLS
   absl::Duration timeout = absl::Seconds(5);
 };
 
@@ -35,17 +38,22 @@ struct QueryArguments {
   Argument run_id;
   Argument timeout{.text = DurationText(QueryOptions().timeout)};
 };
-struct TokenArguments {
+// Who asks: what the job's secret and the cluster's certificates are.
+struct CredentialArguments {
   Argument token;
   Argument token_file;
+  Argument tls_dir;
 };
 
 // Adds --rdzv_endpoint, --rdzv_id and --timeout, under "Service". `job`: what --rdzv_id names, as
 // "The job to end."; `default_job`: what is meant without.
 void DefineQuery(QueryArguments* target, const std::string& job, const std::string& default_job,
                  OptionSet* options);
-// Adds --token and --token_file.
-void DefineToken(TokenArguments* target, OptionSet* options);
+// Adds --token, --token_file and --tls_dir.
+void DefineCredentials(CredentialArguments* target, OptionSet* options);
+// Errors: those of ReadToken and ReadTlsDir.
+absl::Status FinishCredentials(const CredentialArguments& arguments, const Host& host,
+                               std::string* token, TlsFiles* tls);
 // Errors: plan errors (errors.h).
 absl::Status FinishQuery(const QueryArguments& arguments, QueryOptions* options);
 

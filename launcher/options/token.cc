@@ -35,4 +35,21 @@ absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& tok
   return secret;
 }
 
+void DefineStatusPageToken(Argument* target, OptionSet* options) {
+  options->AddValue(target,
+                    {.names = "--status-page-token-file",
+                     .placeholder = "FILE",
+                     .help = "File with the password of the status page: browsers ask for it (the "
+                             "user is any name), monitors send it as a bearer token. The variable "
+                             "DDPRUN_STATUS_PAGE_TOKEN holds the password itself."});
+}
+
+absl::StatusOr<std::string> ReadStatusPageToken(const Argument& file,
+                                                const EnvironmentLookup& environment,
+                                                const Host& host) {
+  const Argument token{.text = environment("DDPRUN_STATUS_PAGE_TOKEN").value_or(""),
+                       .source = "DDPRUN_STATUS_PAGE_TOKEN"};
+  return ReadToken(file.filled() ? Argument() : token, file, host);
+}
+
 }  // namespace ddprun::launcher

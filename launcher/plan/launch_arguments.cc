@@ -4,6 +4,8 @@
 #include "base/text.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"
+#include "launcher/options/tls_dir.h"
+#include "launcher/options/token.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
 
@@ -120,6 +122,7 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                     {.names = "--token-file",
                      .placeholder = "FILE",
                      .help = "File that holds the secret; blanks around it don't count."});
+  DefineTlsDir(&target->tls_dir, options);
 }
 
 void DefineWorkers(LaunchArguments* target, OptionSet* options) {
@@ -258,6 +261,7 @@ void DefineRecords(LaunchArguments* target, OptionSet* options) {
                      .help = "Where this node has the rendezvous service: show the job on a "
                              "page, and to Prometheus, over HTTP; read only, to everybody "
                              "who reaches the address. Without HOST: this machine alone."});
+  DefineStatusPageToken(&target->status_page_token_file, options);
 }
 
 void DefineRestarts(LaunchArguments* target, OptionSet* options) {
@@ -413,7 +417,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
 
 std::string LaunchIntroduction() {
   return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun chaos|config|convert|doctor|drain|env|events [options]
+       ddprun certs|chaos|config|convert|doctor|drain|env|events [options]
        ddprun logs|rendezvous|slurm|status|stop|test|top [options]
 
 Starts one distributed training job on one or many machines and keeps it
@@ -445,8 +449,9 @@ terminal, ddprun events says what happened to it, ddprun logs shows what its
 workers write, ddprun drain takes a node out of it, ddprun stop ends it, ddprun
 chaos injects faults into a job and reports what they cost, ddprun env shows this
 machine and settings that fit its GPUs, ddprun doctor says what is wrong with it,
-ddprun test tries the network between the nodes, and torch on them; each has its
-own --help. A script of such a name is started as ./status.
+ddprun test tries the network between the nodes, and torch on them, ddprun certs
+makes what --tls_dir wants; each has its own --help. A script of such a name is
+started as ./status.
 
 Options end at the script; what follows is the script's. Each option may be
 written with dashes or underscores, or come from the variable in brackets, or

@@ -39,6 +39,7 @@ struct LaunchArguments {
   Argument local_addr;
   Argument token;
   Argument token_file;
+  Argument tls_dir;
 
   // Workers
   bool module = false;
@@ -67,6 +68,7 @@ struct LaunchArguments {
   Argument logs_specs;
   Argument event_log;
   Argument status_page;
+  Argument status_page_token_file;
   Argument event_log_handler{.text = "null"};
   Argument report_file;
 

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
+#include "launcher/options/tls_dir.h"
 #include "launcher/options/token.h"
 #include "launcher/options/values.h"
 #include "launcher/plan/binding.h"
@@ -179,6 +180,10 @@ absl::Status Planner::PlanNames() {
     DDPRUN_ASSIGN_OR_RETURN(master_addr_, ParseHost(arguments_.master_addr));
   }
   DDPRUN_ASSIGN_OR_RETURN(plan_.token, ReadToken(arguments_.token, arguments_.token_file, host_));
+  DDPRUN_ASSIGN_OR_RETURN(
+      plan_.status_page_token,
+      ReadStatusPageToken(arguments_.status_page_token_file, environment_, host_));
+  DDPRUN_ASSIGN_OR_RETURN(plan_.tls, ReadTlsDir(arguments_.tls_dir, host_));
   return absl::OkStatus();
 }
 

@@ -6,8 +6,6 @@
 
 #include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -34,12 +32,6 @@ bool IsAnswer(absl::StatusCode code) {
   return std::find(kAnswers.begin(), kAnswers.end(), code) != kAnswers.end();
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  return grpc::CreateCustomChannel(
-      address, grpc::InsecureChannelCredentials(),
-      rendezvous::ChannelSettings({.message_bytes = kAgentMessageBytesMax}));
-}
-
 }  // namespace
 
 struct PeerStore::Call {
@@ -50,13 +42,13 @@ struct PeerStore::Call {
   agent::v1::StoreReply reply;
 };
 
-PeerStore::PeerStore(EventLoop* loop, std::string address, absl::Duration margin, OnReply on_reply)
+PeerStore::PeerStore(EventLoop* loop, Options options, OnReply on_reply)
     : loop_(loop),
-      address_(std::move(address)),
-      margin_(margin),
+      options_(std::move(options)),
       on_reply_(std::move(on_reply)),
       inbox_(LoopInbox::Create(loop)),
-      channel_(MakeChannel(address_)),
+      channel_(rendezvous::MakeChannel(options_.address, options_.tls,
+                                       {.message_bytes = kAgentMessageBytesMax})),
       stub_(agent::v1::Agent::NewStub(channel_)) {}
 
 PeerStore::~PeerStore() {
@@ -77,8 +69,9 @@ void PeerStore::Forward(uint64_t id, const agent::v1::StoreRequest& request) {
   const auto call = std::make_shared<Call>();
   calls_.emplace(id, call);
   call->operation = OperationName(request);
-  call->patience = TimeoutOf(request) + margin_;
+  call->patience = TimeoutOf(request) + options_.margin;
   call->deadline = loop_->Now() + call->patience;
+  if (!options_.token.empty()) call->context.AddMetadata(kTokenMetadata, options_.token);
   call->context.set_deadline(
       gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                    gpr_time_from_millis(absl::ToInt64Milliseconds(call->patience), GPR_TIMESPAN)));
@@ -118,7 +111,7 @@ absl::Status PeerStore::Judge(const Call& call, const absl::Status& status) cons
       silent ? absl::StrCat("gave no answer within ", absl::FormatDuration(call.patience))
              : absl::StrCat("is unavailable (", std::string(status.message()), ")");
   return absl::UnavailableError(
-      absl::StrCat("store ", call.operation, ": rank 0's agent at ", address_, " ", why,
+      absl::StrCat("store ", call.operation, ": rank 0's agent at ", options_.address, " ", why,
                    "; its node may be lost, wait for the next generation"));
 }
 

@@ -15,6 +15,7 @@
 #include "base/event_loop.h"
 #include "base/instant.h"
 #include "base/loop_inbox.h"
+#include "base/tls_files.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
 
@@ -23,6 +24,10 @@ class Channel;
 }  // namespace grpc
 
 namespace ddprun::launcher {
+
+// What an agent's call to another one brings the job's secret in, as gRPC's metadata: a request may
+// be large, and is forwarded as it is.
+inline constexpr char kTokenMetadata[] = "ddprun-token-bin";
 
 // The store of a generation whose rank 0 is on another node: forwards calls to the agent there.
 //
@@ -38,15 +43,20 @@ class PeerStore {
   using OnReply =
       std::function<void(uint64_t id, const absl::Status& status, agent::v1::StoreReply* reply)>;
 
-  // `address` is "host:port". `margin`: how long after the operation's own timeout the other agent
-  // counts as silent.
-  PeerStore(EventLoop* loop, std::string address, absl::Duration margin, OnReply on_reply);
+  struct Options {
+    std::string address;  // "host:port"
+    // How long after the operation's own timeout the other agent counts as silent.
+    absl::Duration margin;
+    TlsFiles tls;       // none = without TLS
+    std::string token;  // the job's secret; "" = none
+  };
+  PeerStore(EventLoop* loop, Options options, OnReply on_reply);
   // Ends all calls without an answer. Returns when no callback of gRPC's runs.
   ~PeerStore();
   PeerStore(const PeerStore&) = delete;
   PeerStore& operator=(const PeerStore&) = delete;
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return options_.address; }
   // The last attempt to connect failed: a new one would wait for the back-off.
   bool Failing() const;
 
@@ -62,8 +72,7 @@ class PeerStore {
   absl::Status Judge(const Call& call, const absl::Status& status) const;
 
   EventLoop* const loop_;
-  const std::string address_;
-  const absl::Duration margin_;
+  const Options options_;
   const OnReply on_reply_;
   const std::shared_ptr<LoopInbox> inbox_;
   std::shared_ptr<grpc::Channel> channel_;

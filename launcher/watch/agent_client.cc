@@ -10,8 +10,9 @@
 namespace ddprun::launcher {
 
 absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
-                      const std::function<void(const agent::v1::LogPiece&)>& on_piece) {
-  const auto stub = agent::v1::Agent::NewStub(rendezvous::MakeChannel(target));
+                      const std::function<void(const agent::v1::LogPiece&)>& on_piece,
+                      const TlsFiles& tls) {
+  const auto stub = agent::v1::Agent::NewStub(rendezvous::MakeChannel(target, tls));
   grpc::ClientContext context;
   const auto reader = stub->ReadLogs(&context, request);
   agent::v1::LogPiece piece;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/tls_files.h"
 #include "ddprun/agent/v1/agent.pb.h"
 
 namespace ddprun::launcher {
@@ -16,7 +17,8 @@ namespace ddprun::launcher {
 // UNAVAILABLE: not reached, or lost; the text says why. Threads: any, but the first of a process
 // alone.
 absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
-                      const std::function<void(const agent::v1::LogPiece&)>& on_piece);
+                      const std::function<void(const agent::v1::LogPiece&)>& on_piece,
+                      const TlsFiles& tls);
 
 // What the node of an agent at `target` does. Blocking. Errors: those of GetNodeState
 // (agent.proto); UNAVAILABLE: not reached; DEADLINE_EXCEEDED: no answer within `timeout`. Threads:

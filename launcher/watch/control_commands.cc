@@ -94,7 +94,7 @@ int StopJob(const StopOptions& options) {
   const absl::StatusOr<std::string> target = FindTarget(options);
   if (!target.ok()) return Fail(target.status());
   const absl::Status status = rendezvous::RequestStop(*target, options.run_id, options.token,
-                                                      options.reason, options.timeout);
+                                                      options.reason, options.timeout, options.tls);
   return status.ok() ? 0 : Fail(status);
 }
 
@@ -107,7 +107,7 @@ int DrainNode(const DrainOptions& options) {
   request.set_node(options.node);
   request.set_reason(options.reason);
   request.set_undo(options.undo);
-  const auto reply = rendezvous::RequestDrain(*target, request, options.timeout);
+  const auto reply = rendezvous::RequestDrain(*target, request, options.timeout, options.tls);
   if (!reply.ok()) return Fail(reply.status());
   Tell(Printable(reply->text()));
   if (options.undo || !options.wait) return 0;
@@ -122,7 +122,8 @@ int DrainNode(const DrainOptions& options) {
       [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
         how = HowItLeft(event, reply->node_id());
         return how.empty();
-      });
+      },
+      options.tls);
   if (how.empty()) {
     return Fail(status.ok() ? absl::UnavailableError("the job is over, without a verdict")
                             : status);
@@ -150,7 +151,8 @@ int ShowEvents(const EventsOptions& options) {
                    stdout);
         std::fflush(stdout);
         return true;
-      });
+      },
+      options.tls);
   return status.ok() ? 0 : Fail(status);
 }
 

@@ -37,7 +37,8 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
     }
   }
   const std::string target = TargetOf(options);
-  auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token);
+  auto reply =
+      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls);
   if (reply.ok()) {
     found.push_back({target, *std::move(reply)});
   } else if (options.endpoint_given) {

@@ -106,10 +106,11 @@ class Readers {
     if (options_.rank.has_value()) request.set_rank(*options_.rank);
     if (options_.tail.has_value()) request.set_tail_lines(*options_.tail);
     const auto print = [this](const LogPiece& piece) { printer_.Print(piece); };
-    if (!node.agent_address().empty()) return ReadLogs(node.agent_address(), request, print);
+    if (!node.agent_address().empty())
+      return ReadLogs(node.agent_address(), request, print, options_.tls);
     // A job of one node: its agent has a socket in its own folder, and others refuse.
     for (const std::string& socket : FindLocalSockets(kAgentSocket)) {
-      const absl::Status status = ReadLogs(socket, request, print);
+      const absl::Status status = ReadLogs(socket, request, print, {});
       const bool is_another = absl::IsPermissionDenied(status) || absl::IsUnavailable(status);
       if (!is_another) return status;
     }
@@ -129,7 +130,7 @@ class Readers {
 absl::StatusOr<JobStatus> FetchTheJob(const std::string& target, const LogsOptions& options) {
   DDPRUN_ASSIGN_OR_RETURN(
       const rendezvous::v1::GetStatusReply reply,
-      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token));
+      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls));
   if (reply.jobs_size() == 1) return reply.jobs(0);
   return absl::NotFoundError(
       absl::StrCat("the rendezvous service at ", target, " holds ", reply.jobs_size(),
@@ -149,7 +150,8 @@ absl::Status FollowNodes(const std::string& target, const LogsOptions& options, 
         const absl::StatusOr<JobStatus> job = FetchTheJob(target, options);
         if (job.ok()) readers->Begin(*job);
         return true;
-      });
+      },
+      options.tls);
 }
 
 absl::Status ReadAll(const LogsOptions& options, Readers* readers) {

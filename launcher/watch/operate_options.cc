@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
-#include "launcher/options/token.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {
@@ -71,8 +70,8 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrain(const std::vector<std::st
   OptionSet options(kDrainIntroduction);
   QueryArguments query;
   DefineQuery(&query, "The job.", "the only one of the service", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   options.Group("Draining");
   Argument reason;
   options.AddValue(&reason, {.names = "--reason",
@@ -97,7 +96,8 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrain(const std::vector<std::st
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
   result.options.wait = !no_wait;
   result.options.reason = reason.text;
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 
@@ -136,8 +136,8 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
   OptionSet options(kEventsIntroduction);
   QueryArguments query;
   DefineQuery(&query, "The job.", "the only one of the service", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   options.Group("Events");
   OptionsOrHelp<EventsOptions> result;
   options.AddFlag(&result.options.follow,
@@ -163,7 +163,8 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
   if (!absl::SimpleAtoi(since.text, &result.options.since)) {
     return BadValue(since, "give the number of an event, as ddprun events shows it first");
   }
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 
@@ -173,8 +174,8 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
   OptionSet options(kTopIntroduction);
   QueryArguments query;
   DefineQuery(&query, "The job.", "the only one of the service", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   options.Group("Terminal");
   Argument interval{.text = DurationText(TopOptions().interval)};
   options.AddValue(&interval, {.names = "--interval",
@@ -191,7 +192,8 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
   DDPRUN_ASSIGN_OR_RETURN(result.options.interval,
                           ParseDuration(interval, absl::Milliseconds(100)));
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 
@@ -201,8 +203,8 @@ absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
   OptionSet options(kLogsIntroduction);
   QueryArguments query;
   DefineQuery(&query, "The job.", "the only one of the service", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   options.Group("Logs");
   OptionsOrHelp<LogsOptions> result;
   options.AddFlag(&result.options.follow,
@@ -238,7 +240,8 @@ absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
   if (tail.given() && !absl::SimpleAtoi(tail.text, &result.options.tail.emplace())) {
     return BadValue(tail, "give a number of lines");
   }
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 

@@ -24,14 +24,15 @@ Example:
       .text = absl::StrCat(ServiceOptions().listen_host, ":", ServiceOptions().listen_port)};
   Argument event_log;
   Argument status_page;
+  Argument status_page_token_file;
   Argument state_dir;
-  TokenArguments token;
+  CredentialArguments credentials;
   options.Group("Service");
   options.AddValue(&listen, {.names = "--listen",
                              .placeholder = "HOST[:PORT]",
                              .help = "Address to listen on; port 0 is any free one.",
                              .environment = ""});
-  DefineToken(&token, &options);
+  DefineCredentials(&credentials, &options);
   options.AddValue(&event_log, {.names = "--event-log",
                                 .placeholder = "FILE",
                                 .help = "Append the service's timeline to FILE, as JSON lines."});
@@ -41,6 +42,7 @@ Example:
                     .help = "Show the jobs on a page, and to Prometheus, over HTTP: read "
                             "only, to everybody who reaches the address. Without HOST: "
                             "this machine alone."});
+  DefineStatusPageToken(&status_page_token_file, &options);
   options.AddValue(&state_dir,
                    {.names = "--state-dir",
                     .placeholder = "DIR",
@@ -60,7 +62,10 @@ Example:
   if (state_dir.given() && !state_dir.filled()) return BadValue(state_dir, "give a directory");
   result.options.state_dir = state_dir.text;
   DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page_token,
+                          ReadStatusPageToken(status_page_token_file, environment, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 
@@ -79,8 +84,8 @@ Examples:
   ddprun status --rdzv_endpoint host0:29400 --watch 1)");
   QueryArguments query;
   DefineQuery(&query, "The job to show.", "all", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   Argument watch{.text = ""};
   options.AddValue(&watch, {.names = "--watch",
                             .placeholder = "SECONDS",
@@ -100,7 +105,8 @@ Examples:
   if (!watch.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
   }
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 
@@ -116,8 +122,8 @@ Example:
   ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");
   QueryArguments query;
   DefineQuery(&query, "The job to end.", "the only one of the service", &options);
-  TokenArguments token;
-  DefineToken(&token, &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
   Argument reason{.text = "stopped by ddprun stop"};
   options.AddValue(&reason, {.names = "--reason",
                              .placeholder = "TEXT",
@@ -134,7 +140,8 @@ Example:
     return BadValue(query.run_id, "give the name of a job");
   }
   result.options.reason = reason.text;
-  DDPRUN_ASSIGN_OR_RETURN(result.options.token, ReadToken(token.token, token.token_file, host));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
 }
 

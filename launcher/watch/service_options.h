@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/tls_files.h"
 #include "launcher/core/environment.h"
 #include "launcher/options/host.h"
 #include "launcher/options/options_or_help.h"
@@ -19,8 +20,10 @@ struct ServiceOptions {
   std::string listen_host = "0.0.0.0";         // without brackets
   uint16_t listen_port = kDefaultServicePort;  // 0 = any free port
   std::string token;                           // "" = none
+  TlsFiles tls;                                // none = without TLS
   std::string event_log;                       // "" = none
   std::string status_page;                     // "host:port"; "" = none
+  std::string status_page_token;               // of who reads the page; "" = none
   std::string state_dir;                       // what outlives the service; "" = nothing does
 };
 

@@ -22,7 +22,7 @@ using rendezvous::v1::JobStatus;
 absl::StatusOr<JobStatus> FetchJob(const TopOptions& options, const std::string& target) {
   DDPRUN_ASSIGN_OR_RETURN(
       const rendezvous::v1::GetStatusReply reply,
-      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token));
+      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls));
   if (reply.jobs_size() == 1) return reply.jobs(0);
   if (reply.jobs_size() == 0) {
     return absl::NotFoundError(absl::StrCat("the rendezvous service at ", target, " holds no job"));

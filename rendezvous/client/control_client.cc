@@ -31,8 +31,9 @@ absl::Status Describe(const std::string& target, const grpc::Status& status) {
 }  // namespace
 
 absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
-                                               absl::Duration timeout, const std::string& token) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
+                                               absl::Duration timeout, const std::string& token,
+                                               const TlsFiles& tls) {
+  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
   v1::GetStatusReply reply;
   const grpc::Status status =
       FetchWholeStatus(*stub, ValidUtf8(run_id), ValidUtf8(token), timeout, &reply);
@@ -42,8 +43,8 @@ absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const 
 
 absl::Status RequestStop(const std::string& target, const std::string& run_id,
                          const std::string& token, const std::string& reason,
-                         absl::Duration timeout) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
+                         absl::Duration timeout, const TlsFiles& tls) {
+  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
   grpc::ClientContext context;
   SetTimeout(timeout, &context);
   v1::StopJobRequest request;
@@ -56,8 +57,8 @@ absl::Status RequestStop(const std::string& target, const std::string& run_id,
 
 absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
                                                 const v1::DrainNodeRequest& request,
-                                                absl::Duration timeout) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
+                                                absl::Duration timeout, const TlsFiles& tls) {
+  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
   grpc::ClientContext context;
   SetTimeout(timeout, &context);
   v1::DrainNodeReply reply;
@@ -68,8 +69,9 @@ absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
 
 absl::Status WatchEvents(
     const std::string& target, const v1::WatchEventsRequest& request, absl::Duration timeout,
-    const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target));
+    const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event,
+    const TlsFiles& tls) {
+  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
   grpc::ClientContext context;
   if (!request.follow()) SetTimeout(timeout, &context);
   const auto reader = stub->WatchEvents(&context, request);

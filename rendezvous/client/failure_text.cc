@@ -21,26 +21,51 @@ bool IsForeign(const absl::Status& status) {
   return absl::IsUnimplemented(status);
 }
 
+// What gRPC 1.51 says of a TLS handshake that failed here. Where the other side refuses our
+// certificate, it only closes the connection.
+bool IsTlsTrouble(const absl::Status& status) {
+  return absl::StrContains(status.message(), "Tls handshake failed");
+}
+
+std::string TlsTrouble(const std::string& target, absl::string_view message) {
+  if (absl::StrContains(message, "wrong version number")) {
+    return absl::StrCat(target,
+                        " answers without TLS: start all nodes of the job with --tls_dir, "
+                        "or none, and check host and port");
+  }
+  return absl::StrCat("the certificate of ", target,
+                      " is not one of this cluster (TLS: ", message.substr(message.rfind(':') + 1),
+                      "): has it expired, and is ca.crt of --tls_dir the same there?");
+}
+
 // The reason at the end of gRPC's chain of errors, without the names of its own parts:
 // "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to
 // remote host: Connection refused" is "127.0.0.1:1: Connection refused".
 std::string BareReason(absl::string_view text) {
   static constexpr absl::string_view kMark = "last error: ";
   const size_t mark = text.rfind(kMark);
-  if (mark != absl::string_view::npos) text.remove_prefix(mark + kMark.size());
-  return absl::StrReplaceAll(text, {{"UNKNOWN: ", ""},
-                                    {"UNAVAILABLE: ", ""},
-                                    {"ipv4:", ""},
-                                    {"ipv6:", ""},
-                                    {"%5B", "["},
-                                    {"%5D", "]"},
-                                    {"Failed to connect to remote host: ", ""},
-                                    {"DNS resolution failed for", "no address for"},
-                                    {"connection attempt timed out before receiving SETTINGS frame",
-                                     "something listens there, but does not answer"},
-                                    {"tcp handshaker shutdown",
-                                     "nothing comes back: the way there or back is cut, a firewall "
-                                     "drops packets, or the machine is down"}});
+  // Before there was a connection: of one that ends later nobody asks why.
+  std::string hint;
+  if (mark != absl::string_view::npos) {
+    text.remove_prefix(mark + kMark.size());
+    if (absl::EndsWith(text, "Socket closed")) {
+      hint = "; does it want a certificate (--tls_dir), or another one than ours?";
+    }
+  }
+  return absl::StrReplaceAll(absl::StrCat(text, hint),
+                             {{"UNKNOWN: ", ""},
+                              {"UNAVAILABLE: ", ""},
+                              {"ipv4:", ""},
+                              {"ipv6:", ""},
+                              {"%5B", "["},
+                              {"%5D", "]"},
+                              {"Failed to connect to remote host: ", ""},
+                              {"DNS resolution failed for", "no address for"},
+                              {"connection attempt timed out before receiving SETTINGS frame",
+                               "something listens there, but does not answer"},
+                              {"tcp handshaker shutdown",
+                               "nothing comes back: the way there or back is cut, a firewall "
+                               "drops packets, or the machine is down"}});
 }
 
 }  // namespace
@@ -48,9 +73,14 @@ std::string BareReason(absl::string_view text) {
 absl::Status DescribeFailure(const std::string& target, const grpc::Status& status) {
   const absl::Status plain = FromGrpcStatus(status);
   if (plain.ok()) return plain;
+  if (IsTlsTrouble(plain)) {
+    return absl::UnauthenticatedError(TlsTrouble(target, plain.message()));
+  }
   if (IsForeign(plain)) {
     return absl::UnimplementedError(
-        absl::StrCat(target, " is not a ddprun rendezvous service: check host and port (",
+        absl::StrCat(target,
+                     " is not a ddprun rendezvous service, or speaks TLS only: check host and "
+                     "port, and --tls_dir (",
                      BareReason(plain.message()), ")"));
   }
   if (IsWorthRetrying(plain)) return {plain.code(), BareReason(plain.message())};

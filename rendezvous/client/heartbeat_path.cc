@@ -33,8 +33,8 @@ HeartbeatPath::~HeartbeatPath() {
 }
 
 void HeartbeatPath::Try() {
-  call_ = AttendCall::Start(this, inbox_,
-                            MakeChannel(options_.target, {.keepalive = options_.keepalive}));
+  call_ = AttendCall::Start(
+      this, inbox_, MakeChannel(options_.target, options_.tls, {.keepalive = options_.keepalive}));
 }
 
 void HeartbeatPath::OnCallOpen(AttendCall* call) {

@@ -55,7 +55,8 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   ReconnectPauses pauses_;
   std::shared_ptr<AttendCall> call_;  // the current try; null between two
   bool open_ = false;
-  bool heard_ = false;  // on this stream
+  bool heard_ = false;   // on this stream
+  bool joined_ = false;  // on some stream
   bool finishing_ = false;
   // Why we broke the call off; else its status tells.
   struct Own {
@@ -100,10 +101,11 @@ void ClientImpl::Try() {
   own_reason_.reset();
   // A channel of its own for each try: one that failed before would first sit out gRPC's back-offs,
   // of which the name resolver's (1 s, growing to 2 minutes) has no setting.
-  call_ = AttendCall::Start(this, inbox_,
-                            fixed_channel_ != nullptr
-                                ? fixed_channel_
-                                : MakeChannel(options_.target, {.keepalive = options_.keepalive}));
+  call_ = AttendCall::Start(
+      this, inbox_,
+      fixed_channel_ != nullptr
+          ? fixed_channel_
+          : MakeChannel(options_.target, options_.tls, {.keepalive = options_.keepalive}));
   open_timer_.Arm(loop_->Now() + open_timeout_);
 }
 
@@ -140,7 +142,10 @@ void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> 
              /*retry=*/false);
   } else if (!own_reason_.has_value()) {
     heard_ = true;
-    if (const Welcome* welcome = std::get_if<Welcome>(&*message)) BeginHeartbeats(*welcome);
+    if (const Welcome* welcome = std::get_if<Welcome>(&*message)) {
+      joined_ = true;
+      BeginHeartbeats(*welcome);
+    }
     const auto inbox = inbox_;
     const auto on_message = callbacks_.on_message;
     on_message(*std::move(message));
@@ -158,8 +163,10 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
   absl::Status why = own_reason_.has_value() && !status.ok()
                          ? own_reason_->why
                          : DescribeFailure(options_.target, status);
-  const bool retry =
-      !finishing_ && (own_reason_.has_value() ? own_reason_->retry : IsWorthRetrying(why));
+  // Who was here before may meet the moment in which certificates are exchanged.
+  const bool renews = joined_ && !heard_ && absl::IsUnauthenticated(why);
+  const bool retry = !finishing_ && (own_reason_.has_value() ? own_reason_->retry
+                                                             : IsWorthRetrying(why) || renews);
   if (retry) {
     const Instant now = loop_->Now();
     retry_timer_.Arm(now + (heard_ ? pauses_.AfterStream(now) : pauses_.AfterFailure(now)));

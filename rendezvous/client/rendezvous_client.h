@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "base/tls_files.h"
 #include "rendezvous/client/reconnect_pauses.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/wire/grpc_settings.h"
@@ -24,6 +25,7 @@ struct ClientOptions {
   ReconnectSettings reconnect;
   // After so much silence the service is asked for a sign of life: KeepaliveOf().
   absl::Duration keepalive = kClientKeepaliveTime;
+  TlsFiles tls;  // none = without TLS; a unix socket never has it
 };
 
 // For agents of a job: 2 s, and more than the pause between two probes where so many nodes take

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "rendezvous/wire/tls.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -29,12 +30,13 @@ bool IsOfTheConnection(int error) {
 }  // namespace
 
 FrontDoor::FrontDoor(EventLoop* loop, EventLog* events, Refusals* refusals, TcpListener listener,
-                     std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds)
+                     std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds, bool wants_tls)
     : loop_(loop),
       events_(events),
       refusals_(refusals),
       listener_(std::move(listener)),
       acceptor_(std::move(acceptor)),
+      wants_tls_(wants_tls),
       keeper_(bounds),
       again_(loop, [this] { WaitOrAccept(); }) {
   for (const Fd& socket : listener_.sockets) {
@@ -91,9 +93,32 @@ void FrontDoor::Admit(Fd connection, Fd own, const PeerAddress& peer) {
     WaitOrAccept();
   });
   by_peer_[peer] = id;
+  if (!wants_tls_) return HandOver(std::move(connection));
+  guest.silent = std::move(connection);
+  guest.speaks =
+      std::make_unique<FdWatch>(loop_, guest.silent.get(), [this, id] { HearFirst(id); });
+}
+
+void FrontDoor::HandOver(Fd connection) {
   Acceptor::NewConnectionParameters parameters;
   parameters.fd = connection.Release();
   acceptor_->HandleNewConnection(&parameters);
+}
+
+void FrontDoor::HearFirst(ConnectionId id) {
+  Guest& guest = guests_.at(id);
+  char first = 0;
+  const ssize_t n = recv(guest.silent.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  guest.speaks.reset();
+  if (n <= 0) return;  // `ended` says so, too
+  const std::string answer = AnswerWithoutTls(absl::string_view(&first, 1));
+  if (answer.empty()) return HandOver(std::move(guest.silent));
+  refusals_->Count(loop_->Now(), "without_tls", PeerText(guest.peer),
+                   absl::UnauthenticatedError("it speaks without TLS, which this service wants"));
+  // It stays until the other side has read that and closes, or its place is needed.
+  send(guest.silent.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  shutdown(guest.silent.get(), SHUT_WR);
 }
 
 void FrontDoor::OutOfDescriptors(int error_number) {

@@ -28,9 +28,11 @@ class FrontDoor {
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
   // Accepts from now on. `loop`, `events` and `refusals` outlive it. Destroyed before the server
-  // of `acceptor` shuts down; connections stay open then.
+  // of `acceptor` shuts down; connections that it has stay open then.
+  // Params: wants_tls: `acceptor` speaks TLS only. It gets a connection with the first byte then,
+  // so that one without TLS is told why it is refused, and a silent one costs little.
   FrontDoor(EventLoop* loop, EventLog* events, Refusals* refusals, TcpListener listener,
-            std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds);
+            std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds, bool wants_tls = false);
   ~FrontDoor();
   FrontDoor(const FrontDoor&) = delete;
   FrontDoor& operator=(const FrontDoor&) = delete;
@@ -45,12 +47,16 @@ class FrontDoor {
   struct Guest {
     PeerAddress peer;
     Fd fd;
-    std::unique_ptr<FdWatch> ended;  // goes before fd
+    std::unique_ptr<FdWatch> ended;   // goes before fd
+    Fd silent;                        // the connection itself, until it speaks; else gRPC's
+    std::unique_ptr<FdWatch> speaks;  // goes before silent
   };
 
   void AcceptSome(int listener);
   bool AcceptOne(int listener);
   void Admit(Fd connection, Fd own, const PeerAddress& peer);
+  void HandOver(Fd connection);
+  void HearFirst(ConnectionId id);
   void OutOfDescriptors(int error_number);
   void Evict(ConnectionId id);
   void End(ConnectionId id);
@@ -62,6 +68,7 @@ class FrontDoor {
   Refusals* const refusals_;
   const TcpListener listener_;
   const std::unique_ptr<Acceptor> acceptor_;
+  const bool wants_tls_;
   Doorkeeper keeper_;
   uint64_t last_id_ = 0;
   std::map<ConnectionId, Guest> guests_;         // the keeper's strangers

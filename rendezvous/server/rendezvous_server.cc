@@ -81,12 +81,12 @@ absl::Status ServerImpl::Listen() {
 
 absl::Status ServerImpl::ListenOnTcp() {
   DDPRUN_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options_.listen));
-  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_));
+  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_, {}, options_.tls));
   server_ = std::move(fed.server);
   port_ = listener.port;
   const DoorBounds bounds = options_.door.value_or(DoorBoundsFor(DescriptorLimit()));
   door_ = std::make_unique<FrontDoor>(loop_, events_, &refusals_, std::move(listener),
-                                      std::move(fed.acceptor), bounds);
+                                      std::move(fed.acceptor), bounds, options_.tls.used());
   return absl::OkStatus();
 }
 

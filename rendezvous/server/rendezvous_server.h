@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
+#include "base/tls_files.h"
 #include "rendezvous/core/types.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/core/doorkeeper.h"
@@ -27,6 +28,8 @@ struct ServerOptions {
   std::string listen;
   // Secret that Join and control calls must carry; "" = none (control calls from loopback only).
   std::string token;
+  // Who comes over TCP needs a certificate of this CA, too; none = without TLS.
+  TlsFiles tls;
   // The one job this service is for; "" = any number of jobs, told apart by run id. A foreign job
   // at a service of one job is refused with ALREADY_EXISTS that names the holder.
   std::string only_run_id;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/event_log.h"
@@ -52,12 +53,18 @@ absl::StatusOr<EventLog> OpenEvents(const ServeConfig& config) {
   return EventLog::Open(config.event_log, "service");
 }
 
+// As ParseStatusPage gives them; a name that is this machine's alone is worth a warning too many.
+bool IsLoopbackName(absl::string_view host) {
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
 // A job doesn't fail for want of a page to watch it on.
 std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& events, Instant now,
                                           RendezvousServer& server) {
   if (config.status_page.empty()) return nullptr;
-  absl::StatusOr<std::unique_ptr<WebServer>> page =
-      WebServer::Start(config.status_page, server.InProcessChannel(), config.token);
+  absl::StatusOr<std::unique_ptr<WebServer>> page = WebServer::Start(
+      {.listen = config.status_page, .token = config.token, .password = config.status_page_token},
+      server.InProcessChannel());
   if (!page.ok()) {
     Tell(absl::StrCat("warning: ", page.status().message()));
     return nullptr;
@@ -65,6 +72,10 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
   const std::string host = config.status_page.substr(0, config.status_page.rfind(':'));
   const std::string url = absl::StrCat("http://", host, ":", (*page)->port(), "/");
   Tell(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
+  if (config.status_page_token.empty() && !IsLoopbackName(host)) {
+    Tell(absl::StrCat("warning: whoever reaches ", url, " reads of the jobs there: ",
+                      "--status_page_token_file gives the page a password"));
+  }
   events.Write(now, "status_page", {{"url", url}});
   return *std::move(page);
 }
@@ -104,6 +115,7 @@ int ServeMain(const ServeConfig& config) {
   ServerOptions options;
   options.listen = config.listen;
   options.token = config.token;
+  options.tls = config.tls;
   options.only_run_id = config.only_run_id;
   options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
   if (absl::Status status = OpenJournal(config, loop->get(), options); !status.ok()) {

@@ -3,15 +3,19 @@
 
 #include <string>
 
+#include "base/tls_files.h"
+
 namespace ddprun::rendezvous {
 
-// How a process serves; see ServerOptions for the first three.
+// How a process serves; see ServerOptions for the first four.
 struct ServeConfig {
   std::string listen;
   std::string token;
+  TlsFiles tls;
   std::string only_run_id;
-  std::string event_log;    // path; "" = none
-  std::string status_page;  // "host:port" of the pages for people and monitors; "" = none
+  std::string event_log;          // path; "" = none
+  std::string status_page;        // "host:port" of the pages for people and monitors; "" = none
+  std::string status_page_token;  // what who reads them must bring; "" = nothing
   // Folder of what must outlive this process; "" = nothing does.
   std::string state_dir;
   // It is one that the user chose, and may be there after the machine's end; else it goes with the

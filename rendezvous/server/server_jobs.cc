@@ -28,9 +28,10 @@ absl::Status ServerImpl::CheckRunId(const std::string& run_id) const {
 
 // The job that a Join is for; a new one when it is the first.
 absl::StatusOr<JobShell*> ServerImpl::FindJob(const AgentMessage& message, const Join& join) {
-  DDPRUN_RETURN_IF_ERROR(CheckRunId(message.run_id));
-  // Here as well as in the core: nobody without the token makes this service hold a job.
+  // Here as well as in the core: nobody without the token makes this service hold a job, or hears
+  // which it holds.
   DDPRUN_RETURN_IF_ERROR(CheckToken(options_.token, join));
+  DDPRUN_RETURN_IF_ERROR(CheckRunId(message.run_id));
   const auto found = jobs_.find(message.run_id);
   if (found != jobs_.end()) {
     if (!found->second->ended()) return found->second.get();

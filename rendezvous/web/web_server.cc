@@ -8,17 +8,21 @@
 #include <grpcpp/channel.h>
 #include <netinet/in.h>
 
-#include <functional>
+#include <condition_variable>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/thread.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
+#include "rendezvous/web/authorization.h"
 #include "rendezvous/web/metrics_text.h"
 #include "rendezvous/web/status_json.h"
 #include "rendezvous/web/status_page.h"
@@ -31,6 +35,9 @@ constexpr absl::Duration kPatience = absl::Seconds(2);
 // Of a client that sends or reads nothing.
 constexpr int kClientTimeoutS = 5;
 constexpr int kRequestBytesMax = 8192;
+// Who asks whether it lives is a machine without secrets, and learns nothing else.
+constexpr absl::string_view kHealthPath = "/healthz";
+constexpr int kUnauthorized = 401;  // evhttp has no name for it
 
 struct Answer {
   int status = HTTP_OK;
@@ -50,6 +57,9 @@ void Send(evhttp_request* request, const Answer& answer) {
   evkeyvalq* headers = evhttp_request_get_output_headers(request);
   evhttp_add_header(headers, "Content-Type", answer.type);
   for (const auto& [name, value] : kHeaders) evhttp_add_header(headers, name, value);
+  if (answer.status == kUnauthorized) {
+    evhttp_add_header(headers, "WWW-Authenticate", "Basic realm=\"ddprun\", charset=\"UTF-8\"");
+  }
   if (answer.status == HTTP_BADMETHOD) evhttp_add_header(headers, "Allow", "GET, HEAD");
   evbuffer* body = evbuffer_new();
   evbuffer_add(body, answer.body.data(), answer.body.size());
@@ -65,25 +75,53 @@ uint16_t PortOf(evutil_socket_t listener) {
   return ntohs(own.sin6_port);
 }
 
+using Status = absl::StatusOr<v1::GetStatusReply>;
+
+// What is made of a status, by path.
+struct StatusPath {
+  absl::string_view path;
+  const char* type;
+  absl::StatusOr<std::string> (*show)(const v1::GetStatusReply& reply);
+};
+constexpr StatusPath kStatusPaths[] = {
+    {"/api/v1/status", "application/json",
+     [](const v1::GetStatusReply& reply) { return StatusJson(reply); }},
+    {"/metrics", "text/plain; version=0.0.4; charset=utf-8",
+     [](const v1::GetStatusReply& reply) -> absl::StatusOr<std::string> {
+       return MetricsText(reply);
+     }},
+    {kHealthPath, "text/plain; charset=utf-8",
+     [](const v1::GetStatusReply&) -> absl::StatusOr<std::string> { return "ok\n"; }},
+};
+
 class WebServerImpl final : public WebServer {
  public:
-  WebServerImpl(std::shared_ptr<grpc::Channel> service, std::string token)
-      : stub_(v1::Rendezvous::NewStub(std::move(service))), token_(std::move(token)) {
-    evthread_use_pthreads();  // for the end, which another thread asks for
+  WebServerImpl(Options options, std::shared_ptr<grpc::Channel> service)
+      : options_(std::move(options)), stub_(v1::Rendezvous::NewStub(std::move(service))) {
+    evthread_use_pthreads();  // for the end and for answers, which other threads tell of
     base_ = event_base_new();
     http_ = evhttp_new(base_);
+    answered_ = event_new(base_, -1, 0, &WebServerImpl::OnAnswered, this);
   }
 
   ~WebServerImpl() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    wanted_.notify_all();
+    if (asker_.joinable()) asker_.join();
     if (thread_.joinable()) {
       event_base_loopbreak(base_);
       thread_.join();
     }
+    event_free(answered_);
     evhttp_free(http_);
     event_base_free(base_);
   }
 
-  absl::Status Listen(const std::string& listen) {
+  absl::Status Listen() {
+    const std::string& listen = options_.listen;
     const size_t colon = listen.rfind(':');
     std::string host(absl::StripSuffix(absl::StripPrefix(listen.substr(0, colon), "["), "]"));
     if (host == "localhost") host = "127.0.0.1";
@@ -104,6 +142,7 @@ class WebServerImpl final : public WebServer {
     DDPRUN_ASSIGN_OR_RETURN(thread_, StartThread("the status page", [this] {
                               event_base_loop(base_, EVLOOP_NO_EXIT_ON_EMPTY);
                             }));
+    DDPRUN_ASSIGN_OR_RETURN(asker_, StartThread("the status page's asker", [this] { Ask(); }));
     return absl::OkStatus();
   }
 
@@ -116,57 +155,118 @@ class WebServerImpl final : public WebServer {
       return Send(request, {.status = HTTP_BADMETHOD, .body = "read only: GET or HEAD\n"});
     }
     const char* path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
-    Send(request, static_cast<WebServerImpl*>(self)->AnswerTo(path == nullptr ? "" : path));
+    static_cast<WebServerImpl*>(self)->Serve(request, path == nullptr ? "" : path);
   }
 
-  Answer AnswerTo(const std::string& path) {
+  void Serve(evhttp_request* request, absl::string_view path) {
+    const char* authorization =
+        evhttp_find_header(evhttp_request_get_input_headers(request), "Authorization");
+    if (!options_.password.empty() && path != kHealthPath &&
+        !IsAuthorized(authorization == nullptr ? "" : authorization, options_.password)) {
+      return Send(request, {.status = kUnauthorized,
+                            .body = "this page has a password (--status_page_token_file): send it "
+                                    "as Bearer, or as Basic with any user\n"});
+    }
+    for (const StatusPath& one : kStatusPaths) {
+      if (path != one.path) continue;
+      waiting_.push_back({request, &one});
+      return AskIfIdle();
+    }
+    Send(request, AnswerTo(path));
+  }
+
+  static Answer AnswerTo(absl::string_view path) {
     if (path == "/") return {.type = "text/html; charset=utf-8", .body = kPageHtml};
     if (path == "/page.js") return {.type = "text/javascript; charset=utf-8", .body = kPageScript};
     if (path == "/page.css") return {.type = "text/css; charset=utf-8", .body = kPageStyle};
-    if (path == "/api/v1/status") return FromStatus("application/json", StatusJson);
-    if (path == "/metrics") {
-      return FromStatus("text/plain; version=0.0.4; charset=utf-8",
-                        [](const v1::GetStatusReply& reply) -> absl::StatusOr<std::string> {
-                          return MetricsText(reply);
-                        });
-    }
-    if (path == "/healthz") {
-      return FromStatus("text/plain; charset=utf-8",
-                        [](const v1::GetStatusReply&) -> absl::StatusOr<std::string> {
-                          return std::string("ok\n");
-                        });
-    }
     return {.status = HTTP_NOTFOUND,
             .body = "there are /, /api/v1/status, /metrics and /healthz\n"};
   }
 
-  using Show = std::function<absl::StatusOr<std::string>(const v1::GetStatusReply&)>;
-  Answer FromStatus(const char* type, const Show& show) {
-    v1::GetStatusReply reply;
-    const grpc::Status status = FetchWholeStatus(*stub_, /*run_id=*/"", token_, kPatience, &reply);
-    absl::StatusOr<std::string> body = absl::UnavailableError(status.error_message());
-    if (status.ok()) body = show(reply);
-    if (body.ok()) return {.type = type, .body = *std::move(body)};
+  // ------------------------------------------------------------- asking, without holding up others
+
+  // A request; where its client is gone, evhttp frees it when it is answered.
+  struct Waiting {
+    evhttp_request* request;
+    const StatusPath* path;
+  };
+
+  void AskIfIdle() {
+    if (!asked_.empty() || waiting_.empty()) return;
+    asked_ = std::exchange(waiting_, {});
+    {
+      const std::lock_guard lock(mutex_);
+      ask_ = true;
+    }
+    wanted_.notify_all();
+  }
+
+  // The body of asker_.
+  void Ask() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wanted_.wait(lock, [this] { return ask_ || ending_; });
+      if (ending_) return;
+      ask_ = false;
+      lock.unlock();
+      v1::GetStatusReply reply;
+      const grpc::Status status =
+          FetchWholeStatus(*stub_, /*run_id=*/"", options_.token, kPatience, &reply);
+      lock.lock();
+      answer_ = status.ok() ? Status(std::move(reply))
+                            : Status(absl::UnavailableError(status.error_message()));
+      event_active(answered_, 0, 0);
+    }
+  }
+
+  static void OnAnswered(evutil_socket_t, short, void* self) {
+    static_cast<WebServerImpl*>(self)->AnswerAll();
+  }
+
+  void AnswerAll() {
+    Status answer;
+    {
+      const std::lock_guard lock(mutex_);
+      answer = std::move(answer_);
+    }
+    for (const Waiting& one : std::exchange(asked_, {})) {
+      Send(one.request, FromStatus(*one.path, answer));
+    }
+    AskIfIdle();
+  }
+
+  static Answer FromStatus(const StatusPath& path, const Status& status) {
+    absl::StatusOr<std::string> body =
+        status.ok() ? path.show(*status) : absl::StatusOr<std::string>(status.status());
+    if (body.ok()) return {.type = path.type, .body = *std::move(body)};
     return {.status = HTTP_SERVUNAVAIL,
             .body = absl::StrCat("the rendezvous service doesn't answer: ", body.status().message(),
                                  "\n")};
   }
 
+  const Options options_;
   const std::unique_ptr<v1::Rendezvous::Stub> stub_;
-  const std::string token_;
   event_base* base_ = nullptr;
   evhttp* http_ = nullptr;
+  event* answered_ = nullptr;
   uint16_t port_ = 0;
+  std::vector<Waiting> waiting_;  // the thread's: for the next status
+  std::vector<Waiting> asked_;    // the thread's: for the one that is asked for
+  std::mutex mutex_;              // of what follows
+  std::condition_variable wanted_;
+  bool ask_ = false;
+  bool ending_ = false;
+  Status answer_;
   std::thread thread_;
+  std::thread asker_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(const std::string& listen,
-                                                            std::shared_ptr<grpc::Channel> service,
-                                                            std::string token) {
-  auto server = std::make_unique<WebServerImpl>(std::move(service), std::move(token));
-  if (const absl::Status status = server->Listen(listen); !status.ok()) return status;
+absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(
+    Options options, std::shared_ptr<grpc::Channel> service) {
+  auto server = std::make_unique<WebServerImpl>(std::move(options), std::move(service));
+  DDPRUN_RETURN_IF_ERROR(server->Listen());
   return server;
 }
 

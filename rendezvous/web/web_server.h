@@ -13,22 +13,25 @@ class Channel;
 
 namespace ddprun::rendezvous {
 
-// What a rendezvous service shows over HTTP, to everybody who reaches the address, read only:
+// What a rendezvous service shows over HTTP, read only, to everybody who reaches the address and
+// has its password, where it has one:
 //   /                 a page for people that needs no network but this server
 //   /api/v1/status    GetStatus as JSON (status_json.h)
 //   /metrics          the same for Prometheus (metrics_text.h)
-//   /healthz          200 while the service's loop turns, else 503
+//   /healthz          200 while the service's loop turns, else 503; without the password, too
 // Every answer comes from one GetStatus call, which has kPatience; the service answers it as any
-// other. At most one call at a time. Threads: one of its own; Start and the destructor: any, once.
+// other. At most one call at a time, for all who asked before it began; the pages themselves don't
+// wait for it. Threads: two of its own; Start and the destructor: any, once.
 class WebServer {
  public:
-  // `listen`: "host:port", as ParseStatusPage gives it; port 0 = any free one. `token`: of the
-  // jobs,
-  // "" = none; who reaches the page needs none.
+  struct Options {
+    std::string listen;    // "host:port", as ParseStatusPage gives it; port 0 = any free one
+    std::string token;     // of the jobs, "" = none; who reads the page needs none
+    std::string password;  // of who reads the page; "" = anybody may
+  };
   // Errors: UNAVAILABLE — the address can't be listened on; the text names it.
-  static absl::StatusOr<std::unique_ptr<WebServer>> Start(const std::string& listen,
-                                                          std::shared_ptr<grpc::Channel> service,
-                                                          std::string token);
+  static absl::StatusOr<std::unique_ptr<WebServer>> Start(Options options,
+                                                          std::shared_ptr<grpc::Channel> service);
   // Waits for the answer under way; open connections are cut off.
   virtual ~WebServer() = default;
 

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/status_macros.h"
 #include "rendezvous/wire/tcp_listener.h"
+#include "rendezvous/wire/tls.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -84,13 +85,14 @@ absl::StatusOr<GrpcListener> StartGrpcListener(const std::string& listen, grpc::
   return listener;
 }
 
-absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service, const GrpcLimits& limits) {
+absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service, const GrpcLimits& limits,
+                                                 const TlsFiles& tls) {
   grpc::ServerBuilder builder;
   ApplyServerSettings(&builder, limits);
   FedGrpcServer fed;
   fed.acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      ServerCredentialsOf(tls));
   builder.RegisterService(service);
   fed.server = builder.BuildAndStart();
   if (fed.server == nullptr) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/tls_files.h"
 #include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
@@ -39,10 +40,12 @@ struct FedGrpcServer {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
 };
 
-// With the same settings. The service must outlive the server.
+// With the same settings, and TLS where there are files for it. The service must outlive the
+// server.
 // Errors: UNAVAILABLE — gRPC refuses, and tells no reason.
 absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service,
-                                                 const GrpcLimits& limits = {});
+                                                 const GrpcLimits& limits = {},
+                                                 const TlsFiles& tls = {});
 
 // The check alone: binds and lets go again. gRPC tells no errno, and would take a unix socket away
 // from a live server.

@@ -6,7 +6,6 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_callback.h>
 
 #include <cstddef>
@@ -19,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "rendezvous/wire/tls.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -155,9 +155,11 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   return arguments;
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const GrpcLimits& limits) {
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(),
-                                   ChannelSettings(limits));
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const TlsFiles& tls,
+                                           const GrpcLimits& limits) {
+  grpc::ChannelArguments arguments = ChannelSettings(limits);
+  const auto credentials = ChannelCredentialsOf(tls, target, &arguments);
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 }  // namespace ddprun::rendezvous

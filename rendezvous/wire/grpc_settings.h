@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/tls_files.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::rendezvous {
@@ -52,9 +53,9 @@ void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits 
 // For each channel.
 grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits = {});
 
-// A channel with those settings and without credentials; connects when it is first used. `target`:
-// "host:port", "[IPv6]:port", "unix:/path".
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
+// A channel with those settings; connects when it is first used. `target`: "host:port",
+// "[IPv6]:port", "unix:/path". `tls`: of TCP; without files there is none.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const TlsFiles& tls = {},
                                            const GrpcLimits& limits = {});
 
 }  // namespace ddprun::rendezvous

@@ -7,7 +7,7 @@ ddprun_build_packages=(
   g++ cmake ninja-build pkg-config ccache mold git
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libre2-dev libuv1-dev libhwloc-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
-  libevent-dev libsqlite3-dev
+  libevent-dev libsqlite3-dev libssl-dev
   python3 python3-venv ca-certificates
 )
 # shellcheck disable=SC2034  # used by those that source this
@@ -17,7 +17,7 @@ ddprun_test_packages=(
   clang clang-tidy clang-format libclang-rt-14-dev shellcheck
   iproute2 nftables procps util-linux
   chromium
-  dpkg-dev groff-base zsh python3-jsonschema
+  dpkg-dev groff-base openssl zsh python3-jsonschema
   slurmctld slurmd slurm-client munge
   podman buildah mmdebstrap
   spin

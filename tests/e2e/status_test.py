@@ -204,6 +204,30 @@ class ServicesPage(StatusTestCase):
         self.assertIn("ddprun_", self.get("metrics")[0])
         self.stop()
 
+    def test_with_a_password_only_who_has_it_reads(self):
+        secret = self.bed.write("password", "geheim\n", mode=0o600)
+        agents = self.start_job("--status_page_token_file", secret, page="0.0.0.0:0")
+        self.wait_for_step(100)
+        url = self.url.replace("0.0.0.0", "127.0.0.1")
+        for path in ("", "api/v1/status", "metrics"):
+            with self.assertRaises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(url + path, timeout=10 * SLOW)
+            self.assertEqual(401, caught.exception.code)
+            self.assertNotIn("job7", caught.exception.read().decode())
+            request = urllib.request.Request(url + path, headers={"Authorization": "Bearer geheim"})
+            with urllib.request.urlopen(request, timeout=10 * SLOW) as answer:
+                self.assertEqual(200, answer.status)
+        self.assertNotIn("whoever reaches", agents[0].text())
+        self.stop()
+
+    def test_twin_without_a_password_beyond_the_machine_is_a_warning(self):
+        agents = self.start_job(page="0.0.0.0:0")
+        url = self.url.replace("0.0.0.0", "127.0.0.1")
+        self.bed.wait(lambda: "warning: whoever reaches" in agents[0].text(), "a warning", alive=agents)
+        with urllib.request.urlopen(url + "api/v1/status", timeout=10 * SLOW) as answer:
+            self.assertEqual(200, answer.status)
+        self.stop()
+
     def test_one_node_has_a_page_too(self):
         agent = self.bed.agent("agent", ["--standalone", "--nproc_per_node", 1, "--status_page", "localhost:0",
                                          "--rdzv_id", "alone"])

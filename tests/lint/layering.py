@@ -23,7 +23,7 @@ _IMPURE_STD = {
     "random", "shared_mutex", "thread", "atomic", "locale", "iomanip",
 }
 _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/instant.h", "base/rng.h",
-              "base/signal_name.h", "base/text.h", "base/version.h", "base/progress_page.h"}
+              "base/signal_name.h", "base/text.h", "base/tls_files.h", "base/version.h", "base/progress_page.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
 # What others' pure cores may see of the service's: plain types.
@@ -163,4 +163,4 @@ def _impure(folder, included, name):
     if name is not None and _is_pure(name):
         return None
     return ("a pure core may include only std, absl containers/strings/status/time, "
-            "base/{status_macros,check,strong,instant,rng,text,version}.h and other cores")
+            "base/{status_macros,check,strong,instant,rng,text,tls_files,version}.h and other cores")

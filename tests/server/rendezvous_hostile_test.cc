@@ -12,6 +12,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Message = v1::ServiceMessage;
 
 class HostileTest : public RendezvousFixture {
@@ -174,6 +175,18 @@ TEST_F(HostileTest, AForeignJobAtTheServiceOfOneJob) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'job7' alone (train.py --lr 0.1)"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("'job8'"));
   EXPECT_EQ(Status().jobs_size(), 1);
+}
+
+TEST_F(HostileTest, AForeignJobWithoutTheTokenHearsOfNoJob) {
+  Serve({.token = "geheim", .only_run_id = "job7"});
+  AgentMessage join = SampleJoin("job7", "a");
+  std::get<Join>(join.body).token = "geheim";
+  auto holder = JoinAs(join);
+  ASSERT_TRUE(UntilAssigned(*holder));
+  auto foreign = JoinAs(SampleJoin("job8", "b"));
+  const absl::Status status = EndOf(*foreign);
+  EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("job7")));
 }
 
 TEST_F(HostileTest, AnotherCommandUnderTheSameRunId) {

@@ -129,7 +129,7 @@ TEST(Help, SaysTheDefaultOnce) {
 }
 
 TEST(Help, IsGroupedAndFitsInEightyColumns) {
-  for (const char* command : {"", "config", "doctor", "drain", "env", "events", "logs",
+  for (const char* command : {"", "certs", "config", "doctor", "drain", "env", "events", "logs",
                               "rendezvous", "status", "stop", "test", "top"}) {
     std::vector<std::string> arguments = {"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
