@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "rendezvous/client/reconnect_pauses.h"
+#include "rendezvous/client/service_locator.h"
 #include "rendezvous/core/message.h"
 
 namespace grpc {
@@ -21,6 +22,8 @@ struct ClientOptions {
   // gRPC target: "unix:/path", "host:port", "ipv6 in brackets:port".
   std::string target;
   ReconnectSettings reconnect;
+  // Says the target of each try, in place of `target`; null = that one stays. Outlives the client.
+  ServiceLocator* locator = nullptr;
 };
 
 // An agent's connection to the rendezvous service: keeps one Attend stream open, reconnecting for
