@@ -12,7 +12,7 @@ namespace {
 namespace pb = etcdserverpb;
 
 // For one question to etcd; its members may be choosing a leader of their own.
-constexpr absl::Duration kPatience = absl::Seconds(2);
+constexpr absl::Duration kLookPatience = absl::Seconds(2);
 // How long Locate() waits for a leader that was elected to serve.
 constexpr absl::Duration kServesWithin = absl::Seconds(5);
 // How long a leader that doesn't answer is left alone.
@@ -67,7 +67,7 @@ void LeaderFinder::Locate(bool again, std::function<void(absl::StatusOr<std::str
 }
 
 void LeaderFinder::Look() {
-  client_->Range(keys_.leader, kPatience, Step<pb::RangeResponse>(&LeaderFinder::OnLooked));
+  client_->Range(keys_.leader, kLookPatience, Step<pb::RangeResponse>(&LeaderFinder::OnLooked));
 }
 
 void LeaderFinder::OnLooked(const absl::StatusOr<pb::RangeResponse>& reply) {
@@ -118,7 +118,7 @@ void LeaderFinder::Stand() {
                        .asked = loop_->Now(),
                        .ttl = ttl_,
                        .vanished = ""};
-  client_->Grant(lease, ttl_, kPatience, Step<pb::LeaseGrantResponse>(&LeaderFinder::OnGranted));
+  client_->Grant(lease, ttl_, kLookPatience, Step<pb::LeaseGrantResponse>(&LeaderFinder::OnGranted));
 }
 
 void LeaderFinder::OnGranted(const absl::StatusOr<pb::LeaseGrantResponse>& reply) {
@@ -130,7 +130,7 @@ void LeaderFinder::OnGranted(const absl::StatusOr<pb::LeaseGrantResponse>& reply
   AddPut(keys_.leader, LeaderValue(node_id_, ""), standing_->lease, &txn);
   AddPut(keys_.host, node_id_, /*lease=*/0, &txn);
   txn.add_failure()->mutable_request_range()->set_key(keys_.leader);
-  client_->Txn(std::move(txn), kPatience, Step<pb::TxnResponse>(&LeaderFinder::OnClaimed));
+  client_->Txn(std::move(txn), kLookPatience, Step<pb::TxnResponse>(&LeaderFinder::OnClaimed));
 }
 
 void LeaderFinder::OnClaimed(const absl::StatusOr<pb::TxnResponse>& reply) {
@@ -138,7 +138,7 @@ void LeaderFinder::OnClaimed(const absl::StatusOr<pb::TxnResponse>& reply) {
   if (!reply->succeeded() || reply->responses_size() < 1) {
     // Somebody was first; or we were, by a try whose answer was lost: then its lease ends, and with
     // it the key.
-    client_->Revoke(standing_->lease, kPatience, [](const auto& /*reply*/) {});
+    client_->Revoke(standing_->lease, kLookPatience, [](const auto& /*reply*/) {});
     standing_.reset();
     return Look();
   }
@@ -158,9 +158,9 @@ void LeaderFinder::Resign() {
   stands_from_ = loop_->Now() + pause_;
   pause_ = std::min(2 * pause_, kPauseMax);
   const Election former = *std::exchange(standing_, std::nullopt);
-  client_->Txn(Resignation(keys_, former.revision), kPatience,
+  client_->Txn(Resignation(keys_, former.revision), kLookPatience,
                [this, lease = former.lease](const absl::StatusOr<pb::TxnResponse>& /*reply*/) {
-                 client_->Revoke(lease, kPatience, [](const auto& /*reply*/) {});
+                 client_->Revoke(lease, kLookPatience, [](const auto& /*reply*/) {});
                });
 }
 
@@ -170,7 +170,7 @@ void LeaderFinder::Leave(std::function<void()> done) {
   found_ = nullptr;
   may_stand_ = false;
   if (!std::exchange(leads_, false)) return done();
-  client_->Txn(Resignation(keys_, standing_->revision), kPatience,
+  client_->Txn(Resignation(keys_, standing_->revision), kLookPatience,
                [done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& /*reply*/) {
                  done();
                });
