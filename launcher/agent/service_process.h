@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "rendezvous/server/etcd_seat.h"
 
 namespace ddprun::launcher {
 
@@ -27,6 +29,7 @@ struct ServiceSettings {
   std::string status_page;              // as ServeConfig.status_page
   std::string state_dir;                // as ServeConfig.state_dir
   bool state_outlives_machine = false;  // as ServeConfig.state_outlives_machine
+  std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
 };
 
 // One process of the embedded rendezvous service: a child of the agent. It waits without cost until
@@ -55,6 +58,9 @@ class ServiceProcess {
   void Serve(EventLoop* loop, const ServiceSettings& settings,
              std::function<void(absl::StatusOr<int> port)> on_ready,
              std::function<void(End end)> on_end);
+
+  // Has it end in order; on_end follows.
+  void Stop() { to_child_.Reset(); }
 
   pid_t pid() const { return pid_; }
 

@@ -94,7 +94,7 @@ class Planner {
   }
 
  private:
-  enum class Mode { kStandalone, kStatic, kDynamic };
+  enum class Mode { kStandalone, kStatic, kDynamic, kEtcd };
 
   void Warn(std::string text) { warnings_->push_back(std::move(text)); }
   bool ManyNodes() const { return plan_.job.nodes_max > 1; }
@@ -107,6 +107,7 @@ class Planner {
   absl::Status PlanEndpoint();
   absl::Status PlanStaticEndpoint();
   absl::Status PlanDynamicEndpoint();
+  absl::Status PlanEtcd();
   void PlanMasterAddress();
   absl::Status PlanStateDir();
   absl::Status PlanServiceLoss();
@@ -146,17 +147,18 @@ absl::Status Planner::PlanMode() {
       if (ignored->filled()) Warn(absl::StrCat("--standalone ignores ", ignored->source));
     }
   } else if (backend == "etcd" || backend == "etcd-v2") {
-    return BadValue(arguments_.rdzv_backend,
-                    "this release of ddprun has no etcd; give c10d, which needs no other service");
+    mode_ = Mode::kEtcd;
   } else if (backend != "static" && backend != "c10d") {
-    return BadValue(arguments_.rdzv_backend, "is not registered as a backend; give static or c10d");
+    return BadValue(arguments_.rdzv_backend,
+                    "is not registered as a backend; give static, c10d or etcd");
   } else if (arguments_.rdzv_backend.given()) {
     mode_ = backend == "c10d" ? Mode::kDynamic : Mode::kStatic;
   } else if (arguments_.rdzv_endpoint.filled() && !arguments_.node_rank.given()) {
     mode_ = Mode::kDynamic;
   }
-  plan_.rdzv_backend = mode_ == Mode::kStatic ? "static" : "c10d";
-  DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, warnings_));
+  const bool etcd = mode_ == Mode::kEtcd;
+  plan_.rdzv_backend = etcd ? backend : mode_ == Mode::kStatic ? "static" : "c10d";
+  DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, etcd, warnings_));
   return absl::OkStatus();
 }
 
@@ -225,6 +227,8 @@ absl::Status Planner::PlanEndpoint() {
     case Mode::kDynamic:
       DDPRUN_RETURN_IF_ERROR(PlanDynamicEndpoint());
       break;
+    case Mode::kEtcd:
+      return PlanEtcd();
   }
   if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) return absl::OkStatus();
   const std::optional<bool> hosts =
@@ -296,6 +300,40 @@ absl::Status Planner::PlanDynamicEndpoint() {
   return absl::OkStatus();
 }
 
+// Members of etcd, "a:2379,b:2379". Which node has the service is for them to say.
+absl::Status Planner::PlanEtcd() {
+  rendezvous::EtcdSettings& etcd = plan_.etcd.emplace(config_.etcd);
+  const Argument& given = arguments_.rdzv_endpoint;
+  const std::string list = given.filled() ? given.text : "localhost";
+  for (const absl::string_view member : absl::StrSplit(list, ',')) {
+    const Argument one{.text = std::string(absl::StripAsciiWhitespace(member)),
+                       .source = given.source};
+    DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(one));
+    const uint16_t port = endpoint.port.value_or(kEtcdPort);
+    if (port == 0) return BadValue(one, "port 0 is no port of etcd");
+    if (etcd.endpoints.empty()) {
+      plan_.endpoint.host = endpoint.host;
+      plan_.endpoint.port = port;
+    }
+    etcd.endpoints.push_back(HostPort(endpoint.host, port));
+  }
+  plan_.endpoint.kind = EndpointPlan::Kind::kTcp;
+  plan_.endpoint.hosting = EndpointPlan::Hosting::kNever;
+  if (const auto password = environment_(kEtcdPassword)) etcd.password = *password;
+  if (etcd.user.empty() != etcd.password.empty()) {
+    return BadValue(arguments_.rdzv_conf,
+                    absl::StrCat("etcd_user=NAME and the variable ", kEtcdPassword,
+                                 " belong together; one of them is missing"));
+  }
+  if (etcd.cert_file.empty() != etcd.key_file.empty()) {
+    return BadValue(arguments_.rdzv_conf, "cert and key belong together; one of them is missing");
+  }
+  if (!arguments_.state_dir.text.empty() || config_.state_dir.has_value()) {
+    Warn("--state_dir is ignored: with etcd the job's record is there");
+  }
+  return absl::OkStatus();
+}
+
 void Planner::PlanMasterAddress() {
   switch (mode_) {
     case Mode::kStandalone:
@@ -310,6 +348,7 @@ void Planner::PlanMasterAddress() {
       }
       return;
     case Mode::kDynamic:
+    case Mode::kEtcd:
       return;  // the node's own
   }
 }
