@@ -347,18 +347,19 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                     // Also behind a translated address; a member of etcd is no endpoint of ours.
                     .hosts_endpoint = hosts || (found.is_local && elected_ == nullptr),
                     .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host)});
-  client_ =
-      rendezvous::RendezvousClient::Start(loop_.get(), {.target = target, .locator = elected_ == nullptr ? nullptr : elected_->locator()},
-                                          {.on_stream_open = [this] { Feed(StreamOpened{}); },
-                                           .on_message =
-                                               [this](rendezvous::ServiceMessage message) {
-                                                 Feed(ServiceMessageReceived{std::move(message)});
-                                               },
-                                           .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
-                                           .on_stream_closed =
-                                               [this](const absl::Status& status, bool will_retry) {
-                                                 Feed(ServiceStreamClosed{status, will_retry});
-                                               }});
+  client_ = rendezvous::RendezvousClient::Start(
+      loop_.get(),
+      {.target = target, .locator = elected_ == nullptr ? nullptr : elected_->locator()},
+      {.on_stream_open = [this] { Feed(StreamOpened{}); },
+       .on_message =
+           [this](rendezvous::ServiceMessage message) {
+             Feed(ServiceMessageReceived{std::move(message)});
+           },
+       .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
+       .on_stream_closed =
+           [this](const absl::Status& status, bool will_retry) {
+             Feed(ServiceStreamClosed{status, will_retry});
+           }});
 }
 
 // Whether any output of a worker goes to a file.

@@ -51,8 +51,8 @@ void ElectedService::OnElected(const rendezvous::LeaderFinder::Election& electio
 
 void ElectedService::OnReady(absl::StatusOr<int> port) {
   if (port.ok()) return callbacks_.on_serving(*port, process_->pid());
-  callbacks_.on_trouble(absl::StrCat("this node was chosen to serve the job, but can't: ",
-                                     port.status().message()));
+  callbacks_.on_trouble(
+      absl::StrCat("this node was chosen to serve the job, but can't: ", port.status().message()));
   OnEnd({.how = "could not serve", .orderly = false});
 }
 

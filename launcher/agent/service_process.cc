@@ -40,13 +40,20 @@ std::string ReadLine(int fd) {
 
 nlohmann::json ToJson(const rendezvous::EtcdSeatConfig& seat) {
   const rendezvous::EtcdSettings& etcd = seat.settings;
-  return {{"endpoints", etcd.endpoints},       {"prefix", etcd.prefix},
-          {"user", etcd.user},                 {"password", etcd.password},
-          {"ca_file", etcd.ca_file},           {"cert_file", etcd.cert_file},
-          {"key_file", etcd.key_file},         {"node_id", seat.node_id},
-          {"node_address", seat.node_address}, {"lease", seat.lease},
-          {"revision", seat.revision},         {"asked_ns", seat.asked_ns},
-          {"ttl_s", seat.ttl_s},               {"vanished", seat.vanished}};
+  return {{"endpoints", etcd.endpoints},
+          {"prefix", etcd.prefix},
+          {"user", etcd.user},
+          {"password", etcd.password},
+          {"ca_file", etcd.ca_file},
+          {"cert_file", etcd.cert_file},
+          {"key_file", etcd.key_file},
+          {"node_id", seat.node_id},
+          {"node_address", seat.node_address},
+          {"lease", seat.lease},
+          {"revision", seat.revision},
+          {"asked_ns", seat.asked_ns},
+          {"ttl_s", seat.ttl_s},
+          {"vanished", seat.vanished}};
 }
 
 rendezvous::EtcdSeatConfig SeatOf(const nlohmann::json& json, const std::string& run_id) {
@@ -69,12 +76,12 @@ rendezvous::EtcdSeatConfig SeatOf(const nlohmann::json& json, const std::string&
 
 std::string SettingsLine(const ServiceSettings& settings) {
   nlohmann::json line = {{"listen", settings.listen},
-                               {"token", settings.token},
-                               {"run_id", settings.run_id},
-                               {"event_log", settings.event_log},
-                               {"status_page", settings.status_page},
-                               {"state_dir", settings.state_dir},
-                               {"state_outlives_machine", settings.state_outlives_machine}};
+                         {"token", settings.token},
+                         {"run_id", settings.run_id},
+                         {"event_log", settings.event_log},
+                         {"status_page", settings.status_page},
+                         {"state_dir", settings.state_dir},
+                         {"state_outlives_machine", settings.state_outlives_machine}};
   if (settings.etcd.has_value()) line["etcd"] = ToJson(*settings.etcd);
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }

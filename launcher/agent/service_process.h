@@ -26,9 +26,9 @@ struct ServiceSettings {
   std::string token;
   std::string run_id;
   std::string event_log;
-  std::string status_page;              // as ServeConfig.status_page
-  std::string state_dir;                // as ServeConfig.state_dir
-  bool state_outlives_machine = false;  // as ServeConfig.state_outlives_machine
+  std::string status_page;                         // as ServeConfig.status_page
+  std::string state_dir;                           // as ServeConfig.state_dir
+  bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
   std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
 };
 

@@ -95,7 +95,7 @@ enum class Preflight {
 // the environment come to. Made by launcher/plan, carried out by launcher/agent.
 struct LaunchPlan {
   rendezvous::JobSpec job;
-  std::string token;  // job token; "" = none
+  std::string token;      // job token; "" = none
   EndpointPlan endpoint;  // with etcd its first member, for the way there
   // The job's record is in etcd, and any node can have its service; nullopt = the endpoint has it.
   std::optional<rendezvous::EtcdSettings> etcd;

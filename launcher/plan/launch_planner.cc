@@ -9,6 +9,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
@@ -29,7 +31,10 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr uint16_t kDynamicPort = 29400;  // torchrun's for c10d
-constexpr uint16_t kMasterPort = 29500;   // torchrun's for static
+constexpr uint16_t kEtcdPort = 2379;
+// Not on the command line, where everybody on the machine could read it.
+constexpr char kEtcdPassword[] = "DDPRUN_ETCD_PASSWORD";
+constexpr uint16_t kMasterPort = 29500;  // torchrun's for static
 constexpr char kLoopback[] = "127.0.0.1";
 
 // A name travels as UTF-8 text of bounded length without control characters.
@@ -328,9 +333,6 @@ absl::Status Planner::PlanEtcd() {
   if (etcd.cert_file.empty() != etcd.key_file.empty()) {
     return BadValue(arguments_.rdzv_conf, "cert and key belong together; one of them is missing");
   }
-  if (!arguments_.state_dir.text.empty() || config_.state_dir.has_value()) {
-    Warn("--state_dir is ignored: with etcd the job's record is there");
-  }
   return absl::OkStatus();
 }
 
@@ -397,7 +399,8 @@ absl::Status Planner::PlanServiceLoss() {
   service.loss = std::max(service.loss, 2 * plan_.job.lease);
   service.loss_without_workers = std::max(service.loss_without_workers, 2 * plan_.job.lease);
   // Whoever goes on from the record may need longer to be started.
-  if (!plan_.state_dir.empty()) service.loss_without_workers = service.loss;
+  const bool may_come_back = !plan_.state_dir.empty() || plan_.etcd.has_value();
+  if (may_come_back) service.loss_without_workers = service.loss;
   return absl::OkStatus();
 }
 

@@ -104,7 +104,9 @@ absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument,
       const Argument named{.text = value,
                            .source = absl::StrCat(argument.source, " ", Printable(key))};
       bool read = false;
-      if (for_etcd) DDPRUN_ASSIGN_OR_RETURN(read, ReadEtcdKey(key, named, &config));
+      if (for_etcd) {
+        DDPRUN_ASSIGN_OR_RETURN(read, ReadEtcdKey(key, named, &config));
+      }
       if (!read) DDPRUN_RETURN_IF_ERROR(ReadKey(key, named, &config, warnings));
     }
   }

@@ -57,7 +57,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   std::shared_ptr<AttendCall> call_;  // the current try; null between two
   bool open_ = false;
   bool failed_ = false;  // the last try with a locator has not come to a stream
-  bool heard_ = false;  // on this stream
+  bool heard_ = false;   // on this stream
   bool finishing_ = false;
   // Why we broke the call off; else its status tells.
   struct Own {

@@ -24,8 +24,8 @@ namespace pb = etcdserverpb;
 
 // Between two rounds through all members.
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-// etcd ends connections that are pinged more often than every 5 s, so we don't at all: what a silent
-// member costs is bounded by the timeout of each try.
+// etcd ends connections that are pinged more often than every 5 s, so we don't at all: what a
+// silent member costs is bounded by the timeout of each try.
 constexpr int kBackoffMs = 100;
 
 std::shared_ptr<grpc::Channel> Connected(const std::string& endpoint,
@@ -256,9 +256,8 @@ void EtcdClient::Try(uint64_t id) {
   const size_t member = current_;
   const absl::Duration timeout =
       std::max(operation.TryTimeout(loop_->Now()), absl::Milliseconds(1));
-  operation.Launch(
-      members_[member].channel, with_token ? token_ : "", timeout, inbox_,
-      [this, id, member](const absl::Status& status) { OnTried(id, member, status); });
+  operation.Launch(members_[member].channel, with_token ? token_ : "", timeout, inbox_,
+                   [this, id, member](const absl::Status& status) { OnTried(id, member, status); });
 }
 
 void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status) {
@@ -292,9 +291,8 @@ void EtcdClient::End(uint64_t id, absl::Status status) {
 
 absl::Status EtcdClient::Explain(const absl::Status& status, size_t member) const {
   if (IsOfConnection(status)) {
-    return absl::UnavailableError(
-        absl::StrCat(Name(), " does not answer; ", members_[member].endpoint, ": ",
-                     status.message()));
+    return absl::UnavailableError(absl::StrCat(Name(), " does not answer; ",
+                                               members_[member].endpoint, ": ", status.message()));
   }
   return {status.code(),
           absl::StrCat("etcd at ", members_[member].endpoint, ": ", status.message())};
@@ -321,9 +319,8 @@ void EtcdClient::OnAuthenticated(uint64_t waiting,
                                  const absl::StatusOr<pb::AuthenticateResponse>& reply) {
   if (operations_.count(waiting) == 0) return;
   if (!reply.ok()) {
-    return End(waiting, {reply.status().code(),
-                         absl::StrCat("as user '", settings_.user, "': ",
-                                      reply.status().message())});
+    return End(waiting, {reply.status().code(), absl::StrCat("as user '", settings_.user,
+                                                             "': ", reply.status().message())});
   }
   token_ = reply->token();
   Try(waiting);

@@ -25,11 +25,11 @@ class ClientContext;
 namespace ddprun::rendezvous {
 
 // Calls to a cluster of etcd. Each is tried at one member after the other until one answers or its
-// patience is over; a member that fell silent costs a call `kTryTimeout`. So what is called may have
-// happened more than once, or after an error: callers guard it by revisions.
+// patience is over; a member that fell silent costs a call `kTryTimeout`. So what is called may
+// have happened more than once, or after an error: callers guard it by revisions.
 //
-// `done` is called once, on the loop, not before the call returns, and never after the client's end.
-// Errors: UNAVAILABLE — no member answered in time; the text says what the last one said. Else
+// `done` is called once, on the loop, not before the call returns, and never after the client's
+// end. Errors: UNAVAILABLE — no member answered in time; the text says what the last one said. Else
 // etcd's own, with the member's name. Threads: the loop's.
 class EtcdClient {
  public:

@@ -48,8 +48,8 @@ EtcdJournal::~EtcdJournal() { *alive_ = false; }
 
 void EtcdJournal::Load(std::function<void(absl::StatusOr<std::vector<KeptJob>>)> done) {
   client_->Range(keys_.record, kLoadPatience,
-                 [this, alive = alive_, done = std::move(done)](
-                     const absl::StatusOr<pb::RangeResponse>& reply) mutable {
+                 [this, alive = alive_,
+                  done = std::move(done)](const absl::StatusOr<pb::RangeResponse>& reply) mutable {
                    if (*alive) OnRead(reply, std::move(done));
                  });
 }

@@ -16,9 +16,9 @@
 
 namespace ddprun::rendezvous {
 
-// Keeps one job's record in etcd. Every write holds only while this leadership lasts and nobody else
-// has written the record since; else the service is fenced: nothing is answered any more, and it
-// must end. A cluster that doesn't answer is waited for: the leadership ends before the patience
+// Keeps one job's record in etcd. Every write holds only while this leadership lasts and nobody
+// else has written the record since; else the service is fenced: nothing is answered any more, and
+// it must end. A cluster that doesn't answer is waited for: the leadership ends before the patience
 // does. Any other error is for good, as with a file: the record is dropped. Threads: the loop's.
 class EtcdJournal final : public Journal {
  public:

@@ -81,8 +81,8 @@ void LeaderFinder::OnLooked(const absl::StatusOr<pb::RangeResponse>& reply) {
                        std::min(kAgain, std::max(stands_from_ - now, absl::Milliseconds(10))));
   }
   on_due_ = [this] { Stand(); };
-  timer_.Arm(now + absl::Microseconds(static_cast<int64_t>(
-                       RandomNumber() % static_cast<uint64_t>(kStandWithinUs))));
+  timer_.Arm(now + absl::Microseconds(static_cast<int64_t>(RandomNumber() %
+                                                           static_cast<uint64_t>(kStandWithinUs))));
 }
 
 void LeaderFinder::OnLeader(const Leader& leader) {
@@ -113,12 +113,10 @@ void LeaderFinder::AwaitChange(int64_t revision, absl::Duration patience) {
 
 void LeaderFinder::Stand() {
   const auto lease = static_cast<int64_t>(RandomNumber() >> 1U | 1U);
-  standing_ = Election{.lease = lease,
-                       .revision = 0,
-                       .asked = loop_->Now(),
-                       .ttl = ttl_,
-                       .vanished = ""};
-  client_->Grant(lease, ttl_, kLookPatience, Step<pb::LeaseGrantResponse>(&LeaderFinder::OnGranted));
+  standing_ =
+      Election{.lease = lease, .revision = 0, .asked = loop_->Now(), .ttl = ttl_, .vanished = ""};
+  client_->Grant(lease, ttl_, kLookPatience,
+                 Step<pb::LeaseGrantResponse>(&LeaderFinder::OnGranted));
 }
 
 void LeaderFinder::OnGranted(const absl::StatusOr<pb::LeaseGrantResponse>& reply) {
@@ -170,10 +168,9 @@ void LeaderFinder::Leave(std::function<void()> done) {
   found_ = nullptr;
   may_stand_ = false;
   if (!std::exchange(leads_, false)) return done();
-  client_->Txn(Resignation(keys_, standing_->revision), kLookPatience,
-               [done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& /*reply*/) {
-                 done();
-               });
+  client_->Txn(
+      Resignation(keys_, standing_->revision), kLookPatience,
+      [done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& /*reply*/) { done(); });
 }
 
 void LeaderFinder::Answer(absl::StatusOr<std::string> target) {

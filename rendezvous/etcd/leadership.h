@@ -16,7 +16,8 @@ namespace ddprun::rendezvous {
 // from when the last renewal that etcd answered was *sent*. Threads: the loop's.
 class Leadership {
  public:
-  // `client` outlives it. `asked`: when the lease was asked for. `on_lost`: once; it may have ended.
+  // `client` outlives it. `asked`: when the lease was asked for. `on_lost`: once; it may have
+  // ended.
   Leadership(EventLoop* loop, EtcdClient* client, int64_t lease, Instant asked, absl::Duration ttl,
              std::function<void(absl::Status)> on_lost);
   ~Leadership();

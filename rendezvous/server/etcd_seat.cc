@@ -25,10 +25,9 @@ absl::StatusOr<std::unique_ptr<EtcdSeat>> EtcdSeat::Take(
   if (!client.ok()) return client.status();
   raw->client_ = *std::move(client);
   const auto lose = [raw](const absl::Status& why) { raw->Lose(why); };
-  raw->leadership_ =
-      std::make_unique<Leadership>(loop, raw->client_.get(), c.lease,
-                                   Instant::FromNanoseconds(c.asked_ns), absl::Seconds(c.ttl_s),
-                                   lose);
+  raw->leadership_ = std::make_unique<Leadership>(loop, raw->client_.get(), c.lease,
+                                                  Instant::FromNanoseconds(c.asked_ns),
+                                                  absl::Seconds(c.ttl_s), lose);
   raw->journal_ = std::make_shared<EtcdJournal>(loop, raw->client_.get(), c.run_id, raw->keys_,
                                                 c.revision, lose);
   const absl::Status loaded = raw->Await([raw](const auto& done) {
@@ -43,8 +42,7 @@ absl::StatusOr<std::unique_ptr<EtcdSeat>> EtcdSeat::Take(
 }
 
 // Runs the loop until what was begun is done, or the leadership lost.
-absl::Status EtcdSeat::Await(
-    const std::function<void(std::function<void(absl::Status)>)>& begin) {
+absl::Status EtcdSeat::Await(const std::function<void(std::function<void(absl::Status)>)>& begin) {
   if (!lost_.ok()) return lost_;
   auto result = std::make_shared<std::optional<absl::Status>>();
   awaited_ = [this, result](const absl::Status& status) {
