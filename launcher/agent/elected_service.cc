@@ -28,7 +28,15 @@ absl::StatusOr<std::unique_ptr<ElectedService>> ElectedService::Create(
   absl::StatusOr<std::unique_ptr<rendezvous::LeaderFinder>> finder =
       rendezvous::LeaderFinder::Create(
           loop, etcd, seat.run_id, std::move(node_id), kLease,
-          [raw](const rendezvous::LeaderFinder::Election& election) { raw->OnElected(election); });
+          {.on_elected =
+               [raw](const rendezvous::LeaderFinder::Election& election) {
+                 raw->OnElected(election);
+               },
+           .on_superseded =
+               [raw] {
+                 if (raw->process_ == nullptr) return;
+                 raw->OnEnd({.how = "lost its lease", .orderly = false});
+               }});
   if (!finder.ok()) return finder.status();
   raw->finder_ = *std::move(finder);
   return service;

@@ -101,10 +101,17 @@ void ClientImpl::Try() {
   heard_ = false;
   own_reason_.reset();
   if (options_.locator == nullptr) return Connect();
-  options_.locator->Locate(std::exchange(failed_, true),
-                           [this, inbox = inbox_](absl::StatusOr<std::string> target) {
-                             if (inbox->open()) OnLocated(std::move(target));
-                           });
+  options_.locator->Locate(
+      std::exchange(failed_, true),
+      [this, inbox = inbox_](absl::StatusOr<std::string> target) {
+        if (inbox->open()) OnLocated(std::move(target));
+      },
+      [this, inbox = inbox_] {
+        if (!inbox->open() || finishing_) return;
+        BreakOff(
+            absl::UnavailableError(absl::StrCat("the service at ", options_.target, " is gone")),
+            /*retry=*/true);
+      });
 }
 
 void ClientImpl::OnLocated(absl::StatusOr<std::string> target) {

@@ -15,7 +15,9 @@ class ServiceLocator {
   // Calls `found` once, on the loop, unless it or the locator is gone before: with a target, as
   // ClientOptions.target, or with why there is none. `again`: the last one didn't answer; it waits
   // for another one, for a moment. A call replaces the one before, which is never answered.
-  virtual void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found) = 0;
+  // `moved`: after a target, once: the service is not there any more, whatever its connection says.
+  virtual void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found,
+                      std::function<void()> moved) = 0;
 };
 
 }  // namespace ddprun::rendezvous

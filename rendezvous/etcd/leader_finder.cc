@@ -17,6 +17,8 @@ constexpr absl::Duration kLookPatience = absl::Seconds(2);
 constexpr absl::Duration kServesWithin = absl::Seconds(5);
 // How long a leader that doesn't answer is left alone.
 constexpr absl::Duration kAgain = absl::Milliseconds(500);
+// How long one watch of a leader that serves lasts: a member of etcd that hangs is left after it.
+constexpr absl::Duration kWatch = absl::Minutes(1);
 // Candidates come one after the other, so that of many nodes few ask for a lease in vain.
 constexpr int64_t kStandWithinUs = 40'000;
 constexpr absl::Duration kPauseMin = absl::Seconds(1);
@@ -26,24 +28,23 @@ constexpr absl::Duration kPauseMax = absl::Seconds(30);
 
 absl::StatusOr<std::unique_ptr<LeaderFinder>> LeaderFinder::Create(
     EventLoop* loop, EtcdSettings settings, const std::string& run_id, std::string node_id,
-    absl::Duration ttl, std::function<void(Election)> on_elected) {
+    absl::Duration ttl, Callbacks callbacks) {
   const JobKeys keys = KeysOf(settings, run_id);
   absl::StatusOr<std::unique_ptr<EtcdClient>> client =
       EtcdClient::Create(loop, std::move(settings));
   if (!client.ok()) return client.status();
   return std::unique_ptr<LeaderFinder>(new LeaderFinder(
-      loop, *std::move(client), keys, std::move(node_id), ttl, std::move(on_elected)));
+      loop, *std::move(client), keys, std::move(node_id), ttl, std::move(callbacks)));
 }
 
 LeaderFinder::LeaderFinder(EventLoop* loop, std::unique_ptr<EtcdClient> client, JobKeys keys,
-                           std::string node_id, absl::Duration ttl,
-                           std::function<void(Election)> on_elected)
+                           std::string node_id, absl::Duration ttl, Callbacks callbacks)
     : loop_(loop),
       client_(std::move(client)),
       keys_(std::move(keys)),
       node_id_(std::move(node_id)),
       ttl_(ttl),
-      on_elected_(std::move(on_elected)),
+      callbacks_(std::move(callbacks)),
       pause_(kPauseMin),
       timer_(loop, [this] { std::exchange(on_due_, nullptr)(); }) {}
 
@@ -57,10 +58,12 @@ EtcdClient::Done<Reply> LeaderFinder::Step(Handler handler) {
   };
 }
 
-void LeaderFinder::Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found) {
+void LeaderFinder::Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found,
+                          std::function<void()> moved) {
   ++round_;
   timer_.Disarm();
   found_ = std::move(found);
+  moved_ = std::move(moved);
   asked_ = loop_->Now();
   again_ = again;
   Look();
@@ -75,17 +78,23 @@ void LeaderFinder::OnLooked(const absl::StatusOr<pb::RangeResponse>& reply) {
   const absl::StatusOr<std::optional<Leader>> leader = ReadLeader(*reply);
   if (!leader.ok()) return Answer(leader.status());
   if (leader->has_value()) return OnLeader(**leader);
+  const bool was_ours = leads_;
+  Supersede();
   const Instant now = loop_->Now();
   if (!may_stand_ || now < stands_from_) {
     return AwaitChange(reply->header().revision(),
                        std::min(kAgain, std::max(stands_from_ - now, absl::Milliseconds(10))));
   }
   on_due_ = [this] { Stand(); };
-  timer_.Arm(now + absl::Microseconds(static_cast<int64_t>(RandomNumber() %
-                                                           static_cast<uint64_t>(kStandWithinUs))));
+  // Where the service alone has hung, its own node goes first: it knows that it lives.
+  const int64_t turn_us =
+      kStandWithinUs / 4 +
+      static_cast<int64_t>(RandomNumber() % static_cast<uint64_t>(kStandWithinUs));
+  timer_.Arm(now + absl::Microseconds(was_ours ? 0 : turn_us));
 }
 
 void LeaderFinder::OnLeader(const Leader& leader) {
+  if (leads_ && leader.revision != standing_->revision) Supersede();
   const absl::Duration waited = loop_->Now() - asked_;
   const bool stale = leader.revision < told_revision_;
   const bool known = leader.revision == told_revision_ && leader.address == told_;
@@ -93,6 +102,7 @@ void LeaderFinder::OnLeader(const Leader& leader) {
   if (wanted || (known && waited >= kAgain)) {
     told_ = leader.address;
     told_revision_ = leader.revision;
+    Watch(leader);
     return Answer(leader.address);
   }
   if (waited >= kServesWithin) {
@@ -107,6 +117,32 @@ void LeaderFinder::AwaitChange(int64_t revision, absl::Duration patience) {
                        [this, round = round_](const absl::Status& /*status*/) {
                          if (round == round_) Look();
                        });
+}
+
+// While somebody is there: a service that hangs keeps its connections.
+void LeaderFinder::Watch(const Leader& leader) {
+  watched_ = leader.mod_revision;
+  client_->AwaitChange(keys_.leader, leader.mod_revision, kWatch,
+                       [this, round = round_](const absl::Status& /*status*/) {
+                         if (round != round_) return;
+                         client_->Range(keys_.leader, kLookPatience,
+                                        Step<pb::RangeResponse>(&LeaderFinder::OnWatched));
+                       });
+}
+
+void LeaderFinder::OnWatched(const absl::StatusOr<pb::RangeResponse>& reply) {
+  if (!reply.ok()) return Watch({.mod_revision = watched_});  // etcd is away: the stream decides
+  const absl::StatusOr<std::optional<Leader>> leader = ReadLeader(*reply);
+  const bool serves = leader.ok() && leader->has_value();
+  if (serves && (*leader)->revision == told_revision_) return Watch(**leader);
+  if (moved_) std::exchange(moved_, nullptr)();
+}
+
+// Our own service has lost the job.
+void LeaderFinder::Supersede() {
+  if (!std::exchange(leads_, false)) return;
+  standing_.reset();
+  callbacks_.on_superseded();
 }
 
 // ------------------------------------------------------------- to be chosen
@@ -148,7 +184,7 @@ void LeaderFinder::OnClaimed(const absl::StatusOr<pb::TxnResponse>& reply) {
   leads_ = true;
   const Election election = *standing_;
   AwaitChange(election.revision, kAgain);
-  on_elected_(election);
+  callbacks_.on_elected(election);
 }
 
 void LeaderFinder::Resign() {
@@ -156,7 +192,7 @@ void LeaderFinder::Resign() {
   stands_from_ = loop_->Now() + pause_;
   pause_ = std::min(2 * pause_, kPauseMax);
   const Election former = *std::exchange(standing_, std::nullopt);
-  client_->Txn(Resignation(keys_, former.revision), kLookPatience,
+  client_->Txn(Resignation(keys_, former.revision, /*node_lives=*/true), kLookPatience,
                [this, lease = former.lease](const absl::StatusOr<pb::TxnResponse>& /*reply*/) {
                  client_->Revoke(lease, kLookPatience, [](const auto& /*reply*/) {});
                });
@@ -166,15 +202,16 @@ void LeaderFinder::Leave(std::function<void()> done) {
   ++round_;
   timer_.Disarm();
   found_ = nullptr;
+  moved_ = nullptr;
   may_stand_ = false;
   if (!std::exchange(leads_, false)) return done();
   client_->Txn(
-      Resignation(keys_, standing_->revision), kLookPatience,
+      Resignation(keys_, standing_->revision, /*node_lives=*/true), kLookPatience,
       [done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& /*reply*/) { done(); });
 }
 
 void LeaderFinder::Answer(absl::StatusOr<std::string> target) {
-  ++round_;
+  if (!target.ok()) ++round_;
   if (found_) std::exchange(found_, nullptr)(std::move(target));
 }
 

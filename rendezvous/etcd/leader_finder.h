@@ -31,14 +31,21 @@ class LeaderFinder final : public ServiceLocator {
     std::string vanished;  // the node that led last, and ended without a word; "" = none
   };
 
-  // `on_elected`: this node is to serve the job, or to Resign().
+  struct Callbacks {
+    // This node is to serve the job, or to Resign().
+    std::function<void(Election)> on_elected;
+    // The service of this node has lost the job: its lease is over. It is to end at once.
+    std::function<void()> on_superseded;
+  };
+
   // Errors: as EtcdClient::Create.
   static absl::StatusOr<std::unique_ptr<LeaderFinder>> Create(
       EventLoop* loop, EtcdSettings settings, const std::string& run_id, std::string node_id,
-      absl::Duration ttl, std::function<void(Election)> on_elected);
+      absl::Duration ttl, Callbacks callbacks);
   ~LeaderFinder() override;
 
-  void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found) override;
+  void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found,
+              std::function<void()> moved) override;
   // The service that was elected is gone: another one can be, this node after a pause at the
   // earliest.
   void Resign();
@@ -49,7 +56,7 @@ class LeaderFinder final : public ServiceLocator {
 
  private:
   LeaderFinder(EventLoop* loop, std::unique_ptr<EtcdClient> client, JobKeys keys,
-               std::string node_id, absl::Duration ttl, std::function<void(Election)> on_elected);
+               std::string node_id, absl::Duration ttl, Callbacks callbacks);
   template <typename Reply, typename Handler>
   EtcdClient::Done<Reply> Step(Handler handler);
   void Look();
@@ -60,19 +67,24 @@ class LeaderFinder final : public ServiceLocator {
   void OnGranted(const absl::StatusOr<etcdserverpb::LeaseGrantResponse>& reply);
   void OnClaimed(const absl::StatusOr<etcdserverpb::TxnResponse>& reply);
   void Answer(absl::StatusOr<std::string> target);
+  void Watch(const Leader& leader);
+  void OnWatched(const absl::StatusOr<etcdserverpb::RangeResponse>& reply);
+  void Supersede();
 
   EventLoop* const loop_;
   const std::unique_ptr<EtcdClient> client_;
   const JobKeys keys_;
   const std::string node_id_;
   const absl::Duration ttl_;
-  const std::function<void(Election)> on_elected_;
+  const Callbacks callbacks_;
 
   uint64_t round_ = 0;  // answers of etcd to another one are for nobody
   std::function<void(absl::StatusOr<std::string>)> found_;  // null: nobody asks
+  std::function<void()> moved_;                             // null: nobody is there
   Instant asked_;                                           // by Locate
   bool again_ = false;
   std::string told_;                  // the last target
+  int64_t watched_ = 0;               // the revision after which a change is awaited
   int64_t told_revision_ = 0;         // of its leadership; never goes back
   std::optional<Election> standing_;  // a lease that was asked for; revision 0 = not elected
   bool leads_ = false;

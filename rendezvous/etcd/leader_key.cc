@@ -73,9 +73,9 @@ pb::TxnRequest WhileLeading(const JobKeys& keys, int64_t revision) {
   return txn;
 }
 
-pb::TxnRequest Resignation(const JobKeys& keys, int64_t revision) {
+pb::TxnRequest Resignation(const JobKeys& keys, int64_t revision, bool node_lives) {
   pb::TxnRequest txn = WhileLeading(keys, revision);
-  AddDelete(keys.host, &txn);
+  if (node_lives) AddDelete(keys.host, &txn);
   AddDelete(keys.leader, &txn);
   return txn;
 }

@@ -46,8 +46,9 @@ void AddDelete(const std::string& key, etcdserverpb::TxnRequest* txn);
 void AddCompare(const std::string& key, etcdserverpb::Compare::CompareTarget field, int64_t value,
                 etcdserverpb::TxnRequest* txn);
 
-// Ends the leadership in order, if it still lasts: the next one need not fear for this node.
-etcdserverpb::TxnRequest Resignation(const JobKeys& keys, int64_t revision);
+// Ends the leadership at once, if it still lasts. `node_lives`: the next one need not fear for this
+// node.
+etcdserverpb::TxnRequest Resignation(const JobKeys& keys, int64_t revision, bool node_lives);
 
 }  // namespace ddprun::rendezvous
 

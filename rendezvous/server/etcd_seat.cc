@@ -76,15 +76,15 @@ void EtcdSeat::Lose(absl::Status why) {
   on_lost_(lost_);
 }
 
-void EtcdSeat::Leave() {
+void EtcdSeat::Leave(bool node_lives) {
   if (!lost_.ok()) return;
   Timer bound(loop_, [this] {
     if (awaited_) awaited_(absl::DeadlineExceededError(""));
   });
   bound.Arm(loop_->Now() + kPatience);
-  Await([this](const auto& done) {
-    journal_->NotifyWhenIdle([this, done] {
-      client_->Txn(Resignation(keys_, config_.revision), kPatience,
+  Await([this, node_lives](const auto& done) {
+    journal_->NotifyWhenIdle([this, node_lives, done] {
+      client_->Txn(Resignation(keys_, config_.revision, node_lives), kPatience,
                    [done](const absl::StatusOr<pb::TxnResponse>& reply) { done(reply.status()); });
     });
   }).IgnoreError();  // its lease ends by itself then

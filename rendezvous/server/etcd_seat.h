@@ -46,7 +46,8 @@ class EtcdSeat {
   // Tells all agents that the job is served here. Errors: as Take.
   absl::Status Publish(int port);
   // Gives the leadership up, once what is under way to etcd has come there; waits 2 s at most.
-  void Leave();
+  // `node_lives`: as in Resignation().
+  void Leave(bool node_lives);
 
  private:
   EtcdSeat(EventLoop* loop, EtcdSeatConfig config) : loop_(loop), config_(std::move(config)) {}

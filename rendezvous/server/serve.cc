@@ -40,11 +40,13 @@ void TellReady(const ServeConfig& config, const absl::StatusOr<int>& port) {
 }
 
 // Ends the loop when the agent's end of the pipe closes. What else comes in is not for us.
-std::unique_ptr<FdWatch> WatchLife(EventLoop* loop, int life_fd) {
-  return std::make_unique<FdWatch>(loop, life_fd, [loop, life_fd] {
+std::unique_ptr<FdWatch> WatchLife(EventLoop* loop, int life_fd, bool* agent_gone) {
+  return std::make_unique<FdWatch>(loop, life_fd, [loop, life_fd, agent_gone] {
     char bytes[64];
     const ssize_t n = read(life_fd, bytes, sizeof(bytes));
-    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) loop->Stop();
+    if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return;
+    *agent_gone = true;
+    loop->Stop();
   });
 }
 
@@ -148,9 +150,10 @@ int ServeMain(const ServeConfig& config) {
     }
   }
   std::unique_ptr<FdWatch> life;
+  bool agent_gone = false;
   std::vector<std::unique_ptr<SignalWatch>> signals;
   if (config.life_fd >= 0) {
-    life = WatchLife(loop->get(), config.life_fd);
+    life = WatchLife(loop->get(), config.life_fd, &agent_gone);
   } else {
     for (const int number : {SIGINT, SIGTERM}) {
       signals.push_back(
@@ -161,7 +164,7 @@ int ServeMain(const ServeConfig& config) {
   TellReady(config, (*server)->port());
   (*loop)->Run();
   (*server)->Shutdown();
-  if (seat != nullptr) seat->Leave();
+  if (seat != nullptr) seat->Leave(/*node_lives=*/!agent_gone);
   if (lost.ok()) return 0;
   Log(LogLevel::kWarning, absl::StrCat("the rendezvous service ends: ", lost.message()));
   return kLeadershipLost;
