@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -76,6 +77,7 @@ Agent::~Agent() {
   gpus_.reset();
   workers_.reset();
   service_.reset();
+  elected_.reset();
   timer_.reset();
   signals_.clear();
   if (log_folders_.temporary()) RemoveEmptyFolders(log_folders_.root());
@@ -120,8 +122,9 @@ absl::Status Agent::StartParts() {
                      .token = plan_.token,
                      .release = kVersion,
                      .protocol_major = kProtocolMajor};
-  endpoint_name_ = plan_.endpoint.kind == EndpointPlan::Kind::kUnix
-                       ? "this node"
+  endpoint_name_ = plan_.endpoint.kind == EndpointPlan::Kind::kUnix ? "this node"
+                   : plan_.etcd.has_value()
+                       ? absl::StrCat("etcd at ", absl::StrJoin(plan_.etcd->endpoints, ", "))
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
   config.endpoint = {.text = endpoint_name_,
                      .hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto};
@@ -220,6 +223,7 @@ void Agent::StartEndpoint() {
 }
 
 void Agent::OnEndpointFound(const FoundEndpoint& found) {
+  if (plan_.etcd.has_value()) return StandForService(found);
   const EndpointPlan& endpoint = plan_.endpoint;
   const bool host = endpoint.hosting == EndpointPlan::Hosting::kAlways ||
                     (endpoint.hosting == EndpointPlan::Hosting::kAuto && found.is_local);
@@ -232,6 +236,37 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
   const bool for_others = plan_.job.nodes_max > 1 && !IsLoopback(endpoint.host);
   const std::string listen_host = found.loopback && !for_others ? found.literal : "::";
   Host(found, HostPort(listen_host, endpoint.port));
+}
+
+// Whichever node has the service, none is its host: it is taken over when that one is lost.
+void Agent::StandForService(const FoundEndpoint& found) {
+  absl::StatusOr<std::unique_ptr<ElectedService>> elected = ElectedService::Create(
+      loop_.get(), *plan_.etcd,
+      {.listen = IsLoopback(found.node_address) ? "127.0.0.1:0" : "[::]:0",
+       .token = plan_.token,
+       .tls = plan_.tls,
+       .run_id = plan_.job.run_id,
+       .event_log = plan_.event_log,
+       .status_page = plan_.status_page,
+       .status_page_token = plan_.status_page_token,
+       .state_dir = "",
+       .etcd = {}},
+      node_id_, found.node_address,
+      {.on_serving =
+           [this](int port, pid_t pid) {
+             Log(LogLevel::kInfo, "this node serves the job");
+             Write("service_started", {{"port", port}, {"service_pid", pid}});
+           },
+       .on_gone =
+           [this](const std::string& how) {
+             Tell(absl::StrCat("the rendezvous service of this node ", how,
+                               "; another one takes the job over, workers go on"));
+             Write("service_gone", {{"how", how}});
+           },
+       .on_trouble = [](const std::string& text) { Tell(absl::StrCat("warning: ", text)); }});
+  if (!elected.ok()) return Fail(elected.status());
+  elected_ = *std::move(elected);
+  Connect("", found, /*hosts=*/false);
 }
 
 // Where the service keeps what must outlive it; "" = nothing does, for want of a folder that nobody
@@ -313,11 +348,15 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                                          ? ""
                                          : HostPort(found.node_address, agent_server_->peer_port()),
                     .hosts_service = hosts,
-                    .hosts_endpoint = found.is_local || hosts,  // also behind a translated address
-                    .is_loopback = IsLoopback(plan_.endpoint.host)});
+                    // Also behind a translated address; a member of etcd is no endpoint of ours.
+                    .hosts_endpoint = hosts || (found.is_local && elected_ == nullptr),
+                    .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host)});
   client_ = rendezvous::RendezvousClient::Start(
       loop_.get(),
-      {.target = target, .keepalive = rendezvous::KeepaliveOf(plan_.job), .tls = plan_.tls},
+      {.target = target,
+       .keepalive = rendezvous::KeepaliveOf(plan_.job),
+       .tls = plan_.tls,
+       .locator = elected_ == nullptr ? nullptr : elected_->locator()},
       {.on_stream_open = [this] { Feed(StreamOpened{}); },
        .on_message =
            [this](rendezvous::ServiceMessage message) {
@@ -480,6 +519,9 @@ void Agent::Do(const Exit& effect) {
 
 void Agent::StopWhenDrained() {
   if (!workers_->Drained()) return;
+  if (elected_ != nullptr && !std::exchange(left_service_, true)) {
+    return elected_->End(/*job_over=*/exit_->verdict.has_value(), [this] { StopWhenDrained(); });
+  }
   ReportEnd(plan_, node_id_, *exit_);
   loop_->Stop();
 }

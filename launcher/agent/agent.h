@@ -11,6 +11,7 @@
 #include "base/event_loop.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"
+#include "launcher/agent/elected_service.h"
 #include "launcher/agent/endpoint_finder.h"
 #include "launcher/agent/gpu_release.h"
 #include "launcher/agent/gpu_watch.h"
@@ -62,6 +63,7 @@ class Agent {
   void Host(const FoundEndpoint& found, const std::string& listen);
   void OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port);
   void OnServiceRestarted(const ServiceChild::Restarted& restarted);
+  void StandForService(const FoundEndpoint& found);
   void Connect(const std::string& target, const FoundEndpoint& found, bool hosts);
   KeeperClient::Callbacks KeeperCallbacks();
   bool KeepsLogs() const;
@@ -101,6 +103,7 @@ class Agent {
   EventLog events_;
   MasterStore master_{&plan_};
   std::unique_ptr<ServiceChild> service_;
+  std::unique_ptr<ElectedService> elected_;  // in its place where any node can have the service
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
   std::unique_ptr<SideChannels> side_channels_;
@@ -119,6 +122,7 @@ class Agent {
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
   std::optional<Exit> exit_;
+  bool left_service_ = false;  // elected_ was told of the end
 };
 
 }  // namespace ddprun::launcher

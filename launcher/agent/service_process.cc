@@ -38,18 +38,57 @@ std::string ReadLine(int fd) {
   }
 }
 
+nlohmann::json ToJson(const rendezvous::EtcdSeatConfig& seat) {
+  const rendezvous::EtcdSettings& etcd = seat.settings;
+  return {{"endpoints", etcd.endpoints},
+          {"prefix", etcd.prefix},
+          {"user", etcd.user},
+          {"password", etcd.password},
+          {"tls", etcd.tls},
+          {"ca_file", etcd.ca_file},
+          {"cert_file", etcd.cert_file},
+          {"key_file", etcd.key_file},
+          {"node_id", seat.node_id},
+          {"node_address", seat.node_address},
+          {"lease", seat.lease},
+          {"revision", seat.revision},
+          {"asked_ns", seat.asked_ns},
+          {"ttl_s", seat.ttl_s},
+          {"vanished", seat.vanished}};
+}
+
+rendezvous::EtcdSeatConfig SeatOf(const nlohmann::json& json, const std::string& run_id) {
+  return {.settings = {.endpoints = json.value("endpoints", std::vector<std::string>()),
+                       .prefix = json.value("prefix", ""),
+                       .user = json.value("user", ""),
+                       .password = json.value("password", ""),
+                       .tls = json.value("tls", false),
+                       .ca_file = json.value("ca_file", ""),
+                       .cert_file = json.value("cert_file", ""),
+                       .key_file = json.value("key_file", "")},
+          .run_id = run_id,
+          .node_id = json.value("node_id", ""),
+          .node_address = json.value("node_address", ""),
+          .lease = json.value("lease", int64_t{0}),
+          .revision = json.value("revision", int64_t{0}),
+          .asked_ns = json.value("asked_ns", int64_t{0}),
+          .ttl_s = json.value("ttl_s", int64_t{0}),
+          .vanished = json.value("vanished", "")};
+}
+
 std::string SettingsLine(const ServiceSettings& settings) {
-  const nlohmann::json line = {{"listen", settings.listen},
-                               {"token", settings.token},
-                               {"tls_ca", settings.tls.ca},
-                               {"tls_certificate", settings.tls.certificate},
-                               {"tls_key", settings.tls.key},
-                               {"run_id", settings.run_id},
-                               {"event_log", settings.event_log},
-                               {"status_page", settings.status_page},
-                               {"status_page_token", settings.status_page_token},
-                               {"state_dir", settings.state_dir},
-                               {"state_outlives_machine", settings.state_outlives_machine}};
+  nlohmann::json line = {{"listen", settings.listen},
+                         {"token", settings.token},
+                         {"tls_ca", settings.tls.ca},
+                         {"tls_certificate", settings.tls.certificate},
+                         {"tls_key", settings.tls.key},
+                         {"run_id", settings.run_id},
+                         {"event_log", settings.event_log},
+                         {"status_page", settings.status_page},
+                         {"status_page_token", settings.status_page_token},
+                         {"state_dir", settings.state_dir},
+                         {"state_outlives_machine", settings.state_outlives_machine}};
+  if (settings.etcd.has_value()) line["etcd"] = ToJson(*settings.etcd);
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
 
@@ -79,6 +118,7 @@ std::string SettingsLine(const ServiceSettings& settings) {
   config.status_page_token = settings.value("status_page_token", "");
   config.state_dir = settings.value("state_dir", "");
   config.state_outlives_machine = settings.value("state_outlives_machine", false);
+  if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
   _exit(rendezvous::ServeMain(config));

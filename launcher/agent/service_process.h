@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "base/tls_files.h"
+#include "rendezvous/server/etcd_seat.h"
 
 namespace ddprun::launcher {
 
@@ -26,10 +28,11 @@ struct ServiceSettings {
   TlsFiles tls;  // as ServerOptions.tls
   std::string run_id;
   std::string event_log;
-  std::string status_page;              // as ServeConfig.status_page
-  std::string status_page_token;        // as ServeConfig.status_page_token
-  std::string state_dir;                // as ServeConfig.state_dir
-  bool state_outlives_machine = false;  // as ServeConfig.state_outlives_machine
+  std::string status_page;                         // as ServeConfig.status_page
+  std::string status_page_token;                   // as ServeConfig.status_page_token
+  std::string state_dir;                           // as ServeConfig.state_dir
+  bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
+  std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
 };
 
 // One process of the embedded rendezvous service: a child of the agent. It waits without cost until
@@ -58,6 +61,9 @@ class ServiceProcess {
   void Serve(EventLoop* loop, const ServiceSettings& settings,
              std::function<void(absl::StatusOr<int> port)> on_ready,
              std::function<void(End end)> on_end);
+
+  // Has it end in order; on_end follows.
+  void Stop() { to_child_.Reset(); }
 
   pid_t pid() const { return pid_; }
 

@@ -16,6 +16,7 @@
 #include "launcher/core/hang_settings.h"
 #include "launcher/core/signal_policy.h"
 #include "rendezvous/core/types.h"
+#include "rendezvous/etcd/core/etcd_settings.h"
 
 namespace ddprun::launcher {
 
@@ -95,10 +96,12 @@ enum class Preflight {
 // the environment come to. Made by launcher/plan, carried out by launcher/agent.
 struct LaunchPlan {
   rendezvous::JobSpec job;
-  std::string token;  // job token; "" = none
-  TlsFiles tls;       // none = without TLS
-  EndpointPlan endpoint;
-  // torchrun's name of what this run asked for: "static" or "c10d".
+  std::string token;      // job token; "" = none
+  TlsFiles tls;           // none = without TLS
+  EndpointPlan endpoint;  // with etcd its first member, for the way there
+  // The job's record is in etcd, and any node can have its service; nullopt = the endpoint has it.
+  std::optional<rendezvous::EtcdSettings> etcd;
+  // torchrun's name of what this run asked for: "static", "c10d", "etcd" or "etcd-v2".
   std::string rdzv_backend = "static";
 
   std::optional<uint32_t> node_rank;  // explicit claim

@@ -9,6 +9,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
@@ -30,7 +32,10 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr uint16_t kDynamicPort = 29400;  // torchrun's for c10d
-constexpr uint16_t kMasterPort = 29500;   // torchrun's for static
+constexpr uint16_t kEtcdPort = 2379;
+// Not on the command line, where everybody on the machine could read it.
+constexpr char kEtcdPassword[] = "DDPRUN_ETCD_PASSWORD";
+constexpr uint16_t kMasterPort = 29500;  // torchrun's for static
 constexpr char kLoopback[] = "127.0.0.1";
 
 // A name travels as UTF-8 text of bounded length without control characters.
@@ -95,7 +100,7 @@ class Planner {
   }
 
  private:
-  enum class Mode { kStandalone, kStatic, kDynamic };
+  enum class Mode { kStandalone, kStatic, kDynamic, kEtcd };
 
   void Warn(std::string text) { warnings_->push_back(std::move(text)); }
   bool ManyNodes() const { return plan_.job.nodes_max > 1; }
@@ -108,6 +113,7 @@ class Planner {
   absl::Status PlanEndpoint();
   absl::Status PlanStaticEndpoint();
   absl::Status PlanDynamicEndpoint();
+  absl::Status PlanEtcd();
   void PlanMasterAddress();
   absl::Status PlanStateDir();
   absl::Status PlanServiceLoss();
@@ -147,17 +153,18 @@ absl::Status Planner::PlanMode() {
       if (ignored->filled()) Warn(absl::StrCat("--standalone ignores ", ignored->source));
     }
   } else if (backend == "etcd" || backend == "etcd-v2") {
-    return BadValue(arguments_.rdzv_backend,
-                    "this release of ddprun has no etcd; give c10d, which needs no other service");
+    mode_ = Mode::kEtcd;
   } else if (backend != "static" && backend != "c10d") {
-    return BadValue(arguments_.rdzv_backend, "is not registered as a backend; give static or c10d");
+    return BadValue(arguments_.rdzv_backend,
+                    "is not registered as a backend; give static, c10d or etcd");
   } else if (arguments_.rdzv_backend.given()) {
     mode_ = backend == "c10d" ? Mode::kDynamic : Mode::kStatic;
   } else if (arguments_.rdzv_endpoint.filled() && !arguments_.node_rank.given()) {
     mode_ = Mode::kDynamic;
   }
-  plan_.rdzv_backend = mode_ == Mode::kStatic ? "static" : "c10d";
-  DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, warnings_));
+  const bool etcd = mode_ == Mode::kEtcd;
+  plan_.rdzv_backend = etcd ? backend : mode_ == Mode::kStatic ? "static" : "c10d";
+  DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, etcd, warnings_));
   return absl::OkStatus();
 }
 
@@ -230,6 +237,8 @@ absl::Status Planner::PlanEndpoint() {
     case Mode::kDynamic:
       DDPRUN_RETURN_IF_ERROR(PlanDynamicEndpoint());
       break;
+    case Mode::kEtcd:
+      return PlanEtcd();
   }
   if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) return absl::OkStatus();
   const std::optional<bool> hosts =
@@ -301,6 +310,37 @@ absl::Status Planner::PlanDynamicEndpoint() {
   return absl::OkStatus();
 }
 
+// Members of etcd, "a:2379,b:2379". Which node has the service is for them to say.
+absl::Status Planner::PlanEtcd() {
+  rendezvous::EtcdSettings& etcd = plan_.etcd.emplace(config_.etcd);
+  const Argument& given = arguments_.rdzv_endpoint;
+  const std::string list = given.filled() ? given.text : "localhost";
+  for (const absl::string_view member : absl::StrSplit(list, ',')) {
+    const Argument one{.text = std::string(absl::StripAsciiWhitespace(member)),
+                       .source = given.source};
+    DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(one));
+    const uint16_t port = endpoint.port.value_or(kEtcdPort);
+    if (port == 0) return BadValue(one, "port 0 is no port of etcd");
+    if (etcd.endpoints.empty()) {
+      plan_.endpoint.host = endpoint.host;
+      plan_.endpoint.port = port;
+    }
+    etcd.endpoints.push_back(HostPort(endpoint.host, port));
+  }
+  plan_.endpoint.kind = EndpointPlan::Kind::kTcp;
+  plan_.endpoint.hosting = EndpointPlan::Hosting::kNever;
+  if (const auto password = environment_(kEtcdPassword)) etcd.password = *password;
+  if (etcd.user.empty() != etcd.password.empty()) {
+    return BadValue(arguments_.rdzv_conf,
+                    absl::StrCat("etcd_user=NAME and the variable ", kEtcdPassword,
+                                 " belong together; one of them is missing"));
+  }
+  if (etcd.cert_file.empty() != etcd.key_file.empty()) {
+    return BadValue(arguments_.rdzv_conf, "cert and key belong together; one of them is missing");
+  }
+  return absl::OkStatus();
+}
+
 void Planner::PlanMasterAddress() {
   switch (mode_) {
     case Mode::kStandalone:
@@ -315,6 +355,7 @@ void Planner::PlanMasterAddress() {
       }
       return;
     case Mode::kDynamic:
+    case Mode::kEtcd:
       return;  // the node's own
   }
 }
@@ -363,7 +404,8 @@ absl::Status Planner::PlanServiceLoss() {
   service.loss = std::max(service.loss, 2 * plan_.job.lease);
   service.loss_without_workers = std::max(service.loss_without_workers, 2 * plan_.job.lease);
   // Whoever goes on from the record may need longer to be started.
-  if (!plan_.state_dir.empty()) service.loss_without_workers = service.loss;
+  const bool may_come_back = !plan_.state_dir.empty() || plan_.etcd.has_value();
+  if (may_come_back) service.loss_without_workers = service.loss;
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
@@ -30,6 +31,30 @@ constexpr absl::string_view kMeaningless[] = {
     "ssl_cert",
     "ssl_cert_key",
 };
+
+// Keys of torchrun's etcd and etcd-v2, and ours. Returns: whether it is one of them.
+absl::StatusOr<bool> ReadEtcdKey(const std::string& key, const Argument& value,
+                                 RendezvousConfig* config) {
+  rendezvous::EtcdSettings& etcd = config->etcd;
+  std::string* text = nullptr;
+  if (key == "cacert" || key == "ca_cert") text = &etcd.ca_file;
+  if (key == "cert" || key == "ssl_cert") text = &etcd.cert_file;
+  if (key == "key" || key == "ssl_cert_key") text = &etcd.key_file;
+  if (key == "etcd_user") text = &etcd.user;
+  if (text != nullptr) {
+    *text = value.text;
+    if (key != "etcd_user") etcd.tls = true;
+    return true;
+  }
+  if (key == "etcd_prefix") {
+    etcd.prefix = std::string(absl::StripSuffix(value.text, "/"));
+    return true;
+  }
+  if (key != "protocol") return false;
+  if (value.text != "http" && value.text != "https") return BadValue(value, "give http or https");
+  etcd.tls = value.text == "https";
+  return true;
+}
 
 absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousConfig* config,
                      std::vector<std::string>* warnings) {
@@ -69,7 +94,7 @@ absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousCo
 
 }  // namespace
 
-absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument,
+absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument, bool for_etcd,
                                                        std::vector<std::string>* warnings) {
   DDPRUN_ASSIGN_OR_RETURN(auto values, ParseKeyValues(argument));
   // The general "timeout" comes first, so that join_timeout wins over it.
@@ -79,7 +104,11 @@ absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument,
       if ((key == "timeout") != general) continue;
       const Argument named{.text = value,
                            .source = absl::StrCat(argument.source, " ", Printable(key))};
-      DDPRUN_RETURN_IF_ERROR(ReadKey(key, named, &config, warnings));
+      bool read = false;
+      if (for_etcd) {
+        DDPRUN_ASSIGN_OR_RETURN(read, ReadEtcdKey(key, named, &config));
+      }
+      if (!read) DDPRUN_RETURN_IF_ERROR(ReadKey(key, named, &config, warnings));
     }
   }
   return config;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/options/argument.h"
+#include "rendezvous/etcd/core/etcd_settings.h"
 
 namespace ddprun::launcher {
 
@@ -19,11 +20,14 @@ struct RendezvousConfig {
   std::optional<absl::Duration> lease;
   std::optional<std::string> state_dir;
   std::optional<bool> is_host;
+  // What etcd needs beside endpoints: prefix, files of TLS, user.
+  rendezvous::EtcdSettings etcd;
 };
 
 // Reads --rdzv_conf (torchrun-contract 1.5). Keys of torchrun's backends that mean nothing here,
 // and unknown ones, get a warning each. Errors: plan errors that name key and value.
-absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument,
+// `for_etcd`: keys for etcd mean something.
+absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument, bool for_etcd,
                                                        std::vector<std::string>* warnings);
 
 }  // namespace ddprun::launcher

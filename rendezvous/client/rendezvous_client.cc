@@ -42,13 +42,15 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
 
  private:
   void Try();
+  void OnLocated(absl::StatusOr<std::string> target);
+  void Connect();
   void BreakOff(absl::Status why, bool retry);
   void OnOpenTimeout();
   void TellClosed(const absl::Status& status, bool will_retry);
   void BeginHeartbeats(const Welcome& welcome);
 
   EventLoop* const loop_;
-  const ClientOptions options_;
+  ClientOptions options_;  // the target changes where there is a locator
   const Callbacks callbacks_;
   const std::shared_ptr<grpc::Channel> fixed_channel_;
   const std::shared_ptr<LoopInbox> inbox_;
@@ -57,6 +59,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   bool open_ = false;
   bool heard_ = false;   // on this stream
   bool joined_ = false;  // on some stream
+  bool failed_ = false;  // the last try with a locator has not come to a stream
   bool finishing_ = false;
   // Why we broke the call off; else its status tells.
   struct Own {
@@ -99,6 +102,32 @@ void ClientImpl::Try() {
   open_ = false;
   heard_ = false;
   own_reason_.reset();
+  if (options_.locator == nullptr) return Connect();
+  options_.locator->Locate(
+      std::exchange(failed_, true),
+      [this, inbox = inbox_](absl::StatusOr<std::string> target) {
+        if (inbox->open()) OnLocated(std::move(target));
+      },
+      [this, inbox = inbox_] {
+        if (!inbox->open() || finishing_) return;
+        BreakOff(
+            absl::UnavailableError(absl::StrCat("the service at ", options_.target, " is gone")),
+            /*retry=*/true);
+      });
+}
+
+void ClientImpl::OnLocated(absl::StatusOr<std::string> target) {
+  if (finishing_) return;
+  if (target.ok()) {
+    options_.target = *std::move(target);
+    return Connect();
+  }
+  const bool retry = IsWorthRetrying(target.status());
+  if (retry) retry_timer_.Arm(loop_->Now() + pauses_.AfterFailure(loop_->Now()));
+  TellClosed(target.status(), retry);
+}
+
+void ClientImpl::Connect() {
   // A channel of its own for each try: one that failed before would first sit out gRPC's back-offs,
   // of which the name resolver's (1 s, growing to 2 minutes) has no setting.
   call_ = AttendCall::Start(
@@ -128,6 +157,7 @@ void ClientImpl::BreakOff(absl::Status why, bool retry) {
 void ClientImpl::OnCallOpen(AttendCall* call) {
   if (call != call_.get() || own_reason_.has_value()) return;
   open_ = true;
+  failed_ = false;
   open_timer_.Disarm();
   open_timeout_ = kOpenTimeoutMin;
   const auto on_open = callbacks_.on_stream_open;  // it may destroy us

@@ -10,6 +10,7 @@
 #include "base/event_loop.h"
 #include "base/tls_files.h"
 #include "rendezvous/client/reconnect_pauses.h"
+#include "rendezvous/client/service_locator.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/wire/grpc_settings.h"
 
@@ -26,6 +27,8 @@ struct ClientOptions {
   // After so much silence the service is asked for a sign of life: KeepaliveOf().
   absl::Duration keepalive = kClientKeepaliveTime;
   TlsFiles tls;  // none = without TLS; a unix socket never has it
+  // Says the target of each try, in place of `target`; null = that one stays. Outlives the client.
+  ServiceLocator* locator = nullptr;
 };
 
 // For agents of a job: 2 s, and more than the pause between two probes where so many nodes take

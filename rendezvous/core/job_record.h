@@ -159,8 +159,11 @@ struct LedgerRecord {
 };
 
 struct JobRecord {
-  Term term;                    // not 0; the same in all lives of the service
-  uint64_t life = 0;            // how many services have recovered the job
+  Term term;          // not 0; the same in all lives of the service
+  uint64_t life = 0;  // how many services have recovered the job
+  // The node whose service ended without a word, for which it had the time of a lease: it most
+  // likely ended with its machine. Said by who loads the record, never kept; "" = none.
+  NodeId vanished;
   std::optional<JobSpec> spec;  // nullopt = nobody has joined yet
   Generation generation;        // the last that was formed
   std::string reason;           // of the phase

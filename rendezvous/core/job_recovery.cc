@@ -200,7 +200,9 @@ void Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
       std::max(ProbePace(spec().lease, record.nodes.size()).lease, kRecoveryLease);
   for (const NodeRecord& each : record.nodes) {
     const Node& node = roster_.Add(each.id, each.incarnation, each.info);
-    roster_.Change(node, [&](Node& n) { n.Recover(each, now_, lease); });
+    const bool vanished = !record.vanished.value().empty() && each.id == record.vanished;
+    roster_.Change(node,
+                   [&](Node& n) { n.Recover(each, now_, vanished ? kVanishedLease : lease); });
     orders.push_back(node.order);
   }
 }

@@ -33,7 +33,7 @@ Term TermOf(const ServerOptions& options) {
   for (const KeptJob& kept : options.kept) {
     if (kept.run_id == options.only_run_id) return kept.record.term;
   }
-  return DrawTerm();
+  return options.first_term.value() != 0 ? options.first_term : DrawTerm();
 }
 
 std::shared_ptr<Journal> OrNoJournal(std::shared_ptr<Journal> journal) {

@@ -37,6 +37,8 @@ struct ServerOptions {
   std::shared_ptr<Journal> journal;
   // Jobs that it holds from another service, which go on. Of other jobs than only_run_id none does.
   std::vector<KeptJob> kept;
+  // Of jobs that begin here; 0 = a random one.
+  Term first_term;
   // How many strangers' connections are kept over TCP; none = as the limit of descriptors allows.
   std::optional<DoorBounds> door;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).

@@ -15,6 +15,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "rendezvous/journal/sqlite_journal.h"
 #include "rendezvous/server/rendezvous_server.h"
 #include "rendezvous/web/web_server.h"
@@ -40,11 +41,13 @@ void TellReady(const ServeConfig& config, const absl::StatusOr<int>& port) {
 }
 
 // Ends the loop when the agent's end of the pipe closes. What else comes in is not for us.
-std::unique_ptr<FdWatch> WatchLife(EventLoop* loop, int life_fd) {
-  return std::make_unique<FdWatch>(loop, life_fd, [loop, life_fd] {
+std::unique_ptr<FdWatch> WatchLife(EventLoop* loop, int life_fd, bool* agent_gone) {
+  return std::make_unique<FdWatch>(loop, life_fd, [loop, life_fd, agent_gone] {
     char bytes[64];
     const ssize_t n = read(life_fd, bytes, sizeof(bytes));
-    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) loop->Stop();
+    if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) return;
+    *agent_gone = true;
+    loop->Stop();
   });
 }
 
@@ -82,7 +85,14 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
 
 // What a former service has left in the folder, and where this one leaves it. Without the folder
 // that the user named nothing is served; for want of another one no job fails.
-absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, ServerOptions& options) {
+absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* seat,
+                         ServerOptions& options) {
+  if (seat != nullptr) {
+    options.journal = seat->journal();
+    options.kept = seat->kept();
+    options.first_term = Term(static_cast<uint64_t>(config.etcd->revision));
+    return absl::OkStatus();
+  }
   if (config.state_dir.empty()) return absl::OkStatus();
   const bool wanted = config.state_outlives_machine;
   absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
@@ -98,6 +108,17 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, ServerOptio
   }
   options.journal = *std::move(journal);
   options.kept = *std::move(kept);
+  return absl::OkStatus();
+}
+
+// `lost`: gets why the leadership ended; the loop ends then.
+absl::Status TakeSeat(const ServeConfig& config, EventLoop* loop, absl::Status* lost,
+                      std::unique_ptr<EtcdSeat>& seat) {
+  if (!config.etcd.has_value()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(seat, EtcdSeat::Take(loop, *config.etcd, [loop, lost](absl::Status why) {
+                            *lost = std::move(why);
+                            loop->Stop();
+                          }));
   return absl::OkStatus();
 }
 
@@ -118,7 +139,13 @@ int ServeMain(const ServeConfig& config) {
   options.tls = config.tls;
   options.only_run_id = config.only_run_id;
   options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
-  if (absl::Status status = OpenJournal(config, loop->get(), options); !status.ok()) {
+  absl::Status lost;
+  std::unique_ptr<EtcdSeat> seat;
+  if (absl::Status status = TakeSeat(config, loop->get(), &lost, seat); !status.ok()) {
+    TellReady(config, status);
+    return 1;
+  }
+  if (absl::Status status = OpenJournal(config, loop->get(), seat.get(), options); !status.ok()) {
     TellReady(config, status);
     return 1;
   }
@@ -128,10 +155,17 @@ int ServeMain(const ServeConfig& config) {
     TellReady(config, server.status());
     return 1;
   }
+  if (seat != nullptr) {
+    if (absl::Status status = seat->Publish((*server)->port()); !status.ok()) {
+      TellReady(config, status);
+      return 1;
+    }
+  }
   std::unique_ptr<FdWatch> life;
+  bool agent_gone = false;
   std::vector<std::unique_ptr<SignalWatch>> signals;
   if (config.life_fd >= 0) {
-    life = WatchLife(loop->get(), config.life_fd);
+    life = WatchLife(loop->get(), config.life_fd, &agent_gone);
   } else {
     for (const int number : {SIGINT, SIGTERM}) {
       signals.push_back(
@@ -142,7 +176,10 @@ int ServeMain(const ServeConfig& config) {
   TellReady(config, (*server)->port());
   (*loop)->Run();
   (*server)->Shutdown();
-  return 0;
+  if (seat != nullptr) seat->Leave(/*node_lives=*/!agent_gone);
+  if (lost.ok()) return 0;
+  Log(LogLevel::kWarning, absl::StrCat("the rendezvous service ends: ", lost.message()));
+  return kLeadershipLost;
 }
 
 }  // namespace ddprun::rendezvous

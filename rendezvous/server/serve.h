@@ -1,9 +1,11 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_SERVE_H_
 #define DDPRUN_RENDEZVOUS_SERVER_SERVE_H_
 
+#include <optional>
 #include <string>
 
 #include "base/tls_files.h"
+#include "rendezvous/server/etcd_seat.h"
 
 namespace ddprun::rendezvous {
 
@@ -21,6 +23,8 @@ struct ServeConfig {
   // It is one that the user chose, and may be there after the machine's end; else it goes with the
   // agent that made it.
   bool state_outlives_machine = false;
+  // The node was elected to serve a job whose record is in etcd, in place of state_dir.
+  std::optional<EtcdSeatConfig> etcd;
   // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 =
   // none: the result is told to the user on stderr.
   int ready_fd = -1;
@@ -30,7 +34,9 @@ struct ServeConfig {
 
 // Runs a rendezvous service in this process until it is no longer wanted: the body of `ddprun
 // rendezvous`, and of the child that an agent forks. Initializes gRPC; makes its own loop.
-// Returns the exit status: 0, or 1 when it could not serve.
+// Returns the exit status: 0; 1 when it could not serve; kLeadershipLost when another service may
+// have the job by now.
+inline constexpr int kLeadershipLost = 3;
 int ServeMain(const ServeConfig& config);
 
 }  // namespace ddprun::rendezvous

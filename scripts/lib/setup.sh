@@ -19,6 +19,7 @@ ddprun_test_packages=(
   chromium
   dpkg-dev groff-base openssl zsh python3-jsonschema
   slurmctld slurmd slurm-client munge
+  etcd-server etcd-client
   podman buildah mmdebstrap
   spin
 )

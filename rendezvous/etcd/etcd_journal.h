@@ -1,0 +1,70 @@
+#ifndef DDPRUN_RENDEZVOUS_ETCD_ETCD_JOURNAL_H_
+#define DDPRUN_RENDEZVOUS_ETCD_ETCD_JOURNAL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/leader_key.h"
+#include "rendezvous/journal/journal.h"
+
+namespace ddprun::rendezvous {
+
+// Keeps one job's record in etcd. Every write holds only while this leadership lasts and nobody
+// else has written the record since; else the service is fenced: nothing is answered any more, and
+// it must end. A cluster that doesn't answer is waited for: the leadership ends before the patience
+// does. Any other error is for good, as with a file: the record is dropped. Threads: the loop's.
+class EtcdJournal final : public Journal {
+ public:
+  // `client` outlives the journal. `on_fenced`: once.
+  EtcdJournal(EventLoop* loop, EtcdClient* client, std::string run_id, JobKeys keys,
+              int64_t leadership, std::function<void(absl::Status)> on_fenced);
+  // What is not answered yet never is.
+  ~EtcdJournal() override;
+
+  // What is kept, if anything. That this service has read it is kept, too. Before any Write.
+  // Errors: DATA_LOSS — the record can't be read; says why, and what to do. ABORTED — fenced. Else
+  // as EtcdClient.
+  void Load(std::function<void(absl::StatusOr<std::vector<KeptJob>>)> done);
+  // Calls `done` as soon as nothing is under way.
+  void NotifyWhenIdle(std::function<void()> done);
+
+  bool keeps() const override { return true; }
+  void Write(const std::string& run_id, JobRecord record,
+             std::function<void(absl::Status)> done) override;
+  void Forget(const std::string& run_id) override;
+  std::string where() const override { return client_->Name(); }
+
+ private:
+  void OnRead(const absl::StatusOr<etcdserverpb::RangeResponse>& reply,
+              std::function<void(absl::StatusOr<std::vector<KeptJob>>)> done);
+  void Put(JobRecord record, std::function<void(absl::Status)> done);
+  absl::Status OnPut(const std::string& value,
+                     const absl::StatusOr<etcdserverpb::TxnResponse>& reply);
+  void Fence();
+  void Settle();
+
+  EventLoop* const loop_;
+  EtcdClient* const client_;
+  const std::string run_id_;
+  const JobKeys keys_;
+  const int64_t leadership_;
+  const std::function<void(absl::Status)> on_fenced_;
+  const std::string boot_;
+  int64_t mod_revision_ = 0;  // of the record as we know it; 0 = there is none
+  bool fenced_ = false;
+  absl::Status broken_;  // the first error
+  uint32_t under_way_ = 0;
+  std::function<void()> on_idle_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_ETCD_ETCD_JOURNAL_H_

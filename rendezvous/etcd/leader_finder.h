@@ -1,0 +1,100 @@
+#ifndef DDPRUN_RENDEZVOUS_ETCD_LEADER_FINDER_H_
+#define DDPRUN_RENDEZVOUS_ETCD_LEADER_FINDER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "base/instant.h"
+#include "rendezvous/client/service_locator.h"
+#include "rendezvous/etcd/core/etcd_settings.h"
+#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/leader_key.h"
+
+namespace ddprun::rendezvous {
+
+// An agent's side of who serves its job: finds the service by its key in etcd, and where nobody
+// leads, stands for it. Threads: the loop's.
+class LeaderFinder final : public ServiceLocator {
+ public:
+  // What this node was chosen with.
+  struct Election {
+    int64_t lease = 0;
+    int64_t revision = 0;  // of the leadership
+    Instant asked;         // when the lease was asked for
+    absl::Duration ttl;    // that etcd granted
+    std::string vanished;  // the node that led last, and ended without a word; "" = none
+  };
+
+  struct Callbacks {
+    // This node is to serve the job, or to Resign().
+    std::function<void(Election)> on_elected;
+    // The service of this node has lost the job: its lease is over. It is to end at once.
+    std::function<void()> on_superseded;
+  };
+
+  // Errors: as EtcdClient::Create.
+  static absl::StatusOr<std::unique_ptr<LeaderFinder>> Create(
+      EventLoop* loop, EtcdSettings settings, const std::string& run_id, std::string node_id,
+      absl::Duration ttl, Callbacks callbacks);
+  ~LeaderFinder() override;
+
+  void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found,
+              std::function<void()> moved) override;
+  // The service that was elected is gone: another one can be, this node after a pause at the
+  // earliest.
+  void Resign();
+  // Resigns where this node leads, and stands no more. `done`: etcd knows, or does not answer.
+  void Leave(std::function<void()> done);
+
+  std::string Name() const { return client_->Name(); }
+
+ private:
+  LeaderFinder(EventLoop* loop, std::unique_ptr<EtcdClient> client, JobKeys keys,
+               std::string node_id, absl::Duration ttl, Callbacks callbacks);
+  template <typename Reply, typename Handler>
+  EtcdClient::Done<Reply> Step(Handler handler);
+  void Look();
+  void OnLooked(const absl::StatusOr<etcdserverpb::RangeResponse>& reply);
+  void OnLeader(const Leader& leader);
+  void AwaitChange(int64_t revision, absl::Duration patience);
+  void Stand();
+  void OnGranted(const absl::StatusOr<etcdserverpb::LeaseGrantResponse>& reply);
+  void OnClaimed(const absl::StatusOr<etcdserverpb::TxnResponse>& reply);
+  void Answer(absl::StatusOr<std::string> target);
+  void Watch(const Leader& leader);
+  void OnWatched(const absl::StatusOr<etcdserverpb::RangeResponse>& reply);
+  void Supersede();
+
+  EventLoop* const loop_;
+  const std::unique_ptr<EtcdClient> client_;
+  const JobKeys keys_;
+  const std::string node_id_;
+  const absl::Duration ttl_;
+  const Callbacks callbacks_;
+
+  uint64_t round_ = 0;  // answers of etcd to another one are for nobody
+  std::function<void(absl::StatusOr<std::string>)> found_;  // null: nobody asks
+  std::function<void()> moved_;                             // null: nobody is there
+  Instant asked_;                                           // by Locate
+  bool again_ = false;
+  std::string told_;                  // the last target
+  int64_t watched_ = 0;               // the revision after which a change is awaited
+  int64_t told_revision_ = 0;         // of its leadership; never goes back
+  std::optional<Election> standing_;  // a lease that was asked for; revision 0 = not elected
+  bool leads_ = false;
+  bool may_stand_ = true;
+  Instant stands_from_;  // not before
+  absl::Duration pause_;
+  Timer timer_;  // Stand() or Look(), later
+  std::function<void()> on_due_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_ETCD_LEADER_FINDER_H_
