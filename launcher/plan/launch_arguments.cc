@@ -71,14 +71,17 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                      .help = "The workers' MASTER_PORT. The static rendezvous service is at this "
                              "port + 1 (29501 when none is given).",
                      .default_text = "a free port for each generation"});
-  options->AddValue(&target->rdzv_backend,
-                    {.names = "--rdzv-backend",
-                     .placeholder = "static|c10d",
-                     .help = "static: nodes are numbered by --node_rank, node 0 hosts the "
-                             "service. c10d, also when only --rdzv_endpoint is given: nodes are "
-                             "numbered as they come, "
-                             "the node that owns the endpoint's address hosts it. Both are served "
-                             "by ddprun's own service."});
+  options->AddValue(
+      &target->rdzv_backend,
+      {.names = "--rdzv-backend",
+       .placeholder = "static|c10d|etcd",
+       .help = "static: nodes are numbered by --node_rank, node 0 hosts the "
+               "service. c10d, also when only --rdzv_endpoint is given: nodes are "
+               "numbered as they come, "
+               "the node that owns the endpoint's address hosts it. etcd (or etcd-v2): "
+               "any node hosts it, the job's record is in etcd, and when that node is "
+               "lost another one goes on; --rdzv_endpoint names etcd's members, "
+               "A:2379,B:2379,C:2379. All are served by ddprun's own service."});
   options->AddValue(
       &target->rdzv_endpoint,
       {.names = "--rdzv-endpoint",

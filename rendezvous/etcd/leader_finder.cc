@@ -12,7 +12,7 @@ namespace {
 namespace pb = etcdserverpb;
 
 // For one question to etcd; its members may be choosing a leader of their own.
-constexpr absl::Duration kLookPatience = absl::Seconds(2);
+constexpr absl::Duration kLookPatience = absl::Milliseconds(1500);
 // How long Locate() waits for a leader that was elected to serve.
 constexpr absl::Duration kServesWithin = absl::Seconds(5);
 // How long a leader that doesn't answer is left alone.

@@ -94,7 +94,8 @@ class BadInput(RefusalTestCase):
                           script], [1, 2], "rdzv_conf")
 
     def test_unsupported_backend(self):
-        self.refused(["--rdzv_backend", "etcd", "--rdzv_endpoint", "localhost:1", self.script()], [1, 2], "etcd")
+        self.refused(["--rdzv_backend", "zeus", "--rdzv_endpoint", "localhost:1", self.script()], [1, 2], "zeus",
+                     "static, c10d or etcd")
 
     def test_standalone_on_two_nodes(self):
         self.refused(["--standalone", "--nnodes", 2, self.script()], [1, 2], "standalone", "nnodes")

@@ -78,7 +78,7 @@ class Jobs(EtcdTestCase):
 
     def test_nothing_there(self):
         agent = self.bed.run("alone", ["--rdzv_backend", "etcd", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
-                                       "--rdzv_conf", "read_timeout=1", "--nnodes", 2, MARKING_WORKER])
+                                       "--rdzv_conf", "read_timeout=6", "--nnodes", 2, MARKING_WORKER])
         self.assert_status(1, agent)
         self.assertRegex(agent.text(), r"etcd at 127\.0\.0\.1:\d+ does not answer; 127\.0\.0\.1:\d+: .*Connection refused")
 
@@ -102,8 +102,8 @@ class Takeover(EtcdTestCase):
         self.assertEqual(("lost its lease", started["pid"]), (gone["how"], gone["pid"]))
         back = self.bed.event("recovered", alive=nodes)
         self.assertEqual(("3", "0"), (back["back"], back["gone"]))
-        self.bed.wait(lambda: "the rendezvous service of this node lost its lease; another one takes the job over" in node.text(),
-                      "what the user is told")
+        said = "the rendezvous service of this node lost its lease; another one takes the job over"
+        self.bed.wait(lambda: said in node.text(), "what the user is told")
         self.assert_one_generation()
         self.end(workers, nodes)
 
@@ -142,7 +142,7 @@ class Takeover(EtcdTestCase):
         _, leaving = self.serving(nodes)
         leaving.signal(signal.SIGTERM)
         left = [node for node in nodes if node is not leaving]
-        self.bed.wait(lambda: leaving.poll() is not None, "the node to leave")
+        self.bed.wait(lambda: leaving.popen.poll() is not None, "the node to leave")
         workers = self.bed.workers(2, 2, alive=left)
         self.bed.finish(workers)
         for node in left:
@@ -151,7 +151,8 @@ class Takeover(EtcdTestCase):
     def test_twin_without_etcd(self):
         """The same loss ends the job where one node's address is the service's."""
         port = free_port()
-        nodes = [self.bed.agent(f"node{index}", ["--nnodes", "2:3", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}",
+        nodes = [self.bed.agent(f"node{index}", ["--nnodes", "2:3", "--rdzv_backend", "c10d",
+                                                 "--rdzv_endpoint", f"127.0.0.1:{port}",
                                                  "--rdzv_conf", f"is_host={int(index == 0)},last_call_timeout=0.1",
                                                  "--service_loss_timeout", 11, "--local_addr", "127.0.0.1"])
                  for index in range(3)]

@@ -168,11 +168,11 @@ class InProcess(PythonTestCase):
 
     def test_what_cannot_be_done_is_refused_in_words(self):
         text = CONFIG + ("try:\n    elastic_launch(config(), lambda: 1)()\nexcept ValueError as error:\n    print(error)\n"
-                         "try:\n    elastic_launch(config(rdzv_backend='etcd', rdzv_endpoint='x:1'), 'true')()\n"
+                         "try:\n    elastic_launch(config(rdzv_backend='zeus', rdzv_endpoint='x:1'), 'true')()\n"
                          "except RuntimeError as error:\n    print(error)\n")
         shown = self.text_of(self.call("refused", text))
         self.assertIn("can't be sent there", shown)
-        self.assertIn("has no etcd", shown)
+        self.assertIn("is not registered as a backend", shown)
         self.assertIn("no worker to blame", shown)
 
     @staticmethod

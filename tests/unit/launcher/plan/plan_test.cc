@@ -71,8 +71,11 @@ TEST(Refusals, Rendezvous) {
       {"--rdzv-conf lease=0.001 train.py", 1, "lease must be at least 200ms"},
       // 30
       {"--rdzv-backend=foo train.py", 1, "--rdzv-backend 'foo': is not registered"},
-      {"--rdzv-backend=etcd train.py", 1, "no etcd"},
-      {"--rdzv-backend=etcd-v2 train.py", 1, "no etcd"},
+      {"--rdzv-backend=etcd --rdzv-endpoint=a:1,b:x train.py", 1, "'x' is no port"},
+      {"--rdzv-backend=etcd --rdzv-endpoint=a:0 train.py", 1, "port 0 is no port of etcd"},
+      {"--rdzv-backend=etcd --rdzv-conf=protocol=ftp train.py", 1, "give http or https"},
+      {"--rdzv-backend=etcd --rdzv-conf=cert=/c train.py", 1, "cert and key belong together"},
+      {"--rdzv-backend=etcd --rdzv-conf=etcd_user=u train.py", 1, "DDPRUN_ETCD_PASSWORD belong"},
       {"--rdzv-backend= train.py", 1, "is not registered as a backend"},
       // 31, 32
       {"--rdzv-backend=c10d --rdzv-endpoint=localhost:99999 train.py", 1,
@@ -340,6 +343,25 @@ TEST(RendezvousConfig, Times) {
   EXPECT_EQ(PlanOf("--rdzv_conf read_timeout=5 train.py").service.reach, absl::Seconds(5));
   EXPECT_EQ(plan.service.reach, absl::InfiniteDuration());
   EXPECT_EQ(PlanOf("--lease 3 --rdzv_conf lease=2 train.py").job.lease, absl::Seconds(3));
+}
+
+TEST(RendezvousConfig, Etcd) {
+  const LaunchPlan plan = PlanOf(
+      "--rdzv-backend etcd-v2 --rdzv-endpoint a:1,b,[::1]:3 --nnodes 2 --rdzv-conf "
+      "etcd_prefix=/x/,ssl_cert=/c,ssl_cert_key=/k,ca_cert=/ca train.py");
+  ASSERT_TRUE(plan.etcd.has_value());
+  EXPECT_THAT(plan.etcd->endpoints, testing::ElementsAre("a:1", "b:2379", "[::1]:3"));
+  EXPECT_EQ(plan.etcd->prefix, "/x");
+  EXPECT_TRUE(plan.etcd->tls);
+  EXPECT_EQ(plan.etcd->ca_file, "/ca");
+  EXPECT_EQ(plan.etcd->cert_file, "/c");
+  EXPECT_EQ(plan.etcd->key_file, "/k");
+  EXPECT_EQ(plan.rdzv_backend, "etcd-v2");
+  EXPECT_EQ(plan.endpoint.hosting, EndpointPlan::Hosting::kNever);
+  EXPECT_EQ(plan.service.loss_without_workers, plan.service.loss) << "another node takes over";
+  EXPECT_FALSE(PlanOf("--rdzv-backend etcd train.py").etcd->tls);
+  EXPECT_TRUE(PlanOf("--rdzv-backend etcd --rdzv-conf protocol=https train.py").etcd->tls);
+  EXPECT_FALSE(PlanOf("train.py").etcd.has_value());
 }
 
 TEST(RendezvousConfig, StrangeKeysWarn) {

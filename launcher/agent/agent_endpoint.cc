@@ -1,0 +1,177 @@
+// The rendezvous service, as this node has it or finds it, and the agent's stream to it.
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/host_port.h"
+#include "base/log.h"
+#include "launcher/agent/agent.h"
+#include "launcher/os/folders.h"
+
+namespace ddprun::launcher {
+
+void Agent::StartEndpoint() {
+  if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) {
+    const FoundEndpoint found{
+        .is_local = true,
+        .loopback = true,
+        .node_address = plan_.master_addr.empty() ? "127.0.0.1" : plan_.master_addr,
+        .literal = ""};
+    return Host(found, absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)));
+  }
+  finder_ = EndpointFinder::Start(
+      loop_.get(), plan_,
+      [this](const absl::Status& error) {
+        Feed(ServiceStreamClosed{error, /*will_retry=*/true});
+      },
+      [this](const FoundEndpoint& found) { OnEndpointFound(found); });
+}
+
+void Agent::OnEndpointFound(const FoundEndpoint& found) {
+  if (plan_.etcd.has_value()) return StandForService(found);
+  const EndpointPlan& endpoint = plan_.endpoint;
+  const bool host = endpoint.hosting == EndpointPlan::Hosting::kAlways ||
+                    (endpoint.hosting == EndpointPlan::Hosting::kAuto && found.is_local);
+  if (!host) {
+    service_.reset();
+    return Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false);
+  }
+  // A loopback endpoint is for this machine alone; any other is reached over any interface, also a
+  // name that means a loopback address on its own machine only (Debian's 127.0.1.1).
+  const bool for_others = plan_.job.nodes_max > 1 && !IsLoopback(endpoint.host);
+  const std::string listen_host = found.loopback && !for_others ? found.literal : "::";
+  Host(found, HostPort(listen_host, endpoint.port));
+}
+
+// Whichever node has the service, none is its host: it is taken over when that one is lost.
+void Agent::StandForService(const FoundEndpoint& found) {
+  absl::StatusOr<std::unique_ptr<ElectedService>> elected = ElectedService::Create(
+      loop_.get(), *plan_.etcd,
+      {.listen = IsLoopback(found.node_address) ? "127.0.0.1:0" : "[::]:0",
+       .token = plan_.token,
+       .tls = plan_.tls,
+       .run_id = plan_.job.run_id,
+       .event_log = plan_.event_log,
+       .status_page = plan_.status_page,
+       .status_page_token = plan_.status_page_token,
+       .state_dir = "",
+       .etcd = {}},
+      node_id_, found.node_address,
+      {.on_serving =
+           [this](int port, pid_t pid) {
+             Log(LogLevel::kInfo, "this node serves the job");
+             Write("service_started", {{"port", port}, {"service_pid", pid}});
+           },
+       .on_gone =
+           [this](const std::string& how) {
+             Tell(absl::StrCat("the rendezvous service of this node ", how,
+                               "; another one takes the job over, workers go on"));
+             Write("service_gone", {{"how", how}});
+           },
+       .on_trouble = [](const std::string& text) { Tell(absl::StrCat("warning: ", text)); }});
+  if (!elected.ok()) return Fail(elected.status());
+  elected_ = *std::move(elected);
+  Connect("", found, /*hosts=*/false);
+}
+
+// Where the service keeps what must outlive it; "" = nothing does, for want of a folder that nobody
+// asked for.
+absl::StatusOr<std::string> Agent::MakeStateDir() const {
+  const bool given = !plan_.state_dir.empty();
+  const std::string path = given ? plan_.state_dir : runtime_dir_->File(kServiceState);
+  const absl::Status made = MakeWritableFolder(path);
+  if (made.ok()) return path;
+  if (given) return absl::FailedPreconditionError(absl::StrCat("--state_dir: ", made.message()));
+  Tell(absl::StrCat("warning: a rendezvous service that dies will have forgotten the job: ",
+                    made.message()));
+  return "";
+}
+
+void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
+  const absl::StatusOr<std::string> state_dir = MakeStateDir();
+  if (!state_dir.ok()) return Fail(state_dir.status());
+  service_->Serve(
+      loop_.get(),
+      {.listen = listen,
+       .token = plan_.token,
+       .tls = plan_.tls,
+       .run_id = plan_.job.run_id,
+       .event_log = plan_.event_log,
+       .status_page = plan_.status_page,
+       .status_page_token = plan_.status_page_token,
+       .state_dir = *state_dir,
+       .state_outlives_machine = !plan_.state_dir.empty()},
+      plan_.service.loss,
+      {.on_ready = [this,
+                    found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
+       .on_trouble = [](const std::string& text) { Tell(text); },
+       .on_restarted =
+           [this](const ServiceChild::Restarted& restarted) { OnServiceRestarted(restarted); },
+       .on_exit = [this](const std::string& how) { Feed(ServiceExited{how}); }});
+}
+
+// It has the state of the one that died, or a new one; its agents see by themselves that it is
+// back.
+void Agent::OnServiceRestarted(const ServiceChild::Restarted& restarted) {
+  const int64_t ms = absl::ToInt64Milliseconds(restarted.missing);
+  Tell(absl::StrCat("the rendezvous service ", restarted.how, "; started again after ", ms,
+                    " ms (pid ", restarted.pid, "); workers go on"));
+  Write("service_restarted", {{"how", restarted.how},
+                              {"service_pid", restarted.pid},
+                              {"ms", ms},
+                              {"times", restarted.times}});
+}
+
+void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port) {
+  const EndpointPlan& endpoint = plan_.endpoint;
+  if (port.ok()) {
+    Write("service_started", {{"port", *port}, {"service_pid", service_->pid()}});
+    if (endpoint.kind == EndpointPlan::Kind::kUnix) {
+      return Connect(absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)), found, true);
+    }
+    // An address that is translated on the way here may not lead back from here.
+    const std::string host = found.loopback   ? found.literal
+                             : found.is_local ? endpoint.host
+                                              : "127.0.0.1";
+    return Connect(HostPort(host, *port), found, true);
+  }
+  const bool may_join =
+      endpoint.kind == EndpointPlan::Kind::kTcp && endpoint.hosting == EndpointPlan::Hosting::kAuto;
+  if (!may_join) return Fail(port.status());
+  // Another agent of this machine is quicker: its service is ours too.
+  service_.reset();
+  Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false);
+}
+
+void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool hosts) {
+  if (absl::Status status = StartAgentServer(found.node_address); !status.ok()) {
+    return Fail(status);
+  }
+  Feed(
+      EndpointFound{.node_address = found.node_address,
+                    .store_address = agent_server_->peer_port() == 0
+                                         ? ""
+                                         : HostPort(found.node_address, agent_server_->peer_port()),
+                    .hosts_service = hosts,
+                    // Also behind a translated address; a member of etcd is no endpoint of ours.
+                    .hosts_endpoint = hosts || (found.is_local && elected_ == nullptr),
+                    .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host)});
+  client_ = rendezvous::RendezvousClient::Start(
+      loop_.get(),
+      {.target = target,
+       .keepalive = rendezvous::KeepaliveOf(plan_.job),
+       .tls = plan_.tls,
+       .locator = elected_ == nullptr ? nullptr : elected_->locator()},
+      {.on_stream_open = [this] { Feed(StreamOpened{}); },
+       .on_message =
+           [this](rendezvous::ServiceMessage message) {
+             Feed(ServiceMessageReceived{std::move(message)});
+           },
+       .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
+       .on_stream_closed =
+           [this](const absl::Status& status, bool will_retry) {
+             Feed(ServiceStreamClosed{status, will_retry});
+           }});
+}
+
+}  // namespace ddprun::launcher
