@@ -56,6 +56,23 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                             "test --help."});
 }
 
+// Who may join.
+void DefineToken(LaunchArguments* target, OptionSet* options) {
+  options->AddValue(&target->token,
+                    {.names = "--token",
+                     .placeholder = "SECRET",
+                     .help = "Secret of the job, the same on every node; without one the "
+                             "job can be stopped from the service's own machine only. "
+                             "Visible in the list of processes, which --token_file and the "
+                             "variable are not.",
+                     .environment = "DDPRUN_TOKEN"});
+  options->AddValue(&target->token_file,
+                    {.names = "--token-file",
+                     .placeholder = "FILE",
+                     .help = "File that holds the secret; blanks around it don't count."});
+  DefineTlsDir(&target->tls_dir, options);
+}
+
 void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
   const rendezvous::JobSpec job;
   options->Group("Rendezvous");
@@ -113,19 +130,7 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "HOST",
                      .help = "Address under which other nodes reach this one.",
                      .default_text = "the one from which this machine reaches the endpoint"});
-  options->AddValue(&target->token,
-                    {.names = "--token",
-                     .placeholder = "SECRET",
-                     .help = "Secret of the job, the same on every node; without one the "
-                             "job can be stopped from the service's own machine only. "
-                             "Visible in the list of processes, which --token_file and the "
-                             "variable are not.",
-                     .environment = "DDPRUN_TOKEN"});
-  options->AddValue(&target->token_file,
-                    {.names = "--token-file",
-                     .placeholder = "FILE",
-                     .help = "File that holds the secret; blanks around it don't count."});
-  DefineTlsDir(&target->tls_dir, options);
+  DefineToken(target, options);
 }
 
 void DefineWorkers(LaunchArguments* target, OptionSet* options) {

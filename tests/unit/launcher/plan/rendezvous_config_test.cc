@@ -1,0 +1,73 @@
+// What --rdzv_conf says, and what etcd is told: torchrun-contract 1.5.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/launcher/cli/fake_host.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Refusals, Etcd) {
+  const Refused kCases[] = {
+      {"--rdzv-backend=etcd --rdzv-endpoint=a:1,b:x train.py", 1, "'x' is no port"},
+      {"--rdzv-backend=etcd --rdzv-endpoint=a:0 train.py", 1, "port 0 is no port of etcd"},
+      {"--rdzv-backend=etcd --rdzv-conf=protocol=ftp train.py", 1, "give http or https"},
+      {"--rdzv-backend=etcd --rdzv-conf=cert=/c train.py", 1, "cert and key belong together"},
+      {"--rdzv-backend=etcd --rdzv-conf=etcd_user=u train.py", 1, "DDPRUN_ETCD_PASSWORD belong"},
+  };
+  for (const Refused& refused : kCases) ExpectRefused(refused);
+}
+
+TEST(RendezvousConfig, Times) {
+  const LaunchPlan plan =
+      PlanOf("--rdzv_conf timeout=7,join_timeout=3,last_call_timeout=0.5,lease=2 train.py");
+  EXPECT_EQ(plan.job.join_timeout, absl::Seconds(3));
+  EXPECT_EQ(plan.job.last_call_timeout, absl::Milliseconds(500));
+  EXPECT_EQ(plan.job.lease, absl::Seconds(2));
+  EXPECT_EQ(PlanOf("--rdzv_conf join_timeout=3,timeout=7 train.py").job.join_timeout,
+            absl::Seconds(3));
+  EXPECT_EQ(PlanOf("--rdzv_conf timeout=7 train.py").job.join_timeout, absl::Seconds(7));
+  EXPECT_EQ(PlanOf("--rdzv_conf timeout=7,timeout=8 train.py").job.join_timeout, absl::Seconds(8));
+  EXPECT_EQ(PlanOf("--rdzv_conf read_timeout=5 train.py").service.reach, absl::Seconds(5));
+  EXPECT_EQ(plan.service.reach, absl::InfiniteDuration());
+  EXPECT_EQ(PlanOf("--lease 3 --rdzv_conf lease=2 train.py").job.lease, absl::Seconds(3));
+}
+
+TEST(RendezvousConfig, Etcd) {
+  const LaunchPlan plan = PlanOf(
+      "--rdzv-backend etcd-v2 --rdzv-endpoint a:1,b,[::1]:3 --nnodes 2 --rdzv-conf "
+      "etcd_prefix=/x/,ssl_cert=/c,ssl_cert_key=/k,ca_cert=/ca train.py");
+  ASSERT_TRUE(plan.etcd.has_value());
+  EXPECT_THAT(plan.etcd->endpoints, testing::ElementsAre("a:1", "b:2379", "[::1]:3"));
+  EXPECT_EQ(plan.etcd->prefix, "/x");
+  EXPECT_TRUE(plan.etcd->tls);
+  EXPECT_EQ(plan.etcd->ca_file, "/ca");
+  EXPECT_EQ(plan.etcd->cert_file, "/c");
+  EXPECT_EQ(plan.etcd->key_file, "/k");
+  EXPECT_EQ(plan.rdzv_backend, "etcd-v2");
+  EXPECT_EQ(plan.endpoint.hosting, EndpointPlan::Hosting::kNever);
+  EXPECT_EQ(plan.service.loss_without_workers, plan.service.loss) << "another node takes over";
+  EXPECT_FALSE(PlanOf("--rdzv-backend etcd train.py").etcd->tls);
+  EXPECT_TRUE(PlanOf("--rdzv-backend etcd --rdzv-conf protocol=https train.py").etcd->tls);
+  EXPECT_FALSE(PlanOf("train.py").etcd.has_value());
+}
+
+TEST(RendezvousConfig, StrangeKeysWarn) {
+  const CommandLine parsed =
+      Parse({"--rdzv_conf", " close_timeout = 60 , etcd_prefix=/x,colour=red,store_type=tcp",
+             "train.py"});
+  PlanOf(parsed);
+  EXPECT_THAT(parsed.warnings,
+              testing::UnorderedElementsAre(
+                  HasSubstr("--rdzv_conf close_timeout is ignored: it has no meaning"),
+                  HasSubstr("--rdzv_conf etcd_prefix is ignored: it has no meaning"),
+                  HasSubstr("--rdzv_conf colour is ignored: unknown key")));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
