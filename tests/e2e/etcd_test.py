@@ -142,7 +142,7 @@ class Takeover(EtcdTestCase):
         _, leaving = self.serving(nodes)
         leaving.signal(signal.SIGTERM)
         left = [node for node in nodes if node is not leaving]
-        self.bed.wait(lambda: leaving.popen.poll() is not None, "the node to leave")
+        leaving.wait(20 * SLOW)
         workers = self.bed.workers(2, 2, alive=left)
         self.bed.finish(workers)
         for node in left:
