@@ -129,6 +129,7 @@ void RendezvousWorld::RestartService(const Command& command) {
   streams_.clear();
   now_ = now_ + command.Duration("after", absl::ZeroDuration());
   ++record_->life;
+  record_->vanished = NodeId(command.Text("vanished", ""));
   machine_ = std::make_unique<StateMachine>(now_, *record_, now_ - recorded_, token_);
   machine_->CheckInvariants();
   Step(TimerDue{});

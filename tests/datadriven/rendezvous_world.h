@@ -19,8 +19,9 @@ namespace ddprun::testing {
 //       changes= window= backoff= crash_loop= give_up= quarantine= quarantine_time=
 //       token= term= journal=auto|manual]  a new service; time is 0. journal: it keeps a record,
 //                                           at once, or (manual) when "persisted" says so
-//   restart [after=3s]                      the service has died, and another one goes on from the
-//                                           record; agents lose their streams
+//   restart [after=3s vanished=a]           the service has died, and another one goes on from the
+//                                           record; agents lose their streams. vanished=a: the
+//                                           node whose service it was, silent for a lease
 //   join a [as=nodeid] [host= workers= role= rank= endpoint service port= store= pid= state= gen=
 //       token= fingerprint= max_restarts= nodes= description= major= term= stream= new]
 //                                           opens a stream; "new" = another agent process
