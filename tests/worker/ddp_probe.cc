@@ -230,8 +230,8 @@ absl::Status Mismatch(Context& context, bool last) {
 }
 
 absl::Status DieFirst(Context& context) {
-  // Gloo's ranks are not all connected when one of them is: whoever ends then is no peer that failed
-  // later, and rank 1 would not come so far.
+  // Gloo's ranks are not all connected when one of them is: whoever ends then is no peer that
+  // failed later, and rank 1 would not come so far.
   const absl::Status met = context.Barrier();
   if (context.rank() == 0) return met.ok() ? absl::NotFoundError("no sample is left") : met;
   raise(SIGSTOP);
