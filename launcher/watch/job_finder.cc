@@ -26,6 +26,17 @@ std::string ChoiceText(const FoundService& service) {
   return text;
 }
 
+// Services that can be on any machine: the agents of this one know where.
+std::set<std::string> TargetsOfAgents(const QueryOptions& options) {
+  std::set<std::string> targets;
+  for (const std::string& socket : FindLocalSockets(kAgentSocket)) {
+    auto node = FetchNodeState(socket, options.timeout);
+    if (!node.ok() || node->service().empty()) continue;
+    if (options.run_id.empty() || options.run_id == node->run_id()) targets.insert(node->service());
+  }
+  return targets;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options) {
@@ -33,6 +44,11 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
   if (!options.endpoint_given) {
     for (const std::string& target : FindLocalSockets(kServiceSocket)) {
       auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token);
+      if (reply.ok()) found.push_back({target, *std::move(reply)});
+    }
+    for (const std::string& target : TargetsOfAgents(options)) {
+      auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token,
+                                           options.tls);
       if (reply.ok()) found.push_back({target, *std::move(reply)});
     }
   }

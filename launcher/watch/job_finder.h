@@ -18,7 +18,8 @@ struct FoundService {
 };
 
 // The service at the endpoint; without one those of this user's jobs on this machine, which need no
-// address (decision 3), and that at localhost:29400. At least one. Blocking.
+// address (decision 3), those that its agents found in etcd, and that at localhost:29400. At least
+// one. Blocking.
 // Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where it looked.
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options);
 

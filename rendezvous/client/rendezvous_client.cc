@@ -33,6 +33,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
              std::shared_ptr<grpc::Channel> channel);
   ~ClientImpl() override;
 
+  const std::string& target() const override { return options_.target; }
   bool Send(const AgentMessage& message) override;
   void Finish() override;
 

@@ -65,6 +65,8 @@ class RendezvousClient {
                                                  std::shared_ptr<grpc::Channel> channel = nullptr);
   virtual ~RendezvousClient() = default;
 
+  // Where the last try went, as ClientOptions.target.
+  virtual const std::string& target() const = 0;
   // Queues a message on the current stream; dropped (returns false) when there is none. At most
   // 1024 wait; beyond that the stream is broken off and reconnected.
   virtual bool Send(const AgentMessage& message) = 0;

@@ -3,12 +3,13 @@
 
 import os
 import signal
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
 from etcd import EtcdCluster, etcd_is_there  # noqa: E402
 
 MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
@@ -63,6 +64,10 @@ class Jobs(EtcdTestCase):
         self.assertEqual([prefix + name for name in ("host", "leader", "record")],
                          [key for key in self.etcd.keys() if self.run_id in key])
         self.assert_one_generation()
+        text = subprocess.run([DDPRUN, "status", "--rdzv_id", self.run_id], env=self.bed.environment, text=True,
+                              capture_output=True, check=True, timeout=60 * SLOW).stdout
+        self.assertIn(f"job {self.run_id}", text)
+        self.assertIn("generation 1, restarts 0 of 0", text)
         self.end(workers, nodes)
 
     def test_torchruns_spelling_and_its_keys(self):
