@@ -32,7 +32,8 @@ bool CheckError(const Result& result) {
 
 bool CheckRendezvousConfig(const Argument& argument) {
   std::vector<std::string> warnings;
-  const auto config = ParseRendezvousConfig(argument, &warnings);
+  ParseRendezvousConfig(argument, /*for_etcd=*/true, &warnings).IgnoreError();
+  const auto config = ParseRendezvousConfig(argument, /*for_etcd=*/false, &warnings);
   if (!CheckError(config)) return false;
   for (const auto& time : {config->join_timeout, config->last_call_timeout, config->lease}) {
     DDPRUN_CHECK(
