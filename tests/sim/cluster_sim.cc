@@ -126,7 +126,8 @@ void ClusterSim::MakeJob() {
     const absl::Duration left = Instant() + kSafety - queue_.now();
     return short_life || left < absl::ZeroDuration() ? own : left + own;
   };
-  habits_.unclean_percent = rng_.Chance(10) ? 10 : 0;
+  // Of many nodes one would fail to stop each time, and no generation of theirs came to an end.
+  habits_.unclean_percent = rng_.Chance(10) ? std::min(10U, 50U / job_.nodes_max) : 0;
   habits_.asks_for_stop_steps = rng_.Chance(70);
   preempt_deadline_ = absl::Seconds(rng_.Chance(80) ? 8 : 1);
   faults_on_ = !rng_.Chance(10);
