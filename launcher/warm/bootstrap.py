@@ -1,11 +1,12 @@
-"""Stands in the way of the interpreter's start as `sitecustomize`, so that what runs afterwards is Python's own: the script,
-its __main__, its arguments, its tracebacks. docs/WARM.md says what it is for.
+"""Runs as `sitecustomize` while the interpreter starts, so that what runs afterwards is Python's own: the script, its __main__,
+its arguments, its tracebacks. docs/WARM.md says what it is for.
 
 DDPRUN_WARM says what is wanted: "learn" has a worker write down, at its first optimizer step, what it has imported; a number
-is the channel over which a parked interpreter is asked to become workers (launcher/keeper/parked_process.h). Lines of what is
-learned, in the order in which things happened (launcher/warm/core/learned.h has the grammar):
+is the channel over which a parked interpreter is asked to become workers (launcher/keeper/parked_process.h). Lines of what
+is learned, in the order in which things happened (launcher/warm/core/learned.h has the grammar):
   signature TEXT    what the installation was
   module NAME       was imported
+  preload NAME      is to be imported in any case
   seen NAME         is there without having been imported by its name (torch.ops)
   set NAME=VALUE    the script set this variable; only between here and the end it was there
 Standard parts only, and as few as can be: whatever is imported here is in every worker.
@@ -54,7 +55,8 @@ class _Diary:
                 super().__setitem__(name, value)
                 diary.on_set(name, value)
 
-        Environ.__name__ = type(os.environ).__name__
+        for name in ("__name__", "__qualname__", "__module__"):
+            setattr(Environ, name, getattr(type(os.environ), name))
         self.plain = type(os.environ)
         os.environ.__class__ = Environ
         sys.meta_path.insert(0, self)
@@ -212,13 +214,14 @@ class _Parked:
         self.watch_environment()
         self.capture()
         fds, threads = self.list("fd"), {}
+        self.importing = ""
         for line in self.lines:
             kind, _, rest = line.partition(" ")
             if kind == "set":
                 name, _, value = rest.partition("=")
                 set_before.setdefault(name, os.environ.get(name))
                 os.environ[name] = value
-            if kind != "module" or rest in sys.modules:
+            if kind not in ("module", "preload") or rest in sys.modules:
                 continue
             tasks = self.list("task")
             self.importing = rest
@@ -232,9 +235,9 @@ class _Parked:
             for task in self.list("task") - tasks:
                 threads[task] = rest
             unknown = set(sys.modules) - known
-            if unknown:
+            if unknown and kind == "module":
                 self.refuse([rest], "imports %s, which the script does not" % sorted(unknown)[0])
-                known |= unknown
+            known |= unknown
         self.unwatch_environment()
         self.release()
         for name, value in set_before.items():

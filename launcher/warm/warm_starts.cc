@@ -143,7 +143,7 @@ void WarmStarts::Begin() {
       kept = *std::move(learned);
     }
   }
-  Do(starter_.Begin(loop_->Now(), std::move(kept), plan_->warm.preload));
+  Do(starter_.Begin(loop_->Now(), std::move(kept), !plan_->warm.preload.empty()));
 }
 
 std::string WarmStarts::LearnedPath(uint32_t local_rank) const {
@@ -214,7 +214,8 @@ absl::Status WarmStarts::ParkInterpreter() {
   }
   const std::vector<std::string> varying = VaryingVariables(*plan_);
   const std::string list = folder_ + "/parked";
-  DDPRUN_RETURN_IF_ERROR(WriteFile(list, ParkedText(starter_.learned(), varying)));
+  DDPRUN_RETURN_IF_ERROR(WriteFile(
+      list, ParkedText(starter_.learned(), plan_->warm.preload, varying)));
   ParkRequest request;
   request.argv = WorkerArguments(*plan_, 0);
   request.environment = CommonEnvironment(*plan_, environment_);

@@ -126,7 +126,8 @@ std::string LearnedText(const Learned& learned) {
   return text;
 }
 
-std::string ParkedText(const Learned& learned, const std::vector<std::string>& varying) {
+std::string ParkedText(const Learned& learned, const std::vector<std::string>& preload,
+                       const std::vector<std::string>& varying) {
   std::string text;
   if (!learned.signature.empty()) absl::StrAppend(&text, "signature ", learned.signature, "\n");
   for (const std::vector<std::string>* names : {&varying, &learned.varying}) {
@@ -137,6 +138,9 @@ std::string ParkedText(const Learned& learned, const std::vector<std::string>& v
     const bool refused =
         step.kind == Learned::Step::Kind::kModule && learned.IsRefused(step.text);
     absl::StrAppend(&text, refused ? "seen " : WordOf(step.kind), step.text, "\n");
+  }
+  for (const std::string& module : preload) {
+    if (!learned.IsRefused(module)) absl::StrAppend(&text, "preload ", module, "\n");
   }
   return text;
 }

@@ -15,6 +15,7 @@ namespace ddprun::launcher {
 //
 //   signature TEXT      of the installation; another one makes all of it worthless
 //   module NAME         is imported, in this order
+//   preload NAME        is imported in any case; only in what a parked process reads
 //   seen NAME           is there after the imports without having been asked for
 //   set NAME=VALUE      the script sets this variable at this place
 //   varies NAME         this variable differs between workers, or is set by them differently
@@ -51,8 +52,10 @@ Learned MergeLearned(Learned one, const Learned& other);
 // For the file that is kept: all of it. ParseLearned() reads it again.
 std::string LearnedText(const Learned& learned);
 
-// For a parked process: what it should import, and which variables no import may read.
-std::string ParkedText(const Learned& learned, const std::vector<std::string>& varying);
+// For a parked process: what it should import, also `preload`, and which variables no import may
+// read.
+std::string ParkedText(const Learned& learned, const std::vector<std::string>& preload,
+                       const std::vector<std::string>& varying);
 
 }  // namespace ddprun::launcher
 

@@ -11,21 +11,13 @@
 namespace ddprun::launcher {
 
 std::vector<WarmEffect> WarmStarter::Begin(Instant now, std::optional<Learned> kept,
-                                           const std::vector<std::string>& preload) {
-  preload_ = preload;
+                                           bool preloads) {
+  if (!kept.has_value() && !preloads) return {};
   if (kept.has_value()) learned_ = *std::move(kept);
-  if (!kept.has_value() && preload_.empty()) return {};
   return Load(now);
 }
 
 std::vector<WarmEffect> WarmStarter::Load(Instant now) {
-  for (const std::string& module : preload_) {
-    const bool known = std::any_of(
-        learned_.steps.begin(), learned_.steps.end(), [&module](const Learned::Step& step) {
-          return step.kind == Learned::Step::Kind::kModule && step.text == module;
-        });
-    if (!known) learned_.steps.push_back({Learned::Step::Kind::kModule, module});
-  }
   state_ = State::kLoading;
   loading_since_ = now;
   refusing_ = false;

@@ -50,10 +50,9 @@ class WarmStarter {
   // How long it may wait for one that still imports what workers would import themselves.
   static constexpr absl::Duration kLoadPatience = absl::Seconds(60);
 
-  // `kept`: of a job before this one, if there was one. Modules named by hand are imported in any
-  // case: `preload`.
-  std::vector<WarmEffect> Begin(Instant now, std::optional<Learned> kept,
-                                const std::vector<std::string>& preload);
+  // `kept`: what a job before this one has learned, if there was one. `preloads`: modules are named
+  // by hand, so that there is something to import ahead in any case, and nothing to learn.
+  std::vector<WarmEffect> Begin(Instant now, std::optional<Learned> kept, bool preloads);
   // A worker has written down what it has imported. Only the first word of a job counts.
   std::vector<WarmEffect> OnLearned(Instant now, Learned learned);
   // The parked interpreter says: "ready MILLISECONDS", "refuse MODULE WHY", "stale".
@@ -79,7 +78,6 @@ class WarmStarter {
 
   State state_ = State::kUnlearned;
   Learned learned_;
-  std::vector<std::string> preload_;
   Instant loading_since_;       // of kLoading
   bool refusing_ = false;       // it said so since it was started; its end is no death
   bool stale_ = false;          // as above
