@@ -432,6 +432,9 @@ class _Parked:
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed()
+        torch = sys.modules.get("torch")
+        if torch is not None and hasattr(torch, "default_generator"):
+            torch.default_generator.seed()  # of the CPU; those of GPUs begin with a constant
         logging = sys.modules.get("logging")
         if logging is not None and hasattr(logging, "_startTime"):
             logging._startTime = time.time_ns() if logging._startTime > 1e15 else time.time()

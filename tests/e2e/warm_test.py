@@ -15,8 +15,11 @@ OBSERVING_WORKER = os.path.join(ROOT, "tests", "support", "observing_worker.py")
 
 TRAINING = """
 import json, os, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # before there are threads
 os.environ["WARM_TEST_SAME"] = "same"
 os.environ["WARM_TEST_OWN"] = "of rank " + os.environ["RANK"]
+import multiprocessing, random
+import numpy
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -29,7 +32,8 @@ optimizer.step()
 line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": "worker", "rank": dist.get_rank(),
         "generation": int(os.environ["DDPRUN_GENERATION"]), "world": dist.get_world_size(), "parent": os.getppid(),
         "threads": torch.get_num_threads(), "seed": torch.initial_seed(), "cuda": torch.cuda.is_initialized(),
-        "weight": float(model.module.weight.sum())}
+        "numpy": numpy.random.rand(), "random": random.random(),
+        "authkey": multiprocessing.process.current_process().authkey.hex()}
 with open(sys.argv[1], "a") as journal:
     journal.write(json.dumps(line) + "\\n")
 signal.sigwait([signal.SIGUSR1])
@@ -52,7 +56,7 @@ class WarmTestCase(BedTestCase):
 
     def starts(self, generation):
         self.bed.follower.refresh()
-        return [line["warm"] for line in self.bed.events.find("worker_started", generation=generation)]
+        return [line.get("warm") for line in self.bed.events.find("worker_started", generation=generation)]
 
     def restart(self, agent, generation, count):
         """Kills the last of a generation's workers; returns those of the next one."""
@@ -71,15 +75,14 @@ class Preloaded(WarmTestCase):
     def test_workers_and_their_successors_are_forked(self):
         agent = self.preloading("json", "decimal")
         keeper = self.bed.event("agent_start")["keeper"]
-        self.bed.workers(1, 2, alive=[agent])
-        second = self.restart(agent, 1, 2)
-        third = self.restart(agent, 2, 2)
+        workers = self.bed.workers(1, 2, alive=[agent])
         for generation in (1, 2, 3):
             self.assertEqual([True, True], self.starts(generation))
-        for worker in second + third:
-            with open(f"/proc/{worker['pid']}/stat", encoding="ascii") as stat:
-                self.assertEqual(keeper, int(stat.read().rpartition(")")[2].split()[1]))
-        self.bed.finish(third)
+            for worker in workers:
+                with open(f"/proc/{worker['pid']}/stat", encoding="ascii") as stat:
+                    self.assertEqual(keeper, int(stat.read().rpartition(")")[2].split()[1]))
+            workers = self.restart(agent, generation, 2)
+        self.bed.finish(workers)
         self.assert_status(0, agent)
 
     def test_twin_that_is_cold(self):
@@ -232,8 +235,11 @@ class Learned(WarmTestCase):
         self.assert_status(0, agent)
         self.assertEqual(([False, False], [True, True]), (self.starts(1), self.starts(2)))
         for one, other in zip(cold, warm):
-            for field in ("rank", "threads", "seed", "cuda", "weight", "parent"):
+            for field in ("rank", "threads", "cuda", "parent"):
                 self.assertEqual(one[field], other[field], field)
+        # Each process draws seeds of its own when it imports these.
+        for field in ("seed", "numpy", "random", "authkey"):
+            self.assertEqual(4, len({worker[field] for worker in cold + warm}), field)
         self.check_kept()
         self.check_next_job(script, warm[-1]["t"])
 

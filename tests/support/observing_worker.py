@@ -54,7 +54,7 @@ def descriptors():
     seen = {}
     for fd in os.listdir("/proc/self/fd"):
         try:
-            seen[fd] = os.readlink("/proc/self/fd/" + fd).partition(":")[0]
+            seen[fd] = os.path.basename(os.readlink("/proc/self/fd/" + fd).partition(":")[0]).partition(".")[-1]
         except OSError:
             continue  # the one that read the folder
     return seen
@@ -95,6 +95,7 @@ if __name__ == "__main__":
     seen = observe()
     line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": "worker", "rank": int(os.environ["RANK"]),
             "generation": int(os.environ["DDPRUN_GENERATION"]), "world": int(os.environ["WORLD_SIZE"]), "seen": seen}
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     with open(sys.argv[1], "a", encoding="utf-8") as journal:
         journal.write(json.dumps(line) + "\n")
     signal.sigwait([signal.SIGUSR1])

@@ -67,9 +67,9 @@ TEST_F(WarmStarterTest, WhatWasKeptIsImportedFromTheBeginning) {
   EXPECT_EQ(Begin(Modules({"torch"})), "park");
   EXPECT_FALSE(starter_.WantsToLearn());
   EXPECT_EQ(Patience(), WarmStarter::kLoadPatience);
-  now_ += absl::Seconds(20);
+  now_ = now_ + absl::Seconds(20);
   EXPECT_EQ(Patience(), WarmStarter::kLoadPatience - absl::Seconds(20));
-  now_ += absl::Seconds(50);
+  now_ = now_ + absl::Seconds(50);
   EXPECT_EQ(Patience(), absl::ZeroDuration());
 }
 
