@@ -18,7 +18,6 @@ TEST(WarmOptions, Values) {
   EXPECT_TRUE(plan.warm.on);
   EXPECT_EQ(plan.warm.preload, (std::vector<std::string>{"torch", "torch.nn.parallel"}));
   EXPECT_TRUE(PlanOf("train.py", {{"PET_WARM", "on"}}).warm.on);
-  EXPECT_FALSE(PlanOf("--no_python train.py").runs_python);
 }
 
 TEST(WarmOptions, WhatIsLearnedIsKeptByScriptAndEnvironment) {
