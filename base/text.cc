@@ -169,4 +169,21 @@ std::string Substitute(absl::string_view text, const std::map<std::string, std::
   return result;
 }
 
+std::string BaseName(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  if (end == std::string::npos) return path;
+  const size_t slash = path.rfind('/', end);
+  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
+  return path.substr(begin, end + 1 - begin);
+}
+
+uint64_t StableHash(absl::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (const char byte : bytes) {
+    hash ^= static_cast<unsigned char>(byte);
+    hash *= 0x100000001b3U;
+  }
+  return hash;
+}
+
 }  // namespace ddprun

@@ -39,6 +39,13 @@ std::string BytesText(uint64_t bytes);
 // "$", everything else stays as it is. Names are [A-Za-z_][A-Za-z0-9_]*.
 std::string Substitute(absl::string_view text, const std::map<std::string, std::string>& values);
 
+// The last part of a path: "train.py" of "/a/train.py", "a" of "/a/".
+std::string BaseName(const std::string& path);
+
+// FNV-1a, 64 bits (Fowler, Noll, Vo): the same on every machine and in every release, which
+// absl::Hash is not. A digest against mistakes, not against attackers.
+uint64_t StableHash(absl::string_view bytes);
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_BASE_TEXT_H_

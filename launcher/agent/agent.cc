@@ -33,6 +33,12 @@ bool IsIgnored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+std::optional<std::string> FromEnvironment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
@@ -70,6 +76,7 @@ Agent::~Agent() {
   if (agent_server_ != nullptr) agent_server_->Shutdown("the agent ends");
   agent_server_.reset();
   finder_.reset();
+  warm_.reset();
   keeper_.reset();
   side_channels_.reset();
   stop_steps_.reset();
@@ -141,6 +148,7 @@ absl::Status Agent::StartParts() {
                                               runtime_dir_->File(kAgentSocket));
   const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
+  DDPRUN_RETURN_IF_ERROR(StartWarm());
   DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
   StartHangMonitor();
   gpus_ = std::make_unique<GpuRelease>(loop_.get(), plan_.gpu_memory_wait);
@@ -165,16 +173,29 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
   DDPRUN_ASSIGN_OR_RETURN(side_channels_,
                           SideChannels::Create(
                               loop_.get(), &plan_, hostname, runtime_dir_->File("watchdog_timer"),
-                              [](const std::string& name) -> std::optional<std::string> {
-                                const char* value = std::getenv(name.c_str());
-                                if (value == nullptr) return std::nullopt;
-                                return value;
-                              },
-                              std::move(hooks)));
+                              FromEnvironment, std::move(hooks)));
   workers_->set_timer_file(side_channels_->timer_file());
   if (side_channels_->health_port() != 0) {
     Write("health_checks", {{"port", side_channels_->health_port()}});
   }
+  return absl::OkStatus();
+}
+
+absl::Status Agent::StartWarm() {
+  if (!plan_.warm.on) return absl::OkStatus();
+  if (const std::string why = WhyCold(plan_); !why.empty()) {
+    Tell(absl::StrCat("--warm on: workers start cold: ", why));
+    return absl::OkStatus();
+  }
+  WarmStarts::Hooks hooks;
+  hooks.record = [this](const std::string& event, auto fields) {
+    Do(Record{event, std::move(fields)});
+  };
+  hooks.tell = [](const std::string& text) { Tell(text); };
+  DDPRUN_ASSIGN_OR_RETURN(
+      warm_, WarmStarts::Create(loop_.get(), &plan_, keeper_.get(), runtime_dir_->File("warm"),
+                                FromEnvironment, std::move(hooks)));
+  workers_->set_prepare([this](SpawnRequest* request) { warm_->Prepare(request); });
   return absl::OkStatus();
 }
 

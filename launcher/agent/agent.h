@@ -26,6 +26,7 @@
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/runtime_dir.h"
+#include "launcher/warm/warm_starts.h"
 #include "launcher/stores/master_store.h"
 #include "rendezvous/client/rendezvous_client.h"
 
@@ -55,6 +56,7 @@ class Agent {
   absl::Status StartParts();
   absl::Status StartSideChannels(const std::string& hostname);
   void StartHangMonitor();
+  absl::Status StartWarm();
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
   void WatchSignals();
   void StartEndpoint();
@@ -106,6 +108,7 @@ class Agent {
   std::unique_ptr<ElectedService> elected_;  // in its place where any node can have the service
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
+  std::unique_ptr<WarmStarts> warm_;  // null = workers start cold
   std::unique_ptr<SideChannels> side_channels_;
   std::unique_ptr<HangMonitor> hangs_;
   std::unique_ptr<StopSteps> stop_steps_;

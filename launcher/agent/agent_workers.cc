@@ -25,11 +25,15 @@ std::string Agent::MakeGuards() {
 
 KeeperClient::Callbacks Agent::KeeperCallbacks() {
   KeeperClient::Callbacks callbacks;
-  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid) {
+  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid, bool parked) {
     nlohmann::json fields = {
         {"generation", generation}, {"local_rank", local_rank}, {"worker_pid", pid}};
     if (local_rank < plan_.worker_cpus.size()) {
       fields["cpus"] = CpuSetText(plan_.worker_cpus[local_rank]);
+    }
+    if (warm_ != nullptr) {
+      fields["warm"] = parked;
+      warm_->OnStarted(parked);
     }
     Write("worker_started", std::move(fields));
     gpus_->OnStarted(pid);
@@ -58,6 +62,12 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
   };
   callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
     OnGroupEmpty(generation, swept);
+  };
+  callbacks.on_parked_said = [this](const std::string& text) {
+    if (warm_ != nullptr) warm_->OnSaid(text);
+  };
+  callbacks.on_parked_ended = [this](const std::string& how) {
+    if (warm_ != nullptr) warm_->OnEnded(how);
   };
   callbacks.is_own_child = [this](pid_t pid) {
     return service_ != nullptr && service_->pid() == pid;

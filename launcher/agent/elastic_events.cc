@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -31,8 +32,6 @@ std::string PythonJson(const Json& value) {
   }
   return DumpScalar(value);
 }
-
-std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // What torchrun has of a worker's error file, or in its place.
 std::string RawError(const WorkerEnd& end) {

@@ -166,6 +166,7 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
     const CpuSet& cpus = plan_->worker_cpus[local_rank];
     request.cpus.assign(cpus.begin(), cpus.end());
   }
+  if (prepare_) prepare_(&request);
   return keeper->Spawn(std::move(request));
 }
 

@@ -56,6 +56,9 @@ class WorkerLauncher {
     progress_page_ = std::move(page);
   }
 
+  // Completes what each worker is started with; none = it is complete.
+  void set_prepare(std::function<void(SpawnRequest*)> prepare) { prepare_ = std::move(prepare); }
+
   // All output of all generations has reached its files and the console.
   bool Drained() const { return streams_.empty(); }
   // Called on the loop each time that becomes true.
@@ -87,6 +90,7 @@ class WorkerLauncher {
   std::shared_ptr<LogCatalog> catalog_;
   std::string timer_file_;
   std::function<std::string(uint32_t local_rank)> progress_page_;
+  std::function<void(SpawnRequest*)> prepare_;
   std::string attempt_folder_;                     // of the newest generation
   std::shared_ptr<FileAppender> filtered_stdout_;  // null = no --duplicate_stdout_filters
   std::shared_ptr<FileAppender> filtered_stderr_;

@@ -79,6 +79,34 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   return environment;
 }
 
+std::vector<std::string> VaryingVariables(const LaunchPlan& plan) {
+  std::vector<std::string> names = {
+      "LOCAL_RANK",       "RANK",
+      "GROUP_RANK",       "ROLE_RANK",
+      "WORLD_SIZE",       "GROUP_WORLD_SIZE",
+      "ROLE_WORLD_SIZE",  "MASTER_ADDR",
+      "MASTER_PORT",      "TORCHELASTIC_RESTART_COUNT",
+      "CROSS_RANK",       "TORCHELASTIC_ERROR_FILE",
+      "CROSS_SIZE",       "TORCHELASTIC_TIMER_FILE",
+      "DDPRUN_AGENT",     "DDPRUN_GENERATION",
+      "DDPRUN_PROGRESS",
+  };
+  if (plan.devices.virtual_local_rank) names.emplace_back("CUDA_VISIBLE_DEVICES");
+  if (!plan.worker_omp_threads.empty()) names.emplace_back("OMP_NUM_THREADS");
+  return names;
+}
+
+std::vector<std::string> CommonEnvironment(const LaunchPlan& plan,
+                                           const EnvironmentLookup& inherited) {
+  const std::vector<std::string> varying = VaryingVariables(plan);
+  std::vector<std::string> environment = WorkerEnvironment(plan, {}, 0, inherited, {});
+  std::erase_if(environment, [&varying](const std::string& variable) {
+    const std::string name = variable.substr(0, variable.find('='));
+    return std::find(varying.begin(), varying.end(), name) != varying.end();
+  });
+  return environment;
+}
+
 std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_rank) {
   std::vector<std::string> arguments = plan.argv;
   for (size_t i = 1; i < arguments.size(); ++i) {

@@ -33,6 +33,13 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
                                            uint32_t local_rank, const EnvironmentLookup& inherited,
                                            const WorkerPaths& paths);
 
+// The names of WorkerEnvironment() whose values differ between workers or generations.
+std::vector<std::string> VaryingVariables(const LaunchPlan& plan);
+
+// What of WorkerEnvironment() is the same for all workers of all generations.
+std::vector<std::string> CommonEnvironment(const LaunchPlan& plan,
+                                           const EnvironmentLookup& inherited);
+
 // True when WorkerEnvironment sets OMP_NUM_THREADS=1 by itself (torchrun's rule: more than one
 // worker on the node, and the user has set neither it nor --omp_threads), which deserves a line to
 // the user.

@@ -92,6 +92,13 @@ enum class Preflight {
   kTest,       // ddprun test: nothing else is run
 };
 
+// How workers start (docs/WARM.md).
+struct WarmPlan {
+  bool on = false;                   // --warm on
+  std::vector<std::string> preload;  // --preload: modules that are imported ahead in any case
+  std::string kept;  // path of what jobs before this one have learned; "" = nothing is kept
+};
+
 // Everything that one `ddprun` run was asked to do, checked and complete: what the command line and
 // the environment come to. Made by launcher/plan, carried out by launcher/agent.
 struct LaunchPlan {
@@ -119,6 +126,9 @@ struct LaunchPlan {
   // Path of a file that is empty as long as workers may begin; else it says what prevents the run,
   // and a worker that ends has failed for that. "" = none.
   std::string preflight_result;
+  // argv begins with a Python interpreter, which ddprun has chosen for a script or module.
+  bool runs_python = false;
+  WarmPlan warm;
   // How reports name it: the script, module or program as given.
   std::string entry_point;
   // --run_path: argv is {python, "-u", script, …}, and the script is run in a process that Python's

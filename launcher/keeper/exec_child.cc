@@ -30,6 +30,7 @@ struct Prepared {
   std::vector<cpu_set_t> cpus;  // one mask, as long as it must be; empty = inherited
   int stdout_fd;
   int stderr_fd;
+  int inherited_fd;
   pid_t parent;
   int report;
 };
@@ -78,6 +79,7 @@ std::vector<cpu_set_t> CpuMask(const std::vector<uint32_t>& cpus) {
   }
   // All of ours are close-on-exec already; this is for what a library may have opened.
   close_range(STDERR_FILENO + 1, UINT_MAX, CLOSE_RANGE_CLOEXEC);
+  if (prepared.inherited_fd >= 0) fcntl(prepared.inherited_fd, F_SETFD, 0);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -181,6 +183,7 @@ ExecChildResult StartExecChild(const ExecChildOptions& options) {
                           .cpus = CpuMask(options.cpus),
                           .stdout_fd = options.stdout_fd,
                           .stderr_fd = options.stderr_fd,
+                          .inherited_fd = options.inherited_fd,
                           .parent = getpid(),
                           .report = write_end.get()};
   const pid_t pid = ForkInto(options.cgroup_fd);

@@ -39,6 +39,7 @@ struct ExecChildOptions {
   int stderr_fd = -1;
   std::vector<uint32_t> cpus;  // that it is bound to (sched_setaffinity(2)); empty = ours
   int cgroup_fd = -1;          // folder of a cgroup2 to start it in; -1, or what refuses it: ours
+  int inherited_fd = -1;       // that the program gets beside 0-2, under the same number; -1 = none
 };
 
 // A child on its way to exec(2).
@@ -49,7 +50,7 @@ struct ExecChild {
 
 // Starts a program as a child in a session of its own, which the kernel kills when we die
 // (PR_SET_PDEATHSIG; it follows the calling thread, which must live as long as the process). It
-// gets descriptors 0-2, an empty signal mask, and the dispositions that exec(2) leaves of ours.
+// gets descriptors 0-2 and inherited_fd, an empty signal mask, and the dispositions that exec(2) leaves of ours.
 // Doesn't wait for the exec, which may take long on a network file system.
 //
 // A file without a known format is an error (ENOEXEC), as in torchrun, and not given to /bin/sh as

@@ -84,6 +84,8 @@ class ChannelKeeperClient : public KeeperClient {
   void Signal(uint64_t generation, int signal_number) override;
   void SignalWorker(uint64_t generation, pid_t pid, int signal_number) override;
   void Sweep(uint64_t generation) override;
+  absl::Status Park(const ParkRequest& request) override;
+  void Unpark() override;
 
  private:
   using WorkerKey = std::pair<uint64_t, uint32_t>;  // generation, local rank
@@ -95,6 +97,7 @@ class ChannelKeeperClient : public KeeperClient {
   void ReadEvents();
   void OnEvent(const v1::Event& event);
   void OnStartFailed(const v1::StartFailed& failed);
+  void OnParkedEnded(const v1::ParkedEnded& ended);
 
   void LoseKeeper();
   void ClearOrphans();
@@ -150,6 +153,8 @@ absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
   for (const std::string& variable : request.environment) spawn->add_environment(variable);
   for (const std::string& name : request.unset) spawn->add_unset(name);
   spawn->mutable_cpus()->Assign(request.cpus.begin(), request.cpus.end());
+  spawn->set_parked_patience_ms(
+      static_cast<uint32_t>(absl::ToInt64Milliseconds(request.parked_patience)));
   spawn->set_has_stdout(request.stdout_fd.valid());
   spawn->set_has_stderr(request.stderr_fd.valid());
   std::vector<Fd> fds;
@@ -176,6 +181,22 @@ void ChannelKeeperClient::SignalWorker(uint64_t generation, pid_t pid, int signa
 void ChannelKeeperClient::Sweep(uint64_t generation) {
   v1::Command command;
   command.mutable_sweep()->set_generation(generation);
+  Send(command).IgnoreError();  // as above
+}
+
+absl::Status ChannelKeeperClient::Park(const ParkRequest& request) {
+  v1::Command command;
+  v1::Park* park = command.mutable_park();
+  for (const std::string& argument : request.argv) park->add_argv(argument);
+  for (const std::string& variable : request.environment) park->add_environment(variable);
+  for (const std::string& name : request.unset) park->add_unset(name);
+  for (const std::string& variable : request.tail) park->add_tail(variable);
+  return Send(command);
+}
+
+void ChannelKeeperClient::Unpark() {
+  v1::Command command;
+  command.mutable_unpark();
   Send(command).IgnoreError();  // as above
 }
 
@@ -230,7 +251,7 @@ void ChannelKeeperClient::OnEvent(const v1::Event& event) {
       const v1::Started& started = event.started();
       starting_.erase({started.generation(), started.local_rank()});
       return callbacks_->on_started(started.generation(), started.local_rank(),
-                                    static_cast<pid_t>(started.pid()));
+                                    static_cast<pid_t>(started.pid()), started.parked());
     }
     case v1::Event::kStartFailed:
       return OnStartFailed(event.start_failed());
@@ -252,9 +273,25 @@ void ChannelKeeperClient::OnEvent(const v1::Event& event) {
     }
     case v1::Event::kEmpty:
       return callbacks_->on_empty(event.empty().generation(), event.empty().swept());
+    case v1::Event::kParkedSaid:
+      if (callbacks_->on_parked_said) callbacks_->on_parked_said(event.parked_said().text());
+      return;
+    case v1::Event::kParkedEnded:
+      return OnParkedEnded(event.parked_ended());
     case v1::Event::BODY_NOT_SET:
       return;
   }
+}
+
+void ChannelKeeperClient::OnParkedEnded(const v1::ParkedEnded& ended) {
+  if (!callbacks_->on_parked_ended) return;
+  std::string how = absl::StrCat("exited with status ", ended.exit_code());
+  if (ended.signal() != 0) how = absl::StrCat("was killed by ", SignalName(ended.signal()));
+  if (!ended.stage().empty()) {
+    how = absl::StrCat("could not be started: ",
+                       ErrnoStatus(ended.error_number(), ended.stage()).message());
+  }
+  callbacks_->on_parked_ended(how);
 }
 
 void ChannelKeeperClient::OnStartFailed(const v1::StartFailed& failed) {

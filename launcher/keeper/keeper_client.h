@@ -27,6 +27,17 @@ struct SpawnRequest {
   Fd stdout_fd;                          // invalid = inherited
   Fd stderr_fd;
   std::vector<uint32_t> cpus;  // that it and its children are bound to; empty = the agent's own
+  // How long the parked process may take to become this worker; then, and when there is none, it is
+  // started by exec(2). Zero: so at once.
+  absl::Duration parked_patience;
+};
+
+// A process to start ahead (launcher/keeper/parked_process.h).
+struct ParkRequest {
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;  // "NAME=value", over the agent's own environment
+  std::vector<std::string> unset;        // names removed from it
+  std::vector<std::string> tail;         // variables that stand behind all others, in this order
 };
 
 // How a worker ended.
@@ -46,7 +57,9 @@ struct WorkerExit {
 class KeeperClient {
  public:
   struct Callbacks {
-    std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid)> on_started;
+    // `parked`: it was the parked process.
+    std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked)>
+        on_started;
     // `error` says what failed with its errno: "exec '/x/y': Permission denied (errno 13, EACCES)".
     std::function<void(uint64_t generation, uint32_t local_rank, absl::Status error)>
         on_start_failed;
@@ -54,6 +67,9 @@ class KeeperClient {
     std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid, int signal)> on_stopped;
     // Nothing of the generation is left. `swept`: processes other than workers that were killed.
     std::function<void(uint64_t generation, uint32_t swept)> on_empty;
+    // What the parked process says, and how it ended ("was killed by SIGKILL"). Null: nobody asks.
+    std::function<void(const std::string& text)> on_parked_said;
+    std::function<void(const std::string& how)> on_parked_ended;
     // The keeper itself died; workers died with it (parent-death signal) and what was reparented to
     // the agent has been killed, for which it had 2 s. Nothing else is called after this.
     std::function<void(absl::Status why)> on_keeper_lost;
@@ -81,6 +97,11 @@ class KeeperClient {
   // SIGKILLs all that is left of the generation until nothing is; on_empty follows. A process that
   // the kernel can't kill yet (state D) delays that without bound.
   virtual void Sweep(uint64_t generation) = 0;
+  // Starts the process that is to become workers. It stays over sweeps, and there is one at most:
+  // asked for a second one, on_parked_ended says that it could not be started. Errors: as Spawn().
+  virtual absl::Status Park(const ParkRequest& request) = 0;
+  // Ends it; on_parked_ended follows.
+  virtual void Unpark() = 0;
 };
 
 }  // namespace ddprun::launcher

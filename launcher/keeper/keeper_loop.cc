@@ -88,8 +88,10 @@ void KeeperLoop::Run() {
   while (!agent_lost_ || children_left_) {
     Wait();
     CheckSilence();
+    LookAtParked();
     ReapChildren();
     if (sweeping()) {
+      CancelParked(std::nullopt, "sweep", EBUSY);
       KillAll();
       FinishSweep();
     } else if (!ended_sessions_.empty()) {
@@ -113,6 +115,8 @@ void KeeperLoop::Wait() {
     starting.push_back(pid);
   }
 
+  parked_.AddTo(&fds);
+
   const absl::Duration timeout = TimeToNextDeadline();
   const timespec limit = absl::ToTimespec(timeout);
   const bool forever = timeout == absl::InfiniteDuration();
@@ -133,8 +137,10 @@ void KeeperLoop::Wait() {
 
 absl::Duration KeeperLoop::TimeToNextDeadline() const {
   if (reap_again_) return absl::ZeroDuration();
-  if (agent_lost_) return absl::InfiniteDuration();
-  return std::max(absl::ZeroDuration(), silence_deadline_ - MonotonicNow());
+  const Instant deadline =
+      agent_lost_ ? parked_.NextDeadline() : std::min(silence_deadline_, parked_.NextDeadline());
+  if (deadline == Instant::Infinite()) return absl::InfiniteDuration();
+  return std::max(absl::ZeroDuration(), deadline - MonotonicNow());
 }
 
 // Silence is judged in two waits, 7/8 and 1/8 of the timeout: when the keeper itself was frozen
@@ -172,6 +178,10 @@ void KeeperLoop::OnCommand(const v1::Command& command, std::vector<Fd> fds) {
     case v1::Command::kSweep:
       sweeps_.insert(command.sweep().generation());
       return;
+    case v1::Command::kPark:
+      return OnPark(command.park());
+    case v1::Command::kUnpark:
+      return parked_.Kill();
     case v1::Command::kBeat:
     case v1::Command::BODY_NOT_SET:
       return;
@@ -192,27 +202,110 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
   const std::vector<std::string> unset(spawn.unset().begin(), spawn.unset().end());
   std::vector<std::string> overrides(spawn.environment().begin(), spawn.environment().end());
   overrides.push_back(absl::StrCat(kTagVariable, "=", TagOf(generation, local_rank)));
+  ParkedStart start{.generation = generation,
+                    .local_rank = local_rank,
+                    .argv = {spawn.argv().begin(), spawn.argv().end()},
+                    .environment = ComposeEnvironment(inherited_environment_, overrides, unset),
+                    .cpus = {spawn.cpus().begin(), spawn.cpus().end()}};
+  if (spawn.has_stdout()) start.stdout_fd = std::move(fds.front());
+  if (spawn.has_stderr()) start.stderr_fd = std::move(fds.back());
+  if (spawn.parked_patience_ms() == 0) return Exec(std::move(start));
+  const absl::Duration patience = absl::Milliseconds(spawn.parked_patience_ms());
+  auto refused = parked_.Ask(std::move(start), patience, MonotonicNow());
+  if (refused.has_value()) Exec(*std::move(refused));
+}
+
+// Starts a worker by exec(2).
+void KeeperLoop::Exec(ParkedStart start) {
   ExecChildResult result = StartExecChild({
-      .argv = {spawn.argv().begin(), spawn.argv().end()},
-      .environment = ComposeEnvironment(inherited_environment_, overrides, unset),
-      .stdout_fd = spawn.has_stdout() ? fds.front().get() : -1,
-      .stderr_fd = spawn.has_stderr() ? fds.back().get() : -1,
-      .cpus = {spawn.cpus().begin(), spawn.cpus().end()},
+      .argv = std::move(start.argv),
+      .environment = std::move(start.environment),
+      .stdout_fd = start.stdout_fd.get(),
+      .stderr_fd = start.stderr_fd.get(),
+      .cpus = std::move(start.cpus),
       .cgroup_fd = cgroup_.folder(),
   });
   if (result.error.has_value()) {
-    return SendStartFailed(generation, local_rank, StageName(result.error->stage),
+    return SendStartFailed(start.generation, start.local_rank, StageName(result.error->stage),
                            result.error->error_number);
   }
   children_left_ = true;
   ended_sessions_.erase(result.child.pid);
-  workers_[result.child.pid] = {.generation = generation,
-                                .local_rank = local_rank,
+  workers_[result.child.pid] = {.generation = start.generation,
+                                .local_rank = start.local_rank,
                                 .start_report = std::move(result.child.report)};
+}
+
+void KeeperLoop::OnPark(const v1::Park& park) {
+  if (park.argv().empty() || parked_.pid() != 0) {
+    return SendParkedEnd({.start_error = StartError{.error_number = EBUSY}});
+  }
+  const std::vector<std::string> unset(park.unset().begin(), park.unset().end());
+  const std::vector<std::string> overrides(park.environment().begin(), park.environment().end());
+  const auto error = parked_.Start({park.argv().begin(), park.argv().end()},
+                                   ComposeEnvironment(inherited_environment_, overrides, unset),
+                                   {park.tail().begin(), park.tail().end()}, cgroup_.folder());
+  if (error.has_value()) return SendParkedEnd({.start_error = error});
+  children_left_ = true;
+}
+
+// Takes over what the parked process has become, and starts by exec(2) what it has not.
+void KeeperLoop::LookAtParked() {
+  ParkedProcess::Outcome outcome = parked_.Look(MonotonicNow());
+  for (ParkedProcess::Outcome::Set& set : outcome.set) {
+    Worker& worker = workers_[set.pid];
+    worker = {.generation = set.start.generation, .local_rank = set.start.local_rank};
+    children_left_ = true;
+    ended_sessions_.erase(set.pid);
+    SendStarted(set.pid, worker, /*parked=*/true);
+    ParkedProcess::Go(set.answers);
+  }
+  for (ParkedStart& start : outcome.failed) {
+    if (sweeping()) {
+      SendStartFailed(start.generation, start.local_rank, "sweep", EBUSY);
+    } else {
+      Exec(std::move(start));
+    }
+  }
+  for (std::string& text : parked_.TakeTexts()) {
+    v1::Event event;
+    event.mutable_parked_said()->set_text(std::move(text));
+    Send(event);
+  }
+}
+
+void KeeperLoop::CancelParked(std::optional<uint64_t> generation, const char* stage, int error) {
+  for (const ParkedStart& start : parked_.Cancel(generation)) {
+    SendStartFailed(start.generation, start.local_rank, stage, error);
+  }
+}
+
+void KeeperLoop::OnParkedDead(const siginfo_t& child) {
+  LookAtParked();
+  const ParkedProcess::End end = parked_.OnDead(child);
+  LookAtParked();
+  kill(-child.si_pid, SIGKILL);
+  Reap(child, WEXITED);
+  SendParkedEnd(end);
+}
+
+void KeeperLoop::SendParkedEnd(const ParkedProcess::End& end) {
+  v1::Event event;
+  v1::ParkedEnded* ended = event.mutable_parked_ended();
+  ended->set_exit_code(end.exit_code);
+  ended->set_signal(end.signal);
+  if (end.start_error.has_value()) {
+    ended->set_stage(StageName(end.start_error->stage));
+    ended->set_error_number(end.start_error->error_number);
+  }
+  Send(event);
 }
 
 void KeeperLoop::OnSignal(const v1::Signal& command) {
   const int signal_number = command.signal();
+  if (AsksForTheEnd(signal_number) && command.pid() == 0) {
+    CancelParked(command.generation(), "stop", ECANCELED);
+  }
   for (const auto& [pid, worker] : workers_) {
     if (worker.generation != command.generation()) continue;
     if (command.pid() != 0 && static_cast<pid_t>(command.pid()) != pid) continue;
@@ -234,11 +327,16 @@ void KeeperLoop::SettleStart(pid_t pid, Worker* worker) {
     return SendStartFailed(worker->generation, worker->local_rank, StageName(report.error->stage),
                            report.error->error_number);
   }
+  SendStarted(pid, *worker, /*parked=*/false);
+}
+
+void KeeperLoop::SendStarted(pid_t pid, const Worker& worker, bool parked) {
   v1::Event event;
   v1::Started* started = event.mutable_started();
-  started->set_generation(worker->generation);
-  started->set_local_rank(worker->local_rank);
+  started->set_generation(worker.generation);
+  started->set_local_rank(worker.local_rank);
   started->set_pid(static_cast<uint32_t>(pid));
+  started->set_parked(parked);
   Send(event);
 }
 
@@ -253,7 +351,10 @@ void KeeperLoop::ReapChildren() {
       return;
     }
     children_left_ = true;
-    if (child.si_pid == 0) return;
+    if (child.si_pid == 0) {
+      children_left_ = OthersThanParkedLeft();
+      return;
+    }
     if (child.si_code == CLD_STOPPED || child.si_code == CLD_TRAPPED) {
       OnStopped(child);
     } else {
@@ -261,6 +362,16 @@ void KeeperLoop::ReapChildren() {
     }
   }
   reap_again_ = true;
+}
+
+// Requires: no child waits to be reaped. A process joins the list of our children before its parent
+// can be reaped, and leaves it only when we reap it, so that none is missing in it.
+bool KeeperLoop::OthersThanParkedLeft() const {
+  // Without an agent it has to go, too.
+  if (!sweeping() || agent_lost_ || parked_.pid() == 0) return true;
+  const std::vector<pid_t> children = DirectChildren();
+  return std::any_of(children.begin(), children.end(),
+                     [&](pid_t child) { return child != parked_.pid(); });
 }
 
 void KeeperLoop::OnStopped(const siginfo_t& child) {
@@ -278,6 +389,7 @@ void KeeperLoop::OnStopped(const siginfo_t& child) {
 }
 
 void KeeperLoop::OnDead(const siginfo_t& child) {
+  if (child.si_pid == parked_.pid()) return OnParkedDead(child);
   const auto found = workers_.find(child.si_pid);
   if (found != workers_.end()) return OnWorkerDead(child, found);
   // Its group may have members that were forked after the last look.
@@ -318,14 +430,18 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
 // SIGKILLs all that lives; what loses its parent by that is met in the next round.
 void KeeperLoop::KillAll() {
   if (++kill_rounds_ == kRoundsBeforeCgroup) cgroup_.Kill();
-  for (const pid_t child : DirectChildren()) KillChildAndGroup(child);
+  if (agent_lost_) parked_.Kill();
+  for (const pid_t child : DirectChildren()) {
+    if (child != parked_.pid()) KillChildAndGroup(child);
+  }
 }
 
 // SIGKILLs the direct children that ended workers have left. Returns how many there were.
 uint32_t KeeperLoop::KillLeftovers() {
   uint32_t count = 0;
   for (const pid_t child : DirectChildren()) {
-    if (workers_.contains(child) || IsZombie(child) || !IsLeftover(child)) continue;
+    if (workers_.contains(child) || child == parked_.pid() || parked_.IsOnItsWay(child)) continue;
+    if (IsZombie(child) || !IsLeftover(child)) continue;
     KillChildAndGroup(child);
     ++count;
   }
@@ -348,7 +464,7 @@ std::string KeeperLoop::TagOf(uint64_t generation, uint32_t local_rank) const {
 }
 
 void KeeperLoop::FinishSweep() {
-  if (children_left_) return;
+  if (children_left_ || parked_.Forking()) return;
   for (const uint64_t generation : sweeps_) {
     v1::Event event;
     event.mutable_empty()->set_generation(generation);

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/instant.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
 #include "launcher/keeper/channel.h"
+#include "launcher/keeper/parked_process.h"
 #include "launcher/os/cgroup.h"
 
 namespace ddprun::launcher {
@@ -28,7 +30,9 @@ namespace ddprun::launcher {
 // process groups; such a pid or group can't belong to a stranger. Each death brings new direct
 // children or none; when waitid(2) says ECHILD, nothing is left, whatever was forked, double-forked
 // or put into another session meanwhile. A tree that forks faster than it
-// dies meets the kernel's own kill of the workers' cgroup, where there is one.
+// dies meets the kernel's own kill of the workers' cgroup, where there is one. The parked process
+// (Park) is one of our children, too, and outlives all that but our own end: beside it waitid(2)
+// never says ECHILD, so the list of children is read.
 //
 // Invariants: only this loop reaps; a worker is in workers_ exactly while its process is not
 // reaped. Requires: SIGCHLD is blocked and has its default disposition; the process is a subreaper.
@@ -58,13 +62,22 @@ class KeeperLoop {
   void OnCommand(const keeper::v1::Command& command, std::vector<Fd> fds);
   void OnSpawn(const keeper::v1::Spawn& spawn, std::vector<Fd> fds);
   void OnSignal(const keeper::v1::Signal& command);
+  void OnPark(const keeper::v1::Park& park);
+
+  void Exec(ParkedStart start);
+  void LookAtParked();
+  void CancelParked(std::optional<uint64_t> generation, const char* stage, int error);
+  void OnParkedDead(const siginfo_t& child);
+  void SendParkedEnd(const ParkedProcess::End& end);
 
   void SettleStart(pid_t pid, Worker* worker);
+  void SendStarted(pid_t pid, const Worker& worker, bool parked);
   void ReapChildren();
   void OnStopped(const siginfo_t& child);
   void OnDead(const siginfo_t& child);
   void OnWorkerDead(const siginfo_t& child, Workers::iterator found);
 
+  bool OthersThanParkedLeft() const;
   bool sweeping() const { return agent_lost_ || !sweeps_.empty(); }
   void KillAll();
   uint32_t KillLeftovers();
@@ -86,6 +99,7 @@ class KeeperLoop {
 
   Outbox outbox_;
   Workers workers_;
+  ParkedProcess parked_;
   std::set<pid_t> ended_sessions_;  // of workers that ended since the last Empty
   std::set<uint64_t> sweeps_;       // generations whose Empty is owed
   uint32_t killed_ = 0;             // not workers; since the last Empty

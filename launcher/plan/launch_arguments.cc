@@ -8,6 +8,7 @@
 #include "launcher/options/token.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
+#include "launcher/plan/warm_options.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -385,6 +386,7 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                      .help = "After this time without contact a node's workers are killed, "
                              "whatever else fails; longer than the lease."});
   DefineGuardOptions(target, options);
+  DefineWarmOptions(target, options);
   options->AddValue(&target->exit_barrier_timeout,
                     {.names = "--exit-barrier-timeout",
                      .placeholder = "SECONDS",

@@ -96,6 +96,8 @@ struct LaunchArguments {
   Argument isolation_timeout{.text = DurationText(LaunchPlan().isolation_timeout)};
   Argument cgroup{.text = "on"};
   Argument gpu_memory_wait{.text = DurationText(LaunchPlan().gpu_memory_wait)};
+  Argument warm{.text = "off"};
+  Argument preload;
   Argument exit_code{.text = "1"};
   Argument hang_detection{.text = "on"};
   Argument first_step_timeout{.text = DurationText(HangSettings().first_step_timeout)};

@@ -25,6 +25,7 @@
 #include "launcher/plan/rendezvous_config.h"
 #include "launcher/plan/restart_planner.h"
 #include "launcher/plan/signals.h"
+#include "launcher/plan/warm_options.h"
 #include "launcher/plan/worker_command.h"
 #include "rendezvous/core/bounds.h"
 
@@ -88,7 +89,9 @@ class Planner {
                             PlanSignals(arguments_, plan_.job.stop_grace, warnings_));
     IdentifyJob(command, &plan_.job);
     plan_.argv = std::move(command.argv);
+    plan_.runs_python = command.kind != WorkerCommand::Kind::kProgram;
     plan_.entry_point = std::move(command.entry_point);
+    DDPRUN_RETURN_IF_ERROR(PlanWarm(arguments_, environment_, &plan_));
     plan_.run_path = arguments_.run_path;
     plan_.extra_environment = arguments_.worker_environment;
     if (arguments_.debug) {

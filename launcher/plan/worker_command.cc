@@ -1,7 +1,5 @@
 #include "launcher/plan/worker_command.h"
 
-#include <cstdint>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -31,25 +29,6 @@ except Exception as error:
             json.dump({"message": text}, sink)
     raise
 )";
-
-// FNV-1a, 64 bits (Fowler, Noll, Vo): the same on every machine and in every release, which
-// absl::Hash is not. A digest against mistakes, not against attackers; those meet the token.
-uint64_t StableHash(absl::string_view bytes) {
-  uint64_t hash = 0xcbf29ce484222325U;
-  for (const char byte : bytes) {
-    hash ^= static_cast<unsigned char>(byte);
-    hash *= 0x100000001b3U;
-  }
-  return hash;
-}
-
-std::string BaseName(const std::string& path) {
-  const size_t end = path.find_last_not_of('/');
-  if (end == std::string::npos) return path;
-  const size_t slash = path.rfind('/', end);
-  const size_t begin = slash == std::string::npos ? 0 : slash + 1;
-  return path.substr(begin, end + 1 - begin);
-}
 
 absl::Status CheckScript(const std::string& script, const Host& host) {
   if (script == "-") return absl::OkStatus();  // Python reads its standard input

@@ -180,7 +180,7 @@ TEST(KeeperTest, TheClientMayBeDestroyedInACallback) {
   auto loop = *EventLoop::Create();
   std::unique_ptr<launcher::KeeperClient> client;
   launcher::KeeperClient::Callbacks callbacks;
-  callbacks.on_started = [&](uint64_t, uint32_t, pid_t) {
+  callbacks.on_started = [&](uint64_t, uint32_t, pid_t, bool) {
     client.reset();
     loop->Stop();
   };

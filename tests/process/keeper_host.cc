@@ -59,7 +59,7 @@ int Run(absl::Duration isolation_timeout, bool hold_channel,
   auto loop = EventLoop::Create();
   if (!loop.ok()) return Fail(loop.status());
   launcher::KeeperClient::Callbacks callbacks;
-  callbacks.on_started = [](uint64_t, uint32_t, pid_t) {};
+  callbacks.on_started = [](uint64_t, uint32_t, pid_t, bool) {};
   callbacks.on_start_failed = [](uint64_t, uint32_t, absl::Status error) { _exit(Fail(error)); };
   callbacks.on_exited = [](const launcher::WorkerExit&) {};
   callbacks.on_stopped = [](uint64_t, uint32_t, pid_t, int) {};

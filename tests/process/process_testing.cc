@@ -142,7 +142,8 @@ KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::st
   keeper_pid = keeper->pid;
   loop = *EventLoop::Create();
   KeeperClient::Callbacks callbacks;
-  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid) {
+  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid, bool was_parked) {
+    parked[{generation, local_rank}] = was_parked;
     started[{generation, local_rank}] = pid;
     started_at[{generation, local_rank}] = MonotonicNow();
     Changed();
@@ -161,6 +162,14 @@ KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::st
   };
   callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
     empty[generation] = swept;
+    Changed();
+  };
+  callbacks.on_parked_said = [this](const std::string& text) {
+    said.push_back(text);
+    Changed();
+  };
+  callbacks.on_parked_ended = [this](const std::string& how) {
+    ended.push_back(how);
     Changed();
   };
   callbacks.on_keeper_lost = [this](absl::Status why) {

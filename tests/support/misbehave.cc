@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -289,6 +292,80 @@ int LastBreath(char** /*args*/) {
   _exit(0);
 }
 
+// Descriptors that came with a packet of the parked process' channel; none: it has ended.
+std::vector<int> ReceiveRequest(int channel) {
+  char bytes[1 << 16];
+  alignas(cmsghdr) char space[CMSG_SPACE(8 * sizeof(int))];
+  iovec io{.iov_base = bytes, .iov_len = sizeof(bytes)};
+  msghdr header{};
+  header.msg_iov = &io;
+  header.msg_iovlen = 1;
+  header.msg_control = space;
+  header.msg_controllen = sizeof(space);
+  const ssize_t n = recvmsg(channel, &header, MSG_CMSG_CLOEXEC);
+  const cmsghdr* control = n > 0 ? CMSG_FIRSTHDR(&header) : nullptr;
+  if (control == nullptr) return {};
+  std::vector<int> fds((control->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  memcpy(fds.data(), CMSG_DATA(control), fds.size() * sizeof(int));
+  if (bytes[0] == 'f') {  // the text is in a file
+    close(fds.front());
+    fds.erase(fds.begin());
+  }
+  return fds;
+}
+
+void Answer(int socket, const std::string& text) {
+  const std::string packet = "p" + text;
+  if (send(socket, packet.data(), packet.size(), MSG_NOSIGNAL) < 0) _exit(3);
+}
+
+// Becomes the keeper's child, and then a worker that lives on.
+void ForkWorker(const std::vector<int>& fds, pid_t keeper) {
+  int orphaned[2];
+  if (pipe(orphaned) != 0) _exit(3);
+  const pid_t middle = fork();
+  if (middle == 0) {
+    if (fork() != 0) _exit(0);
+    close(orphaned[1]);
+    char byte = 0;
+    while (read(orphaned[0], &byte, 1) > 0) {
+    }
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != keeper) _exit(4);
+    if (fds.size() > 1) dup2(fds[1], STDOUT_FILENO);
+    Answer(fds[0], "pid " + std::to_string(getpid()));
+    Answer(fds[0], "set");
+    char go[8];
+    if (recv(fds[0], go, sizeof(go), 0) <= 0) _exit(5);
+    ReadyAndLiveOn();
+  }
+  waitpid(middle, nullptr, 0);
+  close(orphaned[0]);
+  close(orphaned[1]);
+}
+
+// parked HOW: waits to become workers (launcher/keeper/parked_process.h); silent: never answers;
+// stuck, dies: once it was asked; liar: names another's process; forks: as it should.
+int Parked(char** args) {
+  const std::string how = args[0] == nullptr ? "" : args[0];
+  const char* number = getenv("DDPRUN_WARM");
+  const int channel = number == nullptr ? -1 : static_cast<int>(strtol(number, nullptr, 10));
+  const pid_t keeper = getppid();
+  Answer(channel, "here");
+  if (how == "silent") LiveOn();
+  for (;;) {
+    const std::vector<int> fds = ReceiveRequest(channel);
+    if (fds.empty()) return 0;
+    Answer(fds[0], "taken");
+    if (how == "stuck") LiveOn();
+    if (how == "dies") return 3;
+    if (how == "liar") Answer(fds[0], "pid 1");
+    if (how == "forks") ForkWorker(fds, keeper);
+    for (const int fd : fds) close(fd);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -309,6 +386,7 @@ int main(int argc, char** argv) {
       {"last-breath", LastBreath},
       {"live", Live},
       {"nameless-daemon", NamelessDaemon},
+      {"parked", Parked},
       {"partial-lines", PartialLines},
       {"report", Report},
       {"signal", Signal},

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -209,6 +210,33 @@ TEST(ConsolePrefix, Templates) {  // 74, 75
   plan.output.prefix_template =
       "<${role_name}|${rank}|${local_rank}|${foo}|${group_rank}|${host}> ";
   EXPECT_EQ(ConsolePrefix(plan, "host1", SecondAssignment(), {1}), "<a|3|1|${foo}|1|host1> ");
+}
+
+// Whatever of two workers or generations differs is named, so that no import ahead may read it.
+TEST(CommonEnvironment, IsWhatAllWorkersOfAllGenerationsHave) {
+  LaunchPlan plan = SecondNode();
+  plan.devices.virtual_local_rank = true;
+  plan.deepspeed = true;
+  const std::vector<std::string> varying = VaryingVariables(plan);
+  const std::vector<std::string> common = CommonEnvironment(plan, LookupIn({}));
+  const rendezvous::Assignment first = {.generation = rendezvous::Generation(1),
+                                        .world_size = 2,
+                                        .group_world_size = 1,
+                                        .role_world_size = 2,
+                                        .master_addr = "host1",
+                                        .master_port = 1};
+  const std::vector<std::string> one = WorkerEnvironment(
+      plan, first, 0, LookupIn({}), {"/run/agent", "/logs/0/error.json", "/timer", "/proc/7/fd/3"});
+  const std::vector<std::string> other = WorkerEnvironment(
+      plan, SecondAssignment(), 1, LookupIn({}), {"/run/a", "/logs/1/error.json", "/t", "/fd/4"});
+  for (const std::string& variable : one) {
+    const std::string name = variable.substr(0, variable.find('='));
+    const bool varies = std::find(varying.begin(), varying.end(), name) != varying.end();
+    const bool same = std::find(other.begin(), other.end(), variable) != other.end();
+    EXPECT_TRUE(same || varies) << variable;
+    EXPECT_EQ(!varies, std::find(common.begin(), common.end(), variable) != common.end())
+        << variable;
+  }
 }
 
 }  // namespace

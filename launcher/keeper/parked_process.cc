@@ -1,0 +1,238 @@
+#include "launcher/keeper/parked_process.h"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "launcher/keeper/channel.h"
+#include "launcher/os/child_processes.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr char kChannelVariable[] = "DDPRUN_WARM";
+// An agent that doesn't take them gets no more texts than these.
+constexpr size_t kTextsMax = 4096;
+
+// Not reaped yet, so that the number can't be another process's.
+bool IsOurChild(pid_t pid) {
+  siginfo_t info{};
+  return pid > 0 &&
+         waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0;
+}
+
+std::string RequestText(const ParkedStart& start) {
+  const std::string nul(1, '\0');
+  std::string text =
+      absl::StrCat(getpid(), nul, absl::StrJoin(start.cpus, ","), nul,
+                   start.stdout_fd.valid() ? "o" : "", start.stderr_fd.valid() ? "e" : "", nul);
+  for (const std::string& variable : start.environment) absl::StrAppend(&text, variable, nul);
+  return text;
+}
+
+Fd Duplicate(const Fd& fd) {
+  return fd.valid() ? Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)) : Fd();
+}
+
+}  // namespace
+
+std::optional<StartError> ParkedProcess::Start(std::vector<std::string> argv,
+                                               std::vector<std::string> environment,
+                                               const std::vector<std::string>& tail,
+                                               int cgroup_fd) {
+  absl::StatusOr<FdPair> pair = MakeMessagePair();
+  if (!pair.ok()) return StartError{.stage = StartError::Stage::kFork, .error_number = EMFILE};
+  environment.push_back(absl::StrCat(kChannelVariable, "=", pair->second.get()));
+  environment.insert(environment.end(), tail.begin(), tail.end());
+  ExecChildResult result = StartExecChild({.argv = std::move(argv),
+                                           .environment = std::move(environment),
+                                           .cgroup_fd = cgroup_fd,
+                                           .inherited_fd = pair->second.get()});
+  if (result.error.has_value()) return result.error;
+  pid_ = result.child.pid;
+  killed_ = false;
+  start_report_ = std::move(result.child.report);
+  channel_ = std::move(pair->first);
+  return std::nullopt;
+}
+
+void ParkedProcess::Kill() {
+  if (pid_ == 0 || killed_) return;
+  killed_ = true;
+  KillChildAndGroup(pid_);
+}
+
+void ParkedProcess::ReadStartReport() {
+  if (!start_report_.valid()) return;
+  const StartReport report = launcher::ReadStartReport(start_report_.get());
+  if (!report.over) return;
+  start_report_.Reset();
+  start_error_ = report.error;
+}
+
+ParkedProcess::End ParkedProcess::OnDead(const siginfo_t& child) {
+  ReadTexts();
+  ReadStartReport();
+  End end{.start_error = std::exchange(start_error_, std::nullopt)};
+  if (child.si_code == CLD_EXITED) {
+    end.exit_code = child.si_status;
+  } else {
+    end.signal = child.si_status;
+  }
+  pid_ = 0;
+  killed_ = false;
+  channel_.Reset();
+  start_report_.Reset();
+  return end;
+}
+
+std::optional<ParkedStart> ParkedProcess::Ask(ParkedStart start, absl::Duration patience,
+                                              Instant now) {
+  absl::StatusOr<FdPair> pair = MakeMessagePair();
+  if (!Answers() || !pair.ok()) return start;
+  std::vector<Fd> fds;
+  fds.push_back(std::move(pair->second));
+  for (const Fd* stream : {&start.stdout_fd, &start.stderr_fd}) {
+    if (!stream->valid()) continue;
+    fds.push_back(Duplicate(*stream));
+    if (!fds.back().valid()) return start;
+  }
+  // What the socket doesn't take at once is no reason to wait: exec(2) is always possible.
+  Outbox outbox(channel_.get());
+  if (!outbox.Send(RequestText(start), std::move(fds)).ok() || !outbox.empty()) return start;
+  starts_.push_back({.start = std::move(start),
+                     .answers = std::move(pair->first),
+                     .deadline = now + patience});
+  return std::nullopt;
+}
+
+std::vector<ParkedStart> ParkedProcess::Cancel(std::optional<uint64_t> generation) {
+  std::vector<ParkedStart> given_up;
+  for (auto pending = starts_.begin(); pending != starts_.end();) {
+    const auto next = std::next(pending);
+    if (!generation.has_value() || pending->start.generation == *generation) {
+      Read(&*pending);
+      GiveUp(*pending);
+      given_up.push_back(std::move(pending->start));
+      // What isn't taken is refused by the closed socket.
+      if (pending->taken) {
+        cancelled_.splice(cancelled_.end(), starts_, pending);
+      } else {
+        starts_.erase(pending);
+      }
+    }
+    pending = next;
+  }
+  return given_up;
+}
+
+bool ParkedProcess::IsOnItsWay(pid_t child) const {
+  const auto is_it = [child](const Pending& pending) { return pending.pid == child; };
+  return std::any_of(starts_.begin(), starts_.end(), is_it);
+}
+
+void ParkedProcess::AddTo(std::vector<pollfd>* fds) const {
+  if (channel_.valid()) fds->push_back({.fd = channel_.get(), .events = POLLIN, .revents = 0});
+  if (start_report_.valid()) {
+    fds->push_back({.fd = start_report_.get(), .events = POLLIN, .revents = 0});
+  }
+  for (const std::list<Pending>* list : {&starts_, &cancelled_}) {
+    for (const Pending& pending : *list) {
+      fds->push_back({.fd = pending.answers.get(), .events = POLLIN, .revents = 0});
+    }
+  }
+}
+
+Instant ParkedProcess::NextDeadline() const {
+  Instant next = Instant::Infinite();
+  for (const std::list<Pending>* list : {&starts_, &cancelled_}) {
+    for (const Pending& pending : *list) next = std::min(next, pending.deadline);
+  }
+  return next;
+}
+
+// The answers that are there.
+ParkedProcess::Step ParkedProcess::Read(Pending* pending) {
+  for (;;) {
+    const absl::StatusOr<std::optional<Message>> message = ReceiveMessage(pending->answers.get());
+    if (!message.ok()) return Step::kFailed;
+    if (!message->has_value()) return Step::kWaits;
+    absl::string_view text = (*message)->bytes;
+    if (text == "taken") {
+      pending->taken = true;
+    } else if (absl::ConsumePrefix(&text, "pid ")) {
+      if (!absl::SimpleAtoi(text, &pending->pid) || !IsOurChild(pending->pid)) {
+        pending->pid = 0;
+        return Step::kFailed;
+      }
+    } else if (text == "set" && pending->pid != 0) {
+      return Step::kSet;
+    } else {
+      return Step::kFailed;
+    }
+  }
+}
+
+ParkedProcess::Step ParkedProcess::ReadBefore(Instant now, Pending* pending) {
+  const Step step = Read(pending);
+  if (step != Step::kWaits || now < pending->deadline) return step;
+  // In the middle of a fork for so long: others would wait for the same.
+  if (pending->taken) Kill();
+  return Step::kFailed;
+}
+
+// Ends what may come of a start that failed or takes too long.
+void ParkedProcess::GiveUp(const Pending& pending) {
+  if (IsOurChild(pending.pid)) KillChildAndGroup(pending.pid);
+}
+
+ParkedProcess::Outcome ParkedProcess::Look(Instant now) {
+  ReadTexts();
+  ReadStartReport();
+  Outcome outcome;
+  for (auto pending = starts_.begin(); pending != starts_.end();) {
+    const auto next = std::next(pending);
+    const Step step = ReadBefore(now, &*pending);
+    if (step == Step::kSet) {
+      outcome.set.push_back({.start = std::move(pending->start),
+                             .pid = pending->pid,
+                             .answers = std::move(pending->answers)});
+    } else if (step == Step::kFailed) {
+      GiveUp(*pending);
+      outcome.failed.push_back(std::move(pending->start));
+    }
+    if (step != Step::kWaits) starts_.erase(pending);
+    pending = next;
+  }
+  cancelled_.remove_if([this, now](Pending& pending) {
+    if (ReadBefore(now, &pending) == Step::kWaits) return false;
+    GiveUp(pending);
+    return true;
+  });
+  return outcome;
+}
+
+void ParkedProcess::ReadTexts() {
+  while (channel_.valid()) {
+    absl::StatusOr<std::optional<Message>> message = ReceiveMessage(channel_.get());
+    if (absl::IsOutOfRange(message.status())) return channel_.Reset();
+    if (message.ok() && !message->has_value()) return;
+    if (message.ok() && texts_.size() < kTextsMax) texts_.push_back(std::move((*message)->bytes));
+  }
+}
+
+std::vector<std::string> ParkedProcess::TakeTexts() { return std::exchange(texts_, {}); }
+
+void ParkedProcess::Go(const Fd& answers) {
+  Outbox(answers.get()).Send("go").IgnoreError();
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,78 @@
+#include "launcher/plan/warm_options.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/text.h"
+#include "launcher/options/errors.h"
+#include "launcher/options/option_set.h"
+
+namespace ddprun::launcher {
+namespace {
+
+bool IsModule(absl::string_view name) {
+  return !name.empty() && name.front() != '.' && name.back() != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           const auto byte = static_cast<unsigned char>(c);
+           return absl::ascii_isalnum(byte) || c == '_' || c == '.' || byte >= 0x80;
+         });
+}
+
+// Another interpreter, script, folder or path of modules may import other things.
+std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& plan) {
+  std::string folder = environment("XDG_CACHE_HOME").value_or("");
+  if (folder.empty() || folder.front() != '/') {
+    const std::string home = environment("HOME").value_or("");
+    if (home.empty()) return "";
+    folder = home + "/.cache";
+  }
+  std::string subject = absl::StrCat(plan.argv.front(), "\n", plan.entry_point);
+  for (const char* name : {"PWD", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}) {
+    absl::StrAppend(&subject, "\n", environment(name).value_or(""));
+  }
+  const std::string hash = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
+  return absl::StrCat(folder, "/ddprun/warm/", BaseName(plan.entry_point), "-", hash);
+}
+
+}  // namespace
+
+void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
+  options->AddValue(&target->warm,
+                    {.names = "--warm",
+                     .placeholder = "on|off",
+                     .help = "on: keep a Python interpreter ready that has imported what the "
+                             "script imports, and fork workers from it, so that a restart "
+                             "doesn't wait for imports. What to import is learned from the "
+                             "first workers and kept for the next job."});
+  options->AddValue(&target->preload,
+                    {.names = "--preload",
+                     .placeholder = "MODULES",
+                     .help = "With --warm on: modules to import ahead beside those that are "
+                             "learned, with commas between them, for instance "
+                             "torch,torch.nn.parallel."});
+}
+
+absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup& environment,
+                      LaunchPlan* plan) {
+  if (const std::string& warm = arguments.warm.text; warm != "on" && warm != "off") {
+    return BadWord(arguments.warm, "is neither on nor off");
+  }
+  plan->warm.on = arguments.warm.text == "on";
+  if (arguments.preload.filled()) {
+    plan->warm.preload = absl::StrSplit(arguments.preload.text, ',');
+    for (const std::string& module : plan->warm.preload) {
+      if (!IsModule(module)) {
+        return BadValue(arguments.preload,
+                        absl::StrCat(Quoted(module), " is no name of a Python module; give names "
+                                                     "with commas between them, torch,numpy"));
+      }
+    }
+  }
+  plan->warm.kept = KeptPath(environment, *plan);
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::launcher

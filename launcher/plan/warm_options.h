@@ -1,0 +1,23 @@
+#ifndef DDPRUN_LAUNCHER_PLAN_WARM_OPTIONS_H_
+#define DDPRUN_LAUNCHER_PLAN_WARM_OPTIONS_H_
+
+#include "absl/status/status.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/plan/launch_arguments.h"
+
+namespace ddprun::launcher {
+
+class OptionSet;
+
+// The options about how workers start, with their help.
+void DefineWarmOptions(LaunchArguments* target, OptionSet* options);
+
+// What they come to. Errors: INVALID_ARGUMENT — a value; the text names the option.
+// Requires: plan->argv, plan->entry_point.
+absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup& environment,
+                      LaunchPlan* plan);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_PLAN_WARM_OPTIONS_H_

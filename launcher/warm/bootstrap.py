@@ -1,0 +1,476 @@
+"""Runs as `sitecustomize` while the interpreter starts, so that what runs afterwards is Python's own: the script, its __main__,
+its arguments, its tracebacks. docs/WARM.md says what it is for.
+
+DDPRUN_WARM says what is wanted: "learn" has a worker write down, at its first optimizer step, what it has imported; a number
+is the channel over which a parked interpreter is asked to become workers (launcher/keeper/parked_process.h). Lines of what
+is learned, in the order in which things happened (launcher/warm/core/learned.h has the grammar):
+  signature TEXT    what the installation was
+  module NAME       was imported
+  preload NAME      is to be imported in any case
+  seen NAME         is there without having been imported by its name (torch.ops)
+  set NAME=VALUE    the script set this variable; only between here and the end it was there
+Standard parts only, and as few as can be: whatever is imported here is in every worker.
+"""
+
+
+def _roots():
+    """Where the modules of the installation are, as opposed to the user's own."""
+    import site
+    import sysconfig
+    roots = {os.path.realpath(path) for name, path in sysconfig.get_paths().items()
+             if name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    roots.update(os.path.realpath(path) for path in site.getsitepackages())
+    roots.add(os.path.realpath(site.getusersitepackages()))
+    return sorted(root for root in roots if os.path.isdir(root))
+
+
+def _signature(roots):
+    """Changes when something is installed, upgraded or removed: that touches the folder of the packages."""
+    binary = os.stat(os.path.realpath(sys.executable))
+    parts = [sys.version, sys.executable, str(binary.st_mtime_ns)]
+    parts += ["%s:%d" % (root, os.stat(root).st_mtime_ns) for root in roots]
+    return " ".join(" ".join(parts).split())
+
+
+def _is_below(path, roots):
+    return any(path.startswith(root + os.sep) for root in roots)
+
+
+# ------------------------------------------------------------- a worker that tells what it needs
+
+
+class _Diary:
+    """What a worker does until its first optimizer step."""
+
+    def __init__(self, path):
+        self.path = path
+        self.roots = _roots()
+        self.before = set(sys.modules)
+        self.settings = []  # (how many modules there were, name, value)
+        self.over = False
+        diary = self
+
+        class Environ(type(os.environ)):
+            def __setitem__(self, name, value):
+                super().__setitem__(name, value)
+                diary.on_set(name, value)
+
+        for name in ("__name__", "__qualname__", "__module__"):
+            setattr(Environ, name, getattr(type(os.environ), name))
+        self.plain = type(os.environ)
+        os.environ.__class__ = Environ
+        sys.meta_path.insert(0, self)
+
+    def on_set(self, name, value):
+        if self.over or not isinstance(name, str):
+            return
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
+            frame = frame.f_back
+        # What a library sets it sets again when it is imported.
+        file = frame.f_code.co_filename if frame is not None else ""
+        if not _is_below(os.path.realpath(file), self.roots):
+            self.settings.append((len(sys.modules), name, value))
+
+    def find_spec(self, name, path=None, target=None):
+        """A finder of importlib that finds nothing; it only waits for the optimizers."""
+        if name != "torch.optim.optimizer":
+            return None
+        sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                break
+        else:
+            return None
+        loader = spec.loader
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return spec
+
+        def exec_module(module):
+            del loader.exec_module
+            execute(module)
+            if hasattr(module, "register_optimizer_step_post_hook"):
+                module.register_optimizer_step_post_hook(self.on_step)
+
+        loader.exec_module = exec_module
+        return spec
+
+    def on_step(self, *_):
+        if self.over:
+            return
+        self.over = True
+        os.environ.__class__ = self.plain
+        try:
+            self.write()
+        except Exception as error:  # the training is none of our business
+            sys.stderr.write("ddprun: what this worker has imported could not be written down: %r\n" % (error,))
+
+    def write(self):
+        script_folder = os.path.realpath(sys.path[0]) if sys.path and sys.path[0] else os.getcwd()
+        lines = ["signature " + _signature(self.roots)]
+        settings = list(self.settings)
+        for index, (name, module) in enumerate(list(sys.modules.items())):
+            while settings and settings[0][0] <= index:
+                lines.append(self.line_of(settings.pop(0)))
+            kind = self.kind_of(module, script_folder) if name not in self.before else ""
+            if kind:
+                lines.append(kind + " " + name)
+        lines += [self.line_of(setting) for setting in settings]
+        text = "\n".join(line for line in lines if line) + "\n"
+        draft = "%s.%d" % (self.path, os.getpid())
+        with open(draft, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.rename(draft, self.path)
+
+    @staticmethod
+    def line_of(setting):
+        _, name, value = setting
+        return "set %s=%s" % (name, value) if "\n" not in name + value else ""
+
+    def kind_of(self, module, script_folder):
+        """"" of the user's own."""
+        spec = getattr(module, "__spec__", None)
+        if spec is None or not spec.origin:
+            return "seen"
+        if spec.origin in ("built-in", "frozen"):
+            return "module"
+        file = os.path.realpath(spec.origin)
+        if not os.path.isabs(spec.origin):
+            return "seen"
+        return "module" if _is_below(file, self.roots) and not _is_below(file, [script_folder]) else ""
+
+
+# ------------------------------------------------------------- an interpreter that waits
+
+
+class _Parked:
+    """Imports what was learned, then becomes workers: returns in each of them, and never in the process itself."""
+
+    def __init__(self, channel, path):
+        import _socket
+        self.socket = _socket
+        self.channel = _socket.socket(fileno=channel)
+        self.keeper = os.getppid()
+        self.oom_score = self.read("/proc/self/oom_score_adj")
+        self.write("/proc/self/oom_score_adj", b"1000")  # the first to go when memory is short
+        self.roots = _roots()
+        self.lines = self.read(path).decode("utf-8", "surrogateescape").splitlines()
+        self.varying = {line[7:] for line in self.lines if line.startswith("varies ")}
+        self.refused = {}  # module: why
+        self.printed = {}  # descriptor: what imports printed there
+
+    @staticmethod
+    def read(path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    @staticmethod
+    def write(path, data):
+        try:
+            with open(path, "wb") as file:
+                file.write(data)
+        except OSError:
+            pass
+
+    def say(self, text, channel=None):
+        (channel or self.channel).send(b"p" + text.encode("utf-8", "surrogateescape"))
+
+    def become_workers(self):
+        signature = next((line[10:] for line in self.lines if line.startswith("signature ")), None)
+        if signature is not None and signature != _signature(self.roots):
+            self.say("stale")
+            os._exit(0)
+        began = time.monotonic()
+        self.import_all()
+        if self.refused:
+            for module, why in self.refused.items():
+                self.say("refuse %s %s" % (module, why))
+            os._exit(0)
+        import gc
+        gc.collect()
+        gc.freeze()
+        self.say("ready %d" % ((time.monotonic() - began) * 1000))
+        while True:
+            data, control, _, _ = self.channel.recvmsg(1 << 16, self.socket.CMSG_SPACE(4 * 8))
+            if not data:
+                os._exit(0)  # the keeper is gone
+            fds = [int.from_bytes(part[i:i + 4], sys.byteorder) for _, _, part in control for i in range(0, len(part), 4)]
+            if data[:1] == b"f":
+                data = b"f" + os.pread(fds[0], os.fstat(fds[0]).st_size, 0)
+                os.close(fds.pop(0))
+            if self.fork(data[1:].split(b"\0")[:-1], fds):
+                gc.unfreeze()
+                return
+
+    # -- imports
+
+    def import_all(self):
+        import importlib
+        learned = {line[7:] for line in self.lines if line.startswith("module ")}
+        known = learned | {line[5:] for line in self.lines if line.startswith("seen ")} | set(sys.modules)
+        set_before = {}  # variables of the script: what they were without it
+        self.watch_environment()
+        self.capture()
+        fds, threads = self.list("fd"), {}
+        self.importing = ""
+        for line in self.lines:
+            kind, _, rest = line.partition(" ")
+            if kind == "set":
+                name, _, value = rest.partition("=")
+                set_before.setdefault(name, os.environ.get(name))
+                os.environ[name] = value
+            if kind not in ("module", "preload") or rest in sys.modules:
+                continue
+            tasks = self.list("task")
+            self.importing = rest
+            try:
+                importlib.import_module(rest)
+            except BaseException:  # the worker will meet it, if it is one
+                continue
+            for fd in self.list("fd") - fds:
+                self.refuse([rest], "leaves the descriptor of %s open" % self.target(fd))
+                fds.add(fd)
+            for task in self.list("task") - tasks:
+                threads[task] = rest
+            unknown = set(sys.modules) - known
+            if unknown and kind == "module":
+                self.refuse([rest], "imports %s, which the script does not" % sorted(unknown)[0])
+            known |= unknown
+        self.unwatch_environment()
+        self.release()
+        for name, value in set_before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self.refuse_threads(threads)
+
+    def refuse(self, modules, why):
+        for module in modules:
+            self.refused.setdefault(module, why)
+
+    @staticmethod
+    def list(what):
+        """The numbers in a folder of /proc/self; without the descriptor that reads it."""
+        names = set(os.listdir("/proc/self/" + what))
+        return {name for name in names if what != "fd" or os.path.lexists("/proc/self/fd/" + name)}
+
+    @staticmethod
+    def target(fd):
+        try:
+            return os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            return "?"
+
+    def refuse_threads(self, threads):
+        """Of threads only those may be left that a library stops itself when it sees a fork (OpenBLAS does)."""
+        if len(self.list("task")) == 1:
+            return
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        for task in self.list("task"):
+            if task != str(os.getpid()):
+                self.refuse([threads.get(task, self.importing)], "starts a thread")
+
+    def watch_environment(self):
+        """Whoever reads at its import what differs between workers can't be imported before they are known."""
+        parked = self
+        self.plain = type(os.environ)
+
+        class Environ(type(os.environ)):
+            def __getitem__(self, name):
+                if name in parked.varying:
+                    parked.on_varying(name)
+                return super().__getitem__(name)
+
+        os.environ.__class__ = Environ
+
+    def unwatch_environment(self):
+        os.environ.__class__ = self.plain
+
+    def on_varying(self, name):
+        frame, modules = sys._getframe(2), [self.importing]
+        while frame is not None and frame.f_code is not _Parked.import_all.__code__:
+            if frame.f_code.co_name == "<module>":
+                modules.append(frame.f_globals.get("__name__", "?"))
+            frame = frame.f_back
+        self.refuse(modules, "reads %s when it is imported" % name)
+
+    def capture(self):
+        """What imports print every worker prints."""
+        self.kept = {}
+        for fd in (1, 2):
+            self.kept[fd] = os.dup(fd)
+            file = os.memfd_create("ddprun-printed")
+            os.dup2(file, fd)
+            os.close(file)
+
+    def release(self):
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        for fd, kept in self.kept.items():
+            self.printed[fd] = os.pread(fd, os.fstat(fd).st_size, 0)
+            os.dup2(kept, fd)
+            os.close(kept)
+
+    # -- workers
+
+    def fork(self, words, fds):
+        """True in the worker."""
+        answers = self.socket.socket(fileno=fds.pop(0))
+        streams = {fd: fds.pop(0) for fd, letter in ((1, b"o"), (2, b"e")) if letter in words[2]}
+        try:
+            self.say("taken", answers)
+        except OSError:  # it isn't wanted any more
+            self.close(answers, *streams.values())
+            return False
+        orphaned, orphan = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            if os.fork() != 0:
+                os._exit(0)
+            os.close(orphan)
+            try:
+                os.read(orphaned, 1)  # ends when the one between is gone, which makes us the keeper's child
+                os.close(orphaned)
+                self.become(words, streams, answers)
+                return True
+            except BaseException:
+                os._exit(1)
+        os.waitpid(middle, 0)
+        self.close(answers, orphaned, orphan, *streams.values())
+        return False
+
+    @staticmethod
+    def close(answers, *fds):
+        answers.close()
+        for fd in fds:
+            os.close(fd)
+
+    def become(self, words, streams, answers):
+        import ctypes
+        os.setsid()
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+        if os.getppid() != int(words[0]):
+            os._exit(1)
+        self.say("pid %d" % os.getpid(), answers)
+        if words[1]:
+            os.sched_setaffinity(0, [int(cpu) for cpu in words[1].split(b",")])
+        self.write("/proc/self/oom_score_adj", self.oom_score)
+        for fd, stream in streams.items():
+            os.dup2(stream, fd)
+            os.close(stream)
+        self.rebuild_streams(streams)
+        self.take_environment(words[3:])
+        self.renew()
+        self.channel.close()
+        self.say("set", answers)
+        if answers.recv(16) != b"pgo":
+            os._exit(1)
+        answers.close()
+        for fd, text in self.printed.items():
+            if text:
+                os.write(fd, text)
+
+    @staticmethod
+    def rebuild_streams(streams):
+        """sys.stdout and sys.stderr as they would be, had they begun as a file, a pipe or a terminal."""
+        import io
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            stream = getattr(sys, name)
+            if fd not in streams or stream is None:
+                continue
+            unbuffered = stream.write_through
+            buffer = io.open(fd, "wb", 0 if unbuffered else -1, closefd=False)
+            getattr(buffer, "raw", buffer).name = "<%s>" % name
+            new = io.TextIOWrapper(buffer, stream.encoding, stream.errors, "\n", write_through=unbuffered,
+                                   line_buffering=not unbuffered and (fd == 2 or os.isatty(fd)))
+            new.mode = "w"
+            setattr(sys, name, new)
+            setattr(sys, "__%s__" % name, new)
+
+    def take_environment(self, variables):
+        """Both Python's and the C library's, and what /proc says that the process was started with."""
+        wanted = dict(variable.split(b"=", 1) for variable in variables if b"=" in variable)
+        before = dict(os.environb)
+        for name in before:
+            if name not in wanted:
+                del os.environb[name]
+        for name, value in wanted.items():
+            if before.get(name) != value:
+                os.environb[name] = value
+        self.rewrite_block(wanted)
+
+    def rewrite_block(self, wanted):
+        fields = self.read("/proc/self/stat").rpartition(b")")[2].split()
+        begin, end = int(fields[47]), int(fields[48])  # env_start and env_end; source: proc(5)
+        with open("/proc/self/mem", "r+b", 0) as memory:
+            memory.seek(begin)
+            block = memory.read(end - begin)
+            tail = block.find(b"\0DDPRUN_WARM=") + 1
+            if tail == 0:
+                return
+            kept = set(block[:tail].split(b"\0"))
+            # The tag first: it is by it that the keeper knows whose a process is.
+            news = [name + b"=" + value for name, value in wanted.items() if name + b"=" + value not in kept]
+            news.sort(key=lambda variable: not variable.startswith(b"DDPRUN_WORKER_TAG="))
+            text, room = b"", end - begin - tail
+            for variable in news:
+                if len(text) + len(variable) < room:
+                    text += variable + b"\0"
+            memory.seek(begin + tail)
+            memory.write(text.ljust(room, b"\0"))
+
+    @staticmethod
+    def renew():
+        """What every process draws at random or reads from the clock when it imports these."""
+        numpy_random = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            numpy_random.seed()
+        torch = sys.modules.get("torch")
+        if torch is not None and hasattr(torch, "default_generator"):
+            torch.default_generator.seed()  # of the CPU; those of GPUs begin with a constant
+        logging = sys.modules.get("logging")
+        if logging is not None and hasattr(logging, "_startTime"):
+            logging._startTime = time.time_ns() if logging._startTime > 1e15 else time.time()
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None:
+            process.current_process().authkey = os.urandom(32)
+
+
+# ------------------------------------------------------------- in place of the user's own sitecustomize
+
+
+def _run():
+    mode = os.environ.pop("DDPRUN_WARM", "")
+    path = os.environ.pop("DDPRUN_WARM_LEARNED", "")
+    os.environ.pop("DDPRUN_WARM_ROOM", None)
+    python_path = os.environ.pop("DDPRUN_WARM_PYTHONPATH", None)
+    if python_path is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = python_path
+    hook = os.path.dirname(__file__)
+    sys.path[:] = [entry for entry in sys.path if entry != hook]
+    sys.path_importer_cache.pop(hook, None)
+    if mode == "learn":
+        _Diary(path)
+    elif mode:
+        _Parked(int(mode), path).become_workers()
+    sys.modules.pop("sitecustomize", None)
+    from importlib.machinery import PathFinder
+    if PathFinder.find_spec("sitecustomize") is None:
+        raise ImportError("No module named 'sitecustomize'", name="sitecustomize")
+    import sitecustomize  # the user's
+
+
+import os
+import sys
+import time
+
+_run()

@@ -1,0 +1,148 @@
+#include "launcher/warm/core/learned.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr size_t kNameBytesMax = 512;
+
+// Python's names may hold any letters of Unicode, so only what would break a line is refused.
+bool IsName(absl::string_view name) {
+  return !name.empty() && name.size() <= kNameBytesMax &&
+         std::none_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_iscntrl(static_cast<unsigned char>(c)) || c == ' ';
+         });
+}
+
+const char* WordOf(Learned::Step::Kind kind) {
+  switch (kind) {
+    case Learned::Step::Kind::kModule:
+      return "module ";
+    case Learned::Step::Kind::kSeen:
+      return "seen ";
+    case Learned::Step::Kind::kSet:
+      return "set ";
+  }
+  return "";
+}
+
+absl::Status TakeLine(absl::string_view line, Learned* learned) {
+  using Kind = Learned::Step::Kind;
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(line, absl::MaxSplits(' ', 1));
+  const auto& [word, rest] = parts;
+  const bool is_module = word == "module";
+  if (is_module || word == "seen") {
+    if (!IsName(rest)) return absl::InvalidArgumentError("is no name of a module");
+    learned->steps.push_back({is_module ? Kind::kModule : Kind::kSeen, std::string(rest)});
+  } else if (word == "set") {
+    const size_t name_end = rest.find('=');
+    if (name_end == absl::string_view::npos || !IsName(rest.substr(0, name_end))) {
+      return absl::InvalidArgumentError("sets no variable");
+    }
+    learned->steps.push_back({Kind::kSet, std::string(rest)});
+  } else if (word == "varies") {
+    if (!IsName(rest)) return absl::InvalidArgumentError("is no name of a variable");
+    learned->varying.emplace_back(rest);
+  } else if (word == "refused") {
+    const std::pair<absl::string_view, absl::string_view> refusal =
+        absl::StrSplit(rest, absl::MaxSplits(' ', 1));
+    if (!IsName(refusal.first)) return absl::InvalidArgumentError("refuses no module");
+    learned->refused.push_back({std::string(refusal.first), std::string(refusal.second)});
+  } else if (word == "signature") {
+    learned->signature = std::string(rest);
+  } else {
+    return absl::InvalidArgumentError("is of no known kind");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+size_t Learned::module_count() const {
+  return static_cast<size_t>(std::count_if(steps.begin(), steps.end(), [this](const Step& step) {
+    return step.kind == Step::Kind::kModule && !IsRefused(step.text);
+  }));
+}
+
+bool Learned::IsRefused(absl::string_view module) const {
+  return std::any_of(refused.begin(), refused.end(),
+                     [module](const Refusal& refusal) { return refusal.module == module; });
+}
+
+absl::StatusOr<Learned> ParseLearned(absl::string_view text) {
+  if (text.size() > kLearnedBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", text.size(), " bytes, more than ", kLearnedBytesMax));
+  }
+  Learned learned;
+  size_t number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    if (line.empty()) continue;
+    if (const absl::Status status = TakeLine(line, &learned); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", number, " ", status.message()));
+    }
+    if (number > kLearnedStepsMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("it has more than ", kLearnedStepsMax, " lines"));
+    }
+  }
+  return learned;
+}
+
+Learned MergeLearned(Learned one, const Learned& other) {
+  using Kind = Learned::Step::Kind;
+  std::set<std::string> settings;
+  for (const Learned::Step& step : other.steps) {
+    if (step.kind == Kind::kSet) settings.insert(step.text);
+  }
+  std::erase_if(one.steps, [&](const Learned::Step& step) {
+    if (step.kind != Kind::kSet || settings.contains(step.text)) return false;
+    one.varying.push_back(step.text.substr(0, step.text.find('=')));
+    return true;
+  });
+  return one;
+}
+
+std::string LearnedText(const Learned& learned) {
+  std::string text = absl::StrCat("signature ", learned.signature, "\n");
+  for (const Learned::Step& step : learned.steps) {
+    absl::StrAppend(&text, WordOf(step.kind), step.text, "\n");
+  }
+  for (const std::string& name : learned.varying) absl::StrAppend(&text, "varies ", name, "\n");
+  for (const Learned::Refusal& refusal : learned.refused) {
+    absl::StrAppend(&text, "refused ", refusal.module, " ", refusal.why, "\n");
+  }
+  return text;
+}
+
+std::string ParkedText(const Learned& learned, const std::vector<std::string>& preload,
+                       const std::vector<std::string>& varying) {
+  std::string text;
+  if (!learned.signature.empty()) absl::StrAppend(&text, "signature ", learned.signature, "\n");
+  for (const std::vector<std::string>* names : {&varying, &learned.varying}) {
+    for (const std::string& name : *names) absl::StrAppend(&text, "varies ", name, "\n");
+  }
+  for (const Learned::Step& step : learned.steps) {
+    // What can't be imported ahead may come with another module all the same: then it is seen.
+    const bool refused =
+        step.kind == Learned::Step::Kind::kModule && learned.IsRefused(step.text);
+    absl::StrAppend(&text, refused ? "seen " : WordOf(step.kind), step.text, "\n");
+  }
+  for (const std::string& module : preload) {
+    if (!learned.IsRefused(module)) absl::StrAppend(&text, "preload ", module, "\n");
+  }
+  return text;
+}
+
+}  // namespace ddprun::launcher

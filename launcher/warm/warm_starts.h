@@ -1,0 +1,83 @@
+#ifndef DDPRUN_LAUNCHER_WARM_WARM_STARTS_H_
+#define DDPRUN_LAUNCHER_WARM_WARM_STARTS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/keeper/keeper_client.h"
+#include "launcher/warm/core/warm_starter.h"
+
+namespace ddprun::launcher {
+
+// Why the workers of a plan can't start warm although --warm on asks for it; "" = they can.
+std::string WhyCold(const LaunchPlan& plan);
+
+// Starts workers warm, as its WarmStarter decides: has the keeper park an interpreter, and workers
+// tell what to import.
+// Threads: the loop's.
+class WarmStarts {
+ public:
+  struct Hooks {
+    std::function<void(const std::string& event,
+                       const std::vector<std::pair<std::string, std::string>>& fields)>
+        record;
+    std::function<void(const std::string& text)> tell;  // a line for the user
+  };
+
+  // Makes its files in `folder`, which must be there and is removed by whoever has made it, and
+  // begins with what was kept. `plan`, `keeper` and `loop` must outlive it.
+  // Errors: of the files; the text names them.
+  static absl::StatusOr<std::unique_ptr<WarmStarts>> Create(EventLoop* loop, const LaunchPlan* plan,
+                                                            KeeperClient* keeper,
+                                                            std::string folder,
+                                                            EnvironmentLookup environment,
+                                                            Hooks hooks);
+
+  // Completes what a worker is started with.
+  void Prepare(SpawnRequest* request);
+
+  // From the keeper's callbacks.
+  void OnStarted(bool parked) { starter_.OnStarted(parked); }
+  void OnSaid(const std::string& text);
+  void OnEnded(const std::string& how);
+
+ private:
+  WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
+             EnvironmentLookup environment, Hooks hooks);
+
+  absl::Status MakeFiles();
+  void Begin();
+  std::string LearnedPath(uint32_t local_rank) const;
+  uint32_t learners() const;
+  void ReadLearned();
+
+  void Do(const std::vector<WarmEffect>& effects);
+  void Do(const struct Park& effect);
+  void Do(const Keep& effect);
+  void Do(const Forget& effect);
+  void Do(const WarmNote& effect) { hooks_.record(effect.event, effect.fields); }
+  void Do(const TellOnce& effect) { hooks_.tell(effect.text); }
+  absl::Status ParkInterpreter();
+
+  EventLoop* loop_;
+  const LaunchPlan* plan_;
+  KeeperClient* keeper_;
+  const std::string folder_;
+  const EnvironmentLookup environment_;
+  const Hooks hooks_;
+  WarmStarter starter_;
+  Fd written_;  // inotify(7): a worker has written down what it imported
+  std::unique_ptr<FdWatch> watch_;  // while that is wanted
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WARM_WARM_STARTS_H_

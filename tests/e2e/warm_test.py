@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""--warm on: workers that are forked from an interpreter which has imported what they import."""
+
+import os
+import select
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import ROOT, SLOW, BedTestCase, torch_is_there  # noqa: E402
+
+OBSERVING_WORKER = os.path.join(ROOT, "tests", "support", "observing_worker.py")
+
+TRAINING = """
+import json, os, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # before there are threads
+os.environ["WARM_TEST_SAME"] = "same"
+os.environ["WARM_TEST_OWN"] = "of rank " + os.environ["RANK"]
+import multiprocessing, random
+import numpy
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": "worker", "rank": dist.get_rank(),
+        "generation": int(os.environ["DDPRUN_GENERATION"]), "world": dist.get_world_size(), "parent": os.getppid(),
+        "threads": torch.get_num_threads(), "seed": torch.initial_seed(), "cuda": torch.cuda.is_initialized(),
+        "numpy": numpy.random.rand(), "random": random.random(),
+        "authkey": multiprocessing.process.current_process().authkey.hex()}
+with open(sys.argv[1], "a") as journal:
+    journal.write(json.dumps(line) + "\\n")
+signal.sigwait([signal.SIGUSR1])
+dist.destroy_process_group()
+"""
+
+
+class WarmTestCase(BedTestCase):
+    def setUp(self):
+        super().setUp()
+        self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
+        os.mkdir(self.bed.path("modules"))
+        self.bed.environment["PYTHONPATH"] = self.bed.path("modules")
+
+    def module(self, name, text):
+        self.bed.write(os.path.join("modules", name + ".py"), text)
+
+    def ready(self, count=1, **options):
+        return self.bed.event("warm_ready", count=count, **options)
+
+    def starts(self, generation):
+        self.bed.follower.refresh()
+        return [line.get("warm") for line in self.bed.events.find("worker_started", generation=generation)]
+
+    def restart(self, agent, generation, count):
+        """Kills the last of a generation's workers; returns those of the next one."""
+        workers = self.bed.workers(generation, count, alive=[agent])
+        os.kill(workers[-1]["pid"], signal.SIGKILL)
+        return self.bed.workers(generation + 1, count, alive=[agent])
+
+    def preloading(self, *modules, nproc=2, options=(), worker=("wait",)):
+        return self.bed.agent("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 9, "--warm", "on",
+                                        "--preload", ",".join(modules), *options], worker)
+
+
+class Preloaded(WarmTestCase):
+    """Modules that are named by hand."""
+
+    def test_workers_and_their_successors_are_forked(self):
+        agent = self.preloading("json", "decimal")
+        keeper = self.bed.event("agent_start")["keeper"]
+        workers = self.bed.workers(1, 2, alive=[agent])
+        for generation in (1, 2, 3):
+            self.assertEqual([True, True], self.starts(generation))
+            for worker in workers:
+                with open(f"/proc/{worker['pid']}/stat", encoding="ascii") as stat:
+                    self.assertEqual(keeper, int(stat.read().rpartition(")")[2].split()[1]))
+            workers = self.restart(agent, generation, 2)
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+
+    def test_twin_that_is_cold(self):
+        agent = self.bed.agent("agent", ["--standalone", "--nproc_per_node", 2, "--max_restarts", 9])
+        workers = self.restart(agent, 1, 2)
+        self.bed.follower.refresh()
+        self.assertNotIn("warm", self.bed.events.find("worker_started")[0])
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+
+    def observe(self, name, *options):
+        agent = self.bed.run(name, ["--standalone", "--nproc_per_node", 2, *options, "--event_log", self.bed.events.path,
+                                    OBSERVING_WORKER, self.bed.path(f"{name}.jsonl")])
+        journal = self.bed.follower.follow(self.bed.path(f"{name}.jsonl"))
+        self.bed.wait(lambda: len(journal.find("worker")) == 2, "two workers", alive=[agent])
+        workers = sorted(journal.find("worker"), key=lambda line: line["rank"])
+        for worker in workers:
+            worker["seen"]["argv"] = worker["seen"]["orig_argv"] = worker["seen"]["cmdline"] = ""
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+        return [worker["seen"] for worker in workers]
+
+    def check_same(self, *options):
+        cold = self.observe("cold", *options)
+        warm = self.observe("warm", *options, "--warm", "on", "--preload", "decimal,logging")
+        self.assertEqual([True, True], self.starts(1)[-2:])
+        for one, other in zip(cold, warm):
+            for name, seen in one.items():
+                self.assertEqual(seen, other[name], name)
+
+    def test_a_worker_sees_no_difference(self):
+        self.check_same()
+
+    def test_a_worker_whose_output_goes_to_files_sees_no_difference(self):
+        self.check_same("--redirects", "3", "--log_dir", self.bed.path("logs"))
+
+    def test_what_imports_print_every_worker_prints(self):
+        self.module("talking", "import sys\nprint('hello from an import')\nprint('and from stderr', file=sys.stderr)\n")
+        agent = self.preloading("talking", options=["--prefix_output"])
+        self.bed.finish(self.bed.workers(1, 2, alive=[agent]))
+        self.assert_status(0, agent)
+        for rank in (0, 1):
+            for line in ("hello from an import", "and from stderr"):
+                self.assertEqual(1, agent.text().count(f"[default{rank}]:{line}"), agent.text())
+
+    def test_the_users_own_sitecustomize_runs_in_each_worker(self):
+        self.module("sitecustomize", "import os\nos.environ['SITE'] = os.environ.get('RANK', 'parked')\n")
+        agent = self.bed.run("agent", ["--standalone", "--nproc_per_node", 2, "--warm", "on", "--preload", "decimal",
+                                       "--event_log", self.bed.events.path, "--no_python", "--", "true"])
+        self.assert_status(0, agent)
+        self.assertIn("workers start cold: they are a program of their own", agent.text())
+        script = self.bed.write("site.py", "import os, sys\nprint('site', os.environ['SITE'], 'sitecustomize' in sys.modules)\n")
+        agent = self.bed.run("second", ["--standalone", "--nproc_per_node", 2, "--warm", "on", "--preload", "decimal",
+                                        "--event_log", self.bed.events.path, script])
+        self.assert_status(0, agent)
+        self.assertEqual([True, True], self.starts(1)[-2:])
+        for rank in (0, 1):
+            self.assertIn(f"site {rank} True", agent.text())
+
+
+class Refusals(WarmTestCase):
+    """Modules that can't be imported before it is known who imports them."""
+
+    def check(self, text, why):
+        self.module("spoilt", text)
+        agent = self.preloading("spoilt", "decimal")
+        refused = self.bed.event("warm_refused", alive=[agent])
+        self.assertEqual("spoilt", refused["module"])
+        self.assertIn(why, refused["why"])
+        self.ready(alive=[agent])
+        self.bed.finish(self.restart(agent, 1, 2))
+        self.assert_status(0, agent)
+        self.assertEqual([True, True], self.starts(2))
+
+    def test_one_that_reads_the_rank(self):
+        self.check("import os\nRANK = os.environ.get('LOCAL_RANK')\n", "reads LOCAL_RANK when it is imported")
+
+    def test_one_that_keeps_a_file_open(self):
+        self.check("FILE = open('/dev/zero')\n", "leaves the descriptor of /dev/zero open")
+
+    def test_one_that_starts_a_thread(self):
+        self.check("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n",
+                   "starts a thread")
+
+
+class Failures(WarmTestCase):
+    """Whatever happens to the interpreter that waits, workers start."""
+
+    def parked(self):
+        """The process that waits: the keeper's child that is no worker."""
+        keeper = self.bed.event("agent_start")["keeper"]
+        workers = {line["worker_pid"] for line in self.bed.events.find("worker_started")}
+        with open(f"/proc/{keeper}/task/{keeper}/children", encoding="ascii") as children:
+            return next(int(pid) for pid in children.read().split() if int(pid) not in workers)
+
+    def test_it_is_killed_and_parked_again(self):
+        agent = self.preloading("decimal")
+        self.bed.workers(1, 2, alive=[agent])
+        os.kill(self.parked(), signal.SIGKILL)
+        self.assertEqual("was killed by SIGKILL", self.bed.event("warm_lost", alive=[agent])["how"])
+        self.ready(count=2, alive=[agent])
+        self.bed.finish(self.restart(agent, 1, 2))
+        self.assert_status(0, agent)
+        self.assertEqual([True, True], self.starts(2))
+
+    def test_it_dies_again_and_again(self):
+        self.module("deadly", "import os\nos.kill(os.getpid(), 9)\n")
+        agent = self.preloading("deadly")
+        self.assertIn("was killed by SIGKILL 4 times", self.bed.event("warm_off", alive=[agent])["why"])
+        self.bed.finish(self.restart(agent, 1, 2))
+        self.assert_status(0, agent)
+        self.assertEqual([False, False], self.starts(2))
+        self.assertIn("workers start cold from now on: ", agent.text())
+
+    def test_a_job_ends_while_workers_wait_for_its_imports(self):
+        fifo = self.bed.path("never")
+        os.mkfifo(fifo)
+        self.module("waiting", f"open({fifo!r}).read()\n")
+        agent = self.preloading("waiting")
+        self.bed.event("spawn", alive=[agent])
+        agent.signal(signal.SIGTERM)
+        agent.wait(5 * SLOW)  # the imports would be waited for a minute
+        self.assertEqual([], self.starts(1))
+
+    def test_it_goes_with_an_agent_that_is_killed(self):
+        agent = self.preloading("decimal")
+        self.bed.workers(1, 2, alive=[agent])
+        parked = os.pidfd_open(self.parked())
+        agent.signal(signal.SIGKILL)
+        ended, _, _ = select.select([parked], [], [], 5 * SLOW)
+        os.close(parked)
+        self.assertTrue(ended)
+
+
+@unittest.skipUnless(torch_is_there(), "torch is not installed")
+class Learned(WarmTestCase):
+    """What the first workers import is what the next ones have."""
+
+    def job(self, name, script):
+        return self.bed.run(name, ["--standalone", "--nproc_per_node", 2, "--max_restarts", 3, "--warm", "on",
+                                   "--event_log", self.bed.events.path, script, self.bed.journal.path])
+
+    def test_restarts_and_the_next_job(self):
+        script = self.bed.write("train.py", TRAINING)
+        agent = self.job("first", script)
+        cold = self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
+        warm = self.restart(agent, 1, 2)
+        self.bed.finish(warm)
+        self.assert_status(0, agent)
+        self.assertEqual(([False, False], [True, True]), (self.starts(1), self.starts(2)))
+        for one, other in zip(cold, warm):
+            for field in ("rank", "threads", "cuda", "parent"):
+                self.assertEqual(one[field], other[field], field)
+        # Each process draws seeds of its own when it imports these.
+        for field in ("seed", "numpy", "random", "authkey"):
+            self.assertEqual(4, len({worker[field] for worker in cold + warm}), field)
+        self.check_kept()
+        self.check_next_job(script, warm[-1]["t"])
+
+    def check_kept(self):
+        folder = self.bed.path("cache/ddprun/warm")
+        name, = os.listdir(folder)
+        self.assertTrue(name.startswith("train.py-"))
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.assertIn("module torch.nn.parallel", lines)
+        self.assertIn("set WARM_TEST_SAME=same", lines)
+        self.assertIn("varies WARM_TEST_OWN", lines)
+        self.assertLess(lines.index("set WARM_TEST_SAME=same"), lines.index("module torch.nn.parallel"))
+
+    def check_next_job(self, script, after):
+        agent = self.job("second", script)
+        lines = self.bed.wait(lambda: len(found := self.bed.journal.find("worker", after)) == 2 and found, "two workers",
+                              alive=[agent])
+        self.bed.finish(lines)
+        self.assert_status(0, agent)
+        self.assertEqual([True, True], [line["warm"] for line in self.bed.events.find("worker_started", after)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,46 @@
+// --warm and --preload.
+#include <gtest/gtest.h>
+
+#include "tests/unit/launcher/cli/fake_host.h"
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(WarmOptions, Defaults) {
+  const LaunchPlan plan = PlanOf("train.py");
+  EXPECT_FALSE(plan.warm.on);
+  EXPECT_TRUE(plan.warm.preload.empty());
+  EXPECT_TRUE(plan.runs_python);
+}
+
+TEST(WarmOptions, Values) {
+  const LaunchPlan plan = PlanOf("--warm on --preload torch,torch.nn.parallel train.py");
+  EXPECT_TRUE(plan.warm.on);
+  EXPECT_EQ(plan.warm.preload, (std::vector<std::string>{"torch", "torch.nn.parallel"}));
+  EXPECT_TRUE(PlanOf("train.py", {{"PET_WARM", "on"}}).warm.on);
+}
+
+TEST(WarmOptions, WhatIsLearnedIsKeptByScriptAndEnvironment) {
+  const std::map<std::string, std::string> home = {{"HOME", "/home/me"}};
+  const std::string kept = PlanOf("train.py", home).warm.kept;
+  EXPECT_EQ(kept.rfind("/home/me/.cache/ddprun/warm/train.py-", 0), 0U) << kept;
+  EXPECT_EQ(PlanOf("train.py", home).warm.kept, kept);
+  EXPECT_NE(PlanOf("train.py", {{"HOME", "/home/me"}, {"PYTHONPATH", "/a"}}).warm.kept, kept);
+  EXPECT_EQ(PlanOf("train.py", {{"XDG_CACHE_HOME", "/c"}, {"HOME", "/home/me"}}).warm.kept.rfind(
+                "/c/ddprun/warm/", 0),
+            0U);
+  EXPECT_EQ(PlanOf("train.py").warm.kept, "");
+}
+
+TEST(WarmOptions, Refusals) {
+  const Refused kCases[] = {
+      {"--warm maybe train.py", 2, "--warm 'maybe': is neither on nor off"},
+      {"--preload torch,,numpy train.py", 1, "'' is no name of a Python module"},
+      {"--preload ../x.py train.py", 1, "'../x.py' is no name of a Python module"},
+      {"--preload torch,.nn train.py", 1, "'.nn' is no name of a Python module"},
+  };
+  for (const Refused& refused : kCases) ExpectRefused(refused);
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
