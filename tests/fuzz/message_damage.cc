@@ -67,10 +67,12 @@ void Add(InputBytes* bytes, Message* message, const Field* field) {
       return reflection->AddUInt64(message, field, EdgeNumber(bytes));
     case Field::CPPTYPE_MESSAGE:
       return DamageMessage(bytes, reflection->AddMessage(message, field));
-    case Field::CPPTYPE_INT32:
     case Field::CPPTYPE_INT64:
-    case Field::CPPTYPE_BOOL:
+      return reflection->AddInt64(message, field, static_cast<int64_t>(EdgeNumber(bytes)));
     case Field::CPPTYPE_ENUM:
+      return reflection->AddEnumValue(message, field, static_cast<int>(bytes->Below(16)) - 1);
+    case Field::CPPTYPE_INT32:
+    case Field::CPPTYPE_BOOL:
     case Field::CPPTYPE_FLOAT:
     case Field::CPPTYPE_DOUBLE:
       DDPRUN_CHECK(false, "a list of a type that this fuzzer doesn't know: " + field->full_name());

@@ -107,7 +107,8 @@ class Stranger final : public Player {
  private:
   std::string token() override {
     const uint8_t byte = bytes_.Next();
-    return byte < 100 ? "" : byte < 200 ? world_->token().substr(1) : bytes_.Text(byte % 64);
+    if (byte < 200) return byte < 100 ? "" : world_->token().substr(0, world_->token().size() / 2);
+    return bytes_.Text(byte % 64);
   }
 
   void Act() override {
@@ -146,7 +147,7 @@ class Stranger final : public Player {
     const auto stream = world_->Open();
     for (size_t i = bytes_.Below(3); i < 3; ++i) {
       const std::string message = Message();
-      if (absl::StrContains(message, world_->token())) return;  // no stranger any more
+      if (HasToken(message)) return;  // no stranger any more
       stream->SendBytes(message);
     }
     const bool breaks_off = bytes_.Chance(20);
@@ -156,6 +157,7 @@ class Stranger final : public Player {
     if (!ends) return Fail("a stranger's stream doesn't end");
     if (!stream->received().empty()) return Fail("a stranger is welcomed");
     if (stream->status().ok()) return Fail("a stranger isn't refused");
+    ExpectNothingTold(stream->status());
     ++result_.refused;
   }
 
@@ -167,15 +169,21 @@ class Stranger final : public Player {
     if (!stream->received().empty()) Fail("who says nothing is told something");
   }
 
-  // Reading is allowed from this machine; nothing else is.
   void Call() {
     const std::string method = kMethods[bytes_.Below(std::size(kMethods))];
     const std::string request = RequestFor(method);
-    if (absl::StrContains(request, world_->token())) return;
+    if (HasToken(request)) return;
     const WireWorld::Answer answer = world_->Call(method, request);
-    const bool changes = method == "StopJob" || method == "DrainNode";
-    if (changes && answer.status.ok()) return Fail("a stranger's word is taken");
-    result_.refused += answer.status.ok() ? 0 : 1;
+    if (answer.status.ok()) return Fail("a stranger's word is taken: " + method);
+    ExpectNothingTold(answer.status);
+    ++result_.refused;
+  }
+
+  bool HasToken(const std::string& said) const {
+    return !world_->token().empty() && absl::StrContains(said, world_->token());
+  }
+  void ExpectNothingTold(const absl::Status& status) {
+    if (absl::StrContains(status.message(), world_->secret())) Fail("a stranger hears of a job");
   }
 
   void End() override {
@@ -261,8 +269,7 @@ class Members final : public Player {
     agent.stream->Send(join);
     const bool heard =
         world_->Until([&] { return agent.stream->done() || !agent.stream->received().empty(); });
-    if (!heard) return Fail("a Join isn't answered");
-    Count(*agent.stream);
+    if (!heard) Fail("a Join isn't answered");
   }
 
   void Reattach(const Agent& agent, v1::AgentMessage* join) {
@@ -334,7 +341,10 @@ class Members final : public Player {
   // All streams end when their agents close them, and what is left of the jobs ends, too.
   void End() override {
     for (Agent& agent : agents_) Keep(std::move(agent.stream));
-    for (const auto& stream : left_) stream->HalfClose();
+    for (const auto& stream : left_) {
+      Count(*stream);
+      stream->HalfClose();
+    }
     for (const auto& stream : left_) {
       if (!world_->Until([&] { return stream->done(); })) return Fail("a stream doesn't end");
     }

@@ -18,9 +18,10 @@ struct WireFuzzResult {
 };
 
 // Plays bytes into a real service over its wire: streams of messages and calls, whole, damaged and
-// raw. The first byte says whether it is a stranger who speaks, or members with the token. A
-// stranger is never welcomed, and changes nothing of a job that is there; members may break what is
-// theirs. Whatever is said, every stream and call ends, and the service answers and holds little.
+// raw. The first byte says whether it is a stranger who speaks, or members with the token. To the
+// service they are on another machine. A stranger is never welcomed, hears nothing, and changes
+// nothing of a job that is there; members may break what is theirs. Whatever is said, every stream
+// and call ends, and the service answers and holds little.
 class WireFuzz {
  public:
   explicit WireFuzz(std::string token = "the token of this service, which nobody guesses");

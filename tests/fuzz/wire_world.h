@@ -38,6 +38,8 @@ class WireWorld {
   };
 
   const std::string& token() const { return token_; }
+  // What nobody hears of the job who isn't allowed to: the host of its node.
+  static const char* secret() { return "host-good"; }
   // Of the job that is there.
   const std::string& run_id() const { return run_id_; }
   uint64_t term() const { return server_->term().value(); }
