@@ -61,6 +61,19 @@ TEST(EtcdSmoke, LeadersOfPieces) {
   EXPECT_LT(taken, kRounds * 9 / 10);
 }
 
+// Whoever writes the key may write any time.
+TEST(EtcdSmoke, ARecordOfATimeThatCannotBe) {
+  Rng rng(kSeed);
+  v1::StoredRecord stored;
+  stored.set_boot_id("boot");
+  *stored.mutable_record() = ToProto(RandomRecord(&rng));
+  for (const int64_t made :
+       {INT64_MIN, int64_t{-1}, int64_t{0}, int64_t{5'000'000'001}, INT64_MAX}) {
+    stored.set_made_ns(made);
+    EXPECT_TRUE(ReadEtcdAnswer("r" + stored.SerializeAsString())) << made;
+  }
+}
+
 TEST(EtcdSmoke, RecordsAtTheEdgesOfTheirRanges) {
   Rng rng(kSeed);
   int taken = 0;
