@@ -37,8 +37,8 @@ def run_fuzzer(program, seconds, artefacts, corpus=CORPUS):
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"ddprun-{name}-corpus-") as learned:
         result = subprocess.run(
-            [program, learned, *([seeds] if os.path.isdir(seeds) else []), f"-max_total_time={seconds}", "-timeout=30",
-             "-rss_limit_mb=4096", "-print_final_stats=1", f"-artifact_prefix={artefacts}/{name}-"],
+            [program, learned, *([seeds] if os.path.isdir(seeds) else []), f"-max_total_time={seconds}", "-max_len=4096",
+             "-timeout=30", "-rss_limit_mb=4096", "-print_final_stats=1", f"-artifact_prefix={artefacts}/{name}-"],
             capture_output=True, text=True, errors="replace", check=False)
     return Run(program, time.monotonic() - started, result)
 
