@@ -23,8 +23,9 @@ constexpr size_t kAgents = 4;
 constexpr size_t kRawMax = 200;
 // Kinds of refusals are ours, so they are few.
 constexpr size_t kRefusalKindsMax = 40;
-// What the service may hold of members that have broken off, until it is begun anew.
-constexpr int kJobsHeldMost = 200;
+// What the service may hold of members that have broken off, until it is begun anew: with many jobs
+// it tells a status that is up to half a second old.
+constexpr int kJobsHeldMost = 24;
 
 const char* const kMethods[] = {"GetStatus", "StopJob", "DrainNode", "WatchEvents", "Attend", "No"};
 

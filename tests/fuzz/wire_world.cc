@@ -140,8 +140,9 @@ bool WireWorld::Ping() {
   return absl::IsNotFound(Call("StopJob", request.SerializeAsString()).status);
 }
 
-std::optional<v1::GetStatusReply> WireWorld::Status() {
+std::optional<v1::GetStatusReply> WireWorld::Status(const std::string& run_id) {
   v1::GetStatusRequest request;
+  request.set_run_id(run_id);
   request.set_token(token_);
   const Answer answer = Call("GetStatus", request.SerializeAsString());
   v1::GetStatusReply reply;
@@ -164,7 +165,7 @@ void WireWorld::Knock(const std::string& bytes) {
 }
 
 v1::JobStatus WireWorld::JobNow() {
-  const std::optional<v1::GetStatusReply> status = Status();
+  const std::optional<v1::GetStatusReply> status = Status(run_id_);
   if (!status.has_value()) return {};
   for (const v1::JobStatus& job : status->jobs()) {
     if (job.run_id() == run_id_) return Timeless(job);

@@ -53,8 +53,9 @@ class WireWorld {
   // A call that changes nothing, through the loop: what was said before it has mostly been heard.
   // False: the service doesn't answer.
   bool Ping();
-  // What the service holds; nullopt: it doesn't answer.
-  std::optional<v1::GetStatusReply> Status();
+  // What the service holds; nullopt: it doesn't answer. Params: run_id: a job that is in it,
+  // however new it is; "" = none has to be.
+  std::optional<v1::GetStatusReply> Status(const std::string& run_id = "");
   // Opens a connection, and says these bytes where a TLS or HTTP/2 handshake belongs.
   void Knock(const std::string& bytes);
 
