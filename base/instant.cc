@@ -6,14 +6,16 @@ namespace ddprun {
 
 Instant operator+(Instant at, absl::Duration d) {
   if (at.is_infinite() || d == absl::InfiniteDuration()) return Instant::Infinite();
-  return Instant(at.ns_ + absl::ToInt64Nanoseconds(d));
+  int64_t sum = 0;
+  if (!__builtin_add_overflow(at.ns_, absl::ToInt64Nanoseconds(d), &sum)) return Instant(sum);
+  return d > absl::ZeroDuration() ? Instant::Infinite() : Instant(INT64_MIN);
 }
 
 Instant operator-(Instant at, absl::Duration d) { return at + (-d); }
 
 absl::Duration operator-(Instant a, Instant b) {
   if (a.is_infinite() && !b.is_infinite()) return absl::InfiniteDuration();
-  return absl::Nanoseconds(a.ns_ - b.ns_);
+  return absl::Nanoseconds(a.ns_) - absl::Nanoseconds(b.ns_);
 }
 
 std::string ToString(Instant at) {

@@ -1,13 +1,11 @@
 #include "rendezvous/etcd/etcd_journal.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "ddprun/rendezvous/v1/journal.pb.h"
+#include "rendezvous/etcd/stored_record.h"
 #include "rendezvous/journal/journal_file.h"
-#include "rendezvous/journal/record_proto.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -17,20 +15,6 @@ namespace pb = etcdserverpb;
 // Longer than any leadership without an answer of etcd lasts.
 constexpr absl::Duration kPatience = absl::Hours(1);
 constexpr absl::Duration kLoadPatience = absl::Seconds(5);
-
-absl::StatusOr<KeptJob> ReadRecord(const std::string& value, const std::string& run_id,
-                                   const std::string& boot, Instant now) {
-  v1::StoredRecord stored;
-  if (!stored.ParseFromString(value)) return absl::DataLossError("no record of ddprun's");
-  absl::StatusOr<JobRecord> record = FromProto(stored.record());
-  if (!record.ok()) return record.status();
-  const bool same_boot = !boot.empty() && stored.boot_id() == boot;
-  const absl::Duration elapsed =
-      same_boot ? now - Instant::FromNanoseconds(stored.made_ns()) : absl::ZeroDuration();
-  return KeptJob{.run_id = run_id,
-                 .record = *std::move(record),
-                 .elapsed = std::max(elapsed, absl::ZeroDuration())};
-}
 
 }  // namespace
 
@@ -58,7 +42,8 @@ void EtcdJournal::OnRead(const absl::StatusOr<pb::RangeResponse>& reply,
                          std::function<void(absl::StatusOr<std::vector<KeptJob>>)> done) {
   if (!reply.ok()) return done(reply.status());
   if (reply->kvs().empty()) return done(std::vector<KeptJob>());
-  absl::StatusOr<KeptJob> kept = ReadRecord(reply->kvs(0).value(), run_id_, boot_, loop_->Now());
+  absl::StatusOr<KeptJob> kept =
+      ReadStoredRecord(reply->kvs(0).value(), run_id_, boot_, loop_->Now());
   if (!kept.ok()) {
     return done(absl::DataLossError(
         absl::StrCat("the record of the job in etcd, key ", Quoted(keys_.record), ": ",
@@ -83,11 +68,7 @@ void EtcdJournal::Write(const std::string& run_id, JobRecord record,
 }
 
 void EtcdJournal::Put(JobRecord record, std::function<void(absl::Status)> done) {
-  v1::StoredRecord stored;
-  stored.set_boot_id(boot_);
-  stored.set_made_ns(absl::ToInt64Nanoseconds(loop_->Now() - Instant()));
-  *stored.mutable_record() = ToProto(record);
-  std::string value = stored.SerializeAsString();
+  std::string value = StoredRecordOf(record, boot_, loop_->Now());
   pb::TxnRequest txn = WhileLeading(keys_, leadership_);
   AddCompare(keys_.record, pb::Compare::MOD, mod_revision_, &txn);
   AddPut(keys_.record, value, /*lease=*/0, &txn);

@@ -321,8 +321,12 @@ absl::StatusOr<JobRecord> FromProto(const v1::JobRecord& proto) {
   JobRecord record;
   record.term = Term(in.checker().NonZero("term", proto.term()));
   record.life = proto.life();
+  in.checker().Require(record.life <= kLivesMax, "life",
+                       absl::StrCat(record.life, " is above 2^23"));
   record.spec = ReadSpec(&in, proto);
   record.generation = Generation(proto.generation());
+  in.checker().Require(proto.generation() <= kGenerationMax, "generation",
+                       absl::StrCat(proto.generation(), " is above 2^56"));
   record.reason = in.checker().Text("reason", proto.reason());
   record.begun_step = in.Step("begun_step", proto.begun_step());
   record.history = ReadHistory(&in, proto.history());

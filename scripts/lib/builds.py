@@ -119,29 +119,3 @@ def run_joined(name, preset, labels, jobs, chosen=None):
              if its[0] in labels and (chosen is None or test in chosen)}
     run_ctest([suite], folder_of(preset), tests, jobs)
     return suite
-
-
-def run_fuzzers(jobs, seconds):
-    """Builds every libFuzzer program (…_fuzzer) with clang and runs each for some seconds."""
-    suite = Suite("fuzzers")
-    folder = folder_of("fuzz")
-    configure("fuzz")
-    listed = subprocess.run(["cmake", "--build", folder, "--target", "help"], capture_output=True, text=True, check=False)
-    fuzzers = sorted(set(re.findall(r"^(\w+_fuzzer):", listed.stdout, re.MULTILINE)))
-    if not fuzzers:
-        suite.skip("no fuzzer in this build")
-        return suite
-    built = built_suite("fuzz", jobs, fuzzers)
-    suite.failed, suite.problems = built.failed, built.problems
-    started = time.monotonic()
-    for name in fuzzers if not suite.failed else ():
-        result = subprocess.run(
-            [os.path.join(folder, "bin", name), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=4096",
-             f"-artifact_prefix={folder}/{name}-"], capture_output=True, text=True, errors="replace", check=False)
-        if result.returncode == 0:
-            suite.passed += 1
-        else:
-            suite.failed += 1
-            suite.problems.append(f"{name}\n{result.stderr[-8000:]}")
-    suite.seconds = built.seconds + time.monotonic() - started
-    return suite

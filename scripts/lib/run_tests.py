@@ -13,9 +13,10 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from builds import (ROOT, built_suite, configure, folder_of, run_fuzzers, run_joined, run_suites,  # noqa: E402
-                    targets_of, tests_in, tsan_tests)
+from builds import (ROOT, built_suite, configure, folder_of, run_joined, run_suites, targets_of, tests_in,  # noqa: E402
+                    tsan_tests)
 from changed import changed_suites  # noqa: E402
+from fuzzers import run_fuzzers  # noqa: E402
 from suites import labels_of, print_progress, print_summary  # noqa: E402
 
 # Small programs without LibTorch. An ordinary run has them under AddressSanitizer and UBSan only, which see all that a plain

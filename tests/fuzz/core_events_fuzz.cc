@@ -11,36 +11,13 @@
 #include "base/check.h"
 #include "base/version.h"
 #include "rendezvous/core/state_machine.h"
+#include "tests/fuzz/input_bytes.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kAgents = 6;
 constexpr Term kTerm(7);
-
-class Bytes {
- public:
-  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  // Zeros after the end.
-  uint8_t Next() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
-  }
-  // Mostly `usual`, else something wild.
-  uint64_t Around(uint64_t usual) {
-    const uint8_t byte = Next();
-    if (byte < 240) return usual;
-    if (byte < 245) return usual + 1;
-    if (byte < 250) return usual - 1;
-    return uint64_t{Next()} << Next() % 57;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
 
 class Player {
  public:
@@ -300,7 +277,7 @@ class Player {
     }
   }
 
-  Bytes bytes_;
+  InputBytes bytes_;
   testing::TraceDigest* digest_;
   std::unique_ptr<StateMachine> machine_;
   std::optional<JobRecord> record_;  // the last that was taken

@@ -3,6 +3,7 @@
 
 import os
 import sys
+import tempfile
 import types
 import unittest
 import unittest.mock
@@ -12,6 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import run_tests  # noqa: E402
 from changed import suites_of  # noqa: E402
+from fuzzers import count, run_fuzzer  # noqa: E402
 from suites import Suite, count_cases, count_test, print_summary  # noqa: E402
 
 GOOGLE = """[==========] Running 4 tests from 1 test suite.
@@ -140,6 +142,41 @@ class Order(unittest.TestCase):
             raise OSError("no space left")
         with self.assertRaises(OSError):
             self.run_whole(lambda said: fails)
+
+
+class Fuzzers(unittest.TestCase):
+    """What is told of a fuzzer, with programs that only say what libFuzzer says."""
+
+    def run_one(self, script, seeds=False):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "a_fuzzer")
+            with open(program, "w", encoding="utf-8") as text:
+                text.write("#!/bin/sh\n" + script)
+            os.chmod(program, 0o755)
+            if seeds:
+                os.mkdir(os.path.join(folder, "a"))
+            suite = Suite("fuzzers")
+            with unittest.mock.patch("builtins.print"):
+                count(suite, run_fuzzer(program, 7, folder, corpus=folder))
+            return suite, folder
+
+    def test_executions_and_coverage(self):
+        suite, _ = self.run_one("""echo '#2 INITED cov: 8 ft: 9 corp: 1/1b' >&2
+            echo '#4096 NEW    cov: 120 ft: 345 corp: 9/1Kb' >&2; echo 'stat::number_of_executed_units: 4711' >&2""")
+        self.assertEqual((1, 0), (suite.passed, suite.failed))
+        self.assertRegex(suite.notes[0], r"^a_fuzzer +4,711 executions in \d+ s, coverage 120 \(345 features\)$")
+
+    def test_a_finding_names_the_command_that_repeats_it(self):
+        suite, folder = self.run_one("echo 'Test unit written to /x/a-crash-1' >&2; exit 77")
+        self.assertEqual((0, 1), (suite.passed, suite.failed))
+        self.assertIn(f"a_fuzzer; again by: {folder}/a_fuzzer /x/a-crash-1\n", suite.problems[0])
+
+    def test_seeds_are_read_and_not_written(self):
+        script = """[ "$(basename "$2")" = a ] && [ -d "$2" ] && [ "$1" != "$2" ] && touch "$1/new" """
+        self.assertEqual(1, self.run_one(script, seeds=True)[0].passed)
+
+    def test_twin_without_seeds(self):
+        self.assertEqual(1, self.run_one("""case $2 in -*) ;; *) exit 1 ;; esac""")[0].passed)
 
 
 if __name__ == "__main__":

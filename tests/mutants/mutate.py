@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Puts all mutants of mutants.toml into copies of their sources, each asleep until DDPRUN_MUTANT names it.
 
-mutate.py FROM TO: copies the sources (*.cc) of the folder FROM to TO; called by the build. A mutant whose original is not
-there exactly once is an error that names it: the source has changed, so the mutant must, too.
+mutate.py FROM TO [MUTANTS]: copies the sources (*.cc) of the folder FROM to TO; called by the build. MUTANTS is another list,
+of several folders: those of others are left out. A mutant whose original is not there exactly once is an error that names
+it: the source has changed, so the mutant must, too.
 """
 
 import os
@@ -88,8 +89,10 @@ def write_if_changed(path, text):
         sink.write(text)
 
 
-def main(source_folder, target_folder):
-    mutants = edits_of(read_mutants())
+def main(source_folder, target_folder, *listed):
+    here = [mutant for mutant in read_mutants(*listed)
+            if os.path.normpath(source_folder).endswith(mutant.get("folder", ""))]
+    mutants = edits_of(here)
     names = sorted(name for name in os.listdir(source_folder) if name.endswith(".cc"))
     unknown = sorted({mutant["file"] for mutant in mutants} - set(names))
     if unknown:

@@ -30,6 +30,13 @@ TEST(InstantTest, NeverStaysNever) {
   EXPECT_FALSE(At(INT64_MAX - 1).is_infinite());
 }
 
+TEST(InstantTest, EndsAtItsLimits) {
+  EXPECT_EQ(At(5) + absl::Seconds(INT64_MAX), Instant::Infinite());
+  EXPECT_EQ(At(5) + absl::Nanoseconds(INT64_MAX), Instant::Infinite());
+  EXPECT_EQ(At(-5) - absl::Nanoseconds(INT64_MAX), At(INT64_MIN));
+  EXPECT_GT(At(INT64_MAX - 1) - At(INT64_MIN), absl::Nanoseconds(INT64_MAX));
+}
+
 TEST(InstantTest, ShowsSecondsWithMilliseconds) {
   EXPECT_EQ(ToString(At(12'345'000'000)), "12.345s");
   EXPECT_EQ(ToString(At(0)), "0.000s");

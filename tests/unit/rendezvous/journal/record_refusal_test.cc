@@ -25,6 +25,9 @@ struct Case {
 std::vector<Case> RunningCases() {
   return {
       {"term: is 0", [](auto* r) { r->set_term(0); }},
+      {"life: 18446744073709551615 is above 2^23", [](auto* r) { r->set_life(UINT64_MAX); }},
+      {"generation: 18446744073709551615 is above 2^56",
+       [](auto* r) { r->set_generation(UINT64_MAX); }},
       {"run_id: is empty", [](auto* r) { r->set_run_id(""); }},
       {"spec: is missing, and somebody has joined", [](auto* r) { r->clear_spec(); }},
       {"spec.nodes_max: 16385 is not within 1 to 16384",

@@ -1,0 +1,154 @@
+#include "tests/fuzz/front_door_fuzz.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/server/core/doorkeeper.h"
+#include "rendezvous/server/peer.h"
+#include "rendezvous/wire/tls.h"
+#include "tests/fuzz/input_bytes.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr char kHandshake = 0x16;  // the first byte of TLS
+
+class Player {
+ public:
+  Player(const uint8_t* data, size_t size)
+      : bytes_(data, size),
+        bounds_{.strangers = 1 + bytes_.Below(8), .per_address = 1 + bytes_.Below(5)},
+        keeper_(bounds_) {}
+
+  FrontDoorFuzzResult Play() {
+    while (!bytes_.empty() && result_.problem.empty()) {
+      PlayOne();
+      if (const std::string broken = keeper_.BrokenInvariant(); !broken.empty()) Fail(broken);
+      if (keeper_.strangers() != strangers_.size()) Fail("strangers are counted wrongly");
+    }
+    return result_;
+  }
+
+ private:
+  struct Stranger {
+    std::string address;
+    Instant since;
+  };
+
+  void PlayOne() {
+    switch (bytes_.Below(8)) {
+      case 0:
+      case 1:
+      case 2:
+        return Accept();
+      case 3:
+        return Forget();
+      case 4:
+        return RunOut();
+      case 5:
+        return ReadPeer();
+      case 6:
+        return HearFirst();
+      default:
+        now_ = now_ + absl::Milliseconds(bytes_.Next() * 8);
+    }
+  }
+
+  bool IsRipe(const Stranger& stranger) const {
+    return stranger.since + Doorkeeper::kRipeAfter <= now_;
+  }
+  bool AnyRipe(const std::string* address) const {
+    return std::any_of(strangers_.begin(), strangers_.end(), [&](const auto& entry) {
+      return IsRipe(entry.second) && (address == nullptr || entry.second.address == *address);
+    });
+  }
+
+  void Accept() {
+    const ConnectionId id(last_id_ += 1 + bytes_.Below(3));
+    const std::string address = absl::StrCat(bytes_.Below(4));
+    const auto of_address =
+        std::count_if(strangers_.begin(), strangers_.end(),
+                      [&](const auto& entry) { return entry.second.address == address; });
+    const bool address_full = of_address >= static_cast<int64_t>(bounds_.per_address);
+    const bool full = strangers_.size() >= bounds_.strangers;
+    const bool has_place = address_full ? AnyRipe(&address) : !full || AnyRipe(nullptr);
+    const Doorkeeper::Answer answer = keeper_.Accepted(id, address, now_);
+    if (answer.admitted != has_place) Fail("a connection isn't treated as its place says");
+    if (answer.evicted.has_value()) Evict(*answer.evicted);
+    if (answer.admitted) strangers_[id] = {.address = address, .since = now_};
+    ++(answer.admitted ? result_.admitted : result_.turned_away);
+  }
+
+  void Evict(ConnectionId id) {
+    const auto found = strangers_.find(id);
+    if (found == strangers_.end()) return Fail("who is evicted isn't there");
+    if (!IsRipe(found->second)) Fail("a stranger is evicted before it is ripe");
+    strangers_.erase(found);
+    ++result_.evicted;
+  }
+
+  void Forget() {
+    const ConnectionId id(last_id_ - std::min<uint64_t>(last_id_, bytes_.Below(12)));
+    keeper_.Forget(id);
+    strangers_.erase(id);
+  }
+
+  void RunOut() {
+    const bool any_ripe = AnyRipe(nullptr);
+    const std::optional<ConnectionId> evicted = keeper_.OutOfDescriptors(now_);
+    if (evicted.has_value() != any_ripe) Fail("who is ripe makes room");
+    if (evicted.has_value()) Evict(*evicted);
+    if (keeper_.NextAccept() <= now_) Fail("it accepts at once without descriptors");
+  }
+
+  void ReadPeer() {
+    const uint8_t family = bytes_.Next();
+    const std::string prefix = family < 100 ? "ipv4:" : family < 200 ? "ipv6:" : "";
+    const std::string name = prefix + bytes_.Text(bytes_.Below(64));
+    const bool is_local = IsLocalPeer(name);
+    const std::optional<PeerAddress> peer = ParsePeer(name);
+    if (!peer.has_value()) {
+      if (is_local && name != "inproc" && !absl::StartsWith(name, "unix:")) {
+        Fail("nobody knows who it is, but it counts as local");
+      }
+      return;
+    }
+    ++result_.peers;
+    if (peer->host.size() != 4 && peer->host.size() != 16)
+      return Fail("no address has such a size");
+    if (ParsePeer(PeerText(*peer)) != peer) Fail(absl::StrCat(name, " is read back otherwise"));
+    if (IsLocalPeer(PeerText(*peer)) != is_local) Fail(absl::StrCat(name, " is local or isn't"));
+    if (AddressGroup(*peer).empty()) Fail("who shares a bound has a name");
+  }
+
+  void HearFirst() {
+    const std::string first = bytes_.Text(1 + bytes_.Below(8));
+    if (first.empty()) return;
+    const std::string answer = AnswerWithoutTls(first);
+    if (answer.empty() != (first.front() == kHandshake)) Fail("a handshake is told from the rest");
+    if (!answer.empty() && !absl::StartsWith(answer, "HTTP/1.1 426 ")) Fail("an answer is HTTP");
+  }
+
+  void Fail(const std::string& what) {
+    if (result_.problem.empty()) result_.problem = what;
+  }
+
+  InputBytes bytes_;
+  FrontDoorFuzzResult result_;
+  const DoorBounds bounds_;
+  Doorkeeper keeper_;
+  Instant now_ = Instant() + absl::Hours(1);
+  uint64_t last_id_ = 0;
+  std::map<ConnectionId, Stranger> strangers_;
+};
+
+}  // namespace
+
+FrontDoorFuzzResult FuzzFrontDoor(const uint8_t* data, size_t size) {
+  return Player(data, size).Play();
+}
+
+}  // namespace ddprun::rendezvous
