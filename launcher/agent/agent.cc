@@ -170,10 +170,9 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
   };
   hooks.state = [this] { return supervisor_->StateName(); };
   hooks.record = [this](const std::string& text) { Write("timer_expired", {{"why", text}}); };
-  DDPRUN_ASSIGN_OR_RETURN(side_channels_,
-                          SideChannels::Create(
-                              loop_.get(), &plan_, hostname, runtime_dir_->File("watchdog_timer"),
-                              FromEnvironment, std::move(hooks)));
+  DDPRUN_ASSIGN_OR_RETURN(side_channels_, SideChannels::Create(loop_.get(), &plan_, hostname,
+                                                               runtime_dir_->File("watchdog_timer"),
+                                                               FromEnvironment, std::move(hooks)));
   workers_->set_timer_file(side_channels_->timer_file());
   if (side_channels_->health_port() != 0) {
     Write("health_checks", {{"port", side_channels_->health_port()}});

@@ -26,8 +26,8 @@
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/runtime_dir.h"
-#include "launcher/warm/warm_starts.h"
 #include "launcher/stores/master_store.h"
+#include "launcher/warm/warm_starts.h"
 #include "rendezvous/client/rendezvous_client.h"
 
 namespace ddprun::launcher {

@@ -81,14 +81,14 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
 
 std::vector<std::string> VaryingVariables(const LaunchPlan& plan) {
   std::vector<std::string> names = {
-      "LOCAL_RANK",       "RANK",
-      "GROUP_RANK",       "ROLE_RANK",
-      "WORLD_SIZE",       "GROUP_WORLD_SIZE",
-      "ROLE_WORLD_SIZE",  "MASTER_ADDR",
-      "MASTER_PORT",      "TORCHELASTIC_RESTART_COUNT",
-      "CROSS_RANK",       "TORCHELASTIC_ERROR_FILE",
-      "CROSS_SIZE",       "TORCHELASTIC_TIMER_FILE",
-      "DDPRUN_AGENT",     "DDPRUN_GENERATION",
+      "LOCAL_RANK",      "RANK",
+      "GROUP_RANK",      "ROLE_RANK",
+      "WORLD_SIZE",      "GROUP_WORLD_SIZE",
+      "ROLE_WORLD_SIZE", "MASTER_ADDR",
+      "MASTER_PORT",     "TORCHELASTIC_RESTART_COUNT",
+      "CROSS_RANK",      "TORCHELASTIC_ERROR_FILE",
+      "CROSS_SIZE",      "TORCHELASTIC_TIMER_FILE",
+      "DDPRUN_AGENT",    "DDPRUN_GENERATION",
       "DDPRUN_PROGRESS",
   };
   if (plan.devices.virtual_local_rank) names.emplace_back("CUDA_VISIBLE_DEVICES");

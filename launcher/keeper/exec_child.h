@@ -50,8 +50,8 @@ struct ExecChild {
 
 // Starts a program as a child in a session of its own, which the kernel kills when we die
 // (PR_SET_PDEATHSIG; it follows the calling thread, which must live as long as the process). It
-// gets descriptors 0-2 and inherited_fd, an empty signal mask, and the dispositions that exec(2) leaves of ours.
-// Doesn't wait for the exec, which may take long on a network file system.
+// gets descriptors 0-2 and inherited_fd, an empty signal mask, and the dispositions that exec(2)
+// leaves of ours. Doesn't wait for the exec, which may take long on a network file system.
 //
 // A file without a known format is an error (ENOEXEC), as in torchrun, and not given to /bin/sh as
 // execvp(3) does. No pidfd: the pid of a child that only we reap can't be given away.

@@ -38,9 +38,7 @@ std::string RequestText(const ParkedStart& start) {
   return text;
 }
 
-Fd Duplicate(const Fd& fd) {
-  return fd.valid() ? Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)) : Fd();
-}
+Fd Duplicate(const Fd& fd) { return fd.valid() ? Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)) : Fd(); }
 
 }  // namespace
 
@@ -108,9 +106,8 @@ std::optional<ParkedStart> ParkedProcess::Ask(ParkedStart start, absl::Duration 
   // What the socket doesn't take at once is no reason to wait: exec(2) is always possible.
   Outbox outbox(channel_.get());
   if (!outbox.Send(RequestText(start), std::move(fds)).ok() || !outbox.empty()) return start;
-  starts_.push_back({.start = std::move(start),
-                     .answers = std::move(pair->first),
-                     .deadline = now + patience});
+  starts_.push_back(
+      {.start = std::move(start), .answers = std::move(pair->first), .deadline = now + patience});
   return std::nullopt;
 }
 
@@ -231,8 +228,6 @@ void ParkedProcess::ReadTexts() {
 
 std::vector<std::string> ParkedProcess::TakeTexts() { return std::exchange(texts_, {}); }
 
-void ParkedProcess::Go(const Fd& answers) {
-  Outbox(answers.get()).Send("go").IgnoreError();
-}
+void ParkedProcess::Go(const Fd& answers) { Outbox(answers.get()).Send("go").IgnoreError(); }
 
 }  // namespace ddprun::launcher

@@ -38,9 +38,10 @@ struct ParkedStart {
 // - it is asked for a worker: strings that each end in NUL (the keeper's pid; CPUs with commas
 //   between; which streams follow, "oe"; then the environment, "NAME=value" each), and descriptors:
 //   a socket for answers, stdout, stderr.
-// Over the answers' socket come: "taken" before the fork; "pid N" from the new process, which is our
-// child by then; "set" when all that can fail is behind it. It runs on when it is told "go", and
-// ends when the socket is closed before. The end of the socket before "set" means that it failed.
+// Over the answers' socket come: "taken" before the fork; "pid N" from the new process, which is
+// our child by then; "set" when all that can fail is behind it. It runs on when it is told "go",
+// and ends when the socket is closed before. The end of the socket before "set" means that it
+// failed.
 //
 // Threads: the keeper's only one.
 class ParkedProcess {
@@ -113,8 +114,8 @@ class ParkedProcess {
 
   pid_t pid_ = 0;
   bool killed_ = false;
-  Fd channel_;               // valid while it is read
-  Fd start_report_;          // valid until exec(2) succeeded or failed
+  Fd channel_;       // valid while it is read
+  Fd start_report_;  // valid until exec(2) succeeded or failed
   std::optional<StartError> start_error_;
   std::list<Pending> starts_;
   std::list<Pending> cancelled_;  // taken; until their sockets end

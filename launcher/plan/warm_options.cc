@@ -66,8 +66,9 @@ absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup&
     for (const std::string& module : plan->warm.preload) {
       if (!IsModule(module)) {
         return BadValue(arguments.preload,
-                        absl::StrCat(Quoted(module), " is no name of a Python module; give names "
-                                                     "with commas between them, torch,numpy"));
+                        absl::StrCat(Quoted(module),
+                                     " is no name of a Python module; give names "
+                                     "with commas between them, torch,numpy"));
       }
     }
   }

@@ -437,7 +437,8 @@ class _Parked:
             torch.default_generator.seed()  # of the CPU; those of GPUs begin with a constant
         logging = sys.modules.get("logging")
         if logging is not None and hasattr(logging, "_startTime"):
-            logging._startTime = time.time_ns() if logging._startTime > 1e15 else time.time()
+            now = logging.makeLogRecord({}).created
+            logging._startTime = int(now * 1e9) if logging._startTime > 1e15 else now  # nanoseconds from 3.13 on
         process = sys.modules.get("multiprocessing.process")
         if process is not None:
             process.current_process().authkey = os.urandom(32)

@@ -83,7 +83,7 @@ double FreeShare() {
 }  // namespace
 
 std::string WhyCold(const LaunchPlan& plan) {
-  if (!plan.runs_python) return "they are a program of their own, not a script that ddprun gives to Python";
+  if (!plan.runs_python) return "they run a program of their own, not a script in Python";
   if (plan.preflight != Preflight::kNone) return "they test the network first";
   for (uint32_t local_rank = 1; local_rank < plan.worker_count; ++local_rank) {
     if (WorkerArguments(plan, local_rank) != WorkerArguments(plan, 0)) {
@@ -96,12 +96,9 @@ std::string WhyCold(const LaunchPlan& plan) {
   return "";
 }
 
-absl::StatusOr<std::unique_ptr<WarmStarts>> WarmStarts::Create(EventLoop* loop,
-                                                               const LaunchPlan* plan,
-                                                               KeeperClient* keeper,
-                                                               std::string folder,
-                                                               EnvironmentLookup environment,
-                                                               Hooks hooks) {
+absl::StatusOr<std::unique_ptr<WarmStarts>> WarmStarts::Create(
+    EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
+    EnvironmentLookup environment, Hooks hooks) {
   std::unique_ptr<WarmStarts> starts(new WarmStarts(loop, plan, keeper, std::move(folder),
                                                     std::move(environment), std::move(hooks)));
   DDPRUN_RETURN_IF_ERROR(starts->MakeFiles());
@@ -137,8 +134,8 @@ void WarmStarts::Begin() {
     absl::StatusOr<Learned> learned = ParseLearned(*text);
     // Nothing is lost: it is learned anew.
     if (!learned.ok()) {
-      Log(LogLevel::kInfo, absl::StrCat("'", plan_->warm.kept,
-                                        "' is damaged and is not used: ", learned.status().message()));
+      Log(LogLevel::kInfo, absl::StrCat("'", plan_->warm.kept, "' is damaged and is not used: ",
+                                        learned.status().message()));
     } else {
       kept = *std::move(learned);
     }
@@ -182,9 +179,9 @@ void WarmStarts::ReadLearned() {
     if (!text.ok()) return;  // not yet
     absl::StatusOr<Learned> learned = ParseLearned(*text);
     if (!learned.ok()) {
-      return Do(starter_.GiveUp(absl::StrCat("what worker ", local_rank,
-                                             " has written down of its imports can't be read: ",
-                                             learned.status().message())));
+      return Do(starter_.GiveUp(absl::StrCat(
+          "what worker ", local_rank,
+          " has written down of its imports can't be read: ", learned.status().message())));
     }
     all = all.has_value() ? MergeLearned(*std::move(all), *learned) : *std::move(learned);
   }
@@ -214,8 +211,8 @@ absl::Status WarmStarts::ParkInterpreter() {
   }
   const std::vector<std::string> varying = VaryingVariables(*plan_);
   const std::string list = folder_ + "/parked";
-  DDPRUN_RETURN_IF_ERROR(WriteFile(
-      list, ParkedText(starter_.learned(), plan_->warm.preload, varying)));
+  DDPRUN_RETURN_IF_ERROR(
+      WriteFile(list, ParkedText(starter_.learned(), plan_->warm.preload, varying)));
   ParkRequest request;
   request.argv = WorkerArguments(*plan_, 0);
   request.environment = CommonEnvironment(*plan_, environment_);

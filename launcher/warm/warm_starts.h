@@ -74,7 +74,7 @@ class WarmStarts {
   const EnvironmentLookup environment_;
   const Hooks hooks_;
   WarmStarter starter_;
-  Fd written_;  // inotify(7): a worker has written down what it imported
+  Fd written_;                      // inotify(7): a worker has written down what it imported
   std::unique_ptr<FdWatch> watch_;  // while that is wanted
 };
 

@@ -133,7 +133,7 @@ class Preloaded(WarmTestCase):
         agent = self.bed.run("agent", ["--standalone", "--nproc_per_node", 2, "--warm", "on", "--preload", "decimal",
                                        "--event_log", self.bed.events.path, "--no_python", "--", "true"])
         self.assert_status(0, agent)
-        self.assertIn("workers start cold: they are a program of their own", agent.text())
+        self.assertIn("workers start cold: they run a program of their own", agent.text())
         script = self.bed.write("site.py", "import os, sys\nprint('site', os.environ['SITE'], 'sitecustomize' in sys.modules)\n")
         agent = self.bed.run("second", ["--standalone", "--nproc_per_node", 2, "--warm", "on", "--preload", "decimal",
                                         "--event_log", self.bed.events.path, script])

@@ -1,4 +1,5 @@
-// A process that is parked and becomes workers, and one that doesn't: then they are started by exec.
+// A process that is parked and becomes workers, and one that doesn't: then they are started by
+// exec.
 #include <gtest/gtest.h>
 
 #include <csignal>

@@ -142,7 +142,8 @@ KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::st
   keeper_pid = keeper->pid;
   loop = *EventLoop::Create();
   KeeperClient::Callbacks callbacks;
-  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid, bool was_parked) {
+  callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid,
+                                bool was_parked) {
     parked[{generation, local_rank}] = was_parked;
     started[{generation, local_rank}] = pid;
     started_at[{generation, local_rank}] = MonotonicNow();

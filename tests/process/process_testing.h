@@ -94,9 +94,9 @@ class KeeperUnderTest {
   std::unique_ptr<launcher::KeeperClient> client;
   std::map<Key, pid_t> started;
   std::map<Key, Instant> started_at;
-  std::map<Key, bool> parked;          // whether the one that started was the parked process
-  std::vector<std::string> said;       // by the parked process
-  std::vector<std::string> ended;      // how parked processes ended
+  std::map<Key, bool> parked;      // whether the one that started was the parked process
+  std::vector<std::string> said;   // by the parked process
+  std::vector<std::string> ended;  // how parked processes ended
   std::map<Key, absl::Status> start_failed;
   std::map<Key, launcher::WorkerExit> exited;
   std::map<Key, int> stopped;  // the signal

@@ -135,8 +135,7 @@ std::string ParkedText(const Learned& learned, const std::vector<std::string>& p
   }
   for (const Learned::Step& step : learned.steps) {
     // What can't be imported ahead may come with another module all the same: then it is seen.
-    const bool refused =
-        step.kind == Learned::Step::Kind::kModule && learned.IsRefused(step.text);
+    const bool refused = step.kind == Learned::Step::Kind::kModule && learned.IsRefused(step.text);
     absl::StrAppend(&text, refused ? "seen " : WordOf(step.kind), step.text, "\n");
   }
   for (const std::string& module : preload) {

@@ -78,8 +78,8 @@ std::vector<WarmEffect> WarmStarter::OnEnded(Instant now, absl::string_view how)
     effects.insert(effects.end(), load.begin(), load.end());
     return effects;
   }
-  return GiveUp(absl::StrCat("the interpreter that waits to become workers ", how, " ", deaths_,
-                             " times"));
+  return GiveUp(
+      absl::StrCat("the interpreter that waits to become workers ", how, " ", deaths_, " times"));
 }
 
 std::vector<WarmEffect> WarmStarter::GiveUp(std::string why) {

@@ -16,14 +16,14 @@
 namespace ddprun::launcher {
 
 // What the starter wants done.
-struct Park {};                    // start an interpreter that imports learned()
-struct Keep {};                    // keep learned() for jobs to come
-struct Forget {};                  // what was kept is worthless
-struct WarmNote {                  // a line for the event log
+struct Park {};    // start an interpreter that imports learned()
+struct Keep {};    // keep learned() for jobs to come
+struct Forget {};  // what was kept is worthless
+struct WarmNote {  // a line for the event log
   std::string event;
   std::vector<std::pair<std::string, std::string>> fields;
 };
-struct TellOnce {                  // one line for the user
+struct TellOnce {  // one line for the user
   std::string text;
 };
 using WarmEffect = std::variant<Park, Keep, Forget, WarmNote, TellOnce>;
@@ -78,11 +78,11 @@ class WarmStarter {
 
   State state_ = State::kUnlearned;
   Learned learned_;
-  Instant loading_since_;       // of kLoading
-  bool refusing_ = false;       // it said so since it was started; its end is no death
-  bool stale_ = false;          // as above
-  int refusals_ = 0;            // loads that ended in some; at most kRefusalsMax
-  int deaths_ = 0;              // since the last start that worked; at most kDeathsMax
+  Instant loading_since_;  // of kLoading
+  bool refusing_ = false;  // it said so since it was started; its end is no death
+  bool stale_ = false;     // as above
+  int refusals_ = 0;       // loads that ended in some; at most kRefusalsMax
+  int deaths_ = 0;         // since the last start that worked; at most kDeathsMax
 };
 
 }  // namespace ddprun::launcher
