@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "tests/process/process_testing.h"
+#include "tests/support/slow.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -114,7 +115,7 @@ TEST_F(ServiceChildTest, AKilledServiceIsBackAtTheSamePort) {
   EXPECT_EQ(restarted_[0].pid, child_->pid());
   EXPECT_NE(child_->pid(), first);
   EXPECT_EQ(restarted_[0].times, 1U);
-  EXPECT_LT(restarted_[0].missing, absl::Seconds(4));
+  EXPECT_LT(restarted_[0].missing, absl::Seconds(4) * Slow());
   RecordProperty("missing_ms", static_cast<int>(absl::ToInt64Milliseconds(restarted_[0].missing)));
 }
 
@@ -145,13 +146,19 @@ TEST_F(ServiceChildTest, SoIsASocketThatADeadOneLeft) {
 
 TEST_F(ServiceChildTest, TheSixthDeathInARowIsTheLast) {
   Start();
-  for (size_t times = 1; times <= ServiceRestarts::kDeathsMax; ++times) {
+  // More, where a start takes so long that the first of six is forgotten when the last one comes.
+  std::vector<Instant> deaths;
+  while (!exit_.has_value() && deaths.size() < 30) {
+    deaths.push_back(loop_->Now());
     Kill(child_->pid());
-    ASSERT_TRUE(UntilRestarted(times)) << exit_.value_or("");
-    EXPECT_EQ(restarted_.back().times, times);
+    ASSERT_TRUE(Until([&] { return restarted_.size() >= deaths.size() || exit_.has_value(); }));
+    if (!exit_.has_value()) EXPECT_EQ(restarted_.back().times, deaths.size());
   }
-  Kill(child_->pid());
-  ASSERT_TRUE(Until([this] { return exit_.has_value(); }));
+  ASSERT_TRUE(exit_.has_value());
+  EXPECT_GT(deaths.size(), ServiceRestarts::kDeathsMax);
+  if (deaths.back() - deaths.front() < ServiceRestarts::kDeathsWindow) {
+    EXPECT_EQ(deaths.size(), ServiceRestarts::kDeathsMax + 1);
+  }
   EXPECT_EQ(*exit_, "was killed by SIGKILL, for the 6th time within 10s, and is not started again");
 }
 
