@@ -4,6 +4,7 @@
 
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/core/bounds.h"
+#include "rendezvous/server/attend_stream.h"
 #include "tests/server/rendezvous_fixture.h"
 
 // What a service does with agents that don't keep the protocol (R6, R9): the stream ends with a
