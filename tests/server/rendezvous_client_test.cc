@@ -441,7 +441,8 @@ TEST_F(ClientTest, MayEndInEachOfItsCallbacks) {
   }
 }
 
-// At any moment of its life, and its loop right after it.
+// At any moment of its life, and its loop right after it. Of each moment the shortest of a few ends
+// counts: on a busy machine one takes the time for which another process has the processor.
 TEST(ClientEnd, TakesNoTimeAndLeavesNothingBehind) {
   Rng rng(7);
   auto server_loop = *EventLoop::Create();
@@ -449,14 +450,13 @@ TEST(ClientEnd, TakesNoTimeAndLeavesNothingBehind) {
   auto server = RendezvousServer::Start(server_loop.get(), &events, {.listen = "127.0.0.1:0"});
   ASSERT_TRUE(server.ok());
   const std::string live = absl::StrCat("127.0.0.1:", (*server)->port());
-  absl::Duration longest;
-  for (int i = 0; i < 200; ++i) {
+  const auto time_to_end = [&](const std::string& to, absl::Duration age) {
     auto loop = *EventLoop::Create();
-    auto client = RendezvousClient::Start(loop.get(), {.target = i % 4 == 0 ? "127.0.0.1:1" : live},
+    auto client = RendezvousClient::Start(loop.get(), {.target = to},
                                           {.on_stream_open = [] {},
                                            .on_message = [](const ServiceMessage&) {},
                                            .on_stream_closed = [](const absl::Status&, bool) {}});
-    const Instant until = loop->Now() + absl::Microseconds(static_cast<int64_t>(rng.Below(4000)));
+    const Instant until = loop->Now() + age;
     while (loop->Now() < until) {
       uv_run(loop->uv(), UV_RUN_NOWAIT);
       uv_run(server_loop->uv(), UV_RUN_NOWAIT);
@@ -464,9 +464,14 @@ TEST(ClientEnd, TakesNoTimeAndLeavesNothingBehind) {
     const Instant begin = loop->Now();
     client.reset();
     loop.reset();
-    longest = std::max(longest, server_loop->Now() - begin);
+    return server_loop->Now() - begin;
+  };
+  constexpr absl::Duration kNoTime = absl::Milliseconds(50);
+  for (int i = 0; i < 200; ++i) {
+    const std::string to = i % 4 == 0 ? "127.0.0.1:1" : live;
+    const absl::Duration age = absl::Microseconds(static_cast<int64_t>(rng.Below(4000)));
+    EXPECT_LT(Shortest(kNoTime, [&] { return time_to_end(to, age); }), kNoTime) << to << " " << age;
   }
-  EXPECT_LT(longest, absl::Milliseconds(50) * Slow());
 }
 
 }  // namespace

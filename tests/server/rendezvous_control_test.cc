@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <thread>
 
@@ -63,6 +64,11 @@ TEST_F(ControlTest, ALargeJobIsShownWhole) {
     join.node.hostname = join.node.address = join.node.role = text;
     agents.push_back(JoinAs(message));
   }
+  // Until then the loop, which is the service's too, has no time for a call.
+  const auto is_in = [](const auto& agent) {
+    return agent->Last(&v1::ServiceMessage::has_welcome) != nullptr;
+  };
+  ASSERT_TRUE(Until([&] { return std::all_of(agents.begin(), agents.end(), is_in); }));
   const auto fetch = [&] {
     return Beside<absl::StatusOr<v1::GetStatusReply>>(
         [&] { return FetchStatus(target(), "job7", absl::Seconds(60)); });
