@@ -74,6 +74,8 @@ TEST_F(ControlTest, ALargeJobIsShownWhole) {
         [&] { return FetchStatus(target(), "job7", absl::Seconds(60)); });
   };
   absl::StatusOr<v1::GetStatusReply> reply = fetch();
+  // A machine that is busy with so many streams may not answer a connection in time.
+  for (int i = 0; i < 5 && absl::IsUnavailable(reply.status()); ++i) reply = fetch();
   while (reply.ok() && reply->jobs(0).nodes_size() < static_cast<int>(nodes)) reply = fetch();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_GT(reply->ByteSizeLong(), kPageBytes);
