@@ -26,11 +26,11 @@ absl::StatusOr<std::unique_ptr<ServiceChild>> ServiceChild::Fork(
 }
 
 void ServiceChild::Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss,
-                         Callbacks callbacks) {
+                         Callbacks callbacks, absl::Duration deaths_window) {
   loop_ = loop;
   settings_ = std::move(settings);
   callbacks_ = std::move(callbacks);
-  restarts_ = std::make_unique<ServiceRestarts>(loss);
+  restarts_ = std::make_unique<ServiceRestarts>(loss, deaths_window);
   start_timer_ = std::make_unique<Timer>(loop, [this] { StartAgain(); });
   Run();
 }

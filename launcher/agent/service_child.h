@@ -49,9 +49,10 @@ class ServiceChild {
   ServiceChild(const ServiceChild&) = delete;
   ServiceChild& operator=(const ServiceChild&) = delete;
 
-  // Tells it to serve. `loss`: for how long its loss is borne. Once. on_ready and on_exit may
-  // destroy this.
-  void Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss, Callbacks callbacks);
+  // Tells it to serve. `loss`: for how long its loss is borne; `deaths_window`: as in
+  // ServiceRestarts. Once. on_ready and on_exit may destroy this.
+  void Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss, Callbacks callbacks,
+             absl::Duration deaths_window = ServiceRestarts::kDeathsWindow);
 
   // From now on nobody needs a new one: the job has ended, or the agent ends. If it is being
   // started again, on_exit comes at once.

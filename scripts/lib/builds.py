@@ -49,11 +49,19 @@ def logged(preset, command, mode="a", idle=False):
         return f"{' '.join(command)} failed; the end of {log}:\n" + "".join(text.readlines()[-40:])
 
 
-def built_suite(preset, jobs, targets, options=(), idle=False):
-    """The suite "build" of a preset: configured, and these targets built."""
+def refresh(preset):
+    """'' or what went wrong: configured, where it was, only by what changed in a CMakeLists.txt since."""
+    made = os.path.join(folder_of(preset), "build.ninja")
+    if not os.path.exists(made) or os.path.getmtime(made) < os.path.getmtime(os.path.join(ROOT, "CMakePresets.json")):
+        return configure(preset)
+    return logged(preset, ["cmake", "--build", f"build/{preset}", "--target", "build.ninja"], "w")
+
+
+def built_suite(preset, jobs, targets, options=(), idle=False, configured=False):
+    """The suite "build" of a preset: configured if it isn't yet, and these targets built."""
     suite = Suite(f"build {preset}")
     started = time.monotonic()
-    problem = configure(preset, options)
+    problem = "" if configured else configure(preset, options)
     if not problem and targets:
         problem = logged(preset, ["cmake", "--build", f"build/{preset}", "--parallel", str(jobs), "--target", *targets],
                          idle=idle)
@@ -68,8 +76,9 @@ def targets_of(suites):
     return [f"tests_{name}" for name in suites if name not in ("lint", "static")]
 
 
-def tests_in(folders):
-    """The tests of the build dev but those of tests/unit that are in none of these folders of tests/ or below them."""
+def tests_in(parts):
+    """The tests of the build dev; of tests/unit, where `parts` has "unit", only those in its folders or below them."""
+    folders = parts.get("unit")
     listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=folder_of("dev"), check=True, capture_output=True, text=True)
     told = json.loads(listed.stdout)
     files, nodes = told["backtraceGraph"]["files"], told["backtraceGraph"]["nodes"]
@@ -78,7 +87,7 @@ def tests_in(folders):
         while "parent" in nodes[node]:
             node = nodes[node]["parent"]
         folder = os.path.relpath(os.path.dirname(files[nodes[node]["file"]]), os.path.join(ROOT, "tests")) + "/"
-        return not folder.startswith("unit/") or any(folder.startswith(wanted + "/") for wanted in folders)
+        return folders is None or not folder.startswith("unit/") or any(folder.startswith(wanted + "/") for wanted in folders)
 
     return {test["name"] for test in told["tests"] if is_wanted(test["backtrace"])}
 

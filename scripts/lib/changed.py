@@ -6,23 +6,29 @@ every suite that takes seconds.
 
 import subprocess
 
-# Path prefix: the suites, and folders of tests in tests/ (of the suites with a "/" in them only these). The longest one counts.
+# Path prefix: the suites, and parts of them: "unit/…" is a folder of tests/, "e2e/…" one test. The longest one counts.
 _ROOMS = {
     "base/": ["unit", "process", "server"],
     "proto/": ["unit/rendezvous", "server"],
     "rendezvous/core/": ["unit/rendezvous/core", "datadriven", "sim"],
     "rendezvous/": ["unit/rendezvous", "server"],
+    "rendezvous/server/core/": ["server"],
+    "rendezvous/etcd/": ["unit/rendezvous", "fuzz", "e2e/etcd"],
     "launcher/core/": ["unit/launcher/core", "sim"],
     "launcher/": ["e2e"],
     "launcher/keeper/": ["unit/launcher/keeper", "process"],
     "launcher/os/": ["unit/launcher/os", "process"],
     "launcher/stores/": ["unit/launcher/stores", "server"],
+    "launcher/stores/core/": ["server"],
     "launcher/advice/": ["unit/launcher/advice"],
+    "launcher/chaos/core/": ["unit/launcher/chaos"],
     "launcher/doctor/core/": ["unit/launcher/doctor"],
+    "launcher/preflight/core/": ["unit/launcher/preflight"],
     "launcher/plan/": ["unit/launcher/plan", "unit/launcher/cli"],
     "launcher/options/": ["unit/launcher"],
     "launcher/config/": ["unit/launcher/config"],
     "launcher/agent/": ["unit/launcher/agent", "server", "e2e"],
+    "launcher/agent/core/": ["unit/launcher/agent"],
     "worker/": ["worker"],
     "worker/shm/": ["unit/worker/shm", "worker"],
     "worker/metrics/": ["unit/worker/metrics", "worker"],
@@ -56,7 +62,7 @@ def changed_paths(root, commit):
 
 
 def seen_by(path):
-    """Suites and folders of unit tests that see a change of this file."""
+    """Suites, and parts of them, that see a change of this file."""
     parts = path.split("/")
     if parts[0] == "tests" and len(parts) > 2:
         if parts[1] == "unit":
@@ -73,11 +79,11 @@ def seen_by(path):
 
 
 def suites_of(paths):
-    """(suites in order of first use, folders of unit tests; None = all of them)."""
+    """(suites in order of first use, {suite: which parts of it}); what isn't in there is seen by whole suites."""
     seen = [item for path in paths for item in seen_by(path)]
-    folders = sorted({item for item in seen if "/" in item})
     suites = list(dict.fromkeys(item.split("/")[0] for item in seen))
-    return [*suites, "lint"], None if "unit" in seen else folders
+    parts = {suite: sorted({item for item in seen if item.startswith(suite + "/")}) for suite in suites if suite not in seen}
+    return [*suites, "lint"], parts
 
 
 def changed_suites(root, commit):

@@ -13,8 +13,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from builds import (ROOT, built_suite, configure, folder_of, run_joined, run_suites, targets_of, tests_in,  # noqa: E402
-                    tsan_tests)
+from builds import (ROOT, built_suite, configure, folder_of, refresh, run_joined, run_suites, targets_of,  # noqa: E402
+                    tests_in, tsan_tests)
 from changed import changed_suites  # noqa: E402
 from fuzzers import run_fuzzers  # noqa: E402
 from suites import labels_of, print_progress, print_summary  # noqa: E402
@@ -79,14 +79,14 @@ def parse_arguments():
 
 
 def choose(arguments):
-    """(suites, folders of tests/unit; None = all): what is to run."""
+    """(suites, {suite: its parts}, where not all of it): what is to run."""
     if arguments.changed:
         return changed_suites(ROOT, arguments.changed)
     if arguments.only:
-        return arguments.only, None
+        return arguments.only, {}
     if arguments.quick:
-        return QUICK, None
-    return (EVERY if arguments.all else ORDINARY), None
+        return QUICK, {}
+    return (EVERY if arguments.all else ORDINARY), {}
 
 
 class Run:
@@ -96,7 +96,8 @@ class Run:
         self.jobs = arguments.jobs
         self.whole = arguments.all or "asan-ubsan" in (arguments.only or ())
         self.fuzz_seconds = arguments.fuzz_seconds
-        self.chosen, self.folders = choose(arguments)
+        self.changed = arguments.changed is not None
+        self.chosen, self.parts = choose(arguments)
         self.suites = []
 
     def done(self, suites):
@@ -124,13 +125,18 @@ class Run:
 
     def run_core(self, names):
         tests, targets = None, ["all"] if self.of(["build"]) else targets_of(names)
-        if self.folders is not None and not configure("dev"):
-            tests = tests_in(self.folders)
+        configured = self.changed and not refresh("dev")
+        if configured:
+            tests = tests_in(self.parts)
             if targets != ["all"]:
                 labels = labels_of(folder_of("dev"))
                 targets = [test for test in sorted(tests) if labels[test][0] in names and labels[test][0] in CORE]
-        if self.done([built_suite("dev", self.jobs, targets)]) and names:
+        if self.done([built_suite("dev", self.jobs, targets, configured=configured)]) and names:
             self.done(run_suites("dev", names, self.jobs, tests))
+
+    def is_wanted(self, test, suite):
+        """Of a suite of whole programs, part "e2e/etcd" is the test e2e_etcd."""
+        return suite not in self.parts or test in [part.replace("/", "_") for part in self.parts[suite]]
 
     def run_whole(self, names):
         """Whole programs mostly wait for each other: some run side by side, and what is built next is built beside them."""
@@ -138,7 +144,7 @@ class Run:
         options = ["-DDDPRUN_TESTS=ON", f"-DDDPRUN_BENCH={bench}"]
         if not self.done([built_suite("release", self.jobs, targets_of(names), options)]):
             return
-        labels = labels_of(folder_of("release"))
+        labels = {test: its for test, its in labels_of(folder_of("release")).items() if self.is_wanted(test, its[0])}
         quiet = {test for test, its in labels.items() if "quiet" in its and its[0] in names}
         beside = [*(name for name in names if name != "bench"), *self.of(["lint"])]
         with concurrent.futures.ThreadPoolExecutor() as builder:

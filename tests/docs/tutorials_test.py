@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, ROOT, TORCH_PYTHON, BedTestCase, torch_is_there  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, TORCH_PYTHON, BedTestCase, torch_is_there  # noqa: E402
 
 FOLDER = os.path.join(ROOT, "docs", "tutorials")
 _BLOCK = re.compile(r"^```(\w*) ?(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -41,7 +41,7 @@ class Tutorials(BedTestCase):
         environment = {**self.bed.environment, "PYTHON_EXEC": python, "PYTHONPATH": os.path.join(ROOT, "python"),
                        "PATH": os.path.dirname(DDPRUN) + os.pathsep + os.environ["PATH"]}
         result = subprocess.run(["bash", "-c", command.removeprefix("$ ")], cwd=self.bed.folder, env=environment, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=30 * SLOW)
         self.assertEqual(status, result.returncode, f"{command}\n{result.stdout}")
         printed = result.stdout.splitlines()
         for line in lines:

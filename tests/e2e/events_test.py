@@ -62,7 +62,7 @@ class Events(EventsTestCase):
         self.assertEqual(told(logged), told(shown))
         for one, other in zip(logged, shown):
             self.assertAlmostEqual(one["t"], other["t"], delta=1e-3)
-            self.assertAlmostEqual(one["wall"], other["wall"], delta=0.1)
+            self.assertAlmostEqual(one["wall"], other["wall"], delta=0.1 * SLOW)
         names = [line["event"] for line in shown]
         self.assertEqual(["node_joined", "generation", "started", "round_closing", "round_closed", "generation", "started"],
                          names)

@@ -147,10 +147,10 @@ class Ledger(GoodputTestCase):
         self.after_steps(1, 120, nodes)
         endpoint = f"127.0.0.1:{self.bed.event('service_listening')['port']}"
         shown = subprocess.run([DDPRUN, "status", "--rdzv_endpoint", endpoint], capture_output=True, text=True,
-                               timeout=20, check=True)
+                               timeout=20 * SLOW, check=True)
         self.assertRegex(shown.stdout, r"goodput \d+\.\d %: .*training \d")
         asked = subprocess.run([DDPRUN, "status", "--json", "--rdzv_endpoint", endpoint], capture_output=True,
-                               text=True, timeout=20, check=True)
+                               text=True, timeout=20 * SLOW, check=True)
         job = json.loads(asked.stdout)["jobs"][0]
         self.assertAlmostEqual(int(job["age_ms"]) / 1e3, sum(int(time["us"]) for time in job["ledger"]) / 1e6, delta=0.002)
 

@@ -125,12 +125,15 @@ class Output(BedTestCase):
             os.mkfifo(self.bed.path(f"here{rank}"))
             os.mkfifo(self.bed.path(f"go{rank}"))
         script = ALIKE.replace("FOLDER", self.bed.path(""))
-        out, _ = self.run_script(script, "--nproc_per_node", 3, "--collapse_output")
-        lines = out.decode().splitlines()
-        for own in ("[default0]:rank 0", "[default1]:rank 1", "[default2]:rank 2"):
-            self.assertIn(own, lines)
-        # One line, or two where a worker was held up for 200 ms.
-        said = [line for line in lines if line.endswith("]:training")]
+        # One line, or two where a worker was held up for 200 ms; on a busy machine perhaps both others, but not each time.
+        for _ in range(5):
+            out, _ = self.run_script(script, "--nproc_per_node", 3, "--collapse_output")
+            lines = out.decode().splitlines()
+            for own in ("[default0]:rank 0", "[default1]:rank 1", "[default2]:rank 2"):
+                self.assertIn(own, lines)
+            said = [line for line in lines if line.endswith("]:training")]
+            if len(said) < 3:
+                break
         self.assertLess(len(said), 3, lines)
         self.assertIn(said[0], ("[default0-2]:training", "[default0-1]:training", "[default0,2]:training",
                                 "[default1-2]:training", "[default0]:training", "[default1]:training",

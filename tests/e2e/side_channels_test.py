@@ -72,14 +72,15 @@ class Watchdog(BedTestCase):
         self.assert_status(1, agent)
 
     def test_released_and_renewed_timers_and_strangers_hurt_nobody(self):
-        agent = self.job("released", ["0@send(0.3)", "0@send(-1)", "1@send(0.3)", "1@send(600)",
+        soon = 0.3 * SLOW  # within this the next action follows
+        agent = self.job("released", [f"0@send({soon})", "0@send(-1)", f"1@send({soon})", "1@send(600)",
                                       f"1@send(0.01, pid={os.getpid()})", "1@send(0.01, 'no signal', number=0)"])
         workers = self.bed.workers(1, 2, alive=[agent])
         self.assertTrue(stat.S_ISFIFO(os.stat(workers[0]["fifo"]).st_mode))
         # A timer that is set last and does expire ends the wait; the earlier ones are due by then.
         with open(workers[0]["fifo"], "w", encoding="utf-8") as fifo:
             fifo.write("garbage\n" * 10 + "x" * 10000 + "\n" + json.dumps(
-                {"pid": workers[0]["pid"], "scope_id": "last", "expiration_time": wall_clock() + 0.4}) + "\n")
+                {"pid": workers[0]["pid"], "scope_id": "last", "expiration_time": wall_clock() + soon + 0.1}) + "\n")
         expired = self.bed.event("timer_expired", alive=[agent])
         self.assertIn("'last'", expired["why"])
         self.assert_status(1, agent)

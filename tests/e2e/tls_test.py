@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 import hostile  # noqa: E402
-from bed import BedTestCase, free_port  # noqa: E402
+from bed import PATIENCE, BedTestCase, free_port  # noqa: E402
 
 
 class TlsTestCase(BedTestCase):
@@ -25,7 +25,7 @@ class TlsTestCase(BedTestCase):
         """A command that ends: (status, its words)."""
         self.asked = getattr(self, "asked", 0) + 1
         process = self.bed.run(f"command{self.asked}", arguments, env=env)
-        return process.wait(60), process.text()
+        return process.wait(PATIENCE), process.text()
 
     def certs(self, name, *options):
         status, text = self.ddprun("certs", *options, self.bed.path(name))
@@ -62,7 +62,7 @@ class Jobs(TlsTestCase):
         self.assertEqual(0, self.ddprun("status", "--rdzv_endpoint", self.endpoint, env={"DDPRUN_TLS_DIR": tls})[0])
         self.assertEqual(0, self.ddprun("stop", "--rdzv_endpoint", self.endpoint, "--tls_dir", tls)[0])
         for agent in agents:
-            agent.wait(60)
+            agent.wait(PATIENCE)
 
     def test_the_service_is_started_again_with_tls(self):
         agents, workers = self.two_nodes("--tls_dir", self.certs("tls"))

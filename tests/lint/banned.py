@@ -41,34 +41,39 @@ def check(tree):
     return _check_cpp(tree) + _check_lines(tree)
 
 
+def _lines_with(pattern, text):
+    """(number, line) of those in which the pattern is; most files have none, which one look at the whole text tells."""
+    if not re.search(pattern, text, re.MULTILINE):
+        return []
+    return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if re.search(pattern, line)]
+
+
 def _check_cpp(tree):
     findings = []
     for path in tree.paths(CODE_FOLDERS, (".h", ".cc")):
-        for number, line in enumerate(tree.code(path).splitlines(), start=1):
-            for pattern, folders, allowed, instead in _CPP:
-                if path.split("/")[0] in folders and not path.startswith(allowed or ("\0",)) and re.search(pattern, line):
-                    findings.append(Finding(path, number, f"'{line.strip()[:60]}' is banned: {instead}"))
-            if path.endswith(".h"):
-                findings += [Finding(path, number, why) for pattern, why in _HEADER_ONLY if re.search(pattern, line)]
+        code = tree.code(path)
+        for pattern, folders, allowed, instead in _CPP:
+            if path.split("/")[0] in folders and not path.startswith(allowed or ("\0",)):
+                findings += [Finding(path, number, f"'{line.strip()[:60]}' is banned: {instead}")
+                             for number, line in _lines_with(pattern, code)]
+        for pattern, why in _HEADER_ONLY if path.endswith(".h") else ():
+            findings += [Finding(path, number, why) for number, _ in _lines_with(pattern, code)]
     return findings
 
 
 def _check_lines(tree):
     findings = []
     for path in tree.paths():
+        if path.startswith("tests/lint/"):  # its own bad examples
+            continue
         rules = list(_EVERYWHERE)
         shebang = tree.text(path)[:40].split("\n")[0]
-        # The linter's own bad examples stand as strings in its tests.
-        if path.endswith(".py") and not path.startswith("tests/lint/"):
+        if path.endswith(".py"):
             # Examples may be slowed down on purpose, to be watched.
             rules += [rule for rule in _PYTHON if not (path.startswith("examples/") and "sleep" in rule[0])]
         elif path.endswith(".sh") or ("bash" in shebang and shebang.startswith("#!")):
             rules += _SHELL
-        for number, line in tree.lines(path):
-            if path.startswith("tests/lint/"):
-                continue
-            findings += [
-                Finding(path, number, f"'{line.strip()[:60]}': {instead}") for pattern, instead in rules
-                if re.search(pattern, line)
-            ]
+        for pattern, instead in rules:
+            findings += [Finding(path, number, f"'{line.strip()[:60]}': {instead}")
+                         for number, line in _lines_with(pattern, tree.text(path))]
     return findings

@@ -95,25 +95,34 @@ class Changed(unittest.TestCase):
     """scripts/test --changed: which suites see a change."""
 
     def test_a_core_has_its_own_tests_and_those_that_drive_it(self):
-        self.assertEqual((["unit", "datadriven", "sim", "lint"], ["unit/rendezvous/core"]), suites_of(["rendezvous/core/job.cc"]))
+        self.assertEqual((["unit", "datadriven", "sim", "lint"], {"unit": ["unit/rendezvous/core"]}),
+                         suites_of(["rendezvous/core/job.cc"]))
+        for core in ("launcher/chaos", "launcher/doctor", "launcher/preflight", "launcher/agent", "launcher/stores"):
+            self.assertLessEqual(set(suites_of([f"{core}/core/rules.cc"])[0]), {"unit", "server", "lint"}, core)
 
     def test_a_part_of_the_program_is_seen_by_whole_programs(self):
-        self.assertEqual((["e2e", "unit", "lint"], ["unit/launcher/watch"]), suites_of(["launcher/watch/top_view.cc"]))
+        self.assertEqual((["e2e", "unit", "lint"], {"unit": ["unit/launcher/watch"]}), suites_of(["launcher/watch/top_view.cc"]))
+
+    def test_one_test_may_see_it(self):
+        suites, parts = suites_of(["rendezvous/etcd/leadership.cc"])
+        self.assertIn("e2e", suites)
+        self.assertEqual(["e2e/etcd"], parts["e2e"])
+        self.assertNotIn("e2e", suites_of(["rendezvous/etcd/leadership.cc", "tests/e2e/hang_test.py"])[1], "all of it")
 
     def test_a_test_is_its_own_suite(self):
-        self.assertEqual((["cluster", "lint"], []), suites_of(["tests/cluster/hang_test.py"]))
-        self.assertEqual((["unit", "lint"], ["unit/base"]), suites_of(["tests/unit/base/rng_test.cc"]))
+        self.assertEqual((["cluster", "lint"], {}), suites_of(["tests/cluster/hang_test.py"]))
+        self.assertEqual((["unit", "lint"], {"unit": ["unit/base"]}), suites_of(["tests/unit/base/rng_test.cc"]))
 
     def test_what_everything_includes_has_all_unit_tests(self):
-        self.assertEqual((["unit", "process", "server", "lint"], None), suites_of(["base/fd.cc"]))
+        self.assertEqual((["unit", "process", "server", "lint"], {}), suites_of(["base/fd.cc"]))
 
     def test_what_is_not_known_has_what_takes_seconds(self):
-        suites, folders = suites_of(["new_room/file.cc"])
-        self.assertIsNone(folders)
+        suites, parts = suites_of(["new_room/file.cc"])
+        self.assertEqual({}, parts)
         self.assertLessEqual({"unit", "datadriven", "sim", "process", "server"}, set(suites))
 
     def test_nothing_changed_is_linted(self):
-        self.assertEqual((["lint"], []), suites_of([]))
+        self.assertEqual((["lint"], {}), suites_of([]))
 
 
 class Order(unittest.TestCase):

@@ -18,7 +18,7 @@ namespace ddprun::testing {
 namespace {
 
 // What the tree of a killed agent may take to go. The usual time is printed.
-constexpr absl::Duration kGoneLimit = absl::Seconds(1);
+const absl::Duration kGoneLimit = absl::Seconds(1) * Slow();
 
 // A keeper_host with its workers, seen from outside. All of it comes to us when its parents die.
 class AgentTest : public ::testing::Test {
@@ -27,9 +27,10 @@ class AgentTest : public ::testing::Test {
   void TearDown() override { EXPECT_TRUE(ReapAllChildren().empty()) << "something lives on"; }
 
   // Starts workers that print `ready_count` lines "ready" together, and waits for these.
-  void StartAgent(int isolation_ms, std::vector<std::string> arguments, int ready_count,
+  void StartAgent(absl::Duration isolation, std::vector<std::string> arguments, int ready_count,
                   int extra = -1) {
-    std::vector<std::string> argv = {HelperPath("keeper_host"), absl::StrCat(isolation_ms)};
+    std::vector<std::string> argv = {HelperPath("keeper_host"),
+                                     absl::StrCat(absl::ToInt64Milliseconds(isolation))};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
     agent_ = StartProgram(argv, extra);
     const std::string line = agent_.out.Line().value_or("");
@@ -50,16 +51,19 @@ class AgentTest : public ::testing::Test {
 
 const std::vector<std::string> kWorkers = {"ignore-term", "daemon-parent", "chain 3", "stop"};
 constexpr int kWorkersReady = 8;
+constexpr absl::Duration kNever = absl::Minutes(2);
+// Within this also an agent that has to wait for the processor beats.
+const absl::Duration kPatientIsolation = absl::Milliseconds(200) * Slow();
 
 TEST_F(AgentTest, AKilledAgentLeavesNothing) {
-  StartAgent(120'000, kWorkers, kWorkersReady);
+  StartAgent(kNever, kWorkers, kWorkersReady);
   const Instant killed = MonotonicNow();
   kill(agent_.pid, SIGKILL);
   ExpectAllGone(killed, kGoneLimit);
 }
 
 TEST_F(AgentTest, AnAgentThatEndsLeavesNothing) {
-  StartAgent(120'000, kWorkers, kWorkersReady);
+  StartAgent(kNever, kWorkers, kWorkersReady);
   agent_.in.Reset();
   ExpectAllGone(MonotonicNow(), kGoneLimit);
 }
@@ -67,7 +71,7 @@ TEST_F(AgentTest, AnAgentThatEndsLeavesNothing) {
 // A forked child of the agent may keep the agent's end of the channel open: the pidfd tells.
 TEST_F(AgentTest, AKilledAgentIsNoticedWithoutTheChannel) {
   auto hold = *MakePipe();
-  StartAgent(120'000, {"--hold-channel", "live"}, 1, hold.first.get());
+  StartAgent(kNever, {"--hold-channel", "live"}, 1, hold.first.get());
   const Instant killed = MonotonicNow();
   kill(agent_.pid, SIGKILL);
   ExpectAllGone(killed, kGoneLimit);
@@ -75,41 +79,41 @@ TEST_F(AgentTest, AKilledAgentIsNoticedWithoutTheChannel) {
 }
 
 TEST_F(AgentTest, AFrozenAgentLosesItsTreeAfterTheIsolationTimeout) {
-  StartAgent(300, kWorkers, kWorkersReady);
+  StartAgent(kPatientIsolation, kWorkers, kWorkersReady);
   const Instant frozen = MonotonicNow();
   kill(agent_.pid, SIGSTOP);
-  EXPECT_TRUE(DiesWithin(keeper_, absl::Seconds(2)));
+  EXPECT_TRUE(DiesWithin(keeper_, absl::Seconds(2) * Slow()));
   const absl::Duration silent = MonotonicNow() - frozen;
   std::cout << "gone after " << silent << "\n";
-  // The last beat was up to a quarter of the timeout old.
-  EXPECT_GE(silent, absl::Milliseconds(220));
+  // The last beat was up to a quarter of the timeout old, or half where the agent had to wait.
+  EXPECT_GE(silent, kPatientIsolation / 2);
   kill(agent_.pid, SIGKILL);
   EXPECT_TRUE(agent_.out.EndsWithin(kGoneLimit));
 }
 
-// The twin: an agent that beats keeps its tree for many timeouts.
+// The twin: an agent that beats keeps its tree for longer than the timeout.
 TEST_F(AgentTest, TwinAnAgentThatBeatsKeepsItsTree) {
-  StartAgent(100, {"live"}, 1);
-  EXPECT_FALSE(DiesWithin(keeper_, absl::Milliseconds(500)));
+  StartAgent(kPatientIsolation, {"live"}, 1);
+  EXPECT_FALSE(DiesWithin(keeper_, 1.5 * kPatientIsolation));
   kill(agent_.pid, SIGKILL);
   ExpectAllGone(MonotonicNow(), kGoneLimit);
 }
 
 // A pause of the whole container is nobody's fault: after the thaw the agent gets time to speak.
 TEST_F(AgentTest, AKeeperThatWasFrozenWithItsAgentJudgesNothing) {
-  StartAgent(400, {"live"}, 1);
+  StartAgent(kPatientIsolation, {"live"}, 1);
   kill(agent_.pid, SIGSTOP);
   kill(keeper_, SIGSTOP);
-  EXPECT_FALSE(DiesWithin(keeper_, absl::Milliseconds(600)));
+  EXPECT_FALSE(DiesWithin(keeper_, 1.5 * kPatientIsolation));
   kill(keeper_, SIGCONT);
   kill(agent_.pid, SIGCONT);
-  EXPECT_FALSE(DiesWithin(keeper_, absl::Milliseconds(300)));
+  EXPECT_FALSE(DiesWithin(keeper_, 0.75 * kPatientIsolation));
   kill(agent_.pid, SIGKILL);
   ExpectAllGone(MonotonicNow(), kGoneLimit);
 }
 
 TEST_F(AgentTest, WorkersDieWithAKilledKeeperAndAgent) {
-  StartAgent(120'000, {"live", "ignore-term"}, 2);
+  StartAgent(kNever, {"live", "ignore-term"}, 2);
   kill(agent_.pid, SIGSTOP);  // so that it can't help
   kill(keeper_, SIGKILL);
   kill(agent_.pid, SIGKILL);

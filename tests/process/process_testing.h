@@ -20,11 +20,12 @@
 #include "base/instant.h"
 #include "launcher/keeper/keeper.h"
 #include "launcher/keeper/keeper_client.h"
+#include "tests/support/slow.h"
 
 namespace ddprun::testing {
 
 // How long a test waits for what must come; not reached when it passes.
-inline constexpr absl::Duration kPatience = absl::Seconds(10);
+inline const absl::Duration kPatience = absl::Seconds(10) * Slow();
 
 // The path of a helper program beside the tests.
 std::string HelperPath(const std::string& name);

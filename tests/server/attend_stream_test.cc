@@ -20,7 +20,7 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
       stream->FinishNow(absl::UnavailableError("end of test"));
     }
     if (listener_.server != nullptr) listener_.server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
-    EXPECT_TRUE(registry_->WaitUntilDone(absl::Seconds(5)));
+    EXPECT_TRUE(registry_->WaitUntilDone(absl::Seconds(5) * Slow()));
   }
 
   void Serve(const StreamLimits& limits) {
@@ -130,7 +130,7 @@ TEST_F(AttendStreamTest, APeerThatNeverReadsIsCutOff) {
   streams_[0]->Close(absl::OkStatus());
   ASSERT_TRUE(Until([&] { return done_ == 1; }));
   EXPECT_GE(loop_->Now() - begin, absl::Milliseconds(100));
-  EXPECT_LT(loop_->Now() - begin, absl::Seconds(2));
+  EXPECT_LT(loop_->Now() - begin, absl::Seconds(2) * Slow());
 }
 
 TEST_F(AttendStreamTest, AnOrderlyEndDeliversWhatWasQueued) {
@@ -154,12 +154,13 @@ TEST_F(AttendStreamTest, AStreamWithoutAFirstMessageEnds) {
 }
 
 TEST_F(AttendStreamTest, AStreamWithAFirstMessageMayBeSilent) {
-  Serve({.first_message = absl::Milliseconds(50)});
+  const absl::Duration limit = absl::Milliseconds(100) * Slow();
+  Serve({.first_message = limit});
   RawStream agent(loop_.get(), channel_);
   agent.Send(SampleJoin("job7", "a"));
   bool later = false;
   Timer timer(loop_.get(), [&later] { later = true; });
-  timer.Arm(loop_->Now() + absl::Milliseconds(150));
+  timer.Arm(loop_->Now() + 2 * limit);
   ASSERT_TRUE(Until([&] { return later; }));
   EXPECT_FALSE(agent.done());
   EXPECT_EQ(messages_.size(), 1U);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
@@ -32,6 +33,7 @@
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "tests/support/loop_until.h"
 #include "tests/support/raw_stream.h"
+#include "tests/support/slow.h"
 
 // The defaults of gRPC that are changed, each with its twin: what gRPC does by itself. A twin that
 // fails says that a later gRPC needs the setting no more.
@@ -92,7 +94,7 @@ gpr_timespec In(absl::Duration time) {
 }
 
 struct Options {
-  absl::Duration timeout = absl::Seconds(5);
+  absl::Duration timeout = absl::Seconds(5) * Slow();
   bool wait_for_ready = false;
   std::string run_id;
   bool compressed = false;
@@ -153,7 +155,10 @@ absl::Duration ReconnectTime(bool our_settings) {
   EXPECT_TRUE(Call(channel, {.wait_for_ready = true}).ok());
   return MonotonicNow() - up;
 }
-TEST(GrpcSettings, ReconnectsSoon) { EXPECT_LT(ReconnectTime(true), absl::Milliseconds(300)); }
+TEST(GrpcSettings, ReconnectsSoon) {
+  constexpr absl::Duration kSoon = absl::Milliseconds(300);
+  EXPECT_LT(Shortest(kSoon, [] { return ReconnectTime(true); }), kSoon);
+}
 TEST(GrpcSettings, TwinReconnectsAfterASecond) {
   EXPECT_GT(ReconnectTime(false), absl::Milliseconds(500));
 }
@@ -176,7 +181,8 @@ absl::Duration TimeToGiveUpConnecting(bool our_settings) {
   return MonotonicNow() - begin;
 }
 TEST(GrpcSettings, GivesAMutePeerUpWithinTwoSeconds) {
-  EXPECT_LT(TimeToGiveUpConnecting(true), absl::Seconds(2));
+  constexpr absl::Duration kSoon = absl::Seconds(2);
+  EXPECT_LT(Shortest(kSoon, [] { return TimeToGiveUpConnecting(true); }), kSoon);
 }
 TEST(GrpcSettings, TwinWaitsTwentySeconds) {
   EXPECT_GT(TimeToGiveUpConnecting(false), absl::Milliseconds(2900));  // the call's own limit
@@ -212,8 +218,9 @@ TEST(GrpcSettings, TwinSendersHaveNoBound) {
   EXPECT_TRUE(Call(channel, {.run_id = "large reply"}).ok());
 }
 
-// Whether the server ends a connection that has said hello (RFC 9113, 3.4) and asks nothing.
-bool EndsIdleConnection(int port) {
+// Whether the server ends a connection that has said hello (RFC 9113, 3.4) and asks nothing within
+// so many seconds.
+bool EndsIdleConnection(int port, int64_t patience_s) {
   const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -222,7 +229,7 @@ bool EndsIdleConnection(int port) {
   EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";  // no settings
   EXPECT_TRUE(WriteAll(fd.get(), absl::string_view(kHello, sizeof(kHello) - 1)).ok());
-  const timeval patience{.tv_sec = 3};
+  const timeval patience{.tv_sec = patience_s};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   char bytes[256];
   ssize_t n = 0;
@@ -233,11 +240,11 @@ bool EndsIdleConnection(int port) {
 
 TEST(GrpcSettings, AConnectionThatAsksNothingIsEnded) {
   const auto listener = Serve(true, 0, {.connection_idle = absl::Milliseconds(100)});
-  EXPECT_TRUE(EndsIdleConnection(listener->port));
+  EXPECT_TRUE(EndsIdleConnection(listener->port, std::lround(3 * Slow())));
 }
 TEST(GrpcSettings, TwinItIsKept) {
   const auto listener = Serve(false);
-  EXPECT_FALSE(EndsIdleConnection(listener->port));
+  EXPECT_FALSE(EndsIdleConnection(listener->port, 3));
 }
 
 // 3 MiB of one letter are 3 KiB on the wire; gigabytes fit into 4 MiB.
@@ -266,7 +273,8 @@ absl::Duration SecondChannelTime(bool our_settings) {
   return MonotonicNow() - begin;
 }
 TEST(GrpcSettings, ChannelsDoNotShareABackOff) {
-  EXPECT_LT(SecondChannelTime(true), absl::Milliseconds(90));
+  constexpr absl::Duration kSoon = absl::Milliseconds(90);
+  EXPECT_LT(Shortest(kSoon, [] { return SecondChannelTime(true); }), kSoon);
 }
 TEST(GrpcSettings, TwinChannelsShareABackOff) {
   EXPECT_GT(SecondChannelTime(false), absl::Milliseconds(500));
@@ -366,11 +374,12 @@ TEST(GrpcSettings, KeepaliveAndItsTwins) {
   relay.Cut();
   const Instant begin = loop->Now();
   ASSERT_TRUE(LoopUntil(
-      loop.get(), [&] { return cut->done(); }, absl::Seconds(30)));
-  EXPECT_LT(loop->Now() - begin, kClientKeepaliveTime + kClientKeepaliveTimeout + absl::Seconds(2));
+      loop.get(), [&] { return cut->done(); }, absl::Seconds(30) * Slow()));
+  EXPECT_LT(loop->Now() - begin,
+            kClientKeepaliveTime + kClientKeepaliveTimeout + absl::Seconds(2) * Slow());
   EXPECT_TRUE(absl::IsUnavailable(cut->status())) << cut->status();
   ASSERT_TRUE(LoopUntil(
-      loop.get(), [&] { return pinging->done(); }, absl::Seconds(60)));
+      loop.get(), [&] { return pinging->done(); }, absl::Seconds(60) * Slow()));
   EXPECT_THAT(std::string(pinging->status().message()), ::testing::HasSubstr("ping"));
   EXPECT_FALSE(healthy->done());
   EXPECT_FALSE(unaware->done());
@@ -409,9 +418,10 @@ TEST(GrpcSettings, DISABLED_LastChannelsByDefault) { LetLastChannelsGo(false); }
 // Whether one of up to 50 such processes dies.
 bool OneDies(const std::string& test) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string command = absl::StrCat(
-      "timeout 10 ", self, " --gtest_also_run_disabled_tests --gtest_filter=GrpcSettings.DISABLED_",
-      test, " > /dev/null 2>&1");
+  const std::string command =
+      absl::StrCat("timeout ", 10 * Slow(), " ", self,
+                   " --gtest_also_run_disabled_tests --gtest_filter=GrpcSettings.DISABLED_", test,
+                   " > /dev/null 2>&1");
   for (int i = 0; i < 50; ++i) {
     if (std::system(command.c_str()) != 0) return true;
   }

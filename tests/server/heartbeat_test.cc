@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kLease = absl::Milliseconds(400);
+const absl::Duration kLease = absl::Milliseconds(250) * Slow();
 
 class HeartbeatTest : public RendezvousFixture {
  protected:
@@ -54,7 +54,7 @@ TEST_F(HeartbeatTest, KeepANodeAliveWhoseStreamIsStuck) {
   const HeartbeatPath path(loop_.get(), ClientOptions{.target = target()}, Header(), KeyOf(*stream),
                            [&] { ++probes; });
   const Instant began = loop_->Now();
-  ASSERT_TRUE(Until([&] { return loop_->Now() - began > 4 * kLease && probes > 3; }));
+  ASSERT_TRUE(Until([&] { return loop_->Now() - began > 2 * kLease && probes > 3; }));
   EXPECT_FALSE(stream->done()) << stream->status();
 }
 
@@ -73,7 +73,7 @@ TEST_F(HeartbeatTest, WithoutThemSuchANodeIsLost) {
 }
 
 TEST_F(HeartbeatTest, AClientHasThemBesideItsStream) {
-  for (const absl::Duration lease : {kLease, absl::Seconds(3)}) {
+  for (const absl::Duration lease : {kSecondPathBelow - absl::Seconds(1), kSecondPathBelow}) {
     std::get<Join>(join_.body).job.lease = lease;
     join_.node_id = NodeId(absl::FormatDuration(lease));
     join_.run_id = absl::FormatDuration(lease);

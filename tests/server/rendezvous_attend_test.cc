@@ -66,7 +66,7 @@ TEST_F(AttendTest, AnEndedJobIsForgottenInTheEnd) {
   agent->Send(EventOf(join, 1, 1, GroupSucceeded{}));
   const Instant begin = loop_->Now();
   ASSERT_TRUE(Until([&ended] { return ended; }));
-  EXPECT_LT(loop_->Now() - begin, absl::Seconds(4));
+  EXPECT_LT(loop_->Now() - begin, absl::Seconds(4) * Slow());
   ASSERT_TRUE(UntilDone(*agent));
   EXPECT_TRUE(agent->status().ok()) << agent->status();
 }
@@ -137,8 +137,9 @@ TEST_F(AttendTest, ACutStreamIsALostNodeAfterItsGrace) {
   b->Cancel();
   ASSERT_TRUE(Until([&] { return a->Last(&Message::has_stop_workers) != nullptr; }));
   EXPECT_GE(loop_->Now() - cut, absl::Milliseconds(149));  // reconnect_grace
-  EXPECT_LT(loop_->Now() - cut, absl::Milliseconds(1000));
-  EXPECT_THAT(a->Last(&Message::has_stop_workers)->stop_workers().reason(), HasSubstr("b"));
+  EXPECT_LT(loop_->Now() - cut, absl::Milliseconds(1000) * Slow());
+  EXPECT_THAT(a->Last(&Message::has_stop_workers)->stop_workers().reason(),
+              HasSubstr("was lost (stream closed)"));  // which the lease would say otherwise
 }
 
 // Answers at once, or (slow) when the test says so.

@@ -50,6 +50,14 @@ class ClientTest : public RendezvousFixture {
       return std::holds_alternative<Body>(message);
     });
   }
+  // From a new client's start to the end of its first try; `finish`: it is told to finish at once.
+  absl::Duration TimeToFirstEnd(const std::string& to, bool finish) {
+    closed_.clear();
+    Connect(to);
+    if (finish) client_->Finish();
+    if (!Until([this] { return !closed_.empty(); })) return absl::InfiniteDuration();
+    return closed_[0].at - began_;
+  }
   std::string Text(size_t index) const { return std::string(closed_.at(index).status.message()); }
   // A listener whose connections nobody serves, and its target.
   Fd Mute(std::string* to) {
@@ -118,36 +126,41 @@ TEST_F(ClientTest, TellsWhyATryFailedAndGoesOn) {
     EXPECT_EQ(closed.status.message(), "127.0.0.1:1: Connection refused");
     EXPECT_TRUE(closed.will_retry);
   }
-  EXPECT_LT(closed_[0].at - began_, absl::Seconds(1));
+  EXPECT_LT(closed_[0].at - began_, absl::Seconds(1) * Slow());
   // 25, 50 and 100 ms, each shortened by up to 20 %.
   EXPECT_GE(closed_[1].at - closed_[0].at, absl::Milliseconds(20));
   EXPECT_GE(closed_[2].at - closed_[1].at, absl::Milliseconds(40));
   EXPECT_GE(closed_[3].at - closed_[2].at, absl::Milliseconds(80));
-  EXPECT_LT(closed_[3].at - began_, absl::Seconds(3));
+  EXPECT_LT(closed_[3].at - began_, absl::Seconds(3) * Slow());
   EXPECT_TRUE(opened_.empty());
 }
 
 TEST_F(ClientTest, ThePauseHasAMost) {
   Connect({.target = "127.0.0.1:1",
            .reconnect = {.first = absl::Milliseconds(1), .longest = absl::Milliseconds(4)}});
-  EXPECT_TRUE(Until([this] { return closed_.size() == 100; }, absl::Seconds(5)));
+  EXPECT_TRUE(Until([this] { return closed_.size() == 100; }, absl::Seconds(5) * Slow()));
 }
 
 TEST_F(ClientTest, ANameWithoutAddressIsTriedAgain) {
   Connect("no-such-host.invalid:29400");
-  ASSERT_TRUE(Until([this] { return closed_.size() == 2; }));
+  size_t tries = 1;
+  const auto next = [&] {
+    EXPECT_TRUE(Until([&] { return closed_.size() > tries; }));
+    ++tries;
+    return closed_[tries - 1].at - closed_[tries - 2].at;
+  };
+  // Not with the resolver's own back-off of a second.
+  constexpr absl::Duration kSoon = absl::Milliseconds(900);
+  EXPECT_LT(Shortest(kSoon, next), kSoon);
   EXPECT_THAT(Text(0), HasSubstr("no address for no-such-host.invalid:29400"));
   EXPECT_TRUE(closed_[0].will_retry);
-  // Not with the resolver's own back-off of a second.
-  EXPECT_LT(closed_[1].at - closed_[0].at, absl::Milliseconds(900));
 }
 
 TEST_F(ClientTest, AMutePeerIsReportedWithinTwoSeconds) {
   std::string to;
   const Fd mute = Mute(&to);
-  Connect(to);
-  ASSERT_TRUE(Until([this] { return !closed_.empty(); }));
-  EXPECT_LT(closed_[0].at - began_, absl::Seconds(2));
+  constexpr absl::Duration kSoon = absl::Seconds(2);
+  EXPECT_LT(Shortest(kSoon, [&] { return TimeToFirstEnd(to, false); }), kSoon);
   EXPECT_THAT(Text(0), HasSubstr("something listens there, but does not answer"));
   EXPECT_TRUE(closed_[0].will_retry);
 }
@@ -224,31 +237,46 @@ TEST_F(ClientTest, ARefusalEndsTheTries) {
 }
 
 TEST_F(ClientTest, ComesBackWhenTheServiceDoes) {
-  Serve();
-  const std::string listen = target();
-  join_ = SampleJoin("job7", "a");
-  Connect(listen);
-  ASSERT_TRUE(Until([this] { return Got<Assignment>(); }));
-  server_.reset();
-  ASSERT_TRUE(Until([this] { return closed_.size() == 2; }));  // the first retry comes at once
-  EXPECT_TRUE(absl::IsUnavailable(closed_[0].status)) << closed_[0].status;
-  EXPECT_LT(closed_[1].at - closed_[0].at, absl::Milliseconds(80));
-  Serve({.listen = listen});
-  const Instant up = loop_->Now();
-  ASSERT_TRUE(Until([this] { return opened_.size() == 2; }));
-  EXPECT_LT(opened_[1] - up, absl::Milliseconds(300));
+  constexpr absl::Duration kAtOnce = absl::Milliseconds(80);  // for the first retry
+  constexpr absl::Duration kSoon = absl::Milliseconds(300);
+  absl::Duration retried;
+  const auto come_back = [&] {
+    Serve();
+    const std::string listen = target();
+    join_ = SampleJoin("job7", "a");
+    messages_.clear();
+    closed_.clear();
+    opened_.clear();
+    Connect(listen);
+    EXPECT_TRUE(Until([this] { return Got<Assignment>(); }));
+    server_.reset();
+    EXPECT_TRUE(Until([this] { return closed_.size() == 2; }));
+    EXPECT_TRUE(absl::IsUnavailable(closed_[0].status)) << closed_[0].status;
+    retried = closed_[1].at - closed_[0].at;
+    Serve({.listen = listen});
+    const Instant up = loop_->Now();
+    EXPECT_TRUE(Until([this] { return opened_.size() == 2; }));
+    return retried < kAtOnce ? opened_[1] - up : absl::InfiniteDuration();
+  };
+  EXPECT_LT(Shortest(kSoon, come_back), kSoon) << "the last first retry: " << retried;
 }
 
 TEST_F(ClientTest, FindsAServiceThatComesLate) {
-  Serve();
-  const std::string listen = target();
-  server_.reset();
-  Connect(listen);
-  ASSERT_TRUE(Until([this] { return closed_.size() == 2; }));
-  Serve({.listen = listen});
-  const Instant up = loop_->Now();
-  ASSERT_TRUE(Until([this] { return opened_.size() == 1; }));
-  EXPECT_LT(opened_[0] - up, absl::Milliseconds(300));
+  constexpr absl::Duration kSoon = absl::Milliseconds(300);
+  const auto find = [this] {
+    Serve();
+    const std::string listen = target();
+    server_.reset();
+    closed_.clear();
+    opened_.clear();
+    Connect(listen);
+    EXPECT_TRUE(Until([this] { return closed_.size() == 2; }));
+    Serve({.listen = listen});
+    const Instant up = loop_->Now();
+    EXPECT_TRUE(Until([this] { return opened_.size() == 1; }));
+    return opened_[0] - up;
+  };
+  EXPECT_LT(Shortest(kSoon, find), kSoon);
 }
 
 TEST_F(ClientTest, FinishBetweenTwoTries) {
@@ -264,10 +292,8 @@ TEST_F(ClientTest, FinishBetweenTwoTries) {
 TEST_F(ClientTest, FinishWhileConnecting) {
   std::string to;
   const Fd mute = Mute(&to);
-  Connect(to);
-  client_->Finish();
-  ASSERT_TRUE(Until([this] { return !closed_.empty(); }));
-  EXPECT_LT(closed_[0].at - began_, absl::Milliseconds(500));
+  constexpr absl::Duration kSoon = absl::Milliseconds(500);
+  EXPECT_LT(Shortest(kSoon, [&] { return TimeToFirstEnd(to, true); }), kSoon);
   EXPECT_TRUE(absl::IsCancelled(closed_[0].status)) << closed_[0].status;
   EXPECT_FALSE(closed_[0].will_retry);
 }
@@ -312,7 +338,7 @@ TEST_F(StubbornTest, FinishEndsWithoutTheService) {
   const Instant begin = loop_->Now();
   client_->Finish();
   ASSERT_TRUE(Until([this] { return !closed_.empty(); }));
-  EXPECT_LT(loop_->Now() - begin, absl::Seconds(3));
+  EXPECT_LT(loop_->Now() - begin, absl::Seconds(3) * Slow());
   EXPECT_TRUE(absl::IsDeadlineExceeded(closed_[0].status)) << closed_[0].status;
   EXPECT_FALSE(closed_[0].will_retry);
 }
@@ -415,7 +441,8 @@ TEST_F(ClientTest, MayEndInEachOfItsCallbacks) {
   }
 }
 
-// At any moment of its life, and its loop right after it.
+// At any moment of its life, and its loop right after it. Of each moment the shortest of a few ends
+// counts: on a busy machine one takes the time for which another process has the processor.
 TEST(ClientEnd, TakesNoTimeAndLeavesNothingBehind) {
   Rng rng(7);
   auto server_loop = *EventLoop::Create();
@@ -423,14 +450,13 @@ TEST(ClientEnd, TakesNoTimeAndLeavesNothingBehind) {
   auto server = RendezvousServer::Start(server_loop.get(), &events, {.listen = "127.0.0.1:0"});
   ASSERT_TRUE(server.ok());
   const std::string live = absl::StrCat("127.0.0.1:", (*server)->port());
-  absl::Duration longest;
-  for (int i = 0; i < 200; ++i) {
+  const auto time_to_end = [&](const std::string& to, absl::Duration age) {
     auto loop = *EventLoop::Create();
-    auto client = RendezvousClient::Start(loop.get(), {.target = i % 4 == 0 ? "127.0.0.1:1" : live},
+    auto client = RendezvousClient::Start(loop.get(), {.target = to},
                                           {.on_stream_open = [] {},
                                            .on_message = [](const ServiceMessage&) {},
                                            .on_stream_closed = [](const absl::Status&, bool) {}});
-    const Instant until = loop->Now() + absl::Microseconds(static_cast<int64_t>(rng.Below(4000)));
+    const Instant until = loop->Now() + age;
     while (loop->Now() < until) {
       uv_run(loop->uv(), UV_RUN_NOWAIT);
       uv_run(server_loop->uv(), UV_RUN_NOWAIT);
@@ -438,9 +464,14 @@ TEST(ClientEnd, TakesNoTimeAndLeavesNothingBehind) {
     const Instant begin = loop->Now();
     client.reset();
     loop.reset();
-    longest = std::max(longest, server_loop->Now() - begin);
+    return server_loop->Now() - begin;
+  };
+  constexpr absl::Duration kNoTime = absl::Milliseconds(50);
+  for (int i = 0; i < 200; ++i) {
+    const std::string to = i % 4 == 0 ? "127.0.0.1:1" : live;
+    const absl::Duration age = absl::Microseconds(static_cast<int64_t>(rng.Below(4000)));
+    EXPECT_LT(Shortest(kNoTime, [&] { return time_to_end(to, age); }), kNoTime) << to << " " << age;
   }
-  EXPECT_LT(longest, absl::Milliseconds(50));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <thread>
 
@@ -63,11 +64,18 @@ TEST_F(ControlTest, ALargeJobIsShownWhole) {
     join.node.hostname = join.node.address = join.node.role = text;
     agents.push_back(JoinAs(message));
   }
+  // Until then the loop, which is the service's too, has no time for a call.
+  const auto is_in = [](const auto& agent) {
+    return agent->Last(&v1::ServiceMessage::has_welcome) != nullptr;
+  };
+  ASSERT_TRUE(Until([&] { return std::all_of(agents.begin(), agents.end(), is_in); }));
   const auto fetch = [&] {
     return Beside<absl::StatusOr<v1::GetStatusReply>>(
         [&] { return FetchStatus(target(), "job7", absl::Seconds(60)); });
   };
   absl::StatusOr<v1::GetStatusReply> reply = fetch();
+  // A machine that is busy with so many streams may not answer a connection in time.
+  for (int i = 0; i < 5 && absl::IsUnavailable(reply.status()); ++i) reply = fetch();
   while (reply.ok() && reply->jobs(0).nodes_size() < static_cast<int>(nodes)) reply = fetch();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_GT(reply->ByteSizeLong(), kPageBytes);
@@ -78,11 +86,11 @@ TEST_F(ControlTest, ALargeJobIsShownWhole) {
 
 TEST_F(ControlTest, StatusOfNobody) {
   const Instant begin = loop_->Now();
-  const auto reply = FetchStatus("127.0.0.1:1", "", absl::Seconds(5));
+  const auto reply = FetchStatus("127.0.0.1:1", "", absl::Seconds(5) * Slow());
   EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
   EXPECT_THAT(std::string(reply.status().message()),
               HasSubstr("cannot reach the rendezvous service at 127.0.0.1:1: 127.0.0.1:1: Conn"));
-  EXPECT_LT(loop_->Now() - begin, absl::Seconds(2));
+  EXPECT_LT(loop_->Now() - begin, absl::Seconds(2) * Slow());
 }
 
 TEST_F(ControlTest, StopFromThisMachineNeedsNoToken) {

@@ -48,7 +48,7 @@ class RendezvousFixture : public ::testing::Test {
   }
 
   ::testing::AssertionResult Until(const std::function<bool()>& done,
-                                   absl::Duration limit = absl::Seconds(60)) {
+                                   absl::Duration limit = absl::Seconds(60) * Slow()) {
     if (LoopUntil(loop_.get(), done, limit)) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << "not within " << absl::FormatDuration(limit);
   }

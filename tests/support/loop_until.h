@@ -5,13 +5,14 @@
 
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "tests/support/slow.h"
 
 namespace ddprun {
 
 // Handles events of `loop` until `done()`, which is asked after each round of events. Returns false
 // when `limit` was over first. Threads: the loop's.
 inline bool LoopUntil(EventLoop* loop, const std::function<bool()>& done,
-                      absl::Duration limit = absl::Seconds(20)) {
+                      absl::Duration limit = absl::Seconds(20) * Slow()) {
   bool late = false;
   Timer timer(loop, [&late] { late = true; });
   timer.Arm(loop->Now() + limit);

@@ -45,7 +45,7 @@ def log_signals(journal):
 def reach_master(journal):
     began = time.monotonic()
     try:
-        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=10).close()
+        socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout=40).close()
         outcome = {"reached": True, "seconds": time.monotonic() - began}
     except OSError as error:
         outcome = {"reached": False, "error": str(error)}

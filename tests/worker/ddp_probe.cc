@@ -361,10 +361,11 @@ absl::Status WrongSteps(Context& context, const std::string& how) {
 
 absl::Status Wrong(const std::string& how, bool checked) {
   if (absl::EndsWith(how, "backend")) SayMistake();
-  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context,
-                          Context::Create({.backend = BackendOf(how),
-                                           .collective_timeout = absl::Seconds(5),
-                                           .check_collectives = checked}));
+  DDPRUN_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Context> context,
+      Context::Create({.backend = BackendOf(how),
+                       .collective_timeout = absl::Seconds(how == "stop" ? 5 : 60),
+                       .check_collectives = checked}));
   if (how == "model" || how == "device") return WrongModel(*context, how);
   if (absl::StartsWith(how, "nan") || how == "ragged") return WrongNumbers(*context, how);
   if (how == "order") return WrongOrder(*context);

@@ -13,10 +13,11 @@ ServiceRestarts::Decision ServiceRestarts::OnDeath(Instant now, std::string how)
   DDPRUN_CHECK(deaths_.empty() || now >= deaths_.back(), "time went back");
   how_ = std::move(how);
   missing_since_ = now;
-  while (!deaths_.empty() && now - deaths_.front() >= kDeathsWindow) deaths_.pop_front();
+  while (!deaths_.empty() && now - deaths_.front() >= deaths_window_) deaths_.pop_front();
   if (deaths_.size() == kDeathsMax) {
-    return {.why = absl::StrCat(how_, ", for the ", kDeathsMax + 1, "th time within ",
-                                absl::FormatDuration(kDeathsWindow), ", and is not started again")};
+    return {.why =
+                absl::StrCat(how_, ", for the ", kDeathsMax + 1, "th time within ",
+                             absl::FormatDuration(deaths_window_), ", and is not started again")};
   }
   deaths_.push_back(now);
   return {.start_at = now};

@@ -41,7 +41,8 @@ class ServiceRestarts {
   };
 
   // `loss`: how long an agent does without its service (--service_loss_timeout).
-  explicit ServiceRestarts(absl::Duration loss) : loss_(loss) {}
+  explicit ServiceRestarts(absl::Duration loss, absl::Duration deaths_window = kDeathsWindow)
+      : loss_(loss), deaths_window_(deaths_window) {}
 
   // It served, and died at `now`. `how`: "was killed by SIGKILL".
   Decision OnDeath(Instant now, std::string how);
@@ -59,6 +60,7 @@ class ServiceRestarts {
 
  private:
   absl::Duration loss_;
+  absl::Duration deaths_window_;
   std::deque<Instant> deaths_;                   // the last kDeathsMax, in their order
   Instant missing_since_ = Instant::Infinite();  // infinite: it serves
   absl::Duration pause_ = kFirstPause;           // the next; the first while it serves
