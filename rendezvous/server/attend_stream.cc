@@ -28,7 +28,9 @@ AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_pt
   const std::shared_ptr<AttendStream> stream(
       new AttendStream(loop, owner, std::move(inbox), registry, limits, context));
   stream->self_ = stream;
-  if (const absl::Status status = registry->Add(OpenStream::Kind::kAgent, stream); !status.ok()) {
+  if (const absl::Status status = registry->Add(OpenStream::Kind::kAgent, stream,
+                                                CallerOf(stream->peer_, /*trusted=*/false));
+      !status.ok()) {
     stream->Finish(ToGrpcStatus(status));  // the loop never hears of it
     return stream.get();
   }

@@ -9,7 +9,6 @@ namespace {
 
 constexpr uint64_t kReserved = 64;          // listeners, logs, loops, pipes, the status page
 constexpr uint64_t kDescriptorsMin = 1024;  // where nobody says: POSIX's usual soft limit
-constexpr uint64_t kStrangersMax = 4096;    // who join at one moment; an idle one takes memory
 
 }  // namespace
 

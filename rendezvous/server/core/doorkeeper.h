@@ -19,6 +19,10 @@ namespace ddprun::rendezvous {
 // Of one that was accepted; the later, the greater.
 using ConnectionId = Strong<struct ConnectionIdTag, uint64_t>;
 
+// Strangers' connections, however many descriptors there are: who join at one moment; an idle one
+// takes memory.
+inline constexpr uint64_t kStrangersMax = 4096;
+
 // How many connections a service keeps of those whom it doesn't know (yet).
 struct DoorBounds {
   size_t strangers = 1;    // at least 1
