@@ -31,7 +31,8 @@ AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_pt
   if (const absl::Status status = registry->Add(OpenStream::Kind::kAgent, stream,
                                                 CallerOf(stream->peer_, /*trusted=*/false));
       !status.ok()) {
-    stream->Finish(ToGrpcStatus(status));  // the loop never hears of it
+    stream->ended_ = true;  // the loop never hears of it, nor of its end
+    stream->Finish(ToGrpcStatus(status));
     return stream.get();
   }
   // At once, so that the agent knows that its stream is up before it says anything.

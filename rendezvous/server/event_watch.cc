@@ -34,7 +34,8 @@ EventWatch* EventWatch::Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
   absl::Status status = watch->registry_->Add(Kind::kWatch, watch, caller);
   if (status.ok() && !watch->registry_->Charge(caller)) status = TooManyCalls();
   if (!status.ok()) {
-    watch->Finish(ToGrpcStatus(status));  // the loop never hears of it
+    watch->finished_ = true;  // the loop never hears of it, nor ends it when its caller goes
+    watch->Finish(ToGrpcStatus(status));
     return watch.get();
   }
   watch->inbox_->Post(

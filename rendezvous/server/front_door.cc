@@ -150,7 +150,7 @@ void FrontDoor::Evict(ConnectionId id) {
   if (guest == guests_.end()) return;
   refusals_->Count(loop_->Now(), "connection_evicted", PeerText(guest->second.peer),
                    absl::ResourceExhaustedError("others needed the place of this connection, which "
-                                                "has not joined"));
+                                                "hasn't shown whose it is"));
   End(id);
 }
 

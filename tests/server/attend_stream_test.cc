@@ -18,9 +18,11 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
   AttendStreamTest() : loop_(*EventLoop::Create()), inbox_(LoopInbox::Create(loop_.get())) {}
   ~AttendStreamTest() override {
     inbox_->Close();
-    for (const auto& stream : registry_->Close().streams) {
+    const CallRegistry::Open open = registry_->Close();
+    for (const auto& stream : open.streams) {
       stream->FinishNow(absl::UnavailableError("end of test"));
     }
+    for (grpc::ServerUnaryReactor* call : open.calls) call->Finish(grpc::Status::CANCELLED);
     if (listener_.server != nullptr) listener_.server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
     EXPECT_TRUE(registry_->WaitUntilDone(absl::Seconds(5)));
   }

@@ -223,6 +223,22 @@ TEST_F(FrontDoorTest, WhoOpensMoreStreamsThanItMayIsTurnedOut) {
   EXPECT_TRUE(AMemberGetsIn());
 }
 
+// The end of a stream that was refused is nothing that the loop knows of: it ended the service.
+TEST_F(FrontDoorTest, NorDoesItHarmToOpenTooManyAndGo) {
+  Serve();
+  std::string calls;
+  for (uint32_t i = 0; i < 100; ++i) calls += BeginCall(2 * i + 1, kAttend);
+  for (int i = 0; i < 100; ++i) {
+    Stranger hasty(loop_.get());
+    ASSERT_EQ(hasty.Come(server_->port()), 0);
+    hasty.Say(calls);
+    if (i % 2 == 0) {
+      ASSERT_TRUE(Until([&] { return hasty.served(); }));
+    }
+  }
+  EXPECT_TRUE(AMemberGetsIn());
+}
+
 TEST_F(FrontDoorTest, TwinWhoOpensAsManyAsItMayStays) {
   Serve();
   Stranger stranger(loop_.get());

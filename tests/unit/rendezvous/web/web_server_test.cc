@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <ctime>
 #include <functional>
 #include <memory>
@@ -51,6 +52,7 @@ class SlowService final : public v1::Rendezvous::Service {
 class WebServerTest : public ::testing::Test {
  protected:
   WebServerTest() {
+    signal(SIGPIPE, SIG_IGN);  // as the service
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
