@@ -82,7 +82,8 @@ void FrontDoor::Admit(Fd connection, Fd own, const PeerAddress& peer) {
   if (!answer.admitted) {
     refusals_->Count(now, "connection_turned_away", PeerText(peer),
                      absl::ResourceExhaustedError("too many connections came from its address "
-                                                  "within a second and said nothing"));
+                                                  "within a second and said nothing, or one of "
+                                                  "them was turned out"));
     return;
   }
   Guest& guest = guests_[id];
@@ -189,6 +190,7 @@ void FrontDoor::TurnOut(const std::string& peer) {
   refusals_->Count(loop_->Now(), "connection_turned_out", peer,
                    absl::ResourceExhaustedError("it opens more calls at a time than it was told "
                                                 "that it may"));
+  keeper_.Ban(AddressGroup(guests_.at(*id).peer), loop_->Now());
   End(*id);
   WaitOrAccept();
 }

@@ -51,7 +51,8 @@ class FrontDoor {
   // Whose connection it is, is known from now on. `peer`: gRPC's name of it; others than the
   // strangers here are ignored.
   void Known(const std::string& peer);
-  // Ends the connection, if it is a stranger's: it asks for more than it was told that it may.
+  // Ends the connection, if it is a stranger's, and bans its address: it asks for more than it was
+  // told that it may.
   void TurnOut(const std::string& peer);
 
   size_t strangers() const { return keeper_.strangers(); }

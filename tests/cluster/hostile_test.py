@@ -190,17 +190,17 @@ class Crowds(FullTestCase):
 
 
 class Floods(FullTestCase):
-    """At the service and at the door of its node's agent, as fast as a process can: a thousand streams a connection, calls and
-    Joins with a wrong token, connections that say nothing."""
+    """At the service, at the door of its node's agent and at the status page, as fast as a process can: calls and Joins with a
+    wrong token, connections that say nothing; at the service also a thousand streams a connection."""
 
     def flood(self):
-        return ["flood", "job", f"n1:{job.PORT}", *(f"n1:{port}" for port in self.ports(1, self.agents[0]))]
+        return ["flood", "job", f"n1:{job.PORT}", f"n1:{PAGE}", *(f"n1:{port}" for port in self.ports(1, self.agents[0]))]
 
     def test_with_tls(self):
-        self.check_joining(self.with_token("--tls_dir", self.certs("tls")), self.flood)
+        self.check_joining(self.with_page(*self.with_token("--tls_dir", self.certs("tls"))), self.flood)
 
     def test_with_a_token(self):
-        self.check_joining(self.with_token(), self.flood)
+        self.check_joining(self.with_page(*self.with_token()), self.flood)
 
 
 if __name__ == "__main__":

@@ -216,11 +216,15 @@ TEST_F(FrontDoorTest, NorDoHeartbeatsAndWhoHasTheToken) {
 TEST_F(FrontDoorTest, WhoOpensMoreStreamsThanItMayIsTurnedOut) {
   Serve();
   Stranger flood(loop_.get());
-  ASSERT_EQ(flood.Come(server_->port()), 0);
+  ASSERT_EQ(flood.Come(server_->port(), kPreface, "127.0.0.2"), 0);
   for (uint32_t i = 0; i < 1000; ++i) flood.Say(BeginCall(2 * i + 1, kAttend));
   EXPECT_TRUE(Until([&] { return flood.ended(); }, absl::Seconds(8))) << "before they are silent";
   EXPECT_GE(Refused("connection_turned_out"), 1U);
   EXPECT_TRUE(AMemberGetsIn());
+  Stranger again(loop_.get());
+  ASSERT_EQ(again.Come(server_->port(), kPreface, "127.0.0.2"), 0);
+  EXPECT_TRUE(Until([&] { return again.ended(); }, absl::Seconds(8)));
+  EXPECT_FALSE(again.served()) << "not for a while";
 }
 
 // The end of a stream that was refused is nothing that the loop knows of: it ended the service.
@@ -230,7 +234,7 @@ TEST_F(FrontDoorTest, NorDoesItHarmToOpenTooManyAndGo) {
   for (uint32_t i = 0; i < 100; ++i) calls += BeginCall(2 * i + 1, kAttend);
   for (int i = 0; i < 100; ++i) {
     Stranger hasty(loop_.get());
-    ASSERT_EQ(hasty.Come(server_->port()), 0);
+    ASSERT_EQ(hasty.Come(server_->port(), kPreface, absl::StrCat("127.0.1.", i + 1).c_str()), 0);
     hasty.Say(calls);
     if (i % 2 == 0) {
       ASSERT_TRUE(Until([&] { return hasty.served(); }));
@@ -257,7 +261,7 @@ TEST_F(FrontDoorTest, ManyStreamsFromOneAddressKeepNoMemberOut) {
   std::vector<std::unique_ptr<Stranger>> crowd;
   for (int i = 0; i < 60; ++i) {
     crowd.push_back(std::make_unique<Stranger>(loop_.get()));
-    ASSERT_EQ(crowd.back()->Come(server_->port()), 0);
+    ASSERT_EQ(crowd.back()->Come(server_->port(), kPreface, "127.0.0.2"), 0);
     for (uint32_t stream = 0; stream < 256; ++stream) {
       crowd.back()->Say(BeginCall(2 * stream + 1, kAttend));
     }
