@@ -20,6 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/event_log.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/loop_inbox.h"
 #include "base/status_macros.h"
@@ -29,9 +31,11 @@
 #include "launcher/stores/core/key_value_store.h"
 #include "launcher/stores/peer_store.h"
 #include "launcher/stores/store_wire.h"
+#include "rendezvous/server/front_door.h"
+#include "rendezvous/server/refusals.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "rendezvous/wire/grpc_settings.h"
-#include "rendezvous/wire/tls.h"
+#include "rendezvous/wire/tcp_listener.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -67,6 +71,8 @@ class AgentServerImpl final : public AgentServer {
     Waits waits = Waits::kForGeneration;
   };
 
+  // Of an agent of another node, or of who may read the logs.
+  void Known(const std::string& peer);
   void OnCall(std::shared_ptr<AgentCall> call);
   void OnCancel(uint64_t id);
   void OnPeerReply(uint64_t id, const absl::Status& status, agent::v1::StoreReply* reply);
@@ -93,7 +99,10 @@ class AgentServerImpl final : public AgentServer {
   const AgentServerOptions options_;
   const std::shared_ptr<LoopInbox> inbox_;
   AgentService service_;
+  EventLog events_;  // of nothing: the door's refusals are logged, and counted
+  rendezvous::Refusals refusals_{&events_};
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<rendezvous::FrontDoor> door_;  // for other nodes; none without a peer listener
   int peer_port_ = 0;
   Timer timer_;
   bool shut_down_ = false;
@@ -113,7 +122,8 @@ AgentServerImpl::AgentServerImpl(EventLoop* loop, AgentServerOptions options)
       inbox_(LoopInbox::Create(loop)),
       service_(options_, inbox_,
                {.on_call = [this](std::shared_ptr<AgentCall> call) { OnCall(std::move(call)); },
-                .on_cancel = [this](uint64_t id) { OnCancel(id); }}),
+                .on_cancel = [this](uint64_t id) { OnCancel(id); },
+                .on_reader = [this](const std::string& peer) { Known(peer); }}),
       timer_(loop, [this] { OnTimer(); }) {}
 
 // ------------------------------------------------------------- listening
@@ -126,22 +136,37 @@ absl::Status AgentServerImpl::Listen() {
                                              .streams_per_connection = options_.calls_max});
   DDPRUN_RETURN_IF_ERROR(rendezvous::CheckListenable(socket));
   builder.AddListeningPort(socket, grpc::InsecureServerCredentials());
+  rendezvous::TcpListener listener;
+  std::unique_ptr<rendezvous::FrontDoor::Acceptor> acceptor;
   if (!options_.peer_listen.empty()) {
-    DDPRUN_RETURN_IF_ERROR(rendezvous::CheckListenable(options_.peer_listen));
-    builder.AddListeningPort(options_.peer_listen, rendezvous::ServerCredentialsOf(options_.tls),
-                             &peer_port_);
+    DDPRUN_ASSIGN_OR_RETURN(listener, rendezvous::ListenTcp(options_.peer_listen));
+    peer_port_ = listener.port;
+    acceptor = rendezvous::AddFedPort(&builder, options_.tls);
   }
   builder.RegisterService(&service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     return absl::UnavailableError(absl::StrCat(
-        "agent: can't listen on ", socket, " and ", Quoted(options_.peer_listen),
-        ": one was taken a moment ago, or gRPC refuses it; LOGLEVEL=INFO shows its reason"));
+        "agent: can't listen on ", socket,
+        ": it was taken a moment ago, or gRPC refuses it; LOGLEVEL=INFO shows its reason"));
+  }
+  if (acceptor != nullptr) {
+    const uint64_t descriptors = DescriptorLimit();
+    door_ = std::make_unique<rendezvous::FrontDoor>(
+        loop_, &events_, &refusals_, std::move(listener), std::move(acceptor),
+        rendezvous::FrontDoor::Options{
+            .bounds = options_.door.value_or(rendezvous::DoorBoundsFor(descriptors)),
+            .wants_tls = options_.tls.used(),
+            .server = "this agent"});
   }
   if (chmod(options_.socket_path.c_str(), S_IRUSR | S_IWUSR) != 0) {
     return ErrnoStatus(errno, absl::StrCat("chmod ", Quoted(options_.socket_path)));
   }
   return absl::OkStatus();
+}
+
+void AgentServerImpl::Known(const std::string& peer) {
+  if (door_ != nullptr && door_->strangers() > 0) door_->Known(peer);
 }
 
 // ------------------------------------------------------------- generations
@@ -209,6 +234,7 @@ void AgentServerImpl::Shutdown(const std::string& why) {
   while (!pending_.empty()) Answer(pending_.begin()->first, absl::AbortedError(why));
   timer_.Disarm();
   peer_.reset();
+  door_.reset();
   if (server_ == nullptr) return;
   server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                  gpr_time_from_millis(kShutdownPatienceMs, GPR_TIMESPAN)));
@@ -221,6 +247,8 @@ void AgentServerImpl::Shutdown(const std::string& why) {
 void AgentServerImpl::OnCall(std::shared_ptr<AgentCall> call) {
   const uint64_t id = call->id();
   const auto* assignment = std::get_if<AssignmentExchange>(&call->exchange());
+  const auto* store = std::get_if<StoreExchange>(&call->exchange());
+  if (store != nullptr && !store->peer.empty()) Known(store->peer);
   Park(std::move(call), assignment == nullptr
                             ? options_.generation_wait
                             : absl::Milliseconds(assignment->request->timeout_ms()));
@@ -276,7 +304,7 @@ void AgentServerImpl::Route(uint64_t id, StoreExchange& exchange) {
     Unpark(id, Waits::kForStore);
     return StepStore(StoreCall{StoreCallId(id), std::move(exchange.operation)});
   }
-  if (exchange.from_peer) {
+  if (!exchange.peer.empty()) {
     return Answer(
         id, absl::FailedPreconditionError(absl::StrCat(
                 "store ", OperationName(*exchange.request), ": generation ", generation.value(),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "base/tls_files.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "rendezvous/core/message.h"
+#include "rendezvous/server/core/doorkeeper.h"
 
 namespace ddprun::launcher {
 
@@ -36,6 +38,8 @@ struct AgentServerOptions {
   absl::Duration generation_wait = absl::Seconds(10);
   // How long after an operation's own timeout, and the wait above, rank 0's agent counts as silent.
   absl::Duration peer_patience = absl::Seconds(5);
+  // How many strangers' connections are kept over TCP; none = as the limit of descriptors allows.
+  std::optional<rendezvous::DoorBounds> door;
   // Calls that are open at a time; more get RESOURCE_EXHAUSTED. As many as a store lets wait.
   uint32_t calls_max = 1U << 16;
 };

@@ -8,8 +8,8 @@
 #include "launcher/agent/log_call.h"
 #include "launcher/stores/store_wire.h"
 #include "rendezvous/core/admission.h"
-#include "rendezvous/server/peer.h"
 #include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/peer.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -53,8 +53,10 @@ grpc::ServerUnaryReactor* AgentService::GetAssignment(
 grpc::ServerUnaryReactor* AgentService::Store(grpc::CallbackServerContext* context,
                                               const agent::v1::StoreRequest* request,
                                               agent::v1::StoreReply* reply) {
-  StoreExchange exchange{.request = request, .reply = reply, .from_peer = IsPeer(*context)};
-  absl::Status checked = exchange.from_peer ? CheckPeer(*context) : absl::OkStatus();
+  StoreExchange exchange{.request = request,
+                         .reply = reply,
+                         .peer = IsPeer(*context) ? std::string(context->peer()) : ""};
+  absl::Status checked = exchange.peer.empty() ? absl::OkStatus() : CheckPeer(*context);
   if (checked.ok()) checked = CheckStore(*request);
   if (checked.ok()) {
     absl::StatusOr<StoreOperation> operation = FromProto(*request);
@@ -75,8 +77,10 @@ grpc::ServerUnaryReactor* AgentService::GetNodeState(
 
 grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
     grpc::CallbackServerContext* context, const agent::v1::ReadLogsRequest* request) {
-  const absl::Status checked = CheckLogs(*request, std::string(context->peer()));
+  const std::string peer(context->peer());
+  const absl::Status checked = CheckLogs(*request, peer);
   if (!checked.ok()) return LogCall::Refuse(checked);
+  inbox_->Post([this, peer] { handlers_.on_reader(peer); });
   if (++log_readers_ > kLogReadersMax) {
     --log_readers_;
     return LogCall::Refuse(absl::ResourceExhaustedError(

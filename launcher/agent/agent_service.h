@@ -30,7 +30,7 @@ struct StoreExchange {
   const agent::v1::StoreRequest* request;
   agent::v1::StoreReply* reply;
   StoreOperation operation;  // what the request asks for
-  bool from_peer = false;    // from the agent of another node; else from a worker of this one
+  std::string peer;          // gRPC's name of another node's agent; "" = a worker of this node asks
 };
 struct StateExchange {
   agent::v1::NodeState* reply;
@@ -78,6 +78,8 @@ class AgentService final : public agent::v1::Agent::CallbackService {
     std::function<void(std::shared_ptr<AgentCall>)> on_call;
     // The caller of this id is gone. May come after the answer.
     std::function<void(uint64_t id)> on_cancel;
+    // Who reads logs over the connection of gRPC's `peer` may.
+    std::function<void(const std::string& peer)> on_reader;
   };
 
   // `options` outlive the service.

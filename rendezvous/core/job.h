@@ -113,6 +113,7 @@ class Job {
   void EndStream(const Node& node, absl::Status status);
   void BreakOff(const Node& node, absl::Status status);
   void Refuse(StreamKey stream, const NodeId& node, absl::Status status);
+  void NoteRefusal(const NodeId& node, const absl::Status& status);
   void RefuseRivals(const Node& holder);
   void LoseNode(const Node& node, LossProof proof);
   void RemoveNode(const Node& node, Departure departure);
@@ -183,7 +184,7 @@ class Job {
   Recovery recovery_;  // open until those who took part in another life of the service are back
   Recorder recorder_;  // nothing is due between two steps
 
-  NoteBudget refusal_notes_;  // of those whom the gate turns away
+  NoteBudget refusal_notes_;  // of those who are turned away
   GenerationRecord record_;   // for people: what there was,
   Ledger ledger_;             // and what its time went into
   Outbox outbox_;             // empty between two steps

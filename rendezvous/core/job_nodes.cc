@@ -222,21 +222,25 @@ void Job::EndStream(const Node& node, absl::Status status) {
 
 // Ends the stream of a node that broke the protocol. It may come back within its grace.
 void Job::BreakOff(const Node& node, absl::Status status) {
-  outbox_.AddNote("node_refused",
-                  {{"node", node.id.value()}, {"why", std::string(status.message())}});
+  NoteRefusal(node.id, status);
   EndStream(node, std::move(status));
   roster_.Change(node, [&](Node& n) { n.MissStream(now_, spec().reconnect_grace); });
 }
 
 void Job::Refuse(StreamKey stream, const NodeId& node, absl::Status status) {
   roster_.AddStray(stream);
-  if (const std::optional<uint64_t> left_out = refusal_notes_.Take(now_)) {
-    Outbox::Fields fields = {{"node", Bounded(node.value(), kNameBytesMax)},
-                             {"why", std::string(status.message())}};
-    if (*left_out > 0) fields.emplace_back("left_out", absl::StrCat(*left_out));
-    outbox_.AddNote("node_refused", std::move(fields));
-  }
+  NoteRefusal(node, status);
   outbox_.Put(CloseStream{.stream = stream, .status = std::move(status)});
+}
+
+// Whoever it is may come again and again.
+void Job::NoteRefusal(const NodeId& node, const absl::Status& status) {
+  const std::optional<uint64_t> left_out = refusal_notes_.Take(now_);
+  if (!left_out) return;
+  Outbox::Fields fields = {{"node", Bounded(node.value(), kNameBytesMax)},
+                           {"why", std::string(status.message())}};
+  if (*left_out > 0) fields.emplace_back("left_out", absl::StrCat(*left_out));
+  outbox_.AddNote("node_refused", std::move(fields));
 }
 
 // A holder that speaks keeps its claim; those who waited for it to be lost are sent away.
@@ -246,8 +250,7 @@ void Job::RefuseRivals(const Node& holder) {
   for (size_t i = 1; i < claimants.size(); ++i) {
     const Node& rival = *roster_.table().FindByOrder(claimants[i]);
     const absl::Status refusal = ClaimIsHeld(holder, /*is_back=*/true);
-    outbox_.AddNote("node_refused",
-                    {{"node", rival.id.value()}, {"why", std::string(refusal.message())}});
+    NoteRefusal(rival.id, refusal);
     if (rival.stream) EndStream(rival, refusal);
     RemoveNode(rival, {});
   }

@@ -28,8 +28,11 @@ AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_pt
   const std::shared_ptr<AttendStream> stream(
       new AttendStream(loop, owner, std::move(inbox), registry, limits, context));
   stream->self_ = stream;
-  if (const absl::Status status = registry->Add(OpenStream::Kind::kAgent, stream); !status.ok()) {
-    stream->Finish(ToGrpcStatus(status));  // the loop never hears of it
+  if (const absl::Status status = registry->Add(OpenStream::Kind::kAgent, stream,
+                                                CallerOf(stream->peer_, /*trusted=*/false));
+      !status.ok()) {
+    stream->ended_ = true;  // the loop never hears of it, nor of its end
+    stream->Finish(ToGrpcStatus(status));
     return stream.get();
   }
   // At once, so that the agent knows that its stream is up before it says anything.

@@ -1,6 +1,5 @@
 #include <time.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +12,10 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/node_names.h"
-#include "rendezvous/server/peer.h"
 #include "rendezvous/server/server_impl.h"
 #include "rendezvous/wire/convert.h"
+#include "rendezvous/wire/peer.h"
+#include "rendezvous/wire/status_pages.h"
 
 // What people ask of the service.
 namespace ddprun::rendezvous {
@@ -28,13 +28,6 @@ absl::Duration ThreadTime() {
   timespec time{};
   DDPRUN_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0, "no clock of this thread");
   return absl::DurationFromTimespec(time);
-}
-
-// True for "", which is all jobs.
-bool HasJob(const v1::GetStatusReply& status, const std::string& run_id) {
-  return run_id.empty() ||
-         std::any_of(status.jobs().begin(), status.jobs().end(),
-                     [&](const v1::JobStatus& job) { return job.run_id() == run_id; });
 }
 
 // What becomes of the job without the node, for people.
@@ -74,6 +67,10 @@ absl::Status ServerImpl::NoSuchJob(const std::string& run_id) const {
 
 bool ServerImpl::MayRead(const std::string& token, const std::string& peer) const {
   return options_.token.empty() || IsLocalPeer(peer) || SameSecret(options_.token, token);
+}
+
+bool ServerImpl::IsTrusted(const std::string& token, const std::string& peer) const {
+  return options_.token.empty() ? IsLocalPeer(peer) : SameSecret(options_.token, token);
 }
 
 // Errors: UNAUTHENTICATED: not the job's token, from another machine.

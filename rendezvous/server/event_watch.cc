@@ -28,15 +28,18 @@ void Write(const EventRing::Entry& entry, v1::JobEvent* proto) {
 
 EventWatch* EventWatch::Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                                std::shared_ptr<CallRegistry> registry,
-                               const v1::WatchEventsRequest& request, const std::string& peer) {
+                               const v1::WatchEventsRequest& request, const Caller& caller) {
   const std::shared_ptr<EventWatch> watch(new EventWatch(std::move(inbox), std::move(registry)));
   watch->self_ = watch;
-  if (const absl::Status status = watch->registry_->Add(Kind::kWatch, watch); !status.ok()) {
-    watch->Finish(ToGrpcStatus(status));  // the loop never hears of it
+  absl::Status status = watch->registry_->Add(Kind::kWatch, watch, caller);
+  if (status.ok() && !watch->registry_->Charge(caller)) status = TooManyCalls();
+  if (!status.ok()) {
+    watch->finished_ = true;  // the loop never hears of it, nor ends it when its caller goes
+    watch->Finish(ToGrpcStatus(status));
     return watch.get();
   }
   watch->inbox_->Post(
-      [owner, watch, request, peer] { owner->OnWatchEvents(request, peer, watch); });
+      [owner, watch, request, peer = caller.peer] { owner->OnWatchEvents(request, peer, watch); });
   return watch.get();
 }
 

@@ -33,11 +33,11 @@ class EventWatch final : public grpc::ServerWriteReactor<v1::JobEvents>,
                                const std::shared_ptr<EventWatch>& watch) = 0;
   };
 
-  // Called by gRPC for a new call of `peer`, gRPC's name of it. The watch lives on its own.
+  // Called by gRPC for a new call. The watch lives on its own.
   // Threads: any.
   static EventWatch* Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                             std::shared_ptr<CallRegistry> registry,
-                            const v1::WatchEventsRequest& request, const std::string& peer);
+                            const v1::WatchEventsRequest& request, const Caller& caller);
 
   // Sends what `ring` has and, with `follow`, what comes. Requires: called once.
   void Begin(const std::string& run_id, std::shared_ptr<EventRing> ring, uint64_t after,

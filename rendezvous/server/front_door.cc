@@ -30,14 +30,14 @@ bool IsOfTheConnection(int error) {
 }  // namespace
 
 FrontDoor::FrontDoor(EventLoop* loop, EventLog* events, Refusals* refusals, TcpListener listener,
-                     std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds, bool wants_tls)
+                     std::unique_ptr<Acceptor> acceptor, Options options)
     : loop_(loop),
       events_(events),
       refusals_(refusals),
       listener_(std::move(listener)),
       acceptor_(std::move(acceptor)),
-      wants_tls_(wants_tls),
-      keeper_(bounds),
+      options_(std::move(options)),
+      keeper_(options_.bounds),
       again_(loop, [this] { WaitOrAccept(); }) {
   for (const Fd& socket : listener_.sockets) {
     watches_.push_back(std::make_unique<FdWatch>(loop, socket.get(),
@@ -82,7 +82,8 @@ void FrontDoor::Admit(Fd connection, Fd own, const PeerAddress& peer) {
   if (!answer.admitted) {
     refusals_->Count(now, "connection_turned_away", PeerText(peer),
                      absl::ResourceExhaustedError("too many connections came from its address "
-                                                  "within a second and said nothing"));
+                                                  "within a second and said nothing, or one of "
+                                                  "them was turned out"));
     return;
   }
   Guest& guest = guests_[id];
@@ -93,10 +94,15 @@ void FrontDoor::Admit(Fd connection, Fd own, const PeerAddress& peer) {
     WaitOrAccept();
   });
   by_peer_[peer] = id;
-  if (!wants_tls_) return HandOver(std::move(connection));
+  if (!options_.wants_tls) return HandOver(std::move(connection));
   guest.silent = std::move(connection);
   guest.speaks =
       std::make_unique<FdWatch>(loop_, guest.silent.get(), [this, id] { HearFirst(id); });
+  guest.patience = std::make_unique<Timer>(loop_, [this, id] {
+    End(id);
+    WaitOrAccept();
+  });
+  guest.patience->Arm(now + options_.silent_at_most);
 }
 
 void FrontDoor::HandOver(Fd connection) {
@@ -113,10 +119,14 @@ void FrontDoor::HearFirst(ConnectionId id) {
   guest.speaks.reset();
   if (n <= 0) return;  // `ended` says so, too
   const std::string answer = AnswerWithoutTls(absl::string_view(&first, 1));
-  if (answer.empty()) return HandOver(std::move(guest.silent));
+  if (answer.empty()) {
+    guest.patience.reset();
+    return HandOver(std::move(guest.silent));
+  }
   refusals_->Count(loop_->Now(), "without_tls", PeerText(guest.peer),
                    absl::UnauthenticatedError("it speaks without TLS, which this service wants"));
-  // It stays until the other side has read that and closes, or its place is needed.
+  // It stays until the other side has read that and closes, its time is over, or its place is
+  // needed.
   send(guest.silent.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   shutdown(guest.silent.get(), SHUT_WR);
 }
@@ -128,9 +138,10 @@ void FrontDoor::OutOfDescriptors(int error_number) {
   next_warning_ = now + kWarnEvery;
   const uint64_t limit = DescriptorLimit();
   const std::string why(ErrnoStatus(error_number, "accept").message());
-  Tell(absl::StrCat("warning: the rendezvous service can't accept connections at the moment: ", why,
+  Tell(absl::StrCat("warning: ", options_.server, " can't accept connections at the moment: ", why,
                     "; its limit is ", limit,
-                    " descriptors: raise the hard limit, ulimit -Hn, where agents can't join"));
+                    " descriptors: raise the hard limit, ulimit -Hn, where other nodes can't "
+                    "connect"));
   events_->Write(now, "no_descriptor",
                  {{"why", why}, {"limit", limit}, {"strangers", keeper_.strangers()}});
 }
@@ -140,7 +151,7 @@ void FrontDoor::Evict(ConnectionId id) {
   if (guest == guests_.end()) return;
   refusals_->Count(loop_->Now(), "connection_evicted", PeerText(guest->second.peer),
                    absl::ResourceExhaustedError("others needed the place of this connection, which "
-                                                "has not joined"));
+                                                "hasn't shown whose it is"));
   End(id);
 }
 
@@ -159,12 +170,28 @@ void FrontDoor::Drop(ConnectionId id) {
   keeper_.Forget(id);
 }
 
-void FrontDoor::Known(const std::string& peer) {
+std::optional<ConnectionId> FrontDoor::StrangerOf(const std::string& peer) const {
   const std::optional<PeerAddress> address = ParsePeer(peer);
-  if (!address.has_value()) return;
+  if (!address.has_value()) return std::nullopt;
   const auto found = by_peer_.find(*address);
-  if (found == by_peer_.end()) return;
-  Drop(found->second);
+  return found == by_peer_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void FrontDoor::Known(const std::string& peer) {
+  const std::optional<ConnectionId> id = StrangerOf(peer);
+  if (!id.has_value()) return;
+  Drop(*id);
+  WaitOrAccept();
+}
+
+void FrontDoor::TurnOut(const std::string& peer) {
+  const std::optional<ConnectionId> id = StrangerOf(peer);
+  if (!id.has_value()) return;
+  refusals_->Count(loop_->Now(), "connection_turned_out", peer,
+                   absl::ResourceExhaustedError("it opens more calls at a time than it was told "
+                                                "that it may"));
+  keeper_.Ban(AddressGroup(guests_.at(*id).peer), loop_->Now());
+  End(*id);
   WaitOrAccept();
 }
 

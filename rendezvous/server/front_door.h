@@ -5,20 +5,22 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "rendezvous/server/core/doorkeeper.h"
-#include "rendezvous/server/peer.h"
 #include "rendezvous/server/refusals.h"
+#include "rendezvous/wire/peer.h"
 #include "rendezvous/wire/tcp_listener.h"
 
 namespace ddprun::rendezvous {
 
-// Accepts the service's connections and gives them to gRPC, as far as a Doorkeeper lets them in.
+// Accepts a server's connections and gives them to gRPC, as far as a Doorkeeper lets them in.
 //
 // Of each stranger's connection a second descriptor is kept: by it the connection is ended, and its
 // end seen, since gRPC shuts a connection down before it closes it. A member's has none.
@@ -27,12 +29,21 @@ class FrontDoor {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
+  struct Options {
+    DoorBounds bounds;
+    // `acceptor` speaks TLS only. It gets a connection with the first byte then, so that one
+    // without TLS is told why it is refused, and a silent one costs little.
+    bool wants_tls = false;
+    // How long such a connection is kept that gRPC hasn't got: as gRPC waits for a handshake.
+    absl::Duration silent_at_most = absl::Seconds(10);
+    // Whose door it is, for people.
+    std::string server = "the rendezvous service";
+  };
+
   // Accepts from now on. `loop`, `events` and `refusals` outlive it. Destroyed before the server
   // of `acceptor` shuts down; connections that it has stay open then.
-  // Params: wants_tls: `acceptor` speaks TLS only. It gets a connection with the first byte then,
-  // so that one without TLS is told why it is refused, and a silent one costs little.
   FrontDoor(EventLoop* loop, EventLog* events, Refusals* refusals, TcpListener listener,
-            std::unique_ptr<Acceptor> acceptor, const DoorBounds& bounds, bool wants_tls = false);
+            std::unique_ptr<Acceptor> acceptor, Options options);
   ~FrontDoor();
   FrontDoor(const FrontDoor&) = delete;
   FrontDoor& operator=(const FrontDoor&) = delete;
@@ -40,6 +51,9 @@ class FrontDoor {
   // Whose connection it is, is known from now on. `peer`: gRPC's name of it; others than the
   // strangers here are ignored.
   void Known(const std::string& peer);
+  // Ends the connection, if it is a stranger's, and bans its address: it asks for more than it was
+  // told that it may.
+  void TurnOut(const std::string& peer);
 
   size_t strangers() const { return keeper_.strangers(); }
 
@@ -50,6 +64,7 @@ class FrontDoor {
     std::unique_ptr<FdWatch> ended;   // goes before fd
     Fd silent;                        // the connection itself, until it speaks; else gRPC's
     std::unique_ptr<FdWatch> speaks;  // goes before silent
+    std::unique_ptr<Timer> patience;  // while silent is ours
   };
 
   void AcceptSome(int listener);
@@ -57,6 +72,7 @@ class FrontDoor {
   void Admit(Fd connection, Fd own, const PeerAddress& peer);
   void HandOver(Fd connection);
   void HearFirst(ConnectionId id);
+  std::optional<ConnectionId> StrangerOf(const std::string& peer) const;
   void OutOfDescriptors(int error_number);
   void Evict(ConnectionId id);
   void End(ConnectionId id);
@@ -68,7 +84,7 @@ class FrontDoor {
   Refusals* const refusals_;
   const TcpListener listener_;
   const std::unique_ptr<Acceptor> acceptor_;
-  const bool wants_tls_;
+  const Options options_;
   Doorkeeper keeper_;
   uint64_t last_id_ = 0;
   std::map<ConnectionId, Guest> guests_;         // the keeper's strangers

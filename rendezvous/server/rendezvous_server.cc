@@ -58,7 +58,11 @@ ServerImpl::ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options)
       journal_(OrNoJournal(options_.journal)),
       refusals_(events),
       inbox_(LoopInbox::Create(loop)),
-      registry_(std::make_shared<CallRegistry>()),
+      registry_(std::make_shared<CallRegistry>([this, inbox = inbox_](const std::string& peer) {
+        inbox->Post([this, peer] {
+          if (door_ != nullptr) door_->TurnOut(peer);
+        });
+      })),
       board_(std::make_shared<StatusBoard>()),
       service_(loop, this, inbox_, registry_, board_) {}
 
@@ -81,17 +85,24 @@ absl::Status ServerImpl::Listen() {
 
 absl::Status ServerImpl::ListenOnTcp() {
   DDPRUN_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options_.listen));
-  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_, {}, options_.tls));
+  const GrpcLimits limits = {.streams_per_connection = kStreamsPerConnection};
+  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_, limits, options_.tls));
   server_ = std::move(fed.server);
   port_ = listener.port;
-  const DoorBounds bounds = options_.door.value_or(DoorBoundsFor(DescriptorLimit()));
-  door_ = std::make_unique<FrontDoor>(loop_, events_, &refusals_, std::move(listener),
-                                      std::move(fed.acceptor), bounds, options_.tls.used());
+  door_ = std::make_unique<FrontDoor>(
+      loop_, events_, &refusals_, std::move(listener), std::move(fed.acceptor),
+      FrontDoor::Options{.bounds = options_.door.value_or(DoorBoundsFor(DescriptorLimit())),
+                         .wants_tls = options_.tls.used()});
   return absl::OkStatus();
 }
 
 void ServerImpl::Known(const std::string& peer) {
   if (door_ != nullptr) door_->Known(peer);
+}
+
+void ServerImpl::Known(const StreamEntry& entry) {
+  registry_->Known(entry.stream.get());
+  Known(entry.stream->peer());
 }
 
 std::shared_ptr<grpc::Channel> ServerImpl::InProcessChannel() {
@@ -131,7 +142,9 @@ void ServerImpl::OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessa
   StreamEntry& entry = streams_.at(stream->key());
   if (!message.ok()) {
     const bool version = message.status().code() == absl::StatusCode::kFailedPrecondition;
-    return Refuse(entry, version ? "other_protocol" : "malformed_message", message.status());
+    const std::string kind = version ? "other_protocol" : "malformed_message";
+    return IsStranger(entry) ? RefuseFirst(entry, kind, message.status())
+                             : Refuse(entry, kind, message.status());
   }
   if (entry.heartbeat_of.has_value()) {
     OnHeartbeat(entry, *std::move(message));
@@ -149,17 +162,27 @@ void ServerImpl::OnFirstMessage(StreamEntry& entry, AgentMessage message) {
   }
   const Join* join = std::get_if<Join>(&message.body);
   if (join == nullptr) {
-    return Refuse(entry, "no_join",
-                  absl::InvalidArgumentError("the first message of a stream must be a Join"));
+    return RefuseFirst(entry, "no_join",
+                       absl::InvalidArgumentError("the first message of a stream must be a Join"));
   }
   absl::StatusOr<JobShell*> job = FindJob(message, *join);
   if (!job.ok()) {
-    return Refuse(entry, absl::StrCat("join_", absl::StatusCodeToString(job.status().code())),
-                  job.status());
+    const std::string kind = absl::StrCat("join_", absl::StatusCodeToString(job.status().code()));
+    return absl::IsUnauthenticated(job.status()) ? RefuseFirst(entry, kind, job.status())
+                                                 : Refuse(entry, kind, job.status());
   }
   entry.job = *job;
   entry.job->streams().insert(entry.stream->key());
   entry.job->Step(MessageReceived{.stream = entry.stream->key(), .message = std::move(message)});
+}
+
+void ServerImpl::RefuseFirst(StreamEntry& entry, const std::string& kind,
+                             const absl::Status& status) {
+  if (registry_->Charge(CallerOf(entry.stream->peer(), /*trusted=*/false))) {
+    return Refuse(entry, kind, status);
+  }
+  // Not for good: an agent may share the address.
+  Refuse(entry, "too_many_calls", absl::UnavailableError(TooManyCalls().message()));
 }
 
 void ServerImpl::OnStreamSilent(AttendStream* stream) {

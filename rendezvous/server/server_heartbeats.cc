@@ -18,9 +18,9 @@ constexpr size_t kHeartbeatsMax = 8;
 void ServerImpl::OnHeartbeatStream(StreamEntry& entry, const Heartbeat& heartbeat) {
   const auto found = heartbeat_keys_.find(heartbeat.key);
   if (found == heartbeat_keys_.end()) {
-    return Refuse(entry, "heartbeat_of_nobody",
-                  absl::UnavailableError("the agent's stream that these heartbeats belong to is "
-                                         "not open"));
+    return RefuseFirst(
+        entry, "heartbeat_of_nobody",
+        absl::UnavailableError("the agent's stream that these heartbeats belong to is not open"));
   }
   StreamEntry& owner = streams_.at(found->second);
   if (owner.heartbeats.size() >= kHeartbeatsMax) {
@@ -30,7 +30,7 @@ void ServerImpl::OnHeartbeatStream(StreamEntry& entry, const Heartbeat& heartbea
   }
   entry.heartbeat_of = found->second;
   owner.heartbeats.push_back(entry.stream->key());
-  Known(entry.stream->peer());
+  Known(entry);
 }
 
 void ServerImpl::OnHeartbeat(StreamEntry& entry, AgentMessage message) {
@@ -68,7 +68,7 @@ bool ServerImpl::Send(StreamEntry& entry, const SharedMessage& message) {
     heartbeat_keys_[entry.heartbeat_key] = entry.stream->key();
     Welcome with_key = *welcome;
     with_key.heartbeat_key = entry.heartbeat_key;
-    Known(entry.stream->peer());
+    Known(entry);
     return entry.stream->Send(with_key);
   }
   const grpc::ByteBuffer bytes = encoded_.Encode(message);

@@ -54,6 +54,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void OnStreamDone(AttendStream* stream) override;
   // Service::Owner
   bool MayRead(const std::string& token, const std::string& peer) const override;
+  bool IsTrusted(const std::string& token, const std::string& peer) const override;
   absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& request,
                                                     const std::string& peer) override;
   absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) override;
@@ -70,8 +71,15 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   absl::Status ListenOnTcp();
   // Its connection is a member's, or of who has the token.
   void Known(const std::string& peer);
+  void Known(const StreamEntry& entry);
+  // Nobody knows yet whose it is, or anybody may have sent it.
+  bool IsStranger(const StreamEntry& entry) const {
+    return entry.job == nullptr && !entry.heartbeat_of.has_value();
+  }
   void OnFirstMessage(StreamEntry& entry, AgentMessage message);
   absl::StatusOr<JobShell*> FindJob(const AgentMessage& message, const Join& join);
+  // Refuses a stranger's first message; without a look at it where its address had its share.
+  void RefuseFirst(StreamEntry& entry, const std::string& kind, const absl::Status& status);
   void RecoverJobs();
   absl::Status CheckRunId(const std::string& run_id) const;
   absl::Status NoSuchJob(const std::string& run_id) const;

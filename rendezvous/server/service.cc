@@ -26,47 +26,63 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::Attend(
 grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,
                                              const v1::GetStatusRequest* request,
                                              v1::GetStatusReply* reply) {
-  grpc::ServerUnaryReactor* call = context->DefaultReactor();
-  const std::string peer(context->peer());
-  // Whether the job is there at all, the loop knows; and it counts who may not read.
-  if (StatusBoard::Snapshot fresh = board_->Fresh(MonotonicNow());
-      fresh != nullptr && request->run_id().empty() && owner_->MayRead(request->token(), peer)) {
-    *reply = PageOf(*fresh, *request);
-    call->Finish(grpc::Status::OK);
-    return call;
-  }
-  return Answer(call, [this, request, reply, peer] {
+  const Caller caller = CallerOf(*context, request->token());
+  const auto answer = [this, request, reply, peer = caller.peer] {
     const absl::StatusOr<StatusBoard::Snapshot> status = owner_->OnGetStatus(*request, peer);
     if (status.ok()) *reply = PageOf(**status, *request);
     return status.status();
-  });
+  };
+  // Who may not read, the loop counts; and it knows of jobs that the snapshot doesn't.
+  const StatusBoard::Snapshot fresh = board_->Fresh(MonotonicNow());
+  if (fresh == nullptr || !HasJob(*fresh, request->run_id()) ||
+      !owner_->MayRead(request->token(), caller.peer)) {
+    return Answer(context, caller, answer);
+  }
+  grpc::ServerUnaryReactor* call = context->DefaultReactor();
+  const bool answered = registry_->Charge(caller);
+  if (answered) *reply = PageOf(*fresh, *request);
+  call->Finish(answered ? grpc::Status::OK : ToGrpcStatus(TooManyCalls()));
+  return call;
 }
 
 grpc::ServerUnaryReactor* Service::StopJob(grpc::CallbackServerContext* context,
                                            const v1::StopJobRequest* request,
                                            v1::StopJobReply* /*reply*/) {
-  return Answer(context->DefaultReactor(), [this, request, peer = std::string(context->peer())] {
-    return owner_->OnStopJob(*request, peer);
-  });
+  const Caller caller = CallerOf(*context, request->token());
+  return Answer(context, caller,
+                [this, request, peer = caller.peer] { return owner_->OnStopJob(*request, peer); });
 }
 
 grpc::ServerUnaryReactor* Service::DrainNode(grpc::CallbackServerContext* context,
                                              const v1::DrainNodeRequest* request,
                                              v1::DrainNodeReply* reply) {
-  return Answer(context->DefaultReactor(),
-                [this, request, reply, peer = std::string(context->peer())] {
-                  return owner_->OnDrainNode(*request, peer, reply);
-                });
+  const Caller caller = CallerOf(*context, request->token());
+  return Answer(context, caller, [this, request, reply, peer = caller.peer] {
+    return owner_->OnDrainNode(*request, peer, reply);
+  });
 }
 
 grpc::ServerWriteReactor<v1::JobEvents>* Service::WatchEvents(
     grpc::CallbackServerContext* context, const v1::WatchEventsRequest* request) {
-  return EventWatch::Create(owner_, inbox_, registry_, *request, std::string(context->peer()));
+  return EventWatch::Create(owner_, inbox_, registry_, *request,
+                            CallerOf(*context, request->token()));
 }
 
-grpc::ServerUnaryReactor* Service::Answer(grpc::ServerUnaryReactor* call,
+Caller Service::CallerOf(const grpc::CallbackServerContext& context,
+                         const std::string& token) const {
+  const std::string peer(context.peer());
+  return rendezvous::CallerOf(peer, owner_->IsTrusted(token, peer));
+}
+
+grpc::ServerUnaryReactor* Service::Answer(grpc::CallbackServerContext* context,
+                                          const Caller& caller,
                                           std::function<absl::Status()> handle) {
-  const uint64_t number = registry_->Add(call);
+  grpc::ServerUnaryReactor* call = context->DefaultReactor();
+  if (!registry_->Charge(caller)) {
+    call->Finish(ToGrpcStatus(TooManyCalls()));
+    return call;
+  }
+  const uint64_t number = registry_->Add(call, caller);
   if (number == 0) return call;
   inbox_->Post([registry = registry_, number, handle = std::move(handle)] {
     // Before anything of the call is touched: its end frees request and reply.

@@ -27,6 +27,9 @@ class Service final
    public:
     // Whether that peer may read with this token. Threads: any.
     virtual bool MayRead(const std::string& token, const std::string& peer) const = 0;
+    // Whether nothing is bounded but what is so for all: it has the job's token or, where jobs have
+    // none, is on this machine. Threads: any.
+    virtual bool IsTrusted(const std::string& token, const std::string& peer) const = 0;
     // The whole status, also of jobs that weren't asked for. Errors: NOT_FOUND; UNAUTHENTICATED.
     virtual absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& request,
                                                               const std::string& peer) = 0;
@@ -54,8 +57,9 @@ class Service final
       grpc::CallbackServerContext* context, const v1::WatchEventsRequest* request) override;
 
  private:
-  // Answers `call` with what `handle` returns on the loop.
-  grpc::ServerUnaryReactor* Answer(grpc::ServerUnaryReactor* call,
+  Caller CallerOf(const grpc::CallbackServerContext& context, const std::string& token) const;
+  // Answers the caller with what `handle` returns on the loop.
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Caller& caller,
                                    std::function<absl::Status()> handle);
 
   EventLoop* const loop_;

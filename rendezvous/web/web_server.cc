@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/fd.h"
 #include "base/status_macros.h"
 #include "base/thread.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
@@ -116,6 +117,7 @@ class WebServerImpl final : public WebServer {
       thread_.join();
     }
     event_free(answered_);
+    guests_.reset();
     evhttp_free(http_);
     event_base_free(base_);
   }
@@ -138,6 +140,8 @@ class WebServerImpl final : public WebServer {
                        ": the port is in use, or the address is not this machine's (give another "
                        "--status_page)"));
     }
+    guests_ = std::make_unique<WebGuests>(
+        base_, http_, bound, options_.bounds.value_or(WebBoundsFor(DescriptorLimit())));
     port_ = PortOf(evhttp_bound_socket_get_fd(bound));
     DDPRUN_ASSIGN_OR_RETURN(thread_, StartThread("the status page", [this] {
                               event_base_loop(base_, EVLOOP_NO_EXIT_ON_EMPTY);
@@ -249,6 +253,7 @@ class WebServerImpl final : public WebServer {
   event_base* base_ = nullptr;
   evhttp* http_ = nullptr;
   event* answered_ = nullptr;
+  std::unique_ptr<WebGuests> guests_;  // of http_, before whom it goes
   uint16_t port_ = 0;
   std::vector<Waiting> waiting_;  // the thread's: for the next status
   std::vector<Waiting> asked_;    // the thread's: for the one that is asked for

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "rendezvous/web/web_guests.h"
 
 namespace grpc {
 class Channel;
@@ -28,6 +30,8 @@ class WebServer {
     std::string listen;    // "host:port", as ParseStatusPage gives it; port 0 = any free one
     std::string token;     // of the jobs, "" = none; who reads the page needs none
     std::string password;  // of who reads the page; "" = anybody may
+    // How many connections are kept; none = as the limit of descriptors allows.
+    std::optional<WebBounds> bounds;
   };
   // Errors: UNAVAILABLE — the address can't be listened on; the text names it.
   static absl::StatusOr<std::unique_ptr<WebServer>> Start(Options options,

@@ -85,14 +85,19 @@ absl::StatusOr<GrpcListener> StartGrpcListener(const std::string& listen, grpc::
   return listener;
 }
 
+std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> AddFedPort(
+    grpc::ServerBuilder* builder, const TlsFiles& tls) {
+  return builder->experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      ServerCredentialsOf(tls));
+}
+
 absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service, const GrpcLimits& limits,
                                                  const TlsFiles& tls) {
   grpc::ServerBuilder builder;
   ApplyServerSettings(&builder, limits);
   FedGrpcServer fed;
-  fed.acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      ServerCredentialsOf(tls));
+  fed.acceptor = AddFedPort(&builder, tls);
   builder.RegisterService(service);
   fed.server = builder.BuildAndStart();
   if (fed.server == nullptr) {

@@ -40,6 +40,11 @@ struct FedGrpcServer {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
 };
 
+// Has the server that is built take connections that it is given, too; with TLS where there are
+// files for it.
+std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> AddFedPort(
+    grpc::ServerBuilder* builder, const TlsFiles& tls);
+
 // With the same settings, and TLS where there are files for it. The service must outlive the
 // server.
 // Errors: UNAVAILABLE — gRPC refuses, and tells no reason.

@@ -2,9 +2,16 @@
 
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace ddprun::rendezvous {
+
+bool HasJob(const v1::GetStatusReply& whole, const std::string& run_id) {
+  return run_id.empty() ||
+         std::any_of(whole.jobs().begin(), whole.jobs().end(),
+                     [&](const v1::JobStatus& job) { return job.run_id() == run_id; });
+}
 
 v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRequest& request,
                           size_t page_bytes) {

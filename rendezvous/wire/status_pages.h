@@ -15,6 +15,9 @@ namespace ddprun::rendezvous {
 inline constexpr size_t kPageBytes = kMessageBytesMax / 2;
 inline constexpr size_t kHeadBytes = kMessageBytesMax / 4;
 
+// Whether the job is in it; true for "", which is all jobs. Pure.
+bool HasJob(const v1::GetStatusReply& whole, const std::string& run_id);
+
 // Of `whole`, the jobs that the request asks for, each with the nodes from its first_node on, as
 // many as there is room for. At least one node comes where one is left, of the first such job. Jobs
 // beyond kHeadBytes are left out: they can be asked for by name. Pure.

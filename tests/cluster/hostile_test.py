@@ -12,6 +12,7 @@ from bed import ROOT, SLOW, read_until
 HOSTILE = os.path.join(ROOT, "tests", "support", "hostile.py")
 TOKEN = "sesam-oeffne-dich"
 CALLS = 1000
+PAGE = 29480
 IDLE = 10000
 # What a service may have of memory, whoever comes; without strangers it has some 30 MB.
 RSS_MB = 400
@@ -25,9 +26,14 @@ class HostileTestCase(job.ClusterTestCase):
         self.assert_status(0, process)
         return self.bed.path(name)
 
-    def with_secrets(self, *options):
-        secret = self.bed.write("token", TOKEN + "\n", mode=0o600)
-        return ("--token_file", secret, *options)
+    def secret(self, name):
+        return self.bed.write(name, TOKEN + "\n", mode=0o600)
+
+    def with_token(self, *options):
+        return ("--token_file", self.secret("token"), *options)
+
+    def with_page(self, *options):
+        return ("--status_page", f"0.0.0.0:{PAGE}", *options)
 
     def start_two(self, options, nnodes="2"):
         logs = ("--redirects", "3", "--log_dir", self.bed.path("logs"))
@@ -35,11 +41,16 @@ class HostileTestCase(job.ClusterTestCase):
                                                       if nnodes != "2" else "")
         self.options = options
 
+    def asking(self):
+        """What commands need of the options of a launch."""
+        return [word for at, option in enumerate(self.options) if option in ("--token_file", "--tls_dir")
+                for word in self.options[at:at + 2]]
+
     def ask(self, command, *options, tries=1):
         endpoint = ("--rdzv_endpoint", f"127.0.0.1:{job.PORT}")
         for _ in range(tries):
             self.asked = getattr(self, "asked", 0) + 1
-            asker = self.bed.run(f"ask{self.asked}", [command, *endpoint, *self.options, *options], host=1)
+            asker = self.bed.run(f"ask{self.asked}", [command, *endpoint, *self.asking(), *options], host=1)
             if asker.wait(20 * SLOW) == 0:
                 break
         self.assert_status(0, asker)
@@ -61,15 +72,17 @@ class HostileTestCase(job.ClusterTestCase):
         return (of_job["phase"], of_job["generation"], of_job["restart_count"], nodes), events
 
     def call(self):
-        """Over a thousand calls from n3: {kind: what was answered}."""
-        doors = [f"n1:{job.PORT}", *(f"n2:{port}" for port in self.ports(2, self.agents[1]))]
+        """Over a thousand calls from n3 at every door: {kind: what was answered}."""
+        doors = [f"n1:{job.PORT}", f"n1:{PAGE}", *(f"n1:{port}" for port in self.ports(1, self.agents[0])),
+                 *(f"n2:{port}" for port in self.ports(2, self.agents[1]))]
+        self.assertGreaterEqual(len(doors), 4, doors)
         kinds = 45
         each = -(-CALLS // kinds)
         caller = self.bed.start_process(
             "caller", self.cluster.command(3, [sys.executable, HOSTILE, "calls", "job", self.certs("foreign"), str(each),
                                                *doors]),
             env=self.bed.environment, output=self.bed.path("caller.out"))
-        self.assert_status(0, caller, 300 * SLOW)
+        self.assert_status(0, caller, 600 * SLOW)
         told = json.loads(caller.text())
         self.assertGreaterEqual(len(told), 30)
         self.assertGreaterEqual(sum(len(answers) for answers in told.values()), CALLS)
@@ -91,7 +104,7 @@ class HostileTestCase(job.ClusterTestCase):
 
 class Calls(HostileTestCase):
     def check(self, *options):
-        self.start_two(self.with_secrets(*options))
+        self.start_two(self.with_page("--status_page_token_file", self.secret("password"), *options))
         self.before = self.facts()
         told = self.call()
         self.assertEqual({}, self.leaks(told))
@@ -99,27 +112,35 @@ class Calls(HostileTestCase):
         self.finish(self.agents, self.generation, 2)
         return told
 
-    def test_with_token_and_tls(self):
-        told = self.check("--tls_dir", self.certs("tls"))
+    def check_with_tls(self, *options):
+        told = self.check("--tls_dir", self.certs("tls"), *options)
         for kind, answers in told.items():
             self.assertNotIn("application/grpc", "".join(answers), f"{kind}: no call is so much as heard")
 
+    def test_with_token_and_tls(self):
+        self.check_with_tls(*self.with_token())
+
+    def test_with_tls_alone(self):
+        self.check_with_tls()
+
     def test_with_a_token(self):
-        told = self.check()
+        told = self.check(*self.with_token())
         self.assertIn("this job needs a token", "".join(told["join"]))
         self.assertIn("wrong or missing token", "".join(told["store"]))
+        self.assertIn("this page has a password", "".join(told["HTTP/1 metrics"]))
 
     def test_twin_without_either(self):
-        self.start_two(())
+        self.start_two(self.with_page())
         self.before = self.facts()
         leaks = self.leaks(self.call())
+        self.assertIn("HTTP/1 status", leaks)
         self.assertIn("status", leaks)
         self.assertIn("events", leaks)
         self.assertIn("join another job", leaks)
 
 
-class Crowds(HostileTestCase):
-    """10,000 connections that say nothing, and new ones as fast as they are thrown out."""
+class FullTestCase(HostileTestCase):
+    """A member joins while strangers on n3 take all that they can have."""
 
     def service(self):
         children = subprocess.run(["pgrep", "-P", str(self.agents[0].pid), "ddprun-service"], capture_output=True,
@@ -130,16 +151,15 @@ class Crowds(HostileTestCase):
         with open(f"/proc/{self.service()}/status", encoding="utf-8") as status:
             return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) / 1024
 
-    def check(self, *options):
-        options = self.with_secrets(*options)
+    def check_joining(self, options, words):
+        """`words`: what hostile.py is to do, once the service is there."""
         self.agents = [self.start(1, "1:2", options=options, conf="last_call_timeout=0.1")]
         self.generation = self.bed.workers(1, 1, alive=self.agents)[0]["generation"]
         self.options = options
         before = self.rss_mb()
         stays, until = os.pipe()
         crowd = self.bed.start_process(
-            "crowd", self.cluster.command(3, ["prlimit", "--nofile=20000:20000", sys.executable, HOSTILE, "idle", str(IDLE),
-                                              f"n1:{job.PORT}"]),
+            "crowd", self.cluster.command(3, ["prlimit", "--nofile=20000:20000", sys.executable, HOSTILE, *words()]),
             env=self.bed.environment, stdin=stays, stdout=subprocess.PIPE)
         os.close(stays)
         read_until(crowd.stdout, b"there", 120 * SLOW)
@@ -155,11 +175,32 @@ class Crowds(HostileTestCase):
         print(f"service: {before:.0f} MB, with the crowd {after:.0f} MB; {crowd.stdout.read().decode().strip()}", file=sys.stderr)
         self.finish(self.agents, self.generation, 2)
 
+
+class Crowds(FullTestCase):
+    """10,000 connections that say nothing, and new ones as fast as they are thrown out."""
+
+    def check(self, *options):
+        self.check_joining(options, lambda: ["idle", str(IDLE), f"n1:{job.PORT}"])
+
     def test_with_tls(self):
-        self.check("--tls_dir", self.certs("tls"))
+        self.check(*self.with_token("--tls_dir", self.certs("tls")))
 
     def test_with_a_token(self):
-        self.check()
+        self.check(*self.with_token())
+
+
+class Floods(FullTestCase):
+    """At the service, at the door of its node's agent and at the status page, as fast as a process can: calls and Joins with a
+    wrong token, connections that say nothing; at the service also a thousand streams a connection."""
+
+    def flood(self):
+        return ["flood", "job", f"n1:{job.PORT}", f"n1:{PAGE}", *(f"n1:{port}" for port in self.ports(1, self.agents[0]))]
+
+    def test_with_tls(self):
+        self.check_joining(self.with_page(*self.with_token("--tls_dir", self.certs("tls"))), self.flood)
+
+    def test_with_a_token(self):
+        self.check_joining(self.with_page(*self.with_token()), self.flood)
 
 
 if __name__ == "__main__":

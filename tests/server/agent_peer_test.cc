@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "launcher/stores/core/key_value_store.h"
 #include "tests/server/agent_server_fixture.h"
+#include "tests/support/strangers.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -177,6 +178,85 @@ TEST_F(TwoAgentsTest, LostPeerIsSaidAndANewOneIsFound) {
   a_ = StartServer(again);
   Begin(2);
   EXPECT_EQ(EndOf(worker_b_.Set(2, "k", "v")), "OK");
+}
+
+// ------------------------------------------------------------- strangers at the agent's door
+
+class DoorTest : public AgentServerTest {
+ protected:
+  // Has worker b's call go to agent a, over and over, as long as it doesn't come through.
+  bool OtherNodesGetIn(AgentServer* a) {
+    uint64_t generation = 1;
+    for (const Instant began = loop_->Now(); loop_->Now() - began < absl::Seconds(20);
+         ++generation) {
+      const auto b = StartServer(WithToken(Options("b")));
+      a->BeginGeneration(Generation(generation));
+      b->BeginGeneration(Generation(generation, Peer(*a)));
+      Client worker(loop_.get(), Target("b"));
+      if (EndOf(worker.Set(generation, "k", "v")) == "OK") return true;
+    }
+    return false;
+  }
+  static AgentServerOptions WithToken(AgentServerOptions options) {
+    options.token = "geheim";
+    return options;
+  }
+};
+
+// gRPC's own listener is gone for good after that (front_door_test's twin).
+TEST_F(DoorTest, OtherNodesGetInOnceThereAreDescriptors) {
+  const auto a = StartServer(WithToken(Options("a")));
+  rendezvous::Stranger first(loop_.get());
+  rendezvous::DescriptorsAtMost none(3);
+  ASSERT_EQ(first.Come(a->peer_port()), 0);
+  EXPECT_FALSE(LoopUntil(
+      loop_.get(), [&] { return first.served(); }, absl::Seconds(1)));
+  none.End();
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return first.served(); }));
+  EXPECT_TRUE(OtherNodesGetIn(a.get()));
+}
+
+TEST_F(DoorTest, ACrowdKeepsNoNodeOut) {
+  const rendezvous::DescriptorsAtMost few(256);
+  const auto a = StartServer(WithToken(Options("a")));
+  const rendezvous::Crowd crowd(loop_.get(), a->peer_port(), 1000, "127.0.0.2");
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return crowd.here(); }));
+  EXPECT_TRUE(OtherNodesGetIn(a.get()));
+}
+
+TEST_F(DoorTest, TwinWithoutBoundsTheNextOneIsNotServed) {
+  const rendezvous::DescriptorsAtMost few(256);
+  rendezvous::Stranger late(loop_.get());
+  AgentServerOptions options = Options("a");
+  options.door = rendezvous::DoorBounds{.strangers = 1U << 20, .per_address = 1U << 20};
+  const auto a = StartServer(options);
+  const rendezvous::Crowd crowd(loop_.get(), a->peer_port(), 1000, "127.0.0.2");
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return crowd.here(); }));
+  ASSERT_EQ(late.Come(a->peer_port()), 0);
+  EXPECT_FALSE(LoopUntil(
+      loop_.get(), [&] { return late.served(); }, absl::Seconds(3)));
+}
+
+// The only place is a stranger's until it has shown the token.
+TEST_F(DoorTest, AnotherNodeTakesNoPlaceAndIsNotEnded) {
+  AgentServerOptions options = WithToken(Options("a"));
+  options.door = rendezvous::DoorBounds{.strangers = 1, .per_address = 1};
+  const auto a = StartServer(options);
+  const auto b = StartServer(WithToken(Options("b")));
+  a->BeginGeneration(Generation(1));
+  b->BeginGeneration(Generation(1, Peer(*a)));
+  Client worker(loop_.get(), Target("b"));
+  EXPECT_EQ(EndOf(worker.Set(1, "k", "v")), "OK");
+  const auto waits = worker.Get(1, "absent", kLongMs);
+  rendezvous::Stranger first(loop_.get());
+  ASSERT_EQ(first.Come(a->peer_port()), 0);
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return first.served(); }));
+  rendezvous::Stranger next(loop_.get());
+  ASSERT_EQ(next.Come(a->peer_port(), rendezvous::kPreface, "127.0.0.2"), 0);
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return next.served() && first.ended(); }));
+  EXPECT_FALSE(waits->done) << "its connection lives";
+  EXPECT_EQ(EndOf(worker.Set(1, "absent", "v")), "OK");
+  EXPECT_EQ(EndOf(waits), "OK");
 }
 
 // ------------------------------------------------------------- a peer that misbehaves

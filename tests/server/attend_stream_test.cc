@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "rendezvous/server/service.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "tests/server/rendezvous_fixture.h"
@@ -16,16 +18,17 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
   AttendStreamTest() : loop_(*EventLoop::Create()), inbox_(LoopInbox::Create(loop_.get())) {}
   ~AttendStreamTest() override {
     inbox_->Close();
-    for (const auto& stream : registry_->Close().streams) {
+    const CallRegistry::Open open = registry_->Close();
+    for (const auto& stream : open.streams) {
       stream->FinishNow(absl::UnavailableError("end of test"));
     }
+    for (grpc::ServerUnaryReactor* call : open.calls) call->Finish(grpc::Status::CANCELLED);
     if (listener_.server != nullptr) listener_.server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
     EXPECT_TRUE(registry_->WaitUntilDone(absl::Seconds(5) * Slow()));
   }
 
   void Serve(const StreamLimits& limits) {
-    service_ = std::make_unique<Service>(loop_.get(), this, inbox_, registry_,
-                                         std::make_shared<StatusBoard>(), limits);
+    service_ = std::make_unique<Service>(loop_.get(), this, inbox_, registry_, board_, limits);
     auto listener = StartGrpcListener("127.0.0.1:0", service_.get());
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
@@ -49,6 +52,9 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
   }
   void OnStreamDone(AttendStream* /*stream*/) override { ++done_; }
   bool MayRead(const std::string& /*token*/, const std::string& /*peer*/) const override {
+    return true;
+  }
+  bool IsTrusted(const std::string& /*token*/, const std::string& /*peer*/) const override {
     return true;
   }
   absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& /*request*/,
@@ -77,6 +83,7 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
 
   const std::unique_ptr<EventLoop> loop_;
   const std::shared_ptr<LoopInbox> inbox_;
+  const std::shared_ptr<StatusBoard> board_ = std::make_shared<StatusBoard>();
   const std::shared_ptr<CallRegistry> registry_ = std::make_shared<CallRegistry>();
   std::unique_ptr<Service> service_;
   GrpcListener listener_;
@@ -178,6 +185,28 @@ TEST_F(AttendStreamTest, OneMessageIsReadAtATime) {
   EXPECT_GT(agent.unsent(), 100U) << "the sender's window is to fill";
   streams_[0]->ReadNext();
   ASSERT_TRUE(Until([&] { return messages_.size() == 2; }));
+}
+
+// This thread is the loop's, which so stands still: a status that is new needs it for no job that
+// is in it, neither for the first page nor for those that name the job.
+TEST_F(AttendStreamTest, AStatusThatIsNewIsReadBesideTheLoop) {
+  Serve({});
+  auto whole = std::make_shared<v1::GetStatusReply>();
+  whole->add_jobs()->set_run_id("job7");
+  board_->Put(whole, MonotonicNow() + absl::Hours(1), absl::Seconds(1));
+  const auto stub = v1::Rendezvous::NewStub(channel_);
+  const auto ask = [&](const std::string& run_id, absl::Duration patience) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+    v1::GetStatusRequest request;
+    request.set_run_id(run_id);
+    v1::GetStatusReply reply;
+    const grpc::Status status = stub->GetStatus(&context, request, &reply);
+    return status.ok() ? reply.jobs(0).run_id() : status.error_message();
+  };
+  EXPECT_EQ(ask("", absl::Seconds(20)), "job7");
+  EXPECT_EQ(ask("job7", absl::Seconds(20)), "job7");
+  EXPECT_EQ(ask("job8", absl::Milliseconds(300)), "Deadline Exceeded") << "the loop knows";
 }
 
 TEST_F(AttendStreamTest, TheEndIsToldOnceHoweverItComes) {

@@ -1,14 +1,7 @@
 #include "rendezvous/server/front_door.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +15,7 @@
 #include "rendezvous/client/heartbeat_path.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "tests/server/rendezvous_fixture.h"
+#include "tests/support/strangers.h"
 
 // Strangers at the service's door: they are bounded, members get in and stay.
 namespace ddprun::rendezvous {
@@ -29,136 +23,8 @@ namespace {
 
 using ::testing::IsEmpty;
 
-// What a client of HTTP/2 says first: the preface, and settings that set nothing.
-constexpr absl::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+constexpr absl::string_view kAttend = "/ddprun.rendezvous.v1.Rendezvous/Attend";
 constexpr DoorBounds kUnbounded = {.strangers = 1U << 20, .per_address = 1U << 20};
-
-sockaddr_in Loopback(const char* address, int port) {
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_port = htons(static_cast<in_port_t>(port));
-  inet_pton(AF_INET, address, &name.sin_addr);
-  return name;
-}
-
-// Without waiting for it; 0, or an errno.
-int Connect(int fd, int port, const char* from = "127.0.0.1") {
-  const sockaddr_in own = Loopback(from, 0);
-  const sockaddr_in name = Loopback("127.0.0.1", port);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)) != 0) return errno;
-  const int result = connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name));
-  return result == 0 || errno == EINPROGRESS ? 0 : errno;
-}
-
-// A connection that says what it likes.
-class Stranger {
- public:
-  explicit Stranger(EventLoop* loop)
-      : loop_(loop), fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
-
-  // Returns an errno or 0.
-  int Come(int port, absl::string_view says = kPreface, const char* from = "127.0.0.1") {
-    if (const int error = Connect(fd_.get(), port, from); error != 0) return error;
-    pollfd connected{.fd = fd_.get(), .events = POLLOUT, .revents = 0};
-    poll(&connected, 1, 5000);
-    int error = 0;
-    socklen_t length = sizeof(error);
-    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return error;
-    Say(says);
-    watch_ = std::make_unique<FdWatch>(loop_, fd_.get(), [this] { Read(); });
-    return 0;
-  }
-  void Say(absl::string_view bytes) {
-    [[maybe_unused]] const ssize_t n = send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  }
-  bool served() const { return served_; }  // gRPC has sent its settings
-  bool ended() const { return ended_; }
-
- private:
-  void Read() {
-    char bytes[256];
-    const ssize_t n = read(fd_.get(), bytes, sizeof(bytes));
-    served_ = served_ || n > 0;
-    if (n > 0 || (n < 0 && errno == EAGAIN)) return;
-    ended_ = true;
-    watch_.reset();
-  }
-
-  EventLoop* const loop_;
-  Fd fd_;
-  bool served_ = false;
-  bool ended_ = false;
-  std::unique_ptr<FdWatch> watch_;
-};
-
-// Connections of strangers who say nothing, from a process with descriptors of its own.
-class Crowd {
- public:
-  Crowd(EventLoop* loop, int port, int count, const char* from)
-      : told_(*MakePipe()), life_(*MakePipe()) {
-    child_ = fork();
-    if (child_ == 0) Live(port, count, from);
-    told_.second.Reset();
-    life_.first.Reset();
-    watch_ = std::make_unique<FdWatch>(loop, told_.first.get(), [this] {
-      char bytes[8];
-      const ssize_t n = read(told_.first.get(), bytes, sizeof(bytes));
-      here_ = here_ || n > 0;
-      if (n <= 0) watch_.reset();
-    });
-  }
-  ~Crowd() { Go(); }
-  Crowd(const Crowd&) = delete;
-  Crowd& operator=(const Crowd&) = delete;
-
-  // All have come, as far as the service lets them.
-  bool here() const { return here_; }
-  void Go() {
-    if (child_ < 0) return;
-    watch_.reset();
-    life_.second.Reset();
-    waitpid(std::exchange(child_, -1), nullptr, 0);
-  }
-
- private:
-  // Nothing but system calls: the test has threads.
-  [[noreturn]] void Live(int port, int count, const char* from) const {
-    dup2(told_.second.get(), 100);
-    dup2(life_.first.get(), 101);
-    dup2(100, 3);
-    dup2(101, 4);
-    close_range(5, ~0U, 0);
-    RaiseDescriptorLimit();
-    for (int i = 0; i < count; ++i) {
-      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-      if (fd >= 0) Connect(fd, port, from);
-    }
-    char byte = 'x';
-    _exit(write(3, &byte, 1) == 1 && read(4, &byte, 1) == 0 ? 0 : 1);
-  }
-
-  FdPair told_;
-  FdPair life_;
-  pid_t child_ = -1;
-  bool here_ = false;
-  std::unique_ptr<FdWatch> watch_;
-};
-
-// Of this process, for a while.
-class DescriptorsAtMost {
- public:
-  explicit DescriptorsAtMost(rlim_t most) {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit lowered{.rlim_cur = most, .rlim_max = before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &lowered);
-  }
-  ~DescriptorsAtMost() { End(); }
-  void End() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 // As far as this machine lets one process go.
 int ManyStrangers() {
@@ -345,6 +211,67 @@ TEST_F(FrontDoorTest, NorDoHeartbeatsAndWhoHasTheToken) {
   EXPECT_THAT(Refused("connection_evicted") + Refused("connection_turned_away"), 0U);
 }
 
+// gRPC holds nobody to its bound who doesn't say that he knows it: as many streams as there is room
+// for, on one connection, kept every member out.
+TEST_F(FrontDoorTest, WhoOpensMoreStreamsThanItMayIsTurnedOut) {
+  Serve();
+  Stranger flood(loop_.get());
+  ASSERT_EQ(flood.Come(server_->port(), kPreface, "127.0.0.2"), 0);
+  for (uint32_t i = 0; i < 1000; ++i) flood.Say(BeginCall(2 * i + 1, kAttend));
+  EXPECT_TRUE(Until([&] { return flood.ended(); }, absl::Seconds(8))) << "before they are silent";
+  EXPECT_GE(Refused("connection_turned_out"), 1U);
+  EXPECT_TRUE(AMemberGetsIn());
+  Stranger again(loop_.get());
+  ASSERT_EQ(again.Come(server_->port(), kPreface, "127.0.0.2"), 0);
+  EXPECT_TRUE(Until([&] { return again.ended(); }, absl::Seconds(8)));
+  EXPECT_FALSE(again.served()) << "not for a while";
+}
+
+// The end of a stream that was refused is nothing that the loop knows of: it ended the service.
+TEST_F(FrontDoorTest, NorDoesItHarmToOpenTooManyAndGo) {
+  Serve();
+  std::string calls;
+  for (uint32_t i = 0; i < 100; ++i) calls += BeginCall(2 * i + 1, kAttend);
+  for (int i = 0; i < 100; ++i) {
+    Stranger hasty(loop_.get());
+    ASSERT_EQ(hasty.Come(server_->port(), kPreface, absl::StrCat("127.0.1.", i + 1).c_str()), 0);
+    hasty.Say(calls);
+    if (i % 2 == 0) {
+      ASSERT_TRUE(Until([&] { return hasty.served(); }));
+    }
+  }
+  EXPECT_TRUE(AMemberGetsIn());
+}
+
+TEST_F(FrontDoorTest, TwinWhoOpensAsManyAsItMayStays) {
+  Serve();
+  Stranger stranger(loop_.get());
+  ASSERT_EQ(stranger.Come(server_->port()), 0);
+  for (uint32_t i = 0; i < kStrangersCallsMax; ++i) stranger.Say(BeginCall(2 * i + 1, kAttend));
+  EXPECT_TRUE(AMemberGetsIn());
+  EXPECT_FALSE(LoopUntil(
+      loop_.get(), [&] { return stranger.ended(); }, absl::Seconds(1)));
+  EXPECT_EQ(Refused("connection_turned_out"), 0U);
+}
+
+// They have 10 s to say something, again and again; each connection has so few that all of them
+// leave room for members.
+TEST_F(FrontDoorTest, ManyStreamsFromOneAddressKeepNoMemberOut) {
+  Serve();
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (int i = 0; i < 60; ++i) {
+    crowd.push_back(std::make_unique<Stranger>(loop_.get()));
+    ASSERT_EQ(crowd.back()->Come(server_->port(), kPreface, "127.0.0.2"), 0);
+    for (uint32_t stream = 0; stream < 256; ++stream) {
+      crowd.back()->Say(BeginCall(2 * stream + 1, kAttend));
+    }
+  }
+  EXPECT_TRUE(AMemberGetsIn());
+  for (const auto& stranger : crowd) {
+    EXPECT_TRUE(Until([&] { return stranger->ended(); }, absl::Seconds(8)));
+  }
+}
+
 TEST_F(FrontDoorTest, WhoOnlyTricklesMakesRoom) {
   ServeWith({.strangers = 1, .per_address = 1});
   Stranger slow(loop_.get());
@@ -384,18 +311,22 @@ TEST_F(FrontDoorTest, APortInUseIsNamed) {
 // The door alone, before a gRPC without methods.
 class GuestsTest : public ::testing::Test {
  protected:
-  GuestsTest() {
+  GuestsTest() { Serve({.bounds = kUnbounded}); }
+  void Serve(FrontDoor::Options options) {
+    End();
     TcpListener listener = *ListenTcp("127.0.0.1:0");
     port_ = listener.port;
+    service_ = std::make_unique<v1::Rendezvous::Service>();
     FedGrpcServer fed =
-        *StartFedGrpcServer(&service_, {.connection_idle = absl::Milliseconds(300)});
+        *StartFedGrpcServer(service_.get(), {.connection_idle = absl::Milliseconds(300)});
     grpc_ = std::move(fed.server);
     door_ = std::make_unique<FrontDoor>(loop_.get(), &events_, &refusals_, std::move(listener),
-                                        std::move(fed.acceptor), kUnbounded);
+                                        std::move(fed.acceptor), std::move(options));
   }
-  ~GuestsTest() override {
+  ~GuestsTest() override { End(); }
+  void End() {
     door_.reset();
-    grpc_->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
+    if (grpc_ != nullptr) grpc_->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
   }
   bool UntilAlone() {
     return LoopUntil(loop_.get(), [this] { return door_->strangers() == 0; });
@@ -404,7 +335,7 @@ class GuestsTest : public ::testing::Test {
   const std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
   EventLog events_;
   Refusals refusals_{&events_};
-  v1::Rendezvous::Service service_;
+  std::unique_ptr<v1::Rendezvous::Service> service_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<FrontDoor> door_;
   int port_ = 0;
@@ -432,6 +363,45 @@ TEST_F(GuestsTest, WhoAsksNothingIsEndedByItsAge) {
   EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return idle.served() && idle.ended(); }));
   EXPECT_TRUE(UntilAlone());
   EXPECT_THAT(refusals_.counts(), IsEmpty()) << "not by the door";
+}
+
+// Before gRPC has it, nobody else looks at a connection's age.
+TEST_F(GuestsTest, WhoSaysNothingToADoorWithTlsIsEnded) {
+  Serve({.bounds = kUnbounded, .wants_tls = true, .silent_at_most = absl::Milliseconds(300)});
+  Stranger silent(loop_.get());
+  ASSERT_EQ(silent.Come(port_, ""), 0);
+  const Instant came = loop_->Now();
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return silent.ended(); }));
+  EXPECT_GE(loop_->Now() - came, absl::Milliseconds(250));
+  EXPECT_TRUE(UntilAlone());
+}
+
+TEST_F(GuestsTest, SoIsWhoHasHeardThatItNeedsTlsAndStays) {
+  Serve({.bounds = kUnbounded, .wants_tls = true, .silent_at_most = absl::Milliseconds(300)});
+  Stranger plain(loop_.get());
+  ASSERT_EQ(plain.Come(port_), 0);
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return plain.served() && plain.ended(); }));
+  EXPECT_EQ(refusals_.counts().at("without_tls"), 1U);
+  EXPECT_TRUE(UntilAlone()) << "it hasn't closed its side";
+}
+
+TEST_F(GuestsTest, TwinWithPatienceBothStay) {
+  Serve({.bounds = kUnbounded, .wants_tls = true, .silent_at_most = absl::Hours(1)});
+  Stranger silent(loop_.get());
+  Stranger plain(loop_.get());
+  ASSERT_EQ(silent.Come(port_, ""), 0);
+  ASSERT_EQ(plain.Come(port_), 0);
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return plain.served(); }));
+  EXPECT_FALSE(LoopUntil(
+      loop_.get(), [this] { return door_->strangers() < 2; }, absl::Seconds(1)));
+}
+
+TEST_F(GuestsTest, GrpcGetsInTimeWhatBeginsLikeTls) {
+  Serve({.bounds = kUnbounded, .wants_tls = true, .silent_at_most = absl::Seconds(1)});
+  Stranger shy(loop_.get());
+  ASSERT_EQ(shy.Come(port_, ""), 0);
+  shy.Say("\x16");
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return shy.ended(); })) << "by gRPC, which wants no TLS";
 }
 
 TEST(Peer, NamesAreThoseOfSockets) {

@@ -4,7 +4,8 @@
 
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/server/peer.h"
+#include "rendezvous/server/core/call_budget.h"
+#include "rendezvous/wire/peer.h"
 #include "rendezvous/wire/status_pages.h"
 #include "tests/server/rendezvous_fixture.h"
 
@@ -117,6 +118,38 @@ TEST_F(ControlTest, StopNeedsTheTokenWhereThereIsOne) {
   EXPECT_EQ(Status().jobs(0).phase(), "running");
   EXPECT_TRUE(Stop("job7", "geheim").ok());
   EXPECT_EQ(server_->refusals().at("stop_without_token"), 2U);
+}
+
+// From here the budget of the address is spent.
+TEST_F(ControlTest, WhoHasNoTokenIsAnsweredSoOftenAndNoMore) {
+  Serve({.token = "geheim"});
+  absl::Status last;
+  for (int i = 0; i < 4 * CallBudget::kBurst && !absl::IsResourceExhausted(last); ++i) {
+    last = Stop("job7", "falsch");
+    EXPECT_EQ(absl::IsUnauthenticated(last), !absl::IsResourceExhausted(last)) << i << last;
+    EXPECT_TRUE(absl::IsUnauthenticated(last) || i >= CallBudget::kBurst) << i << last;
+  }
+  EXPECT_THAT(last.ToString(), HasSubstr("ask less often, or give the token (--token_file"));
+  EXPECT_TRUE(absl::IsNotFound(Stop("job7", "geheim"))) << "who has the token isn't counted";
+  AgentMessage join = SampleJoin("job7", "a");
+  const auto join_over_tcp = [&] {
+    auto agent = std::make_unique<RawStream>(loop_.get(), MakeChannel(target()));
+    agent->Send(join);
+    return agent;
+  };
+  // The budget grows by one in 16 ms.
+  absl::Status refused;
+  for (int i = 0; i < 1000 && !absl::IsUnavailable(refused); ++i) {
+    [[maybe_unused]] const absl::Status spent = Stop("job7", "falsch");
+    const auto stranger = join_over_tcp();
+    ASSERT_TRUE(UntilDone(*stranger));
+    refused = stranger->status();
+  }
+  EXPECT_THAT(refused.ToString(), HasSubstr("UNAVAILABLE: too many calls without the job's token"));
+  EXPECT_GE(server_->refusals().at("too_many_calls"), 1U);
+  std::get<Join>(join.body).token = "geheim";
+  const auto agent = join_over_tcp();
+  EXPECT_TRUE(UntilAssigned(*agent)) << "nor is a member";
 }
 
 TEST(IsLocalPeer, KnowsThisMachine) {

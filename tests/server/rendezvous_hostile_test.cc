@@ -230,6 +230,32 @@ TEST_F(HostileTest, AFloodOfMessages) {
   EXPECT_FALSE(agent->done());
 }
 
+// It may be a member that stood still for a while: it must not end for it.
+TEST_F(HostileTest, ASlowReaderMayTryAgain) {
+  Serve();
+  std::vector<AgentMessage> joins;
+  std::vector<std::unique_ptr<RawStream>> agents;
+  for (const char* name : {"a", "b"}) {
+    AgentMessage join = SampleJoin("job7", name, 2);
+    std::get<Join>(join.body).job.lease = absl::Minutes(5);  // it answers no probe
+    joins.push_back(join);
+    agents.push_back(Open(/*reads=*/agents.empty()));
+    agents.back()->Send(join);
+  }
+  ASSERT_TRUE(UntilAssigned(*agents[0]));
+  HangReport suspicion;  // each time b is asked what it does
+  suspicion.workers.push_back({.suspect = true, .activity = Activity::kStill});
+  suspicion.sample = absl::Milliseconds(1);
+  for (uint64_t i = 1; Refused("slow_reader") == 0 && i < 100'000; ++i) {
+    agents[0]->Send(EventOf(joins[0], 1, i, suspicion));
+    ASSERT_TRUE(Until([&] { return agents[0]->unsent() < 10; }));
+  }
+  agents[1]->Read();
+  const absl::Status status = EndOf(*agents[1]);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("does not read"));
+}
+
 TEST_F(HostileTest, StreamsThatComeAndGo) {
   Serve();
   for (int i = 0; i < 300; ++i) {

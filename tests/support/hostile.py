@@ -3,9 +3,11 @@
 
     hostile.py calls RUN_ID FOREIGN_TLS_DIR COUNT HOST:PORT…    COUNT calls of each kind at each port; prints JSON
     hostile.py idle COUNT HOST:PORT      holds so many connections, replaces those that end, until stdin ends; prints "there"
+    hostile.py flood RUN_ID HOST:PORT…   calls, opens streams and connects as fast as it can, until stdin ends; prints "there"
 """
 
 import base64
+import contextlib
 import json
 import os
 import random
@@ -14,6 +16,7 @@ import socket
 import ssl
 import struct
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 RENDEZVOUS = "/ddprun.rendezvous.v1.Rendezvous/"
@@ -214,6 +217,53 @@ def idle(count, endpoint):
             held -= 1
 
 
+# ---------------------------------------------------------------- who is never quiet
+
+def flood(run_id, endpoints):
+    """Each in threads of its own: streams without number on a connection (at the first port), calls one after the other,
+    connections."""
+    over = threading.Event()
+    counts = dict.fromkeys(("streams", "calls", "connections"), 0)
+    open_attend = [frame(1, 4, 2 * i + 1, head(RENDEZVOUS + "Attend")) for i in range(1000)]
+
+    def streams(endpoint):
+        converse(endpoint, PREFACE + frame(4, 0, 0, b"") + b"".join(open_attend), patience=QUIET)
+        counts["streams"] += len(open_attend)
+
+    def calls(endpoint):
+        wrong = os.urandom(9).hex()
+        for sent in (call(RENDEZVOUS + "StopJob", text(1, run_id) + text(2, wrong)), call(RENDEZVOUS + "GetStatus", b""),
+                     call(RENDEZVOUS + "Attend", join(run_id, wrong)),
+                     call(AGENT + "Store", number(1, 1) + text(2, run_id) + text(17, b""))):
+            converse(endpoint, sent, patience=QUIET)
+            counts["calls"] += 1
+
+    def connections(endpoint):
+        held = []
+        for _ in range(100):
+            connection = socket.socket()
+            connection.setblocking(False)
+            connection.connect_ex(endpoint)
+            held.append(connection)
+        counts["connections"] += len(held)
+
+    def go_on(work, endpoint):
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                work(endpoint)
+
+    threads = [threading.Thread(target=go_on, args=(work, endpoint), daemon=True)
+               for work in (streams, calls, calls, connections) for endpoint in endpoints[:1 if work is streams else None]]
+    for thread in threads:
+        thread.start()
+    print("there", flush=True)
+    sys.stdin.read()
+    over.set()
+    for thread in threads:
+        thread.join(2 * PATIENCE)
+    print(json.dumps(counts), flush=True)
+
+
 def endpoint_of(words):
     host, port = words.rsplit(":", 1)
     return socket.gethostbyname(host), int(port)
@@ -222,5 +272,7 @@ def endpoint_of(words):
 if __name__ == "__main__":
     if sys.argv[1] == "calls":
         call_all(sys.argv[2], sys.argv[3], int(sys.argv[4]), [endpoint_of(words) for words in sys.argv[5:]])
+    elif sys.argv[1] == "flood":
+        flood(sys.argv[2], [endpoint_of(words) for words in sys.argv[3:]])
     else:
         idle(int(sys.argv[2]), endpoint_of(sys.argv[3]))

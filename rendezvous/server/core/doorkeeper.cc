@@ -9,7 +9,6 @@ namespace {
 
 constexpr uint64_t kReserved = 64;          // listeners, logs, loops, pipes, the status page
 constexpr uint64_t kDescriptorsMin = 1024;  // where nobody says: POSIX's usual soft limit
-constexpr uint64_t kStrangersMax = 4096;    // who join at one moment; an idle one takes memory
 
 }  // namespace
 
@@ -31,6 +30,8 @@ Doorkeeper::Answer Doorkeeper::Accepted(ConnectionId id, const std::string& addr
   Ripen(now);
   last_ = id;
   Answer answer;
+  EndBans();
+  if (banned_.contains(address)) return answer;
   if (const auto found = addresses_.find(address);
       found != addresses_.end() && found->second.strangers.size() >= bounds_.per_address) {
     if (found->second.ripe == 0) return answer;
@@ -49,6 +50,23 @@ std::optional<ConnectionId> Doorkeeper::OutOfDescriptors(Instant now) {
   exhausted_until_ = latest_ + kExhaustedPause;
   if (ripe_.empty()) return std::nullopt;
   return Evict(ripe_.begin()->second);
+}
+
+void Doorkeeper::Ban(const std::string& address, Instant now) {
+  Ripen(now);
+  EndBans();
+  if (!banned_.insert(address).second) return;
+  bans_.emplace_back(latest_ + kBannedFor, address);
+  if (bans_.size() <= kBannedMax) return;
+  banned_.erase(bans_.front().second);
+  bans_.pop_front();
+}
+
+void Doorkeeper::EndBans() {
+  while (!bans_.empty() && bans_.front().first <= latest_) {
+    banned_.erase(bans_.front().second);
+    bans_.pop_front();
+  }
 }
 
 void Doorkeeper::Forget(ConnectionId id) {
@@ -103,6 +121,7 @@ void Doorkeeper::List(const Address& address) {
 
 std::string Doorkeeper::BrokenInvariant() const {
   if (strangers_.size() > bounds_.strangers) return "more strangers than places";
+  if (bans_.size() != banned_.size() || bans_.size() > kBannedMax) return "bans miscounted";
   Instant before;
   for (const auto& [id, stranger] : strangers_) {
     if (id > last_ || stranger.since < before || stranger.since > latest_)

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "base/strong.h"
@@ -18,6 +20,10 @@ namespace ddprun::rendezvous {
 
 // Of one that was accepted; the later, the greater.
 using ConnectionId = Strong<struct ConnectionIdTag, uint64_t>;
+
+// Strangers' connections, however many descriptors there are: who join at one moment; an idle one
+// takes memory.
+inline constexpr uint64_t kStrangersMax = 4096;
 
 // How many connections a service keeps of those whom it doesn't know (yet).
 struct DoorBounds {
@@ -41,6 +47,9 @@ class Doorkeeper {
   static constexpr absl::Duration kRipeAfter = absl::Seconds(1);
   // Before another try when no descriptor was left, unless a connection ends.
   static constexpr absl::Duration kExhaustedPause = absl::Milliseconds(100);
+  // Nobody is admitted from an address of which somebody abused a connection.
+  static constexpr absl::Duration kBannedFor = absl::Seconds(10);
+  static constexpr size_t kBannedMax = 4096;  // addresses; the next takes the oldest one's place
 
   explicit Doorkeeper(const DoorBounds& bounds) : bounds_(bounds) {}
 
@@ -60,6 +69,10 @@ class Doorkeeper {
 
   // No descriptor was left to accept one. Returns whom to end for it, if anybody is ripe.
   std::optional<ConnectionId> OutOfDescriptors(Instant now);
+
+  // Somebody of that address abused a connection: each costs more than what the bounds are for.
+  // What is open stays. Ignored while it is banned.
+  void Ban(const std::string& address, Instant now);
 
   // It is known now, or it has ended. Others are ignored: it may just have been evicted.
   void Forget(ConnectionId id);
@@ -88,6 +101,7 @@ class Doorkeeper {
 
   bool Full() const { return strangers_.size() >= bounds_.strangers; }
   void Ripen(Instant now);
+  void EndBans();
   void Add(ConnectionId id, const std::string& address, Instant now);
   ConnectionId Evict(ConnectionId id);
   void Remove(ConnectionId id);
@@ -99,11 +113,13 @@ class Doorkeeper {
   std::map<ConnectionId, Stranger> strangers_;           // at most bounds_.strangers
   absl::flat_hash_map<std::string, Address> addresses_;  // of strangers_, and each of these there
   std::set<std::pair<size_t, ConnectionId>, LargestFirst>
-      ripe_;                 // by addresses_ with a ripe one: how many strangers, and the oldest
-  ConnectionId last_;        // no stranger is greater
-  ConnectionId last_ripe_;   // strangers up to this one are ripe, the others aren't
-  Instant latest_;           // the latest time that was told
-  Instant exhausted_until_;  // accepting pauses until then
+      ripe_;                // by addresses_ with a ripe one: how many strangers, and the oldest
+  ConnectionId last_;       // no stranger is greater
+  ConnectionId last_ripe_;  // strangers up to this one are ripe, the others aren't
+  std::deque<std::pair<Instant, std::string>> bans_;  // until when, the first to end first
+  absl::flat_hash_set<std::string> banned_;           // of bans_, each once
+  Instant latest_;                                    // the latest time that was told
+  Instant exhausted_until_;                           // accepting pauses until then
 };
 
 }  // namespace ddprun::rendezvous

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 namespace ddprun::rendezvous {
 namespace {
@@ -48,6 +49,18 @@ TEST_F(ReconnectPausesTest, AStreamThatWorkedBeginsAnew) {
   EXPECT_LT(pauses_.AfterStream(now_), absl::Milliseconds(25));
   ExpectAbout(Fail(), absl::Milliseconds(25));
   EXPECT_LE(LongestUntil(now_ + absl::Seconds(29)), absl::Milliseconds(200));
+}
+
+// All streams of a service end in one moment.
+TEST_F(ReconnectPausesTest, AfterAStreamThatWorkedEachWaitsAsLongAsItLikes) {
+  std::set<absl::Duration> pauses;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    ReconnectPauses node(ReconnectSettings(), seed, now_);
+    pauses.insert(node.AfterStream(now_));
+  }
+  EXPECT_GT(pauses.size(), 50U);
+  EXPECT_LT(*pauses.begin(), absl::Milliseconds(3));
+  EXPECT_GT(*pauses.rbegin(), absl::Milliseconds(22));
 }
 
 TEST_F(ReconnectPausesTest, NodesDoNotComeInOneMoment) {

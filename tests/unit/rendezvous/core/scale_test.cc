@@ -152,6 +152,24 @@ TEST(Scale, RefusedJoinsAreNotedWithinABound) {
   EXPECT_TRUE(machine.View(Instant()).nodes.empty());
 }
 
+// Nor does a member that breaks the protocol on stream after stream.
+TEST(Scale, SoAreBrokenOffStreams) {
+  StateMachine machine(Term(7), "");
+  size_t refused = 0;
+  for (uint64_t stream = 1; stream <= 1000; ++stream) {
+    AgentMessage join = JoinOf(0, 2);
+    join.stream = StreamNumber(stream);
+    for (int i = 0; i < 2; ++i) {  // a second Join on a stream is one too many
+      for (const Effect& effect :
+           machine.Step(Instant(), MessageReceived{StreamKey(stream), join})) {
+        const Note* note = std::get_if<Note>(&effect);
+        refused += note != nullptr && note->event == "node_refused" ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_EQ(refused, NoteBudget::kBurst);
+}
+
 TEST(Scale, TakesTheMostNodesAndNoMore) {
   StateMachine machine(Term(7), "");
   for (uint32_t node = 0; node < kNodesMax; ++node) {

@@ -133,6 +133,22 @@ TEST_F(DoorkeeperTest, WhoWasEvictedAndEndsFreesNoDescriptorTwice) {
   EXPECT_FALSE(AcceptsAt(now));
 }
 
+TEST_F(DoorkeeperTest, FromABannedAddressNobodyIsAdmittedForAWhile) {
+  Admit("a", kStart);
+  keeper_.Ban("a", kStart);
+  keeper_.Ban("a", kStart + absl::Seconds(5));  // it is already
+  EXPECT_FALSE(Accept("a", kStart + Doorkeeper::kBannedFor - kTick).admitted);
+  EXPECT_TRUE(Accept("b", kStart + Doorkeeper::kBannedFor - kTick).admitted) << "but others";
+  EXPECT_EQ(Admit("a", kStart + Doorkeeper::kBannedFor), 0U);
+  EXPECT_EQ(keeper_.strangers(), 3U);
+}
+
+TEST_F(DoorkeeperTest, BansHaveABound) {
+  for (size_t i = 0; i <= Doorkeeper::kBannedMax; ++i) keeper_.Ban(absl::StrCat(i), kStart);
+  EXPECT_EQ(Admit("0", kStart), 0U) << "the oldest one was forgotten";
+  EXPECT_FALSE(Accept("1", kStart).admitted);
+}
+
 TEST(DoorBounds, HalfOfWhatIsLeftIsForMembers) {
   for (const uint64_t descriptors : {256U, 1024U, 4096U, 20000U, 1048576U}) {
     const DoorBounds bounds = DoorBoundsFor(descriptors);

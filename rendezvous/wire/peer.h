@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_SERVER_PEER_H_
-#define DDPRUN_RENDEZVOUS_SERVER_PEER_H_
+#ifndef DDPRUN_RENDEZVOUS_WIRE_PEER_H_
+#define DDPRUN_RENDEZVOUS_WIRE_PEER_H_
 
 #include <sys/socket.h>
 
@@ -40,4 +40,4 @@ bool IsLocalPeer(absl::string_view peer);
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_SERVER_PEER_H_
+#endif  // DDPRUN_RENDEZVOUS_WIRE_PEER_H_

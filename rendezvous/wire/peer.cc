@@ -1,4 +1,4 @@
-#include "rendezvous/server/peer.h"
+#include "rendezvous/wire/peer.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
