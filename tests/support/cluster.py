@@ -57,6 +57,16 @@ def run_inside(run):
     return run()
 
 
+# Sends a datagram to each of the addresses, from the first one.
+_TELL = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.bind((sys.argv[1], 0))
+    for other in sys.argv[2:]:
+        sender.sendto(b"", (other, 9))
+"""
+
+
 class Cluster:
     """Hosts n1 … nN at 10.77.0.1 … 10.77.0.N and fd00:77::1 … fd00:77::N; host names resolve on all of them."""
 
@@ -153,11 +163,11 @@ class Cluster:
 
     def move_address(self, source, target):
         """Host `target` has also the address of `source`, which is off, and tells its neighbours so."""
-        self._on(target, "link", "set", "eth0", "down")
         self._on(target, "addr", "add", f"10.77.0.{source}/24", "dev", "eth0")
         self._moved.append((source, target))
-        self.on_host(target, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_notify")
-        self._on(target, "link", "set", "eth0", "up")
+        self._on(target, "neigh", "flush", "dev", "eth0")  # who asks for a neighbour tells it the own address
+        others = [f"10.77.0.{i}" for i in range(1, self.count + 1) if i not in (source, target)]
+        self.on_host(target, sys.executable, "-c", _TELL, f"10.77.0.{source}", *others)
 
     def cut_one_way(self, source, target):
         """Nothing gets from `source` to `target` any more; the other way works."""
