@@ -76,7 +76,7 @@ class ADamagedRecord(StateDirTestCase):
 class TwoServices(StateDirTestCase):
     def start(self):
         return self.bed.agent("agent", ["--nnodes", 1, "--nproc_per_node", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint",
-                                        "127.0.0.1:0", "--max_restarts", 3, "--state_dir", self.folder])
+                                        "127.0.0.1:0", "--rdzv_conf", "is_host=1", "--max_restarts", 3, "--state_dir", self.folder])
 
     def lock(self, holder):
         """Has the journal as another service has it, of `holder`."""
@@ -114,7 +114,7 @@ class TwoServices(StateDirTestCase):
         os.rename(taken, self.file + ".holder")
         self.bed.signal_workers(worker, signal.SIGKILL)  # whose restart is to be recorded
         self.assert_status(1, agent)
-        self.assertIn("the rendezvous service lost the job to another service", agent.text())
+        self.assertIn("the rendezvous service, a child of this agent, lost the job to another service", agent.text())
         self.bed.follower.refresh()
         self.assertEqual([], self.bed.events.find("service_restarted"))
         self.assertEqual({1}, {line["generation"] for line in self.bed.journal.find("worker")})
