@@ -61,8 +61,8 @@ class ServiceProcess {
 
   // How it ended.
   struct End {
-    std::string how;       // "exited with status 0", "was killed by SIGKILL"
-    bool orderly = false;  // it had nothing left to do
+    std::string how;        // "exited with status 0", "was killed by SIGKILL"
+    bool orderly = false;   // it had nothing left to do
     bool replaced = false;  // another service has the job
   };
   // Tells it to serve. `on_ready`: its ports, or why it doesn't serve; after an error nothing else

@@ -44,7 +44,7 @@ class ReconnectPauses {
   Rng rng_;
   const Instant began_;
   bool had_stream_ = false;  // that worked
-  absl::Duration next_;    // the next pause without its jitter; from first to longest
+  absl::Duration next_;      // the next pause without its jitter; from first to longest
 };
 
 }  // namespace ddprun::rendezvous

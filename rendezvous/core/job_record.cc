@@ -24,10 +24,9 @@ void Age(absl::Duration elapsed, JobRecord& record) {
 }
 
 void MarkFormerHost(Incarnation host, JobRecord& record) {
-  const auto former =
-      std::find_if(record.nodes.begin(), record.nodes.end(), [&](const NodeRecord& node) {
-        return node.info.hosts_service && node.incarnation != host;
-      });
+  const auto former = std::find_if(
+      record.nodes.begin(), record.nodes.end(),
+      [&](const NodeRecord& node) { return node.info.hosts_service && node.incarnation != host; });
   if (former != record.nodes.end()) record.vanished = former->id;
 }
 

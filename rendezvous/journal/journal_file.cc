@@ -217,8 +217,12 @@ absl::Status JournalFile::TakeOver() {
 }
 
 absl::Status JournalFile::CheckIsOurs() const {
-  const std::string holder = ReadHolder(path_);
-  if (holder.empty() || holder == holder_) return absl::OkStatus();
+  std::string holder = ReadHolder(path_);
+  // Without a name it was taken away, which says nothing; one that is replaced right now can't be
+  // read on some file systems of networks (ESTALE).
+  if (holder.empty() && access(HolderFile(path_).c_str(), F_OK) != 0) return absl::OkStatus();
+  if (holder.empty()) holder = ReadHolder(path_);
+  if (holder == holder_) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("the journal ", Quoted(path_), " was taken over (",
                                          NameOf(holder), "): another service has the job now"));
 }

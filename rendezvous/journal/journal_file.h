@@ -50,9 +50,9 @@ class JournalFile {
   // release, or no journal. DATA_LOSS — damaged. Else of the errno.
   static absl::StatusOr<std::unique_ptr<JournalFile>> Open(const std::string& folder, bool synced,
                                                            const std::string& vfs = "");
-  // Of a folder whose journal can't be opened as another process has it: whether that was on another
-  // machine. Then the file may be free soon: a network's file system takes its time to notice that a
-  // machine is gone.
+  // Of a folder whose journal can't be opened as another process has it: whether that was on
+  // another machine. Then the file may be free soon: a network's file system takes its time to
+  // notice that a machine is gone.
   static bool IsHeldElsewhere(const std::string& folder);
   ~JournalFile();
   JournalFile(const JournalFile&) = delete;

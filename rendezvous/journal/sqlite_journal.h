@@ -44,10 +44,9 @@ class SqliteJournal final : public Journal {
   // Writes that are not answered yet never are.
   ~SqliteJournal() override;
 
-  // All that is kept. That this service has read it is kept, too, before it returns: no two services
-  // have the same `life`. Requires: no Write or Forget yet.
-  // Errors: DATA_LOSS — the whole file is damaged; says what, and what to do. Else as
-  // JournalFile::Put.
+  // All that is kept. That this service has read it is kept, too, before it returns: no two
+  // services have the same `life`. Requires: no Write or Forget yet. Errors: DATA_LOSS — the whole
+  // file is damaged; says what, and what to do. Else as JournalFile::Put.
   absl::StatusOr<Loaded> Load();
   // As JournalFile::SetAside. Requires: as Load.
   absl::Status SetAside(const DamagedRecord& damaged);

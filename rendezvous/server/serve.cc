@@ -129,7 +129,8 @@ absl::Status SetDamagedAside(const ServeConfig& config, const std::vector<Damage
   for (const DamagedRecord& each : damaged) {
     if (!config.only_run_id.empty()) return each.why;
     DDPRUN_RETURN_IF_ERROR(journal.SetAside(each));
-    Tell(absl::StrCat("warning: ", each.what, ": this job is to be started anew, other jobs go on. ",
+    Tell(absl::StrCat("warning: ", each.what,
+                      ": this job is to be started anew, other jobs go on. ",
                       "Its bytes are kept in the table 'damaged' of ", Quoted(journal.where())));
   }
   return absl::OkStatus();
@@ -157,8 +158,7 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* s
   if (config.state_dir.empty()) return absl::OkStatus();
   const bool wanted = config.state_outlives_machine;
   absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
-      OpenFolder(config, loop,
-                 {.outlives_machine = wanted, .on_taken_over = std::move(on_lost)});
+      OpenFolder(config, loop, {.outlives_machine = wanted, .on_taken_over = std::move(on_lost)});
   absl::StatusOr<std::vector<KeptJob>> kept;
   if (journal.ok()) kept = LoadJobs(config, **journal);
   const absl::Status status = journal.ok() ? kept.status() : journal.status();

@@ -46,8 +46,9 @@ class Training:
         self.agents = []
 
     def start(self, name, *options, host=None):
-        agent = self.bed.run(name, [*options, "--nproc_per_node", 1, "--rdzv_id", self.run_id, "--event_log", self.bed.events.path,
-                                    WORKER, self.bed.journal.path, self.bed.folder, self.step_ms, self.steps], host=host)
+        agent = self.bed.run(name, [*options, "--nproc_per_node", 1, "--rdzv_id", self.run_id, "--event_log",
+                                    self.bed.events.path, WORKER, self.bed.journal.path, self.bed.folder, self.step_ms,
+                                    self.steps], host=host)
         self.agents.append(agent)
         return agent
 
@@ -127,7 +128,8 @@ class ServiceKill(Training):
         os.kill(service, signal.SIGKILL)
 
     def kill_worker(self):
-        self.bed.signal_workers([self.bed.wait(lambda: self.bed.journal.find("worker"), "a worker", PATIENCE)[-1]], signal.SIGKILL)
+        workers = self.bed.wait(lambda: self.bed.journal.find("worker"), "a worker", PATIENCE)
+        self.bed.signal_workers(workers[-1:], signal.SIGKILL)
 
     def run(self):
         """The seconds after which all agents were back."""
