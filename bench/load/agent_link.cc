@@ -92,7 +92,7 @@ void AgentLink::Retry() {
   timeout_.Disarm();
   if (!wanted_) return;
   const Instant now = place_->loop->Now();
-  retry_.Arm(now + (heard_ ? pauses_.AfterStream(now) : pauses_.AfterFailure(now)));
+  retry_.Arm(now + (heard_ ? pauses_.AfterStream() : pauses_.AfterFailure(now)));
 }
 
 void AgentLink::OnTimeout() {

@@ -19,7 +19,7 @@ constexpr uint64_t kAStep = (uint64_t{3} << 56U) | 1234;  // a page's word: trai
 // As rendezvous/client has them.
 constexpr absl::Duration kOwnPatience = absl::Milliseconds(1800);
 constexpr rendezvous::ReconnectSettings kHeartbeatPauses = {.first = absl::Milliseconds(100),
-                                                            .longest_soon = absl::Seconds(1),
+                                                            .longest_again = absl::Seconds(1),
                                                             .longest = absl::Seconds(1)};
 
 }  // namespace

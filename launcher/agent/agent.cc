@@ -115,10 +115,11 @@ absl::Status Agent::StartParts() {
                             EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id_)));
   }
 
+  incarnation_ = rendezvous::Incarnation(RandomNumber() | 1);
   SupervisorConfig config;
   config.job = plan_.job;
   config.identity = {.node_id = rendezvous::NodeId(node_id_),
-                     .incarnation = rendezvous::Incarnation(RandomNumber() | 1),
+                     .incarnation = incarnation_,
                      .node = {.hostname = hostname,
                               .agent_pid = static_cast<uint32_t>(getpid()),
                               .worker_count = plan_.worker_count,

@@ -122,6 +122,7 @@ class Agent {
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::string endpoint_name_;
   std::string node_id_;
+  rendezvous::Incarnation incarnation_;
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
   std::optional<Exit> exit_;

@@ -47,20 +47,21 @@ void ElectedService::OnElected(const rendezvous::LeaderFinder::Election& electio
   if (!process.ok()) return OnReady(process.status());
   process_ = *std::move(process);
   rendezvous::EtcdSeatConfig& seat = *settings_.etcd;
+  seat.settings.endpoints = election.endpoints;
   seat.lease = election.lease;
   seat.revision = election.revision;
   seat.asked_ns = absl::ToInt64Nanoseconds(election.asked - Instant());
   seat.ttl_s = absl::ToInt64Seconds(election.ttl);
   seat.vanished = election.vanished;
   process_->Serve(
-      loop_, settings_, [this](absl::StatusOr<int> port) { OnReady(std::move(port)); },
+      loop_, settings_, [this](absl::StatusOr<ServicePorts> ports) { OnReady(ports); },
       [this](const ServiceProcess::End& end) { OnEnd(end); });
 }
 
-void ElectedService::OnReady(absl::StatusOr<int> port) {
-  if (port.ok()) return callbacks_.on_serving(*port, process_->pid());
+void ElectedService::OnReady(const absl::StatusOr<ServicePorts>& ports) {
+  if (ports.ok()) return callbacks_.on_serving(ports->service, process_->pid());
   callbacks_.on_trouble(
-      absl::StrCat("this node was chosen to serve the job, but can't: ", port.status().message()));
+      absl::StrCat("this node was chosen to serve the job, but can't: ", ports.status().message()));
   OnEnd({.how = "could not serve", .orderly = false});
 }
 

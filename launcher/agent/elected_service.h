@@ -43,7 +43,7 @@ class ElectedService {
   ElectedService(EventLoop* loop, ServiceSettings settings, Callbacks callbacks)
       : loop_(loop), settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
   void OnElected(const rendezvous::LeaderFinder::Election& election);
-  void OnReady(absl::StatusOr<int> port);
+  void OnReady(const absl::StatusOr<ServicePorts>& ports);
   void OnEnd(const ServiceProcess::End& end);
 
   EventLoop* const loop_;

@@ -38,7 +38,7 @@ void ServiceChild::Serve(EventLoop* loop, ServiceSettings settings, absl::Durati
 void ServiceChild::Run() {
   pid_ = process_->pid();
   process_->Serve(
-      loop_, settings_, [this](absl::StatusOr<int> port) { OnReady(std::move(port)); },
+      loop_, settings_, [this](absl::StatusOr<ServicePorts> ports) { OnReady(ports); },
       [this](const ServiceProcess::End& end) { OnEnd(end); });
 }
 
@@ -49,23 +49,32 @@ void ServiceChild::StartAgain() {
   Run();
 }
 
-void ServiceChild::OnReady(absl::StatusOr<int> port) {
+void ServiceChild::OnReady(const absl::StatusOr<ServicePorts>& ports) {
   if (!served_) {
-    served_ = port.ok();
-    if (port.ok()) settings_.listen = WithPort(settings_.listen, *port);
+    served_ = ports.ok();
+    if (ports.ok()) KeepPorts(*ports);
     const auto on_ready = callbacks_.on_ready;  // it may destroy us
-    return on_ready(std::move(port));
+    if (!ports.ok()) return on_ready(ports.status());
+    return on_ready(ports->service);
   }
-  if (!port.ok()) return OnFailedStart(port.status());
+  if (!ports.ok()) return OnFailedStart(ports.status());
   const ServiceRestarts::Back back = restarts_->OnServing(loop_->Now());
   const auto on_restarted = callbacks_.on_restarted;
   on_restarted(
       {.how = restarts_->how(), .missing = back.missing, .pid = pid_, .times = back.times});
 }
 
+// Whoever comes after it is where this one was, also where any free port was asked for.
+void ServiceChild::KeepPorts(const ServicePorts& ports) {
+  settings_.listen = WithPort(settings_.listen, ports.service);
+  if (ports.status_page != 0) {
+    settings_.status_page = WithPort(settings_.status_page, ports.status_page);
+  }
+}
+
 void ServiceChild::OnEnd(const ServiceProcess::End& end) {
   process_.reset();
-  if (end.orderly || !wanted_) return GiveUp(end.how);
+  if (end.orderly || end.replaced || !wanted_) return GiveUp(end.how);
   Decide(restarts_->OnDeath(loop_->Now(), end.how));
 }
 

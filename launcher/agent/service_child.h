@@ -65,7 +65,8 @@ class ServiceChild {
   ServiceChild() = default;
   void Run();
   void StartAgain();
-  void OnReady(absl::StatusOr<int> port);
+  void OnReady(const absl::StatusOr<ServicePorts>& ports);
+  void KeepPorts(const ServicePorts& ports);
   void OnEnd(const ServiceProcess::End& end);
   void OnFailedStart(const absl::Status& error);
   void Decide(const ServiceRestarts::Decision& decision);
@@ -74,7 +75,7 @@ class ServiceChild {
   EventLoop* loop_ = nullptr;
   std::unique_ptr<ServiceProcess> process_;  // null: none runs
   pid_t pid_ = 0;
-  ServiceSettings settings_;  // from the first start on with the port that was found
+  ServiceSettings settings_;  // from the first start on with the ports that were found
   Callbacks callbacks_;
   bool served_ = false;  // once
   bool wanted_ = true;   // it is started again

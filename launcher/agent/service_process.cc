@@ -14,6 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/log.h"
@@ -87,7 +88,8 @@ std::string SettingsLine(const ServiceSettings& settings) {
                          {"status_page", settings.status_page},
                          {"status_page_token", settings.status_page_token},
                          {"state_dir", settings.state_dir},
-                         {"state_outlives_machine", settings.state_outlives_machine}};
+                         {"state_outlives_machine", settings.state_outlives_machine},
+                         {"host", settings.host}};
   if (settings.etcd.has_value()) line["etcd"] = ToJson(*settings.etcd);
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
@@ -118,6 +120,7 @@ std::string SettingsLine(const ServiceSettings& settings) {
   config.status_page_token = settings.value("status_page_token", "");
   config.state_dir = settings.value("state_dir", "");
   config.state_outlives_machine = settings.value("state_outlives_machine", false);
+  config.host = settings.value("host", uint64_t{0});
   if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
@@ -221,7 +224,7 @@ ServiceProcess::~ServiceProcess() {
 }
 
 void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
-                           std::function<void(absl::StatusOr<int> port)> on_ready,
+                           std::function<void(absl::StatusOr<ServicePorts> ports)> on_ready,
                            std::function<void(End end)> on_end) {
   on_ready_ = std::move(on_ready);
   on_end_ = std::move(on_end);
@@ -246,11 +249,16 @@ void ServiceProcess::OnReadyBytes() {
 // What it said, or that it died (`how`) before. Returns: whether it serves; else we may be gone.
 bool ServiceProcess::TellReady(const std::string& how) {
   absl::string_view text = absl::StripSuffix(ready_text_, "\n");
-  int port = 0;
+  ServicePorts ports;
   const auto on_ready = std::exchange(on_ready_, nullptr);
-  if (absl::ConsumePrefix(&text, "ok ") && absl::SimpleAtoi(text, &port)) {
-    on_ready(port);
-    return true;
+  if (absl::ConsumePrefix(&text, "ok ")) {
+    const std::pair<absl::string_view, absl::string_view> both =
+        absl::StrSplit(text, absl::MaxSplits(' ', 1));
+    if (absl::SimpleAtoi(both.first, &ports.service) &&
+        absl::SimpleAtoi(both.second, &ports.status_page)) {
+      on_ready(ports);
+      return true;
+    }
   }
   absl::ConsumePrefix(&text, "error ");
   const std::string error = text.empty()
@@ -277,11 +285,13 @@ void ServiceProcess::OnExit() {
     ready_text_.append(bytes, static_cast<size_t>(n));
   }
   ready_watch_.reset();
-  const std::string how = DescribeExit(info);
-  const bool orderly = info.si_code == CLD_EXITED && info.si_status == 0;
+  const bool exited = info.si_code == CLD_EXITED;
+  const bool orderly = exited && info.si_status == 0;
+  const bool replaced = exited && info.si_status == rendezvous::kLeadershipLost;
+  const std::string how = replaced ? "lost the job to another service" : DescribeExit(info);
   if (on_ready_ != nullptr && !TellReady(how)) return;
   const auto on_end = on_end_;
-  on_end({.how = how, .orderly = orderly});
+  on_end({.how = how, .orderly = orderly, .replaced = replaced});
 }
 
 }  // namespace ddprun::launcher

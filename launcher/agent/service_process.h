@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,7 +33,14 @@ struct ServiceSettings {
   std::string status_page_token;                   // as ServeConfig.status_page_token
   std::string state_dir;                           // as ServeConfig.state_dir
   bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
+  uint64_t host = 0;                               // as ServeConfig.host
   std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
+};
+
+// Where a service listens; 0 = at none.
+struct ServicePorts {
+  int service = 0;  // 0 also for unix sockets
+  int status_page = 0;
 };
 
 // One process of the embedded rendezvous service: a child of the agent. It waits without cost until
@@ -53,13 +61,14 @@ class ServiceProcess {
 
   // How it ended.
   struct End {
-    std::string how;       // "exited with status 0", "was killed by SIGKILL"
-    bool orderly = false;  // it had nothing left to do
+    std::string how;        // "exited with status 0", "was killed by SIGKILL"
+    bool orderly = false;   // it had nothing left to do
+    bool replaced = false;  // another service has the job
   };
-  // Tells it to serve. `on_ready`: its port (0 for unix sockets), or why it doesn't serve; after an
-  // error nothing else comes. `on_end`: after it served. Both may destroy this.
+  // Tells it to serve. `on_ready`: its ports, or why it doesn't serve; after an error nothing else
+  // comes. `on_end`: after it served. Both may destroy this.
   void Serve(EventLoop* loop, const ServiceSettings& settings,
-             std::function<void(absl::StatusOr<int> port)> on_ready,
+             std::function<void(absl::StatusOr<ServicePorts> ports)> on_ready,
              std::function<void(End end)> on_end);
 
   // Has it end in order; on_end follows.
@@ -76,11 +85,11 @@ class ServiceProcess {
 
   pid_t pid_ = 0;
   Fd to_child_;    // settings; its end of file is the child's end
-  Fd from_child_;  // "ok <port>\n" or "error <text>\n"
+  Fd from_child_;  // as ServeConfig.ready_fd
   Fd pidfd_;
   bool exited_ = false;
   std::string ready_text_;
-  std::function<void(absl::StatusOr<int>)> on_ready_;  // null when it was called
+  std::function<void(absl::StatusOr<ServicePorts>)> on_ready_;  // null when it was called
   std::function<void(End)> on_end_;
   std::unique_ptr<FdWatch> ready_watch_;
   std::unique_ptr<FdWatch> exit_watch_;

@@ -5,10 +5,10 @@
 namespace ddprun::rendezvous {
 
 ReconnectPauses::ReconnectPauses(ReconnectSettings settings, uint64_t seed, Instant now)
-    : settings_(settings), rng_(seed), missing_since_(now), next_(settings.first) {}
+    : settings_(settings), rng_(seed), began_(now), next_(settings.first) {}
 
-absl::Duration ReconnectPauses::AfterStream(Instant now) {
-  missing_since_ = now;
+absl::Duration ReconnectPauses::AfterStream() {
+  had_stream_ = true;
   next_ = settings_.first;
   return settings_.first * static_cast<int64_t>(rng_.Below(100)) / 100;
 }
@@ -21,8 +21,8 @@ absl::Duration ReconnectPauses::AfterFailure(Instant now) {
 }
 
 absl::Duration ReconnectPauses::Longest(Instant now) const {
-  if (now - missing_since_ >= settings_.soon) return settings_.longest;
-  return std::min(settings_.longest_soon, settings_.longest);
+  if (!had_stream_ && now - began_ >= settings_.soon) return settings_.longest;
+  return std::min(settings_.longest_again, settings_.longest);
 }
 
 std::string ReconnectPauses::BrokenInvariant() const {

@@ -14,9 +14,11 @@ struct ReconnectSettings {
   // The first pause after a try that failed; doubles up to the longest. The first is short for
   // nodes that are started together: the service is usually there some milliseconds later.
   absl::Duration first = absl::Milliseconds(25);
-  // The longest as long as the service is missing for less than `soon`: one that died is started
-  // again at once, and its agents are to be back before anybody counts as lost.
-  absl::Duration longest_soon = absl::Milliseconds(200);
+  // The longest of who had the service before: one that died is started again at once, and its
+  // agents are to be back before anybody counts as lost; in a lost machine's place another one may
+  // come at any time, and the job waits for its agents then.
+  absl::Duration longest_again = absl::Milliseconds(200);
+  // Who never had it comes as often for so long, and then after the longest pause.
   absl::Duration soon = absl::Seconds(30);
   absl::Duration longest = absl::Milliseconds(1000);
 };
@@ -27,8 +29,8 @@ class ReconnectPauses {
  public:
   ReconnectPauses(ReconnectSettings settings, uint64_t seed, Instant now);
 
-  // A stream that worked ended at `now`. Returns: the pause, shorter than the first one.
-  absl::Duration AfterStream(Instant now);
+  // A stream that worked has ended. Returns: the pause, shorter than the first one.
+  absl::Duration AfterStream();
   // A try failed. Returns: the pause, at most the longest.
   absl::Duration AfterFailure(Instant now);
 
@@ -40,8 +42,9 @@ class ReconnectPauses {
 
   ReconnectSettings settings_;
   Rng rng_;
-  Instant missing_since_;  // the end of the last stream that worked; at first our beginning
-  absl::Duration next_;    // the next pause without its jitter; from first to longest
+  const Instant began_;
+  bool had_stream_ = false;  // that worked
+  absl::Duration next_;      // the next pause without its jitter; from first to longest
 };
 
 }  // namespace ddprun::rendezvous

@@ -200,7 +200,7 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
                                                              : IsWorthRetrying(why) || renews);
   if (retry) {
     const Instant now = loop_->Now();
-    retry_timer_.Arm(now + (heard_ ? pauses_.AfterStream(now) : pauses_.AfterFailure(now)));
+    retry_timer_.Arm(now + (heard_ ? pauses_.AfterStream() : pauses_.AfterFailure(now)));
   }
   TellClosed(why, retry);
 }

@@ -23,4 +23,11 @@ void Age(absl::Duration elapsed, JobRecord& record) {
   if (!record.verdict) record.ledger.age += elapsed;
 }
 
+void MarkFormerHost(Incarnation host, JobRecord& record) {
+  const auto former = std::find_if(
+      record.nodes.begin(), record.nodes.end(),
+      [&](const NodeRecord& node) { return node.info.hosts_service && node.incarnation != host; });
+  if (former != record.nodes.end()) record.vanished = former->id;
+}
+
 }  // namespace ddprun::rendezvous

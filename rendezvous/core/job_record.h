@@ -161,8 +161,9 @@ struct LedgerRecord {
 struct JobRecord {
   Term term;          // not 0; the same in all lives of the service
   uint64_t life = 0;  // how many services have recovered the job
-  // The node whose service ended without a word, for which it had the time of a lease: it most
-  // likely ended with its machine. Said by who loads the record, never kept; "" = none.
+  // The node whose service ended without a word, for which it had the time of a lease, or in whose
+  // place another node has the service now: it most likely ended with its machine. Said by who
+  // loads the record, never kept; "" = none.
   NodeId vanished;
   std::optional<JobSpec> spec;  // nullopt = nobody has joined yet
   Generation generation;        // the last that was formed
@@ -188,6 +189,9 @@ struct JobRecord {
 
 // Makes the record's times those of so much later.
 void Age(absl::Duration elapsed, JobRecord& record);
+// Sets `vanished` to the node that hosted the service, unless the agent `host` does, which hosts
+// it now.
+void MarkFormerHost(Incarnation host, JobRecord& record);
 
 }  // namespace ddprun::rendezvous
 

@@ -19,7 +19,7 @@ inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 inline constexpr absl::Duration kRecoveryLease = absl::Seconds(2);
 // The same of a node whose service was silent for a lease already; its agent, if it lives, hears of
 // another service in the moment that it begins.
-inline constexpr absl::Duration kVanishedLease = absl::Milliseconds(250);
+inline constexpr absl::Duration kVanishedLease = absl::Milliseconds(100);
 
 // How long leases aren't judged while nobody is heard at all; longer than agents do without their
 // service, so that it isn't the service that ends what they keep (R4, R5).

@@ -86,6 +86,8 @@ class EtcdClient::Operation {
   void Start(Instant now) { deadline_ = now + patience_; }
 
   size_t tries = 0;
+  size_t beside = 0;           // so many members after the first one is tried
+  bool waits = false;          // its time ends without an answer, and nobody is to blame
   bool needs_token = true;     // where etcd has users
   bool authenticated = false;  // has had a fresh token
   std::unique_ptr<Timer> pause;
@@ -257,16 +259,32 @@ absl::Status EtcdClient::Connect() {
   return absl::OkStatus();
 }
 
+std::vector<std::string> EtcdClient::Endpoints() const {
+  std::vector<std::string> endpoints = settings_.endpoints;
+  std::rotate(endpoints.begin(), endpoints.begin() + static_cast<ptrdiff_t>(current_),
+              endpoints.end());
+  return endpoints;
+}
+
 std::string EtcdClient::Name() const {
   return absl::StrCat("etcd at ", absl::StrJoin(settings_.endpoints, ", "));
 }
 
-void EtcdClient::Begin(std::unique_ptr<Operation> operation) {
+uint64_t EtcdClient::Begin(std::unique_ptr<Operation> operation) {
   const uint64_t id = next_id_++;
   operation->Start(loop_->Now());
   operation->pause = std::make_unique<Timer>(loop_, [this, id] { Try(id); });
   operations_.emplace(id, std::move(operation));
   Try(id);
+  return id;
+}
+
+// Its caller has what it wanted.
+void EtcdClient::Abandon(uint64_t id) {
+  const auto found = operations_.find(id);
+  if (found == operations_.end()) return;
+  found->second->Cancel();
+  operations_.erase(found);
 }
 
 void EtcdClient::Try(uint64_t id) {
@@ -276,7 +294,7 @@ void EtcdClient::Try(uint64_t id) {
   const bool with_token = operation.needs_token && !settings_.user.empty();
   if (with_token && token_.empty()) return Authenticate(id);
   ++operation.tries;
-  const size_t member = current_;
+  const size_t member = (current_ + operation.beside) % members_.size();
   const absl::Duration timeout =
       std::max(operation.TryTimeout(loop_->Now()), absl::Milliseconds(1));
   operation.Launch(members_[member].channel, with_token ? token_ : "", timeout, inbox_,
@@ -287,19 +305,26 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
   const auto found = operations_.find(id);
   if (found == operations_.end()) return;
   Operation& operation = *found->second;
-  if (status.ok()) return End(id, status);
+  if (status.ok()) {
+    if (operation.waits) current_ = member;
+    return End(id, status);
+  }
   if (absl::IsUnauthenticated(status) && operation.needs_token && !settings_.user.empty() &&
       !std::exchange(operation.authenticated, true)) {
     token_.clear();  // it has expired, or the member doesn't know it
     return Try(id);
   }
   if (!IsOfConnection(status)) return End(id, Explain(status, member));
-  // Others may have gone on to another member meanwhile.
-  if (current_ == member) current_ = (member + 1) % members_.size();
+  const bool in_vain = operation.waits && absl::IsDeadlineExceeded(status);
+  if (operation.beside != 0) {
+    operation.beside = operation.beside % (members_.size() - 1) + 1;
+  } else if (current_ == member && !in_vain) {  // others may have gone on to another one meanwhile
+    current_ = (member + 1) % members_.size();
+  }
   if (operation.Left(loop_->Now()) <= absl::Milliseconds(1)) {
     return End(id, Explain(status, member));
   }
-  const bool all_were_tried = operation.tries % members_.size() == 0;
+  const bool all_were_tried = operation.tries % members_.size() == 0 || operation.beside != 0;
   operation.pause->Arm(loop_->Now() + (all_were_tried ? kPause : absl::ZeroDuration()));
 }
 
@@ -411,19 +436,28 @@ void EtcdClient::KeepAlive(int64_t lease, absl::Duration patience,
 
 void EtcdClient::AwaitChange(const std::string& key, int64_t revision, absl::Duration patience,
                              std::function<void(absl::Status)> done) {
-  pb::WatchRequest request;
-  request.mutable_create_request()->set_key(key);
-  request.mutable_create_request()->set_start_revision(revision + 1);
-  Begin(std::make_unique<Stream<pb::WatchRequest, pb::WatchResponse>>(
-      std::move(request), patience, patience,
-      [](const auto& channel, auto* context, auto* reactor) {
-        pb::Watch::NewStub(channel)->async()->Watch(context, reactor);
-      },
-      // One that is refused, or of a revision that etcd has compacted, says: look again.
-      [](const pb::WatchResponse& reply) { return reply.canceled() || reply.events_size() > 0; },
-      [done = std::move(done)](const absl::StatusOr<pb::WatchResponse>& reply) {
-        done(reply.status());
-      }));
+  const size_t watches = std::min<size_t>(members_.size(), 2);
+  auto ids = std::make_shared<std::vector<uint64_t>>();
+  for (size_t beside = 0; beside < watches; ++beside) {
+    pb::WatchRequest request;
+    request.mutable_create_request()->set_key(key);
+    request.mutable_create_request()->set_start_revision(revision + 1);
+    auto watch = std::make_unique<Stream<pb::WatchRequest, pb::WatchResponse>>(
+        std::move(request), patience, patience,
+        [](const auto& channel, auto* context, auto* reactor) {
+          pb::Watch::NewStub(channel)->async()->Watch(context, reactor);
+        },
+        // One that is refused, or of a revision that etcd has compacted, says: look again.
+        [](const pb::WatchResponse& reply) { return reply.canceled() || reply.events_size() > 0; },
+        [this, ids, beside, done](const absl::StatusOr<pb::WatchResponse>& reply) {
+          if (beside != 0 && !reply.ok()) return;  // the first one tells what went wrong
+          for (const uint64_t id : *ids) Abandon(id);
+          done(reply.status());
+        });
+    watch->beside = beside;
+    watch->waits = true;
+    ids->push_back(Begin(std::move(watch)));
+  }
 }
 
 }  // namespace ddprun::rendezvous

@@ -55,10 +55,12 @@ class EtcdClient {
   void KeepAlive(int64_t lease, absl::Duration patience,
                  Done<etcdserverpb::LeaseKeepAliveResponse> done);
   // Waits for a change of the key after that revision, at most as long as `patience`, which is no
-  // error.
+  // error. Two members are asked: of one that went with its machine nobody hears that it is silent.
   void AwaitChange(const std::string& key, int64_t revision, absl::Duration patience,
                    std::function<void(absl::Status)> done);
 
+  // All members, and first the one that is asked next: it answered last.
+  std::vector<std::string> Endpoints() const;
   // For people: "etcd at a:2379, b:2379".
   std::string Name() const;
 
@@ -75,7 +77,8 @@ class EtcdClient {
 
   EtcdClient(EventLoop* loop, EtcdSettings settings);
   absl::Status Connect();
-  void Begin(std::unique_ptr<Operation> operation);
+  uint64_t Begin(std::unique_ptr<Operation> operation);
+  void Abandon(uint64_t id);
   void Try(uint64_t id);
   void OnTried(uint64_t id, size_t member, const absl::Status& status);
   void End(uint64_t id, absl::Status status);
@@ -87,7 +90,7 @@ class EtcdClient {
   const EtcdSettings settings_;
   const std::shared_ptr<LoopInbox> inbox_;
   std::vector<Member> members_;
-  size_t current_ = 0;  // the member that is tried first
+  size_t current_ = 0;  // the member that is tried first; where a change was told last
   std::string token_;   // of etcd's authentication; "" = none yet
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Operation>> operations_;

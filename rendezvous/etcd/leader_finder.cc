@@ -149,8 +149,12 @@ void LeaderFinder::Supersede() {
 
 void LeaderFinder::Stand() {
   const auto lease = static_cast<int64_t>(RandomNumber() >> 1U | 1U);
-  standing_ =
-      Election{.lease = lease, .revision = 0, .asked = loop_->Now(), .ttl = ttl_, .vanished = ""};
+  standing_ = Election{.lease = lease,
+                       .revision = 0,
+                       .asked = loop_->Now(),
+                       .ttl = ttl_,
+                       .vanished = "",
+                       .endpoints = {}};
   client_->Grant(lease, ttl_, kLookPatience,
                  Step<pb::LeaseGrantResponse>(&LeaderFinder::OnGranted));
 }
@@ -181,6 +185,7 @@ void LeaderFinder::OnClaimed(const absl::StatusOr<pb::TxnResponse>& reply) {
   if (!host.kvs().empty() && host.kvs(0).value() != node_id_) {
     standing_->vanished = host.kvs(0).value();
   }
+  standing_->endpoints = client_->Endpoints();
   leads_ = true;
   const Election election = *standing_;
   AwaitChange(election.revision, kAgain);

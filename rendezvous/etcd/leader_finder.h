@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -29,6 +30,7 @@ class LeaderFinder final : public ServiceLocator {
     Instant asked;         // when the lease was asked for
     absl::Duration ttl;    // that etcd granted
     std::string vanished;  // the node that led last, and ended without a word; "" = none
+    std::vector<std::string> endpoints;  // of etcd, first who answers
   };
 
   struct Callbacks {

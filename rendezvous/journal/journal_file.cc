@@ -7,15 +7,20 @@
 #include <zlib.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/errno_status.h"
+#include "base/fd.h"
+#include "base/rng.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/journal/record_proto.h"
@@ -78,19 +83,35 @@ absl::Status MakeFile(const std::string& path) {
 
 std::string HolderFile(const std::string& path) { return path + ".holder"; }
 
-// "process 4242 on host1"; "" = unknown.
-std::string HolderOf(const std::string& path) {
+// All that it says; "" = there is none.
+std::string ReadHolder(const std::string& path) {
   std::ifstream in(HolderFile(path));
-  std::string holder;
-  std::getline(in, holder);
-  return Shown(holder, 300);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
 }
 
-// For the text of who comes second; nothing hangs on it.
-void TellHolder(const std::string& path) {
+// For people: "process 4242 on host1"; "" = unknown.
+std::string NameOf(const std::string& holder) {
+  return Shown(holder.substr(0, holder.find('\n')), 300);
+}
+
+std::string ThisMachine() {
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);
-  std::ofstream(HolderFile(path)) << "process " << getpid() << " on " << host << "\n";
+  return host;
+}
+
+// A new name takes a file's place in one step, for all who see it.
+absl::Status WriteHolder(const std::string& path, const std::string& holder) {
+  const std::string made = absl::StrCat(HolderFile(path), ".", RandomNumber());
+  const Fd fd(open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  absl::Status status = fd.valid() ? WriteAll(fd.get(), holder) : absl::OkStatus();
+  if (!fd.valid() || (status.ok() && rename(made.c_str(), HolderFile(path).c_str()) != 0)) {
+    status = ErrnoStatus(errno, absl::StrCat("the journal's holder ", Quoted(HolderFile(path))));
+  }
+  if (!status.ok()) unlink(made.c_str());
+  return status;
 }
 
 absl::StatusCode CodeOf(int code, int error_number) {
@@ -149,11 +170,12 @@ class JournalFile::Statement {
 };
 
 absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string& folder,
-                                                               bool synced) {
+                                                               bool synced,
+                                                               const std::string& vfs) {
   DDPRUN_RETURN_IF_ERROR(MakeFolder(folder));
   std::unique_ptr<JournalFile> file(new JournalFile(folder + "/journal.db"));
   DDPRUN_RETURN_IF_ERROR(MakeFile(file->path_));
-  DDPRUN_RETURN_IF_ERROR(file->Connect(synced));
+  DDPRUN_RETURN_IF_ERROR(file->Connect(synced, vfs));
   DDPRUN_RETURN_IF_ERROR(file->Lock());
   DDPRUN_RETURN_IF_ERROR(file->CheckFormat());
   return file;
@@ -161,9 +183,15 @@ absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string
 
 JournalFile::~JournalFile() { sqlite3_close(db_); }
 
-absl::Status JournalFile::Connect(bool synced) {
+bool JournalFile::IsHeldElsewhere(const std::string& folder) {
+  const std::string holder = NameOf(ReadHolder(folder + "/journal.db"));
+  return !holder.empty() && !absl::EndsWith(holder, absl::StrCat(" on ", ThisMachine()));
+}
+
+absl::Status JournalFile::Connect(bool synced, const std::string& vfs) {
   constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
-  const int code = sqlite3_open_v2(path_.c_str(), &db_, kFlags, nullptr);
+  const int code =
+      sqlite3_open_v2(path_.c_str(), &db_, kFlags, vfs.empty() ? nullptr : vfs.c_str());
   if (code != SQLITE_OK) return Error("can't be opened", code);
   if (sqlite3_db_readonly(db_, "main") == 1) {
     return absl::PermissionDeniedError(absl::StrCat("the journal ", Quoted(path_),
@@ -178,8 +206,25 @@ absl::Status JournalFile::Connect(bool synced) {
 
 absl::Status JournalFile::Lock() {
   DDPRUN_RETURN_IF_ERROR(Run("BEGIN EXCLUSIVE; COMMIT"));
-  TellHolder(path_);
+  DDPRUN_RETURN_IF_ERROR(TakeOver());
   return Run("PRAGMA journal_mode = TRUNCATE");
+}
+
+// Before anything is read: what a former holder writes later, it finds to be in vain.
+absl::Status JournalFile::TakeOver() {
+  holder_ = absl::StrCat("process ", getpid(), " on ", ThisMachine(), "\n", RandomNumber(), "\n");
+  return WriteHolder(path_, holder_);
+}
+
+absl::Status JournalFile::CheckIsOurs() const {
+  std::string holder = ReadHolder(path_);
+  // Without a name it was taken away, which says nothing; one that is replaced right now can't be
+  // read on some file systems of networks (ESTALE).
+  if (holder.empty() && access(HolderFile(path_).c_str(), F_OK) != 0) return absl::OkStatus();
+  if (holder.empty()) holder = ReadHolder(path_);
+  if (holder == holder_) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("the journal ", Quoted(path_), " was taken over (",
+                                         NameOf(holder), "): another service has the job now"));
 }
 
 absl::Status JournalFile::CheckFormat() {
@@ -219,41 +264,58 @@ absl::Status JournalFile::Create() {
   return Run("COMMIT");
 }
 
-absl::StatusOr<std::vector<DatedRecord>> JournalFile::ReadAll() {
+absl::StatusOr<FoundRecords> JournalFile::ReadAll() {
   Statement rows;
-  DDPRUN_RETURN_IF_ERROR(
-      Prepare("SELECT run_id, boot_id, made_ns, record, crc FROM jobs ORDER BY run_id", &rows));
-  std::vector<DatedRecord> all;
+  DDPRUN_RETURN_IF_ERROR(Prepare(
+      "SELECT run_id, boot_id, made_ns, record, crc, rowid FROM jobs ORDER BY run_id", &rows));
+  FoundRecords all;
   while (true) {
     const int code = sqlite3_step(rows.raw);
     if (code == SQLITE_DONE) return all;
     if (code != SQLITE_ROW) return Error("can't be read", code);
-    DDPRUN_ASSIGN_OR_RETURN(DatedRecord read, ReadRow(rows));
-    all.push_back(std::move(read));
+    DatedRecord read;
+    const std::string wrong = ReadRow(rows, &read);
+    if (wrong.empty()) {
+      all.sound.push_back(std::move(read));
+      continue;
+    }
+    const std::string what = absl::StrCat("the record of job ", Quoted(read.run_id), wrong);
+    all.damaged.push_back(
+        {.row = rows.Number(5), .run_id = read.run_id, .what = what, .why = Damaged(what)});
   }
 }
 
-absl::StatusOr<DatedRecord> JournalFile::ReadRow(const Statement& row) {
-  DatedRecord read{.run_id = row.Bytes(0), .record = {}, .boot = row.Bytes(1), .made = {}};
+// What is wrong with it, " is no record"; "" = nothing.
+std::string JournalFile::ReadRow(const Statement& row, DatedRecord* read) {
+  read->run_id = row.Bytes(0);
+  read->boot = row.Bytes(1);
   const int64_t made_ns = row.Number(2);
-  read.made = Instant::FromNanoseconds(made_ns);
+  read->made = Instant::FromNanoseconds(made_ns);
   const std::string bytes = row.Bytes(3);
-  const std::string what = absl::StrCat("the record of job ", Quoted(read.run_id));
-  if (row.Number(4) != ChecksumOf(read.run_id, read.boot, made_ns, bytes)) {
-    return Damaged(what + " doesn't match its checksum");
+  if (row.Number(4) != ChecksumOf(read->run_id, read->boot, made_ns, bytes)) {
+    return " doesn't match its checksum";
   }
   v1::JobRecord proto;
-  if (!proto.ParseFromString(bytes)) return Damaged(what + " is no record");
+  if (!proto.ParseFromString(bytes)) return " is no record";
   absl::StatusOr<JobRecord> record = FromProto(proto);
-  if (!record.ok()) return Damaged(absl::StrCat(what, ": ", record.status().message()));
-  if (record->spec.has_value() && record->spec->run_id != read.run_id) {
-    return Damaged(absl::StrCat(what, " is that of job ", Quoted(record->spec->run_id)));
+  if (!record.ok()) return absl::StrCat(": ", record.status().message());
+  if (record->spec.has_value() && record->spec->run_id != read->run_id) {
+    return absl::StrCat(" is that of job ", Quoted(record->spec->run_id));
   }
-  read.record = *std::move(record);
-  return read;
+  read->record = *std::move(record);
+  return "";
+}
+
+absl::Status JournalFile::SetAside(const DamagedRecord& damaged) {
+  const std::string which = absl::StrCat(" FROM jobs WHERE rowid = ", damaged.row, "; ");
+  return Run(absl::StrCat("BEGIN; CREATE TABLE IF NOT EXISTS damaged AS SELECT * FROM jobs WHERE 0;"
+                          " INSERT INTO damaged SELECT *",
+                          which, "DELETE", which, "COMMIT")
+                 .c_str());
 }
 
 absl::Status JournalFile::Put(const DatedRecord& dated) {
+  DDPRUN_RETURN_IF_ERROR(CheckIsOurs());
   const std::string bytes = ToProto(dated.record).SerializeAsString();
   if (bytes.size() > kRecordBytesMax) {
     return absl::ResourceExhaustedError(
@@ -282,12 +344,15 @@ absl::Status JournalFile::Put(const DatedRecord& dated) {
   // A file without a name takes records, and gives them to nobody.
   int moved = 0;
   sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-  if (moved == 0) return absl::OkStatus();
+  // Who took the file over before this was written may not have read it; who does so from now on
+  // reads it.
+  if (moved == 0) return CheckIsOurs();
   return absl::NotFoundError(absl::StrCat("the journal ", Quoted(path_),
                                           " was removed or moved away while the service ran"));
 }
 
 absl::Status JournalFile::Drop(const std::string& run_id) {
+  DDPRUN_RETURN_IF_ERROR(CheckIsOurs());
   Statement drop;
   DDPRUN_RETURN_IF_ERROR(Prepare("DELETE FROM jobs WHERE run_id = ?", &drop));
   drop.Bind(1, run_id);
@@ -330,7 +395,7 @@ absl::Status JournalFile::Error(absl::string_view what, int code) const {
 }
 
 absl::Status JournalFile::Held() const {
-  const std::string holder = HolderOf(path_);
+  const std::string holder = NameOf(ReadHolder(path_));
   return absl::UnavailableError(absl::StrCat("the journal ", Quoted(path_),
                                              " belongs to another service that runs",
                                              holder.empty() ? "" : absl::StrCat(" (", holder, ")"),

@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<SqliteJournal>> SqliteJournal::Open(EventLoop* lo
                                                                    const std::string& folder,
                                                                    Options options) {
   DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<JournalFile> file,
-                          JournalFile::Open(folder, options.outlives_machine));
+                          JournalFile::Open(folder, options.outlives_machine, options.vfs));
   JournalFile* const opened = file.get();
   std::unique_ptr<SqliteJournal> journal(new SqliteJournal(loop, options, opened));
   DDPRUN_RETURN_IF_ERROR(journal->StartWriter(std::move(file)));
@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<SqliteJournal>> SqliteJournal::Open(EventLoop* lo
 
 SqliteJournal::SqliteJournal(EventLoop* loop, Options options, JournalFile* file)
     : loop_(loop),
-      options_(options),
+      options_(std::move(options)),
       path_(file->path()),
       boot_(BootId()),
       inbox_(LoopInbox::Create(loop)),
@@ -42,24 +42,30 @@ absl::Status SqliteJournal::StartWriter(std::unique_ptr<JournalFile> file) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<KeptJob>> SqliteJournal::Load() {
+absl::StatusOr<SqliteJournal::Loaded> SqliteJournal::Load() {
   DDPRUN_CHECK(!used_, "a journal is read before it is written");
-  DDPRUN_ASSIGN_OR_RETURN(std::vector<DatedRecord> all, file_->ReadAll());
-  std::vector<KeptJob> jobs;
-  for (DatedRecord& each : all) {
+  DDPRUN_ASSIGN_OR_RETURN(FoundRecords all, file_->ReadAll());
+  Loaded loaded{.jobs = {}, .damaged = std::move(all.damaged)};
+  for (DatedRecord& each : all.sound) {
     ++each.record.life;
     DDPRUN_RETURN_IF_ERROR(file_->Put(each));
     const bool same_boot = !boot_.empty() && each.boot == boot_;
     const absl::Duration elapsed = same_boot ? loop_->Now() - each.made : absl::ZeroDuration();
-    jobs.push_back({.run_id = std::move(each.run_id),
-                    .record = std::move(each.record),
-                    .elapsed = std::max(elapsed, absl::ZeroDuration())});
+    loaded.jobs.push_back({.run_id = std::move(each.run_id),
+                           .record = std::move(each.record),
+                           .elapsed = std::max(elapsed, absl::ZeroDuration())});
   }
-  return jobs;
+  return loaded;
+}
+
+absl::Status SqliteJournal::SetAside(const DamagedRecord& damaged) {
+  DDPRUN_CHECK(!used_, "a journal is read before it is written");
+  return file_->SetAside(damaged);
 }
 
 void SqliteJournal::Write(const std::string& run_id, JobRecord record,
                           std::function<void(absl::Status)> done) {
+  if (taken_over_) return;
   if (!broken_.ok()) {
     Forget(run_id);
     done(broken_);
@@ -74,6 +80,7 @@ void SqliteJournal::Write(const std::string& run_id, JobRecord record,
 }
 
 void SqliteJournal::Forget(const std::string& run_id) {
+  if (taken_over_) return;
   used_ = true;
   writer_->Drop(run_id);
 }
@@ -81,11 +88,20 @@ void SqliteJournal::Forget(const std::string& run_id) {
 void SqliteJournal::OnAnswer(uint64_t number, const absl::Status& status) {
   const auto found = waiting_.find(number);
   if (found == waiting_.end()) return;  // it came too late
+  if (absl::IsAborted(status)) return YieldTo(status);
   if (!status.ok()) return Break(status);
   const Waiting answered = std::move(found->second);
   waiting_.erase(found);
   ArmPatience();
   answered.done(absl::OkStatus());
+}
+
+// Nothing of what waits was decided: the other service may not have read it.
+void SqliteJournal::YieldTo(const absl::Status& other) {
+  taken_over_ = true;
+  patience_.Disarm();
+  waiting_.clear();
+  if (options_.on_taken_over) options_.on_taken_over(other);
 }
 
 void SqliteJournal::OnPatienceOver() {

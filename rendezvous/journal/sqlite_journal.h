@@ -28,6 +28,13 @@ class SqliteJournal final : public Journal {
     // Records outlive the machine's end, at the price of waiting for the disk (fsync(2)).
     bool outlives_machine = false;
     absl::Duration patience = absl::Seconds(5);  // with one write; above zero
+    // Another service has taken the folder over: this one is to end. Writes get no answer any more.
+    std::function<void(absl::Status)> on_taken_over;
+    std::string vfs;  // as JournalFile::Open
+  };
+  struct Loaded {
+    std::vector<KeptJob> jobs;  // by run id
+    std::vector<DamagedRecord> damaged;
   };
 
   // `loop` outlives the journal. Errors: as JournalFile::Open.
@@ -37,10 +44,12 @@ class SqliteJournal final : public Journal {
   // Writes that are not answered yet never are.
   ~SqliteJournal() override;
 
-  // All that is kept, by run id. That this service has read it is kept, too, before it returns: no
-  // two services have the same `life`. Requires: no Write or Forget yet.
-  // Errors: DATA_LOSS — damaged; says what, and what to do. Else as JournalFile::Put.
-  absl::StatusOr<std::vector<KeptJob>> Load();
+  // All that is kept. That this service has read it is kept, too, before it returns: no two
+  // services have the same `life`. Requires: no Write or Forget yet. Errors: DATA_LOSS — the whole
+  // file is damaged; says what, and what to do. Else as JournalFile::Put.
+  absl::StatusOr<Loaded> Load();
+  // As JournalFile::SetAside. Requires: as Load.
+  absl::Status SetAside(const DamagedRecord& damaged);
 
   bool keeps() const override { return true; }
   // Errors: DEADLINE_EXCEEDED — the patience is over; else as JournalFile::Put.
@@ -62,6 +71,7 @@ class SqliteJournal final : public Journal {
   SqliteJournal(EventLoop* loop, Options options, JournalFile* file);
   absl::Status StartWriter(std::unique_ptr<JournalFile> file);
   void OnAnswer(uint64_t number, const absl::Status& status);
+  void YieldTo(const absl::Status& other);
   void OnPatienceOver();
   void Break(absl::Status status);
   void ArmPatience();
@@ -73,7 +83,8 @@ class SqliteJournal final : public Journal {
   const std::shared_ptr<LoopInbox> inbox_;
   JournalFile* file_;  // the writer's; used by Load() alone, before there are tasks
   std::unique_ptr<JournalWriter> writer_;
-  bool used_ = false;  // there were tasks
+  bool used_ = false;        // there were tasks
+  bool taken_over_ = false;  // by another service
   uint64_t next_number_ = 1;
   std::map<uint64_t, Waiting> waiting_;  // by number, so the longest wait is first
   absl::Status broken_;                  // the first error

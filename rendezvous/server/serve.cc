@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "rendezvous/journal/sqlite_journal.h"
 #include "rendezvous/server/rendezvous_server.h"
 #include "rendezvous/web/web_server.h"
@@ -23,10 +25,15 @@
 namespace ddprun::rendezvous {
 namespace {
 
-void TellReady(const ServeConfig& config, const absl::StatusOr<int>& port) {
+// How long a journal is waited for that a machine holds which may be gone. A server of NFS knows
+// after its lease, 90 s where nobody has set another (nfsd(7)).
+constexpr absl::Duration kTakeoverWait = absl::Seconds(120);
+constexpr absl::Duration kTakeoverPause = absl::Milliseconds(200);
+
+void TellReady(const ServeConfig& config, const absl::StatusOr<int>& port, int page_port = 0) {
   if (config.ready_fd >= 0) {
     const std::string line =
-        port.ok() ? absl::StrCat("ok ", *port, "\n")
+        port.ok() ? absl::StrCat("ok ", *port, " ", page_port, "\n")
                   : absl::StrCat("error ",
                                  absl::StrReplaceAll(port.status().message(), {{"\n", " "}}), "\n");
     WriteAll(config.ready_fd, line).IgnoreError();  // an agent that is gone is seen by life_fd
@@ -83,10 +90,65 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
   return *std::move(page);
 }
 
+// Lets some time pass. False: the agent is gone meanwhile.
+bool Wait(EventLoop* loop, const ServeConfig& config, absl::Duration time) {
+  bool agent_gone = false;
+  std::unique_ptr<FdWatch> life;
+  if (config.life_fd >= 0) life = WatchLife(loop, config.life_fd, &agent_gone);
+  Timer timer(loop, [loop] { loop->Stop(); });
+  timer.Arm(loop->Now() + time);
+  loop->Run();
+  return !agent_gone;
+}
+
+// Waits for a journal that another machine holds: it may be gone, which its file system is yet to
+// notice. As SqliteJournal::Open.
+absl::StatusOr<std::unique_ptr<SqliteJournal>> OpenFolder(const ServeConfig& config,
+                                                          EventLoop* loop,
+                                                          const SqliteJournal::Options& options) {
+  const Instant until = loop->Now() + kTakeoverWait;
+  bool told = false;
+  while (true) {
+    absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
+        SqliteJournal::Open(loop, config.state_dir, options);
+    const bool may_come = absl::IsUnavailable(journal.status()) && options.outlives_machine &&
+                          JournalFile::IsHeldElsewhere(config.state_dir);
+    if (!may_come || loop->Now() >= until) return journal;
+    if (!std::exchange(told, true)) {
+      Tell(absl::StrCat(journal.status().message(), "; waiting for it, ",
+                        absl::FormatDuration(kTakeoverWait),
+                        " at most: that machine may be gone, and its lock go later"));
+    }
+    if (!Wait(loop, config, kTakeoverPause)) return journal;
+  }
+}
+
+// What can't be believed costs its own job alone; but an agent's service has no other.
+absl::Status SetDamagedAside(const ServeConfig& config, const std::vector<DamagedRecord>& damaged,
+                             SqliteJournal& journal) {
+  for (const DamagedRecord& each : damaged) {
+    if (!config.only_run_id.empty()) return each.why;
+    DDPRUN_RETURN_IF_ERROR(journal.SetAside(each));
+    Tell(absl::StrCat("warning: ", each.what,
+                      ": this job is to be started anew, other jobs go on. ",
+                      "Its bytes are kept in the table 'damaged' of ", Quoted(journal.where())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<KeptJob>> LoadJobs(const ServeConfig& config, SqliteJournal& journal) {
+  DDPRUN_ASSIGN_OR_RETURN(SqliteJournal::Loaded loaded, journal.Load());
+  DDPRUN_RETURN_IF_ERROR(SetDamagedAside(config, loaded.damaged, journal));
+  for (KeptJob& job : loaded.jobs) {
+    if (config.host != 0) MarkFormerHost(Incarnation(config.host), job.record);
+  }
+  return std::move(loaded.jobs);
+}
+
 // What a former service has left in the folder, and where this one leaves it. Without the folder
 // that the user named nothing is served; for want of another one no job fails.
 absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* seat,
-                         ServerOptions& options) {
+                         std::function<void(absl::Status)> on_lost, ServerOptions& options) {
   if (seat != nullptr) {
     options.journal = seat->journal();
     options.kept = seat->kept();
@@ -96,9 +158,9 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* s
   if (config.state_dir.empty()) return absl::OkStatus();
   const bool wanted = config.state_outlives_machine;
   absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
-      SqliteJournal::Open(loop, config.state_dir, {.outlives_machine = wanted});
+      OpenFolder(config, loop, {.outlives_machine = wanted, .on_taken_over = std::move(on_lost)});
   absl::StatusOr<std::vector<KeptJob>> kept;
-  if (journal.ok()) kept = (*journal)->Load();
+  if (journal.ok()) kept = LoadJobs(config, **journal);
   const absl::Status status = journal.ok() ? kept.status() : journal.status();
   if (!status.ok()) {
     if (wanted) return status;
@@ -111,14 +173,11 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* s
   return absl::OkStatus();
 }
 
-// `lost`: gets why the leadership ended; the loop ends then.
-absl::Status TakeSeat(const ServeConfig& config, EventLoop* loop, absl::Status* lost,
-                      std::unique_ptr<EtcdSeat>& seat) {
+// `on_lost`: the leadership is over.
+absl::Status TakeSeat(const ServeConfig& config, EventLoop* loop,
+                      std::function<void(absl::Status)> on_lost, std::unique_ptr<EtcdSeat>& seat) {
   if (!config.etcd.has_value()) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(seat, EtcdSeat::Take(loop, *config.etcd, [loop, lost](absl::Status why) {
-                            *lost = std::move(why);
-                            loop->Stop();
-                          }));
+  DDPRUN_ASSIGN_OR_RETURN(seat, EtcdSeat::Take(loop, *config.etcd, std::move(on_lost)));
   return absl::OkStatus();
 }
 
@@ -140,12 +199,14 @@ int ServeMain(const ServeConfig& config) {
   options.only_run_id = config.only_run_id;
   options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
   absl::Status lost;
+  const auto on_lost = [&loop, &lost](absl::Status why) {  // another service may have the job
+    lost = std::move(why);
+    (*loop)->Stop();
+  };
   std::unique_ptr<EtcdSeat> seat;
-  if (absl::Status status = TakeSeat(config, loop->get(), &lost, seat); !status.ok()) {
-    TellReady(config, status);
-    return 1;
-  }
-  if (absl::Status status = OpenJournal(config, loop->get(), seat.get(), options); !status.ok()) {
+  absl::Status status = TakeSeat(config, loop->get(), on_lost, seat);
+  if (status.ok()) status = OpenJournal(config, loop->get(), seat.get(), on_lost, options);
+  if (!status.ok()) {
     TellReady(config, status);
     return 1;
   }
@@ -156,7 +217,7 @@ int ServeMain(const ServeConfig& config) {
     return 1;
   }
   if (seat != nullptr) {
-    if (absl::Status status = seat->Publish((*server)->port()); !status.ok()) {
+    if (status = seat->Publish((*server)->port()); !status.ok()) {
       TellReady(config, status);
       return 1;
     }
@@ -173,7 +234,7 @@ int ServeMain(const ServeConfig& config) {
     }
   }
   const std::unique_ptr<WebServer> page = ShowStatusPage(config, *events, (*loop)->Now(), **server);
-  TellReady(config, (*server)->port());
+  TellReady(config, (*server)->port(), page == nullptr ? 0 : page->port());
   (*loop)->Run();
   (*server)->Shutdown();
   if (seat != nullptr) seat->Leave(/*node_lives=*/!agent_gone);

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_SERVE_H_
 #define DDPRUN_RENDEZVOUS_SERVER_SERVE_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -25,8 +26,11 @@ struct ServeConfig {
   bool state_outlives_machine = false;
   // The node was elected to serve a job whose record is in etcd, in place of state_dir.
   std::optional<EtcdSeatConfig> etcd;
-  // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 =
-  // none: the result is told to the user on stderr.
+  // The incarnation of the agent whose child this is: one that the kept record calls the service's
+  // host, and that isn't this one, went with the former service. 0 = a service of its own.
+  uint64_t host = 0;
+  // Gets one line, "ok <port> <port of the status page, or 0>\n" or "error <text>\n", when it is
+  // known whether it serves; -1 = none: the result is told to the user on stderr.
   int ready_fd = -1;
   // Its end of file ends the service: the agent is gone. -1 = none: SIGINT and SIGTERM end it.
   int life_fd = -1;

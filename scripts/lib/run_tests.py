@@ -75,6 +75,7 @@ def parse_arguments():
         arguments.only = ["campaign"]
     if arguments.all:
         os.environ["DDPRUN_TEST_WHOLE"] = "1"
+        os.environ.setdefault("DDPRUN_TEST_ABSENCE", "60")  # seconds without a rendezvous service
     return arguments
 
 

@@ -88,14 +88,18 @@ class ServiceCutOff(job.ClusterTestCase):
 
     ABSENCE = float(os.environ.get("DDPRUN_TEST_ABSENCE", 4 * LEASE))  # a minute is promised
 
-    def cut(self, hosts):
-        agents, generation = self.start_all(hosts, f"1:{hosts}", conf=CONF)
+    def cut(self, hosts, *options):
+        agents, generation = self.start_all(hosts, f"1:{hosts}", conf=CONF, options=options)
         self.cluster.cut_port(job.PORT)
         return agents, generation
 
     def test_nobody_is_lost(self):
-        agents, generation = self.cut(3)
+        run_id = f"cut{self.bed.tag}"
+        agents, generation = self.cut(3, "--rdzv_id", run_id)
         isolated = self.bed.event("isolated", alive=agents)
+        for node in ("n2", "n3"):
+            self.wait_for_absence(node)
+        self.assert_told(run_id, agents)
         self.assert_quiet(lambda: self.bed.events.find("node_lost"), self.ABSENCE / SLOWNESS)
         self.assertEqual([], self.bed.events.find("round_closing"))
         self.cluster.heal()
@@ -104,6 +108,20 @@ class ServiceCutOff(job.ClusterTestCase):
         self.finish(agents, generation, 3)
         self.assertEqual([], self.bed.events.find("node_lost"))
         self.assertEqual([], self.generations_after(generation))
+
+    def wait_for_absence(self, host):
+        self.bed.wait(lambda: [line for line in self.bed.events.find("service_lost") if line["who"].startswith(f"agent:{host}#")],
+                      f"{host} to miss its service")
+
+    def assert_told(self, run_id, agents):
+        """What `ddprun status` says on a machine that is cut off; all hosts here share the agents' folder."""
+        status = self.bed.run("status", ["status", "--rdzv_id", run_id, "--timeout", 1 * SLOW], host=2)
+        status.wait(60 * SLOW)
+        for agent in agents[1:]:
+            name = next(line["node"] for line in self.bed.events.find("agent_start") if line["pid"] == agent.pid)
+            self.assertIn(f"  node {name} of this machine: running, generation 1; its workers need no service\n", status.text())
+        self.assertRegex(status.text(), rf"job {run_id}: no answer of the rendezvous service at n1:{job.PORT} for \S+ m?s")
+        self.assertRegex(status.text(), r"the service is tried for (1 min )?[\d.]+ s more, then this node ends")
 
     def test_twin_of_which_one_node_may_as_well_be_dead(self):
         agents, _ = self.cut(2)

@@ -130,6 +130,12 @@ void RendezvousWorld::RestartService(const Command& command) {
   now_ = now_ + command.Duration("after", absl::ZeroDuration());
   ++record_->life;
   record_->vanished = NodeId(command.Text("vanished", ""));
+  if (const std::string by = command.Text("by", ""); !by.empty()) {
+    const auto host = puppets_.find(by);
+    MarkFormerHost(
+        host == puppets_.end() ? Incarnation(next_incarnation_) : host->second.incarnation,
+        *record_);
+  }
   machine_ = std::make_unique<StateMachine>(now_, *record_, now_ - recorded_, token_);
   machine_->CheckInvariants();
   Step(TimerDue{});

@@ -19,9 +19,10 @@ namespace ddprun::testing {
 //       changes= window= backoff= crash_loop= give_up= quarantine= quarantine_time=
 //       token= term= journal=auto|manual]  a new service; time is 0. journal: it keeps a record,
 //                                           at once, or (manual) when "persisted" says so
-//   restart [after=3s vanished=a]           the service has died, and another one goes on from the
+//   restart [after=3s vanished=a by=b]      the service has died, and another one goes on from the
 //                                           record; agents lose their streams. vanished=a: the
-//                                           node whose service it was, silent for a lease
+//                                           node whose service it was, silent for a lease. by=b:
+//                                           the agent whose child the new one is
 //   join a [as=nodeid] [host= workers= role= rank= endpoint service port= store= pid= state= gen=
 //       token= fingerprint= max_restarts= nodes= description= major= term= stream= new]
 //                                           opens a stream; "new" = another agent process

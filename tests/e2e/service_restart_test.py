@@ -13,6 +13,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
+import takeover  # noqa: E402
 from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
 
 MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
@@ -53,6 +54,12 @@ class Restarts(ServiceTestCase):
     def test_at_any_free_port(self):
         self.check_restart(self.bed.agent(
             "agent", ["--nnodes", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0"]))
+
+    def test_with_its_status_page(self):
+        agent = self.bed.agent("agent", ["--standalone", "--status_page", "localhost:0"])
+        first = self.bed.event("status_page", alive=[agent])
+        self.check_restart(agent)
+        self.assertEqual(first["url"], self.bed.event("status_page", count=2, alive=[agent])["url"])
 
     def test_twin_whose_job_has_ended(self):
         agent = self.bed.agent("agent", ["--standalone"])
@@ -139,10 +146,19 @@ class WorkersGoOn(StepsTestCase):
         agent.wait(20 * SLOW)  # what is left then fails the test
 
 
+class TrainingGoesOn(unittest.TestCase):
+    """Steps that are saved, and a worker that is killed, too; bench/service_kill_bench.py has fifty such jobs."""
+
+    def test_when_service_and_worker_are_killed(self):
+        seed = int(os.environ.get("DDPRUN_TEST_SEED", random.randrange(1 << 32)))
+        print(f"DDPRUN_TEST_SEED={seed}", flush=True)
+        takeover.check(self, takeover.ServiceKill(random.Random(seed)), lambda _: takeover.BACK_WITHIN)
+
+
 class WithoutService(StepsTestCase):
     """It is away for many leases, and nothing else fails: not a step is lost."""
 
-    # Seconds; a minute is promised. Longer than the 10 s for which nodes wait whose workers can't go on.
+    # Seconds; a minute is promised, and tried with --all. Longer than the 10 s for which nodes wait whose workers can't go on.
     ABSENCE = float(os.environ.get("DDPRUN_TEST_ABSENCE", "12"))
     STEPS = int((ABSENCE + 4) * 200)
 
@@ -176,15 +192,17 @@ class WithoutService(StepsTestCase):
         return subprocess.run([DDPRUN, "status", "--timeout", str(1 * SLOW), *options], env=self.bed.environment, text=True,
                               capture_output=True, check=False, timeout=60 * SLOW)
 
-    def test_frozen(self):
-        nodes, service = self.start_frozen()
-        began, before = time.monotonic(), self.newest_step()
-        text = self.ask("--rdzv_id", self.run_id).stdout
+    def assert_told(self, nodes, text):
         for node in nodes:
             self.assertRegex(text, rf"job {self.run_id}: no answer of the rendezvous service at 127.0.0.1:\d+ for \S+ m?s")
             self.assertIn(f"  node {self.name_of(node)} of this machine: running, generation 1; its workers need no service\n",
                           text)
         self.assertRegex(text, r"the service is tried for 1 min \d+ s more, then this node ends|tried for \d+\.\d s more")
+
+    def test_frozen(self):
+        nodes, service = self.start_frozen()
+        began, before = time.monotonic(), self.newest_step()
+        self.assert_told(nodes, self.ask("--rdzv_id", self.run_id).stdout)
         cut_off = json.loads(self.ask("--rdzv_id", self.run_id, "--json").stdout)["cut_off"]
         self.assertEqual({(self.run_id, "running", True)},
                          {(node["run_id"], node["state"], node["absence"]["workers_go_on"]) for node in cut_off})
@@ -201,11 +219,14 @@ class WithoutService(StepsTestCase):
         command = ["rendezvous", "--listen", f"127.0.0.1:{port}", "--state_dir", self.bed.path("state"),
                    "--event_log", self.bed.events.path]
         service = self.bed.run("service", command)
-        nodes = self.start_nodes(2, "--lease", 1, port=port, steps=self.STEPS)
+        nodes = self.start_nodes(2, "--lease", 1, "--rdzv_id", self.run_id, port=port, steps=self.STEPS)
         self.bed.wait(lambda: len(self.bed.journal.find("step", step=100)) == 4, "step 100 of all ranks", alive=nodes)
         service.signal(signal.SIGKILL)
         service.wait(20 * SLOW)
         stopped = time.monotonic()
+        for node in nodes:
+            self.bed.event("service_lost", who=f"agent:{self.name_of(node)}", alive=nodes)
+        self.assert_told(nodes, self.ask("--rdzv_id", self.run_id).stdout)
         self.bed.wait(lambda: time.monotonic() > stopped + self.ABSENCE, "the absence to pass", timeout=2 * self.ABSENCE + 60,
                       alive=nodes)
         self.bed.run("service-again", command)

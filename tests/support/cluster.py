@@ -6,7 +6,9 @@ kernel takes everything away. Nothing outside is ever changed.
 """
 
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -55,6 +57,16 @@ def run_inside(run):
     return run()
 
 
+# Sends a datagram to each of the addresses, from the first one.
+_TELL = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.bind((sys.argv[1], 0))
+    for other in sys.argv[2:]:
+        sender.sendto(b"", (other, 9))
+"""
+
+
 class Cluster:
     """Hosts n1 … nN at 10.77.0.1 … 10.77.0.N and fd00:77::1 … fd00:77::N; host names resolve on all of them."""
 
@@ -65,6 +77,7 @@ class Cluster:
         self._files = {}
         self._shifts = {}
         self._undo = []
+        self._moved = []
         _run("mount", "-t", "tmpfs", "none", self._folder)
         hosts = os.path.join(self._folder, "hosts")
         with open(hosts, "w", encoding="utf-8") as sink:
@@ -133,6 +146,29 @@ class Cluster:
         """Host i's switch port goes down: both sides only hear silence."""
         _run("ip", "link", "set", f"p{i}", "down")
 
+    def power_off(self, i):
+        """Host i is gone: nobody hears a last word of it, and none of its processes is left."""
+        self.pull_cable(i)
+        network = os.stat(self._namespace(i)).st_ino
+        while True:
+            here = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if _network_of(pid) == network]
+            if not here:
+                return
+            for pid in here:
+                _kill(int(pid))
+
+    def power_on(self, i):
+        """Host i's network is there again, as after a start of the machine."""
+        _run("ip", "link", "set", f"p{i}", "up")
+
+    def move_address(self, source, target):
+        """Host `target` has also the address of `source`, which is off, and tells its neighbours so."""
+        self._on(target, "addr", "add", f"10.77.0.{source}/24", "dev", "eth0")
+        self._moved.append((source, target))
+        self._on(target, "neigh", "flush", "dev", "eth0")  # who asks for a neighbour tells it the own address
+        others = [f"10.77.0.{i}" for i in range(1, self.count + 1) if i not in (source, target)]
+        self.on_host(target, sys.executable, "-c", _TELL, f"10.77.0.{source}", *others)
+
     def cut_one_way(self, source, target):
         """Nothing gets from `source` to `target` any more; the other way works."""
         _run("nft", f"add rule bridge cuts passing iifname p{source} oifname p{target} drop")
@@ -166,6 +202,9 @@ class Cluster:
             _run("ip", "link", "set", f"p{i}", "up")
         while self._undo:
             _run(*self._undo.pop())
+        while self._moved:
+            source, target = self._moved.pop()
+            self._on(target, "addr", "del", f"10.77.0.{source}/24", "dev", "eth0")
         self._files.clear()
         self._shifts.clear()
         while self._slowed:
@@ -196,6 +235,25 @@ def shared_cluster(count):
     if not _shared:
         _shared["cluster"] = Cluster(max(count, 4))
     return _shared["cluster"]
+
+
+def _network_of(pid):
+    """The inode of a process' network namespace; None where it has ended."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return None
+
+
+def _kill(pid):
+    """Kills a process, and waits until it is dead, whoever reaps it."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    select.select([pidfd], [], [])
+    os.close(pidfd)
 
 
 def _run(*command):

@@ -17,9 +17,11 @@ def etcd_is_there():
 
 
 class EtcdCluster:
-    """Members that trust their disk (nothing is synced) and choose a leader within half a second."""
+    """Members that trust their disk (nothing is synced) and choose a leader within half a second: on this machine's loopback,
+    or the first on host 1 of a Cluster, and so on."""
 
-    def __init__(self, members=3):
+    def __init__(self, members=3, hosts=None):
+        self.hosts = hosts
         self.folder = tempfile.mkdtemp(prefix="ddprun-etcd-")
         self.ports = [(free_port(), free_port()) for _ in range(members)]
         self.processes = [None] * members
@@ -32,32 +34,41 @@ class EtcdCluster:
     def endpoints(self):
         return ",".join(self.endpoint(index) for index in range(len(self.ports)))
 
+    def address(self, index):
+        return f"10.77.0.{index + 1}" if self.hosts else "127.0.0.1"
+
     def endpoint(self, index):
-        return f"127.0.0.1:{self.ports[index][0]}"
+        return f"{self.address(index)}:{self.ports[index][0]}"
+
+    def on_host_of(self, index, command):
+        return self.hosts.command(index + 1, command) if self.hosts else command
 
     def start(self, index):
-        client, peer = (f"http://127.0.0.1:{port}" for port in self.ports[index])
-        cluster = ",".join(f"m{number}=http://127.0.0.1:{port}" for number, (_, port) in enumerate(self.ports))
+        client, peer = (f"http://{self.address(index)}:{port}" for port in self.ports[index])
+        cluster = ",".join(f"m{number}=http://{self.address(number)}:{port}" for number, (_, port) in enumerate(self.ports))
+        command = ["etcd", "--name", f"m{index}", "--data-dir", os.path.join(self.folder, f"m{index}"),
+                   "--listen-client-urls", client, "--advertise-client-urls", client,
+                   "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                   "--initial-cluster", cluster, "--initial-cluster-state", "new",
+                   "--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync"]
         with open(os.path.join(self.folder, f"m{index}.log"), "ab") as log:
-            self.processes[index] = subprocess.Popen(
-                ["etcd", "--name", f"m{index}", "--data-dir", os.path.join(self.folder, f"m{index}"),
-                 "--listen-client-urls", client, "--advertise-client-urls", client,
-                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", cluster, "--initial-cluster-state", "new",
-                 "--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync"],
-                stdout=log, stderr=subprocess.STDOUT)
+            self.processes[index] = subprocess.Popen(self.on_host_of(index, command), stdout=log, stderr=subprocess.STDOUT)
 
     def control(self, *words, check=True, index=None):
         """Output of etcdctl."""
         endpoints = self.endpoints if index is None else self.endpoint(index)
-        done = subprocess.run(["etcdctl", "--endpoints", endpoints, *self.credentials, *words], check=False, text=True,
-                              capture_output=True, timeout=30 * SLOW, env={**os.environ, "ETCDCTL_API": "3"})
+        command = self.on_host_of(index or 0, ["etcdctl", "--endpoints", endpoints, *self.credentials, *words])
+        done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=30 * SLOW,
+                              env={**os.environ, "ETCDCTL_API": "3"})
         if check and done.returncode != 0:
             raise AssertionError(f"etcdctl {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout + (done.stderr if not check else "")
 
     def is_healthy(self):
         return "is healthy" in self.control("endpoint", "health", check=False, index=0)
+
+    def is_whole(self):
+        return "unhealthy" not in self.control("endpoint", "health", check=False)
 
     def keys(self):
         """What is kept, by key."""
@@ -72,6 +83,19 @@ class EtcdCluster:
                 port = int(re.search(r":(\d+)$", each["Endpoint"]).group(1))
                 return [client for client, _ in self.ports].index(port)
         raise AssertionError(f"etcd has no leader: {status}")
+
+    def lead(self, index):
+        """Has this member be etcd's leader."""
+        if self.leader() == index:
+            return
+        status = json.loads(self.control("endpoint", "status", "-w", "json", index=index))
+        self.control("move-leader", format(status[0]["Status"]["header"]["member_id"], "x"), index=self.leader())
+
+    def granted(self, key):
+        """The time to live, in seconds, of the lease that a key goes with."""
+        kept = json.loads(self.control("get", key, "-w", "json"))
+        lease = format(kept["kvs"][0]["lease"], "x")
+        return json.loads(self.control("lease", "timetolive", lease, "-w", "json"))["granted-ttl"]
 
     def kill(self, index):
         self.processes[index].send_signal(signal.SIGKILL)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A training in small: saving_worker.py JOURNAL FOLDER STEP_MS STEPS
 
-Every step is written down; rank 0 saves its number in FOLDER, where the next start goes on, whatever has ended the one
-before. Ends with 0 after STEPS.
+Every step is written down; rank 0 saves its number in FOLDER, and writes that down, too; the next start goes on there, whatever
+has ended the one before. Ends with 0 after STEPS.
 """
 
 import os
@@ -31,6 +31,7 @@ def main():
             with open(new, "w", encoding="utf-8") as sink:
                 sink.write(str(step + 1))
             os.replace(new, saved)
+            write_line(journal, "saved", step=step + 1, **facts)
     write_line(journal, "done", **facts)
 
 

@@ -55,6 +55,17 @@ TEST_F(RecordTest, AJobComesBackAsItWas) {
   EXPECT_EQ(other.TakeRecord(now), record);
 }
 
+// Whoever has the service now isn't the one that had it: that one went with it.
+TEST_F(RecordTest, TheFormerHostIsKnown) {
+  JobRecord record = Kept(kStart);
+  record.nodes.push_back({.id = NodeId("host"), .incarnation = Incarnation(6)});
+  record.nodes.back().info.hosts_service = true;
+  MarkFormerHost(Incarnation(6), record);
+  EXPECT_EQ(record.vanished, NodeId());
+  MarkFormerHost(Incarnation(7), record);
+  EXPECT_EQ(record.vanished, NodeId("host"));
+}
+
 // The time in between counts as far as it is known.
 TEST_F(RecordTest, TimesGoOn) {
   const Instant now = kStart + absl::Seconds(5);

@@ -40,14 +40,15 @@ class JournalTest : public ::testing::Test {
   }
   absl::Status OpenError() const { return SqliteJournal::Open(loop_.get(), folder_, {}).status(); }
   // Of a service that finds the file now, as they were written: it counts itself in `life`.
+  // One that is damaged is the error.
   absl::StatusOr<std::vector<KeptJob>> Kept() {
     auto journal = SqliteJournal::Open(loop_.get(), folder_, {});
     if (!journal.ok()) return journal.status();
     auto kept = (*journal)->Load();
-    if (kept.ok()) {
-      for (KeptJob& job : *kept) --job.record.life;
-    }
-    return kept;
+    if (!kept.ok()) return kept.status();
+    if (!kept->damaged.empty()) return kept->damaged[0].why;
+    for (KeptJob& job : kept->jobs) --job.record.life;
+    return std::move(kept->jobs);
   }
 
   // Writes, and waits for the answer.

@@ -16,7 +16,7 @@ TEST_F(JournalTest, ANewFolderHoldsNothing) {
   auto journal = Open();
   EXPECT_EQ(journal->where(), file());
   EXPECT_TRUE(journal->keeps());
-  EXPECT_TRUE(journal->Load()->empty());
+  EXPECT_TRUE(journal->Load()->jobs.empty());
   struct stat made {};
   ASSERT_EQ(stat(folder_.c_str(), &made), 0);
   EXPECT_EQ(made.st_mode & 0777U, 0700U);
@@ -48,8 +48,33 @@ TEST_F(JournalTest, NoTwoServicesHaveOneLife) {
   for (uint64_t life = 1; life < 4; ++life) {
     const auto kept = Open()->Load();
     ASSERT_TRUE(kept.ok()) << kept.status();
-    EXPECT_EQ(kept->at(0).record.life, life);
+    EXPECT_EQ(kept->jobs.at(0).record.life, life);
   }
+}
+
+TEST_F(JournalTest, ADamagedRecordCostsNoOtherJobItsOwn) {
+  auto journal = Open();
+  for (const char* run_id : {"a", "b", "c"}) {
+    ASSERT_TRUE(Write(journal.get(), run_id, RunningRecord(run_id, 2)).ok());
+  }
+  journal.reset();
+  Sql("UPDATE jobs SET record = x'00' WHERE run_id = 'b'");
+  journal = Open();
+  const auto found = journal->Load();
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->jobs.size(), 2U);
+  EXPECT_EQ(found->jobs[1].run_id, "c");
+  ASSERT_EQ(found->damaged.size(), 1U);
+  EXPECT_EQ(found->damaged[0].what, "the record of job 'b' doesn't match its checksum");
+  ASSERT_TRUE(journal->SetAside(found->damaged[0]).ok());
+  ASSERT_TRUE(Write(journal.get(), "b", RunningRecord("b", 1)).ok());  // begun anew
+  journal.reset();
+  const auto kept = Kept();
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->size(), 3U);
+  // Nobody else has its bytes.
+  Sql("CREATE TABLE proof (n CHECK (n = 1)); INSERT INTO proof SELECT count(*) FROM damaged "
+      "WHERE run_id = 'b' AND record = x'00' AND phase = 'running'");
 }
 
 TEST_F(JournalTest, AForgottenJobIsGone) {
@@ -116,6 +141,47 @@ TEST_F(JournalTest, AfterARestartOfTheMachineTheTimeIsNotKnown) {
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_EQ(kept->at(0).elapsed, absl::ZeroDuration());
   EXPECT_EQ(kept->at(1).elapsed, absl::ZeroDuration());  // a clock that went back
+}
+
+// As on a file system of a network whose locks hold on one machine alone.
+class WithoutLocks : public JournalTest {
+ protected:
+  std::unique_ptr<SqliteJournal> Take(std::optional<absl::Status>* taken_over) {
+    return Open({.outlives_machine = true,
+                 .on_taken_over = [taken_over](absl::Status why) { *taken_over = std::move(why); },
+                 .vfs = "unix-none"});
+  }
+  std::optional<absl::Status> first_lost_;
+  std::optional<absl::Status> second_lost_;
+};
+
+TEST_F(WithoutLocks, WhoIsTakenOverDecidesNothingMore) {
+  auto first = Take(&first_lost_);
+  ASSERT_TRUE(Write(first.get(), "job7", RunningRecord("job7", 2)).ok());
+  auto second = Take(&second_lost_);
+  ASSERT_EQ(second->Load()->jobs.size(), 1U);
+  first->Write("job7", RunningRecord("job7", 3), [](const absl::Status&) { FAIL(); });
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return first_lost_.has_value(); }));
+  EXPECT_EQ(first_lost_->code(), absl::StatusCode::kAborted) << *first_lost_;
+  EXPECT_THAT(first_lost_->message(), HasSubstr("was taken over (process "));
+  first->Forget("job7");  // nor does it take anything away
+  first.reset();
+  EXPECT_TRUE(Write(second.get(), "job7", RunningRecord("job7", 1)).ok());
+  EXPECT_EQ(second_lost_, std::nullopt);
+  second.reset();
+  EXPECT_EQ(Kept()->at(0).record, RunningRecord("job7", 1));
+}
+
+// It comes between what was written and where that would be told.
+TEST_F(WithoutLocks, WhoComesDuringAWriteIsSeen) {
+  auto first = Take(&first_lost_);
+  std::unique_ptr<JournalFile> second;
+  bool answered = false;
+  first->Write("job7", RunningRecord("job7", 2), [&](const absl::Status&) { answered = true; });
+  first->CallOnDisk([&] { second = *JournalFile::Open(folder_, true, "unix-none"); });
+  first->Write("job7", RunningRecord("job7", 3), [](const absl::Status&) { FAIL(); });
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return first_lost_.has_value(); }));
+  EXPECT_TRUE(answered);
 }
 
 TEST_F(JournalTest, AFileThatWasTakenAwayIsAnError) {
