@@ -29,7 +29,7 @@ namespace {
 constexpr char kUsage[] =
     "usage: service_load_bench --program DDPRUN [--agents N] [--heartbeats 0|1] [--steady "
     "SECONDS]\n"
-    "         [--lease SECONDS] [--runs N] [--json FILE] [--check]\n"
+    "         [--lease SECONDS] [--patience SECONDS] [--runs N] [--json FILE] [--check]\n"
     "       service_load_bench --judge FILE\n"
     "status: 1 = a run failed, 3 = a bound was missed, 77 = too few descriptors for so many "
     "agents\n";
@@ -67,6 +67,8 @@ bool Take(const std::string& name, const std::string& value, Words& words) {
     return absl::SimpleAtob(value, &settings.heartbeats);
   else if (name == "--steady")
     return TakeSeconds(value, settings.steady);
+  else if (name == "--patience")
+    return TakeSeconds(value, settings.patience);
   else if (name == "--lease")
     return TakeSeconds(value, settings.lease);
   else

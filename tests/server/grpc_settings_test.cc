@@ -456,14 +456,13 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
 extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
   using Function = ssize_t (*)(int, msghdr*, int);
   static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "recvmsg"));
-  sockaddr_storage address{};
+  sockaddr_in6 address{};  // gRPC's sockets speak both
   socklen_t length = sizeof(address);
   size_t bytes = 0;
   for (size_t i = 0; i < message->msg_iovlen; ++i) bytes += message->msg_iov[i].iov_len;
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
-      address.ss_family == AF_INET &&
-      ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port) ==
-          ddprun::rendezvous::watched_port) {
+      address.sin6_family == AF_INET6 &&
+      ntohs(address.sin6_port) == ddprun::rendezvous::watched_port) {
     size_t most = ddprun::rendezvous::most_read;
     while (bytes > most && !ddprun::rendezvous::most_read.compare_exchange_weak(most, bytes)) {
     }
