@@ -22,6 +22,7 @@ struct LinkPlace {
   std::shared_ptr<LoopInbox> inbox;
   int port = 0;              // of the service, on 127.0.0.1
   absl::Duration keepalive;  // as RendezvousClient has it
+  bool heartbeats = true;    // a second connection (R4)
 };
 
 // One TCP connection with one Attend stream, opened again for as long as it is wanted, in the

@@ -28,10 +28,11 @@ absl::StatusOr<nlohmann::json> LoadRun::Run() {
   place_ = {.loop = loop_,
             .inbox = LoopInbox::Create(loop_),
             .port = service_.port(),
-            .keepalive = rendezvous::KeepaliveOf(SpecOf(settings_))};
+            .keepalive = rendezvous::KeepaliveOf(SpecOf(settings_)),
+            .heartbeats = ConnectionsOfAgent(settings_) > 1};
   report_["agents"] = settings_.agents;
   report_["connections"] =
-      absl::StrCat(settings_.heartbeats ? "two" : "one",
+      absl::StrCat(place_.heartbeats ? "two" : "one",
                    " an agent, over TCP on loopback, each agent from its own address");
   report_["lease_ms"] = Milliseconds(settings_.lease);
   report_["load_before"] = LoadAverage();
@@ -64,7 +65,7 @@ absl::Status LoadRun::Form() {
 
 absl::Status LoadRun::Steady() {
   // Connections for heartbeats come after the agents' own.
-  const size_t connections = settings_.agents * (settings_.heartbeats ? 2U : 1U);
+  const size_t connections = settings_.agents * ConnectionsOfAgent(settings_);
   DDPRUN_RETURN_IF_ERROR(Until("every connection is there", [&] {
     return static_cast<size_t>(UseOf(service_.pid()).descriptors) > connections;
   }));

@@ -12,7 +12,7 @@ namespace ddprun::bench {
 struct LoadSettings {
   std::string program;                           // ddprun
   uint32_t agents = 64;                          // at least 8
-  bool heartbeats = true;                        // each agent's second connection (R4)
+  bool heartbeats = true;                        // each agent's second connection, where R4 has one
   absl::Duration lease = absl::Seconds(5);       // of the job
   absl::Duration steady = absl::Seconds(30);     // how long the steady state is looked at
   absl::Duration patience = absl::Seconds(120);  // for each phase, then the run has failed

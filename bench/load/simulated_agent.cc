@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "base/version.h"
+#include "rendezvous/client/heartbeat_path.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::bench {
@@ -33,6 +34,11 @@ rendezvous::JobSpec SpecOf(const LoadSettings& settings) {
   spec.description = absl::StrCat("train.py --lr 0.1 (", settings.agents, " nodes)");
   spec.lease = settings.lease;
   return spec;
+}
+
+size_t ConnectionsOfAgent(const LoadSettings& settings) {
+  const absl::Duration lease = rendezvous::LeaseOf(SpecOf(settings));
+  return settings.heartbeats && rendezvous::HeartbeatPaths(lease) > 0 ? 2 : 1;
 }
 
 namespace {
@@ -168,7 +174,7 @@ void SimulatedAgent::On(const rendezvous::Welcome& welcome) {
   tally_->welcomed.push_back(place_->loop->Now());
   probed_ = Instant();
   for (const AgentMessage& message : stream_.OnWelcome(welcome)) own_.Write(message);
-  if (welcome.heartbeat_key == 0 || !settings_->heartbeats) return;
+  if (welcome.heartbeat_key == 0 || !place_->heartbeats) return;
   heartbeat_key_ = welcome.heartbeat_key;
   header_.term = welcome.term;
   ++tally_->heartbeats_begun;

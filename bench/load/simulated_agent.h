@@ -1,6 +1,7 @@
 #ifndef DDPRUN_BENCH_LOAD_SIMULATED_AGENT_H_
 #define DDPRUN_BENCH_LOAD_SIMULATED_AGENT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct Tally {
 
 // The job of all agents of a run.
 rendezvous::JobSpec SpecOf(const LoadSettings& settings);
+// How many connections an agent has: one more for heartbeats, where R4 has them.
+size_t ConnectionsOfAgent(const LoadSettings& settings);
 
 // An agent without workers: it says what a real one says, by the same parts (ServiceStream,
 // AttendCall), and claims at once what workers would take their time for. Its node has eight

@@ -161,6 +161,7 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
       loop_.get(),
       {.target = target,
        .keepalive = rendezvous::KeepaliveOf(plan_.job),
+       .lease = rendezvous::LeaseOf(plan_.job),
        .tls = plan_.tls,
        .locator = elected_ == nullptr ? nullptr : elected_->locator()},
       {.on_stream_open = [this] { Feed(StreamOpened{}); },

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CLIENT_HEARTBEAT_PATH_H_
 #define DDPRUN_RENDEZVOUS_CLIENT_HEARTBEAT_PATH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,16 @@ namespace ddprun::rendezvous {
 // Below this lease one lost segment and its repetitions may take too much of it, so there are two
 // connections for heartbeats beside the agent's own; else one (R4).
 inline constexpr absl::Duration kSecondPathBelow = absl::Seconds(3);
+// From this lease on there is none: the agent has given a silent connection up (KeepaliveOf(), at
+// most 0.3 leases of a large job, and kClientKeepaliveTimeout) and tried two others (1.8 and 3.6 s)
+// within 12.9 s.
+inline constexpr absl::Duration kNoPathFrom = absl::Seconds(15);
+
+// How many connections for heartbeats an agent has beside its own. Params: lease: in force.
+constexpr size_t HeartbeatPaths(absl::Duration lease) {
+  if (lease < kSecondPathBelow) return 2;
+  return lease < kNoPathFrom ? 1 : 0;
+}
 
 // Answers the service's probes over a connection that carries nothing else, opening it again for as
 // long as it lives. The answer is given by the loop, so that an agent whose loop hangs is silent.

@@ -48,7 +48,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   void BreakOff(absl::Status why, bool retry);
   void OnOpenTimeout();
   void TellClosed(const absl::Status& status, bool will_retry);
-  void BeginHeartbeats(const Welcome& welcome);
+  void OnLease(absl::Duration lease);
 
   EventLoop* const loop_;
   ClientOptions options_;  // the target changes where there is a locator
@@ -68,7 +68,9 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
     bool retry;
   };
   std::optional<Own> own_reason_;
-  AgentMessage header_;  // of the last Join
+  AgentMessage header_;         // of the last Join
+  absl::Duration lease_;        // that it asked for
+  uint64_t heartbeat_key_ = 0;  // of the stream; 0 = it has none
   std::vector<std::unique_ptr<HeartbeatPath>> heartbeats_;
   absl::Duration open_timeout_ = kOpenTimeoutMin;
   Timer retry_timer_;
@@ -175,7 +177,12 @@ void ClientImpl::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> 
     heard_ = true;
     if (const Welcome* welcome = std::get_if<Welcome>(&*message)) {
       joined_ = true;
-      BeginHeartbeats(*welcome);
+      heartbeats_.clear();
+      heartbeat_key_ = welcome->heartbeat_key;
+      header_.term = welcome->term;
+      OnLease(welcome->lease);
+    } else if (const Probe* probe = std::get_if<Probe>(&*message)) {
+      OnLease(probe->lease > absl::ZeroDuration() ? probe->lease : lease_);
     }
     const auto inbox = inbox_;
     const auto on_message = callbacks_.on_message;
@@ -210,15 +217,15 @@ void ClientImpl::TellClosed(const absl::Status& status, bool will_retry) {
   on_closed(status, will_retry);
 }
 
-void ClientImpl::BeginHeartbeats(const Welcome& welcome) {
+// The lease in force follows the number of nodes, and so do the connections.
+void ClientImpl::OnLease(absl::Duration lease) {
   const bool can_lose = fixed_channel_ == nullptr && !absl::StartsWith(options_.target, "unix:");
-  if (welcome.heartbeat_key == 0 || !can_lose || finishing_) return;
-  header_.term = welcome.term;
-  heartbeats_.clear();
-  const size_t paths = welcome.lease < kSecondPathBelow ? 2 : 1;
+  if (heartbeat_key_ == 0 || !can_lose || finishing_) return;
+  const size_t paths = HeartbeatPaths(std::max(lease, options_.lease));
+  if (heartbeats_.size() > paths) heartbeats_.resize(paths);
   while (heartbeats_.size() < paths) {
-    heartbeats_.push_back(std::make_unique<HeartbeatPath>(
-        loop_, options_, header_, welcome.heartbeat_key, callbacks_.on_heartbeat));
+    heartbeats_.push_back(std::make_unique<HeartbeatPath>(loop_, options_, header_, heartbeat_key_,
+                                                          callbacks_.on_heartbeat));
   }
 }
 
@@ -227,6 +234,7 @@ bool ClientImpl::Send(const AgentMessage& message) {
   if (!open_ || finishing_) return false;
   if (std::holds_alternative<Join>(message.body)) {
     header_ = message;
+    lease_ = std::get<Join>(message.body).job.lease;
     header_.body = Renewal();  // without the token and all the rest
   }
   if (call_->Write(message)) return true;
@@ -256,6 +264,8 @@ void ClientImpl::Finish() {
 absl::Duration KeepaliveOf(const JobSpec& job) {
   return std::max(kClientKeepaliveTime, ProbePace(job.lease, job.nodes_min).interval * 3 / 2);
 }
+
+absl::Duration LeaseOf(const JobSpec& job) { return ProbePace(job.lease, job.nodes_min).lease; }
 
 std::unique_ptr<RendezvousClient> RendezvousClient::Start(EventLoop* loop, ClientOptions options,
                                                           Callbacks callbacks,

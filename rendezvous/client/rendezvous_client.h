@@ -26,6 +26,8 @@ struct ClientOptions {
   ReconnectSettings reconnect;
   // After so much silence the service is asked for a sign of life: KeepaliveOf().
   absl::Duration keepalive = kClientKeepaliveTime;
+  // What the lease in force is at least once the job runs: LeaseOf().
+  absl::Duration lease;
   TlsFiles tls;  // none = without TLS; a unix socket never has it
   // Says the target of each try, in place of `target`; null = that one stays. Outlives the client.
   ServiceLocator* locator = nullptr;
@@ -34,13 +36,15 @@ struct ClientOptions {
 // For agents of a job: 2 s, and more than the pause between two probes where so many nodes take
 // part at least that it is longer (R4), or each pause would cost a ping.
 absl::Duration KeepaliveOf(const JobSpec& job);
+// The lease of the job with as few nodes as it may have (R4).
+absl::Duration LeaseOf(const JobSpec& job);
 
 // An agent's connection to the rendezvous service: keeps one Attend stream open, reconnecting for
 // ever (the owner decides when to give up), and moves messages between it and the loop. It holds no
 // protocol state: on each new stream the owner is asked for a Join, and resends what was not
-// processed (launcher/core does that). Beside a stream whose Welcome brought a key it has
-// connections of their own that answer the service's probes (heartbeat_path.h); not on a unix
-// socket, which loses nothing.
+// processed (launcher/core does that). Beside a stream whose Welcome brought a key it has as many
+// connections of their own that answer the service's probes as the lease in force asks for
+// (heartbeat_path.h); none on a unix socket, which loses nothing.
 //
 // Threads: the loop's, all methods and all callbacks. It may be destroyed at any time, also from
 // its callbacks; that takes no time, and nothing is called afterwards.

@@ -32,8 +32,8 @@ inline constexpr size_t kDrainedMax = 1024;             // drained machines that
 inline constexpr size_t kEventsMax = 4096;              // events of a job that are remembered
 inline constexpr size_t kEventBytesMax = 1U << 20;      // and their size
 inline constexpr size_t kMessageBytesMax = 4U << 20;    // one message on the wire
-inline constexpr size_t kVerdictsBytesMax = 64U << 20;  // a verdict, times those who are told
-inline constexpr size_t kVerdictBytesMin = 16U << 10;   // and yet so much for each of them
+inline constexpr size_t kVerdictsBytesMax = 32U << 20;  // a verdict, times those who are told
+inline constexpr size_t kVerdictBytesMin = 8U << 10;    // and yet so much for each of them
 
 // Longest time that a job may ask for.
 inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);

@@ -141,7 +141,7 @@ class Job {
   // Looks across parts.
   const JobSpec& spec() const { return gate_.spec(); }
   // How often nodes are probed now, and how long their answers count.
-  ProbePace pace() const { return probes_.pace(spec().lease); }
+  ProbePace pace() const { return probes_.pace(spec().lease, spec().nodes_min); }
   bool unformed() const { return phase_ == JobPhase::kForming && generation_ == Generation(); }
   bool IsDone(const Node& node) const;
   // What an agent hears of its events: those that it need not say again.

@@ -211,7 +211,7 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
                                .release = kVersion,
                                .lease = pace().lease,
                                .processed_sequence = Confirmed(node)});
-  if (lives) probes_.Wake(now_, spec().lease);
+  if (lives) probes_.Wake(now_, spec().lease, spec().nodes_min);
   NoteHeard(node);
 }
 

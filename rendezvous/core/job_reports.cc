@@ -266,7 +266,8 @@ void Job::SendDrain(const Node& node) {
 
 void Job::SendProbes() {
   if (roster_.table().connected() == 0 || phase_ == JobPhase::kEnded) return probes_.Rest();
-  const uint64_t nonce = probes_.Tick(now_, spec().lease, roster_.table().connected());
+  const uint64_t nonce =
+      probes_.Tick(now_, spec().lease, roster_.table().connected(), spec().nodes_min);
   const absl::Duration lease = pace().lease;
   const Probe probe{.nonce = nonce, .lease = lease > spec().lease ? lease : absl::Duration()};
   for (const auto& [order, node] : roster_.nodes()) {

@@ -6,8 +6,8 @@
 
 namespace ddprun::rendezvous {
 
-void ProbeClock::Wake(Instant now, absl::Duration lease) {
-  if (!ticks()) due_ = now + pace(lease).interval;
+void ProbeClock::Wake(Instant now, absl::Duration lease, size_t least) {
+  if (!ticks()) due_ = now + pace(lease, least).interval;
 }
 
 void ProbeClock::Rest() {
@@ -15,10 +15,10 @@ void ProbeClock::Rest() {
   pace_.reset();
 }
 
-uint64_t ProbeClock::Tick(Instant now, absl::Duration lease, size_t nodes) {
+uint64_t ProbeClock::Tick(Instant now, absl::Duration lease, size_t nodes, size_t least) {
   DDPRUN_CHECK(now >= due_, "a probe before its time");
-  const absl::Duration longest = pace(lease).lease / 4;
-  ProbePace next = ProbePace(lease, nodes);
+  const absl::Duration longest = pace(lease, least).lease / 4;
+  ProbePace next = ProbePace(lease, std::max(nodes, least));
   if (next.interval > longest) {
     next.interval = longest;
     next.lease = std::max(lease, kProbesInLease * longest);

@@ -21,21 +21,24 @@ class ProbeClock {
   // by a life proves nothing.
   explicit ProbeClock(uint64_t life = 0) : log_((life << kNonceBits) + 1) {}
 
-  // Somebody is to be probed from now on. Nothing changes when it ticks already.
-  void Wake(Instant now, absl::Duration lease);
+  // Somebody is to be probed from now on. Nothing changes when it ticks already. Params, here and
+  // below: least: how many nodes the job has at least, once all that it needs are here.
+  void Wake(Instant now, absl::Duration lease, size_t least = 0);
   // Nobody is.
   void Rest();
   // Notes the probe of a tick, which is due, and when the next one is. The pace follows the number
-  // of nodes that have a stream, but slowly: a lease that was renewed at the former pace still
-  // holds four probes. Returns its nonce.
-  uint64_t Tick(Instant now, absl::Duration lease, size_t nodes = 0);
+  // of nodes that have a stream, or of the least, but slowly: a lease that was renewed at the
+  // former pace still holds four probes. Returns its nonce.
+  uint64_t Tick(Instant now, absl::Duration lease, size_t nodes = 0, size_t least = 0);
   // Notes a probe of a single node between ticks. Returns its nonce.
   uint64_t Ask(Instant now) { return log_.Send(now); }
 
   // When the probe with that nonce was sent; empty when it is unknown or too old.
   std::optional<Instant> SentAt(uint64_t nonce) const { return log_.SentAt(nonce); }
   // The pace in force. Params: lease: of the job.
-  ProbePace pace(absl::Duration lease) const { return pace_.value_or(ProbePace(lease)); }
+  ProbePace pace(absl::Duration lease, size_t least = 0) const {
+    return pace_.value_or(ProbePace(lease, least));
+  }
   bool ticks() const { return !due_.is_infinite(); }
   // When Tick is wanted; infinite while resting.
   Instant due() const { return due_; }

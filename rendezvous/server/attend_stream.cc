@@ -2,6 +2,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include <iterator>
 #include <utility>
 
 #include "rendezvous/wire/byte_buffer.h"
@@ -61,8 +62,9 @@ void AttendStream::Post(void (AttendStream::*call)()) {
 void AttendStream::OnReadDone(bool ok) {
   if (!ok) return Post(&AttendStream::Ended);
   inbox_->Post([self = shared_from_this(), message = Parse(incoming_)] {
-    self->heard_ = true;
-    if (!self->closing()) self->owner_->OnStreamMessage(self.get(), message);
+    if (self->closing()) return;
+    if (!std::exchange(self->heard_, true)) self->timer_.reset();
+    self->owner_->OnStreamMessage(self.get(), message);
   });
 }
 
@@ -81,8 +83,7 @@ void AttendStream::OnDone() {
 // ------------------------------------------------------------- the loop
 
 void AttendStream::Open() {
-  timer_ = std::make_unique<Timer>(loop_, [this] { OnTimeout(); });
-  timer_->Arm(loop_->Now() + limits_.first_message);
+  LimitTo(limits_.first_message);
   owner_->OnStreamOpen(shared_from_this());
 }
 
@@ -123,9 +124,9 @@ void AttendStream::Close(const absl::Status& status, bool flush) {
   if (closing()) return;
   final_status_ = status;
   if (!flush && !queue_.empty()) {
-    queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
+    queue_.erase(std::next(queue_.begin(), writing_ ? 1 : 0), queue_.end());
   }
-  if (timer_ != nullptr) timer_->Arm(loop_->Now() + limits_.close);
+  if (!finished_) LimitTo(limits_.close);
   Advance();
 }
 
@@ -144,6 +145,11 @@ void AttendStream::FinishNow(const absl::Status& status) {
   if (!closing()) final_status_ = status;
   timer_.reset();
   Finish(ToGrpcStatus(*final_status_));
+}
+
+void AttendStream::LimitTo(absl::Duration time) {
+  if (timer_ == nullptr) timer_ = std::make_unique<Timer>(loop_, [this] { OnTimeout(); });
+  timer_->Arm(loop_->Now() + time);
 }
 
 void AttendStream::OnTimeout() {

@@ -3,7 +3,7 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,6 +97,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Ended();
   void Written(bool ok);
   void Advance();
+  void LimitTo(absl::Duration time);
   void OnTimeout();
 
   EventLoop* const loop_;
@@ -111,14 +112,14 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer incoming_;  // gRPC's between StartRead and OnReadDone
   // From here on the loop's.
   StreamKey key_;
-  std::deque<grpc::ByteBuffer> queue_;  // the first is gRPC's while writing_
+  std::list<grpc::ByteBuffer> queue_;  // the first is gRPC's while writing_
   size_t queued_bytes_ = 0;
   bool writing_ = false;
   bool heard_ = false;  // a first message came
   bool ended_ = false;
   bool finished_ = false;
   std::optional<absl::Status> final_status_;
-  std::unique_ptr<Timer> timer_;  // for the first message, then for the end
+  std::unique_ptr<Timer> timer_;  // for the first message, then for the end; none in between
 };
 
 }  // namespace ddprun::rendezvous

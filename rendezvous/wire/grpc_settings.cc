@@ -72,6 +72,23 @@ struct KeptCallbackThreads {
   Reactor reactor;
 };
 
+// A variable of the environment, unless the user has set it.
+class SetForNow {
+ public:
+  SetForNow(const char* name, const char* value)
+      : name_(std::getenv(name) == nullptr ? name : nullptr) {
+    if (name_ != nullptr) setenv(name_, value, 1);
+  }
+  ~SetForNow() {
+    if (name_ != nullptr) unsetenv(name_);
+  }
+  SetForNow(const SetForNow&) = delete;
+  SetForNow& operator=(const SetForNow&) = delete;
+
+ private:
+  const char* const name_;  // null: it is the user's
+};
+
 void Initialize() {
   // Abseil's own debugging, which distributions leave in: each lock of a mutex takes a global one
   // and looks for cycles. Of a service's time with thousands of agents that was a seventh.
@@ -81,11 +98,13 @@ void Initialize() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr && std::getenv("GRPC_TRACE") == nullptr) {
     gpr_set_log_function(LogFromGrpc);
   }
-  // There is no other door to this setting. The workers' environment is not to hold it.
-  const bool chosen = std::getenv("GRPC_DNS_RESOLVER") != nullptr;
-  if (!chosen) setenv("GRPC_DNS_RESOLVER", "native", 1);
-  grpc_init();  // never shut down: it would take its threads away from whoever still uses it
-  if (!chosen) unsetenv("GRPC_DNS_RESOLVER");
+  {
+    // There is no other door to these settings. The workers' environment is not to hold them.
+    const SetForNow resolver("GRPC_DNS_RESOLVER", "native");
+    // Else gRPC 1.51 reads into 8 KiB at a time, whatever GRPC_ARG_TCP_READ_CHUNK_SIZE says.
+    const SetForNow experiments("GRPC_EXPERIMENTS", "-tcp_read_chunks");
+    grpc_init();  // never shut down: it would take its threads away from whoever still uses it
+  }
   // Never destroyed, and where a leak checker finds what belongs to it.
   alignas(KeptCallbackThreads) static std::byte kept[sizeof(KeptCallbackThreads)];
   new (kept) KeptCallbackThreads;
@@ -115,6 +134,8 @@ void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits)
                               ToMilliseconds(kPingIntervalMin));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Nothing is compressed, so that none of it need be kept for each call.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   // Connections that say nothing, or ask nothing, and streams without number (defaults: 120 s, and
   // no bound of the others).
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,

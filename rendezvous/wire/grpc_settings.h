@@ -30,10 +30,11 @@ inline constexpr absl::Duration kServerKeepaliveTime = absl::Seconds(60);
 inline constexpr absl::Duration kServerKeepaliveTimeout = absl::Seconds(60);
 
 // Sets up what gRPC and protobuf have one of in a process, once: names are resolved by
-// getaddrinfo(3) (nsswitch, mDNS, /etc/hosts; as the workers do it), and their messages go to our
-// log, unless GRPC_DNS_RESOLVER, GRPC_VERBOSITY or GRPC_TRACE say otherwise. The functions below
-// call it. Threads: any, but the first call changes the environment for a moment (setenv(3)), so no
-// other thread may read it then.
+// getaddrinfo(3) (nsswitch, mDNS, /etc/hosts; as the workers do it), a connection reads into as
+// little as it is told to, and their messages go to our log, unless GRPC_DNS_RESOLVER,
+// GRPC_EXPERIMENTS, GRPC_VERBOSITY or GRPC_TRACE say otherwise. The functions below call it.
+// Threads: any, but the first call changes the environment for a moment (setenv(3)), so no other
+// thread may read it then.
 void InitializeGrpc();
 
 // What differs between services. Of an argument that is set twice gRPC takes the first, so these

@@ -85,7 +85,7 @@ class FanOutServerTest : public RendezvousFixture {
   }
 };
 
-// R8, over the wire: 64 nodes have 1 MiB each for a verdict of more.
+// R8, over the wire: 64 nodes have 512 KiB each for a verdict of more.
 TEST_F(FanOutServerTest, OfALongVerdictOneNodeIsToldAllAndTheOthersWhoThatIs) {
   Serve();
   std::vector<std::unique_ptr<RawStream>> agents;

@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -41,6 +42,8 @@ namespace ddprun::rendezvous {
 namespace {
 
 std::atomic<int> lookups = 0;
+std::atomic<int> watched_port = 0;
+std::atomic<size_t> most_read = 0;  // what connections of that port had ready for their next bytes
 
 // Says yes to everything.
 class Service final : public v1::Rendezvous::Service {
@@ -194,6 +197,23 @@ TEST(GrpcSettings, NamesAreResolvedByTheSystem) {
   EXPECT_TRUE(Call(Connect(absl::StrCat("localhost:", listener->port), true)).ok());
   EXPECT_GT(lookups, 0) << "getaddrinfo(3) was not asked";
   EXPECT_EQ(std::getenv("GRPC_DNS_RESOLVER"), nullptr) << "workers would inherit it";
+}
+
+// Each connection of a service has it, also while it waits: of thousands 8 KiB each are much.
+TEST(GrpcSettings, AConnectionReadsIntoLittle) {
+  const auto listener = Serve(true);
+  watched_port = listener->port;
+  most_read = 0;
+  EXPECT_TRUE(Call(Connect(absl::StrCat("127.0.0.1:", listener->port), true)).ok());
+  EXPECT_GT(most_read, 0U) << "recvmsg(2) was not asked";
+  EXPECT_LE(most_read, 2048U);
+}
+TEST(GrpcSettings, TwinGrpcReadsInto8KiB) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command =
+      absl::StrCat("GRPC_EXPERIMENTS=tcp_read_chunks timeout 10 ", self,
+                   " --gtest_filter=GrpcSettings.AConnectionReadsIntoLittle > /dev/null 2>&1");
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
 }
 
 TEST(GrpcSettings, MessagesHaveABound) {
@@ -440,4 +460,22 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getaddrinfo"));
   ++ddprun::rendezvous::lookups;
   return real(node, service, hints, result);
+}
+
+// The same, to see how much is asked for.
+extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  using Function = ssize_t (*)(int, msghdr*, int);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "recvmsg"));
+  sockaddr_in6 address{};  // gRPC's sockets speak both
+  socklen_t length = sizeof(address);
+  size_t bytes = 0;
+  for (size_t i = 0; i < message->msg_iovlen; ++i) bytes += message->msg_iov[i].iov_len;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
+      address.sin6_family == AF_INET6 &&
+      ntohs(address.sin6_port) == ddprun::rendezvous::watched_port) {
+    size_t most = ddprun::rendezvous::most_read;
+    while (bytes > most && !ddprun::rendezvous::most_read.compare_exchange_weak(most, bytes)) {
+    }
+  }
+  return real(fd, message, flags);
 }

@@ -2,12 +2,14 @@
 // rendezvous/server/server_heartbeats.cc.
 #include "rendezvous/client/heartbeat_path.h"
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/client/rendezvous_client.h"
+#include "rendezvous/wire/grpc_listener.h"
 #include "tests/server/rendezvous_fixture.h"
 
 namespace ddprun::rendezvous {
@@ -98,6 +100,99 @@ TEST_F(HeartbeatTest, AClientHasThemBesideItsStream) {
     EXPECT_LE(probes_beside, paths * probes_on_stream);
     client->Finish();
   }
+}
+
+TEST(HeartbeatPaths, AreFewerTheLongerALeaseIs) {
+  EXPECT_EQ(HeartbeatPaths(kSecondPathBelow - absl::Milliseconds(1)), 2U);
+  EXPECT_EQ(HeartbeatPaths(kSecondPathBelow), 1U);
+  EXPECT_EQ(HeartbeatPaths(JobSpec().lease), 1U);
+  EXPECT_EQ(HeartbeatPaths(kNoPathFrom - absl::Milliseconds(1)), 1U);
+  EXPECT_EQ(HeartbeatPaths(kNoPathFrom), 0U);
+}
+
+// Where there is none, a silent connection is given up and two others are tried within the lease.
+TEST(HeartbeatPaths, NoneLeaveTimeForTwoOtherConnections) {
+  JobSpec job;
+  const auto time = [&job] {
+    return KeepaliveOf(job) + kClientKeepaliveTimeout + absl::Milliseconds(1800 + 3600);
+  };
+  for (job.nodes_min = 1; job.nodes_min <= kNodesMax; ++job.nodes_min) {
+    job.lease = absl::Seconds(5);
+    if (HeartbeatPaths(LeaseOf(job)) == 0) {
+      EXPECT_LT(time(), LeaseOf(job)) << job.nodes_min;
+    }
+    job.lease = kNoPathFrom;
+    EXPECT_LT(time(), LeaseOf(job)) << job.nodes_min;
+  }
+}
+
+// Says what the test has it say, and counts the streams beside the agent's.
+class ScriptedService final : public v1::Rendezvous::Service {
+ public:
+  using Stream = grpc::ServerReaderWriter<v1::ServiceMessage, v1::AgentMessage>;
+
+  grpc::Status Attend(grpc::ServerContext* /*context*/, Stream* stream) override {
+    stream->SendInitialMetadata();
+    v1::AgentMessage message;
+    if (!stream->Read(&message)) return grpc::Status::OK;
+    const bool is_agent = message.has_join();
+    if (is_agent) agent_ = stream;
+    if (!is_agent) ++beside_;
+    while (stream->Read(&message)) {
+    }
+    if (!is_agent) --beside_;
+    return grpc::Status::OK;
+  }
+
+  bool joined() const { return agent_ != nullptr; }
+  int beside() const { return beside_; }
+  void Say(const ServiceMessage& message) { agent_.load()->Write(ToProto(message)); }
+
+ private:
+  std::atomic<Stream*> agent_ = nullptr;
+  std::atomic<int> beside_ = 0;
+};
+
+TEST_F(HeartbeatTest, AreThereWhileTheLeaseInForceIsShort) {
+  ScriptedService service;
+  const GrpcListener listener = *StartGrpcListener("127.0.0.1:0", &service);
+  std::unique_ptr<RendezvousClient> client =
+      RendezvousClient::Start(loop_.get(), {.target = absl::StrCat("127.0.0.1:", listener.port)},
+                              {.on_stream_open = [&] { client->Send(join_); },
+                               .on_message = [](const ServiceMessage&) {},
+                               .on_heartbeat = [] {},
+                               .on_stream_closed = [](const absl::Status&, bool) {}});
+  const auto has = [&](int count) { return Until([&] { return service.beside() == count; }); };
+  ASSERT_TRUE(Until([&] { return service.joined(); }));
+  service.Say(Welcome{.term = Term(1), .lease = absl::Seconds(5), .heartbeat_key = 7});
+  EXPECT_TRUE(has(1));
+  service.Say(Probe{.nonce = 1, .lease = kNoPathFrom});
+  EXPECT_TRUE(has(0));
+  service.Say(Probe{.nonce = 2});  // the job's own
+  EXPECT_TRUE(has(2));
+  client.reset();
+  listener.server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
+}
+
+// Of the number of nodes that the job has at least, before all of them are here.
+TEST_F(HeartbeatTest, AreNotBegunWhereTheLeaseWillBeLong) {
+  ScriptedService service;
+  const GrpcListener listener = *StartGrpcListener("127.0.0.1:0", &service);
+  bool told = false;
+  std::unique_ptr<RendezvousClient> client = RendezvousClient::Start(
+      loop_.get(), {.target = absl::StrCat("127.0.0.1:", listener.port), .lease = kNoPathFrom},
+      {.on_stream_open = [&] { client->Send(join_); },
+       .on_message =
+           [&](const ServiceMessage& message) { told = std::holds_alternative<Probe>(message); },
+       .on_heartbeat = [] {},
+       .on_stream_closed = [](const absl::Status&, bool) {}});
+  ASSERT_TRUE(Until([&] { return service.joined(); }));
+  service.Say(Welcome{.term = Term(1), .lease = absl::Seconds(5), .heartbeat_key = 7});
+  service.Say(Probe{.nonce = 1});
+  ASSERT_TRUE(Until([&] { return told; }));
+  EXPECT_EQ(service.beside(), 0);
+  client.reset();
+  listener.server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
 }
 
 TEST_F(HeartbeatTest, EndWithTheirAgentsStream) {

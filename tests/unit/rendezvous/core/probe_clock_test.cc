@@ -43,6 +43,18 @@ TEST(ProbePace, FollowsTheNumberOfNodesWhereThereAreMany) {
   EXPECT_EQ(ProbePace(absl::Seconds(60), 4096).lease, absl::Seconds(60)) << "it is long enough";
 }
 
+// While thousands join, a service has too much to do to hear each of them within a short lease.
+TEST(ProbeClock, NodesThatAreAwaitedCountFromTheBeginning) {
+  ProbeClock clock;
+  EXPECT_EQ(clock.pace(kLease, 4096).lease, absl::Seconds(20)) << "of the first that joins";
+  clock.Wake(Instant(), kLease, 4096);
+  EXPECT_EQ(clock.due(), Instant() + absl::Seconds(4));
+  clock.Tick(clock.due(), kLease, 1, 4096);
+  EXPECT_EQ(clock.pace(kLease, 4096).interval, absl::Seconds(4));
+  clock.Tick(clock.due(), kLease, 8192, 4096);
+  EXPECT_EQ(clock.pace(kLease, 4096).interval, absl::Seconds(5)) << "a quarter of the lease";
+}
+
 TEST(ProbeClock, KeepsFourProbesInEachLeaseWhenNodesCome) {
   ProbeClock clock;
   clock.Wake(Instant(), kLease);

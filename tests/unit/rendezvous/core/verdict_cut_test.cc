@@ -36,10 +36,10 @@ bool HasTexts(const WorkerFailure& failure) {
 }
 
 TEST(VerdictBytes, AreAShareOfAllAndNeverTooFew) {
-  EXPECT_EQ(VerdictBytesFor(1), 64U << 20);
-  EXPECT_EQ(VerdictBytesFor(32), 2U << 20);
-  EXPECT_EQ(VerdictBytesFor(4096), 16U << 10);
-  EXPECT_EQ(VerdictBytesFor(kNodesMax), 16U << 10);
+  EXPECT_EQ(VerdictBytesFor(1), 32U << 20);
+  EXPECT_EQ(VerdictBytesFor(32), 1U << 20);
+  EXPECT_EQ(VerdictBytesFor(4096), 8U << 10);
+  EXPECT_EQ(VerdictBytesFor(kNodesMax), 8U << 10);
   for (const size_t nodes : {1, 2, 3, 7, 100, 1000, 4095}) {
     EXPECT_LE(nodes * VerdictBytesFor(nodes), kVerdictsBytesMax) << nodes;
   }
@@ -125,7 +125,7 @@ TEST(CutVerdict, AnOnlyOneKeepsTheEndOfItsStack) {
   EXPECT_EQ(first.message, verdict.failures[0].message);
   EXPECT_TRUE(absl::StartsWith(first.traceback, "…t"));
   EXPECT_TRUE(absl::EndsWith(first.traceback, "ENDED"));
-  EXPECT_GT(first.traceback.size(), 14'000U);
+  EXPECT_GT(first.traceback.size(), 6'000U);
   EXPECT_EQ(BytesOnWire(cut), kVerdictBytesMin);
 }
 
@@ -171,7 +171,7 @@ TEST(CutVerdict, TheWorstFits) {
 
 TEST(CutVerdictDeath, OfNobodyAndOfTooLittle) {
   EXPECT_DEATH(VerdictBytesFor(0), "to nobody");
-  EXPECT_DEATH(CutVerdict(Failed(1, 1, 1, 1, 1), kVerdictBytesMin - 1), "16383");
+  EXPECT_DEATH(CutVerdict(Failed(1, 1, 1, 1, 1), kVerdictBytesMin - 1), "8191");
 }
 
 }  // namespace
