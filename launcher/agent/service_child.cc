@@ -53,6 +53,7 @@ void ServiceChild::OnReady(absl::StatusOr<int> port) {
   if (!served_) {
     served_ = port.ok();
     if (port.ok()) settings_.listen = WithPort(settings_.listen, *port);
+    settings_.again = true;
     const auto on_ready = callbacks_.on_ready;  // it may destroy us
     return on_ready(std::move(port));
   }
@@ -66,6 +67,9 @@ void ServiceChild::OnReady(absl::StatusOr<int> port) {
 void ServiceChild::OnEnd(const ServiceProcess::End& end) {
   process_.reset();
   if (end.orderly || !wanted_) return GiveUp(end.how);
+  if (!end.stale.empty()) {
+    return GiveUp(absl::StrCat(end.how, " and is not started again: ", end.stale));
+  }
   Decide(restarts_->OnDeath(loop_->Now(), end.how));
 }
 

@@ -32,6 +32,7 @@ struct ServiceSettings {
   std::string status_page_token;                   // as ServeConfig.status_page_token
   std::string state_dir;                           // as ServeConfig.state_dir
   bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
+  bool again = false;                              // as ServeConfig.again
   std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
 };
 
@@ -55,9 +56,12 @@ class ServiceProcess {
   struct End {
     std::string how;       // "exited with status 0", "was killed by SIGKILL"
     bool orderly = false;  // it had nothing left to do
+    // Why no other process may go on from what it has kept; "" = one may.
+    std::string stale;
   };
-  // Tells it to serve. `on_ready`: its port (0 for unix sockets), or why it doesn't serve; after an
-  // error nothing else comes. `on_end`: after it served. Both may destroy this.
+  // Tells it to serve. `on_ready`: its port (0 for unix sockets), or why it doesn't serve (
+  // ALREADY_EXISTS — another one may have the address or the journal); after an error nothing else
+  // comes. `on_end`: after it served. Both may destroy this.
   void Serve(EventLoop* loop, const ServiceSettings& settings,
              std::function<void(absl::StatusOr<int> port)> on_ready,
              std::function<void(End end)> on_end);
@@ -70,16 +74,20 @@ class ServiceProcess {
  private:
   ServiceProcess() = default;
   absl::Status OpenPidfd();
-  void OnReadyBytes();
+  void OnBytes();
+  bool ReadAll();
+  std::string TakeLine();
+  void TakeNews();
   bool TellReady(const std::string& how);
   void OnExit();
 
   pid_t pid_ = 0;
   Fd to_child_;    // settings; its end of file is the child's end
-  Fd from_child_;  // "ok <port>\n" or "error <text>\n"
+  Fd from_child_;  // as ServeConfig.ready_fd
   Fd pidfd_;
   bool exited_ = false;
-  std::string ready_text_;
+  std::string text_;  // that has come, and is no whole line yet
+  std::string stale_;
   std::function<void(absl::StatusOr<int>)> on_ready_;  // null when it was called
   std::function<void(End)> on_end_;
   std::unique_ptr<FdWatch> ready_watch_;

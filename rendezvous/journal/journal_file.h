@@ -46,6 +46,9 @@ class JournalFile {
   // file was taken away.
   absl::Status Put(const DatedRecord& record);
   absl::Status Drop(const std::string& run_id);
+  // Takes the file away with all that is in it, also while it is open, or hangs: no service can go
+  // on from it. Threads: any.
+  static absl::Status Remove(const std::string& path);
 
  private:
   class Statement;

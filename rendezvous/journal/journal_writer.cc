@@ -77,6 +77,14 @@ void JournalWriter::Put(uint64_t number, DatedRecord record) {
   });
 }
 
+void JournalWriter::Retract(uint64_t number, std::string run_id) {
+  Call([shared = shared_.get(), number, run_id = std::move(run_id)] {
+    JournalFile& file = *shared->file;
+    const bool dropped = file.Drop(run_id).ok();
+    shared->answer(number, dropped ? absl::OkStatus() : JournalFile::Remove(file.path()));
+  });
+}
+
 void JournalWriter::Drop(std::string run_id) {
   Call([shared = shared_.get(), run_id = std::move(run_id)] {
     const absl::Status status = shared->file->Drop(run_id);

@@ -25,8 +25,12 @@ struct ServeConfig {
   bool state_outlives_machine = false;
   // The node was elected to serve a job whose record is in etcd, in place of state_dir.
   std::optional<EtcdSeatConfig> etcd;
-  // Gets one line, "ok <port>\n" or "error <text>\n", when it is known whether it serves; -1 =
-  // none: the result is told to the user on stderr.
+  // A former process has served from here, and its job goes on: what it has left is needed.
+  bool again = false;
+  // Gets one line when it is known whether it serves: "ok <port>\n", "taken <text>\n" (another
+  // service may have the address or the journal), or "error <text>\n"; and after that, before it
+  // tells what its journal can't keep, "stale <text>\n": no other process may serve from there. -1
+  // = none: the result is told to the user on stderr.
   int ready_fd = -1;
   // Its end of file ends the service: the agent is gone. -1 = none: SIGINT and SIGTERM end it.
   int life_fd = -1;
