@@ -136,8 +136,9 @@ void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port)
                                               : "127.0.0.1";
     return Connect(HostPort(host, *port), found, true);
   }
-  const bool may_join =
-      endpoint.kind == EndpointPlan::Kind::kTcp && endpoint.hosting == EndpointPlan::Hosting::kAuto;
+  const bool may_join = endpoint.kind == EndpointPlan::Kind::kTcp &&
+                        endpoint.hosting == EndpointPlan::Hosting::kAuto &&
+                        absl::IsAlreadyExists(port.status());
   if (!may_join) return Fail(port.status());
   // Another agent of this machine is quicker: its service is ours too.
   service_.reset();

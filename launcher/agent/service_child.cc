@@ -53,6 +53,7 @@ void ServiceChild::OnReady(const absl::StatusOr<ServicePorts>& ports) {
   if (!served_) {
     served_ = ports.ok();
     if (ports.ok()) KeepPorts(*ports);
+    settings_.again = true;
     const auto on_ready = callbacks_.on_ready;  // it may destroy us
     if (!ports.ok()) return on_ready(ports.status());
     return on_ready(ports->service);
@@ -75,6 +76,9 @@ void ServiceChild::KeepPorts(const ServicePorts& ports) {
 void ServiceChild::OnEnd(const ServiceProcess::End& end) {
   process_.reset();
   if (end.orderly || end.replaced || !wanted_) return GiveUp(end.how);
+  if (!end.stale.empty()) {
+    return GiveUp(absl::StrCat(end.how, " and is not started again: ", end.stale));
+  }
   Decide(restarts_->OnDeath(loop_->Now(), end.how));
 }
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -25,6 +26,9 @@
 
 namespace ddprun::launcher {
 namespace {
+
+// Of all that a service says and we haven't understood yet.
+constexpr size_t kTextMax = 65536;
 
 // Reads one line from a blocking descriptor; "" when it ends before.
 std::string ReadLine(int fd) {
@@ -89,7 +93,8 @@ std::string SettingsLine(const ServiceSettings& settings) {
                          {"status_page_token", settings.status_page_token},
                          {"state_dir", settings.state_dir},
                          {"state_outlives_machine", settings.state_outlives_machine},
-                         {"host", settings.host}};
+                         {"host", settings.host},
+                         {"again", settings.again}};
   if (settings.etcd.has_value()) line["etcd"] = ToJson(*settings.etcd);
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
@@ -121,6 +126,7 @@ std::string SettingsLine(const ServiceSettings& settings) {
   config.state_dir = settings.value("state_dir", "");
   config.state_outlives_machine = settings.value("state_outlives_machine", false);
   config.host = settings.value("host", uint64_t{0});
+  config.again = settings.value("again", false);
   if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
@@ -228,27 +234,52 @@ void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
                            std::function<void(End end)> on_end) {
   on_ready_ = std::move(on_ready);
   on_end_ = std::move(on_end);
-  ready_watch_ = std::make_unique<FdWatch>(loop, from_child_.get(), [this] { OnReadyBytes(); });
+  fcntl(from_child_.get(), F_SETFL, O_NONBLOCK);
+  ready_watch_ = std::make_unique<FdWatch>(loop, from_child_.get(), [this] { OnBytes(); });
   exit_watch_ = std::make_unique<FdWatch>(loop, pidfd_.get(), [this] { OnExit(); });
   // A child that is gone is told of by exit_watch_.
   const absl::Status written = WriteAll(to_child_.get(), SettingsLine(settings));
   if (!written.ok()) Log(LogLevel::kWarning, written.ToString());
 }
 
-void ServiceProcess::OnReadyBytes() {
+void ServiceProcess::OnBytes() {
+  if (!ReadAll()) ready_watch_.reset();  // it says no more; OnExit() tells how it ended
+  if (on_ready_ != nullptr && absl::StrContains(text_, '\n')) TellReady("");
+}
+
+// What it has said since it serves.
+void ServiceProcess::TakeNews() {
+  for (std::string line = TakeLine(); !line.empty(); line = TakeLine()) {
+    absl::string_view text = line;
+    if (absl::ConsumePrefix(&text, "stale ")) stale_ = std::string(text);
+  }
+}
+
+// Takes what is there; false: nothing comes any more, or more than it has to say.
+bool ServiceProcess::ReadAll() {
   char bytes[512];
-  const ssize_t n = read(from_child_.get(), bytes, sizeof(bytes));
-  if (n < 0 && errno == EINTR) return;
-  if (n > 0) ready_text_.append(bytes, static_cast<size_t>(n));
-  if (n > 0 && ready_text_.back() != '\n') return;
-  ready_watch_.reset();
-  if (n <= 0) return;  // it died before it said all; OnExit() tells how
-  TellReady("");
+  while (text_.size() < kTextMax) {
+    const ssize_t n = read(from_child_.get(), bytes, sizeof(bytes));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 && errno == EAGAIN;
+    text_.append(bytes, static_cast<size_t>(n));
+  }
+  return false;
+}
+
+// Without its end; "" = there is none.
+std::string ServiceProcess::TakeLine() {
+  const size_t end = text_.find('\n');
+  if (end == std::string::npos) return "";
+  const std::string line = text_.substr(0, end);
+  text_.erase(0, end + 1);
+  return line;
 }
 
 // What it said, or that it died (`how`) before. Returns: whether it serves; else we may be gone.
 bool ServiceProcess::TellReady(const std::string& how) {
-  absl::string_view text = absl::StripSuffix(ready_text_, "\n");
+  const std::string line = TakeLine();
+  absl::string_view text = line;
   ServicePorts ports;
   const auto on_ready = std::exchange(on_ready_, nullptr);
   if (absl::ConsumePrefix(&text, "ok ")) {
@@ -260,11 +291,15 @@ bool ServiceProcess::TellReady(const std::string& how) {
       return true;
     }
   }
+  exit_watch_.reset();
+  if (absl::ConsumePrefix(&text, "taken ")) {
+    on_ready(absl::AlreadyExistsError(text));
+    return false;
+  }
   absl::ConsumePrefix(&text, "error ");
   const std::string error = text.empty()
                                 ? absl::StrCat("the rendezvous service ", how, " before it served")
                                 : std::string(text);
-  exit_watch_.reset();
   on_ready(absl::UnavailableError(error));
   return false;
 }
@@ -277,21 +312,16 @@ void ServiceProcess::OnExit() {
   }
   exited_ = true;
   exit_watch_.reset();
-  while (ready_watch_ != nullptr && on_ready_ != nullptr && ready_text_.size() < 65536) {
-    char bytes[512];
-    const ssize_t n = read(from_child_.get(), bytes, sizeof(bytes));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    ready_text_.append(bytes, static_cast<size_t>(n));
-  }
+  if (ready_watch_ != nullptr) ReadAll();
   ready_watch_.reset();
   const bool exited = info.si_code == CLD_EXITED;
   const bool orderly = exited && info.si_status == 0;
   const bool replaced = exited && info.si_status == rendezvous::kLeadershipLost;
   const std::string how = replaced ? "lost the job to another service" : DescribeExit(info);
   if (on_ready_ != nullptr && !TellReady(how)) return;
+  TakeNews();
   const auto on_end = on_end_;
-  on_end({.how = how, .orderly = orderly, .replaced = replaced});
+  on_end({.how = how, .orderly = orderly, .replaced = replaced, .stale = stale_});
 }
 
 }  // namespace ddprun::launcher

@@ -34,6 +34,7 @@ struct ServiceSettings {
   std::string state_dir;                           // as ServeConfig.state_dir
   bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
   uint64_t host = 0;                               // as ServeConfig.host
+  bool again = false;                              // as ServeConfig.again
   std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
 };
 
@@ -64,8 +65,11 @@ class ServiceProcess {
     std::string how;        // "exited with status 0", "was killed by SIGKILL"
     bool orderly = false;   // it had nothing left to do
     bool replaced = false;  // another service has the job
+    // Why no other process may go on from what it has kept; "" = one may.
+    std::string stale;
   };
-  // Tells it to serve. `on_ready`: its ports, or why it doesn't serve; after an error nothing else
+  // Tells it to serve. `on_ready`: its ports, or why it doesn't serve (ALREADY_EXISTS — another one
+  // may have the address or the journal); after an error nothing else
   // comes. `on_end`: after it served. Both may destroy this.
   void Serve(EventLoop* loop, const ServiceSettings& settings,
              std::function<void(absl::StatusOr<ServicePorts> ports)> on_ready,
@@ -79,7 +83,10 @@ class ServiceProcess {
  private:
   ServiceProcess() = default;
   absl::Status OpenPidfd();
-  void OnReadyBytes();
+  void OnBytes();
+  bool ReadAll();
+  std::string TakeLine();
+  void TakeNews();
   bool TellReady(const std::string& how);
   void OnExit();
 
@@ -88,7 +95,8 @@ class ServiceProcess {
   Fd from_child_;  // as ServeConfig.ready_fd
   Fd pidfd_;
   bool exited_ = false;
-  std::string ready_text_;
+  std::string text_;  // that has come, and is no whole line yet
+  std::string stale_;
   std::function<void(absl::StatusOr<ServicePorts>)> on_ready_;  // null when it was called
   std::function<void(End)> on_end_;
   std::unique_ptr<FdWatch> ready_watch_;

@@ -21,11 +21,8 @@ bool IsForeign(const absl::Status& status) {
   return absl::IsUnimplemented(status);
 }
 
-// What gRPC 1.51 says of a TLS handshake that failed here. Where the other side refuses our
-// certificate, it only closes the connection.
-bool IsTlsTrouble(const absl::Status& status) {
-  return absl::StrContains(status.message(), "Tls handshake failed");
-}
+constexpr char kClosedHint[] =
+    "; does it want a certificate (--tls_dir), or another one than ours?";
 
 std::string TlsTrouble(const std::string& target, absl::string_view message) {
   if (absl::StrContains(message, "wrong version number")) {
@@ -38,18 +35,22 @@ std::string TlsTrouble(const std::string& target, absl::string_view message) {
                       "): has it expired, and is ca.crt of --tls_dir the same there?");
 }
 
-// The reason at the end of gRPC's chain of errors, without the names of its own parts:
-// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to
-// remote host: Connection refused" is "127.0.0.1:1: Connection refused".
-std::string BareReason(absl::string_view text) {
+}  // namespace
+
+bool IsTlsTrouble(const absl::Status& status) {
+  return absl::StrContains(status.message(), "Tls handshake failed") ||
+         absl::StrContains(status.message(), "Ssl handshake failed");
+}
+
+std::string BareReason(absl::string_view text, absl::string_view closed_hint) {
   static constexpr absl::string_view kMark = "last error: ";
   const size_t mark = text.rfind(kMark);
   // Before there was a connection: of one that ends later nobody asks why.
   std::string hint;
   if (mark != absl::string_view::npos) {
     text.remove_prefix(mark + kMark.size());
-    if (absl::EndsWith(text, "Socket closed")) {
-      hint = "; does it want a certificate (--tls_dir), or another one than ours?";
+    for (const absl::string_view closed : {"Socket closed", "Endpoint read failed"}) {
+      if (absl::EndsWith(text, closed)) hint = std::string(closed_hint);
     }
   }
   return absl::StrReplaceAll(absl::StrCat(text, hint),
@@ -60,6 +61,9 @@ std::string BareReason(absl::string_view text) {
                               {"%5B", "["},
                               {"%5D", "]"},
                               {"Failed to connect to remote host: ", ""},
+                              {"Failed to create security handshaker",
+                               "our certificate and its key don't belong together, or can't be "
+                               "read"},
                               {"DNS resolution failed for", "no address for"},
                               {"connection attempt timed out before receiving SETTINGS frame",
                                "something listens there, but does not answer"},
@@ -67,8 +71,6 @@ std::string BareReason(absl::string_view text) {
                                "nothing comes back: the way there or back is cut, a firewall "
                                "drops packets, or the machine is down"}});
 }
-
-}  // namespace
 
 absl::Status DescribeFailure(const std::string& target, const grpc::Status& status) {
   const absl::Status plain = FromGrpcStatus(status);
@@ -81,9 +83,9 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
         absl::StrCat(target,
                      " is not a ddprun rendezvous service, or speaks TLS only: check host and "
                      "port, and --tls_dir (",
-                     BareReason(plain.message()), ")"));
+                     BareReason(plain.message(), kClosedHint), ")"));
   }
-  if (IsWorthRetrying(plain)) return {plain.code(), BareReason(plain.message())};
+  if (IsWorthRetrying(plain)) return {plain.code(), BareReason(plain.message(), kClosedHint)};
   return {plain.code(), absl::StrCat("rendezvous service at ", target, ": ", plain.message())};
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace ddprun::rendezvous {
 
@@ -14,6 +15,16 @@ namespace ddprun::rendezvous {
 // else than a rendezvous service (UNIMPLEMENTED), become a sentence that names `target`. Threads:
 // any.
 absl::Status DescribeFailure(const std::string& target, const grpc::Status& status);
+
+// What gRPC 1.51 says of a TLS handshake that failed here. Where the other side refuses our
+// certificate, it only closes the connection. Threads: any.
+bool IsTlsTrouble(const absl::Status& status);
+
+// The reason at the end of gRPC's chain of errors, without the names of its own parts:
+// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to
+// remote host: Connection refused" is "127.0.0.1:1: Connection refused". Params: closed_hint: goes
+// with a connection that was closed before it could be used. Threads: any.
+std::string BareReason(absl::string_view text, absl::string_view closed_hint);
 
 // False for statuses by which a service refuses for good (rendezvous.proto, Attend). Threads: any.
 bool IsWorthRetrying(const absl::Status& status);

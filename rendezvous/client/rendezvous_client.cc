@@ -125,7 +125,9 @@ void ClientImpl::OnLocated(absl::StatusOr<std::string> target) {
     options_.target = *std::move(target);
     return Connect();
   }
-  const bool retry = IsWorthRetrying(target.status());
+  // As in OnCallDone.
+  const bool renews = joined_ && absl::IsUnauthenticated(target.status());
+  const bool retry = IsWorthRetrying(target.status()) || renews;
   if (retry) retry_timer_.Arm(loop_->Now() + pauses_.AfterFailure(loop_->Now()));
   TellClosed(target.status(), retry);
 }

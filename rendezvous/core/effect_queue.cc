@@ -55,10 +55,18 @@ std::optional<Effect> EffectQueue::Take() {
   return effect;
 }
 
-void EffectQueue::EndWriting() {
+std::vector<Effect> EffectQueue::EndWriting() {
   DDPRUN_CHECK(writing_, "no record is being written");
   writing_ = false;
-  recorded_ = true;
+  std::vector<Effect> overtaking;
+  if (std::exchange(recorded_, true)) return overtaking;
+  std::deque<Effect> others;
+  for (Effect& effect : waiting_) {
+    const bool overtakes = IsWelcome(effect) || MeasuresLease(effect);
+    (overtakes ? overtaking.emplace_back() : others.emplace_back()) = std::move(effect);
+  }
+  waiting_ = std::move(others);
+  return overtaking;
 }
 
 }  // namespace ddprun::rendezvous

@@ -23,8 +23,9 @@ class EffectQueue {
   // The next one, if one can be carried out. A Persist: the record is to be taken now, it holds for
   // all later Persists that wait, and nothing comes before EndWriting.
   std::optional<Effect> Take();
-  // The record is written, or can't be.
-  void EndWriting();
+  // The record is written, or can't be. Returns: what has waited for the first one, and overtakes
+  // what waits for the next, to be carried out now.
+  std::vector<Effect> EndWriting();
 
   bool writing() const { return writing_; }
   // What is yet to be carried out.

@@ -110,6 +110,7 @@ void Job::On(const StopRequested& event) {
 
 // A job doesn't fail for want of a record: it only ends with its service again.
 void Job::On(const PersistDone& event) {
+  if (recorder_.TakeFirst()) Excuse(now_ + pace().lease);
   if (event.status.ok()) return roster_.ChangeAll([](Node& node) { node.Confirm(); });
   if (!recorder_.keeps()) return;
   recorder_.Lose(event.status);
@@ -165,10 +166,15 @@ void Job::JudgeStall(Instant now) {
   outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
 }
 
-// A lease that is over doesn't while nobody is heard at all: then this service is cut off, and a
-// generation that runs is kept for when it no longer is (R4). False: the leases now end later.
+// A lease in which no probe could be sent proves nothing. Nor does one that is over while nobody is
+// heard at all: then this service is cut off, and a generation that runs is kept for when it no
+// longer is (R4). False: the leases now end later.
 bool Job::ProvesLoss(Roster::Bound bound) {
   if (bound != Roster::Bound::kLease) return true;
+  if (recorder_.withholds()) {
+    Excuse(now_ + pace().interval);
+    return false;
+  }
   if (phase_ != JobPhase::kRunning || recovery_.open()) return true;
   const bool hears_nobody = HearsNobody(roster_.nodes(), now_, pace().lease);
   const bool begins = !isolation_.open();
@@ -177,10 +183,14 @@ bool Job::ProvesLoss(Roster::Bound bound) {
     return false;
   }
   if (!isolation_.Holds(now_, hears_nobody)) return true;
-  const Instant until = now_ + pace().interval;
-  roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
+  Excuse(now_ + pace().interval);
   if (begins) outbox_.AddNote("isolated", {{"nodes", absl::StrCat(roster_.nodes().size())}});
   return false;
+}
+
+// No lease is over before then.
+void Job::Excuse(Instant until) {
+  roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
 }
 
 // It has spoken; from this machine that proves nothing of the network.
@@ -192,8 +202,7 @@ void Job::NoteHeard(const Node& node) {
 void Job::EndIsolation() {
   const absl::Duration lasted = now_ - isolation_.since();
   isolation_.Close();
-  const Instant until = now_ + std::max(pace().lease, kRecoveryLease);
-  roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
+  Excuse(now_ + std::max(pace().lease, kRecoveryLease));
   outbox_.AddNote("isolation_over", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(lasted))}});
 }
 

@@ -152,6 +152,7 @@ class Job {
   Instant PhaseDeadline() const;
   void JudgeStall(Instant now);
   bool ProvesLoss(Roster::Bound bound);
+  void Excuse(Instant until);
   void NoteHeard(const Node& node);
   void EndIsolation();
   std::string StateOf(const Node& node) const;

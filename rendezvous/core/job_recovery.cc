@@ -149,7 +149,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
       gate_(record.term, std::move(token)),
       probes_(record.life),
       preemption_(record.life),
-      recorder_(/*keeps=*/true) {
+      recorder_(/*keeps=*/true, /*recorded=*/true) {
   Age(elapsed, record);
   gate_.Recover(record.spec);
   blame_.SetRules(spec().restart);

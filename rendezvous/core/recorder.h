@@ -15,13 +15,16 @@ namespace ddprun::rendezvous {
 //   kept ─Note─► due ─TakeDue─► kept …           ─Lose─► lost, for good
 class Recorder {
  public:
-  // Params: keeps: there is a journal.
-  explicit Recorder(bool keeps) : keeps_(keeps) {}
+  // Params: keeps: there is a journal; recorded: it has a record of the job already.
+  explicit Recorder(bool keeps, bool recorded = false)
+      : keeps_(keeps), withholds_(keeps && !recorded) {}
 
   // Something was decided, or may be confirmed once it is recorded.
   void Note() { due_ = keeps_; }
   // The step is over: whether what it has decided is to be recorded before it is told.
   bool TakeDue() { return std::exchange(due_, false); }
+  // A record is kept, or can't be. True, once: from now on nodes are spoken to.
+  bool TakeFirst() { return std::exchange(withholds_, false); }
   // The journal failed. From now on the job depends on its service.
   void Lose(const absl::Status& why) {
     keeps_ = false;
@@ -31,6 +34,8 @@ class Recorder {
 
   // Agents keep what is not recorded yet.
   bool keeps() const { return keeps_; }
+  // Nothing is told to anybody, not even a probe: there is no record of the job yet.
+  bool withholds() const { return withholds_; }
   // Why the journal is lost; "" = it isn't, or there never was one.
   const std::string& lost() const { return lost_; }
   // What is wrong with it; "" = nothing.
@@ -41,6 +46,7 @@ class Recorder {
 
  private:
   bool keeps_;
+  bool withholds_;    // until the first record; then never again
   bool due_ = false;  // only while keeps_; false between two steps
   std::string lost_;  // empty while keeps_
 };

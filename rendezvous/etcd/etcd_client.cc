@@ -17,8 +17,10 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "ddprun/etcd/rpc.grpc.pb.h"
+#include "rendezvous/client/failure_text.h"
 #include "rendezvous/wire/grpc_settings.h"
 #include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/tls.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -45,11 +47,12 @@ std::shared_ptr<grpc::Channel> Connected(const std::string& endpoint,
   return grpc::CreateCustomChannel(endpoint, how, arguments);
 }
 
-absl::Status ReadPem(const std::string& file, std::string* text) {
+// What can't be read at the beginning is a mistake; what can't be later is perhaps being exchanged.
+absl::Status CheckPem(const std::string& file) {
   if (file.empty()) return absl::OkStatus();
   std::ifstream stream(file, std::ios::binary);
-  text->assign(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
-  if (!stream || text->find("-----BEGIN ") == std::string::npos) {
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream || text.find("-----BEGIN ") == std::string::npos) {
     return absl::InvalidArgumentError(
         absl::StrCat("for etcd: ", Quoted(file), " can't be read, or is no PEM file"));
   }
@@ -245,13 +248,11 @@ EtcdClient::~EtcdClient() {
 absl::Status EtcdClient::Connect() {
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (settings_.tls) {
-    grpc::SslCredentialsOptions options;
-    for (const auto& [file, text] : {std::pair(&settings_.ca_file, &options.pem_root_certs),
-                                     std::pair(&settings_.cert_file, &options.pem_cert_chain),
-                                     std::pair(&settings_.key_file, &options.pem_private_key)}) {
-      if (absl::Status read = ReadPem(*file, text); !read.ok()) return read;
+    for (const auto* file : {&settings_.ca_file, &settings_.cert_file, &settings_.key_file}) {
+      if (absl::Status read = CheckPem(*file); !read.ok()) return read;
     }
-    credentials = grpc::SslCredentials(options);
+    credentials = ForeignCredentialsOf(
+        {.ca = settings_.ca_file, .certificate = settings_.cert_file, .key = settings_.key_file});
   }
   for (const std::string& endpoint : settings_.endpoints) {
     members_.push_back({.endpoint = endpoint, .channel = Connected(endpoint, credentials)});
@@ -338,12 +339,24 @@ void EtcdClient::End(uint64_t id, absl::Status status) {
 }
 
 absl::Status EtcdClient::Explain(const absl::Status& status, size_t member) const {
-  if (IsOfConnection(status)) {
-    return absl::UnavailableError(absl::StrCat(Name(), " does not answer; ",
-                                               members_[member].endpoint, ": ", status.message()));
+  const std::string name = absl::StrCat("etcd at ", members_[member].endpoint);
+  if (!IsOfConnection(status)) return {status.code(), absl::StrCat(name, ": ", status.message())};
+  if (IsTlsTrouble(status)) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(name, " can't be told from a stranger (TLS: ",
+                     status.message().substr(status.message().rfind(':') + 1),
+                     "): has its certificate expired, does it name that host, and is ca_cert of "
+                     "--rdzv_conf the CA that signed it?"));
   }
-  return {status.code(),
-          absl::StrCat("etcd at ", members_[member].endpoint, ": ", status.message())};
+  const char* hint = "; does it want TLS (--rdzv_conf protocol=https)?";
+  if (settings_.tls) {
+    hint = settings_.cert_file.empty()
+               ? "; does it speak TLS, and want a certificate (--rdzv_conf cert=…,key=…)?"
+               : "; does it speak TLS, and know the CA of our certificate?";
+  }
+  return absl::UnavailableError(absl::StrCat(Name(), " does not answer; ",
+                                             members_[member].endpoint, ": ",
+                                             BareReason(status.message(), hint)));
 }
 
 // Each call that finds no token asks for one of its own: the last one stays.

@@ -57,13 +57,10 @@ void EtcdJournal::OnRead(const absl::StatusOr<pb::RangeResponse>& reply,
   });
 }
 
-void EtcdJournal::Write(const std::string& run_id, JobRecord record,
+void EtcdJournal::Write(const std::string& /*run_id*/, JobRecord record,
                         std::function<void(absl::Status)> done) {
   if (fenced_) return;
-  if (!broken_.ok()) {
-    Forget(run_id);
-    return done(broken_);
-  }
+  if (!broken_.ok()) return done(broken_);
   Put(std::move(record), std::move(done));
 }
 
@@ -91,7 +88,6 @@ absl::Status EtcdJournal::OnPut(const std::string& value,
                                 const absl::StatusOr<pb::TxnResponse>& reply) {
   if (!reply.ok()) {
     if (broken_.ok()) broken_ = reply.status();
-    Forget(run_id_);
     return broken_;
   }
   if (reply->succeeded()) {
@@ -117,17 +113,23 @@ void EtcdJournal::Fence() {
   on_fenced_(absl::AbortedError("another service has taken the job over"));
 }
 
-void EtcdJournal::Forget(const std::string& /*run_id*/) {
+void EtcdJournal::Forget(const std::string& run_id) {
+  Retract(run_id, [](const absl::Status& /*status*/) {});
+}
+
+void EtcdJournal::Retract(const std::string& /*run_id*/, std::function<void(absl::Status)> done) {
   if (fenced_) return;
   pb::TxnRequest txn = WhileLeading(keys_, leadership_);
   AddDelete(keys_.record, &txn);
   ++under_way_;
-  client_->Txn(std::move(txn), kPatience,
-               [this, alive = alive_](const absl::StatusOr<pb::TxnResponse>& /*reply*/) {
-                 if (!*alive) return;
-                 mod_revision_ = 0;
-                 Settle();
-               });
+  client_->Txn(
+      std::move(txn), kPatience,
+      [this, alive = alive_, done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& reply) {
+        if (!*alive) return;
+        mod_revision_ = 0;
+        done(reply.status());
+        if (*alive) Settle();
+      });
 }
 
 void EtcdJournal::Settle() {

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 // Keeps one job's record in etcd. Every write holds only while this leadership lasts and nobody
 // else has written the record since; else the service is fenced: nothing is answered any more, and
 // it must end. A cluster that doesn't answer is waited for: the leadership ends before the patience
-// does. Any other error is for good, as with a file: the record is dropped. Threads: the loop's.
+// does. Any other error is for good, as with a file. Threads: the loop's.
 class EtcdJournal final : public Journal {
  public:
   // `client` outlives the journal. `on_fenced`: once.
@@ -39,6 +39,8 @@ class EtcdJournal final : public Journal {
   void Write(const std::string& run_id, JobRecord record,
              std::function<void(absl::Status)> done) override;
   void Forget(const std::string& run_id) override;
+  // Errors: as EtcdClient.
+  void Retract(const std::string& run_id, std::function<void(absl::Status)> done) override;
   std::string where() const override { return client_->Name(); }
 
  private:

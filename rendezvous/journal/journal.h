@@ -28,9 +28,12 @@ class Journal {
   // returns. What the job does next waits for it. Not called again for a job before `done`.
   virtual void Write(const std::string& run_id, JobRecord record,
                      std::function<void(absl::Status)> done) = 0;
-  // Drops the job's record: the job is over, or it can't be kept up to date any more. Without an
-  // answer.
+  // Drops the job's record: the job is over. Without an answer.
   virtual void Forget(const std::string& run_id) = 0;
+  // Drops a record that isn't the job's last word any more: a write has failed, and no service may
+  // go on from what is there. `done`: as Write's; an error: it may still be there, and the text
+  // says where. What the job does next waits for that, too.
+  virtual void Retract(const std::string& run_id, std::function<void(absl::Status)> done) = 0;
   // For people: "/var/lib/ddprun/journal.db"; "" = it keeps nothing.
   virtual std::string where() const = 0;
 };
@@ -44,6 +47,9 @@ class NoJournal final : public Journal {
     done(absl::OkStatus());
   }
   void Forget(const std::string& /*run_id*/) override {}
+  void Retract(const std::string& /*run_id*/, std::function<void(absl::Status)> done) override {
+    done(absl::OkStatus());
+  }
   std::string where() const override { return ""; }
 };
 

@@ -361,6 +361,16 @@ absl::Status JournalFile::Drop(const std::string& run_id) {
   return code == SQLITE_DONE ? absl::OkStatus() : Error("can't be written", code);
 }
 
+// In this order: what SQLite finds beside a new file is of no meaning to it.
+absl::Status JournalFile::Remove(const std::string& path) {
+  for (const std::string& each : {path, path + "-journal"}) {
+    if (unlink(each.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("the journal ", Quoted(each), " can't be removed"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status JournalFile::Run(const char* sql) {
   errno = 0;
   const int code = sqlite3_exec(db_, sql, nullptr, nullptr, nullptr);

@@ -69,6 +69,9 @@ class JournalFile {
   absl::Status Put(const DatedRecord& record);
   // Errors: ABORTED — as Put; then nothing was dropped.
   absl::Status Drop(const std::string& run_id);
+  // Takes the file away with all that is in it, also while it is open, or hangs: no service can go
+  // on from it. Threads: any.
+  static absl::Status Remove(const std::string& path);
 
  private:
   class Statement;

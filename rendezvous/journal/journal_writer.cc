@@ -77,6 +77,16 @@ void JournalWriter::Put(uint64_t number, DatedRecord record) {
   });
 }
 
+void JournalWriter::Retract(uint64_t number, std::string run_id) {
+  Call([shared = shared_.get(), number, run_id = std::move(run_id)] {
+    JournalFile& file = *shared->file;
+    const absl::Status dropped = file.Drop(run_id);
+    // Another service's file by now is not ours to remove.
+    const bool settled = dropped.ok() || absl::IsAborted(dropped);
+    shared->answer(number, settled ? dropped : JournalFile::Remove(file.path()));
+  });
+}
+
 void JournalWriter::Drop(std::string run_id) {
   Call([shared = shared_.get(), run_id = std::move(run_id)] {
     const absl::Status status = shared->file->Drop(run_id);

@@ -18,7 +18,7 @@ namespace ddprun::rendezvous {
 // The thread that waits for the disk: does what it is told in that order. Threads: the loop's.
 class JournalWriter {
  public:
-  // Params: answer: called on the writer's thread with each Put's number and what it came to;
+  // Params: answer: called on the writer's thread with each number and what it came to;
   // patience: with the disk, at the end.
   // Errors: RESOURCE_EXHAUSTED — there can be no further thread.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Start(
@@ -33,6 +33,8 @@ class JournalWriter {
   void Put(uint64_t number, DatedRecord record);
   // Its errors go to the log.
   void Drop(std::string run_id);
+  // The same with an answer; a file that takes no change is removed whole.
+  void Retract(uint64_t number, std::string run_id);
   // Has the thread do this; for tests of a slow disk.
   void Call(std::function<void()> call);
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/thread.h"
 
 namespace ddprun::rendezvous {
 
@@ -66,17 +67,21 @@ absl::Status SqliteJournal::SetAside(const DamagedRecord& damaged) {
 void SqliteJournal::Write(const std::string& run_id, JobRecord record,
                           std::function<void(absl::Status)> done) {
   if (taken_over_) return;
-  if (!broken_.ok()) {
-    Forget(run_id);
-    done(broken_);
-    return;
-  }
+  if (!broken_.ok()) return done(broken_);
+  const uint64_t number = Await(/*retracts=*/false, std::move(done));
+  writer_->Put(number, {.run_id = run_id,
+                        .record = std::move(record),
+                        .boot = boot_,
+                        .made = waiting_[number].since});
+}
+
+// Returns the number under which the answer comes.
+uint64_t SqliteJournal::Await(bool retracts, std::function<void(absl::Status)> done) {
   used_ = true;
   const uint64_t number = next_number_++;
-  const Instant now = loop_->Now();
-  waiting_[number] = {.run_id = run_id, .since = now, .done = std::move(done)};
-  writer_->Put(number, {.run_id = run_id, .record = std::move(record), .boot = boot_, .made = now});
+  waiting_[number] = {.retracts = retracts, .since = loop_->Now(), .done = std::move(done)};
   ArmPatience();
+  return number;
 }
 
 void SqliteJournal::Forget(const std::string& run_id) {
@@ -85,15 +90,32 @@ void SqliteJournal::Forget(const std::string& run_id) {
   writer_->Drop(run_id);
 }
 
+void SqliteJournal::Retract(const std::string& run_id, std::function<void(absl::Status)> done) {
+  if (taken_over_) return;
+  const uint64_t number = Await(/*retracts=*/true, std::move(done));
+  hangs_ ? RemoveAside(number) : writer_->Retract(number, run_id);
+}
+
+// The writer may never come back. What it writes into a file without a name nobody finds.
+void SqliteJournal::RemoveAside(uint64_t number) {
+  absl::StatusOr<std::thread> thread =
+      StartThread("the end of the journal", [this, number, path = path_, inbox = inbox_] {
+        const absl::Status removed = JournalFile::Remove(path);
+        inbox->Post([this, number, removed] { OnAnswer(number, removed); });
+      });
+  if (thread.ok()) return thread->detach();
+  inbox_->Post([this, number, error = thread.status()] { OnAnswer(number, error); });
+}
+
 void SqliteJournal::OnAnswer(uint64_t number, const absl::Status& status) {
   const auto found = waiting_.find(number);
   if (found == waiting_.end()) return;  // it came too late
   if (absl::IsAborted(status)) return YieldTo(status);
-  if (!status.ok()) return Break(status);
+  if (!status.ok() && !found->second.retracts) return Break(status);
   const Waiting answered = std::move(found->second);
   waiting_.erase(found);
   ArmPatience();
-  answered.done(absl::OkStatus());
+  answered.done(status);
 }
 
 // Nothing of what waits was decided: the other service may not have read it.
@@ -106,6 +128,7 @@ void SqliteJournal::YieldTo(const absl::Status& other) {
 
 void SqliteJournal::OnPatienceOver() {
   const absl::Duration taken = loop_->Now() - waiting_.begin()->second.since;
+  hangs_ = true;
   Break(absl::DeadlineExceededError(
       absl::StrCat("the journal ", Quoted(path_), " has taken ",
                    absl::FormatDuration(absl::Trunc(taken, absl::Milliseconds(1))),
@@ -113,13 +136,12 @@ void SqliteJournal::OnPatienceOver() {
 }
 
 void SqliteJournal::Break(absl::Status status) {
-  broken_ = std::move(status);
+  if (broken_.ok()) broken_ = status;
   patience_.Disarm();
   // A `done` may write again, or destroy the journal.
-  const absl::Status error = broken_;
+  const absl::Status error = std::move(status);
   std::map<uint64_t, Waiting> waiting;
   waiting.swap(waiting_);
-  for (const auto& [number, each] : waiting) Forget(each.run_id);
   for (const auto& [number, each] : waiting) each.done(error);
 }
 

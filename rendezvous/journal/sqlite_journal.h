@@ -20,14 +20,14 @@
 namespace ddprun::rendezvous {
 
 // Keeps jobs in <folder>/journal.db. The first error is for good: from then on every write is
-// answered with it, and what was kept of that job is dropped, since it isn't the last word any
-// more. Threads: the loop's; the disk is waited for by another one.
+// answered with it. Where a job can't be retracted alone, for want of a disk that works, all are.
+// Threads: the loop's; the disk is waited for by another one.
 class SqliteJournal final : public Journal {
  public:
   struct Options {
     // Records outlive the machine's end, at the price of waiting for the disk (fsync(2)).
     bool outlives_machine = false;
-    absl::Duration patience = absl::Seconds(5);  // with one write; above zero
+    absl::Duration patience = absl::Seconds(5);  // with one write, one Retract; above zero
     // Another service has taken the folder over: this one is to end. Writes get no answer any more.
     std::function<void(absl::Status)> on_taken_over;
     std::string vfs;  // as JournalFile::Open
@@ -56,6 +56,8 @@ class SqliteJournal final : public Journal {
   void Write(const std::string& run_id, JobRecord record,
              std::function<void(absl::Status)> done) override;
   void Forget(const std::string& run_id) override;
+  // Errors: DEADLINE_EXCEEDED — the patience is over; else as JournalFile::Remove.
+  void Retract(const std::string& run_id, std::function<void(absl::Status)> done) override;
   std::string where() const override { return path_; }
 
   // Has the journal's thread do this before what is written next; for tests of a slow disk.
@@ -63,13 +65,15 @@ class SqliteJournal final : public Journal {
 
  private:
   struct Waiting {
-    std::string run_id;
+    bool retracts = false;  // else it is written
     Instant since;
     std::function<void(absl::Status)> done;
   };
 
   SqliteJournal(EventLoop* loop, Options options, JournalFile* file);
   absl::Status StartWriter(std::unique_ptr<JournalFile> file);
+  uint64_t Await(bool retracts, std::function<void(absl::Status)> done);
+  void RemoveAside(uint64_t number);
   void OnAnswer(uint64_t number, const absl::Status& status);
   void YieldTo(const absl::Status& other);
   void OnPatienceOver();
@@ -88,6 +92,7 @@ class SqliteJournal final : public Journal {
   uint64_t next_number_ = 1;
   std::map<uint64_t, Waiting> waiting_;  // by number, so the longest wait is first
   absl::Status broken_;                  // the first error
+  bool hangs_ = false;                   // that was that the disk didn't answer
   Timer patience_;
 };
 

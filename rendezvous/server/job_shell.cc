@@ -72,13 +72,30 @@ void JobShell::Do(const Persist& /*effect*/) {
 }
 
 void JobShell::OnPersisted(const absl::Status& status) {
-  if (!status.ok()) {
-    // What it holds is of the past, and must not be believed by another service.
-    journal_->Forget(run_id_);
-    Tell(absl::StrCat("warning: the record of job ", run_id_, " can't be kept: ", status.message(),
-                      ". The job goes on, but from now on it ends if its rendezvous service does"));
+  if (status.ok() || std::exchange(retracts_, true)) return EndPersist(status);
+  // What it holds will be of the past with the first word that is told, and must not be believed by
+  // another service.
+  journal_->Retract(run_id_, [this, status, alive = alive_](const absl::Status& retracted) {
+    if (*alive) OnRetracted(status, retracted);
+  });
+}
+
+void JobShell::OnRetracted(const absl::Status& status, const absl::Status& retracted) {
+  Tell(absl::StrCat("warning: the record of job ", run_id_, " can't be kept: ", status.message(),
+                    ". The job goes on, but from now on it ends if its rendezvous service does"));
+  if (!retracted.ok()) {
+    const std::string why =
+        absl::StrCat("what is kept of job ", run_id_, " is of the past: ", retracted.message());
+    Tell(absl::StrCat("warning: ", why, ". Remove it before a service is started from it"));
+    host_->OnRecordStale(this, why);
   }
-  effects_.EndWriting();
+  EndPersist(status);
+}
+
+void JobShell::EndPersist(const absl::Status& status) {
+  for (const Effect& effect : effects_.EndWriting()) {
+    std::visit([this](const auto& e) { Do(e); }, effect);
+  }
   Step(PersistDone{status});
 }
 

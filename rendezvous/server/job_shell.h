@@ -24,6 +24,9 @@ class JobShell {
     virtual ~Host() = default;
     virtual void SendTo(StreamKey stream, const SharedMessage& message) = 0;
     virtual void EndStream(StreamKey stream, const absl::Status& status) = 0;
+    // No service may go on from what is kept of the job: it is of the past, and still there. `why`:
+    // for people.
+    virtual void OnRecordStale(JobShell* job, const std::string& why) = 0;
     // The job is over. It is not to be destroyed before the loop's next turn.
     virtual void OnJobEnded(JobShell* job) = 0;
   };
@@ -61,6 +64,8 @@ class JobShell {
   void Do(const Ended& effect);
   void WriteLedger();
   void OnPersisted(const absl::Status& status);
+  void OnRetracted(const absl::Status& status, const absl::Status& retracted);
+  void EndPersist(const absl::Status& status);
 
   EventLoop* loop_;
   EventLog* log_;
@@ -73,6 +78,7 @@ class JobShell {
   EffectQueue effects_;
   std::set<StreamKey> streams_;
   bool carrying_out_ = false;
+  bool retracts_ = false;  // its record; for good
   bool ended_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for answers of the journal
 };

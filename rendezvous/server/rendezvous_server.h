@@ -43,6 +43,9 @@ struct ServerOptions {
   std::optional<DoorBounds> door;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
   std::function<void()> on_only_job_ended;
+  // Called on the loop before anybody hears what the journal's record doesn't know and can't be
+  // told: no other service may be started from it. `why`: for people.
+  std::function<void(const std::string& why)> on_record_stale;
 };
 
 // gRPC around the core: callbacks validate, convert and post to the loop, which owns all state; the

@@ -30,14 +30,17 @@ namespace {
 constexpr absl::Duration kTakeoverWait = absl::Seconds(120);
 constexpr absl::Duration kTakeoverPause = absl::Milliseconds(200);
 
+// A line of ServeConfig.ready_fd.
+void TellAgent(const ServeConfig& config, absl::string_view word, absl::string_view text) {
+  const std::string line = absl::StrCat(word, " ", absl::StrReplaceAll(text, {{"\n", " "}}), "\n");
+  WriteAll(config.ready_fd, line).IgnoreError();  // an agent that is gone is seen by life_fd
+}
+
 void TellReady(const ServeConfig& config, const absl::StatusOr<int>& port, int page_port = 0) {
   if (config.ready_fd >= 0) {
-    const std::string line =
-        port.ok() ? absl::StrCat("ok ", *port, " ", page_port, "\n")
-                  : absl::StrCat("error ",
-                                 absl::StrReplaceAll(port.status().message(), {{"\n", " "}}), "\n");
-    WriteAll(config.ready_fd, line).IgnoreError();  // an agent that is gone is seen by life_fd
-    return;
+    if (port.ok()) return TellAgent(config, "ok", absl::StrCat(*port, " ", page_port));
+    const bool taken = absl::IsUnavailable(port.status());
+    return TellAgent(config, taken ? "taken" : "error", port.status().message());
   }
   if (port.ok()) {
     Tell(absl::StrCat("rendezvous service on ", config.listen, *port == 0 ? "" : ", port ",
@@ -146,7 +149,8 @@ absl::StatusOr<std::vector<KeptJob>> LoadJobs(const ServeConfig& config, SqliteJ
 }
 
 // What a former service has left in the folder, and where this one leaves it. Without the folder
-// that the user named nothing is served; for want of another one no job fails.
+// that the user named nothing is served, nor without what a job that goes on is to be taken up
+// from; for want of another one no job fails.
 absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* seat,
                          std::function<void(absl::Status)> on_lost, ServerOptions& options) {
   if (seat != nullptr) {
@@ -156,9 +160,10 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* s
     return absl::OkStatus();
   }
   if (config.state_dir.empty()) return absl::OkStatus();
-  const bool wanted = config.state_outlives_machine;
-  absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
-      OpenFolder(config, loop, {.outlives_machine = wanted, .on_taken_over = std::move(on_lost)});
+  const bool wanted = config.state_outlives_machine || config.again;
+  absl::StatusOr<std::unique_ptr<SqliteJournal>> journal = OpenFolder(
+      config, loop,
+      {.outlives_machine = config.state_outlives_machine, .on_taken_over = std::move(on_lost)});
   absl::StatusOr<std::vector<KeptJob>> kept;
   if (journal.ok()) kept = LoadJobs(config, **journal);
   const absl::Status status = journal.ok() ? kept.status() : journal.status();
@@ -198,6 +203,9 @@ int ServeMain(const ServeConfig& config) {
   options.tls = config.tls;
   options.only_run_id = config.only_run_id;
   options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
+  options.on_record_stale = [&config](const std::string& why) {
+    if (config.ready_fd >= 0) TellAgent(config, "stale", why);
+  };
   absl::Status lost;
   const auto on_lost = [&loop, &lost](absl::Status why) {  // another service may have the job
     lost = std::move(why);

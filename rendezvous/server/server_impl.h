@@ -66,6 +66,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   // JobShell::Host
   void SendTo(StreamKey stream, const SharedMessage& message) override;
   void EndStream(StreamKey stream, const absl::Status& status) override;
+  void OnRecordStale(JobShell* job, const std::string& why) override;
   void OnJobEnded(JobShell* job) override;
 
   absl::Status ListenOnTcp();

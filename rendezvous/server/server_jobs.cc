@@ -61,6 +61,10 @@ void ServerImpl::RecoverJobs() {
   }
 }
 
+void ServerImpl::OnRecordStale(JobShell* /*job*/, const std::string& why) {
+  if (options_.on_record_stale) options_.on_record_stale(why);
+}
+
 void ServerImpl::OnJobEnded(JobShell* job) {
   // Not now: the job is at work. Its streams that are not done yet have a moment to be.
   auto& timer = lingering_[job->run_id()];

@@ -80,6 +80,17 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const TlsFiles& t
   return grpc::experimental::TlsCredentials(options);
 }
 
+std::shared_ptr<grpc::ChannelCredentials> ForeignCredentialsOf(const TlsFiles& tls) {
+  InitializeGrpc();
+  if (tls == TlsFiles()) return grpc::SslCredentials({});
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(ProviderOf(tls));
+  if (!tls.ca.empty()) options.watch_root_certs();
+  if (!tls.certificate.empty()) options.watch_identity_key_cert_pairs();
+  options.set_verify_server_certs(true);
+  return grpc::experimental::TlsCredentials(options);
+}
+
 // HTTP/1.1, whatever they speak: people read it, and gRPC's clients name its status.
 std::string AnswerWithoutTls(absl::string_view first) {
   if (first.front() == kHandshakeRecord) return "";

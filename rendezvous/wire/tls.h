@@ -27,6 +27,11 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const TlsFiles& t
                                                                absl::string_view target,
                                                                grpc::ChannelArguments* arguments);
 
+// For a channel to a server that is none of ours, and shows a certificate for its own name.
+// Params: tls: ca "" = whom this machine trusts; certificate and key "" = we show none. Files are
+// read again as above.
+std::shared_ptr<grpc::ChannelCredentials> ForeignCredentialsOf(const TlsFiles& tls);
+
 // What a server with TLS answers to the first bytes of a connection without it, so that its caller
 // hears why; "" = they may be TLS. `first` has at least one byte.
 std::string AnswerWithoutTls(absl::string_view first);

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
-from etcd import EtcdCluster, etcd_is_there  # noqa: E402
+from etcd import Authority, EtcdCluster, etcd_is_there  # noqa: E402
+from timeline import wait_readable  # noqa: E402
 
 MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
 
@@ -169,8 +171,83 @@ class Takeover(EtcdTestCase):
         lost.signal(signal.SIGKILL)
 
 
-class Members(EtcdTestCase):
-    """etcd itself loses members."""
+class TwoServices(EtcdTestCase):
+    """One that no longer leads, and doesn't know it: it writes nothing, and nobody obeys it."""
+
+    DECISIONS = ("generation", "node_lost", "node_left", "round_closing", "round_closed", "verdict")
+
+    def assert_ends(self, pidfd):
+        """Also of a process whose parent is stopped, and leaves it a zombie."""
+        self.addCleanup(os.close, pidfd)
+        self.assertTrue(wait_readable(pidfd, 20 * SLOW), "the old service still runs")
+
+    def said_by(self, service_pid, after):
+        self.bed.follower.refresh()
+        return [line for line in self.bed.events.lines
+                if line.get("pid") == service_pid and line["t"] > after and line["event"] in self.DECISIONS]
+
+    def test_one_that_slept_until_another_had_its_place(self):
+        """And to which a worker's failure was reported while it slept."""
+        nodes, workers = self.start_nodes(3, "--max_restarts", 1)
+        started, sleeping = self.serving(nodes)
+        left = [node for node in nodes if node is not sleeping]
+        sleeping.signal(signal.SIGSTOP)  # else it would end its service
+        os.kill(started["service_pid"], signal.SIGSTOP)
+        slept = time.monotonic()
+        names = {line["pid"]: line["node"] for line in self.bed.events.find("agent_start")}
+        failing = next(line for line in workers if line["environment"]["GROUP_RANK"] != self.rank_of(names[sleeping.pid]))
+        os.kill(failing["pid"], signal.SIGKILL)
+        again = self.bed.workers(2, 2, alive=left)
+        record, leader = (self.etcd.value(f"/ddprun/{self.run_id}/{name}") for name in ("record", "leader"))
+        service = os.pidfd_open(started["service_pid"])
+        os.kill(started["service_pid"], signal.SIGCONT)
+        self.assert_ends(service)
+        self.assertEqual([], self.said_by(started["service_pid"], slept))
+        self.assertEqual((record, leader),
+                         tuple(self.etcd.value(f"/ddprun/{self.run_id}/{name}") for name in ("record", "leader")))
+        self.finish_without(sleeping, again, left)
+
+    def finish_without(self, lost, workers, left):
+        self.bed.finish(workers)
+        for node in left:
+            self.assert_status(0, node)
+        self.assertEqual(["1", "2"], [line["generation"] for line in self.bed.events.find("generation")])
+        lost.signal(signal.SIGKILL)
+
+    def rank_of(self, node):
+        ranks = self.bed.events.find("generation")[-1]["ranks"]
+        return str([part.split("=")[0] for part in ranks.split()].index(node))
+
+    def test_one_that_is_awake(self):
+        """Its lease lasts; only its key is gone. What it decides when its agents have left it, it can't write."""
+        nodes, _ = self.start_nodes(3)
+        started, stopped = self.serving(nodes)
+        left = [node for node in nodes if node is not stopped]
+        stopped.signal(signal.SIGSTOP)  # else it would end its service
+        service, deposed = os.pidfd_open(started["service_pid"]), time.monotonic()
+        self.etcd.control("del", f"/ddprun/{self.run_id}/leader")
+        self.assertNotEqual(started["pid"], self.bed.event("service_started", count=2, alive=left)["pid"])
+        self.assert_ends(service)
+        said = "the rendezvous service ends: another service has taken the job over"
+        self.bed.wait(lambda: said in stopped.text(), "what it says", alive=left)
+        again = self.bed.workers(2, 2, alive=left)  # whose service was given up has 250 ms (R10)
+        self.assertEqual([], self.said_by(started["service_pid"], deposed))
+        self.finish_without(stopped, again, left)
+
+
+    def test_twin_that_still_leads(self):
+        nodes, _ = self.start_nodes(3, "--lease", 1)
+        started, stopped = self.serving(nodes)
+        began = time.monotonic()
+        stopped.signal(signal.SIGSTOP)
+        left = [node for node in nodes if node is not stopped]
+        again = self.bed.workers(2, 2, alive=left)
+        self.assertIn("node_lost", [line["event"] for line in self.said_by(started["service_pid"], began)])
+        self.finish_without(stopped, again, left)
+
+
+class OwnEtcd(EtcdTestCase):
+    """Each test has a cluster of its own."""
 
     @classmethod
     def setUpClass(cls):
@@ -180,10 +257,115 @@ class Members(EtcdTestCase):
     def tearDownClass(cls):
         pass
 
+    def start_etcd(self, **options):
+        self.etcd = EtcdCluster(**options)
+        self.addCleanup(self.etcd.stop)
+
+    def survive(self, nodes, times):
+        """The loss of the service, the one of that number."""
+        started, _ = self.serving(nodes, times)
+        os.kill(started["service_pid"], signal.SIGKILL)
+        back = self.bed.event("recovered", count=times, alive=nodes)
+        self.assertEqual((str(len(nodes)), "0"), (back["back"], back["gone"]))
+        self.assert_one_generation()
+
+
+class Tls(OwnEtcd):
+    """etcd shows a certificate, and wants one."""
+
     def setUp(self):
         super().setUp()
-        self.etcd = EtcdCluster()
-        self.addCleanup(self.etcd.stop)
+        self.old, self.new = (Authority(self.bed.path(name)) for name in ("old", "new"))
+        self.mine = [self.bed.path(name) for name in ("ca.crt", "node.crt", "node.key")]
+
+    def give(self, authority, *trusted):
+        """The nodes' files from now on: of `authority`, who also trust these."""
+        certificate, key = authority.sign("node")
+        texts = []
+        for path in (certificate, key):
+            with open(path, encoding="utf-8") as source:
+                texts.append(source.read())
+        for path, text in zip(self.mine, [Authority.bundle(authority, *trusted), *texts]):
+            with open(path + ".new", "w", encoding="utf-8") as sink:
+                sink.write(text)
+            os.rename(path + ".new", path)
+
+    def conf(self, **changes):
+        keys = {"protocol": "https", **dict(zip(("ca_cert", "cert", "key"), self.mine)), **changes}
+        return ["--rdzv_conf", ",".join(f"{key}={value}" for key, value in keys.items() if value)]
+
+    def test_a_job(self):
+        self.start_etcd(authority=self.old)
+        self.give(self.old)
+        nodes, workers = self.start_nodes(2, *self.conf())
+        self.survive(nodes, 1)
+        self.end(workers, nodes)
+
+    def assert_refused(self, says, *conf):
+        agent = self.bed.agent(f"stranger{len(self.bed.agents)}", self.options("--nnodes", 2, *conf))
+        self.assert_status(1, agent)
+        self.assertIn(says, agent.text())
+
+    def test_who_is_no_client_hears_why(self):
+        self.start_etcd(members=1, authority=self.old)
+        self.give(self.old)
+        self.assert_refused("can't be told from a stranger (TLS: ", *self.conf(ca_cert=self.new.ca))
+        stranger, key = self.new.sign("stranger")
+        for says, changes in (
+                ("does it speak TLS, and want a certificate (--rdzv_conf cert=…,key=…)?", {"cert": "", "key": ""}),
+                ("does it speak TLS, and know the CA of our certificate?", {"cert": stranger, "key": key}),
+                ("our certificate and its key don't belong together", {"key": key}),
+                ("does it want TLS (--rdzv_conf protocol=https)?", {"protocol": "http", "ca_cert": "", "cert": "", "key": ""})):
+            self.assert_refused(says, *self.conf(**changes, read_timeout=6))
+        self.assert_refused(f"for etcd: '{self.bed.path('none')}' can't be read", *self.conf(key=self.bed.path("none")))
+
+    def test_etcd_without_it(self):
+        self.start_etcd(members=1)
+        self.give(self.old)
+        self.assert_refused("does it speak TLS", *self.conf(read_timeout=6))
+
+    def start_between_two(self):
+        """A job with the old CA, whose etcd trusts both."""
+        self.start_etcd(authority=self.old, trusted=(self.new,))
+        self.give(self.old)
+        nodes, workers = self.start_nodes(3, *self.conf())
+        self.serving(nodes)
+        return nodes, workers
+
+    def go_over(self):
+        """etcd knows only the new CA, and ends all connections."""
+        self.etcd.serve_with(self.new)
+        for index in range(3):
+            self.etcd.kill(index)
+            self.etcd.start(index)
+            self.etcd.wait(lambda at=index: self.etcd.is_healthy(at), "the member to be back")
+
+    def test_certificates_are_exchanged_under_a_job(self):
+        nodes, workers = self.start_between_two()
+        self.give(self.new, self.old)
+        self.go_over()
+        started = self.bed.events.find("service_started")
+        self.survive(nodes, len(started))
+        self.end(workers, nodes)
+
+    def test_twin_whose_nodes_get_theirs_too_late(self):
+        """Nobody serves until then, and the workers go on."""
+        nodes, workers = self.start_between_two()
+        self.go_over()
+        self.bed.event("service_gone", alive=nodes)
+        self.give(self.new, self.old)
+        back = self.bed.event("recovered", alive=nodes)
+        self.assertEqual(("3", "0"), (back["back"], back["gone"]))
+        self.assert_one_generation()
+        self.end(workers, nodes)
+
+
+class Members(OwnEtcd):
+    """etcd itself loses members."""
+
+    def setUp(self):
+        super().setUp()
+        self.start_etcd()
 
     def test_its_leader_and_the_service_are_lost_together(self):
         nodes, workers = self.start_nodes(3)
@@ -210,11 +392,7 @@ class Members(EtcdTestCase):
         self.end(workers, nodes)
 
     def test_users_and_passwords(self):
-        for words in (("user", "add", "root:secret"), ("user", "grant-role", "root", "root"), ("user", "add", "train:pass"),
-                      ("role", "add", "jobs"), ("role", "grant-permission", "--prefix=true", "jobs", "readwrite", "/ddprun/"),
-                      ("user", "grant-role", "train", "jobs"), ("auth", "enable")):
-            self.etcd.control(*words)
-        self.etcd.credentials = ["--user", "root:secret"]
+        self.etcd.add_user("train", "pass", "/ddprun/")
         with_password = {**self.bed.environment, "DDPRUN_ETCD_PASSWORD": "pass"}
         nodes = [self.bed.agent(f"node{index}", self.options("--nnodes", 2, "--rdzv_conf", "etcd_user=train"), env=with_password)
                  for index in range(2)]
@@ -226,6 +404,23 @@ class Members(EtcdTestCase):
         none = self.bed.agent("none", self.options("--nnodes", 2))
         self.assert_status(1, none)
         self.assertIn("etcdserver: user name is empty", none.text())
+
+
+class Tokens(OwnEtcd):
+    """etcd forgets who a client is when it hasn't heard of it for a while."""
+
+    def test_one_that_is_over(self):
+        self.start_etcd(options=["--auth-token-ttl", "1"])
+        self.etcd.add_user("train", "pass", "/ddprun/")
+        nodes = [self.bed.agent(f"node{index}", self.options("--nnodes", 2, "--rdzv_conf", "etcd_user=train"),
+                                env={**self.bed.environment, "DDPRUN_ETCD_PASSWORD": "pass"}) for index in range(2)]
+        workers = self.bed.workers(1, 2, alive=nodes)
+        for times in (1, 2):
+            self.serving(nodes, times)
+            self.etcd.wait_for_lease(4)  # all agents that only watch have been silent for longer than a token lasts
+            self.survive(nodes, times)
+        self.assertIn("invalid auth token", self.etcd.log())
+        self.end(workers, nodes)
 
 
 if __name__ == "__main__":

@@ -155,6 +155,59 @@ class TrainingGoesOn(unittest.TestCase):
         takeover.check(self, takeover.ServiceKill(random.Random(seed)), lambda _: takeover.BACK_WITHIN)
 
 
+class DamagedRecord(ServiceTestCase):
+    """What a service has left can't be read back: nothing goes on as if there had been nothing."""
+
+    @staticmethod
+    def damage(path):
+        with open(path, "r+b") as file:
+            file.write(b"no journal" * 100)
+
+    def record_of(self, service_pid):
+        """The path of the file that it holds."""
+        held = [os.readlink(f"/proc/{service_pid}/fd/{fd}") for fd in os.listdir(f"/proc/{service_pid}/fd")]
+        return next(path for path in held if path.endswith("/journal.db"))
+
+    def check_restart(self, *options):
+        agent = self.bed.agent("agent", ["--standalone", "--lease", 1, "--service_loss_timeout", 3, *options])
+        workers = self.bed.workers(1, 1, alive=[agent])
+        service_pid = self.bed.event("service_started")["service_pid"]
+        self.damage(self.record_of(service_pid))
+        os.kill(service_pid, signal.SIGKILL)
+        said = "the rendezvous service was killed by SIGKILL and can't be started again yet: the journal '"
+        self.bed.wait(lambda: said in agent.text(), "what the user is told", alive=[agent])
+        self.assertIn("is damaged", agent.text())
+        self.assertIn("the workers go on", agent.text())
+        os.kill(workers[0]["pid"], 0)
+        self.assert_status(1, agent)
+        self.assertIn("within 3s (--service_loss_timeout)", agent.text())
+        self.assertEqual(1, len(self.bed.events.find("service_listening")), "no other service, which knows nothing of the job")
+
+    def test_under_a_job(self):
+        self.check_restart()
+
+    def test_under_a_job_with_a_state_dir(self):
+        self.check_restart("--state_dir", self.bed.path("state"))
+
+    def start_at_endpoint(self, *options):
+        """Without is_host: the node finds out that the endpoint is its own machine's."""
+        return self.bed.agent("agent", ["--nnodes", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
+                                        "--state_dir", self.bed.path("state"), *options])
+
+    def test_from_another_job(self):
+        os.mkdir(self.bed.path("state"))
+        with open(self.bed.path("state/journal.db"), "wb") as file:
+            file.write(b"no journal" * 100)
+        agent = self.start_at_endpoint()
+        self.assert_status(1, agent)
+        self.assertRegex(agent.text(), r"error: the journal '.*/state/journal.db' is damaged: .*Move it away")
+
+    def test_twin_with_a_sound_one(self):
+        agent = self.start_at_endpoint()
+        self.bed.finish(self.bed.workers(1, 1, alive=[agent]))
+        self.assert_status(0, agent)
+
+
 class WithoutService(StepsTestCase):
     """It is away for many leases, and nothing else fails: not a step is lost."""
 

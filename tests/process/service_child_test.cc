@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -181,6 +183,28 @@ TEST_F(ServiceChildTest, AndGivenUpWhenTheLossTimeoutIsOver) {
                                 "300ms (--service_loss_timeout): cannot listen on 127.0.0.1:"));
 }
 
+// Executed in the place of a service: says that it serves, and what it is told to say after that.
+constexpr char kWords[] = "DDPRUN_TEST_SERVICE_WORDS";
+
+// What a service has told that its record doesn't know, another one would decide anew.
+TEST_F(ServiceChildTest, NoneIsStartedFromARecordOfThePast) {
+  for (const bool stale : {true, false}) {
+    setenv(kWords, stale ? "ok 7\nstale it is of the past\n" : "ok 7\n", /*replace=*/1);
+    restarted_.clear();
+    exit_.reset();
+    ready_.reset();
+    Start();
+    Kill(child_->pid());
+    ASSERT_TRUE(UntilRestarted(1)) << exit_.value_or("");
+    Kill(child_->pid());
+    ASSERT_EQ(UntilRestarted(2), !stale) << exit_.value_or("");
+    if (stale) {
+      EXPECT_EQ(*exit_, "was killed by SIGKILL and is not started again: it is of the past");
+    }
+  }
+  unsetenv(kWords);
+}
+
 TEST_F(ServiceChildTest, NobodyWantsOneAfterTheEnd) {
   Start();
   child_->StartNoMore();
@@ -247,6 +271,12 @@ TEST_F(ServiceChildTest, ItEndsWithItsAgent) {
 
 int main(int argc, char** argv) {
   if (argc == 2 && ddprun::launcher::kServiceCommand == argv[1]) {
+    if (const char* words = getenv(ddprun::launcher::kWords)) {
+      if (write(STDOUT_FILENO, words, strlen(words)) < 0) _exit(1);
+      while (read(STDIN_FILENO, argv[0], 1) > 0) {
+      }
+      _exit(0);
+    }
     ddprun::launcher::RunServiceCommand();
   }
   ::testing::InitGoogleTest(&argc, argv);

@@ -153,9 +153,17 @@ class SlowJournal final : public Journal {
     if (!slow) std::exchange(answer, nullptr)(absl::OkStatus());
   }
   void Forget(const std::string& run_id) override { records.erase(run_id); }
+  void Retract(const std::string& run_id, std::function<void(absl::Status)> done) override {
+    if (unbreakable.ok()) records.erase(run_id);
+    retracted = [this, done = std::move(done)] { done(unbreakable); };
+    if (!retracts_late) std::exchange(retracted, nullptr)();
+  }
   std::string where() const override { return "a test"; }
 
   bool slow = false;
+  bool retracts_late = false;  // when the test says so
+  absl::Status unbreakable;    // why records can't be retracted
+  std::function<void()> retracted;
   std::map<std::string, JobRecord> records;
   std::function<void(absl::Status)> answer;
 };
@@ -164,7 +172,10 @@ class JournalTest : public AttendTest {
  protected:
   // Two nodes, of which the second makes the first generation, and its record.
   void JoinBoth() {
-    Serve({.journal = journal_});
+    Serve({.journal = journal_, .on_record_stale = [this](const std::string& why) {
+             stale_ = why;
+             told_before_ = first_->Last(&Message::has_assignment) != nullptr;
+           }});
     AgentMessage join = SampleJoin("job7", "a", 2);
     first_ = JoinAs(join);
     ASSERT_TRUE(Until([&] { return first_->Last(&Message::has_welcome) != nullptr; }));
@@ -180,6 +191,8 @@ class JournalTest : public AttendTest {
   }
 
   const std::shared_ptr<SlowJournal> journal_ = std::make_shared<SlowJournal>();
+  std::string stale_;
+  bool told_before_ = false;  // an assignment, before that
   std::unique_ptr<RawStream> first_;
   std::unique_ptr<RawStream> second_;
 };
@@ -208,7 +221,28 @@ TEST_F(JournalTest, AJobGoesOnWithoutItAndSaysSo) {
   Answer(absl::DataLossError("disk full"));
   ASSERT_TRUE(UntilAssigned(*first_));
   EXPECT_TRUE(journal_->records.empty());  // what it holds is of the past
+  EXPECT_EQ(stale_, "");
   EXPECT_THAT(Status().jobs(0).record_lost(), HasSubstr("disk full"));
+}
+
+// Else a service that dies in between would be followed by one that believes it.
+TEST_F(JournalTest, NobodyHearsOfAGenerationBeforeTheOldRecordIsGone) {
+  JoinBoth();
+  journal_->retracts_late = true;
+  Answer(absl::DataLossError("disk full"));
+  ASSERT_TRUE(Until([&] { return first_->Last(&Message::has_probe) != nullptr; }));
+  EXPECT_EQ(first_->Last(&Message::has_assignment), nullptr);
+  std::exchange(journal_->retracted, nullptr)();
+  ASSERT_TRUE(UntilAssigned(*first_));
+}
+
+TEST_F(JournalTest, ThatItStaysIsToldBeforeAnythingElse) {
+  JoinBoth();
+  journal_->unbreakable = absl::DataLossError("it can't be removed");
+  Answer(absl::DataLossError("disk full"));
+  ASSERT_TRUE(UntilAssigned(*first_));
+  EXPECT_EQ(stale_, "what is kept of job job7 is of the past: it can't be removed");
+  EXPECT_FALSE(told_before_);
 }
 
 TEST_F(JournalTest, ItMayAnswerALostJob) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -77,6 +78,9 @@ std::string ClusterSim::CheckLiveness(const rendezvous::JobView& view) {
 
 void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
+  const bool recorded = std::holds_alternative<rendezvous::PersistDone>(event);
+  // Until the first record nobody can be probed; leases count from it (R4).
+  if (recorded && !std::exchange(recorded_, true)) losses_.Disturb(queue_.now());
   std::string broken;
   const bool ignored = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
     const auto* note = std::get_if<Note>(&effect);
@@ -92,10 +96,12 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
     if (note == nullptr) continue;
     if (broken.empty()) broken = done_.OnNote(*note);
     if (broken.empty()) broken = isolation_.OnNote(*note);
-    if (!broken.empty() || note->event != "node_lost") continue;
+    if (!broken.empty()) break;
+    const bool by_lease = NoteField(*note, "why") == "lease expired";
     for (const auto& node : nodes_) {
-      const bool it = node->id().value() == NoteField(*note, "node");
-      if (!it || NoteField(*note, "why") != "lease expired") continue;
+      if (node->id().value() != NoteField(*note, "node")) continue;
+      if (note->event == "node_joined") leases_.OnJoined(node->number());
+      if (note->event != "node_lost" || !by_lease) continue;
       broken = leases_.OnLeaseExpired(queue_.now(), node->number(), job_);
     }
   }

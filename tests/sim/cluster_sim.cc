@@ -217,7 +217,7 @@ void ClusterSim::MakePlan() {
     plan_ = DrawFaults({.nodes = static_cast<uint32_t>(nodes_.size()),
                         .until = kSafety,
                         .pause_ms = pause_ms_,
-                        .service_dies = service_->may_die(),
+                        .service_dies = service_->keeps(),
                         .only_service_dies = program_ == Program::kOutlivesService},
                        &rng_);
   }

@@ -168,6 +168,7 @@ class ClusterSim {
   SuccessTruth truth_;
   StopSteps stop_steps_;
   VerdictWatch verdicts_;
+  bool recorded_ = false;  // the job has, or has had, a record
   LeasePrecision leases_;
   IsolationWatch isolation_;
   DoneWatch done_;

@@ -42,7 +42,8 @@ Instant LeasePrecision::SoundSince(int node) const {
 std::string LeasePrecision::OnLeaseExpired(Instant now, int node,
                                            const rendezvous::JobSpec& job) const {
   const Instant since = SoundSince(node);
-  if (since.is_infinite() || now < since + job.lease + kUnderWay) return "";
+  if (since.is_infinite()) return "";
+  if (!nodes_.at(node).joined && now < since + job.lease + kUnderWay) return "";
   return absl::StrCat("node ", node, " is lost although it has been reachable for ",
                       absl::FormatDuration(now - since));
 }

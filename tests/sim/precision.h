@@ -25,6 +25,8 @@ class LeasePrecision {
   // Before each step of the service. Params: stream: of the node, 0 = it can't answer: it has none,
   // is cut, frozen, or gone.
   void Observe(Instant now, int node, uint64_t stream);
+  // It joins, on this stream.
+  void OnJoined(int node) { nodes_[node].joined = nodes_[node].stream != 0; }
   // The service counts it as lost because its lease is over.
   std::string OnLeaseExpired(Instant now, int node, const rendezvous::JobSpec& job) const;
   // Since when it has been reachable; infinite = it isn't.
@@ -34,6 +36,7 @@ class LeasePrecision {
   struct Node {
     uint64_t stream = 0;
     Instant since = Instant::Infinite();
+    bool joined = false;  // on this stream: it has been reachable for as long as it has a lease
   };
   std::map<int, Node> nodes_;
 };

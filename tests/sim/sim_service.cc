@@ -19,8 +19,6 @@ using rendezvous::Term;
 SimService::SimService(EventQueue* queue, Rng* rng, Storage storage, Hooks hooks)
     : queue_(queue), rng_(rng), storage_(storage), hooks_(std::move(hooks)) {
   machine_ = std::make_unique<StateMachine>(Term(7), "", storage_.keeps);
-  // Before it listens.
-  if (storage_.keeps) Keep({machine_->TakeRecord(queue_->now()), queue_->now(), 0});
 }
 
 void SimService::Step(const Event& event) {
@@ -68,7 +66,8 @@ void SimService::Do(const Effect& effect) {
 
 void SimService::Write() {
   writing_ = Kept{machine_->TakeRecord(queue_->now()), queue_->now(), step_};
-  const bool slow = rng_->Chance(storage_.slow_percent);
+  // The first one holds up the most.
+  const bool slow = rng_->Chance(kept_ ? storage_.slow_percent : 5 * storage_.slow_percent);
   const bool fails = rng_->Chance(storage_.fails_percent);
   const absl::Duration takes =
       absl::Microseconds(static_cast<int64_t>(rng_->Below(slow ? 3'000'000 : 3'000)));
@@ -77,7 +76,8 @@ void SimService::Write() {
     Kept kept = *std::exchange(writing_, std::nullopt);
     if (!failed_ && !fails) Keep(std::move(kept));
     failed_ = failed_ || fails;
-    effects_.EndWriting();
+    for (const Effect& effect : effects_.EndWriting()) Do(effect);
+    if (!up()) return;
     Step(PersistDone{failed_ ? absl::DataLossError("disk full") : absl::OkStatus()});
   });
 }

@@ -57,8 +57,9 @@ class SimService {
 
   bool up() const { return machine_ != nullptr; }
   const rendezvous::StateMachine& machine() const { return *machine_; }
-  // A death would lose no decision: there is a journal, and it hasn't failed.
-  bool may_die() const { return storage_.keeps && !failed_; }
+  // A death would lose no decision: there is a record, and the journal hasn't failed.
+  bool may_die() const { return kept_.has_value() && !failed_; }
+  bool keeps() const { return storage_.keeps; }
   // Writes of the record may take seconds.
   bool slow() const { return storage_.keeps && storage_.slow_percent > 0; }
   uint64_t life() const { return life_; }
@@ -85,7 +86,7 @@ class SimService {
   const Storage storage_;
   Hooks hooks_;
   std::unique_ptr<rendezvous::StateMachine> machine_;
-  rendezvous::EffectQueue effects_{/*recorded=*/true};
+  rendezvous::EffectQueue effects_;
   std::deque<Noted> noted_;  // not carried out yet
   uint64_t life_ = 0;
   uint64_t step_ = 0;

@@ -16,19 +16,75 @@ def etcd_is_there():
     return shutil.which("etcd") is not None and shutil.which("etcdctl") is not None
 
 
+class Authority:
+    """A CA in a folder, and certificates that it signs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        os.makedirs(folder)
+        self.ca = os.path.join(folder, "ca.crt")
+        self._openssl("-out", self.ca, "-keyout", os.path.join(folder, "ca.key"), "-subj", "/CN=tests")
+
+    def sign(self, name, says="IP:127.0.0.1"):
+        """Paths of a certificate, valid for both sides of a connection, and of its key."""
+        certificate, key = (os.path.join(self.folder, f"{name}.{end}") for end in ("crt", "key"))
+        self._openssl("-out", certificate, "-keyout", key, "-subj", f"/CN={name}", "-CA", self.ca,
+                      "-CAkey", os.path.join(self.folder, "ca.key"), "-addext", f"subjectAltName={says}",
+                      "-addext", "basicConstraints=critical,CA:FALSE",
+                      "-addext", "extendedKeyUsage=serverAuth,clientAuth")
+        return certificate, key
+
+    @staticmethod
+    def bundle(*authorities):
+        """The text of a file that trusts all of them."""
+        text = ""
+        for authority in authorities:
+            with open(authority.ca, encoding="utf-8") as source:
+                text += source.read()
+        return text
+
+    @staticmethod
+    def _openssl(*words):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "2", *words], check=True, capture_output=True, timeout=60 * SLOW)
+
+
 class EtcdCluster:
     """Members that trust their disk (nothing is synced) and choose a leader within half a second: on this machine's loopback,
-    or the first on host 1 of a Cluster, and so on."""
+    or the first on host 1 of a Cluster, and so on.
 
-    def __init__(self, members=3, hosts=None):
+    `authority`: clients are served over TLS, and must show a certificate of it, or of one of `trusted`. `options`: more of
+    etcd's."""
+
+    def __init__(self, members=3, hosts=None, authority=None, trusted=(), options=()):
         self.hosts = hosts
         self.folder = tempfile.mkdtemp(prefix="ddprun-etcd-")
+        self.options = list(options)
+        self.scheme = "http"
+        self.certificates = []
+        if authority is not None:
+            self.scheme = "https"
+            self.serve_with(authority, *trusted)
         self.ports = [(free_port(), free_port()) for _ in range(members)]
         self.processes = [None] * members
         self.credentials = []
         for index in range(members):
             self.start(index)
         self.wait(self.is_healthy, "etcd to be healthy")
+
+    def serve_with(self, authority, *trusted):
+        """Its certificate from now on, and whom it trusts from the next start of a member on."""
+        ca, *files = self.files()
+        with open(ca, "w", encoding="utf-8") as sink:
+            sink.write(Authority.bundle(authority, *trusted))
+        for source, target in zip(authority.sign("etcd"), files):
+            shutil.copy(source, target + ".new")
+            os.rename(target + ".new", target)
+        own = authority.sign("etcdctl")
+        self.certificates = ["--cacert", authority.ca, "--cert", own[0], "--key", own[1]]
+
+    def files(self):
+        return [os.path.join(self.folder, name) for name in ("ca.crt", "etcd.crt", "etcd.key")]
 
     @property
     def endpoints(self):
@@ -44,28 +100,61 @@ class EtcdCluster:
         return self.hosts.command(index + 1, command) if self.hosts else command
 
     def start(self, index):
-        client, peer = (f"http://{self.address(index)}:{port}" for port in self.ports[index])
+        client, peer = (f"{scheme}://{self.address(index)}:{port}"
+                        for scheme, port in zip((self.scheme, "http"), self.ports[index]))
         cluster = ",".join(f"m{number}=http://{self.address(number)}:{port}" for number, (_, port) in enumerate(self.ports))
         command = ["etcd", "--name", f"m{index}", "--data-dir", os.path.join(self.folder, f"m{index}"),
                    "--listen-client-urls", client, "--advertise-client-urls", client,
                    "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                    "--initial-cluster", cluster, "--initial-cluster-state", "new",
-                   "--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync"]
+                   "--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync", *self.options]
+        if self.scheme == "https":
+            ca, certificate, key = self.files()
+            command += ["--client-cert-auth", "--trusted-ca-file", ca, "--cert-file", certificate, "--key-file", key]
         with open(os.path.join(self.folder, f"m{index}.log"), "ab") as log:
             self.processes[index] = subprocess.Popen(self.on_host_of(index, command), stdout=log, stderr=subprocess.STDOUT)
 
     def control(self, *words, check=True, index=None):
         """Output of etcdctl."""
-        endpoints = self.endpoints if index is None else self.endpoint(index)
-        command = self.on_host_of(index or 0, ["etcdctl", "--endpoints", endpoints, *self.credentials, *words])
-        done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=30 * SLOW,
+        targets = range(len(self.ports)) if index is None else [index]
+        endpoints = ",".join(f"{self.scheme}://{self.endpoint(each)}" for each in targets)
+        command = ["etcdctl", "--endpoints", endpoints, *self.certificates, *self.credentials, *words]
+        done = subprocess.run(self.on_host_of(index or 0, command), check=False, text=True, capture_output=True, timeout=30 * SLOW,
                               env={**os.environ, "ETCDCTL_API": "3"})
         if check and done.returncode != 0:
             raise AssertionError(f"etcdctl {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout + (done.stderr if not check else "")
 
-    def is_healthy(self):
-        return "is healthy" in self.control("endpoint", "health", check=False, index=0)
+    def is_healthy(self, index=0):
+        return "is healthy" in self.control("endpoint", "health", check=False, index=index)
+
+    def log(self):
+        """What its members have said so far."""
+        text = ""
+        for index in range(len(self.ports)):
+            with open(os.path.join(self.folder, f"m{index}.log"), encoding="utf-8") as log:
+                text += log.read()
+        return text
+
+    def value(self, key):
+        """{"value": …, "mod_revision": …, …} of a key, as etcd says it; None = there is none."""
+        found = json.loads(self.control("get", key, "-w", "json")).get("kvs", [])
+        return found[0] if found else None
+
+    def wait_for_lease(self, seconds):
+        """Until a lease of so long is over by etcd's own clock."""
+        lease = self.control("lease", "grant", str(seconds)).split()[1]
+        self.control("put", "--lease", lease, "/of-lease", "lasts")
+        self.wait(lambda: self.value("/of-lease") is None, "a lease to be over")
+
+    def add_user(self, name, password, prefix):
+        """From now on etcd has users: root, whose password is "secret", and this one."""
+        for words in (("user", "add", "root:secret"), ("user", "grant-role", "root", "root"),
+                      ("user", "add", f"{name}:{password}"), ("role", "add", "jobs"),
+                      ("role", "grant-permission", "--prefix=true", "jobs", "readwrite", prefix),
+                      ("user", "grant-role", name, "jobs"), ("auth", "enable")):
+            self.control(*words)
+        self.credentials = ["--user", "root:secret"]
 
     def is_whole(self):
         return "unhealthy" not in self.control("endpoint", "health", check=False)

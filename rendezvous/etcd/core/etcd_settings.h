@@ -13,8 +13,8 @@ struct EtcdSettings {
   std::string user;                    // "" = etcd asks for none
   std::string password;
   bool tls = false;
-  // PEM files, read once. ca_file "" = the authorities that this machine trusts; cert_file and
-  // key_file "" = etcd asks for no certificate of ours.
+  // PEM files, read again when they change. ca_file "" = the authorities that this machine trusts;
+  // cert_file and key_file "" = etcd asks for no certificate of ours.
   std::string ca_file;
   std::string cert_file;
   std::string key_file;

@@ -342,6 +342,7 @@ TEST(StateDir, IsAFolderOrWillBeOne) {
   EXPECT_EQ(PlanOf("train.py").state_dir, "");
   EXPECT_EQ(PlanOf("--state_dir logs train.py").state_dir, "logs");
   EXPECT_EQ(PlanOf("--state-dir /new/one train.py").state_dir, "/new/one");
+  EXPECT_EQ(PlanOf("--state_dir logs train.py").service.loss_without_workers, absl::Seconds(90));
   EXPECT_EQ(PlanOf("--rdzv_conf state_dir=/a train.py").state_dir, "/a");
   EXPECT_EQ(PlanOf("--rdzv_conf state_dir=/a --state_dir /b train.py").state_dir, "/b");
   EXPECT_THAT(ExitOf(Parse({"--state_dir", "secret.py", "train.py"})).text,

@@ -95,11 +95,24 @@ TEST(EffectQueue, BeforeTheFirstRecordNobodyIsWelcomed) {
   EXPECT_EQ(Names(queue.Add({Persist{}, ToStream(1, Welcome{}), ToStream(1, Probe{})})), List());
   EXPECT_EQ(TakeAll(queue), List{"persist"});
   EXPECT_EQ(Names(queue.Add({ToStream(1, Probe{}), ToStream(2, Probe{})})), List{"probe 2"});
-  queue.EndWriting();
-  EXPECT_EQ(TakeAll(queue), (List{"welcome 1", "probe 1", "probe 1"}));
+  EXPECT_EQ(Names(queue.EndWriting()), (List{"welcome 1", "probe 1", "probe 1"}));
+  EXPECT_EQ(TakeAll(queue), List());
   queue.Add({Persist{}});
   EXPECT_EQ(TakeAll(queue), List{"persist"});
   EXPECT_EQ(Names(queue.Add({ToStream(3, Welcome{})})), List{"welcome 3"});
+}
+
+// Who joined while it was written has waited for a lease already.
+TEST(EffectQueue, NorDoesAnybodyWaitForTheSecondOne) {
+  EffectQueue queue;
+  queue.Add({Persist{}, ToStream(1, Welcome{}), Fact("a")});
+  EXPECT_EQ(TakeAll(queue), List{"persist"});
+  queue.Add({Persist{}, ToStream(2, Welcome{}), Fact("b"), ToStream(2, Standby{})});
+  queue.Add({ToStream(2, Probe{})});
+  EXPECT_EQ(Names(queue.EndWriting()), (List{"welcome 1", "welcome 2", "probe 2"}));
+  EXPECT_EQ(TakeAll(queue), (List{"note a", "persist"}));
+  EXPECT_EQ(Names(queue.EndWriting()), List());
+  EXPECT_EQ(TakeAll(queue), (List{"note b", "message 2"}));
 }
 
 TEST(EffectQueueDeathTest, NothingIsWrittenThatNobodyTook) {

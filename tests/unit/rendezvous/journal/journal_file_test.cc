@@ -197,6 +197,8 @@ TEST_F(FileTest, AFullDiskIsAnErrorAndLeavesNoOldRecord) {
   {
     const FullDisk full(64 << 10);
     status = Write(journal.get(), "job7", RunningRecord("job7", 2000));
+    const absl::Status retracted = Retract(journal.get(), "job7");
+    EXPECT_TRUE(retracted.ok()) << retracted;
     journal.reset();
   }
   EXPECT_FALSE(status.ok());

@@ -61,6 +61,15 @@ class JournalTest : public ::testing::Test {
     return *answer;
   }
 
+  absl::Status Retract(SqliteJournal* journal, const std::string& run_id) {
+    std::optional<absl::Status> answer;
+    journal->Retract(run_id, [&](const absl::Status& status) { answer = status; });
+    if (!LoopUntil(loop_.get(), [&] { return answer.has_value(); })) {
+      return absl::InternalError("no answer");
+    }
+    return *answer;
+  }
+
   // As the tool sqlite3 would.
   void Sql(const std::string& sql) {
     sqlite3* db = nullptr;

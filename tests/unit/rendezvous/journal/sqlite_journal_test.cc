@@ -224,9 +224,45 @@ TEST_F(JournalTest, ASlowDiskIsWaitedForAsLongAsThePatience) {
     EXPECT_EQ(status, late);
   });
   EXPECT_TRUE(answered);  // at once
+}
+
+// What isn't the last word any more is no word at all.
+TEST_F(JournalTest, ARetractedRecordIsGoneBeforeTheAnswer) {
+  auto journal = Open();
+  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
+  ASSERT_TRUE(Write(journal.get(), "other", RunningRecord("other", 1)).ok());
+  ASSERT_TRUE(Retract(journal.get(), "job7").ok());
   journal.reset();
-  // What isn't the last word any more is no word at all.
+  ASSERT_EQ(Kept()->size(), 1U);
+  EXPECT_EQ(Kept()->at(0).run_id, "other");
+}
+
+// Then the whole file goes: a name is taken away without the disk's answer to what hangs.
+TEST_F(JournalTest, AlsoWhileTheDiskHangs) {
+  auto journal = Open({.patience = absl::Milliseconds(50)});
+  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
+  SlowDisk disk(journal.get());
+  ASSERT_FALSE(Write(journal.get(), "job7", RunningRecord("job7", 2)).ok());
+  const absl::Status retracted = Retract(journal.get(), "job7");
+  EXPECT_TRUE(retracted.ok()) << retracted;
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  disk.End();
+  journal.reset();
   EXPECT_TRUE(Kept()->empty());
+}
+
+TEST_F(JournalTest, OneThatCanNotBeRetractedIsNamed) {
+  auto journal = Open({.patience = absl::Milliseconds(50)});
+  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
+  SlowDisk disk(journal.get());
+  const absl::Status first = Write(journal.get(), "job7", RunningRecord("job7", 2));
+  std::filesystem::rename(file(), folder_ + "/elsewhere");
+  std::filesystem::create_directory(file());
+  const absl::Status retracted = Retract(journal.get(), "job7");
+  EXPECT_FALSE(retracted.ok());
+  EXPECT_THAT(retracted.message(), HasSubstr(file()));
+  EXPECT_EQ(Write(journal.get(), "job7", RunningRecord("job7", 3)), first) << "the first error";
+  disk.End();
 }
 
 TEST_F(JournalTest, AllThatWaitHearTheFirstError) {
