@@ -148,6 +148,7 @@ void Node::Retire() {
   BecomeWaiting();
   EndStopping();
   lease_end = Instant::Infinite();
+  GiveUp();  // it has until the end of the farewell (R8)
 }
 
 // What came meanwhile is read only after this step, so nothing may end before it can be.

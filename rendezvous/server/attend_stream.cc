@@ -56,7 +56,7 @@ void AttendStream::Post(void (AttendStream::*call)()) {
 }
 
 void AttendStream::OnReadDone(bool ok) {
-  if (!ok) return Post(&AttendStream::Ended);
+  if (!ok) return Post(&AttendStream::PeerFinished);
   inbox_->Post([self = shared_from_this(), message = Parse(incoming_)] {
     self->heard_ = true;
     if (!self->closing()) self->owner_->OnStreamMessage(self.get(), message);
@@ -109,6 +109,11 @@ void AttendStream::Written(bool ok) {
     queued_bytes_ = 0;
   }
   Advance();
+}
+
+// The peer closed its side, or its stream was reset: OnCancel says which, before OnDone.
+void AttendStream::PeerFinished() {
+  if (!ended_) Close(absl::OkStatus());
 }
 
 void AttendStream::Ended() {
