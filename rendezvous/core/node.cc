@@ -90,7 +90,8 @@ void Node::Renew(Instant now, Instant sent, absl::Duration lease) {
 }
 
 bool Node::ShowsIdle(uint64_t nonce) {
-  if (idle_nonce == 0 || nonce < idle_nonce) return false;
+  // A later answer may come over another connection, before what this one still has to say.
+  if (idle_nonce == 0 || nonce != idle_nonce) return false;
   idle_nonce = 0;
   return true;
 }

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
 // What must hold of a simulated cluster, at each step of its service and at each note.
@@ -22,6 +24,16 @@ constexpr absl::Duration kHearing = absl::Seconds(1);
 constexpr absl::Duration kSlowWrites = absl::Seconds(11);
 // What a sweep may take that finds something left behind.
 constexpr absl::Duration kSweep = absl::Seconds(20);
+
+// R5: nobody counts as stopped while its own word on it is under way.
+std::string CheckIgnored(const Note& note) {
+  if (note.event != "ignored" || NoteField(note, "why") != "its workers were stopped already") {
+    return "";
+  }
+  const std::string message = NoteField(note, "message");
+  if (message != "GroupStopped" && message != "WorkerFailed") return "";
+  return absl::StrCat("the word of ", NoteField(note, "node"), " on its workers is ignored");
+}
 
 }  // namespace
 
@@ -127,7 +139,7 @@ std::string ClusterSim::CheckLost(const Note& note) const {
     broken =
         CloseWatch::OnLost(note, BackSince(node), queue_.now(), job_, Pace().interval);
   }
-  return broken;
+  return broken.empty() ? "" : absl::StrCat(broken, "\n", rendezvous::TraceText(Effect(note)));
 }
 
 void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
@@ -151,6 +163,7 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
         pids_[NoteField(*note, "node")] = pid;
       }
     }
+    if (broken.empty()) broken = CheckIgnored(*note);
     if (broken.empty()) broken = done_.OnNote(*note);
     if (broken.empty()) broken = isolation_.OnNote(*note);
     if (broken.empty()) broken = excuses_.OnNote(*note, queue_.now(), job_.lease);

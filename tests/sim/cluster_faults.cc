@@ -88,8 +88,6 @@ void ClusterSim::Fault(const PlannedFault& fault) {
       stalled_until_ = std::max(stalled_until_, queue_.now() + fault.lasts);
       DisturbLooks();
       return queue_.At(stalled_until_, [this] { ResumeService(); });
-    case FaultKind::kTakeOver:
-      return;
     case FaultKind::kKillAtVerdict:
       dies_at_verdict_ = fault.detail;
       return;
@@ -115,7 +113,7 @@ void ClusterSim::Crash(SimNode* node) {
 }
 
 void ClusterSim::Flap(SimNode* node, const PlannedFault& fault, Instant until) {
-  if (ended_ || queue_.now() >= until) return;
+  if (verdict_ || !faults_on_ || queue_.now() >= until) return;
   node->agent_runs() ? Crash(node) : node->StartAgent();
   queue_.After(FaultTime(fault.detail),
                [this, node, fault, until] { Flap(node, fault, until); });

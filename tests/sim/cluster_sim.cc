@@ -167,6 +167,7 @@ void ClusterSim::MakeLargeJob() {
   job_.nodes_min = static_cast<uint32_t>(1 + rng_.Below(job_.nodes_max));
   job_.lease = Milliseconds(210);
   slowest_ = Milliseconds(20);
+  between_us_ /= 100;
   safety_ = kSafetyOfMany;
   pause_ms_ = 500;
   faults_on_ = true;

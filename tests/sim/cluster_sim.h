@@ -71,7 +71,6 @@ class ClusterSim {
     uint64_t deaths = 0;  // of the service
     uint64_t repeats = 0;     // events that came again
     uint64_t intrusions = 0;  // of strangers
-    uint64_t takeovers = 0;   // by another service, while one stood still
     bool large = false;       // more than sixteen nodes
   };
 

@@ -49,7 +49,6 @@ struct Totals {
   uint64_t deaths = 0;
   uint64_t repeats = 0;
   uint64_t intrusions = 0;
-  uint64_t takeovers = 0;
   uint64_t large = 0;
   uint64_t unheard = 0;
 
@@ -63,7 +62,6 @@ struct Totals {
     deaths += result.deaths;
     repeats += result.repeats;
     intrusions += result.intrusions;
-    takeovers += result.takeovers;
     large += result.large ? 1 : 0;
     unheard += result.unheard ? 1 : 0;
   }
@@ -73,8 +71,7 @@ void Print(const Totals& all) {
   std::cout << seed_count << " seeds from " << first_seed << ": " << all.generations
             << " generations, " << all.messages << " effects, " << all.hangs << " hangs, "
             << all.stops << " workers stopped at an agreed step, " << all.drains << " drains, "
-            << all.deaths << " deaths of the service, " << all.takeovers << " times two of them, "
-            << all.repeats << " events that came twice, " << all.intrusions << " strangers, "
+            << all.deaths << " deaths of the service, " << all.repeats << " events that came twice, " << all.intrusions << " strangers, "
             << all.large << " jobs of many nodes, " << all.unheard
             << " verdicts after the last agent left; outcomes:";
   for (const auto& [outcome, count] : all.outcomes) std::cout << " " << outcome << " " << count;

@@ -96,8 +96,6 @@ std::string What(const PlannedFault& fault) {
       return absl::StrCat("its agent comes and goes every ", fault.detail, "ms", lasts);
     case FaultKind::kLosePower:
       return "loses its power";
-    case FaultKind::kTakeOver:
-      return absl::StrCat("stands still", lasts, " while another one takes over");
     case FaultKind::kKillAtVerdict:
       return "is to be killed while it tells the verdict";
   }
@@ -106,7 +104,7 @@ std::string What(const PlannedFault& fault) {
 
 bool IsOfTheService(FaultKind kind) {
   return kind == FaultKind::kKillService || kind == FaultKind::kCutServiceOff ||
-         kind == FaultKind::kStallService || kind == FaultKind::kTakeOver || kind == FaultKind::kKillAtVerdict;
+         kind == FaultKind::kStallService || kind == FaultKind::kKillAtVerdict;
 }
 
 }  // namespace

@@ -32,7 +32,6 @@ enum class FaultKind {
   kIntrude,        // a stranger; detail: which (strangers.h)
   kFlap,           // its agent comes and goes for `lasts`; detail: ms between
   kLosePower,      // without a word
-  kTakeOver,       // another service begins while this one only stands still, for `lasts`
   kKillAtVerdict,  // the service, when the first one is told; detail: after so many effects
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<const char*, kFaultKinds> kNames = {
     "kill_service", "crash",  "crash_and_back", "hang",           "fail",      "reset",
     "cut_off",      "cut",    "freeze",         "stall",          "drain",     "signal",
-    "repeat",       "intrude", "flap",          "lose_power",     "take_over", "kill_at_verdict"};
+    "repeat",       "intrude", "flap",          "lose_power",     "kill_at_verdict"};
 
 using Words = std::vector<std::string>;
 

@@ -34,7 +34,9 @@ void SimService::Step(const Event& event) {
   DDPRUN_CHECK(up(), "a service that is dead");
   ++step_;
   std::vector<Effect> effects = machine_->Step(queue_->now(), event);
-  machine_->CheckInvariants();
+  // What a renewal breaks is still broken at the next step that matters.
+  constexpr uint64_t kLook = 8;
+  if (!effects.empty() || step_ % kLook == 0) machine_->CheckInvariants();
   hooks_.stepped(event, effects);
   for (const Effect& effect : effects) {
     if (const Note* note = std::get_if<Note>(&effect))
