@@ -105,8 +105,8 @@ std::string ClusterSim::CheckClosed(const rendezvous::JobView& view) const {
       continue;  // or it may have been silent for too long when the reset was seen
     }
     // It had answered until then, and the reset has arrived.
-    const Instant since = std::max(
-        {node.reset_at() + slowest_, network_->healed_at(node.number())});
+    const Instant since =
+        std::max({node.reset_at() + slowest_, network_->healed_at(node.number())});
     if (!leases_.WasSoundAt(node.number(), node.reset_at())) continue;
     if (queue_.now() < since + job_.reconnect_grace + kJudging) continue;
     return absl::StrCat("the agent of ", each.node_id.value(),
@@ -136,8 +136,7 @@ std::string ClusterSim::CheckLost(const Note& note) const {
     broken = leases_.OnLeaseExpired(queue_.now(), node.number(), Pace(),
                                     rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_);
   } else if (why == "stream closed") {
-    broken =
-        CloseWatch::OnLost(note, BackSince(node), queue_.now(), job_, Pace().interval);
+    broken = CloseWatch::OnLost(note, BackSince(node), queue_.now(), job_, Pace().interval);
   }
   return broken.empty() ? "" : absl::StrCat(broken, "\n", rendezvous::TraceText(Effect(note)));
 }

@@ -115,8 +115,7 @@ void ClusterSim::Crash(SimNode* node) {
 void ClusterSim::Flap(SimNode* node, const PlannedFault& fault, Instant until) {
   if (verdict_ || !faults_on_ || queue_.now() >= until) return;
   node->agent_runs() ? Crash(node) : node->StartAgent();
-  queue_.After(FaultTime(fault.detail),
-               [this, node, fault, until] { Flap(node, fault, until); });
+  queue_.After(FaultTime(fault.detail), [this, node, fault, until] { Flap(node, fault, until); });
 }
 
 // On a stream that isn't the network's.

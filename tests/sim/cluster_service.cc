@@ -149,7 +149,9 @@ void ClusterSim::SendToAgent(StreamKey stream, SharedMessage shared) {
 
 // Probes go over all connections of an agent.
 void ClusterSim::Deliver(StreamKey stream, SharedMessage message) {
-  if (beside_ && std::holds_alternative<rendezvous::Probe>(*message)) {
+  const auto* probe = std::get_if<rendezvous::Probe>(&*message);
+  // One that keeps its place is the answer to a Join, before there is another connection.
+  if (beside_ && probe != nullptr && !probe->in_order) {
     network_->SendToAgent(stream.value(), message, /*beside=*/true);
   }
   network_->SendToAgent(stream.value(), std::move(message));
@@ -177,8 +179,7 @@ void ClusterSim::AnswerStranger(const Effect& effect) {
 std::string ClusterSim::CheckIntrusion(const Event& event,
                                        const std::vector<Effect>& effects) const {
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
-  const auto stranger =
-      received == nullptr ? strangers_.end() : strangers_.find(received->stream);
+  const auto stranger = received == nullptr ? strangers_.end() : strangers_.find(received->stream);
   if (stranger == strangers_.end()) return "";
   for (const Effect& effect : effects) {
     const auto* close = std::get_if<CloseStream>(&effect);
@@ -189,9 +190,7 @@ std::string ClusterSim::CheckIntrusion(const Event& event,
   return "a stranger isn't refused";
 }
 
-const SimNode* ClusterSim::NodeOf(StreamKey stream) {
-  return NodeCalled(headers_[stream].node_id);
-}
+const SimNode* ClusterSim::NodeOf(StreamKey stream) { return NodeCalled(headers_[stream].node_id); }
 
 // Node 3 is n3.
 const SimNode* ClusterSim::NodeCalled(const rendezvous::NodeId& id) const {

@@ -163,7 +163,8 @@ void ClusterSim::MakeJob() {
 // time is probes, a thousand a second.
 void ClusterSim::MakeLargeJob() {
   result_.large = true;
-  job_.nodes_max = static_cast<uint32_t>(rng_.Chance(90) ? 90 + rng_.Below(30) : 17 + rng_.Below(184));
+  job_.nodes_max =
+      static_cast<uint32_t>(rng_.Chance(90) ? 90 + rng_.Below(30) : 17 + rng_.Below(184));
   job_.nodes_min = static_cast<uint32_t>(1 + rng_.Below(job_.nodes_max));
   job_.lease = Milliseconds(210);
   slowest_ = Milliseconds(20);

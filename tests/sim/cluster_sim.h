@@ -18,8 +18,8 @@
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_service.h"
-#include "tests/sim/stream_precision.h"
 #include "tests/sim/strangers.h"
+#include "tests/sim/stream_precision.h"
 #include "tests/support/trace_digest.h"
 
 namespace ddprun::sim {
@@ -68,7 +68,7 @@ class ClusterSim {
     uint64_t hangs = 0;  // workers that were ended for it
     uint64_t stops = 0;  // workers that stopped at an agreed step
     uint64_t drains = 0;
-    uint64_t deaths = 0;  // of the service
+    uint64_t deaths = 0;      // of the service
     uint64_t repeats = 0;     // events that came again
     uint64_t intrusions = 0;  // of strangers
     bool large = false;       // more than sixteen nodes
@@ -180,12 +180,12 @@ class ClusterSim {
   std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // and how they must be refused
   Instant stalled_until_;
   std::deque<rendezvous::Event> stalled_events_;
-  bool resuming_ = false;      // steps what came meanwhile
-  bool was_due_ = false;       // before the step: its timer
-  absl::Duration safety_;      // as long as things go wrong
-  absl::Duration slowest_;     // message
-  bool beside_ = false;        // heartbeats have connections of their own
-  uint64_t between_us_ = 0;    // most between two steps of a service that was held up
+  bool resuming_ = false;    // steps what came meanwhile
+  bool was_due_ = false;     // before the step: its timer
+  absl::Duration safety_;    // as long as things go wrong
+  absl::Duration slowest_;   // message
+  bool beside_ = false;      // heartbeats have connections of their own
+  uint64_t between_us_ = 0;  // most between two steps of a service that was held up
   bool ended_ = false;
   std::set<int> owed_verdict_;
   std::optional<rendezvous::Verdict> verdict_;
@@ -213,9 +213,9 @@ class ClusterSim {
   RepeatWatch repeats_;
   ProbeRate probe_rate_;
   ExcuseWatch excuses_;
-  bool claims_ = false;         // node ranks
+  bool claims_ = false;                   // node ranks
   std::map<std::string, uint32_t> pids_;  // of the agent that joined last, by node id
-  std::set<std::string> lost_;  // node ids that were lost since they joined
+  std::set<std::string> lost_;            // node ids that were lost since they joined
 
   Result result_;
   std::deque<std::string> lines_;

@@ -71,8 +71,9 @@ void Print(const Totals& all) {
   std::cout << seed_count << " seeds from " << first_seed << ": " << all.generations
             << " generations, " << all.messages << " effects, " << all.hangs << " hangs, "
             << all.stops << " workers stopped at an agreed step, " << all.drains << " drains, "
-            << all.deaths << " deaths of the service, " << all.repeats << " events that came twice, " << all.intrusions << " strangers, "
-            << all.large << " jobs of many nodes, " << all.unheard
+            << all.deaths << " deaths of the service, " << all.repeats
+            << " events that came twice, " << all.intrusions << " strangers, " << all.large
+            << " jobs of many nodes, " << all.unheard
             << " verdicts after the last agent left; outcomes:";
   for (const auto& [outcome, count] : all.outcomes) std::cout << " " << outcome << " " << count;
   std::cout << "\n";

@@ -57,8 +57,7 @@ std::string LeasePrecision::OnLeaseExpired(Instant now, int node, const rendezvo
   const auto found = nodes_.find(node);
   const Instant until = found == nodes_.end() ? Instant::Infinite() : found->second.sound_until;
   // The probe that it answered last was sent an interval and the way there and back before.
-  const absl::Duration spared =
-      least.lease - most.interval - 2 * slowest - absl::Milliseconds(20);
+  const absl::Duration spared = least.lease - most.interval - 2 * slowest - absl::Milliseconds(20);
   if (since.is_infinite() && !until.is_infinite() && now < until + spared) {
     return absl::StrCat("node ", node, " is lost although it was reachable until ",
                         absl::FormatDuration(now - until), " ago");
@@ -148,7 +147,8 @@ std::string GrowthWatch::OnNote(const Note& note, Instant now) {
     if (NoteField(note, "trigger") != "growth") return "";
     members_before_ = members_;
     if (uptime < LeastUptime(fruitless_)) {
-      return absl::StrCat("after ", fruitless_, " growths that gained nothing another one comes after ",
+      return absl::StrCat("after ", fruitless_,
+                          " growths that gained nothing another one comes after ",
                           absl::FormatDuration(uptime));
     }
   }

@@ -31,9 +31,9 @@ absl::Duration SimNetwork::Delay(int node, bool beside) {
   const bool slow = rng_->Chance(2);
   const bool late = beside && rng_->Chance(3);
   const absl::Duration most = late ? kLate : slow ? slowest_ : absl::Milliseconds(3);
-  const absl::Duration delay =
-      absl::Microseconds(50 + static_cast<int64_t>(rng_->Below(
-                                  static_cast<uint64_t>(absl::ToInt64Microseconds(most)))));
+  const absl::Duration delay = absl::Microseconds(
+      50 +
+      static_cast<int64_t>(rng_->Below(static_cast<uint64_t>(absl::ToInt64Microseconds(most)))));
   if (delay > kFast && !beside) {
     Instant& until = slow_until_[static_cast<size_t>(node)];
     until = std::max(until, queue_->now() + delay);

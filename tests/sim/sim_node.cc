@@ -191,6 +191,7 @@ void SimNode::OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::Servi
 
 // The way it came, and without the agent's core.
 void SimNode::AnswerBeside(uint64_t stream, const rendezvous::Probe& probe) {
+  if (!welcomed_) return;  // it is opened with what the Welcome says
   rendezvous::AgentMessage renewal;
   renewal.run_id = join_->run_id;
   renewal.term = term_;

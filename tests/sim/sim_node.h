@@ -100,7 +100,7 @@ class SimNode {
   // doesn't know that it hasn't, or can't have one.
   Instant away_since() const {
     return agent_runs() && !frozen_ && !leaves() && stream_ != broken_ ? away_since_
-                                                                        : Instant::Infinite();
+                                                                       : Instant::Infinite();
   }
   // When its agent was killed, and its stream reset by that; infinite = it wasn't.
   Instant reset_at() const { return reset_at_; }
@@ -170,16 +170,16 @@ class SimNode {
   absl::Duration clock_at_zero_ = absl::ZeroDuration();
   int64_t clock_permille_ = 1000;
   uint64_t stream_ = 0;
-  uint64_t broken_ = 0;  // a stream that was, which it may not know yet
+  uint64_t broken_ = 0;    // a stream that was, which it may not know yet
   bool welcomed_ = false;  // on this stream
   bool frozen_ = false;
   bool signalled_ = false;  // asked to end
   bool finishing_ = false;  // the stream was half-closed: no more reconnects
   std::vector<Call> frozen_calls_;
-  absl::Duration next_pause_;                            // before a connect after a failed one
-  std::optional<rendezvous::AgentMessage> join_;         // the last
-  std::optional<rendezvous::AgentMessage> last_event_;   // that was sent on this stream
-  rendezvous::Term term_;                                // that it was told
+  absl::Duration next_pause_;                           // before a connect after a failed one
+  std::optional<rendezvous::AgentMessage> join_;        // the last
+  std::optional<rendezvous::AgentMessage> last_event_;  // that was sent on this stream
+  rendezvous::Term term_;                               // that it was told
   Instant dead_since_ = Instant::Infinite();
   Instant reset_at_ = Instant::Infinite();
   Instant away_since_ = Instant::Infinite();
