@@ -100,13 +100,14 @@ std::string ClusterSim::CheckClosed(const rendezvous::JobView& view) const {
   constexpr absl::Duration kJudging = absl::Milliseconds(50);
   for (const rendezvous::NodeView& each : view.nodes) {
     const SimNode& node = *NodeCalled(each.node_id);
-    if (!each.group_rank || node.reset_at().is_infinite() || network_->IsCut(node.number()) ||
-        node.pid() != each.info.agent_pid || losses_.disturbed() >= node.reset_at()) {
-      continue;  // or it may have been silent for too long when the reset was seen
+    if (!each.group_rank || node.reset_at().is_infinite() || node.pid() != each.info.agent_pid) {
+      continue;
     }
+    // Or it may have been silent for too long when the reset was seen.
+    const Instant disturbed = std::max(losses_.disturbed(), network_->healed_at(node.number()));
+    if (network_->IsCut(node.number()) || disturbed >= node.reset_at()) continue;
     // It had answered until then, and the reset has arrived.
-    const Instant since =
-        std::max({node.reset_at() + slowest_, network_->healed_at(node.number())});
+    const Instant since = node.reset_at() + slowest_;
     if (!leases_.WasSoundAt(node.number(), node.reset_at())) continue;
     if (queue_.now() < since + job_.reconnect_grace + kJudging) continue;
     return absl::StrCat("the agent of ", each.node_id.value(),
@@ -134,7 +135,8 @@ std::string ClusterSim::CheckLost(const Note& note) const {
     uint64_t here = 0;
     for (const auto& each : nodes_) here += each->live_stream() != 0 ? 1 : 0;
     broken = leases_.OnLeaseExpired(queue_.now(), node.number(), Pace(),
-                                    rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_);
+                                    rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_,
+                                    losses_.disturbed());
   } else if (why == "stream closed") {
     broken = CloseWatch::OnLost(note, BackSince(node), queue_.now(), job_, Pace().interval);
   }

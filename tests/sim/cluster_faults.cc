@@ -45,6 +45,10 @@ void ClusterSim::OnServiceDied() {
     Trace("the service starts again");
     network_->StartService();
     service_->Start();
+    pids_.clear();  // what isn't in the record never was
+    for (const auto& each : service_->machine().View(queue_.now()).nodes) {
+      pids_[each.node_id.value()] = each.info.agent_pid;
+    }
     DisturbLooks();
     ArmServiceTimer();
   });

@@ -52,13 +52,14 @@ Instant LeasePrecision::SoundSince(int node) const {
 
 std::string LeasePrecision::OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
                                            const rendezvous::ProbePace& least,
-                                           absl::Duration slowest) const {
+                                           absl::Duration slowest, Instant disturbed) const {
   const Instant since = SoundSince(node);
   const auto found = nodes_.find(node);
   const Instant until = found == nodes_.end() ? Instant::Infinite() : found->second.sound_until;
   // The probe that it answered last was sent an interval and the way there and back before.
   const absl::Duration spared = least.lease - most.interval - 2 * slowest - absl::Milliseconds(20);
-  if (since.is_infinite() && !until.is_infinite() && now < until + spared) {
+  const bool early = !until.is_infinite() && now < until + spared;
+  if (since.is_infinite() && early && until >= disturbed + most.lease + kUnderWay) {
     return absl::StrCat("node ", node, " is lost although it was reachable until ",
                         absl::FormatDuration(now - until), " ago");
   }

@@ -27,9 +27,10 @@ class LeasePrecision {
   // is cut, frozen, or gone.
   void Observe(Instant now, int node, uint64_t stream, absl::Duration lease);
   // The service counts it as lost because its lease is over. Params: most, least: at least and at
-  // most what is in force; slowest: message.
+  // most what is in force; slowest: message; disturbed: when the service last was held up.
   std::string OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
-                             const rendezvous::ProbePace& least, absl::Duration slowest) const;
+                             const rendezvous::ProbePace& least, absl::Duration slowest,
+                             Instant disturbed) const;
   // It had been reachable for long until then.
   bool WasSoundAt(int node, Instant at) const;
   // Since when it has been reachable; infinite = it isn't.
