@@ -164,7 +164,8 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
   for (const auto& node : nodes_) {
     hosted = hosted || node->hosts_service();
     if (node->hosts_service()) continue;  // its words cross no network
-    const bool heard = queue_.now() >= leases_.SoundSince(node->number()) + job_.lease;
+    const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
+    const bool heard = queue_.now() >= since + job_.lease;
     if (heard) sound.insert(node->id().value());
     network_->SetCut(node->number(), true, true);
   }
