@@ -35,6 +35,7 @@ void Farewell::Begin(Instant now, Verdict verdict, const Audience& audience) {
   state_ = State::kTelling;
   end_ = now + kFarewell;
   verdict_ = std::move(verdict);
+  awaits_lost_ = last_loss_ && now < *last_loss_ + kFarewell;
   reader_ = audience.reader;
   whole_ = shared_ = ShareMessage(verdict_);
   const size_t bytes_max = VerdictBytesFor(audience.nodes);
@@ -51,7 +52,7 @@ const SharedMessage& Farewell::WordsFor(const NodeId& node) const {
 
 bool Farewell::Finish(Instant now, bool anybody_left) {
   DDPRUN_CHECK(begun(), "the job is not over");
-  if (state_ == State::kForgotten || (anybody_left && now < end_)) return false;
+  if (state_ == State::kForgotten || ((anybody_left || awaits_lost_) && now < end_)) return false;
   state_ = State::kForgotten;
   end_ = Instant::Infinite();
   return true;

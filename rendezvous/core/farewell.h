@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_FAREWELL_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,6 +30,8 @@ Audience AudienceOf(const NodeTable::Nodes& nodes);
 //   (it lives) ─Begin─► telling ─(all are gone, or kFarewell is over)─► forgotten
 class Farewell {
  public:
+  // A node was lost that may come back, while the job lived.
+  void NoteLoss(Instant now) { last_loss_ = now; }
   // The job is over. Requires: it wasn't before.
   void Begin(Instant now, Verdict verdict, const Audience& audience = {});
   // True, once: the job is to be forgotten now. Streams that are still open are to be ended.
@@ -55,6 +58,8 @@ class Farewell {
   State state_ = State::kAlive;
   Instant end_ = Instant::Infinite();  // finite while telling, and only then
   Verdict verdict_;                    // has a rule from Begin on, and never changes
+  std::optional<Instant> last_loss_;
+  bool awaits_lost_ = false;  // somebody was lost so shortly before the end that it may come back
   NodeId reader_;
   // The verdict for the reader, and for all others; the same one where it needn't be cut.
   SharedMessage whole_;

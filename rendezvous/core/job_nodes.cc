@@ -40,6 +40,11 @@ void Job::On(const MessageReceived& event) {
 void Job::On(const StreamClosed& event) {
   const Node* node = roster_.Close(event.stream);
   if (node == nullptr) return;
+  if (phase_ == JobPhase::kEnded) {
+    if (event.finished) return RemoveNode(*node, {});
+    // It may not have heard the verdict, and comes back for it (R8).
+    return roster_.Change(*node, [&](Node& n) { n.MissStream(now_, std::nullopt); });
+  }
   // Of a node that has renewed none of the last probes, the end of the stream says nothing new:
   // networks that were down deliver late what they carried, and then reset it; and agents close
   // what a service that was stopped didn't answer. Its lease decides (R4).
@@ -48,7 +53,6 @@ void Job::On(const StreamClosed& event) {
     n.MissStream(now_, is_fresh ? std::optional(spec().reconnect_grace) : std::nullopt);
   });
   if (node->group_rank) round_->SetConnected(*node->group_rank, false);
-  if (phase_ == JobPhase::kEnded) RemoveNode(*node, {});
 }
 
 void Job::On(const DrainRequested& event) {
@@ -302,7 +306,11 @@ void Job::RemoveNode(const Node& node, Departure departure) {
     record.done_in = generation_;
     record.done_rank = rank;
   }
-  if (phase_ != JobPhase::kEnded) recorder_.Note();
+  if (phase_ != JobPhase::kEnded) {
+    recorder_.Note();
+    // It may only have lost its stream, and hear of the end too late (R8).
+    if (!left && record.refusal.ok()) farewell_.NoteLoss(now_);
+  }
   if (recovery_.NoteGone(node.order)) EndRecovery();
   // Whoever waited for its claim can start now.
   const std::optional<uint64_t> heir = roster_.Remove(node, std::move(record));

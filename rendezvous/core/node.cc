@@ -90,7 +90,8 @@ void Node::Renew(Instant now, Instant sent, absl::Duration lease) {
 }
 
 bool Node::ShowsIdle(uint64_t nonce) {
-  if (idle_nonce == 0 || nonce < idle_nonce) return false;
+  // A later answer may come over another connection, before what this one still has to say.
+  if (idle_nonce == 0 || nonce != idle_nonce) return false;
   idle_nonce = 0;
   return true;
 }
@@ -148,6 +149,7 @@ void Node::Retire() {
   BecomeWaiting();
   EndStopping();
   lease_end = Instant::Infinite();
+  GiveUp();  // it has until the end of the farewell (R8)
 }
 
 // What came meanwhile is read only after this step, so nothing may end before it can be.

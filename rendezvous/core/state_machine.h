@@ -27,9 +27,11 @@ struct MessageReceived {
   AgentMessage message;
 };
 
-// The stream is gone, for whatever reason.
+// The stream is gone. finished: the agent closed it, which it does when it has read all that it
+// needs; else it was reset, and the agent may not know what was sent last.
 struct StreamClosed {
   StreamKey stream;
+  bool finished = false;
 };
 
 // A control call asks to end the job.

@@ -60,7 +60,7 @@ void AttendStream::Post(void (AttendStream::*call)()) {
 }
 
 void AttendStream::OnReadDone(bool ok) {
-  if (!ok) return Post(&AttendStream::Ended);
+  if (!ok) return Post(&AttendStream::PeerFinished);
   inbox_->Post([self = shared_from_this(), message = Parse(incoming_)] {
     if (self->closing()) return;
     if (!std::exchange(self->heard_, true)) self->timer_.reset();
@@ -113,6 +113,11 @@ void AttendStream::Written(bool ok) {
     queued_bytes_ = 0;
   }
   Advance();
+}
+
+// The peer closed its side, or its stream was reset: OnCancel says which, before OnDone.
+void AttendStream::PeerFinished() {
+  if (!ended_) Close(absl::OkStatus());
 }
 
 void AttendStream::Ended() {

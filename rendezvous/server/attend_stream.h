@@ -51,9 +51,10 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     virtual void OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessage> message) = 0;
     // No first message came in time.
     virtual void OnStreamSilent(AttendStream* stream) = 0;
-    // The peer closed its side or is gone; once. Followed by Close().
+    // The peer is gone, and may not have read all; at most once. Followed by Close().
     virtual void OnStreamEnded(AttendStream* stream) = 0;
-    // gRPC is done with it. Always comes, unless the owner ends before.
+    // gRPC is done with it; without OnStreamEnded before: the peer closed its side, or we did.
+    // Always comes, unless the owner ends before.
     virtual void OnStreamDone(AttendStream* stream) = 0;
   };
 
@@ -94,6 +95,7 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
 
   void Post(void (AttendStream::*call)());
   void Open();
+  void PeerFinished();
   void Ended();
   void Written(bool ok);
   void Advance();

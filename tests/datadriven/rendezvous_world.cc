@@ -21,9 +21,9 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
     StartJob(command);
   } else if (verb == "join") {
     OpenStream(command);
-  } else if (verb == "close") {
+  } else if (verb == "close" || verb == "reset") {
     const StreamKey stream = *std::exchange(Get(command.subject).stream, std::nullopt);
-    Step(StreamClosed{stream});
+    Step(StreamClosed{stream, /*finished=*/verb == "close"});
     streams_.erase(stream);
   } else if (verb == "cut" || verb == "heal") {
     Cut(command);
@@ -369,7 +369,7 @@ void RendezvousWorld::Take(const Effect& effect) {
     Puppet& puppet = Get(found->second);
     if (puppet.stream == close->stream) puppet.stream.reset();
     streams_.erase(found);
-    answers_.push_back(StreamClosed{close->stream});
+    answers_.push_back(StreamClosed{close->stream, /*finished=*/true});
   }
 }
 

@@ -36,7 +36,7 @@ namespace ddprun::testing {
 //                                           service; drained: it was asked to leave
 //   drain a [reason=], undrain a            a control call asks a to leave, lets its machine join
 //   prepared a [step=7 past deaf takes= round=]   answers the last question for a stop step
-//   close a                                 its stream closes
+//   close a                                 it closes its stream; reset a: the network does
 //   cut a in|out|both, heal a               in: nothing of a's answers arrives; out: no probes
 //   renew a nonce=                          by hand
 //   gpus a [count=1] [lost=2]               its renewals tell of its GPUs from now on: one is lost

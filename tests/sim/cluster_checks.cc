@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
 // What must hold of a simulated cluster, at each step of its service and at each note.
@@ -20,16 +22,27 @@ namespace {
 // From a stream's beginning until its agent counts as one that would hear a verdict.
 constexpr absl::Duration kHearing = absl::Seconds(1);
 // A record that was begun before, and the one that has the report.
-constexpr absl::Duration kSlowWrites = absl::Seconds(6);
+constexpr absl::Duration kSlowWrites = absl::Seconds(11);
 // What a sweep may take that finds something left behind.
 constexpr absl::Duration kSweep = absl::Seconds(20);
+
+// R5: nobody counts as stopped while its own word on it is under way.
+std::string CheckIgnored(const Note& note) {
+  if (note.event != "ignored" || NoteField(note, "why") != "its workers were stopped already") {
+    return "";
+  }
+  const std::string message = NoteField(note, "message");
+  if (message != "GroupStopped" && message != "WorkerFailed") return "";
+  return absl::StrCat("the word of ", NoteField(note, "node"), " on its workers is ignored");
+}
 
 }  // namespace
 
 void ClusterSim::ObserveNodes() {
   for (const auto& node : nodes_) {
     const int number = node->number();
-    leases_.Observe(queue_.now(), number, network_->IsCut(number) ? 0 : node->live_stream());
+    leases_.Observe(queue_.now(), number, network_->IsCut(number) ? 0 : node->live_stream(),
+                    job_.lease);
     losses_.Observe(queue_.now(), number, Mute(*node), node->wakes() + network_->heals(number));
   }
 }
@@ -62,18 +75,73 @@ std::string ClusterSim::CheckLiveness(const rendezvous::JobView& view) {
     if (!each.group_rank) continue;
     const Instant since = leases_.SoundSince(NodeCalled(each.node_id)->number());
     sound = std::max(sound, since);
+    if (each.info.hosts_service) continue;  // proves nothing of the network
     if (!since.is_infinite()) heard = std::max(heard, queue_.now() - since);
   }
   if (view.phase != "running") return "";
-  const std::string broken = successes_.OnLook(view.generation, sound, writes, queue_.now());
+  std::string broken = successes_.OnLook(view.generation, sound, writes, queue_.now());
+  if (broken.empty()) broken = CheckClosed(view);
   if (!broken.empty() || heard < 2 * job_.lease) return broken;
   for (const rendezvous::NodeView& each : view.nodes) {
     if (!each.group_rank || each.state == "succeeded") continue;
     const int number = NodeCalled(each.node_id)->number();
-    const std::string late = losses_.OnLook(number, job_.lease, queue_.now());
+    const std::string late = losses_.OnLook(number, Pace().lease, queue_.now());
     if (!late.empty()) return late;
   }
   return "";
+}
+
+// At least what is in force.
+rendezvous::ProbePace ClusterSim::Pace() const {
+  return rendezvous::ProbePace(job_.lease, nodes_.size());
+}
+
+// R4: whose agent was killed counts as lost when its grace is over.
+std::string ClusterSim::CheckClosed(const rendezvous::JobView& view) const {
+  constexpr absl::Duration kJudging = absl::Milliseconds(50);
+  for (const rendezvous::NodeView& each : view.nodes) {
+    const SimNode& node = *NodeCalled(each.node_id);
+    if (!each.group_rank || node.reset_at().is_infinite() || node.pid() != each.info.agent_pid) {
+      continue;
+    }
+    // Or it may have been silent for too long when the reset was seen.
+    const Instant disturbed = std::max(losses_.disturbed(), network_->healed_at(node.number()));
+    if (network_->IsCut(node.number()) || disturbed >= node.reset_at()) continue;
+    // It had answered until then, and the reset has arrived.
+    const Instant since = node.reset_at() + slowest_;
+    if (!leases_.WasSoundAt(node.number(), node.reset_at())) continue;
+    if (queue_.now() < since + job_.reconnect_grace + kJudging) continue;
+    return absl::StrCat("the agent of ", each.node_id.value(),
+                        " has died, and isn't lost when its grace is over");
+  }
+  return "";
+}
+
+// Since when only a pause and the way keep it away; infinite = something else does.
+Instant ClusterSim::BackSince(const SimNode& node) const {
+  const int number = node.number();
+  const bool cut = network_->IsCut(number) || network_->healed_at(number) >= node.away_since();
+  if (cut || node.away_since().is_infinite()) return Instant::Infinite();
+  return std::max({node.away_since(), network_->slow_until(number), losses_.disturbed()});
+}
+
+// R4: of a node that counts as lost.
+std::string ClusterSim::CheckLost(const Note& note) const {
+  const SimNode& node = *NodeCalled(rendezvous::NodeId(NoteField(note, "node")));
+  const std::string why = NoteField(note, "why");
+  std::string broken;
+  const auto known = pids_.find(node.id().value());
+  if (known == pids_.end() || known->second != node.pid()) return "";  // another agent of its
+  if (why == "lease expired") {
+    uint64_t here = 0;
+    for (const auto& each : nodes_) here += each->live_stream() != 0 ? 1 : 0;
+    broken = leases_.OnLeaseExpired(queue_.now(), node.number(), Pace(),
+                                    rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_,
+                                    losses_.disturbed());
+  } else if (why == "stream closed") {
+    broken = CloseWatch::OnLost(note, BackSince(node), queue_.now(), job_, Pace().interval);
+  }
+  return broken.empty() ? "" : absl::StrCat(broken, "\n", rendezvous::TraceText(Effect(note)));
 }
 
 void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
@@ -94,16 +162,17 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
   for (const Effect& effect : effects) {
     const auto* note = std::get_if<Note>(&effect);
     if (note == nullptr) continue;
+    if (note->event == "node_joined") {
+      uint32_t pid = 0;
+      if (absl::SimpleAtoi(NoteField(*note, "agent_pid"), &pid)) {
+        pids_[NoteField(*note, "node")] = pid;
+      }
+    }
+    if (broken.empty()) broken = CheckIgnored(*note);
     if (broken.empty()) broken = done_.OnNote(*note);
     if (broken.empty()) broken = isolation_.OnNote(*note);
-    if (!broken.empty()) break;
-    const bool by_lease = NoteField(*note, "why") == "lease expired";
-    for (const auto& node : nodes_) {
-      if (node->id().value() != NoteField(*note, "node")) continue;
-      if (note->event == "node_joined") leases_.OnJoined(node->number());
-      if (note->event != "node_lost" || !by_lease) continue;
-      broken = leases_.OnLeaseExpired(queue_.now(), node->number(), job_);
-    }
+    if (broken.empty()) broken = excuses_.OnNote(*note, queue_.now(), job_.lease);
+    if (broken.empty() && note->event == "node_lost") broken = CheckLost(*note);
   }
   if (broken.empty() && std::holds_alternative<rendezvous::TimerDue>(event)) {
     bool sound = true;

@@ -10,6 +10,7 @@ namespace ddprun::sim {
 
 using rendezvous::Event;
 using rendezvous::Generation;
+using rendezvous::StreamKey;
 
 namespace {
 
@@ -36,12 +37,18 @@ void ClusterSim::OnServiceDied() {
   ++service_timer_;
   done_.Forget();
   isolation_.Forget();
+  excuses_.Forget();
+  repeats_.Forget();
   DisturbLooks();
   network_->KillService();
   queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
     Trace("the service starts again");
     network_->StartService();
     service_->Start();
+    pids_.clear();  // what isn't in the record never was
+    for (const auto& each : service_->machine().View(queue_.now()).nodes) {
+      pids_[each.node_id.value()] = each.info.agent_pid;
+    }
     DisturbLooks();
     ArmServiceTimer();
   });
@@ -55,11 +62,16 @@ void ClusterSim::Fault(const PlannedFault& fault) {
     case FaultKind::kKillService:
       return KillService(fault.detail);
     case FaultKind::kCrashAgent:
-      if (node->live_generation()) FailPeers(node->number(), *node->live_generation());
-      return node->CrashAgent();
     case FaultKind::kCrashAndBack:
-      node->CrashAgent();
-      return queue_.After(FaultTime(fault.detail), [node] { node->StartAgent(); });
+    case FaultKind::kFlap:
+    case FaultKind::kLosePower:
+    case FaultKind::kCut:
+    case FaultKind::kDrain:
+    case FaultKind::kSignalAgent:
+      // What ends the service's node, or that node's way to it, is the end of the service.
+      if (node->hosts_service()) return;
+      FaultOfMachine(node, fault);
+      return ObserveNodes();
     case FaultKind::kHangWorker:
       return HangWorker(node);
     case FaultKind::kFailWorker:
@@ -68,23 +80,59 @@ void ClusterSim::Fault(const PlannedFault& fault) {
       return node->BreakStream();
     case FaultKind::kCutServiceOff:
       return CutServiceOff(fault.lasts);
-    case FaultKind::kCut:
-      return Cut(node, fault);
+    case FaultKind::kRepeat:
+      return node->SayAgain();
+    case FaultKind::kIntrude:
+      return LetIn(node, static_cast<Stranger>(fault.detail));
     case FaultKind::kFreezeAgent:
       node->SetFrozen(true);
+      ObserveNodes();
       return queue_.After(fault.lasts, [node] { node->SetFrozen(false); });
     case FaultKind::kStallService:
       stalled_until_ = std::max(stalled_until_, queue_.now() + fault.lasts);
       DisturbLooks();
       return queue_.At(stalled_until_, [this] { ResumeService(); });
-    case FaultKind::kDrain:
-      return Drain(node, fault.lasts);
-    case FaultKind::kSignalAgent:
-      return node->SignalAgent(static_cast<int>(fault.detail));
     case FaultKind::kKillAtVerdict:
       dies_at_verdict_ = fault.detail;
       return;
   }
+}
+
+void ClusterSim::FaultOfMachine(SimNode* node, const PlannedFault& fault) {
+  if (fault.kind == FaultKind::kFlap) return Flap(node, fault, queue_.now() + fault.lasts);
+  if (fault.kind == FaultKind::kLosePower) return node->LosePower();
+  if (fault.kind == FaultKind::kCut) return Cut(node, fault);
+  if (fault.kind == FaultKind::kDrain) return Drain(node, fault.lasts);
+  if (fault.kind == FaultKind::kSignalAgent) {
+    return node->SignalAgent(static_cast<int>(fault.detail));
+  }
+  if (fault.kind == FaultKind::kCrashAgent) return Crash(node);
+  node->CrashAgent();
+  queue_.After(FaultTime(fault.detail), [node] { node->StartAgent(); });
+}
+
+void ClusterSim::Crash(SimNode* node) {
+  if (node->live_generation()) FailPeers(node->number(), *node->live_generation());
+  node->CrashAgent();
+}
+
+void ClusterSim::Flap(SimNode* node, const PlannedFault& fault, Instant until) {
+  if (verdict_ || !faults_on_ || queue_.now() >= until) return;
+  node->agent_runs() ? Crash(node) : node->StartAgent();
+  queue_.After(FaultTime(fault.detail), [this, node, fault, until] { Flap(node, fault, until); });
+}
+
+// On a stream that isn't the network's.
+void ClusterSim::LetIn(SimNode* node, Stranger kind) {
+  const bool busy = queue_.now() < stalled_until_ || !stalled_events_.empty();
+  if (!service_->up() || busy || !node->last_join()) return;
+  std::optional<Intrusion> intrusion =
+      Intrude(kind, *node->last_join(), service_->machine().View(queue_.now()), result_.intrusions);
+  if (!intrusion) return;
+  constexpr uint64_t kFirstStream = uint64_t{1} << 40;
+  const StreamKey stream(kFirstStream + result_.intrusions++);
+  strangers_[stream] = intrusion->refusal;
+  OnServiceEvent(rendezvous::MessageReceived{stream, std::move(intrusion->message)});
 }
 
 // What was waited for begins anew.
@@ -97,10 +145,14 @@ void ClusterSim::DisturbLooks() {
 void ClusterSim::Cut(SimNode* node, const PlannedFault& fault) {
   network_->SetCut(node->number(), fault.detail != 0, fault.detail != 1);
   isolation_.OnEnd();  // if it was, its end is another's now
-  queue_.After(fault.lasts, [this, number = node->number()] {
-    Trace(absl::StrCat("node ", number, " is healed"));
+  const bool resets = fault.detail == 3;
+  const absl::Duration unnoticed = resets ? FaultTime(rng_.Below(1500)) : absl::ZeroDuration();
+  queue_.After(fault.lasts, [this, node, resets, unnoticed] {
+    Trace(absl::StrCat("node ", node->number(), " is healed"));
     isolation_.OnEnd();
-    network_->SetCut(number, false, false);
+    network_->SetCut(node->number(), false, false);
+    if (resets) node->BreakStream(unnoticed);
+    ObserveNodes();
   });
 }
 
@@ -108,16 +160,29 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
   Trace("the service is cut off from all nodes");
   ObserveNodes();
   std::set<std::string> sound;
+  bool hosted = false;
   for (const auto& node : nodes_) {
-    const bool heard = queue_.now() >= leases_.SoundSince(node->number()) + job_.lease;
+    hosted = hosted || node->hosts_service();
+    if (node->hosts_service()) continue;  // its words cross no network
+    const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
+    const bool heard = queue_.now() >= since + job_.lease;
     if (heard) sound.insert(node->id().value());
     network_->SetCut(node->number(), true, true);
   }
+  ObserveNodes();
+  // Beside the one that hosts the service, one alone is as likely to have died.
+  if (hosted && sound.size() < 2) sound.clear();
   isolation_.OnCutOff(std::move(sound));
   queue_.After(lasts, [this] {
     Trace("the service has its network again");
     isolation_.OnEnd();
-    for (const auto& node : nodes_) network_->SetCut(node->number(), false, false);
+    // One connection after the other, within less than a lease.
+    for (const auto& node : nodes_) {
+      queue_.After(FaultTime(rng_.Chance(50) ? 0 : rng_.Below(1500)), [this, &node] {
+        network_->SetCut(node->number(), false, false);
+        ObserveNodes();
+      });
+    }
   });
 }
 
@@ -155,13 +220,22 @@ void ClusterSim::KeepAgentsUp() {
 }
 
 void ClusterSim::ResumeService() {
-  if (queue_.now() < stalled_until_) return;
+  if (queue_.now() < stalled_until_ || resuming_) return;
   ArmServiceTimer();
-  while (!stalled_events_.empty()) {
-    const Event event = std::move(stalled_events_.front());
-    stalled_events_.pop_front();
-    if (service_->up()) StepService(event);
-  }
+  resuming_ = true;
+  StepStalled();
+}
+
+// One after the other, while more may come.
+void ClusterSim::StepStalled() {
+  resuming_ = !stalled_events_.empty() && queue_.now() >= stalled_until_;
+  if (!resuming_) return;
+  const Event event = std::move(stalled_events_.front());
+  stalled_events_.pop_front();
+  if (service_->up()) StepService(event);
+  DisturbLooks();
+  queue_.After(absl::Microseconds(static_cast<int64_t>(rng_.Below(between_us_ + 1))),
+               [this] { StepStalled(); });
 }
 
 void ClusterSim::HangWorker(SimNode* node) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/version.h"
-#include "rendezvous/core/describe.h"
+#include "rendezvous/core/timing.h"
 #include "rendezvous/core/trace_text.h"
 
 namespace ddprun::sim {
@@ -27,11 +27,11 @@ using rendezvous::StreamKey;
 namespace {
 
 constexpr absl::Duration kSafety = absl::Seconds(40);
+// Of many nodes, each second of which costs as much as a minute of a few.
+constexpr absl::Duration kSafetyOfMany = absl::Seconds(8);
 // A formable job has formed and ended by then, and else given up: join_timeout, and twice the bound
 // of an unclean stop, the service loss timeout and a worker's life.
 constexpr absl::Duration kLiveness = absl::Seconds(150);
-// When the last fault is digested: what was queued is read, who is lost is known.
-constexpr absl::Duration kAftermath = absl::Seconds(3);
 constexpr size_t kLinesKept = 400;
 
 absl::Duration Milliseconds(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
@@ -51,16 +51,22 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
   if (sabotage_ == Sabotage::kLongPauses) job_.restart.backoff_max += absl::Seconds(10);
   if (sabotage_ == Sabotage::kNoBudgets) job_.max_restarts += 100;
   if (sabotage_ == Sabotage::kNoBudgets) job_.restart.max_membership_changes += 100;
+  MakeNodes();
+  MakePlan();
+}
+
+void ClusterSim::MakeNetwork(uint64_t nodes) {
   network_ = std::make_unique<SimNetwork>(
-      &queue_, &rng_,
+      &queue_, &rng_, static_cast<int>(nodes),
       SimNetwork::Ends{
           .opened =
               [this](int node, uint64_t epoch, uint64_t stream) {
                 nodes_[static_cast<size_t>(node)]->OnOpened(epoch, stream);
               },
           .to_agent =
-              [this](int node, uint64_t epoch, uint64_t stream, ServiceMessage message) {
-                nodes_[static_cast<size_t>(node)]->OnMessage(epoch, stream, std::move(message));
+              [this](int node, uint64_t epoch, uint64_t stream, const ServiceMessage& message,
+                     bool beside) {
+                nodes_[static_cast<size_t>(node)]->OnMessage(epoch, stream, message, beside);
               },
           .agent_closed =
               [this](int node, uint64_t epoch, uint64_t stream, absl::Status status) {
@@ -71,12 +77,11 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
                 OnServiceEvent(rendezvous::MessageReceived{StreamKey(stream), std::move(message)});
               },
           .service_closed =
-              [this](uint64_t stream) {
-                OnServiceEvent(rendezvous::StreamClosed{StreamKey(stream)});
+              [this](uint64_t stream, bool finished) {
+                OnServiceEvent(rendezvous::StreamClosed{StreamKey(stream), finished});
               },
       });
-  MakeNodes();
-  MakePlan();
+  network_->SetSlowest(slowest_);
 }
 
 Storage ClusterSim::MakeStorage() {
@@ -85,6 +90,7 @@ Storage ClusterSim::MakeStorage() {
   storage.slow_percent = rng_.Chance(20) ? 10 : 0;
   if (sabotage_ == Sabotage::kConfirmAll) storage.slow_percent = 100;
   storage.fails_percent = rng_.Chance(5) && program_ != Program::kOutlivesService ? 5 : 0;
+  if (rng_.Chance(3) && program_ != Program::kOutlivesService) storage.hangs_percent = 3;
   storage.tells_before = sabotage_ == Sabotage::kTellBefore;
   storage.forgets = sabotage_ == Sabotage::kForgetRecord;
   storage.keeps_the_last = sabotage_ == Sabotage::kOldRecord;
@@ -109,7 +115,6 @@ void ClusterSim::MakeJob() {
   job_.nodes_max = static_cast<uint32_t>(1 + rng_.Below(4));
   const uint64_t large = rng_.Below(10'000);
   if (large < 100) job_.nodes_max = static_cast<uint32_t>(5 + rng_.Below(12));
-  if (large == 0) job_.nodes_max = static_cast<uint32_t>(17 + rng_.Below(182));
   job_.nodes_min =
       rng_.Chance(50) ? job_.nodes_max : static_cast<uint32_t>(1 + rng_.Below(job_.nodes_max));
   job_.max_restarts = static_cast<uint32_t>(rng_.Below(rng_.Chance(50) ? 4 : 40));
@@ -122,10 +127,14 @@ void ClusterSim::MakeJob() {
   // Most jobs live through the faults; some end among them.
   const bool short_life = rng_.Chance(30);
   habits_.lifetime = [this, short_life] {
-    const absl::Duration own = Milliseconds(500 + rng_.Below(8000));
-    const absl::Duration left = Instant() + kSafety - queue_.now();
+    const absl::Duration own = Milliseconds(500 + rng_.Below(safety_ < kSafety ? 1000 : 8000));
+    const absl::Duration left = Instant() + safety_ - queue_.now();
     return short_life || left < absl::ZeroDuration() ? own : left + own;
   };
+  beside_ = rng_.Chance(30);
+  between_us_ = rng_.Chance(30) ? 0 : 3000;
+  slowest_ = Milliseconds(300);
+  safety_ = kSafety;
   // Of many nodes one would fail to stop each time, and no generation of theirs came to an end.
   habits_.unclean_percent = rng_.Chance(10) ? std::min(10U, 50U / job_.nodes_max) : 0;
   habits_.asks_for_stop_steps = rng_.Chance(70);
@@ -133,7 +142,12 @@ void ClusterSim::MakeJob() {
   faults_on_ = !rng_.Chance(10);
   pause_ms_ = rng_.Chance(30) ? 300 : 4000;
   MakeRestartRules();
+  if (large >= 100 && large < 135 && program_ == Program::kTrains) return MakeLargeJob();
   if (program_ == Program::kTrains) return;
+  if (program_ == Program::kLosesAll) {
+    faults_on_ = false;
+    return;
+  }
   habits_.unclean_percent = 0;
   if (program_ == Program::kOutlivesService) {
     faults_on_ = true;
@@ -143,6 +157,22 @@ void ClusterSim::MakeJob() {
   faults_on_ = false;
   // Without the rule only the budget ends the job, within the time that is simulated.
   job_.max_restarts = static_cast<uint32_t>(rng_.Below(job_.restart.crash_loop > 0 ? 1000 : 20));
+}
+
+// So many nodes that they are probed less often than their lease asks for (R4). What they need of
+// time is probes, a thousand a second.
+void ClusterSim::MakeLargeJob() {
+  result_.large = true;
+  job_.nodes_max =
+      static_cast<uint32_t>(rng_.Chance(90) ? 90 + rng_.Below(30) : 17 + rng_.Below(184));
+  job_.nodes_min = static_cast<uint32_t>(1 + rng_.Below(job_.nodes_max));
+  job_.lease = Milliseconds(210);
+  slowest_ = Milliseconds(20);
+  between_us_ /= 100;
+  safety_ = kSafetyOfMany;
+  pause_ms_ = 500;
+  faults_on_ = true;
+  habits_.unclean_percent = 0;
 }
 
 // Half of the jobs have the defaults but for the longest pause, which liveness waits for.
@@ -161,61 +191,74 @@ void ClusterSim::MakeRestartRules() {
 void ClusterSim::MakeNodes() {
   const bool together = program_ == Program::kOutlivesService;
   const uint64_t count = job_.nodes_max + (together ? 0 : rng_.Below(3));
+  MakeNetwork(count);
   claims_ = rng_.Chance(20);
   const bool drift = rng_.Chance(20);  // clocks that differ by up to 5 %
+  // The service is a child of the first node's agent, or elsewhere.
+  const bool hosted = rng_.Chance(30) && program_ == Program::kTrains;
   for (uint64_t i = 0; i < count; ++i) {
-    launcher::SupervisorConfig config;
-    config.job = job_;
-    config.identity.node_id = rendezvous::NodeId(absl::StrCat("n", i));
-    config.identity.node.hostname = absl::StrCat("host", i);
-    config.identity.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
-    // Some of those beyond claim what others have.
-    if (claims_ && (i < job_.nodes_max || rng_.Chance(50))) {
-      config.identity.node.node_rank = static_cast<uint32_t>(i % job_.nodes_max);
-    }
-    config.signals.preempting = {SIGUSR2};
-    config.signals.term_preempts_who_asks = true;
-    config.preemption.deadline = preempt_deadline_;
-    config.identity.release = "0.1.0";
-    config.identity.protocol_major = kProtocolMajor;
-    config.endpoint.text = "host0:29400";
-    SimNode::Callbacks callbacks{
-        .worker_ended = [this](int node, Generation g, bool ok,
-                               bool at_stop) { OnWorkerEnded(node, g, ok, at_stop); },
-        .spawned = [this](int node, const Assignment& a) { OnSpawned(node, a); },
-        .stopped =
-            [this](int /*node*/, Generation g, uint64_t step) {
-              const std::string broken = stop_steps_.OnStopped(g, step);
-              if (!broken.empty()) Break(broken);
-            },
-        .exited = [this](int node, const launcher::Exit& exit) { OnExited(node, exit); },
-        .job_hangs = [this](Generation generation) { return JobHangs(generation); },
-        .judged =
-            [this](int node, bool hung) {
-              ++result_.hangs;
-              if (!hung) Break(absl::StrCat("node ", node, " ends a worker that doesn't hang"));
-            },
-        .broken = [this](const std::string& what) { Break(what); },
-        .trace = nullptr};
-    if (trace_) callbacks.trace = [this](const std::string& line) { Trace(line); };
     nodes_.push_back(std::make_unique<SimNode>(static_cast<int>(i), &queue_, &rng_, network_.get(),
-                                               std::move(config), &habits_, std::move(callbacks)));
+                                               ConfigOf(i), &habits_, CallbacksOfNodes()));
     SimNode* node = nodes_.back().get();
+    if (hosted && i == 0) node->HostService();
     if (drift) {
       node->SetClock(absl::Seconds(static_cast<int64_t>(rng_.Below(100'000))),
                      950 + static_cast<int64_t>(rng_.Below(101)));
     }
-    queue_.After(Milliseconds(rng_.Below(together || rng_.Chance(70) ? 500 : 15'000)),
-                 [this, i, node] {
-                   if (!plan_.absent.contains(static_cast<uint32_t>(i))) node->StartAgent();
-                 });
+    const bool soon = together || result_.large || rng_.Chance(70);
+    queue_.After(Milliseconds(rng_.Below(soon ? 500 : 15'000)), [this, i, node] {
+      if (!plan_.absent.contains(static_cast<uint32_t>(i))) node->StartAgent();
+    });
   }
+}
+
+launcher::SupervisorConfig ClusterSim::ConfigOf(uint64_t node) {
+  launcher::SupervisorConfig config;
+  config.job = job_;
+  config.identity.node_id = rendezvous::NodeId(absl::StrCat("n", node));
+  config.identity.node.hostname = absl::StrCat("host", node);
+  config.identity.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
+  // Some of those beyond claim what others have.
+  if (claims_ && (node < job_.nodes_max || rng_.Chance(50))) {
+    config.identity.node.node_rank = static_cast<uint32_t>(node % job_.nodes_max);
+  }
+  config.identity.token = kToken;
+  config.signals.preempting = {SIGUSR2};
+  config.signals.term_preempts_who_asks = true;
+  config.preemption.deadline = preempt_deadline_;
+  config.identity.release = "0.1.0";
+  config.identity.protocol_major = kProtocolMajor;
+  config.endpoint.text = "host0:29400";
+  return config;
+}
+
+SimNode::Callbacks ClusterSim::CallbacksOfNodes() {
+  SimNode::Callbacks callbacks{
+      .worker_ended = [this](int node, Generation g, bool ok,
+                             bool at_stop) { OnWorkerEnded(node, g, ok, at_stop); },
+      .spawned = [this](int node, const Assignment& a) { OnSpawned(node, a); },
+      .stopped =
+          [this](int /*node*/, Generation g, uint64_t step) {
+            const std::string broken = stop_steps_.OnStopped(g, step);
+            if (!broken.empty()) Break(broken);
+          },
+      .exited = [this](int node, const launcher::Exit& exit) { OnExited(node, exit); },
+      .job_hangs = [this](Generation generation) { return JobHangs(generation); },
+      .judged =
+          [this](int node, bool hung) {
+            ++result_.hangs;
+            if (!hung) Break(absl::StrCat("node ", node, " ends a worker that doesn't hang"));
+          },
+      .broken = [this](const std::string& what) { Break(what); },
+      .trace = nullptr};
+  if (trace_) callbacks.trace = [this](const std::string& line) { Trace(line); };
+  return callbacks;
 }
 
 void ClusterSim::MakePlan() {
   if (faults_on_) {
     plan_ = DrawFaults({.nodes = static_cast<uint32_t>(nodes_.size()),
-                        .until = kSafety,
+                        .until = safety_,
                         .pause_ms = pause_ms_,
                         .service_dies = service_->keeps(),
                         .only_service_dies = program_ == Program::kOutlivesService},
@@ -223,11 +266,17 @@ void ClusterSim::MakePlan() {
   }
   if (program_ == Program::kTrains && rng_.Chance(20)) {
     plan_.faults.push_back(
-        {.at = Instant() + kSafety, .kind = FaultKind::kKillAtVerdict, .detail = rng_.Below(4)});
+        {.at = Instant() + safety_, .kind = FaultKind::kKillAtVerdict, .detail = rng_.Below(4)});
+  }
+  if (program_ == Program::kLosesAll) {
+    for (uint32_t node = 0; node < nodes_.size(); ++node) {
+      plan_.faults.push_back(
+          {.at = Instant() + absl::Seconds(20), .kind = FaultKind::kLosePower, .node = node});
+    }
   }
   // Then a hang that nothing else ends.
   if (program_ != Program::kTrains || !rng_.Chance(30)) return;
-  plan_.faults.push_back({.at = Instant() + kSafety,
+  plan_.faults.push_back({.at = Instant() + safety_,
                           .kind = FaultKind::kHangWorker,
                           .node = static_cast<uint32_t>(rng_.Below(nodes_.size()))});
 }
@@ -235,10 +284,12 @@ void ClusterSim::MakePlan() {
 ClusterSim::Result ClusterSim::Run() {
   rng_ = Rng(plan_.noise);
   network_->SetCalm(plan_.calm);
-  KeepAgentsUp();
-  queue_.At(Instant() + kSafety, [this] { Heal(); });
+  if (program_ != Program::kLosesAll) KeepAgentsUp();
+  queue_.At(Instant() + safety_, [this] { Heal(); });
   ScheduleFaults();
-  const Instant end = Instant() + kSafety + kLiveness;
+  const Instant end =
+      Instant() + safety_ + kLiveness +
+      (program_ == Program::kLosesAll ? rendezvous::kIsolationMax : absl::ZeroDuration());
   while (result_.broken.empty() && !Over() && queue_.RunOne(end)) {
   }
   if (result_.broken.empty() && !Over()) {
@@ -253,6 +304,7 @@ ClusterSim::Result ClusterSim::Run() {
                        "\n", absl::StrJoin(states, "\n")));
   }
   result_.stops = stop_steps_.count();
+  result_.repeats = repeats_.repeats();
   result_.unheard = !verdict_;
   result_.trace_tail = absl::StrJoin(lines_, "\n");
   return result_;
@@ -332,152 +384,6 @@ void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
   if (owed_verdict_.contains(node) && !exit.verdict) {
     Break(absl::StrCat("node ", node, " was there at the verdict and ends without it"));
   }
-}
-
-// ------------------------------------------------------------- the service
-
-void ClusterSim::OnServiceEvent(const Event& event) {
-  if (!service_->up()) return;
-  if (queue_.now() < stalled_until_ || !stalled_events_.empty()) {
-    stalled_events_.push_back(event);
-    return;
-  }
-  StepService(event);
-}
-
-void ClusterSim::StepService(const Event& event) {
-  if (trace_ && !std::holds_alternative<rendezvous::TimerDue>(event)) {
-    const std::string text = rendezvous::TraceText(event);
-    if (text.find("renewal") == std::string::npos) Trace(text);
-  }
-  ObserveNodes();
-  service_->Step(event);
-  ArmServiceTimer();
-}
-
-// Checks what was decided; whether others hear of it is another matter.
-void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>& effects) {
-  if (digest_ != nullptr) digest_->Add(queue_.now(), event, effects, service_->machine());
-  const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
-  if (received != nullptr) {
-    AgentMessage& last = last_messages_[received->stream];
-    const uint64_t sequence = std::max(last.sequence, received->message.sequence);
-    last = received->message;
-    last.sequence = sequence;
-  }
-  if (received != nullptr && std::holds_alternative<rendezvous::Join>(received->message.body)) {
-    const std::string broken = CheckJoinAnswered(received->stream, effects);
-    if (!broken.empty()) Break(broken);
-  }
-  for (const Effect& effect : effects) {
-    const auto* note = std::get_if<Note>(&effect);
-    if (note == nullptr) continue;
-    if (note->event == "node_lost" || note->event == "node_left") {
-      lost_.insert(NoteField(*note, "node"));
-    }
-    if (note->event == "generation") CheckFormed(effects);
-  }
-  CheckPrecision(event, effects);
-}
-
-void ClusterSim::ArmServiceTimer() {
-  if (!service_->up()) return;
-  const Instant at = service_->machine().NextDeadline();
-  if (at.is_infinite()) return;
-  const uint64_t timer = ++service_timer_;
-  queue_.At(std::max(at, stalled_until_), [this, timer] {
-    if (timer == service_timer_ && queue_.now() >= stalled_until_ && service_->up()) {
-      StepService(rendezvous::TimerDue{});
-    }
-  });
-}
-
-void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
-  ++result_.messages;
-  if (const auto* send = std::get_if<rendezvous::Send>(&effect)) {
-    if (trace_ && !std::holds_alternative<rendezvous::Probe>(*send->message)) {
-      Trace(rendezvous::TraceText(effect));
-    }
-    return SendToAgent(send->stream, *send->message);
-  }
-  Trace(rendezvous::TraceText(effect));
-  if (const auto* close = std::get_if<CloseStream>(&effect)) {
-    if (sabotage_ == Sabotage::kForgetVerdict && close->status.ok()) return;
-    network_->End(close->stream.value(), close->status);
-  } else if (const auto* note = std::get_if<Note>(&effect)) {
-    OnNote(*note, decided);
-  } else if (std::holds_alternative<rendezvous::Ended>(effect)) {
-    ended_ = true;
-    if (const std::string broken = CheckHeard(); !broken.empty()) Break(broken);
-    network_->SetServiceDown();
-  }
-}
-
-void ClusterSim::SendToAgent(StreamKey stream, ServiceMessage message) {
-  if (auto* assignment = std::get_if<Assignment>(&message)) {
-    if (sabotage_ == Sabotage::kDuplicateRank && assignment->group_rank == 1) {
-      assignment->base_rank = 0;
-    }
-  } else if (auto* prepare = std::get_if<rendezvous::PrepareStop>(&message)) {
-    const bool second = last_messages_[stream].node_id.value() == "n1";
-    if (sabotage_ == Sabotage::kOtherStopStep && second && prepare->step > 0) ++prepare->step;
-  } else if (const auto* stop = std::get_if<rendezvous::StopWorkers>(&message)) {
-    if (sabotage_ == Sabotage::kEarlyStopped) ForgeStopped(stream, stop->generation);
-  } else if (std::holds_alternative<rendezvous::EndHung>(message)) {
-    if (sabotage_ == Sabotage::kForgetHung) return;
-  } else if (const auto* verdict = std::get_if<rendezvous::Verdict>(&message)) {
-    if (!verdict_) {
-      verdict_ = *verdict;
-      result_.rule = verdict->rule;
-      result_.restarts = verdict->restart_count;
-      NoteWhoIsOwedTheVerdict();
-      const std::string broken = truth_.OnVerdict(*verdict, world_size_);
-      if (!broken.empty()) Break(broken);
-    }
-    if (sabotage_ == Sabotage::kForgetVerdict) return;
-    const std::optional<uint64_t> dies = std::exchange(dies_at_verdict_, std::nullopt);
-    if (dies && service_->may_die()) service_->DieAfter(*dies);
-  }
-  if (auto* probe = std::get_if<rendezvous::Probe>(&message)) {
-    if (sabotage_ == Sabotage::kConfirmAll) {
-      probe->processed_sequence = last_messages_[stream].sequence;
-    }
-  }
-  network_->SendToAgent(stream.value(), std::move(message));
-}
-
-const SimNode* ClusterSim::NodeOf(StreamKey stream) {
-  return NodeCalled(last_messages_[stream].node_id);
-}
-
-// Node 3 is n3.
-const SimNode* ClusterSim::NodeCalled(const rendezvous::NodeId& id) const {
-  size_t number = 0;
-  const bool known = absl::SimpleAtoi(id.value().substr(1), &number) && number < nodes_.size();
-  DDPRUN_CHECK(known, absl::StrCat("nobody is called ", id.value()));
-  return nodes_[number].get();
-}
-
-// When the last fault is digested, everybody who has a stream when the job ends must hear how.
-void ClusterSim::NoteWhoIsOwedTheVerdict() {
-  if (queue_.now() < Instant() + kSafety + kAftermath) return;
-  for (const rendezvous::NodeView& view : service_->machine().View(queue_.now()).nodes) {
-    if (view.state == "unreachable" || view.state == "draining") continue;
-    for (const auto& node : nodes_) {
-      const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
-      if (same && node->listens()) owed_verdict_.insert(node->number());
-    }
-  }
-}
-
-void ClusterSim::ForgeStopped(StreamKey stream, Generation generation) {
-  AgentMessage forged = last_messages_[stream];
-  forged.generation = generation;
-  ++forged.sequence;
-  forged.body = rendezvous::GroupStopped{.failures = {}, .clean = true, .master_port = 9};
-  queue_.After(absl::ZeroDuration(), [this, stream, forged] {
-    OnServiceEvent(rendezvous::MessageReceived{stream, forged});
-  });
 }
 
 }  // namespace ddprun::sim

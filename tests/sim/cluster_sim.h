@@ -18,6 +18,8 @@
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_service.h"
+#include "tests/sim/strangers.h"
+#include "tests/sim/stream_precision.h"
 #include "tests/support/trace_digest.h"
 
 namespace ddprun::sim {
@@ -46,6 +48,7 @@ enum class Program {
   kTrains,
   kCrashesAtStart,   // and nothing else goes wrong
   kOutlivesService,  // the same; and nothing goes wrong but that the service dies
+  kLosesAll,         // all machines lose their power, and nobody comes back
 };
 
 // One job on a few machines, from its start through 40 s of faults (safety) to a time without any
@@ -65,7 +68,10 @@ class ClusterSim {
     uint64_t hangs = 0;  // workers that were ended for it
     uint64_t stops = 0;  // workers that stopped at an agreed step
     uint64_t drains = 0;
-    uint64_t deaths = 0;  // of the service
+    uint64_t deaths = 0;      // of the service
+    uint64_t repeats = 0;     // events that came again
+    uint64_t intrusions = 0;  // of strangers
+    bool large = false;       // more than sixteen nodes
   };
 
   ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program = Program::kTrains);
@@ -82,13 +88,18 @@ class ClusterSim {
  private:
   void MakeJob();
   void MakeRestartRules();
+  void MakeLargeJob();
+  void MakeNetwork(uint64_t nodes);
   void MakeNodes();
+  launcher::SupervisorConfig ConfigOf(uint64_t node);
+  SimNode::Callbacks CallbacksOfNodes();
   void MakePlan();
   void ScheduleFaults();
   void Fault(const PlannedFault& fault);
   void Cut(SimNode* node, const PlannedFault& fault);
   void Heal();
   void ResumeService();
+  void StepStalled();
   void KeepAgentsUp();
   bool Over() const;
 
@@ -103,13 +114,23 @@ class ClusterSim {
   void OnServiceDied();
   void DisturbLooks();
   void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
-  void SendToAgent(rendezvous::StreamKey stream, rendezvous::ServiceMessage message);
+  void SendToAgent(rendezvous::StreamKey stream, rendezvous::SharedMessage shared);
+  void Deliver(rendezvous::StreamKey stream, rendezvous::SharedMessage message);
+  void OnVerdictTold(const rendezvous::Verdict& verdict);
+  void Hear(const rendezvous::AgentMessage& message, rendezvous::StreamKey stream);
+  void AnswerStranger(const rendezvous::Effect& effect);
+  std::string CheckIntrusion(const rendezvous::Event& event,
+                             const std::vector<rendezvous::Effect>& effects) const;
   void ObserveNodes();
   void CheckPrecision(const rendezvous::Event& event,
                       const std::vector<rendezvous::Effect>& effects);
   void NoteWhoIsOwedTheVerdict();
   std::string CheckHeard() const;
   std::string CheckLiveness(const rendezvous::JobView& view);
+  std::string CheckLost(const rendezvous::Note& note) const;
+  std::string CheckClosed(const rendezvous::JobView& view) const;
+  Instant BackSince(const SimNode& node) const;
+  rendezvous::ProbePace Pace() const;
   bool Mute(const SimNode& node) const;
   const SimNode* NodeOf(rendezvous::StreamKey stream);
   const SimNode* NodeCalled(const rendezvous::NodeId& id) const;
@@ -123,6 +144,10 @@ class ClusterSim {
   void FailOne(SimNode* node, uint64_t how);
   void CutServiceOff(absl::Duration lasts);
   void HangWorker(SimNode* node);
+  void FaultOfMachine(SimNode* node, const PlannedFault& fault);
+  void Crash(SimNode* node);
+  void Flap(SimNode* node, const PlannedFault& fault, Instant until);
+  void LetIn(SimNode* node, Stranger kind);
   void Drain(SimNode* node, absl::Duration lasts);
   bool JobHangs(rendezvous::Generation generation) const;
   void FailPeers(int node, rendezvous::Generation generation);
@@ -150,9 +175,17 @@ class ClusterSim {
 
   std::unique_ptr<SimService> service_;
   uint64_t service_timer_ = 0;
-  std::map<rendezvous::StreamKey, rendezvous::AgentMessage> last_messages_;
+  // Of each stream the first message without its body, and the last sequence.
+  std::map<rendezvous::StreamKey, rendezvous::AgentMessage> headers_;
+  std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // and how they must be refused
   Instant stalled_until_;
   std::deque<rendezvous::Event> stalled_events_;
+  bool resuming_ = false;    // steps what came meanwhile
+  bool was_due_ = false;     // before the step: its timer
+  absl::Duration safety_;    // as long as things go wrong
+  absl::Duration slowest_;   // message
+  bool beside_ = false;      // heartbeats have connections of their own
+  uint64_t between_us_ = 0;  // most between two steps of a service that was held up
   bool ended_ = false;
   std::set<int> owed_verdict_;
   std::optional<rendezvous::Verdict> verdict_;
@@ -178,8 +211,12 @@ class ClusterSim {
   OutsideKills outside_kills_;
   LossBound losses_;
   SuccessBound successes_;
-  bool claims_ = false;         // node ranks
-  std::set<std::string> lost_;  // node ids that were lost since they joined
+  RepeatWatch repeats_;
+  ProbeRate probe_rate_;
+  ExcuseWatch excuses_;
+  bool claims_ = false;                   // node ranks
+  std::map<std::string, uint32_t> pids_;  // of the agent that joined last, by node id
+  std::set<std::string> lost_;            // node ids that were lost since they joined
 
   Result result_;
   std::deque<std::string> lines_;

@@ -1,8 +1,8 @@
 // A simulated cluster with seeded faults. Options: --seeds N (1000), --first S (1), --jobs J: the
 // seeds alone, in so many processes. A failing seed is run again with a trace, which must fail in
-// the same way, and shrunk; --shrink SEED does that alone,
-// --whole yes leaves it out. With DDPRUN_TRACE_DIGEST=1 a digest
-// of all steps of the service is printed.
+// the same way, and shrunk; --shrink SEED does that alone, and with --save FILE writes what is left
+// as a script; --plan FILE runs such a script; --whole yes leaves the shrinking out. With
+// DDPRUN_TRACE_DIGEST=1 a digest of all steps of the service is printed.
 #include "tests/sim/cluster_sim.h"
 
 #include <gtest/gtest.h>
@@ -10,12 +10,15 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "tests/sim/plan_text.h"
 #include "tests/sim/shrink.h"
 
 namespace ddprun::sim {
@@ -26,6 +29,8 @@ using testing::TraceDigest;
 uint64_t first_seed = 1;
 uint64_t seed_count = 1000;
 bool shrinks = true;
+// Verdicts that nobody hears, of a hundred: the last agents have left, or lie dead.
+constexpr uint64_t kUnheardPercent = 4;
 
 ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage, TraceDigest* digest = nullptr) {
   ClusterSim sim(seed, sabotage, /*trace=*/false);
@@ -33,7 +38,8 @@ ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage, TraceDigest* digest
   return sim.Run();
 }
 
-TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
+// What all seeds of a run came to.
+struct Totals {
   std::map<std::string, uint64_t> outcomes;
   uint64_t generations = 0;
   uint64_t messages = 0;
@@ -41,19 +47,61 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   uint64_t stops = 0;
   uint64_t drains = 0;
   uint64_t deaths = 0;
+  uint64_t repeats = 0;
+  uint64_t intrusions = 0;
+  uint64_t large = 0;
   uint64_t unheard = 0;
-  TraceDigest digest;
-  TraceDigest* const wanted = testing::DigestWanted() ? &digest : nullptr;
-  for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
-    const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone, wanted);
+
+  void Add(const ClusterSim::Result& result) {
     ++outcomes[result.outcome];
-    unheard += result.unheard ? 1 : 0;
     generations += result.generations;
     messages += result.messages;
     hangs += result.hangs;
     stops += result.stops;
     drains += result.drains;
     deaths += result.deaths;
+    repeats += result.repeats;
+    intrusions += result.intrusions;
+    large += result.large ? 1 : 0;
+    unheard += result.unheard ? 1 : 0;
+  }
+};
+
+void Print(const Totals& all) {
+  std::cout << seed_count << " seeds from " << first_seed << ": " << all.generations
+            << " generations, " << all.messages << " effects, " << all.hangs << " hangs, "
+            << all.stops << " workers stopped at an agreed step, " << all.drains << " drains, "
+            << all.deaths << " deaths of the service, " << all.repeats
+            << " events that came twice, " << all.intrusions << " strangers, " << all.large
+            << " jobs of many nodes, " << all.unheard
+            << " verdicts after the last agent left; outcomes:";
+  for (const auto& [outcome, count] : all.outcomes) std::cout << " " << outcome << " " << count;
+  std::cout << "\n";
+}
+
+// The faults must not be so few, or so many, that nothing is exercised.
+void ExpectEnough(const Totals& all) {
+  EXPECT_GT(all.outcomes.at("succeeded"), seed_count / 10);
+  EXPECT_GT(all.outcomes.at("failed"), seed_count / 50);
+  EXPECT_GT(all.generations, 3 * seed_count);
+  EXPECT_GT(all.hangs, seed_count / 20);
+  EXPECT_GT(all.stops, seed_count / 10);
+  EXPECT_GT(all.drains, seed_count / 5);
+  EXPECT_GT(all.deaths, seed_count / 5);
+  EXPECT_GT(all.repeats, seed_count / 5);
+  EXPECT_GT(all.intrusions, seed_count / 5);
+  EXPECT_LE(all.unheard, seed_count * kUnheardPercent / 100 + 5);
+  if (seed_count < 1000) return;
+  EXPECT_GT(all.large, seed_count / 1000);
+}
+
+TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
+  Totals all;
+  TraceDigest digest;
+  TraceDigest* const wanted = testing::DigestWanted() ? &digest : nullptr;
+  for (uint64_t seed = first_seed; seed < first_seed + seed_count; ++seed) {
+    const ClusterSim::Result result = RunSeed(seed, Sabotage::kNone, wanted);
+    all.Add(result);
     if (result.broken.empty()) continue;
     const ClusterSim::Result again = ClusterSim(seed, Sabotage::kNone, true).Run();
     EXPECT_EQ(again.broken, result.broken) << "a seed must give the same run each time";
@@ -62,27 +110,43 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
            << again.trace_tail << "\n"
            << (shrinks ? Describe(seed, Shrink(seed, Sabotage::kNone)) : "");
   }
-  std::cout << seed_count << " seeds from " << first_seed << ": " << generations << " generations, "
-            << messages << " effects, " << hangs << " hangs, " << stops
-            << " workers stopped at an agreed step, " << drains << " drains, " << deaths
-            << " deaths of the service, " << unheard
-            << " verdicts after the last agent left; outcomes:";
-  for (const auto& [outcome, count] : outcomes) std::cout << " " << outcome << " " << count;
-  std::cout << "\n";
+  Print(all);
   if (wanted != nullptr) {
     std::cout << "digest of " << digest.lines() << " lines: " << std::hex << digest.value()
               << std::dec << "\n";
   }
-  if (seed_count < 100) return;
-  // The faults must not be so few, or so many, that nothing is exercised.
-  EXPECT_GT(outcomes["succeeded"], seed_count / 10);
-  EXPECT_GT(outcomes["failed"], seed_count / 50);
-  EXPECT_GT(generations, 3 * seed_count);
-  EXPECT_GT(hangs, seed_count / 20);
-  EXPECT_GT(stops, seed_count / 10);
-  EXPECT_GT(drains, seed_count / 5);
-  EXPECT_LT(unheard, seed_count / 10);
-  EXPECT_GT(deaths, seed_count / 5);
+  if (seed_count >= 100) ExpectEnough(all);
+}
+
+// One seed and one commit are one history: to the last word of the service, whatever ran before.
+TEST(ClusterSim, ASeedIsOneHistory) {
+  std::map<uint64_t, uint64_t> digests;
+  for (const bool again : {false, true}) {
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+      TraceDigest digest;
+      const std::string broken = RunSeed(seed, Sabotage::kNone, &digest).broken;
+      ASSERT_EQ(broken, "") << "seed " << seed;
+      if (!again) digests[seed] = digest.value();
+      EXPECT_EQ(digests[seed], digest.value()) << "seed " << seed;
+    }
+  }
+  // The twin: others have other ones.
+  EXPECT_NE(digests[1], digests[2]);
+}
+
+// All machines lose their power, and nobody comes: the service hears nobody, keeps the generation
+// for as long as nodes do without it, and then gives the job up (R4).
+TEST(ClusterSim, AJobThatNobodyIsLeftOfEnds) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const auto run = [seed](bool trace) {
+      return ClusterSim(seed, Sabotage::kNone, trace, Program::kLosesAll).Run();
+    };
+    const ClusterSim::Result result = run(false);
+    ASSERT_EQ(result.broken, "") << "seed " << seed << "\n" << run(true).trace_tail;
+    EXPECT_TRUE(result.outcome == "failed" || result.outcome == "succeeded" ||
+                result.outcome == "failed_for_good")
+        << "seed " << seed << ": " << result.outcome;
+  }
 }
 
 // A service that dies, whenever and however often, costs a job nothing: no generation, no restart.
@@ -168,6 +232,13 @@ TEST(ClusterSim, ShrinksAFailedSeed) {
   EXPECT_NE(shrunk.broken.find("stop at steps"), std::string::npos) << shrunk.broken;
   EXPECT_LE(shrunk.plan.faults.size(), 2U) << Describe(seed, shrunk);
   EXPECT_LT(shrunk.plan.faults.size(), shrunk.faults_before);
+  // As a script it is the same run.
+  const absl::StatusOr<SavedRun> saved = FromText(ToText({.seed = seed, .plan = shrunk.plan}));
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  ClusterSim again(saved->seed, Sabotage::kOtherStopStep, /*trace=*/false);
+  again.Follow(saved->plan);
+  EXPECT_EQ(again.Run().broken, shrunk.broken);
+  EXPECT_FALSE(FromText("seed 1\nat 1s n1 explode lasts 1s detail 0\n").ok());
   // The twin: what breaks nothing isn't made to.
   EXPECT_EQ(Shrink(seed, Sabotage::kNone).broken, "");
 }
@@ -199,6 +270,33 @@ int RunSeedsInProcesses(uint64_t jobs) {
   return ok ? 0 : 1;
 }
 
+// Returns the exit status.
+int RunPlan(const std::string& file) {
+  std::ifstream in(file);
+  std::stringstream text;
+  text << in.rdbuf();
+  const absl::StatusOr<SavedRun> saved = FromText(text.str());
+  if (!in || !saved.ok()) {
+    std::cerr << "error: " << file << ": " << (in ? saved.status().ToString() : "can't be read")
+              << "\n";
+    return 2;
+  }
+  ClusterSim sim(saved->seed, Sabotage::kNone, /*trace=*/true);
+  sim.Follow(saved->plan);
+  const ClusterSim::Result result = sim.Run();
+  std::cout << result.trace_tail << "\n"
+            << (result.broken.empty() ? "nothing is broken" : result.broken) << "\n";
+  return result.broken.empty() ? 0 : 1;
+}
+
+// Returns the exit status. Params: file: "" = the script is only printed.
+int ShrinkSeed(uint64_t seed, const std::string& file) {
+  const Shrunk shrunk = Shrink(seed, Sabotage::kNone);
+  std::cout << Describe(seed, shrunk);
+  if (!file.empty()) std::ofstream(file) << ToText({.seed = seed, .plan = shrunk.plan});
+  return shrunk.broken.empty() ? 0 : 1;
+}
+
 }  // namespace
 }  // namespace ddprun::sim
 
@@ -206,18 +304,19 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   uint64_t jobs = 0;
   uint64_t shrink = 0;
+  std::string save;
+  std::string plan;
   for (int i = 1; i + 1 < argc; ++i) {
     const std::string option = argv[i];
     if (option == "--seeds") ddprun::sim::seed_count = std::strtoull(argv[i + 1], nullptr, 10);
     if (option == "--first") ddprun::sim::first_seed = std::strtoull(argv[i + 1], nullptr, 10);
     if (option == "--shrink") shrink = std::strtoull(argv[i + 1], nullptr, 10);
+    if (option == "--save") save = argv[i + 1];
+    if (option == "--plan") plan = argv[i + 1];
     if (option == "--whole") ddprun::sim::shrinks = false;
     if (option == "--jobs") jobs = std::strtoull(argv[i + 1], nullptr, 10);
   }
-  if (shrink > 0) {
-    const ddprun::sim::Shrunk shrunk = ddprun::sim::Shrink(shrink, ddprun::sim::Sabotage::kNone);
-    std::cout << ddprun::sim::Describe(shrink, shrunk);
-    return shrunk.broken.empty() ? 0 : 1;
-  }
+  if (!plan.empty()) return ddprun::sim::RunPlan(plan);
+  if (shrink > 0) return ddprun::sim::ShrinkSeed(shrink, save);
   return jobs > 0 ? ddprun::sim::RunSeedsInProcesses(jobs) : RUN_ALL_TESTS();
 }

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/strangers.h"
 
 namespace ddprun::sim {
 
@@ -17,10 +18,11 @@ struct Share {
 };
 
 constexpr Share kShares[] = {
-    {FaultKind::kCrashAgent, 20},  {FaultKind::kHangWorker, 5},    {FaultKind::kFailWorker, 10},
-    {FaultKind::kBreakStream, 15}, {FaultKind::kCutServiceOff, 3}, {FaultKind::kCut, 17},
-    {FaultKind::kFreezeAgent, 10}, {FaultKind::kStallService, 10}, {FaultKind::kDrain, 2},
-    {FaultKind::kSignalAgent, 5},  {FaultKind::kCrashAndBack, 3},
+    {FaultKind::kCrashAgent, 15},  {FaultKind::kHangWorker, 5},    {FaultKind::kFailWorker, 10},
+    {FaultKind::kBreakStream, 14}, {FaultKind::kCutServiceOff, 3}, {FaultKind::kCut, 16},
+    {FaultKind::kFreezeAgent, 10}, {FaultKind::kStallService, 8},  {FaultKind::kDrain, 2},
+    {FaultKind::kSignalAgent, 4},  {FaultKind::kCrashAndBack, 3},  {FaultKind::kRepeat, 3},
+    {FaultKind::kIntrude, 4},      {FaultKind::kFlap, 1},          {FaultKind::kLosePower, 2},
 };
 
 FaultKind DrawKind(Rng* rng) {
@@ -41,7 +43,9 @@ uint64_t DrawDeath(Rng* rng) {
 uint64_t DrawDetail(FaultKind kind, Rng* rng) {
   if (kind == FaultKind::kKillService) return DrawDeath(rng);
   if (kind == FaultKind::kFailWorker) return rng->Chance(25) ? 0 : 1 + rng->Below(2);
-  if (kind == FaultKind::kCut) return rng->Below(3);
+  if (kind == FaultKind::kCut) return rng->Below(4);
+  if (kind == FaultKind::kIntrude) return rng->Below(kStrangers);
+  if (kind == FaultKind::kFlap) return 50 + rng->Below(1000);
   if (kind == FaultKind::kSignalAgent) {
     if (rng->Chance(2)) return SIGINT;
     return rng->Chance(50) ? SIGUSR2 : SIGTERM;
@@ -75,7 +79,7 @@ std::string What(const PlannedFault& fault) {
                           fault.detail == 0   ? " (to the agent)"
                           : fault.detail == 1 ? " (to the service)"
                                               : "",
-                          lasts);
+                          lasts, fault.detail == 3 ? ", then its stream is reset" : "");
     case FaultKind::kFreezeAgent:
       return absl::StrCat("agent is frozen", lasts);
     case FaultKind::kStallService:
@@ -84,6 +88,14 @@ std::string What(const PlannedFault& fault) {
       return absl::StrCat("is drained", lasts);
     case FaultKind::kSignalAgent:
       return absl::StrCat("agent gets signal ", fault.detail);
+    case FaultKind::kRepeat:
+      return "its last event comes a second time";
+    case FaultKind::kIntrude:
+      return absl::StrCat("a stranger comes, of kind ", fault.detail);
+    case FaultKind::kFlap:
+      return absl::StrCat("its agent comes and goes every ", fault.detail, "ms", lasts);
+    case FaultKind::kLosePower:
+      return "loses its power";
     case FaultKind::kKillAtVerdict:
       return "is to be killed while it tells the verdict";
   }

@@ -21,13 +21,21 @@ enum class FaultKind {
   kFailWorker,  // detail: 0 = killed by somebody, 1 = SIGSEGV, 2 = an error with words
   kBreakStream,
   kCutServiceOff,  // from all nodes, for `lasts`
-  kCut,            // for `lasts`; detail: 0 = to the agent, 1 = to the service, 2 = both
+  // For `lasts`; detail: 0 = to the agent, 1 = to the service, 2 = both, 3 = both, and when it is
+  // over the stream is reset, which the agent learns late.
+  kCut,
   kFreezeAgent,    // for `lasts`
   kStallService,   // for `lasts`
   kDrain,          // for `lasts`
   kSignalAgent,    // detail: the signal
+  kRepeat,         // its last event comes a second time
+  kIntrude,        // a stranger; detail: which (strangers.h)
+  kFlap,           // its agent comes and goes for `lasts`; detail: ms between
+  kLosePower,      // without a word
   kKillAtVerdict,  // the service, when the first one is told; detail: after so many effects
 };
+
+inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kKillAtVerdict) + 1;
 
 struct PlannedFault {
   Instant at;

@@ -18,6 +18,8 @@ namespace {
 constexpr absl::Duration kUnderWay = absl::Seconds(1);
 // What a service may take beyond the rules' own times to notice what has come, or doesn't come.
 constexpr absl::Duration kNoticing = absl::Seconds(1);
+// The same of a node that falls silent: a Join that was under way.
+constexpr absl::Duration kJoining = absl::Milliseconds(400);
 // What a service may take to close a generation for newcomers beyond the rules' own times.
 constexpr absl::Duration kDeciding = absl::Seconds(2);
 
@@ -26,12 +28,21 @@ uint32_t NumberOf(const Note& note, const std::string& key) {
   return absl::SimpleAtoi(NoteField(note, key), &number) ? number : 0;
 }
 
+absl::Duration LeastUptime(uint32_t fruitless) {
+  if (fruitless == 0) return absl::ZeroDuration();
+  return std::min(rendezvous::kGrowthUptime * (int64_t{1} << std::min(fruitless - 1, 30U)),
+                  rendezvous::kGrowthUptimeMax);
+}
+
 }  // namespace
 
-void LeasePrecision::Observe(Instant now, int node, uint64_t stream) {
+void LeasePrecision::Observe(Instant now, int node, uint64_t stream, absl::Duration lease) {
   Node& known = nodes_[node];
   if (known.stream == stream) return;
-  known = {.stream = stream, .since = stream == 0 ? Instant::Infinite() : now};
+  const bool was_sound = !known.since.is_infinite() && now >= known.since + lease + kUnderWay;
+  known = {.stream = stream,
+           .since = stream == 0 ? Instant::Infinite() : now,
+           .sound_until = was_sound ? now : known.sound_until};
 }
 
 Instant LeasePrecision::SoundSince(int node) const {
@@ -39,13 +50,27 @@ Instant LeasePrecision::SoundSince(int node) const {
   return found == nodes_.end() ? Instant::Infinite() : found->second.since;
 }
 
-std::string LeasePrecision::OnLeaseExpired(Instant now, int node,
-                                           const rendezvous::JobSpec& job) const {
+std::string LeasePrecision::OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
+                                           const rendezvous::ProbePace& least,
+                                           absl::Duration slowest, Instant disturbed) const {
   const Instant since = SoundSince(node);
-  if (since.is_infinite()) return "";
-  if (!nodes_.at(node).joined && now < since + job.lease + kUnderWay) return "";
+  const auto found = nodes_.find(node);
+  const Instant until = found == nodes_.end() ? Instant::Infinite() : found->second.sound_until;
+  // The probe that it answered last was sent an interval and the way there and back before.
+  const absl::Duration spared = least.lease - most.interval - 2 * slowest - absl::Milliseconds(20);
+  const bool early = !until.is_infinite() && now < until + spared;
+  if (since.is_infinite() && early && until >= disturbed + most.lease + kUnderWay) {
+    return absl::StrCat("node ", node, " is lost although it was reachable until ",
+                        absl::FormatDuration(now - until), " ago");
+  }
+  if (since.is_infinite() || now < since + most.lease + kUnderWay) return "";
   return absl::StrCat("node ", node, " is lost although it has been reachable for ",
                       absl::FormatDuration(now - since));
+}
+
+bool LeasePrecision::WasSoundAt(int node, Instant at) const {
+  const auto found = nodes_.find(node);
+  return found != nodes_.end() && found->second.sound_until == at;
 }
 
 void LossBound::Observe(Instant now, int node, bool mute, uint64_t wakes) {
@@ -59,7 +84,7 @@ std::string LossBound::OnLook(int node, absl::Duration lease, Instant now) const
   const auto found = nodes_.find(node);
   if (found == nodes_.end() || found->second.mute_since.is_infinite()) return "";
   const Instant since = std::max(found->second.mute_since, disturbed_);
-  if (now < since + lease + kNoticing) return "";
+  if (now < since + lease + kJoining) return "";
   return absl::StrCat("node ", node, " can't be heard and isn't lost for ",
                       absl::FormatDuration(now - since));
 }
@@ -121,15 +146,10 @@ std::string GrowthWatch::OnNote(const Note& note, Instant now) {
       fruitless_ = 0;
     }
     if (NoteField(note, "trigger") != "growth") return "";
-    ++growths_;
-    const uint32_t needed = fruitless_;
     members_before_ = members_;
-    if (needed == 0) return "";
-    const absl::Duration least =
-        std::min(rendezvous::kGrowthUptime * (int64_t{1} << std::min(needed - 1, 30U)),
-                 rendezvous::kGrowthUptimeMax);
-    if (uptime < least) {
-      return absl::StrCat("after ", needed, " growths that gained nothing another one comes after ",
+    if (uptime < LeastUptime(fruitless_)) {
+      return absl::StrCat("after ", fruitless_,
+                          " growths that gained nothing another one comes after ",
                           absl::FormatDuration(uptime));
     }
   }
@@ -140,7 +160,7 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
                                 Instant now) {
   uint32_t members = 0;
   bool waits = false;
-  bool special = growths_ > 0;  // the next one may have to wait for longer
+  bool special = false;
   for (const rendezvous::NodeView& node : view.nodes) {
     members += node.group_rank ? 1 : 0;
     waits |= !node.group_rank && (node.state == "joined" || node.state == "spare");
@@ -152,7 +172,9 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
     return "";
   }
   if (waiting_since_.is_infinite()) waiting_since_ = now;
-  if (now < waiting_since_ + view.spec.last_call_timeout + kDeciding) return "";
+  const Instant due =
+      std::max(waiting_since_ + view.spec.last_call_timeout, formed_ + LeastUptime(fruitless_));
+  if (now < due + kDeciding) return "";
   return absl::StrCat("nobody lets newcomers in, who have waited for ",
                       absl::FormatDuration(now - waiting_since_));
 }

@@ -12,6 +12,7 @@
 
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/timing.h"
 
 // That a service does neither too much nor too late: nobody who answers is lost, who is done isn't
 // missed, a job grows when it can and no more often than it gains. Each check returns what is
@@ -24,11 +25,14 @@ class LeasePrecision {
  public:
   // Before each step of the service. Params: stream: of the node, 0 = it can't answer: it has none,
   // is cut, frozen, or gone.
-  void Observe(Instant now, int node, uint64_t stream);
-  // It joins, on this stream.
-  void OnJoined(int node) { nodes_[node].joined = nodes_[node].stream != 0; }
-  // The service counts it as lost because its lease is over.
-  std::string OnLeaseExpired(Instant now, int node, const rendezvous::JobSpec& job) const;
+  void Observe(Instant now, int node, uint64_t stream, absl::Duration lease);
+  // The service counts it as lost because its lease is over. Params: most, least: at least and at
+  // most what is in force; slowest: message; disturbed: when the service last was held up.
+  std::string OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
+                             const rendezvous::ProbePace& least, absl::Duration slowest,
+                             Instant disturbed) const;
+  // It had been reachable for long until then.
+  bool WasSoundAt(int node, Instant at) const;
   // Since when it has been reachable; infinite = it isn't.
   Instant SoundSince(int node) const;
 
@@ -36,7 +40,8 @@ class LeasePrecision {
   struct Node {
     uint64_t stream = 0;
     Instant since = Instant::Infinite();
-    bool joined = false;  // on this stream: it has been reachable for as long as it has a lease
+    // The last time before that it was reachable for long.
+    Instant sound_until = Instant::Infinite();
   };
   std::map<int, Node> nodes_;
 };
@@ -126,7 +131,6 @@ class GrowthWatch {
   Instant formed_;
   uint32_t members_ = 0;
   uint32_t fruitless_ = 0;
-  uint32_t growths_ = 0;
   std::optional<uint32_t> members_before_;  // of a growth whose gain isn't known yet
   Instant waiting_since_ = Instant::Infinite();
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "tests/sim/plan_text.h"
 
 namespace ddprun::sim {
 
@@ -123,11 +124,7 @@ std::string Describe(uint64_t seed, const Shrunk& shrunk) {
   std::string text = absl::StrCat("seed ", seed, " in short: ", shrunk.plan.faults.size(), " of ",
                                   shrunk.faults_before, " faults, ", shrunk.nodes, " nodes (after ",
                                   shrunk.runs, " runs)\n");
-  for (const uint32_t node : shrunk.plan.absent)
-    absl::StrAppend(&text, "  n", node, " never comes\n");
-  for (const PlannedFault& fault : shrunk.plan.faults) {
-    absl::StrAppend(&text, "  ", Describe(fault), "\n");
-  }
+  absl::StrAppend(&text, ToText({.seed = seed, .plan = shrunk.plan}));
   return absl::StrCat(text, "what happens:\n", shrunk.timeline, "\n", shrunk.broken, "\n");
 }
 

@@ -23,7 +23,7 @@ struct Shrunk {
 // times with each smaller plan, since every event that is gone shifts what comes by chance later.
 Shrunk Shrink(uint64_t seed, Sabotage sabotage);
 
-// For people: the faults and nodes that are left, then what happened.
+// For people: what is left as a script (plan_text.h), then what happened.
 std::string Describe(uint64_t seed, const Shrunk& shrunk);
 
 }  // namespace ddprun::sim

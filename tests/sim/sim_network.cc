@@ -1,31 +1,52 @@
 #include "tests/sim/sim_network.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ddprun::sim {
 
-SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, Ends ends)
-    : queue_(queue), rng_(rng), ends_(std::move(ends)) {}
+namespace {
 
-// Mostly a local network, now and then a retransmission.
-absl::Duration SimNetwork::Delay() {
+// What a local network takes at most.
+constexpr absl::Duration kFast = absl::Microseconds(3050);
+// A heartbeat whose segment was lost more than once.
+constexpr absl::Duration kLate = absl::Milliseconds(1900);
+
+}  // namespace
+
+SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends)
+    : queue_(queue),
+      rng_(rng),
+      ends_(std::move(ends)),
+      cuts_(static_cast<size_t>(nodes)),
+      slow_until_(static_cast<size_t>(nodes)) {}
+
+SimNetwork::Stream* SimNetwork::Find(uint64_t key) {
+  return key == 0 || key > streams_.size() ? nullptr : &streams_[key - 1];
+}
+
+// Mostly a local network, now and then a retransmission, and of heartbeats some.
+absl::Duration SimNetwork::Delay(int node, bool beside) {
   if (calm_) return absl::Milliseconds(1);
-  const uint64_t most_us = rng_->Chance(2) ? 300'000 : 3'000;
-  return absl::Microseconds(50 + static_cast<int64_t>(rng_->Below(most_us)));
+  const bool slow = rng_->Chance(2);
+  const bool late = beside && rng_->Chance(3);
+  const absl::Duration most = late ? kLate : slow ? slowest_ : absl::Milliseconds(3);
+  const absl::Duration delay = absl::Microseconds(
+      50 +
+      static_cast<int64_t>(rng_->Below(static_cast<uint64_t>(absl::ToInt64Microseconds(most)))));
+  if (delay > kFast && !beside) {
+    Instant& until = slow_until_[static_cast<size_t>(node)];
+    until = std::max(until, queue_->now() + delay);
+  }
+  return delay;
 }
 
-bool SimNetwork::IsCut(int node) const {
-  const auto cut = cuts_.find(node);
-  return cut != cuts_.end() && (cut->second.up || cut->second.down);
-}
-
-uint64_t SimNetwork::heals(int node) const {
-  const auto cut = cuts_.find(node);
-  return cut == cuts_.end() ? 0 : cut->second.changes;
+bool SimNetwork::Holds(int node, int lane) const {
+  return lane % 2 == kUp ? cut_of(node).up : cut_of(node).down;
 }
 
 void SimNetwork::Connect(int node, uint64_t epoch) {
-  queue_->After(Delay(), [this, node, epoch] {
+  queue_->After(Delay(node), [this, node, epoch] {
     if (IsCut(node) || service_down_) {
       queue_->After(absl::Seconds(1), [this, node, epoch] {
         ends_.agent_closed(node, epoch, 0, absl::UnavailableError("connect: timed out"));
@@ -35,99 +56,107 @@ void SimNetwork::Connect(int node, uint64_t epoch) {
     if (service_dead_) {
       return ends_.agent_closed(node, epoch, 0, absl::UnavailableError("connect: refused"));
     }
-    const uint64_t key = next_stream_++;
-    streams_[key].node = node;
-    streams_[key].epoch = epoch;
-    ends_.opened(node, epoch, key);
+    streams_.emplace_back();
+    streams_.back().node = node;
+    streams_.back().epoch = epoch;
+    ends_.opened(node, epoch, streams_.size());
   });
 }
 
 // Keeps the order within the direction.
-void SimNetwork::Deliver(uint64_t key, bool up, std::function<void()> call) {
-  const auto found = streams_.find(key);
-  if (found == streams_.end()) return;
-  Direction& direction = up ? found->second.up : found->second.down;
-  direction.last = std::max(direction.last, queue_->now() + Delay());
-  queue_->At(direction.last, [this, key, up, call = std::move(call)]() mutable {
-    Arrive(key, up, std::move(call));
-  });
+void SimNetwork::Deliver(uint64_t key, Lane lane, Call call) {
+  Stream* const stream = Find(key);
+  if (stream == nullptr) return;
+  Direction& direction = stream->lanes[lane];
+  const bool beside = lane == kUpBeside || lane == kDownBeside;
+  direction.last = std::max(direction.last, queue_->now() + Delay(stream->node, beside));
+  direction.sent.push_back(std::move(call));
+  queue_->At(direction.last, [this, key, lane] { Arrive(key, lane); });
 }
 
-void SimNetwork::Arrive(uint64_t key, bool up, std::function<void()> call) {
-  const auto found = streams_.find(key);
-  if (found == streams_.end()) return;
-  Direction& direction = up ? found->second.up : found->second.down;
-  const Cut cut = cuts_[found->second.node];
-  if ((up ? cut.up : cut.down) || !direction.held.empty()) {
-    direction.held.push_back(std::move(call));
+void SimNetwork::Arrive(uint64_t key, Lane lane) {
+  Stream& stream = *Find(key);
+  Direction& direction = stream.lanes[lane];
+  if (Holds(stream.node, lane)) {
+    ++direction.held;
     return;
   }
+  Call call = std::move(direction.sent.front());
+  direction.sent.pop_front();
   call();
 }
 
 void SimNetwork::SetCut(int node, bool to_service, bool to_agent) {
-  Cut& cut = cuts_[node];
-  cut = {.up = to_service, .down = to_agent, .changes = cut.changes + 1};
-  for (auto& [key, stream] : streams_) {
+  Cut& cut = cuts_[static_cast<size_t>(node)];
+  cut = {.up = to_service, .down = to_agent, .changes = cut.changes + 1, .at = queue_->now()};
+  for (uint64_t key = 1; key <= streams_.size(); ++key) {
+    Stream& stream = streams_[key - 1];
     if (stream.node != node) continue;
-    for (const bool up : {true, false}) {
-      if (up ? to_service : to_agent) continue;
-      std::deque<std::function<void()>> held =
-          std::exchange((up ? stream.up : stream.down).held, {});
-      for (std::function<void()>& call : held) queue_->After(absl::ZeroDuration(), std::move(call));
+    for (const Lane lane : {kUp, kDown, kUpBeside, kDownBeside}) {
+      if (Holds(node, lane)) continue;
+      for (uint64_t i = std::exchange(stream.lanes[lane].held, 0); i > 0; --i) {
+        queue_->After(absl::ZeroDuration(), [this, key, lane] { Arrive(key, lane); });
+      }
     }
   }
 }
 
-void SimNetwork::SendToService(uint64_t stream, rendezvous::AgentMessage message) {
-  Deliver(stream, true, [this, stream, message = std::move(message)] {
-    if (streams_.at(stream).service_knows) ends_.to_service(stream, message);
+void SimNetwork::SendToService(uint64_t stream, rendezvous::AgentMessage message, bool beside) {
+  auto sent = std::make_unique<rendezvous::AgentMessage>(std::move(message));
+  Deliver(stream, beside ? kUpBeside : kUp, [this, stream, sent = std::move(sent)] {
+    if (Find(stream)->service_knows) ends_.to_service(stream, std::move(*sent));
   });
 }
 
-void SimNetwork::SendToAgent(uint64_t stream, rendezvous::ServiceMessage message) {
-  Deliver(stream, false, [this, stream, message = std::move(message)] {
-    const Stream& s = streams_.at(stream);
-    if (s.agent_knows) ends_.to_agent(s.node, s.epoch, stream, message);
-  });
+void SimNetwork::SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside) {
+  Deliver(stream, beside ? kDownBeside : kDown,
+          [this, stream, beside, message = std::move(message)] {
+            const Stream& s = *Find(stream);
+            if (s.agent_knows) ends_.to_agent(s.node, s.epoch, stream, *message, beside);
+          });
 }
 
 void SimNetwork::TellAgentClosed(uint64_t key, const absl::Status& status) {
-  Stream& stream = streams_.at(key);
+  Stream& stream = *Find(key);
   if (!std::exchange(stream.agent_knows, false)) return;
   ends_.agent_closed(stream.node, stream.epoch, key, status);
 }
 
-void SimNetwork::TellServiceClosed(uint64_t key) {
-  if (std::exchange(streams_.at(key).service_knows, false)) ends_.service_closed(key);
+void SimNetwork::TellServiceClosed(uint64_t key, bool finished) {
+  if (std::exchange(Find(key)->service_knows, false)) ends_.service_closed(key, finished);
 }
 
 void SimNetwork::KillService() {
   service_dead_ = true;
-  for (auto& [key, stream] : streams_) {
-    if (!std::exchange(stream.service_knows, false)) continue;
-    Deliver(key, false, [this, key = key] {
+  for (uint64_t key = 1; key <= streams_.size(); ++key) {
+    if (!std::exchange(streams_[key - 1].service_knows, false)) continue;
+    Deliver(key, kDown, [this, key] {
       TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));
     });
   }
 }
 
 void SimNetwork::Finish(uint64_t stream) {
-  Deliver(stream, true, [this, stream] {
-    TellServiceClosed(stream);
-    Deliver(stream, false, [this, stream] { TellAgentClosed(stream, absl::OkStatus()); });
+  Deliver(stream, kUp, [this, stream] {
+    TellServiceClosed(stream, /*finished=*/true);
+    Deliver(stream, kDown, [this, stream] { TellAgentClosed(stream, absl::OkStatus()); });
   });
 }
 
 void SimNetwork::End(uint64_t stream, absl::Status status) {
-  Deliver(stream, false, [this, stream, status] { TellAgentClosed(stream, status); });
-  queue_->After(Delay(), [this, stream] { TellServiceClosed(stream); });
+  Stream* const ended = Find(stream);
+  if (ended == nullptr) return;
+  Deliver(stream, kDown, [this, stream, status] { TellAgentClosed(stream, status); });
+  queue_->After(Delay(ended->node), [this, stream] { TellServiceClosed(stream, true); });
 }
 
-void SimNetwork::Break(uint64_t stream) {
-  const auto broken = [] { return absl::UnavailableError("connection reset by peer"); };
-  Deliver(stream, true, [this, stream] { TellServiceClosed(stream); });
-  Deliver(stream, false, [this, stream, broken] { TellAgentClosed(stream, broken()); });
+void SimNetwork::Break(uint64_t stream, absl::Duration unnoticed) {
+  Deliver(stream, kUp, [this, stream] { TellServiceClosed(stream, /*finished=*/false); });
+  queue_->After(unnoticed, [this, stream] {
+    Deliver(stream, kDown, [this, stream] {
+      TellAgentClosed(stream, absl::UnavailableError("connection reset by peer"));
+    });
+  });
 }
 
 }  // namespace ddprun::sim

@@ -1,10 +1,12 @@
 #ifndef DDPRUN_TESTS_SIM_SIM_NETWORK_H_
 #define DDPRUN_TESTS_SIM_SIM_NETWORK_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
+#include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/rng.h"
@@ -13,42 +15,52 @@
 
 namespace ddprun::sim {
 
-// Streams between the agents of numbered nodes and one service. Within a direction of a stream
-// messages keep their order; delays are random, so streams overtake each other. A cut direction
-// holds what is sent, as TCP does, and lets it through when it heals. Losing a message for good
-// means losing the stream.
+// Streams between the agents of numbered nodes and one service, each with a connection beside it
+// for heartbeats, if there are such. Within a direction of a connection messages keep their order;
+// delays are random, so connections overtake each other. A cut direction holds what is sent, as TCP
+// does, and lets it through when it heals. Losing a message for good means losing the stream.
 class SimNetwork {
  public:
   // What an end of a stream is told. `epoch` is what the agent gave to Connect, so that a restarted
   // agent can tell its streams from those of its predecessor.
   struct Ends {
     std::function<void(int node, uint64_t epoch, uint64_t stream)> opened;
-    std::function<void(int node, uint64_t epoch, uint64_t stream, rendezvous::ServiceMessage)>
+    std::function<void(int node, uint64_t epoch, uint64_t stream, const rendezvous::ServiceMessage&,
+                       bool beside)>
         to_agent;
     std::function<void(int node, uint64_t epoch, uint64_t stream, absl::Status)> agent_closed;
     std::function<void(uint64_t stream, rendezvous::AgentMessage)> to_service;
-    std::function<void(uint64_t stream)> service_closed;
+    // Params: finished: the agent closed it, and has read all.
+    std::function<void(uint64_t stream, bool finished)> service_closed;
   };
 
-  SimNetwork(EventQueue* queue, Rng* rng, Ends ends);
+  SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends);
 
   // All messages take 1 ms.
   void SetCalm(bool calm) { calm_ = calm; }
+  // What a retransmission takes at most.
+  void SetSlowest(absl::Duration slowest) { slowest_ = slowest; }
   // Tries to open a stream: `opened` follows, or `agent_closed` with UNAVAILABLE and stream 0.
   void Connect(int node, uint64_t epoch);
-  void SendToService(uint64_t stream, rendezvous::AgentMessage message);
-  void SendToAgent(uint64_t stream, rendezvous::ServiceMessage message);
+  // Params: beside: over the connection for heartbeats.
+  void SendToService(uint64_t stream, rendezvous::AgentMessage message, bool beside = false);
+  void SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside = false);
   // The agent half-closes: the service ends the stream with OK.
   void Finish(uint64_t stream);
   // The service ends it with a status.
   void End(uint64_t stream, absl::Status status);
-  // The stream dies: a reset, a lost message, the death of the agent.
-  void Break(uint64_t stream);
+  // The stream dies: a reset, a lost message, the death of the agent. Params: unnoticed: for how
+  // long the agent doesn't know.
+  void Break(uint64_t stream, absl::Duration unnoticed = absl::ZeroDuration());
   // Stops or lets through what goes to the service, and to the agent, of a node.
   void SetCut(int node, bool to_service, bool to_agent);
-  bool IsCut(int node) const;
+  bool IsCut(int node) const { return cut_of(node).up || cut_of(node).down; }
   // How often its cut was changed.
-  uint64_t heals(int node) const;
+  uint64_t heals(int node) const { return cut_of(node).changes; }
+  // When it was changed last.
+  Instant healed_at(int node) const { return cut_of(node).at; }
+  // Until when something of the node's takes longer than a local network does.
+  Instant slow_until(int node) const { return slow_until_[static_cast<size_t>(node)]; }
   // From now on nobody can connect; open streams stay.
   void SetServiceDown() { service_down_ = true; }
   // The service's process dies: all streams break, and nobody can connect. And another one listens.
@@ -56,37 +68,45 @@ class SimNetwork {
   void StartService() { service_dead_ = false; }
 
  private:
+  // Of a stream, and of the connection beside it.
+  enum Lane { kUp, kDown, kUpBeside, kDownBeside };
   struct Direction {
-    Instant last;  // no delivery before this one
-    std::deque<std::function<void()>> held;
+    Instant last;           // no delivery before this one
+    std::deque<Call> sent;  // in order
+    uint64_t held = 0;      // of them, those that have come as far as a cut
   };
   struct Stream {
     int node = 0;
     uint64_t epoch = 0;
     bool agent_knows = true;    // not told yet that it is closed
     bool service_knows = true;  // same
-    Direction up;
-    Direction down;
+    std::array<Direction, 4> lanes;
   };
   struct Cut {
     bool up = false;
     bool down = false;
     uint64_t changes = 0;
+    Instant at;
   };
 
-  absl::Duration Delay();
-  void Deliver(uint64_t key, bool up, std::function<void()> call);
-  void Arrive(uint64_t key, bool up, std::function<void()> call);
+  // Both ends' numbers count from 1.
+  Stream* Find(uint64_t key);
+  const Cut& cut_of(int node) const { return cuts_[static_cast<size_t>(node)]; }
+  bool Holds(int node, int lane) const;
+  absl::Duration Delay(int node, bool beside = false);
+  void Deliver(uint64_t key, Lane lane, Call call);
+  void Arrive(uint64_t key, Lane lane);
   void TellAgentClosed(uint64_t key, const absl::Status& status);
-  void TellServiceClosed(uint64_t key);
+  void TellServiceClosed(uint64_t key, bool finished);
 
   EventQueue* queue_;
   Rng* rng_;
   Ends ends_;
-  uint64_t next_stream_ = 1;
-  std::map<uint64_t, Stream> streams_;
-  std::map<int, Cut> cuts_;
+  std::deque<Stream> streams_;  // key 1 first
+  std::vector<Cut> cuts_;       // by node
+  std::vector<Instant> slow_until_;
   bool calm_ = false;
+  absl::Duration slowest_ = absl::Milliseconds(300);
   bool service_down_ = false;
   bool service_dead_ = false;
 };

@@ -14,6 +14,14 @@ using rendezvous::Generation;
 
 namespace {
 
+// As rendezvous/client/reconnect_pauses.h has them while the service isn't missing for long.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(25);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(200);
+
+absl::Duration UpTo(absl::Duration most, Rng* rng) {
+  return most * static_cast<int64_t>(rng->Below(100)) / 100;
+}
+
 bool MayRetry(const absl::Status& status) {
   return status.code() == absl::StatusCode::kUnavailable;
 }
@@ -44,11 +52,16 @@ void SimNode::StartAgent() {
   frozen_ = false;
   finishing_ = false;
   signalled_ = false;
+  dead_since_ = Instant::Infinite();
+  next_pause_ = kFirstPause;
+  join_.reset();
+  last_event_.reset();
+  reset_at_ = away_since_ = Instant::Infinite();
   if (callbacks_.trace) callbacks_.trace(absl::StrCat("agent of node ", number_, " starts"));
   Handle(
       launcher::EndpointFound{.node_address = config_.identity.node.hostname,
                               .store_address = absl::StrCat(config_.identity.node.hostname, ":1"),
-                              .hosts_service = false,
+                              .hosts_service = hosts_service_,
                               .hosts_endpoint = number_ == 0});
   network_->Connect(number_, epoch_);
 }
@@ -58,11 +71,20 @@ void SimNode::CrashAgent() {
   if (!agent_runs()) return;
   if (callbacks_.trace) callbacks_.trace(absl::StrCat("agent of node ", number_, " is killed"));
   EndAgent();
+  if (stream_ != 0 && stream_ != broken_) reset_at_ = queue_->now();
   if (stream_ != 0) network_->Break(std::exchange(stream_, 0));
+}
+
+void SimNode::LosePower() {
+  if (!agent_runs()) return;
+  if (callbacks_.trace) callbacks_.trace(absl::StrCat("node ", number_, " loses its power"));
+  stream_ = 0;
+  EndAgent();
 }
 
 void SimNode::EndAgent() {
   supervisor_.reset();
+  dead_since_ = queue_->now();
   frozen_calls_.clear();
   frozen_ = false;
   const Generation generation = generation_;
@@ -82,8 +104,8 @@ void SimNode::SetFrozen(bool frozen) {
   }
   if (frozen) return;
   ++wakes_;
-  const std::vector<std::function<void()>> calls = std::exchange(frozen_calls_, {});
-  for (const std::function<void()>& call : calls) call();
+  std::vector<Call> calls = std::exchange(frozen_calls_, {});
+  for (Call& call : calls) call();
   ArmTimer();
 }
 
@@ -102,9 +124,13 @@ void SimNode::FailWorker(int signal_number, const std::string& message) {
   }
 }
 
-void SimNode::BreakStream() {
+void SimNode::BreakStream(absl::Duration unnoticed) {
   broken_ = stream_;
-  if (stream_ != 0) network_->Break(stream_);
+  if (stream_ != 0) network_->Break(stream_, unnoticed);
+}
+
+void SimNode::SayAgain() {
+  if (stream_ != 0 && last_event_) network_->SendToService(stream_, *last_event_);
 }
 
 std::optional<Generation> SimNode::live_generation() const {
@@ -133,42 +159,82 @@ Instant SimNode::Simulated(Instant local) const {
 }
 
 // A frozen process takes what came when it thaws, in the same order.
-bool SimNode::DeferWhileFrozen(std::function<void()> call) {
-  if (frozen_) frozen_calls_.push_back(std::move(call));
-  return frozen_;
-}
-
 void SimNode::OnOpened(uint64_t epoch, uint64_t stream) {
-  if (DeferWhileFrozen([=, this] { OnOpened(epoch, stream); })) return;
+  if (frozen_) {
+    frozen_calls_.emplace_back([=, this] { OnOpened(epoch, stream); });
+    return;
+  }
   if (epoch != epoch_ || !agent_runs() || finishing_) return network_->Break(stream);
   stream_ = stream;
+  welcomed_ = false;
+  next_pause_ = kFirstPause;
+  last_event_.reset();
   Handle(launcher::StreamOpened{});
 }
 
-void SimNode::OnMessage(uint64_t epoch, uint64_t stream, rendezvous::ServiceMessage message) {
-  if (DeferWhileFrozen([=, this] { OnMessage(epoch, stream, message); })) return;
+void SimNode::OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::ServiceMessage& message,
+                        bool beside) {
+  if (frozen_) {
+    frozen_calls_.emplace_back(
+        [this, epoch, stream, message, beside] { OnMessage(epoch, stream, message, beside); });
+    return;
+  }
   if (epoch != epoch_ || stream != stream_) return;
-  Handle(launcher::ServiceMessageReceived{std::move(message)});
+  if (beside) return AnswerBeside(stream, std::get<rendezvous::Probe>(message));
+  if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
+    term_ = welcome->term;
+    away_since_ = Instant::Infinite();
+    welcomed_ = true;
+  }
+  Handle(launcher::ServiceMessageReceived{message});
+}
+
+// The way it came, and without the agent's core.
+void SimNode::AnswerBeside(uint64_t stream, const rendezvous::Probe& probe) {
+  if (!welcomed_) return;  // it is opened with what the Welcome says
+  rendezvous::AgentMessage renewal;
+  renewal.run_id = join_->run_id;
+  renewal.term = term_;
+  renewal.node_id = join_->node_id;
+  renewal.incarnation = join_->incarnation;
+  renewal.stream = join_->stream;
+  renewal.body = rendezvous::Renewal{.nonce = probe.nonce};
+  network_->SendToService(stream, std::move(renewal), /*beside=*/true);
+  Handle(launcher::HeartbeatHeard{});
 }
 
 void SimNode::OnClosed(uint64_t epoch, uint64_t stream, absl::Status status) {
-  if (DeferWhileFrozen([=, this] { OnClosed(epoch, stream, status); })) return;
+  if (frozen_) {
+    frozen_calls_.emplace_back([=, this] { OnClosed(epoch, stream, status); });
+    return;
+  }
   if (epoch != epoch_ || !agent_runs()) return;
   if (stream != 0 && stream != stream_) return;
+  const bool worked = stream != 0;
+  if (worked) away_since_ = queue_->now();
   stream_ = 0;
   const bool retry = MayRetry(status) && !finishing_;
   Handle(launcher::ServiceStreamClosed{std::move(status), retry});
   if (!retry) return;
-  queue_->After(absl::Milliseconds(50 + static_cast<int64_t>(rng_->Below(200))), [this, epoch] {
+  if (worked) return Reconnect(epoch, UpTo(kFirstPause, rng_));
+  Reconnect(epoch, next_pause_ - UpTo(next_pause_ / 2, rng_));
+  next_pause_ = std::min(2 * next_pause_, kLongestPause);
+}
+
+void SimNode::Reconnect(uint64_t epoch, absl::Duration pause) {
+  queue_->After(pause, [this, epoch] {
     if (epoch == epoch_ && agent_runs() && !finishing_) network_->Connect(number_, epoch);
   });
 }
 
-void SimNode::Handle(SupervisorEvent event) {
+void SimNode::Handle(const SupervisorEvent& event) {
   if (!agent_runs()) return;
   const bool timer = std::holds_alternative<launcher::TimerFired>(event);
   if (frozen_ && timer) return;  // armed again when it thaws
-  if (DeferWhileFrozen([this, event] { Handle(event); })) return;
+  if (frozen_) {
+    frozen_calls_.emplace_back([this, event] { Handle(event); });
+    return;
+  }
   std::vector<SupervisorEffect> effects = supervisor_->Step(LocalNow(), event);
   if (const std::string broken = supervisor_->BrokenInvariant(); !broken.empty()) {
     callbacks_.broken(absl::StrCat("supervisor of node ", number_, ": ", broken));
@@ -178,6 +244,12 @@ void SimNode::Handle(SupervisorEvent event) {
     if (!agent_runs()) return;
   }
   ArmTimer();
+}
+
+void SimNode::Send(rendezvous::AgentMessage message) {
+  if (std::holds_alternative<rendezvous::Join>(message.body)) join_ = message;
+  if (message.sequence > 0) last_event_ = message;
+  network_->SendToService(stream_, std::move(message));
 }
 
 void SimNode::ArmTimer() {
@@ -190,7 +262,7 @@ void SimNode::ArmTimer() {
 
 void SimNode::Take(SupervisorEffect effect) {
   if (auto* send = std::get_if<launcher::SendMessage>(&effect)) {
-    if (stream_ != 0) network_->SendToService(stream_, std::move(send->message));
+    if (stream_ != 0) Send(std::move(send->message));
   } else if (std::holds_alternative<launcher::FinishStream>(effect)) {
     finishing_ = true;
     if (stream_ != 0) network_->Finish(stream_);

@@ -56,6 +56,10 @@ class SimNode {
   void StartAgent();
   // kill -9 of the agent.
   void CrashAgent();
+  // The machine loses its power: nobody resets the stream, and no worker is left.
+  void LosePower();
+  // Where the service is this agent's child (before it starts).
+  void HostService() { hosts_service_ = true; }
   // Its monotonic clock: where it is when the simulation's is 0, and how fast, in thousandths.
   void SetClock(absl::Duration at_zero, int64_t permille) {
     clock_at_zero_ = at_zero;
@@ -66,7 +70,10 @@ class SimNode {
   void SignalAgent(int signal_number);
   // A worker dies by itself; nothing happens without one.
   void FailWorker(int signal_number, const std::string& message);
-  void BreakStream();
+  // Params: unnoticed: for how long the agent doesn't know.
+  void BreakStream(absl::Duration unnoticed = absl::ZeroDuration());
+  // Says its last event once more, as if the network had it twice.
+  void SayAgain();
   // A worker stops making progress; nothing happens without one.
   void HangWorker();
   // This node's workers wait for one that hangs: the agent becomes suspicious, and says so until
@@ -82,8 +89,25 @@ class SimNode {
   // Has a stream and isn't about to close it.
   bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
   // The one over which it can hear and answer; 0 = there is none.
-  uint64_t live_stream() const { return listens() && !frozen_ && stream_ != broken_ ? stream_ : 0; }
+  uint64_t live_stream() const {
+    return listens() && welcomed_ && !frozen_ && stream_ != broken_ ? stream_ : 0;
+  }
   int number() const { return number_; }
+  bool hosts_service() const { return hosts_service_; }
+  // When its agent died, or ended; infinite = it runs, or never did.
+  Instant dead_since() const { return dead_since_; }
+  // Since when nothing but the network keeps it from having a stream again; infinite = it has one,
+  // doesn't know that it hasn't, or can't have one.
+  Instant away_since() const {
+    return agent_runs() && !frozen_ && !leaves() && stream_ != broken_ ? away_since_
+                                                                       : Instant::Infinite();
+  }
+  // When its agent was killed, and its stream reset by that; infinite = it wasn't.
+  Instant reset_at() const { return reset_at_; }
+  const std::optional<rendezvous::AgentMessage>& last_join() const { return join_; }
+  bool has_stream() const { return stream_ != 0; }
+  // Ends by itself, or is about to: it comes back for nothing.
+  bool leaves() const { return signalled_ || finishing_; }
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
   uint32_t pid() const { return config_.identity.node.agent_pid; }
   const rendezvous::NodeId& id() const { return config_.identity.node_id; }
@@ -94,7 +118,8 @@ class SimNode {
 
   // From the network.
   void OnOpened(uint64_t epoch, uint64_t stream);
-  void OnMessage(uint64_t epoch, uint64_t stream, rendezvous::ServiceMessage message);
+  void OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::ServiceMessage& message,
+                 bool beside);
   void OnClosed(uint64_t epoch, uint64_t stream, absl::Status status);
 
  private:
@@ -111,8 +136,10 @@ class SimNode {
   Instant LocalNow() const;
   // When the simulation's clock is at least there.
   Instant Simulated(Instant local) const;
-  bool DeferWhileFrozen(std::function<void()> call);
-  void Handle(launcher::SupervisorEvent event);
+  void Reconnect(uint64_t epoch, absl::Duration pause);
+  void AnswerBeside(uint64_t stream, const rendezvous::Probe& probe);
+  void Send(rendezvous::AgentMessage message);
+  void Handle(const launcher::SupervisorEvent& event);
   void Take(launcher::SupervisorEffect effect);
   void ArmTimer();
   void Spawn(const rendezvous::Assignment& assignment);
@@ -143,11 +170,20 @@ class SimNode {
   absl::Duration clock_at_zero_ = absl::ZeroDuration();
   int64_t clock_permille_ = 1000;
   uint64_t stream_ = 0;
-  uint64_t broken_ = 0;  // a stream that was, which it may not know yet
+  uint64_t broken_ = 0;    // a stream that was, which it may not know yet
+  bool welcomed_ = false;  // on this stream
   bool frozen_ = false;
   bool signalled_ = false;  // asked to end
   bool finishing_ = false;  // the stream was half-closed: no more reconnects
-  std::vector<std::function<void()>> frozen_calls_;
+  std::vector<Call> frozen_calls_;
+  absl::Duration next_pause_;                           // before a connect after a failed one
+  std::optional<rendezvous::AgentMessage> join_;        // the last
+  std::optional<rendezvous::AgentMessage> last_event_;  // that was sent on this stream
+  rendezvous::Term term_;                               // that it was told
+  Instant dead_since_ = Instant::Infinite();
+  Instant reset_at_ = Instant::Infinite();
+  Instant away_since_ = Instant::Infinite();
+  bool hosts_service_ = false;
   uint64_t timer_ = 0;  // the one that is armed
   rendezvous::Generation generation_;
   std::vector<Worker> workers_;

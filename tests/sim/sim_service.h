@@ -16,12 +16,16 @@
 
 namespace ddprun::sim {
 
+// Of all simulated jobs.
+inline constexpr char kToken[] = "secret";
+
 // How a service keeps its record.
 struct Storage {
   bool keeps = false;  // there is a journal
   // How long a write takes, in percent of writes that are slow: up to 3 s; else up to 3 ms.
   uint32_t slow_percent = 0;
   uint32_t fails_percent = 0;  // writes that fail
+  uint32_t hangs_percent = 0;  // writes that are given up after 5 s
   // Bugs, for twins.
   bool tells_before = false;    // nothing waits for the record
   bool forgets = false;         // the service starts again without it
@@ -61,7 +65,9 @@ class SimService {
   bool may_die() const { return kept_.has_value() && !failed_; }
   bool keeps() const { return storage_.keeps; }
   // Writes of the record may take seconds.
-  bool slow() const { return storage_.keeps && storage_.slow_percent > 0; }
+  bool slow() const {
+    return storage_.keeps && (storage_.slow_percent > 0 || storage_.hangs_percent > 0);
+  }
   uint64_t life() const { return life_; }
 
  private:
@@ -79,6 +85,7 @@ class SimService {
   void CarryOut();
   void Do(const rendezvous::Effect& effect);
   void Write();
+  static rendezvous::JobRecord ReadBack(const rendezvous::JobRecord& record);
   void Keep(Kept kept);
 
   EventQueue* queue_;

@@ -1,0 +1,38 @@
+#ifndef DDPRUN_TESTS_SIM_STRANGERS_H_
+#define DDPRUN_TESTS_SIM_STRANGERS_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/state_machine.h"
+
+// First messages of streams that a service must refuse (R1, R2, R6, R9).
+namespace ddprun::sim {
+
+enum class Stranger {
+  kRival,     // another agent of a live node's id
+  kOtherJob,  // of another job
+  kNoToken,
+  kOtherTerm,
+  kOldStream,  // of a live agent, from before its last one
+  kNoJoin,
+  kBadClaim,
+  kOtherProtocol,
+};
+inline constexpr uint64_t kStrangers = 8;
+
+struct Intrusion {
+  rendezvous::AgentMessage message;
+  absl::StatusCode refusal;  // with which its stream must end
+};
+
+// Params: join: the last of an agent that the service may know; view: of now; number: of this one.
+// Returns nullopt where nobody could say that it must be refused.
+std::optional<Intrusion> Intrude(Stranger kind, const rendezvous::AgentMessage& join,
+                                 const rendezvous::JobView& view, uint64_t number);
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_STRANGERS_H_
