@@ -206,7 +206,9 @@ std::string QuarantineWatch::OnFormed(const rendezvous::JobView& view, Instant n
     members += node.group_rank ? 1 : 0;
     if (node.group_rank && quarantined) bad_member = node.node_id.value();
     const bool waits = node.state == "joined" || node.state == "spare";
-    if (!node.group_rank && !quarantined && waits) left_out = node.node_id.value();
+    // One with a claim may have a rival for it, and is no candidate then.
+    const bool could_start = waits && !node.info.node_rank;
+    if (!node.group_rank && !quarantined && could_start) left_out = node.node_id.value();
     if (!node.group_rank && quarantined && waits) return "a quarantine that is not shown";
   }
   if (bad_member.empty()) return "";
