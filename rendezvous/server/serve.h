@@ -31,10 +31,10 @@ struct ServeConfig {
   uint64_t host = 0;
   // A former process has served from here, and its job goes on: what it has left is needed.
   bool again = false;
-  // Gets one line when it is known whether it serves: "ok <port> <port of the status page, or 0>\n",
-  // "taken <text>\n" (another service may have the address or the journal), or "error <text>\n";
-  // and after that, before it tells what its journal can't keep, "stale <text>\n": no other process
-  // may serve from there. -1 = none: the result is told to the user on stderr.
+  // Gets one line when it is known whether it serves: "ok <port> <port of the status page, or
+  // 0>\n", "taken <text>\n" (another service may have the address or the journal), or "error
+  // <text>\n"; and after that, before it tells what its journal can't keep, "stale <text>\n": no
+  // other process may serve from there. -1 = none: the result is told to the user on stderr.
   int ready_fd = -1;
   // Its end of file ends the service: the agent is gone. -1 = none: SIGINT and SIGTERM end it.
   int life_fd = -1;
