@@ -119,8 +119,8 @@ class EtcdCluster:
         targets = range(len(self.ports)) if index is None else [index]
         endpoints = ",".join(f"{self.scheme}://{self.endpoint(each)}" for each in targets)
         command = ["etcdctl", "--endpoints", endpoints, *self.certificates, *self.credentials, *words]
-        done = subprocess.run(self.on_host_of(index or 0, command), check=False, text=True, capture_output=True, timeout=30 * SLOW,
-                              env={**os.environ, "ETCDCTL_API": "3"})
+        done = subprocess.run(self.on_host_of(index or 0, command), check=False, text=True, capture_output=True,
+                              timeout=30 * SLOW, env={**os.environ, "ETCDCTL_API": "3"})
         if check and done.returncode != 0:
             raise AssertionError(f"etcdctl {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout + (done.stderr if not check else "")
