@@ -310,10 +310,13 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
     if (operation.waits) current_ = member;
     return End(id, status);
   }
-  if (absl::IsUnauthenticated(status) && operation.needs_token && !settings_.user.empty() &&
-      !std::exchange(operation.authenticated, true)) {
+  const bool of_token =
+      absl::IsUnauthenticated(status) && operation.needs_token && !settings_.user.empty();
+  if (of_token) {
     token_.clear();  // it has expired, or the member doesn't know it
-    return Try(id);
+    if (!std::exchange(operation.authenticated, true)) return Try(id);
+    // Also a fresh one, where tokens last for no longer than a busy machine takes to use it.
+    if (operation.Left(loop_->Now()) > kPause) return operation.pause->Arm(loop_->Now() + kPause);
   }
   if (!IsOfConnection(status)) return End(id, Explain(status, member));
   const bool in_vain = operation.waits && absl::IsDeadlineExceeded(status);

@@ -26,8 +26,6 @@ constexpr absl::Duration kWriteMost = absl::Seconds(5);
 SimService::SimService(EventQueue* queue, Rng* rng, Storage storage, Hooks hooks)
     : queue_(queue), rng_(rng), storage_(storage), hooks_(std::move(hooks)) {
   machine_ = std::make_unique<StateMachine>(Term(7), kToken, storage_.keeps);
-  // Before it listens.
-  if (storage_.keeps) Keep({machine_->TakeRecord(queue_->now()), queue_->now(), 0});
 }
 
 void SimService::Step(const Event& event) {
@@ -77,7 +75,8 @@ void SimService::Do(const Effect& effect) {
 
 void SimService::Write() {
   writing_ = Kept{machine_->TakeRecord(queue_->now()), queue_->now(), step_};
-  const bool slow = rng_->Chance(storage_.slow_percent);
+  // The first one holds up the most.
+  const bool slow = rng_->Chance(kept_ ? storage_.slow_percent : 5 * storage_.slow_percent);
   const bool hangs = rng_->Chance(storage_.hangs_percent);
   const bool fails = hangs || rng_->Chance(storage_.fails_percent);
   const absl::Duration takes =
