@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, BedTestCase, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, TORCH_PYTHON, BedTestCase, torch_is_there  # noqa: E402
 
 OBSERVING_WORKER = os.path.join(ROOT, "tests", "support", "observing_worker.py")
 
@@ -220,6 +220,10 @@ class Failures(WarmTestCase):
 @unittest.skipUnless(torch_is_there(), "torch is not installed")
 class Learned(WarmTestCase):
     """What the first workers import is what the next ones have."""
+
+    def setUp(self):
+        super().setUp()
+        self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
 
     def job(self, name, script):
         return self.bed.run(name, ["--standalone", "--nproc_per_node", 2, "--max_restarts", 3, "--warm", "on",
