@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/server/core/doorkeeper.h"
-#include "rendezvous/server/peer.h"
+#include "rendezvous/wire/peer.h"
 #include "rendezvous/wire/tls.h"
 #include "tests/fuzz/input_bytes.h"
 
