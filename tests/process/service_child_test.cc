@@ -189,7 +189,7 @@ constexpr char kWords[] = "DDPRUN_TEST_SERVICE_WORDS";
 // What a service has told that its record doesn't know, another one would decide anew.
 TEST_F(ServiceChildTest, NoneIsStartedFromARecordOfThePast) {
   for (const bool stale : {true, false}) {
-    setenv(kWords, stale ? "ok 7\nstale it is of the past\n" : "ok 7\n", /*replace=*/1);
+    setenv(kWords, stale ? "ok 7 0\nstale it is of the past\n" : "ok 7 0\n", /*replace=*/1);
     restarted_.clear();
     exit_.reset();
     ready_.reset();

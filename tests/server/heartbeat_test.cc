@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/event_loop.h"
 #include "rendezvous/client/rendezvous_client.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "tests/server/rendezvous_fixture.h"
@@ -131,6 +132,9 @@ class ScriptedService final : public v1::Rendezvous::Service {
  public:
   using Stream = grpc::ServerReaderWriter<v1::ServiceMessage, v1::AgentMessage>;
 
+  // `loop`: of who waits for what is counted.
+  explicit ScriptedService(EventLoop* loop) : loop_(loop) {}
+
   grpc::Status Attend(grpc::ServerContext* /*context*/, Stream* stream) override {
     stream->SendInitialMetadata();
     v1::AgentMessage message;
@@ -138,9 +142,11 @@ class ScriptedService final : public v1::Rendezvous::Service {
     const bool is_agent = message.has_join();
     if (is_agent) agent_ = stream;
     if (!is_agent) ++beside_;
+    loop_->Post([] {});
     while (stream->Read(&message)) {
     }
     if (!is_agent) --beside_;
+    loop_->Post([] {});
     return grpc::Status::OK;
   }
 
@@ -149,12 +155,14 @@ class ScriptedService final : public v1::Rendezvous::Service {
   void Say(const ServiceMessage& message) { agent_.load()->Write(ToProto(message)); }
 
  private:
+  EventLoop* const loop_;
   std::atomic<Stream*> agent_ = nullptr;
   std::atomic<int> beside_ = 0;
 };
 
 TEST_F(HeartbeatTest, AreThereWhileTheLeaseInForceIsShort) {
-  ScriptedService service;
+  std::get<Join>(join_.body).job.lease = kSecondPathBelow - absl::Seconds(1);
+  ScriptedService service(loop_.get());
   const GrpcListener listener = *StartGrpcListener("127.0.0.1:0", &service);
   std::unique_ptr<RendezvousClient> client =
       RendezvousClient::Start(loop_.get(), {.target = absl::StrCat("127.0.0.1:", listener.port)},
@@ -176,7 +184,7 @@ TEST_F(HeartbeatTest, AreThereWhileTheLeaseInForceIsShort) {
 
 // Of the number of nodes that the job has at least, before all of them are here.
 TEST_F(HeartbeatTest, AreNotBegunWhereTheLeaseWillBeLong) {
-  ScriptedService service;
+  ScriptedService service(loop_.get());
   const GrpcListener listener = *StartGrpcListener("127.0.0.1:0", &service);
   bool told = false;
   std::unique_ptr<RendezvousClient> client = RendezvousClient::Start(
