@@ -63,8 +63,8 @@ class ParkedProcess {
     std::optional<StartError> start_error;
   };
 
-  // Starts the process in place of the one there is. DDPRUN_WARM is added to the environment, in
-  // front of `tail`, which stands at its very end.
+  // Starts the process. DDPRUN_WARM is added to the environment, in front of `tail`, which stands
+  // at its very end. Errors: of socketpair(2), fork(2). Requires: pid() == 0.
   std::optional<StartError> Start(std::vector<std::string> argv,
                                   std::vector<std::string> environment,
                                   const std::vector<std::string>& tail, int cgroup_fd);
