@@ -107,6 +107,7 @@ absl::Status LoadRun::Regroup(const std::string& name,
 absl::Status LoadRun::Restart() {
   const size_t recovered = service_.Noted("recovered");
   const size_t generations = service_.Noted("generation");
+  const size_t closings = service_.Noted("round_closing");
   service_.Kill();
   const Instant killed = loop_->Now();
   DDPRUN_RETURN_IF_ERROR(service_.Start());
@@ -121,7 +122,9 @@ absl::Status LoadRun::Restart() {
   part["back_after_listening"] = SpreadSince(listening, tally_.welcomed);
   part["new_generations"] = service_.Noted("generation") - generations;
   AddUse(begin, part);
-  if (!tally_.assigned.empty() || service_.Noted("generation") != generations) {
+  // What was lost on the way back is closing by now, though the next generation isn't there yet.
+  if (!tally_.assigned.empty() || service_.Noted("generation") != generations ||
+      service_.Noted("round_closing") != closings) {
     return absl::InternalError("the restart of the service cost a generation");
   }
   return absl::OkStatus();

@@ -20,7 +20,9 @@ class Player {
  public:
   Player(const uint8_t* data, size_t size)
       : bytes_(data, size),
-        bounds_{.strangers = 1 + bytes_.Below(8), .per_address = 1 + bytes_.Below(5)},
+        bounds_{.strangers = 1 + bytes_.Below(8),
+                .per_address = 1 + bytes_.Below(5),
+                .few = bytes_.Below(3)},
         keeper_(bounds_) {}
 
   FrontDoorFuzzResult Play() {
@@ -57,35 +59,40 @@ class Player {
     }
   }
 
-  bool IsRipe(const Stranger& stranger) const {
-    return stranger.since + Doorkeeper::kRipeAfter <= now_;
+  uint64_t CountOf(const std::string& address) const {
+    return static_cast<uint64_t>(
+        std::count_if(strangers_.begin(), strangers_.end(),
+                      [&](const auto& entry) { return entry.second.address == address; }));
   }
-  bool AnyRipe(const std::string* address) const {
+  // For one of its own address, or of any.
+  bool IsRipe(const Stranger& stranger, bool for_own) const {
+    const bool crowd = for_own || CountOf(stranger.address) > bounds_.few;
+    return stranger.since + (crowd ? Doorkeeper::kRipeAfter : Doorkeeper::kFewRipeAfter) <= now_;
+  }
+  bool AnyRipe(const std::string* own) const {
     return std::any_of(strangers_.begin(), strangers_.end(), [&](const auto& entry) {
-      return IsRipe(entry.second) && (address == nullptr || entry.second.address == *address);
+      return (own == nullptr || entry.second.address == *own) &&
+             IsRipe(entry.second, own != nullptr);
     });
   }
 
   void Accept() {
     const ConnectionId id(last_id_ += 1 + bytes_.Below(3));
     const std::string address = absl::StrCat(bytes_.Below(4));
-    const auto of_address =
-        std::count_if(strangers_.begin(), strangers_.end(),
-                      [&](const auto& entry) { return entry.second.address == address; });
-    const bool address_full = of_address >= static_cast<int64_t>(bounds_.per_address);
+    const bool address_full = CountOf(address) >= bounds_.per_address;
     const bool full = strangers_.size() >= bounds_.strangers;
     const bool has_place = address_full ? AnyRipe(&address) : !full || AnyRipe(nullptr);
     const Doorkeeper::Answer answer = keeper_.Accepted(id, address, now_);
     if (answer.admitted != has_place) Fail("a connection isn't treated as its place says");
-    if (answer.evicted.has_value()) Evict(*answer.evicted);
+    if (answer.evicted.has_value()) Evict(*answer.evicted, address_full);
     if (answer.admitted) strangers_[id] = {.address = address, .since = now_};
     ++(answer.admitted ? result_.admitted : result_.turned_away);
   }
 
-  void Evict(ConnectionId id) {
+  void Evict(ConnectionId id, bool for_own) {
     const auto found = strangers_.find(id);
     if (found == strangers_.end()) return Fail("who is evicted isn't there");
-    if (!IsRipe(found->second)) Fail("a stranger is evicted before it is ripe");
+    if (!IsRipe(found->second, for_own)) Fail("a stranger is evicted before it is ripe");
     strangers_.erase(found);
     ++result_.evicted;
   }
@@ -100,7 +107,7 @@ class Player {
     const bool any_ripe = AnyRipe(nullptr);
     const std::optional<ConnectionId> evicted = keeper_.OutOfDescriptors(now_);
     if (evicted.has_value() != any_ripe) Fail("who is ripe makes room");
-    if (evicted.has_value()) Evict(*evicted);
+    if (evicted.has_value()) Evict(*evicted, false);
     if (keeper_.NextAccept() <= now_) Fail("it accepts at once without descriptors");
   }
 

@@ -34,7 +34,7 @@ TEST(FrontDoorSmoke, ConnectionsComeAndGo) {
 
 TEST(FrontDoorSmoke, NamesOfPeers) {
   const auto read = [](char family, const std::string& name) {
-    const std::string head = {1, 1, 5, family, static_cast<char>(name.size())};
+    const std::string head = {1, 1, 1, 5, family, static_cast<char>(name.size())};
     const FrontDoorFuzzResult result = Play(head + name);
     EXPECT_EQ(result.problem, "") << name;
     return result.peers;

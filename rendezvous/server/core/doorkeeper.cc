@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kReserved = 64;          // listeners, logs, loops, pipes, the status page
 constexpr uint64_t kDescriptorsMin = 1024;  // where nobody says: POSIX's usual soft limit
+constexpr uint64_t kFew = 8;                // an agent, its heartbeats, who asks for its status
 
 }  // namespace
 
@@ -16,13 +17,18 @@ DoorBounds DoorBoundsFor(uint64_t descriptors) {
   if (descriptors == 0) descriptors = kDescriptorsMin;
   const uint64_t free = descriptors > kReserved ? descriptors - kReserved : 0;
   const uint64_t strangers = std::clamp<uint64_t>(free / 4, 2, kStrangersMax);
-  return {.strangers = strangers, .per_address = strangers / 2};
+  return {
+      .strangers = strangers, .per_address = strangers / 2, .few = std::min(kFew, strangers / 8)};
 }
 
 Instant Doorkeeper::NextAccept() const {
   Instant next = exhausted_until_;
-  if (Full()) next = std::max(next, strangers_.begin()->second.since + kRipeAfter);
-  return next;
+  if (!Full()) return next;
+  Instant ripe = strangers_.begin()->second.since + kFewRipeAfter;
+  if (!in_crowds_.empty()) {
+    ripe = std::min(ripe, strangers_.at(*in_crowds_.begin()).since + kRipeAfter);
+  }
+  return std::max(next, ripe);
 }
 
 Doorkeeper::Answer Doorkeeper::Accepted(ConnectionId id, const std::string& address, Instant now) {
@@ -37,8 +43,9 @@ Doorkeeper::Answer Doorkeeper::Accepted(ConnectionId id, const std::string& addr
     if (found->second.ripe == 0) return answer;
     answer.evicted = Evict(*found->second.strangers.begin());
   } else if (Full()) {
-    if (ripe_.empty()) return answer;
-    answer.evicted = Evict(ripe_.begin()->second);
+    const std::optional<ConnectionId> first = FirstToGo();
+    if (!first.has_value()) return answer;
+    answer.evicted = Evict(*first);
   }
   Add(id, address, latest_);
   answer.admitted = true;
@@ -48,8 +55,17 @@ Doorkeeper::Answer Doorkeeper::Accepted(ConnectionId id, const std::string& addr
 std::optional<ConnectionId> Doorkeeper::OutOfDescriptors(Instant now) {
   Ripen(now);
   exhausted_until_ = latest_ + kExhaustedPause;
-  if (ripe_.empty()) return std::nullopt;
-  return Evict(ripe_.begin()->second);
+  const std::optional<ConnectionId> first = FirstToGo();
+  if (first.has_value()) Evict(*first);
+  return first;
+}
+
+// Who makes room for one of another address.
+std::optional<ConnectionId> Doorkeeper::FirstToGo() const {
+  if (!ripe_.empty()) return ripe_.begin()->second;
+  if (strangers_.empty()) return std::nullopt;
+  const auto& [id, oldest] = *strangers_.begin();
+  return oldest.since + kFewRipeAfter <= latest_ ? std::optional(id) : std::nullopt;
 }
 
 void Doorkeeper::Ban(const std::string& address, Instant now) {
@@ -112,10 +128,14 @@ void Doorkeeper::Remove(ConnectionId id) {
 }
 
 void Doorkeeper::Unlist(const Address& address) {
+  if (!IsCrowd(address)) return;
+  in_crowds_.erase(*address.strangers.begin());
   if (address.ripe > 0) ripe_.erase({address.strangers.size(), *address.strangers.begin()});
 }
 
 void Doorkeeper::List(const Address& address) {
+  if (!IsCrowd(address)) return;
+  in_crowds_.insert(*address.strangers.begin());
   if (address.ripe > 0) ripe_.insert({address.strangers.size(), *address.strangers.begin()});
 }
 
@@ -133,6 +153,7 @@ std::string Doorkeeper::BrokenInvariant() const {
   }
   size_t counted = 0;
   size_t with_ripe = 0;
+  size_t crowds = 0;
   for (const auto& [name, address] : addresses_) {
     if (address.strangers.empty()) return "an address without strangers";
     if (address.strangers.size() > bounds_.per_address) return "too many of one address";
@@ -140,12 +161,17 @@ std::string Doorkeeper::BrokenInvariant() const {
         std::distance(address.strangers.begin(), address.strangers.upper_bound(last_ripe_)));
     if (ripe != address.ripe) return "ripe ones miscounted";
     const bool listed = ripe_.contains({address.strangers.size(), *address.strangers.begin()});
-    if (listed != (ripe > 0)) return "an address listed wrongly";
-    with_ripe += ripe > 0 ? 1 : 0;
+    if (listed != (ripe > 0 && IsCrowd(address))) return "an address listed wrongly";
+    if (in_crowds_.contains(*address.strangers.begin()) != IsCrowd(address)) {
+      return "a crowd listed wrongly";
+    }
+    with_ripe += listed ? 1 : 0;
+    crowds += IsCrowd(address) ? 1 : 0;
     counted += address.strangers.size();
   }
   if (counted != strangers_.size()) return "strangers miscounted";
-  return with_ripe == ripe_.size() ? "" : "a list of addresses that are gone";
+  const bool gone = with_ripe != ripe_.size() || crowds != in_crowds_.size();
+  return gone ? "a list of addresses that are gone" : "";
 }
 
 }  // namespace ddprun::rendezvous

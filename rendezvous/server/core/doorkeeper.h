@@ -29,6 +29,7 @@ inline constexpr uint64_t kStrangersMax = 4096;
 struct DoorBounds {
   size_t strangers = 1;    // at least 1
   size_t per_address = 1;  // of these; at least 1
+  size_t few = 0;          // an address with more than these is a crowd
 };
 
 // What a process that may have so many descriptors can spare; 0 = it doesn't know. A stranger takes
@@ -42,9 +43,13 @@ DoorBounds DoorBoundsFor(uint64_t descriptors);
 // Pure; each step is O(log n).
 class Doorkeeper {
  public:
-  // Who has had so long to say who it is may have to make room: a Join is there within a few round
-  // trips.
+  // One of a crowd that has had so long to say who it is may have to make room: a Join is there
+  // within a few round trips.
   static constexpr absl::Duration kRipeAfter = absl::Seconds(1);
+  // The same of the few that an address has elsewhere. A cluster's agents all come at one moment,
+  // each from its own address, and it is the service that is late then: a thousand take it a
+  // second.
+  static constexpr absl::Duration kFewRipeAfter = absl::Seconds(10);
   // Before another try when no descriptor was left, unless a connection ends.
   static constexpr absl::Duration kExhaustedPause = absl::Milliseconds(100);
   // Nobody is admitted from an address of which somebody abused a connection.
@@ -62,8 +67,9 @@ class Doorkeeper {
     std::optional<ConnectionId> evicted;  // end this one; it is no longer counted
   };
   // A connection was accepted. Its place is a free one; else that of the oldest ripe stranger of
-  // the same address, where the address has its most; else that of the oldest of the address with
-  // the most strangers, of those with a ripe one.
+  // the same address, where the address has its most; else that of the oldest of the crowd with
+  // the most strangers, of those with a ripe one; else that of the oldest, if it is ripe as one of
+  // few.
   // Params: id: greater than all before. address: who shares it shares its bound.
   Answer Accepted(ConnectionId id, const std::string& address, Instant now);
 
@@ -89,7 +95,7 @@ class Doorkeeper {
   };
   struct Address {
     std::set<ConnectionId> strangers;  // not empty
-    size_t ripe = 0;                   // of these, the oldest ones
+    size_t ripe = 0;                   // of these, the oldest ones: old enough in a crowd
   };
   // The most strangers first, then the oldest one.
   struct LargestFirst {
@@ -100,7 +106,9 @@ class Doorkeeper {
   };
 
   bool Full() const { return strangers_.size() >= bounds_.strangers; }
+  bool IsCrowd(const Address& address) const { return address.strangers.size() > bounds_.few; }
   void Ripen(Instant now);
+  std::optional<ConnectionId> FirstToGo() const;
   void EndBans();
   void Add(ConnectionId id, const std::string& address, Instant now);
   ConnectionId Evict(ConnectionId id);
@@ -113,9 +121,10 @@ class Doorkeeper {
   std::map<ConnectionId, Stranger> strangers_;           // at most bounds_.strangers
   absl::flat_hash_map<std::string, Address> addresses_;  // of strangers_, and each of these there
   std::set<std::pair<size_t, ConnectionId>, LargestFirst>
-      ripe_;                // by addresses_ with a ripe one: how many strangers, and the oldest
-  ConnectionId last_;       // no stranger is greater
-  ConnectionId last_ripe_;  // strangers up to this one are ripe, the others aren't
+      ripe_;                          // crowds with a ripe one: how many strangers, and the oldest
+  std::set<ConnectionId> in_crowds_;  // the oldest of each crowd
+  ConnectionId last_;                 // no stranger is greater
+  ConnectionId last_ripe_;            // strangers up to this one are ripe, the others aren't
   std::deque<std::pair<Instant, std::string>> bans_;  // until when, the first to end first
   absl::flat_hash_set<std::string> banned_;           // of bans_, each once
   Instant latest_;                                    // the latest time that was told

@@ -72,6 +72,23 @@ TEST_F(DoorkeeperTest, TheOldestOfTheAddressWithTheMostMakesRoom) {
   EXPECT_EQ(Admit("e", kStart + absl::Seconds(2)), 1U) << "all have one: the oldest";
 }
 
+TEST(DoorkeeperFew, HaveTenTimesAsLongAsACrowd) {
+  Doorkeeper keeper({.strangers = 4, .per_address = 3, .few = 1});
+  uint64_t last = 0;
+  const auto accept = [&](const std::string& address, Instant now) {
+    return keeper.Accepted(ConnectionId(++last), address, now);
+  };
+  for (const char* address : {"a", "b", "b", "c"}) accept(address, kStart);
+  EXPECT_EQ(keeper.NextAccept(), kStart + Doorkeeper::kRipeAfter) << "b has two";
+  const Instant second = kStart + Doorkeeper::kRipeAfter;
+  EXPECT_EQ(accept("d", second).evicted, ConnectionId(2)) << "a is older, but alone";
+  EXPECT_EQ(keeper.NextAccept(), kStart + Doorkeeper::kFewRipeAfter);
+  EXPECT_FALSE(accept("e", kStart + Doorkeeper::kFewRipeAfter - kTick).admitted);
+  EXPECT_EQ(keeper.OutOfDescriptors(kStart + Doorkeeper::kFewRipeAfter - kTick), std::nullopt);
+  EXPECT_EQ(accept("e", kStart + Doorkeeper::kFewRipeAfter).evicted, ConnectionId(1));
+  EXPECT_EQ(keeper.BrokenInvariant(), "");
+}
+
 TEST_F(DoorkeeperTest, OnlyRipeOnesMakeRoom) {
   Admit("a", kStart);
   for (int i = 0; i < 3; ++i) Admit("b", kStart + absl::Milliseconds(500));
@@ -155,6 +172,7 @@ TEST(DoorBounds, HalfOfWhatIsLeftIsForMembers) {
     EXPECT_LE(2 * bounds.strangers + 64, (descriptors + 64) / 2) << descriptors;
     EXPECT_GE(bounds.strangers, std::min<uint64_t>(4096, descriptors / 6)) << descriptors;
     EXPECT_EQ(bounds.per_address, bounds.strangers / 2);
+    EXPECT_LT(bounds.few, bounds.per_address);
   }
   EXPECT_EQ(DoorBoundsFor(0).strangers, DoorBoundsFor(1024).strangers);
   EXPECT_GE(DoorBoundsFor(10).per_address, 1U);
@@ -166,8 +184,10 @@ class NaiveDoorkeeper {
   explicit NaiveDoorkeeper(const DoorBounds& bounds) : bounds_(bounds) {}
 
   Instant NextAccept() const {
-    const bool full = strangers_.size() >= bounds_.strangers;
-    return full ? std::max(pause_, strangers_.front().since + Doorkeeper::kRipeAfter) : pause_;
+    if (strangers_.size() < bounds_.strangers) return pause_;
+    Instant first = strangers_.front().since + Doorkeeper::kFewRipeAfter;
+    for (const Entry& entry : strangers_) first = std::min(first, entry.since + PatienceOf(entry));
+    return std::max(pause_, first);
   }
   Doorkeeper::Answer Accepted(uint64_t id, const std::string& address, Instant now) {
     Doorkeeper::Answer answer;
@@ -205,10 +225,14 @@ class NaiveDoorkeeper {
         std::count_if(strangers_.begin(), strangers_.end(),
                       [&](const Entry& entry) { return entry.address == address; }));
   }
+  bool IsCrowd(const std::string& address) const { return CountOf(address) > bounds_.few; }
+  absl::Duration PatienceOf(const Entry& entry) const {
+    return IsCrowd(entry.address) ? Doorkeeper::kRipeAfter : Doorkeeper::kFewRipeAfter;
+  }
   std::optional<ConnectionId> Oldest(Instant now, const std::string* address) const {
     for (const Entry& entry : strangers_) {
       if (now - entry.since < Doorkeeper::kRipeAfter) break;
-      if (address == nullptr || entry.address == *address) return ConnectionId(entry.id);
+      if (entry.address == *address) return ConnectionId(entry.id);
     }
     return std::nullopt;
   }
@@ -217,12 +241,15 @@ class NaiveDoorkeeper {
     std::optional<ConnectionId> chosen;
     for (const Entry& entry : strangers_) {
       if (now - entry.since < Doorkeeper::kRipeAfter) break;
-      if (CountOf(entry.address) > most) {
+      if (IsCrowd(entry.address) && CountOf(entry.address) > most) {
         most = CountOf(entry.address);
         chosen = ConnectionId(entry.id);
       }
     }
-    return chosen;
+    if (chosen.has_value() || strangers_.empty()) return chosen;
+    const Entry& oldest = strangers_.front();
+    if (now - oldest.since < Doorkeeper::kFewRipeAfter) return std::nullopt;
+    return ConnectionId(oldest.id);
   }
   bool Drop(uint64_t id) {
     return std::erase_if(strangers_, [&](const Entry& entry) { return entry.id == id; }) > 0;
@@ -242,13 +269,14 @@ TEST(DoorkeeperModel, DoesWhatTheRulesSay) {
   for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(absl::StrCat("DDPRUN_TEST_SEED=", seed, " round ", round));
     Rng rng(seed + static_cast<uint64_t>(round));
-    const DoorBounds bounds{.strangers = 1 + rng.Below(12), .per_address = 1 + rng.Below(8)};
+    const DoorBounds bounds{
+        .strangers = 1 + rng.Below(12), .per_address = 1 + rng.Below(8), .few = rng.Below(4)};
     Doorkeeper keeper(bounds);
     NaiveDoorkeeper naive(bounds);
     Instant now = kStart;
     uint64_t last = 0;
     for (int step = 0; step < 300; ++step) {
-      if (rng.Chance(40)) now = now + absl::Milliseconds(rng.Below(400));
+      if (rng.Chance(40)) now = now + absl::Milliseconds(rng.Below(rng.Chance(5) ? 12'000 : 400));
       const uint64_t kind = rng.Below(10);
       if (kind < 6) {
         const std::string address(1, static_cast<char>('a' + rng.Below(1 + rng.Below(6))));
