@@ -18,7 +18,7 @@ NAMED = {"name", "folder", "by", "file", "original", "mutated"}
 def run(mutant, tests):
     """What the program says with that mutant awake: (it fails, its words)."""
     result = subprocess.run([PROGRAM, "--gtest_fail_fast", f"--gtest_filter={tests}.*"], check=False,
-                            env={**os.environ, "DDPRUN_MUTANT": mutant}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            env={**os.environ, "AWAKE_MUTANT": mutant}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True, errors="replace", timeout=200)
     return result.returncode != 0, result.stdout
 

@@ -22,7 +22,7 @@ Outcome = collections.namedtuple("Outcome", "noticed by")
 
 def run(program, mutant, *arguments):
     """What a test program says with that mutant awake: (it fails, its words)."""
-    environment = {**os.environ, "DDPRUN_MUTANT": mutant}
+    environment = {**os.environ, "AWAKE_MUTANT": mutant}
     try:
         result = subprocess.run([os.path.join(FOLDER, program), *arguments], env=environment, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, errors="replace", check=False, timeout=PATIENCE)

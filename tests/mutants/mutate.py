@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts all mutants of mutants.toml into copies of their sources, each asleep until DDPRUN_MUTANT names it.
+"""Puts all mutants of mutants.toml into copies of their sources, each asleep until AWAKE_MUTANT (in the environment) names it.
 
 mutate.py FROM TO [MUTANTS]: copies the sources (*.cc) of the folder FROM to TO; called by the build. MUTANTS is another list,
 of several folders: those of others are left out. A mutant whose original is not there exactly once is an error that names
@@ -20,7 +20,7 @@ PRELUDE = """\
 #include <cstring>
 #define DDPRUN_MUTANT(name)                                               \\
   ([] {                                                                   \\
-    static const char* const awake = std::getenv("DDPRUN_MUTANT");        \\
+    static const char* const awake = std::getenv("AWAKE_MUTANT");        \\
     static const bool is_it = awake != nullptr && !std::strcmp(awake, name); \\
     return is_it;                                                         \\
   }())
