@@ -15,6 +15,7 @@
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "launcher/os/address_list.h"
+#include "rendezvous/wire/peer.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -23,8 +24,6 @@ namespace {
 // millisecond.
 constexpr size_t kReadBytes = 64U << 10;
 constexpr int kAcceptsPerEvent = 64;
-// When the process or the machine has no descriptor left, and no connection ends.
-constexpr absl::Duration kAcceptAgainAfter = absl::Milliseconds(100);
 // A port scanner must not fill the log.
 constexpr uint32_t kNotesMax = 16;
 
@@ -43,24 +42,29 @@ bool IsTransient(int error) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TcpStoreServer>> TcpStoreServer::Start(
-    EventLoop* loop, Fd listener, const TcpStoreBounds& bounds) {
+    EventLoop* loop, Fd listener, const TcpStoreBounds& bounds,
+    const std::optional<rendezvous::DoorBounds>& door) {
   if (listen(listener.get(), SOMAXCONN) != 0) {
     return absl::UnavailableError(
         absl::StrCat(ErrnoStatus(errno, "listen for the workers' store").message(),
                      "; stop the process that uses the port, or choose another --master_port"));
   }
   if (absl::Status status = SetNonBlocking(listener.get(), true); !status.ok()) return status;
-  std::unique_ptr<TcpStoreServer> server(new TcpStoreServer(loop, std::move(listener), bounds));
+  std::unique_ptr<TcpStoreServer> server(
+      new TcpStoreServer(loop, std::move(listener), bounds,
+                         door.value_or(rendezvous::DoorBoundsFor(DescriptorLimit()))));
   server->DropAbandoned();
   return server;
 }
 
-TcpStoreServer::TcpStoreServer(EventLoop* loop, Fd listener, const TcpStoreBounds& bounds)
+TcpStoreServer::TcpStoreServer(EventLoop* loop, Fd listener, const TcpStoreBounds& bounds,
+                               const rendezvous::DoorBounds& door)
     : loop_(loop),
       listener_(std::move(listener)),
       store_(bounds),
+      keeper_(door),
       accept_watch_(std::make_unique<FdWatch>(loop, listener_.get(), [this] { AcceptSome(); })),
-      accept_again_(loop, [this] { ResumeAccepting(); }),
+      accept_again_(loop, [this] { WaitOrAccept(); }),
       buffer_(kReadBytes, '\0') {}
 
 TcpStoreServer::~TcpStoreServer() {
@@ -77,31 +81,37 @@ void TcpStoreServer::DropAbandoned() {
        socket = Accept(listener_.get(), &peer)) {
     pollfd state{.fd = socket.get(), .events = POLLRDHUP, .revents = 0};
     if (poll(&state, 1, 0) == 1) continue;
-    Add(std::move(socket), AddressText(reinterpret_cast<sockaddr*>(&peer)));
+    Add(std::move(socket), peer);
   }
 }
 
 void TcpStoreServer::AcceptSome() {
-  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+  for (int i = 0; i < kAcceptsPerEvent && keeper_.NextAccept() <= loop_->Now(); ++i) {
     sockaddr_storage peer{};
     Fd socket = Accept(listener_.get(), &peer);
     if (socket.valid()) {
-      Add(std::move(socket), AddressText(reinterpret_cast<sockaddr*>(&peer)));
+      Add(std::move(socket), peer);
     } else if (errno == EAGAIN) {
-      return;
+      break;
     } else if (!IsTransient(errno)) {
-      return PauseAccepting(errno);
+      OutOfDescriptors(errno);
     }
   }
+  WaitOrAccept();
 }
 
-void TcpStoreServer::Add(Fd socket, std::string peer) {
+void TcpStoreServer::Add(Fd socket, const sockaddr_storage& peer) {
+  const TcpConnectionId id(++last_connection_);
+  const rendezvous::Doorkeeper::Answer answer =
+      keeper_.Accepted(rendezvous::ConnectionId(id.value()),
+                       rendezvous::AddressGroup(rendezvous::PeerOf(peer)), loop_->Now());
+  Evict(answer.evicted);
+  if (!answer.admitted) return;
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const TcpConnectionId id(++last_connection_);
   store_.Open(id);
   Connection& connection = connections_[id];
-  connection.peer = std::move(peer);
+  connection.peer = AddressText(reinterpret_cast<const sockaddr*>(&peer));
   connection.watch = std::make_unique<FdWatch>(loop_, socket.get(), [this, id] { OnReady(id); });
   connection.watch->WatchFor(/*readable=*/true, /*writable=*/false);
   connection.socket = std::move(socket);
@@ -117,7 +127,11 @@ void TcpStoreServer::OnReady(TcpConnectionId id) {
   const ssize_t got = recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return Close(id);  // the end, or a reset: the client's process has ended
-  Apply(store_.Receive(id, absl::string_view(buffer_.data(), static_cast<size_t>(got))));
+  std::vector<TcpStoreEffect> effects =
+      store_.Receive(id, absl::string_view(buffer_.data(), static_cast<size_t>(got)));
+  if (store_.HasAsked(id)) keeper_.Forget(rendezvous::ConnectionId(id.value()));
+  Apply(std::move(effects));
+  WaitOrAccept();
 }
 
 void TcpStoreServer::Apply(std::vector<TcpStoreEffect> effects) {
@@ -177,24 +191,39 @@ void TcpStoreServer::Close(TcpConnectionId id) {
   found->second.watch.reset();
   connections_.erase(found);
   store_.Close(id);
-  ResumeAccepting();
+  keeper_.Forget(rendezvous::ConnectionId(id.value()));
+  WaitOrAccept();
 }
 
-// ------------------------------------------------------------- without descriptors
+// ------------------------------------------------------------- without places or descriptors
 
-void TcpStoreServer::PauseAccepting(int error) {
+void TcpStoreServer::Evict(std::optional<rendezvous::ConnectionId> stranger) {
+  if (!stranger.has_value()) return;
+  const TcpConnectionId id(stranger->value());
+  if (const auto found = connections_.find(id); found != connections_.end()) {
+    Note(absl::StrCat("the workers' store closes a connection from ", found->second.peer,
+                      ": others need the place of this one, which has asked nothing"));
+  }
+  Close(id);
+}
+
+void TcpStoreServer::OutOfDescriptors(int error) {
   Note(absl::StrCat(ErrnoStatus(error, "accept a connection to the workers' store").message(), "; ",
                     connections_.size(), " are open; raise the limit with ulimit -n"));
-  accepting_ = false;
-  accept_watch_->Pause();
-  accept_again_.Arm(loop_->Now() + kAcceptAgainAfter);
+  Evict(keeper_.OutOfDescriptors(loop_->Now()));
 }
 
-void TcpStoreServer::ResumeAccepting() {
-  if (accepting_) return;
-  accepting_ = true;
-  accept_again_.Disarm();
-  accept_watch_->Resume();
+void TcpStoreServer::WaitOrAccept() {
+  const Instant next = keeper_.NextAccept();
+  const bool accepts = next <= loop_->Now();
+  if (!accepts) accept_again_.Arm(next);
+  if (std::exchange(accepting_, accepts) == accepts) return;
+  if (accepts) {
+    accept_again_.Disarm();
+    accept_watch_->Resume();
+  } else {
+    accept_watch_->Pause();
+  }
 }
 
 void TcpStoreServer::Note(const std::string& text) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,20 +15,25 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "launcher/stores/core/tcp_store.h"
+#include "rendezvous/server/core/doorkeeper.h"
 
 namespace ddprun::launcher {
 
 // The store of one generation's Python workers, at MASTER_ADDR:MASTER_PORT: answers clients of
 // torch's TCPStore over TCP on the agent's loop (docs/PROTOCOL.md, W9). What a client does costs
-// its own connection at most, with a line in the log. Threads: the loop's.
+// its own connection at most, with a line in the log. Connections that ask nothing are strangers,
+// and bounded as the service's (R9): they keep no worker out, and leave the agent its descriptors.
+// Threads: the loop's.
 class TcpStoreServer {
  public:
   // Serves an empty store on `listener`, a bound TCP socket, which may be a duplicate of one that
   // the caller keeps. Connections that were made and given up before are dropped: they are of
   // workers that have ended.
+  // `door`: nullopt = what the process's descriptors allow.
   // Errors: UNAVAILABLE: another process listens on the port. Requires: `loop` outlives the server.
-  static absl::StatusOr<std::unique_ptr<TcpStoreServer>> Start(EventLoop* loop, Fd listener,
-                                                               const TcpStoreBounds& bounds = {});
+  static absl::StatusOr<std::unique_ptr<TcpStoreServer>> Start(
+      EventLoop* loop, Fd listener, const TcpStoreBounds& bounds = {},
+      const std::optional<rendezvous::DoorBounds>& door = std::nullopt);
   // Closes all connections; the values are gone.
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
@@ -48,23 +54,26 @@ class TcpStoreServer {
     size_t sent = 0;  // bytes of the first piece
   };
 
-  TcpStoreServer(EventLoop* loop, Fd listener, const TcpStoreBounds& bounds);
+  TcpStoreServer(EventLoop* loop, Fd listener, const TcpStoreBounds& bounds,
+                 const rendezvous::DoorBounds& door);
 
   void DropAbandoned();
   void AcceptSome();
-  void Add(Fd socket, std::string peer);
+  void Add(Fd socket, const sockaddr_storage& peer);
+  void Evict(std::optional<rendezvous::ConnectionId> stranger);
   void OnReady(TcpConnectionId id);
   void Apply(std::vector<TcpStoreEffect> effects);
   // Sends what the socket takes. False: the connection is broken.
   bool Flush(Connection* connection);
   void Close(TcpConnectionId id);
-  void PauseAccepting(int error);
-  void ResumeAccepting();
+  void OutOfDescriptors(int error);
+  void WaitOrAccept();
   void Note(const std::string& text);
 
   EventLoop* const loop_;
   Fd listener_;
   TcpStore store_;
+  rendezvous::Doorkeeper keeper_;  // who has asked nothing; its ids are the connections'
   std::unique_ptr<FdWatch> accept_watch_;
   Timer accept_again_;
   bool accepting_ = true;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,10 +84,11 @@ class Client {
 
 class TcpStoreServerTest : public ::testing::Test {
  protected:
-  void Start(const TcpStoreBounds& bounds = {}) {
+  void Start(const TcpStoreBounds& bounds = {},
+             const std::optional<rendezvous::DoorBounds>& door = std::nullopt) {
     server_.reset();
-    auto server = TcpStoreServer::Start(loop_.get(),
-                                        Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)), bounds);
+    auto server = TcpStoreServer::Start(
+        loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)), bounds, door);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -215,6 +217,32 @@ TEST_F(TcpStoreServerTest, APortThatSomebodyListensOnIsAnError) {
   const auto server =
       TcpStoreServer::Start(loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)));
   EXPECT_TRUE(absl::IsUnavailable(server.status())) << server.status();
+}
+
+// Within a second (Doorkeeper::kRipeAfter), as the service's.
+TEST_F(TcpStoreServerTest, WhoAsksNothingKeepsNobodyOut) {
+  Start({}, rendezvous::DoorBounds{.strangers = 3, .per_address = 3});
+  std::vector<Client> idle;
+  for (int i = 0; i < 5; ++i) idle.push_back(Connect());
+  idle[1].Send(Validate().substr(0, 1));  // no request yet
+  std::vector<Client> workers;
+  for (int i = 0; i < 3; ++i) workers.push_back(Connect());
+  for (Client& worker : workers) worker.Send(Validate() + Ping(7));
+  for (Client& worker : workers) EXPECT_EQ(worker.Receive(4), Number(7, 4));
+  EXPECT_TRUE(idle[0].IsClosed());
+  EXPECT_TRUE(idle[1].IsClosed());
+  EXPECT_LE(server_->connection_count(), 3 + 3U);
+}
+
+TEST_F(TcpStoreServerTest, TwinWhoHasAskedIsNotCounted) {
+  Start({}, rendezvous::DoorBounds{.strangers = 3, .per_address = 3});
+  std::vector<Client> workers;
+  for (int i = 0; i < 20; ++i) {
+    workers.push_back(Greeted());
+    workers.back().Send(Ping(1));
+    EXPECT_EQ(workers.back().Receive(4), Number(1, 4));
+  }
+  EXPECT_EQ(server_->connection_count(), 20U);
 }
 
 TEST_F(TcpStoreServerTest, WithoutDescriptorsConnectionsWaitForOneThatEnds) {

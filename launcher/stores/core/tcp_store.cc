@@ -51,6 +51,7 @@ std::vector<TcpStoreEffect> TcpStore::Receive(TcpConnectionId connection, absl::
     } else if (!request->has_value()) {
       break;
     } else {
+      found->second->has_asked = true;
       status = Handle(connection, **std::move(request));
     }
   }
@@ -70,6 +71,11 @@ void TcpStore::Close(TcpConnectionId connection) {
   Unwatch(found->second.get());
   bytes_ -= found->second->parser.held_bytes();
   connections_.erase(found);
+}
+
+bool TcpStore::HasAsked(TcpConnectionId connection) const {
+  const auto found = connections_.find(connection);
+  return found != connections_.end() && found->second->has_asked;
 }
 
 absl::Status TcpStore::Handle(TcpConnectionId connection, TcpStoreRequest request) {

@@ -65,6 +65,8 @@ class TcpStore {
   std::vector<TcpStoreEffect> Receive(TcpConnectionId connection, absl::string_view bytes);
   // The connection is gone, and so is what it waited for. Those that are not open are ignored.
   void Close(TcpConnectionId connection);
+  // Whether it is open, and has sent a request of the protocol.
+  bool HasAsked(TcpConnectionId connection) const;
 
   size_t key_count() const { return values_.size(); }
   size_t waiter_count() const { return waits_.size(); }
@@ -88,6 +90,7 @@ class TcpStore {
     explicit Connection(const TcpStoreRequestBounds& bounds) : parser(bounds) {}
     TcpStoreParser parser;
     std::optional<WaitId> wait;
+    bool has_asked = false;
   };
 
   absl::Status Handle(TcpConnectionId connection, TcpStoreRequest request);
