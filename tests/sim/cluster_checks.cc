@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "rendezvous/core/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
@@ -38,13 +39,24 @@ std::string CheckIgnored(const Note& note) {
 
 }  // namespace
 
+// Those of them that something happened to, and now and then all.
 void ClusterSim::ObserveNodes() {
+  constexpr uint64_t kAll = 64;
+  const bool all = ++observed_ % kAll == 0;
   for (const auto& node : nodes_) {
-    const int number = node->number();
-    leases_.Observe(queue_.now(), number, network_->IsCut(number) ? 0 : node->live_stream(),
-                    job_.lease);
-    losses_.Observe(queue_.now(), number, Mute(*node), node->wakes() + network_->heals(number));
+    const bool touched = node->TakeTouched();
+    if (touched || all) Observe(*node, touched);
   }
+}
+
+void ClusterSim::Observe(const SimNode& node, bool touched) {
+  const int number = node.number();
+  const uint64_t stream = network_->IsCut(number) ? 0 : node.live_stream();
+  const bool reachable_anew = leases_.Observe(queue_.now(), number, stream, job_.lease);
+  const bool mute_anew = losses_.Observe(queue_.now(), number, Mute(node),
+                                         node.wakes() + network_->heals(number));
+  DDPRUN_CHECK(touched || (!reachable_anew && !mute_anew),
+               absl::StrCat("node ", number, " has changed, and nobody saw it"));
 }
 
 // Nothing that it says can arrive, or it says nothing.

@@ -34,7 +34,7 @@ void ClusterSim::KillService(uint64_t after) {
 void ClusterSim::OnServiceDied() {
   Trace(absl::StrCat("the service dies, life ", service_->life()));
   ++result_.deaths;
-  ++service_timer_;
+  EventQueue::Disarm(&service_timer_);
   done_.Forget();
   isolation_.Forget();
   excuses_.Forget();
@@ -142,15 +142,20 @@ void ClusterSim::DisturbLooks() {
   successes_.Disturb(std::max(queue_.now(), stalled_until_));
 }
 
+void ClusterSim::SetCut(SimNode* node, bool to_service, bool to_agent) {
+  network_->SetCut(node->number(), to_service, to_agent);
+  node->Touch();
+}
+
 void ClusterSim::Cut(SimNode* node, const PlannedFault& fault) {
-  network_->SetCut(node->number(), fault.detail != 0, fault.detail != 1);
+  SetCut(node, fault.detail != 0, fault.detail != 1);
   isolation_.OnEnd();  // if it was, its end is another's now
   const bool resets = fault.detail == 3;
   const absl::Duration unnoticed = resets ? FaultTime(rng_.Below(1500)) : absl::ZeroDuration();
   queue_.After(fault.lasts, [this, node, resets, unnoticed] {
     Trace(absl::StrCat("node ", node->number(), " is healed"));
     isolation_.OnEnd();
-    network_->SetCut(node->number(), false, false);
+    SetCut(node, false, false);
     if (resets) node->BreakStream(unnoticed);
     ObserveNodes();
   });
@@ -167,7 +172,7 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
     const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
     const bool heard = queue_.now() >= since + job_.lease;
     if (heard) sound.insert(node->id().value());
-    network_->SetCut(node->number(), true, true);
+    SetCut(node.get(), true, true);
   }
   ObserveNodes();
   // Beside the one that hosts the service, one alone is as likely to have died.
@@ -179,7 +184,7 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
     // One connection after the other, within less than a lease.
     for (const auto& node : nodes_) {
       queue_.After(FaultTime(rng_.Chance(50) ? 0 : rng_.Below(1500)), [this, &node] {
-        network_->SetCut(node->number(), false, false);
+        SetCut(node.get(), false, false);
         ObserveNodes();
       });
     }
@@ -203,7 +208,7 @@ void ClusterSim::Heal() {
   stalled_until_ = queue_.now();
   ResumeService();
   for (const auto& node : nodes_) {
-    network_->SetCut(node->number(), false, false);
+    SetCut(node.get(), false, false);
     node->SetFrozen(false);
   }
 }

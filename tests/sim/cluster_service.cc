@@ -88,13 +88,11 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
 void ClusterSim::ArmServiceTimer() {
   if (!service_->up()) return;
   const Instant at = service_->machine().NextDeadline();
-  if (at.is_infinite()) return;
-  const uint64_t timer = ++service_timer_;
-  queue_.At(std::max(at, stalled_until_), [this, timer] {
-    if (timer == service_timer_ && queue_.now() >= stalled_until_ && service_->up()) {
-      StepService(rendezvous::TimerDue{});
-    }
-  });
+  if (!at.is_infinite()) queue_.Arm(std::max(at, stalled_until_), &service_timer_);
+}
+
+void ClusterSim::OnServiceTimer() {
+  if (queue_.now() >= stalled_until_ && service_->up()) StepService(rendezvous::TimerDue{});
 }
 
 void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {

@@ -73,7 +73,7 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
                 nodes_[static_cast<size_t>(node)]->OnClosed(epoch, stream, std::move(status));
               },
           .to_service =
-              [this](uint64_t stream, AgentMessage message) {
+              [this](uint64_t stream, AgentMessage&& message) {
                 OnServiceEvent(rendezvous::MessageReceived{StreamKey(stream), std::move(message)});
               },
           .service_closed =

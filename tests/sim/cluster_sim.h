@@ -122,6 +122,8 @@ class ClusterSim {
   std::string CheckIntrusion(const rendezvous::Event& event,
                              const std::vector<rendezvous::Effect>& effects) const;
   void ObserveNodes();
+  void Observe(const SimNode& node, bool touched);
+  void SetCut(SimNode* node, bool to_service, bool to_agent);
   void CheckPrecision(const rendezvous::Event& event,
                       const std::vector<rendezvous::Effect>& effects);
   void NoteWhoIsOwedTheVerdict();
@@ -137,6 +139,7 @@ class ClusterSim {
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
   void OnNote(const rendezvous::Note& note, Instant decided);
   void ArmServiceTimer();
+  void OnServiceTimer();
   void CheckFormed(const std::vector<rendezvous::Effect>& effects);
 
   // The nodes.
@@ -174,7 +177,7 @@ class ClusterSim {
   absl::Duration preempt_deadline_;
 
   std::unique_ptr<SimService> service_;
-  uint64_t service_timer_ = 0;
+  EventQueue::Timer service_timer_{[this] { OnServiceTimer(); }};
   // Of each stream the first message without its body, and the last sequence.
   std::map<rendezvous::StreamKey, rendezvous::AgentMessage> headers_;
   std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // and how they must be refused
@@ -202,6 +205,7 @@ class ClusterSim {
   StopSteps stop_steps_;
   VerdictWatch verdicts_;
   bool recorded_ = false;  // the job has, or has had, a record
+  uint64_t observed_ = 0;  // times
   LeasePrecision leases_;
   IsolationWatch isolation_;
   DoneWatch done_;

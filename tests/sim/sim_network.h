@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,7 +30,7 @@ class SimNetwork {
                        bool beside)>
         to_agent;
     std::function<void(int node, uint64_t epoch, uint64_t stream, absl::Status)> agent_closed;
-    std::function<void(uint64_t stream, rendezvous::AgentMessage)> to_service;
+    std::function<void(uint64_t stream, rendezvous::AgentMessage&&)> to_service;
     // Params: finished: the agent closed it, and has read all.
     std::function<void(uint64_t stream, bool finished)> service_closed;
   };
@@ -43,7 +44,7 @@ class SimNetwork {
   // Tries to open a stream: `opened` follows, or `agent_closed` with UNAVAILABLE and stream 0.
   void Connect(int node, uint64_t epoch);
   // Params: beside: over the connection for heartbeats.
-  void SendToService(uint64_t stream, rendezvous::AgentMessage message, bool beside = false);
+  void SendToService(uint64_t stream, rendezvous::AgentMessage&& message, bool beside = false);
   void SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside = false);
   // The agent half-closes: the service ends the stream with OK.
   void Finish(uint64_t stream);
@@ -70,17 +71,22 @@ class SimNetwork {
  private:
   // Of a stream, and of the connection beside it.
   enum Lane { kUp, kDown, kUpBeside, kDownBeside };
+  static constexpr uint64_t kLanes = 4;
+  // A message, or what is done at its arrival.
+  using Sent =
+      std::variant<Call, std::unique_ptr<rendezvous::AgentMessage>, rendezvous::SharedMessage>;
   struct Direction {
-    Instant last;           // no delivery before this one
-    std::deque<Call> sent;  // in order
-    uint64_t held = 0;      // of them, those that have come as far as a cut
+    Instant last;  // no delivery before this one
+    std::vector<Sent> sent;  // in order
+    size_t arrived = 0;      // of them
+    uint64_t held = 0;  // of the others, those that have come as far as a cut
   };
   struct Stream {
     int node = 0;
     uint64_t epoch = 0;
     bool agent_knows = true;    // not told yet that it is closed
     bool service_knows = true;  // same
-    std::array<Direction, 4> lanes;
+    std::array<Direction, kLanes> lanes;
   };
   struct Cut {
     bool up = false;
@@ -94,7 +100,9 @@ class SimNetwork {
   const Cut& cut_of(int node) const { return cuts_[static_cast<size_t>(node)]; }
   bool Holds(int node, int lane) const;
   absl::Duration Delay(int node, bool beside = false);
-  void Deliver(uint64_t key, Lane lane, Call call);
+  void Deliver(uint64_t key, Lane lane, Sent sent);
+  void Take(uint64_t key, Lane lane, Sent& sent);
+  Call Arrival(uint64_t key, Lane lane);
   void Arrive(uint64_t key, Lane lane);
   void TellAgentClosed(uint64_t key, const absl::Status& status);
   void TellServiceClosed(uint64_t key, bool finished);
