@@ -99,7 +99,7 @@ Storage ClusterSim::MakeStorage() {
 
 void ClusterSim::MakeService() {
   service_ = std::make_unique<SimService>(
-      &queue_, &rng_, MakeStorage(),
+      &queue_, &rng_, MakeStorage(), /*few=*/!result_.large,
       SimService::Hooks{
           .stepped = [this](
                          const Event& event,

@@ -47,7 +47,8 @@ class SimService {
     std::function<void()> died;
   };
 
-  SimService(EventQueue* queue, Rng* rng, Storage storage, Hooks hooks);
+  // Params: few: nodes.
+  SimService(EventQueue* queue, Rng* rng, Storage storage, bool few, Hooks hooks);
 
   // Requires: up().
   void Step(const rendezvous::Event& event);
@@ -91,6 +92,7 @@ class SimService {
   EventQueue* queue_;
   Rng* rng_;
   const Storage storage_;
+  const bool few_;
   Hooks hooks_;
   std::unique_ptr<rendezvous::StateMachine> machine_;
   rendezvous::EffectQueue effects_;
