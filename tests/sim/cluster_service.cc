@@ -43,7 +43,8 @@ void ClusterSim::StepService(const Event& event) {
     if (text.find("renewal") == std::string::npos) Trace(text);
   }
   ObserveNodes();
-  was_due_ = service_->machine().NextDeadline() <= queue_.now();
+  if (stepped_since_) due_ = service_->machine().NextDeadline();
+  was_due_ = due_ <= queue_.now();
   service_->Step(event);
   ArmServiceTimer();
 }
@@ -63,6 +64,7 @@ void ClusterSim::Hear(const AgentMessage& message, StreamKey stream) {
 
 // Checks what was decided; whether others hear of it is another matter.
 void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>& effects) {
+  stepped_since_ = true;
   if (digest_ != nullptr) digest_->Add(queue_.now(), event, effects, service_->machine());
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   if (received != nullptr) Hear(received->message, received->stream);
@@ -87,7 +89,8 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
 
 void ClusterSim::ArmServiceTimer() {
   if (!service_->up()) return;
-  const Instant at = service_->machine().NextDeadline();
+  const Instant at = due_ = service_->machine().NextDeadline();
+  stepped_since_ = false;
   if (!at.is_infinite()) queue_.Arm(std::max(at, stalled_until_), &service_timer_);
 }
 

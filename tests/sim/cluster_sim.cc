@@ -73,9 +73,7 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
                 nodes_[static_cast<size_t>(node)]->OnClosed(epoch, stream, std::move(status));
               },
           .to_service =
-              [this](uint64_t stream, AgentMessage&& message) {
-                OnServiceEvent(rendezvous::MessageReceived{StreamKey(stream), std::move(message)});
-              },
+              [this](const Event& message) { OnServiceEvent(message); },
           .service_closed =
               [this](uint64_t stream, bool finished) {
                 OnServiceEvent(rendezvous::StreamClosed{StreamKey(stream), finished});

@@ -185,6 +185,8 @@ class ClusterSim {
   std::deque<rendezvous::Event> stalled_events_;
   bool resuming_ = false;    // steps what came meanwhile
   bool was_due_ = false;     // before the step: its timer
+  Instant due_;              // its next, unless
+  bool stepped_since_ = true;
   absl::Duration safety_;    // as long as things go wrong
   absl::Duration slowest_;   // message
   bool beside_ = false;      // heartbeats have connections of their own

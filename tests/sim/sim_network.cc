@@ -98,8 +98,8 @@ void SimNetwork::Arrive(uint64_t key, Lane lane) {
 void SimNetwork::Take(uint64_t key, Lane lane, Sent& sent) {
   if (auto* call = std::get_if<Call>(&sent)) return (*call)();
   const Stream& stream = *Find(key);
-  if (auto* up = std::get_if<std::unique_ptr<rendezvous::AgentMessage>>(&sent)) {
-    if (stream.service_knows) ends_.to_service(key, std::move(**up));
+  if (auto* up = std::get_if<std::unique_ptr<const rendezvous::Event>>(&sent)) {
+    if (stream.service_knows) ends_.to_service(**up);
   } else if (stream.agent_knows) {
     ends_.to_agent(stream.node, stream.epoch, key, *std::get<rendezvous::SharedMessage>(sent),
                    lane == kDownBeside);
@@ -123,7 +123,8 @@ void SimNetwork::SetCut(int node, bool to_service, bool to_agent) {
 
 void SimNetwork::SendToService(uint64_t stream, rendezvous::AgentMessage&& message, bool beside) {
   Deliver(stream, beside ? kUpBeside : kUp,
-          std::make_unique<rendezvous::AgentMessage>(std::move(message)));
+          std::make_unique<const rendezvous::Event>(
+              rendezvous::MessageReceived{rendezvous::StreamKey(stream), std::move(message)}));
 }
 
 void SimNetwork::SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside) {

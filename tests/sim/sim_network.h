@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/rng.h"
 #include "rendezvous/core/message.h"
+#include "rendezvous/core/state_machine.h"
 #include "tests/sim/event_queue.h"
 
 namespace ddprun::sim {
@@ -30,7 +31,7 @@ class SimNetwork {
                        bool beside)>
         to_agent;
     std::function<void(int node, uint64_t epoch, uint64_t stream, absl::Status)> agent_closed;
-    std::function<void(uint64_t stream, rendezvous::AgentMessage&&)> to_service;
+    std::function<void(const rendezvous::Event&)> to_service;  // a message
     // Params: finished: the agent closed it, and has read all.
     std::function<void(uint64_t stream, bool finished)> service_closed;
   };
@@ -74,7 +75,7 @@ class SimNetwork {
   static constexpr uint64_t kLanes = 4;
   // A message, or what is done at its arrival.
   using Sent =
-      std::variant<Call, std::unique_ptr<rendezvous::AgentMessage>, rendezvous::SharedMessage>;
+      std::variant<Call, std::unique_ptr<const rendezvous::Event>, rendezvous::SharedMessage>;
   struct Direction {
     Instant last;  // no delivery before this one
     std::vector<Sent> sent;  // in order

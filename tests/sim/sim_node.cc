@@ -258,7 +258,7 @@ void SimNode::Handle(const SupervisorEvent& event) {
   const bool matters = !std::all_of(effects.begin(), effects.end(), IsRenewal);
   if (matters || ++steps_ % kLook == 0) CheckSupervisor();
   for (SupervisorEffect& effect : effects) {
-    Take(std::move(effect));
+    Take(effect);
     if (!agent_runs()) return;
   }
   ArmTimer();
@@ -281,7 +281,7 @@ void SimNode::ArmTimer() {
   if (!at.is_infinite()) queue_->Arm(Simulated(at), &timer_);
 }
 
-void SimNode::Take(SupervisorEffect effect) {
+void SimNode::Take(SupervisorEffect& effect) {
   Touch();
   if (auto* send = std::get_if<launcher::SendMessage>(&effect)) {
     if (stream_ != 0) Send(std::move(send->message));

@@ -146,7 +146,7 @@ class SimNode {
   void Send(rendezvous::AgentMessage&& message);
   void Handle(const launcher::SupervisorEvent& event);
   void CheckSupervisor() const;
-  void Take(launcher::SupervisorEffect effect);
+  void Take(launcher::SupervisorEffect& effect);
   void ArmTimer();
   void Spawn(const rendezvous::Assignment& assignment);
   void Signal(rendezvous::Generation generation, int signal_number);
