@@ -53,8 +53,8 @@ void ClusterSim::Observe(const SimNode& node, bool touched) {
   const int number = node.number();
   const uint64_t stream = network_->IsCut(number) ? 0 : node.live_stream();
   const bool reachable_anew = leases_.Observe(queue_.now(), number, stream, job_.lease);
-  const bool mute_anew = losses_.Observe(queue_.now(), number, Mute(node),
-                                         node.wakes() + network_->heals(number));
+  const bool mute_anew =
+      losses_.Observe(queue_.now(), number, Mute(node), node.wakes() + network_->heals(number));
   DDPRUN_CHECK(touched || (!reachable_anew && !mute_anew),
                absl::StrCat("node ", number, " has changed, and nobody saw it"));
 }

@@ -14,6 +14,10 @@ using rendezvous::StreamKey;
 
 namespace {
 
+// As launcher/agent/service_child.h has them for a service that could not start.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
 absl::Duration FaultTime(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
 
 }  // namespace
@@ -41,17 +45,40 @@ void ClusterSim::OnServiceDied() {
   repeats_.Forget();
   DisturbLooks();
   network_->KillService();
-  queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
-    Trace("the service starts again");
-    network_->StartService();
-    service_->Start();
-    pids_.clear();  // what isn't in the record never was
-    for (const auto& each : service_->machine().View(queue_.now()).nodes) {
-      pids_[each.node_id.value()] = each.info.agent_pid;
-    }
-    DisturbLooks();
-    ArmServiceTimer();
-  });
+  queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)),
+               [this] { StartService(kFirstPause); });
+}
+
+// Its agent tries again and again to start one whose record can't be read (R5).
+void ClusterSim::StartService(absl::Duration pause) {
+  Trace("the service starts again");
+  if (!service_->Start()) {
+    ++result_.unread;
+    const absl::Duration next = std::min(2 * pause, kLongestPause);
+    queue_.After(pause, [this, next] { StartService(next); });
+    return;
+  }
+  if (const std::string broken = service_->CheckBeginning(); !broken.empty()) Break(broken);
+  network_->StartService();
+  pids_.clear();  // what isn't in the record never was
+  for (const auto& each : service_->machine().View(queue_.now()).nodes) {
+    pids_[each.node_id.value()] = each.info.agent_pid;
+  }
+  DisturbLooks();
+  ArmServiceTimer();
+}
+
+// A record that can't be believed: no service is started from it, nor without it.
+void ClusterSim::DamageRecord(const PlannedFault& fault) {
+  if (!service_->up() || !service_->may_die() || queue_.now() < stalled_until_ || ended_) return;
+  service_->Damage(static_cast<RecordDamage>(fault.detail));
+  service_->Die();
+  if (program_ == Program::kLosesRecord) {
+    // Whoever has the old term ends, and there is nobody else.
+    ended_ = true;
+    return;
+  }
+  queue_.After(fault.lasts, [this] { service_->Damage(RecordDamage::kNone); });
 }
 
 void ClusterSim::Fault(const PlannedFault& fault) {
@@ -95,6 +122,8 @@ void ClusterSim::Fault(const PlannedFault& fault) {
     case FaultKind::kKillAtVerdict:
       dies_at_verdict_ = fault.detail;
       return;
+    case FaultKind::kDamageRecord:
+      return DamageRecord(fault);
   }
 }
 
@@ -204,6 +233,7 @@ void ClusterSim::Heal() {
   Trace("no more faults");
   faults_on_ = false;
   service_->Live();
+  if (program_ != Program::kLosesRecord) service_->Damage(RecordDamage::kNone);
   isolation_.OnEnd();
   stalled_until_ = queue_.now();
   ResumeService();

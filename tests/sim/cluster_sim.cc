@@ -72,8 +72,7 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
               [this](int node, uint64_t epoch, uint64_t stream, absl::Status status) {
                 nodes_[static_cast<size_t>(node)]->OnClosed(epoch, stream, std::move(status));
               },
-          .to_service =
-              [this](const Event& message) { OnServiceEvent(message); },
+          .to_service = [this](const Event& message) { OnServiceEvent(message); },
           .service_closed =
               [this](uint64_t stream, bool finished) {
                 OnServiceEvent(rendezvous::StreamClosed{StreamKey(stream), finished});
@@ -84,14 +83,16 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
 
 Storage ClusterSim::MakeStorage() {
   Storage storage;
-  storage.keeps = rng_.Chance(60) || program_ == Program::kOutlivesService;
+  const bool sound = program_ == Program::kOutlivesService || program_ == Program::kLosesRecord;
+  storage.keeps = rng_.Chance(60) || sound;
   storage.slow_percent = rng_.Chance(20) ? 10 : 0;
   if (sabotage_ == Sabotage::kConfirmAll) storage.slow_percent = 100;
-  storage.fails_percent = rng_.Chance(5) && program_ != Program::kOutlivesService ? 5 : 0;
-  if (rng_.Chance(3) && program_ != Program::kOutlivesService) storage.hangs_percent = 3;
+  storage.fails_percent = rng_.Chance(5) && !sound ? 5 : 0;
+  if (rng_.Chance(3) && !sound) storage.hangs_percent = 3;
   storage.tells_before = sabotage_ == Sabotage::kTellBefore;
   storage.forgets = sabotage_ == Sabotage::kForgetRecord;
   storage.keeps_the_last = sabotage_ == Sabotage::kOldRecord;
+  storage.believes = sabotage_ == Sabotage::kBelieveDamaged;
   return storage;
 }
 
@@ -142,7 +143,7 @@ void ClusterSim::MakeJob() {
   MakeRestartRules();
   if (large >= 100 && large < 135 && program_ == Program::kTrains) return MakeLargeJob();
   if (program_ == Program::kTrains) return;
-  if (program_ == Program::kLosesAll) {
+  if (program_ == Program::kLosesAll || program_ == Program::kLosesRecord) {
     faults_on_ = false;
     return;
   }
@@ -187,7 +188,7 @@ void ClusterSim::MakeRestartRules() {
 }
 
 void ClusterSim::MakeNodes() {
-  const bool together = program_ == Program::kOutlivesService;
+  const bool together = program_ == Program::kOutlivesService || program_ == Program::kLosesRecord;
   const uint64_t count = job_.nodes_max + (together ? 0 : rng_.Below(3));
   MakeNetwork(count);
   claims_ = rng_.Chance(20);
@@ -272,6 +273,11 @@ void ClusterSim::MakePlan() {
           {.at = Instant() + absl::Seconds(20), .kind = FaultKind::kLosePower, .node = node});
     }
   }
+  if (program_ == Program::kLosesRecord) {
+    plan_.faults.push_back({.at = Instant() + absl::Seconds(5),
+                            .kind = FaultKind::kDamageRecord,
+                            .detail = 1 + rng_.Below(3)});
+  }
   // Then a hang that nothing else ends.
   if (program_ != Program::kTrains || !rng_.Chance(30)) return;
   plan_.faults.push_back({.at = Instant() + safety_,
@@ -282,7 +288,7 @@ void ClusterSim::MakePlan() {
 ClusterSim::Result ClusterSim::Run() {
   rng_ = Rng(plan_.noise);
   network_->SetCalm(plan_.calm);
-  if (program_ != Program::kLosesAll) KeepAgentsUp();
+  if (program_ != Program::kLosesAll && program_ != Program::kLosesRecord) KeepAgentsUp();
   queue_.At(Instant() + safety_, [this] { Heal(); });
   ScheduleFaults();
   const Instant end =

@@ -41,6 +41,7 @@ enum class Sabotage {
   kForgetRecord,    // a service that was started again has no record
   kOldRecord,       // or the one before the last
   kConfirmAll,      // agents hear of events as confirmed that are in no record
+  kBelieveDamaged,  // a service starts from a record that is damaged
 };
 
 // What the workers do when nothing disturbs them.
@@ -49,6 +50,7 @@ enum class Program {
   kCrashesAtStart,   // and nothing else goes wrong
   kOutlivesService,  // the same; and nothing goes wrong but that the service dies
   kLosesAll,         // all machines lose their power, and nobody comes back
+  kLosesRecord,      // the service dies, and its record is damaged, or gone, for good
 };
 
 // One job on a few machines, from its start through 40 s of faults (safety) to a time without any
@@ -69,6 +71,7 @@ class ClusterSim {
     uint64_t stops = 0;  // workers that stopped at an agreed step
     uint64_t drains = 0;
     uint64_t deaths = 0;      // of the service
+    uint64_t unread = 0;      // starts of it with a record that could not be read
     uint64_t repeats = 0;     // events that came again
     uint64_t intrusions = 0;  // of strangers
     bool large = false;       // more than sixteen nodes
@@ -112,6 +115,8 @@ class ClusterSim {
                         const std::vector<rendezvous::Effect>& effects);
   void KillService(uint64_t after);
   void OnServiceDied();
+  void StartService(absl::Duration pause);
+  void DamageRecord(const PlannedFault& fault);
   void DisturbLooks();
   void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::SharedMessage shared);
@@ -183,9 +188,9 @@ class ClusterSim {
   std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // and how they must be refused
   Instant stalled_until_;
   std::deque<rendezvous::Event> stalled_events_;
-  bool resuming_ = false;    // steps what came meanwhile
-  bool was_due_ = false;     // before the step: its timer
-  Instant due_;              // its next, unless
+  bool resuming_ = false;  // steps what came meanwhile
+  bool was_due_ = false;   // before the step: its timer
+  Instant due_;            // its next, unless
   bool stepped_since_ = true;
   absl::Duration safety_;    // as long as things go wrong
   absl::Duration slowest_;   // message

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kGrain = 16;
 constexpr size_t kLargest = 1024;
-constexpr size_t kSpan = size_t{64} << 10;    // of objects of one size
+constexpr size_t kSpan = size_t{64} << 10;     // of objects of one size
 constexpr size_t kReserved = size_t{4} << 30;  // addresses, not memory
 constexpr size_t kSizes = kLargest / kGrain + 1;
 

@@ -60,9 +60,7 @@ bool LeasePrecision::Observe(Instant now, int node, uint64_t stream, absl::Durat
   return true;
 }
 
-Instant LeasePrecision::SoundSince(int node) const {
-  return Find(node, nodes_).since;
-}
+Instant LeasePrecision::SoundSince(int node) const { return Find(node, nodes_).since; }
 
 std::string LeasePrecision::OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
                                            const rendezvous::ProbePace& least,

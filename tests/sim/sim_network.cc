@@ -146,16 +146,17 @@ void SimNetwork::KillService() {
   for (uint64_t key = 1; key <= streams_.size(); ++key) {
     if (!std::exchange(streams_[key - 1].service_knows, false)) continue;
     Deliver(key, kDown, Call([this, key] {
-      TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));
-    }));
+              TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));
+            }));
   }
 }
 
 void SimNetwork::Finish(uint64_t stream) {
   Deliver(stream, kUp, Call([this, stream] {
-    TellServiceClosed(stream, /*finished=*/true);
-    Deliver(stream, kDown, Call([this, stream] { TellAgentClosed(stream, absl::OkStatus()); }));
-  }));
+            TellServiceClosed(stream, /*finished=*/true);
+            Deliver(stream, kDown,
+                    Call([this, stream] { TellAgentClosed(stream, absl::OkStatus()); }));
+          }));
 }
 
 void SimNetwork::End(uint64_t stream, absl::Status status) {
@@ -169,8 +170,8 @@ void SimNetwork::Break(uint64_t stream, absl::Duration unnoticed) {
   Deliver(stream, kUp, Call([this, stream] { TellServiceClosed(stream, /*finished=*/false); }));
   queue_->After(unnoticed, [this, stream] {
     Deliver(stream, kDown, Call([this, stream] {
-      TellAgentClosed(stream, absl::UnavailableError("connection reset by peer"));
-    }));
+              TellAgentClosed(stream, absl::UnavailableError("connection reset by peer"));
+            }));
   });
 }
 

@@ -77,10 +77,10 @@ class SimNetwork {
   using Sent =
       std::variant<Call, std::unique_ptr<const rendezvous::Event>, rendezvous::SharedMessage>;
   struct Direction {
-    Instant last;  // no delivery before this one
+    Instant last;            // no delivery before this one
     std::vector<Sent> sent;  // in order
     size_t arrived = 0;      // of them
-    uint64_t held = 0;  // of the others, those that have come as far as a cut
+    uint64_t held = 0;       // of the others, those that have come as far as a cut
   };
   struct Stream {
     int node = 0;

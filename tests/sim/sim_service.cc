@@ -1,6 +1,8 @@
 #include "tests/sim/sim_service.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -134,20 +136,52 @@ void SimService::Die() {
   hooks_.died();
 }
 
-void SimService::Start() {
+bool SimService::Start() {
   DDPRUN_CHECK(!up(), "it runs already");
   const std::optional<Kept>& kept = storage_.keeps_the_last && kept_before_ ? kept_before_ : kept_;
-  if (!kept || storage_.forgets) {
-    machine_ = std::make_unique<StateMachine>(Term(7 + life_), kToken, storage_.keeps);
-    return;
+  if (!kept || storage_.forgets || damage_ == RecordDamage::kGone) {
+    BeginAnew();
+    return true;
   }
-  constexpr uint64_t kReadBack = 4;
-  rendezvous::JobRecord record = life_ % kReadBack == 1 ? ReadBack(kept->record) : kept->record;
-  record.life = life_;
-  machine_ = std::make_unique<StateMachine>(queue_->now(), std::move(record),
+  std::optional<rendezvous::JobRecord> record = Read(kept->record);
+  if (!record) return false;
+  misread_ = *record != kept->record;
+  record->life = life_;
+  machine_ = std::make_unique<StateMachine>(queue_->now(), *std::move(record),
                                             queue_->now() - kept->taken, kToken);
   machine_->CheckInvariants();
   Step(rendezvous::TimerDue{});
+  return true;
+}
+
+std::string SimService::CheckBeginning() const {
+  return misread_ ? "a service goes on from a record that was damaged" : "";
+}
+
+void SimService::BeginAnew() {
+  effects_ = rendezvous::EffectQueue();
+  kept_.reset();
+  kept_before_.reset();
+  machine_ = std::make_unique<StateMachine>(Term(7 + life_), kToken, storage_.keeps);
+}
+
+// As from a file whose row has a checksum. Returns nullopt when it can't be believed.
+std::optional<rendezvous::JobRecord> SimService::Read(const rendezvous::JobRecord& record) const {
+  constexpr uint64_t kReadBack = 4;
+  if (damage_ == RecordDamage::kNone) {
+    return life_ % kReadBack == 1 ? ReadBack(record) : record;
+  }
+  std::string bytes = rendezvous::ToProto(record).SerializeAsString();
+  const size_t checksum = std::hash<std::string>()(bytes);
+  // The places follow from the record, so that a seed stays one history.
+  if (damage_ == RecordDamage::kCutOff) bytes.resize(checksum % bytes.size());
+  if (damage_ == RecordDamage::kBitFlipped) bytes[checksum % bytes.size()] ^= 1;
+  if (!storage_.believes && std::hash<std::string>()(bytes) != checksum) return std::nullopt;
+  rendezvous::v1::JobRecord proto;
+  if (!proto.ParseFromString(bytes)) return std::nullopt;
+  absl::StatusOr<rendezvous::JobRecord> read = rendezvous::FromProto(proto);
+  if (!read.ok()) return std::nullopt;
+  return *std::move(read);
 }
 
 }  // namespace ddprun::sim

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,14 @@ namespace ddprun::sim {
 // Of all simulated jobs.
 inline constexpr char kToken[] = "secret";
 
+// What has become of a record when a service starts.
+enum class RecordDamage {
+  kNone,
+  kCutOff,      // its last bytes are missing
+  kBitFlipped,  // somewhere
+  kGone,        // all of it, and nothing says that there was one
+};
+
 // How a service keeps its record.
 struct Storage {
   bool keeps = false;  // there is a journal
@@ -30,6 +39,7 @@ struct Storage {
   bool tells_before = false;    // nothing waits for the record
   bool forgets = false;         // the service starts again without it
   bool keeps_the_last = false;  // it starts from the one before
+  bool believes = false;        // it doesn't look whether a record is whole
 };
 
 // One job's state machine as a process: it carries out effects in their order, keeps a record, may
@@ -57,8 +67,10 @@ class SimService {
   // It doesn't die any more.
   void Live() { effects_left_.reset(); }
   void Die();
-  // Requires: !up().
-  void Start();
+  // False: what it has to go on from can't be read, so it doesn't serve (R5). Requires: !up().
+  bool Start();
+  // From now on the record can only be read so; kNone: as it was written.
+  void Damage(RecordDamage how) { damage_ = how; }
 
   bool up() const { return machine_ != nullptr; }
   const rendezvous::StateMachine& machine() const { return *machine_; }
@@ -70,6 +82,8 @@ class SimService {
     return storage_.keeps && (storage_.slow_percent > 0 || storage_.hangs_percent > 0);
   }
   uint64_t life() const { return life_; }
+  // R5, R10, of one that has just started: it goes on with just what was kept, or has nothing.
+  std::string CheckBeginning() const;
 
  private:
   struct Noted {
@@ -87,6 +101,8 @@ class SimService {
   void Do(const rendezvous::Effect& effect);
   void Write();
   static rendezvous::JobRecord ReadBack(const rendezvous::JobRecord& record);
+  std::optional<rendezvous::JobRecord> Read(const rendezvous::JobRecord& record) const;
+  void BeginAnew();
   void Keep(Kept kept);
 
   EventQueue* queue_;
@@ -101,6 +117,8 @@ class SimService {
   uint64_t step_ = 0;
   bool carrying_out_ = false;
   bool failed_ = false;
+  RecordDamage damage_ = RecordDamage::kNone;
+  bool misread_ = false;                  // it began with another record than was kept
   std::optional<uint64_t> effects_left_;  // before it dies
   std::optional<Kept> writing_;
   std::optional<Kept> kept_;
