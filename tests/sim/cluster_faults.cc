@@ -38,15 +38,20 @@ void ClusterSim::KillService(uint64_t after) {
 void ClusterSim::OnServiceDied() {
   Trace(absl::StrCat("the service dies, life ", service_->life()));
   ++result_.deaths;
+  ForgetLife();
+  network_->KillService(leader_);
+  queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)),
+               [this] { StartService(kFirstPause); });
+}
+
+// What it knew may be gone with it.
+void ClusterSim::ForgetLife() {
   EventQueue::Disarm(&service_timer_);
   done_.Forget();
   isolation_.Forget();
   excuses_.Forget();
   repeats_.Forget();
   DisturbLooks();
-  network_->KillService();
-  queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)),
-               [this] { StartService(kFirstPause); });
 }
 
 // Its agent tries again and again to start one whose record can't be read (R5).
@@ -59,7 +64,7 @@ void ClusterSim::StartService(absl::Duration pause) {
     return;
   }
   if (const std::string broken = service_->CheckBeginning(); !broken.empty()) Break(broken);
-  network_->StartService();
+  network_->StartService(leader_);
   pids_.clear();  // what isn't in the record never was
   for (const auto& each : service_->machine().View(queue_.now()).nodes) {
     pids_[each.node_id.value()] = each.info.agent_pid;
@@ -124,6 +129,8 @@ void ClusterSim::Fault(const PlannedFault& fault) {
       return;
     case FaultKind::kDamageRecord:
       return DamageRecord(fault);
+    case FaultKind::kTakeOver:
+      return TakeOver(fault);
   }
 }
 
@@ -235,6 +242,10 @@ void ClusterSim::Heal() {
   service_->Live();
   if (program_ != Program::kLosesRecord) service_->Damage(RecordDamage::kNone);
   isolation_.OnEnd();
+  for (const auto& [number, former] : formers_) {
+    if (former->service->up()) EndFormer(number);
+  }
+  for (const auto& node : nodes_) HearOfLeader(node.get(), leader_);
   stalled_until_ = queue_.now();
   ResumeService();
   for (const auto& node : nodes_) {

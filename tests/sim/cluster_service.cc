@@ -121,6 +121,10 @@ void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
 }
 
 void ClusterSim::SendToAgent(StreamKey stream, SharedMessage shared) {
+  if (!std::holds_alternative<rendezvous::Probe>(*shared)) {
+    const std::string broken = decisions_.OnTold(headers_[stream].node_id.value(), *shared);
+    if (!broken.empty()) Break(broken);
+  }
   if (const auto* stop = std::get_if<rendezvous::StopWorkers>(&*shared)) {
     if (sabotage_ == Sabotage::kEarlyStopped) ForgeStopped(stream, stop->generation);
   } else if (std::holds_alternative<rendezvous::EndHung>(*shared)) {

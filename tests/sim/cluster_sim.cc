@@ -66,16 +66,16 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
           .to_agent =
               [this](int node, uint64_t epoch, uint64_t stream, const ServiceMessage& message,
                      bool beside) {
+                CheckLeader(node, stream, message);
                 nodes_[static_cast<size_t>(node)]->OnMessage(epoch, stream, message, beside);
               },
           .agent_closed =
               [this](int node, uint64_t epoch, uint64_t stream, absl::Status status) {
                 nodes_[static_cast<size_t>(node)]->OnClosed(epoch, stream, std::move(status));
               },
-          .to_service = [this](const Event& message) { OnServiceEvent(message); },
-          .service_closed =
-              [this](uint64_t stream, bool finished) {
-                OnServiceEvent(rendezvous::StreamClosed{StreamKey(stream), finished});
+          .to_service =
+              [this](size_t service, const Event& event) {
+                service == leader_ ? OnServiceEvent(event) : OnFormerEvent(service, event);
               },
       });
   network_->SetSlowest(slowest_);
@@ -92,21 +92,28 @@ Storage ClusterSim::MakeStorage() {
   storage.tells_before = sabotage_ == Sabotage::kTellBefore;
   storage.forgets = sabotage_ == Sabotage::kForgetRecord;
   storage.keeps_the_last = sabotage_ == Sabotage::kOldRecord;
+  storage.former_tells = sabotage_ == Sabotage::kFormerTells;
   storage.believes = sabotage_ == Sabotage::kBelieveDamaged;
   return storage;
 }
 
 void ClusterSim::MakeService() {
-  service_ = std::make_unique<SimService>(
-      &queue_, &rng_, MakeStorage(), /*few=*/!result_.large,
-      SimService::Hooks{
-          .stepped = [this](
-                         const Event& event,
-                         const std::vector<Effect>& effects) { OnServiceStepped(event, effects); },
-          .carry_out = [this](const Effect& effect,
-                              Instant decided) { TakeServiceEffect(effect, decided); },
-          .owed = [this](const Note& note, Instant decided) { OnNote(note, decided); },
-          .died = [this] { OnServiceDied(); }});
+  storage_ = MakeStorage();
+  store_ = std::make_unique<SimStore>(sabotage_ == Sabotage::kNoFence);
+  service_ = std::make_unique<SimService>(&queue_, &rng_, storage_, store_.get(),
+                                          /*few=*/!result_.large, nullptr, HooksOfService());
+}
+
+SimService::Hooks ClusterSim::HooksOfService() {
+  return SimService::Hooks{
+      .stepped = [this](const Event& event,
+                        const std::vector<Effect>& effects) { OnServiceStepped(event, effects); },
+      .carry_out = [this](const Effect& effect,
+                          Instant decided) { TakeServiceEffect(effect, decided); },
+      .owed = [this](const Note& note, Instant decided) { OnNote(note, decided); },
+      .died = [this] { OnServiceDied(); },
+      .fenced = [this] { Break("a service is fenced that nobody has replaced"); },
+      .broken = [this](const std::string& what) { Break(what); }};
 }
 
 void ClusterSim::MakeJob() {

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/checkers.h"
+#include "tests/sim/decision_watch.h"
 #include "tests/sim/event_queue.h"
 #include "tests/sim/fault_plan.h"
 #include "tests/sim/precision.h"
@@ -42,6 +43,9 @@ enum class Sabotage {
   kOldRecord,       // or the one before the last
   kConfirmAll,      // agents hear of events as confirmed that are in no record
   kBelieveDamaged,  // a service starts from a record that is damaged
+  kNoFence,         // a service that was replaced writes all the same
+  kFormerTells,     // or tells what it can't write
+  kGoBack,          // agents go back to it
 };
 
 // What the workers do when nothing disturbs them.
@@ -71,6 +75,7 @@ class ClusterSim {
     uint64_t stops = 0;  // workers that stopped at an agreed step
     uint64_t drains = 0;
     uint64_t deaths = 0;      // of the service
+    uint64_t takeovers = 0;   // by another service
     uint64_t unread = 0;      // starts of it with a record that could not be read
     uint64_t repeats = 0;     // events that came again
     uint64_t intrusions = 0;  // of strangers
@@ -109,12 +114,34 @@ class ClusterSim {
   // The service.
   Storage MakeStorage();
   void MakeService();
+  SimService::Hooks HooksOfService();
+
+  // Two services at once: cluster_takeover.cc.
+  struct Former {
+    std::unique_ptr<SimService> service;
+    std::unique_ptr<EventQueue::Timer> timer;
+    bool frozen = false;
+    std::deque<rendezvous::Event> events;  // while it is
+  };
+  void TakeOver(const PlannedFault& fault);
+  std::unique_ptr<SimService> Successor(const SimService& former);
+  SimService::Hooks HooksOfFormer(size_t number);
+  void HearOfLeader(SimNode* node, size_t service);
+  void OnFormerEvent(size_t number, const rendezvous::Event& event);
+  void StepFormer(Former& former, const rendezvous::Event& event);
+  void ThawFormer(size_t number);
+  void EndFormer(size_t number);
+  void TakeFormerEffect(const rendezvous::Effect& effect);
+  void CheckLeader(int node, uint64_t stream, const rendezvous::ServiceMessage& message);
+  uint64_t LiveStream(const SimNode& node) const;
+
   void OnServiceEvent(const rendezvous::Event& event);
   void StepService(const rendezvous::Event& event);
   void OnServiceStepped(const rendezvous::Event& event,
                         const std::vector<rendezvous::Effect>& effects);
   void KillService(uint64_t after);
   void OnServiceDied();
+  void ForgetLife();
   void StartService(absl::Duration pause);
   void DamageRecord(const PlannedFault& fault);
   void DisturbLooks();
@@ -181,7 +208,13 @@ class ClusterSim {
   std::optional<uint64_t> dies_at_verdict_;  // the service, after so many effects
   absl::Duration preempt_deadline_;
 
+  Storage storage_;
+  std::unique_ptr<SimStore> store_;
   std::unique_ptr<SimService> service_;
+  size_t leader_ = 0;                                  // its number
+  std::map<size_t, std::unique_ptr<Former>> formers_;  // by number
+  std::map<rendezvous::Incarnation, size_t> welcomed_by_;
+  DecisionWatch decisions_;
   EventQueue::Timer service_timer_{[this] { OnServiceTimer(); }};
   // Of each stream the first message without its body, and the last sequence.
   std::map<rendezvous::StreamKey, rendezvous::AgentMessage> headers_;

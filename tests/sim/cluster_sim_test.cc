@@ -47,6 +47,7 @@ struct Totals {
   uint64_t stops = 0;
   uint64_t drains = 0;
   uint64_t deaths = 0;
+  uint64_t takeovers = 0;
   uint64_t unread = 0;
   uint64_t repeats = 0;
   uint64_t intrusions = 0;
@@ -61,6 +62,7 @@ struct Totals {
     stops += result.stops;
     drains += result.drains;
     deaths += result.deaths;
+    takeovers += result.takeovers;
     unread += result.unread;
     repeats += result.repeats;
     intrusions += result.intrusions;
@@ -73,7 +75,8 @@ void Print(const Totals& all) {
   std::cout << seed_count << " seeds from " << first_seed << ": " << all.generations
             << " generations, " << all.messages << " effects, " << all.hangs << " hangs, "
             << all.stops << " workers stopped at an agreed step, " << all.drains << " drains, "
-            << all.deaths << " deaths of the service, " << all.unread
+            << all.deaths << " deaths of the service, " << all.takeovers
+            << " services beside a former one, " << all.unread
             << " starts without a record that can be read, " << all.repeats
             << " events that came twice, " << all.intrusions << " strangers, " << all.large
             << " jobs of many nodes, " << all.unheard
@@ -91,6 +94,7 @@ void ExpectEnough(const Totals& all) {
   EXPECT_GT(all.stops, seed_count / 10);
   EXPECT_GT(all.drains, seed_count / 5);
   EXPECT_GT(all.deaths, seed_count / 5);
+  EXPECT_GT(all.takeovers, seed_count / 20);
   EXPECT_GT(all.unread, seed_count / 50);
   EXPECT_GT(all.repeats, seed_count / 5);
   EXPECT_GT(all.intrusions, seed_count / 5);
@@ -247,7 +251,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Sabotage::kSkipGeneration, Sabotage::kForgetHung, Sabotage::kNoQuarantine,
                       Sabotage::kNoBudgets, Sabotage::kLongPauses, Sabotage::kOtherStopStep,
                       Sabotage::kForgetDrained, Sabotage::kTellBefore, Sabotage::kForgetRecord,
-                      Sabotage::kOldRecord, Sabotage::kConfirmAll, Sabotage::kBelieveDamaged));
+                      Sabotage::kOldRecord, Sabotage::kConfirmAll, Sabotage::kBelieveDamaged,
+                      Sabotage::kNoFence, Sabotage::kFormerTells, Sabotage::kGoBack));
 
 // A failed seed becomes a handful of faults, which still fail in the same way.
 TEST(ClusterSim, ShrinksAFailedSeed) {

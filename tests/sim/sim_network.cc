@@ -19,7 +19,8 @@ SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends)
       rng_(rng),
       ends_(std::move(ends)),
       cuts_(static_cast<size_t>(nodes)),
-      slow_until_(static_cast<size_t>(nodes)) {}
+      slow_until_(static_cast<size_t>(nodes)),
+      leaders_(static_cast<size_t>(nodes)) {}
 
 SimNetwork::Stream* SimNetwork::Find(uint64_t key) {
   return key == 0 || key > streams_.size() ? nullptr : &streams_[key - 1];
@@ -53,11 +54,12 @@ void SimNetwork::Connect(int node, uint64_t epoch) {
       });
       return;
     }
-    if (service_dead_) {
+    if (dead_[leader(node)]) {
       return ends_.agent_closed(node, epoch, 0, absl::UnavailableError("connect: refused"));
     }
     streams_.emplace_back();
     streams_.back().node = node;
+    streams_.back().service = leader(node);
     streams_.back().epoch = epoch;
     ends_.opened(node, epoch, streams_.size());
   });
@@ -99,7 +101,7 @@ void SimNetwork::Take(uint64_t key, Lane lane, Sent& sent) {
   if (auto* call = std::get_if<Call>(&sent)) return (*call)();
   const Stream& stream = *Find(key);
   if (auto* up = std::get_if<std::unique_ptr<const rendezvous::Event>>(&sent)) {
-    if (stream.service_knows) ends_.to_service(**up);
+    if (stream.service_knows) ends_.to_service(stream.service, **up);
   } else if (stream.agent_knows) {
     ends_.to_agent(stream.node, stream.epoch, key, *std::get<rendezvous::SharedMessage>(sent),
                    lane == kDownBeside);
@@ -138,12 +140,15 @@ void SimNetwork::TellAgentClosed(uint64_t key, const absl::Status& status) {
 }
 
 void SimNetwork::TellServiceClosed(uint64_t key, bool finished) {
-  if (std::exchange(Find(key)->service_knows, false)) ends_.service_closed(key, finished);
+  Stream& stream = *Find(key);
+  if (!std::exchange(stream.service_knows, false)) return;
+  ends_.to_service(stream.service, rendezvous::StreamClosed{rendezvous::StreamKey(key), finished});
 }
 
-void SimNetwork::KillService() {
-  service_dead_ = true;
+void SimNetwork::KillService(size_t service) {
+  dead_.at(service) = true;
   for (uint64_t key = 1; key <= streams_.size(); ++key) {
+    if (streams_[key - 1].service != service) continue;
     if (!std::exchange(streams_[key - 1].service_knows, false)) continue;
     Deliver(key, kDown, Call([this, key] {
               TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));

@@ -31,9 +31,8 @@ class SimNetwork {
                        bool beside)>
         to_agent;
     std::function<void(int node, uint64_t epoch, uint64_t stream, absl::Status)> agent_closed;
-    std::function<void(const rendezvous::Event&)> to_service;  // a message
-    // Params: finished: the agent closed it, and has read all.
-    std::function<void(uint64_t stream, bool finished)> service_closed;
+    // What a service is told: a message, or that a stream is closed.
+    std::function<void(size_t service, const rendezvous::Event&)> to_service;
   };
 
   SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends);
@@ -65,9 +64,19 @@ class SimNetwork {
   Instant slow_until(int node) const { return slow_until_[static_cast<size_t>(node)]; }
   // From now on nobody can connect; open streams stay.
   void SetServiceDown() { service_down_ = true; }
-  // The service's process dies: all streams break, and nobody can connect. And another one listens.
-  void KillService();
-  void StartService() { service_dead_ = false; }
+  // A service's process dies: all its streams break, and nobody can connect. And it listens again.
+  void KillService(size_t service);
+  void StartService(size_t service) { dead_.at(service) = false; }
+  // There is a further one, which doesn't listen yet. The first has the number 0.
+  size_t AddService() {
+    dead_.push_back(true);
+    return dead_.size() - 1;
+  }
+  // A node's agent has heard that this one has the job, and looks for it there.
+  void SetLeader(int node, size_t service) { leaders_[static_cast<size_t>(node)] = service; }
+  size_t leader(int node) const { return leaders_[static_cast<size_t>(node)]; }
+  // Requires: a stream that was opened.
+  size_t ServiceOf(uint64_t stream) const { return streams_[stream - 1].service; }
 
  private:
   // Of a stream, and of the connection beside it.
@@ -84,6 +93,7 @@ class SimNetwork {
   };
   struct Stream {
     int node = 0;
+    size_t service = 0;
     uint64_t epoch = 0;
     bool agent_knows = true;    // not told yet that it is closed
     bool service_knows = true;  // same
@@ -117,7 +127,8 @@ class SimNetwork {
   bool calm_ = false;
   absl::Duration slowest_ = absl::Milliseconds(300);
   bool service_down_ = false;
-  bool service_dead_ = false;
+  std::vector<bool> dead_ = {false};  // by service
+  std::vector<size_t> leaders_;       // by node
 };
 
 }  // namespace ddprun::sim

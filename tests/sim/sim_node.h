@@ -111,6 +111,7 @@ class SimNode {
   Instant reset_at() const { return reset_at_; }
   const std::optional<rendezvous::AgentMessage>& last_join() const { return join_; }
   bool has_stream() const { return stream_ != 0; }
+  uint64_t stream() const { return stream_; }  // 0 = it has none
   // Ends by itself, or is about to: it comes back for nothing.
   bool leaves() const { return signalled_ || finishing_; }
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 #include "rendezvous/core/effect_queue.h"
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/event_queue.h"
+#include "tests/sim/sim_store.h"
 
 namespace ddprun::sim {
 
@@ -40,6 +42,7 @@ struct Storage {
   bool forgets = false;         // the service starts again without it
   bool keeps_the_last = false;  // it starts from the one before
   bool believes = false;        // it doesn't look whether a record is whole
+  bool former_tells = false;    // nothing waits for the record of one that has lost the job
 };
 
 // One job's state machine as a process: it carries out effects in their order, keeps a record, may
@@ -55,10 +58,14 @@ class SimService {
     // has died. Others may know of it by what the next one does.
     std::function<void(const rendezvous::Note&, Instant decided)> owed;
     std::function<void()> died;
+    // Another one has the store: nothing is carried out any more, and it has ended.
+    std::function<void()> fenced;
+    std::function<void(const std::string&)> broken;
   };
 
-  // Params: few: nodes.
-  SimService(EventQueue* queue, Rng* rng, Storage storage, bool few, Hooks hooks);
+  // Params: few: nodes; former: in whose place it is to start; null: it is the first, and up.
+  SimService(EventQueue* queue, Rng* rng, Storage storage, SimStore* store, bool few,
+             const SimService* former, Hooks hooks);
 
   // Requires: up().
   void Step(const rendezvous::Event& event);
@@ -67,6 +74,12 @@ class SimService {
   // It doesn't die any more.
   void Live() { effects_left_.reset(); }
   void Die();
+  // From now on those are told.
+  void Follow(Hooks hooks) { hooks_ = std::move(hooks); }
+  // Others have the job from now on, and it doesn't know. What was to be kept is, or isn't.
+  void BecomeFormer();
+  // It does no more.
+  void End();
   // False: what it has to go on from can't be read, so it doesn't serve (R5). Requires: !up().
   bool Start();
   // From now on the record can only be read so; kNone: as it was written.
@@ -75,7 +88,7 @@ class SimService {
   bool up() const { return machine_ != nullptr; }
   const rendezvous::StateMachine& machine() const { return *machine_; }
   // A death would lose no decision: there is a record, and the journal hasn't failed.
-  bool may_die() const { return kept_.has_value() && !failed_; }
+  bool may_die() const { return store_->kept().has_value() && !failed_; }
   bool keeps() const { return storage_.keeps; }
   // Writes of the record may take seconds.
   bool slow() const {
@@ -91,19 +104,16 @@ class SimService {
     Instant at;
     rendezvous::Note note;
   };
-  struct Kept {
-    rendezvous::JobRecord record;
-    Instant taken;
-    uint64_t step = 0;
-  };
-
+  void TellOwed();
+  bool Put(Kept kept);
+  void OnWritten(bool fails);
+  void ExpectRecorded(const rendezvous::Effect& effect);
   void CarryOut();
   void Do(const rendezvous::Effect& effect);
   void Write();
   static rendezvous::JobRecord ReadBack(const rendezvous::JobRecord& record);
   std::optional<rendezvous::JobRecord> Read(const rendezvous::JobRecord& record) const;
   void BeginAnew();
-  void Keep(Kept kept);
 
   EventQueue* queue_;
   Rng* rng_;
@@ -120,9 +130,14 @@ class SimService {
   RecordDamage damage_ = RecordDamage::kNone;
   bool misread_ = false;                  // it began with another record than was kept
   std::optional<uint64_t> effects_left_;  // before it dies
+  SimStore* const store_;
+  uint64_t leadership_ = 0;
+  bool former_ = false;  // another one has its place
   std::optional<Kept> writing_;
-  std::optional<Kept> kept_;
-  std::optional<Kept> kept_before_;
+  bool arrived_ = false;        // what it writes is in the store already
+  uint64_t decided_ = 0;        // the last step that had something to be recorded
+  uint64_t recorded_ = 0;       // the last step that is in a record of its own
+  std::deque<uint64_t> needs_;  // of what waits: the step that must be recorded before
 };
 
 }  // namespace ddprun::sim
