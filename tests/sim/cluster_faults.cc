@@ -221,6 +221,7 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
     for (const auto& node : nodes_) {
       queue_.After(FaultTime(rng_.Chance(50) ? 0 : rng_.Below(1500)), [this, &node] {
         SetCut(node.get(), false, false);
+        isolation_.OnEnd();  // another one that began meanwhile isn't whole
         ObserveNodes();
       });
     }

@@ -79,6 +79,7 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
   for (const Effect& effect : effects) {
     const auto* note = std::get_if<Note>(&effect);
     if (note == nullptr) continue;
+    if (note->event == "verdict") verdict_decided_ = queue_.now();
     if (note->event == "node_lost" || note->event == "node_left") {
       lost_.insert(NoteField(*note, "node"));
     }
@@ -212,9 +213,10 @@ void ClusterSim::NoteWhoIsOwedTheVerdict() {
     if (view.state == "draining") continue;
     for (const auto& node : nodes_) {
       const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
-      // Who has just lost its stream comes back in time (R8).
-      const bool listens =
-          view.state == "unreachable" ? !BackSince(*node).is_infinite() : node->listens();
+      // Who has just lost its stream comes back in time (R8), if a slow write left any.
+      const bool in_time = queue_.now() < verdict_decided_ + absl::Seconds(1);
+      const bool listens = view.state == "unreachable" ? in_time && !BackSince(*node).is_infinite()
+                                                       : node->listens();
       if (same && listens) owed_verdict_.insert(node->number());
     }
   }

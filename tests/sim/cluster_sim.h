@@ -232,6 +232,7 @@ class ClusterSim {
   bool ended_ = false;
   std::set<int> owed_verdict_;
   std::optional<rendezvous::Verdict> verdict_;
+  Instant verdict_decided_;
   uint32_t world_size_ = 0;
   std::map<rendezvous::Generation, rendezvous::JobView> formed_;  // when they were
 
