@@ -15,6 +15,8 @@ Instant operator-(Instant at, absl::Duration d) { return at + (-d); }
 
 absl::Duration operator-(Instant a, Instant b) {
   if (a.is_infinite() && !b.is_infinite()) return absl::InfiniteDuration();
+  int64_t difference = 0;
+  if (!__builtin_sub_overflow(a.ns_, b.ns_, &difference)) return absl::Nanoseconds(difference);
   return absl::Nanoseconds(a.ns_) - absl::Nanoseconds(b.ns_);
 }
 

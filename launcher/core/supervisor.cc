@@ -74,7 +74,7 @@ void Supervisor::OnMessage(const rendezvous::Welcome& welcome) {
 
 void Supervisor::OnMessage(const rendezvous::Probe& probe) {
   watch_.OnProbe(probe.lease);
-  effects_.push_back(SendMessage{stream_.OnProbe(probe)});
+  effects_.emplace_back(SendMessage{stream_.OnProbe(probe)});
 }
 
 void Supervisor::OnMessage(const rendezvous::Standby& standby) {

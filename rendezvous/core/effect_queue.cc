@@ -1,6 +1,5 @@
 #include "rendezvous/core/effect_queue.h"
 
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -28,17 +27,14 @@ bool IsPersist(const Effect& effect) { return std::holds_alternative<Persist>(ef
 
 std::vector<Effect> EffectQueue::Add(std::vector<Effect> effects) {
   std::vector<Effect> overtaking;
-  std::set<StreamKey> unwelcomed;  // streams whose Welcome waits
-  for (const Effect& effect : waiting_) {
-    if (IsWelcome(effect)) unwelcomed.insert(std::get<Send>(effect).stream);
-  }
   bool held = writing_;
   for (Effect& effect : effects) {
     held = held || IsPersist(effect);
     const bool welcome = IsWelcome(effect);
-    if (welcome && !recorded_) unwelcomed.insert(std::get<Send>(effect).stream);
-    const bool overtakes = held && (welcome || MeasuresLease(effect)) &&
-                           !unwelcomed.contains(std::get<Send>(effect).stream);
+    const bool may_overtake = (welcome && recorded_) || MeasuresLease(effect);
+    const bool overtakes =
+        held && may_overtake && !unwelcomed_.contains(std::get<Send>(effect).stream);
+    if (welcome && !overtakes) unwelcomed_.insert(std::get<Send>(effect).stream);
     (overtakes ? overtaking.emplace_back() : waiting_.emplace_back()) = std::move(effect);
   }
   return overtaking;
@@ -48,6 +44,7 @@ std::optional<Effect> EffectQueue::Take() {
   if (writing_ || waiting_.empty()) return std::nullopt;
   Effect effect = std::move(waiting_.front());
   waiting_.pop_front();
+  if (IsWelcome(effect)) unwelcomed_.erase(std::get<Send>(effect).stream);
   if (IsPersist(effect)) {
     writing_ = true;
     std::erase_if(waiting_, IsPersist);
@@ -66,6 +63,7 @@ std::vector<Effect> EffectQueue::EndWriting() {
     (overtakes ? overtaking.emplace_back() : others.emplace_back()) = std::move(effect);
   }
   waiting_ = std::move(others);
+  unwelcomed_.clear();
   return overtaking;
 }
 

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "rendezvous/core/state_machine.h"
@@ -19,6 +20,7 @@ class EffectQueue {
   explicit EffectQueue(bool recorded = false) : recorded_(recorded) {}
 
   // Adds the effects of one step. Returns: those that overtake the others, to be carried out now.
+  // What waits already costs nothing: of many nodes it is much, and many steps come meanwhile.
   std::vector<Effect> Add(std::vector<Effect> effects);
   // The next one, if one can be carried out. A Persist: the record is to be taken now, it holds for
   // all later Persists that wait, and nothing comes before EndWriting.
@@ -33,6 +35,7 @@ class EffectQueue {
 
  private:
   std::deque<Effect> waiting_;
+  std::set<StreamKey> unwelcomed_;  // streams whose Welcome is in waiting_
   bool writing_ = false;
   bool recorded_;
 };

@@ -14,7 +14,7 @@ namespace ddprun::rendezvous {
 // reported, the weakest goes: a second one of a node before any node's strongest, then by evidence,
 // then the one that came last. So whatever fails first because of the cause doesn't hide it. Pure.
 //
-// Cost: O(kFailuresMax) while there is room; its square in comparisons of node ids beyond.
+// Cost: O(kFailuresMax).
 class FailureList {
  public:
   // Notes a failure, or completes the one of the same rank, whose arrival stays. Arrivals never go
@@ -27,11 +27,13 @@ class FailureList {
   std::string BrokenInvariant() const;
 
  private:
-  bool IsStrongestOfItsNode(size_t index) const;
+  void FindStrongestOf(const NodeId& node);
   size_t Weakest() const;
 
   std::vector<ReportedFailure> reported_;  // one a rank, by arrival; at most kFailuresMax
-  std::vector<Evidence> evidence_;         // of each of them
+  // Of each of them:
+  std::vector<Evidence> evidence_;
+  std::vector<bool> strongest_;  // of its node
 };
 
 }  // namespace ddprun::rendezvous

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/describe.h"
@@ -92,23 +94,30 @@ JobView Job::View(Instant now) const {
     view.phase = "recovering";
     view.reason = RecoveryText();
   }
-  for (const auto& [order, node] : roster_.nodes()) {
-    view.nodes.push_back({.node_id = node.id,
-                          .info = node.info,
-                          .state = StateOf(node),
-                          .group_rank = node.group_rank,
-                          .silent = now - node.proof,
-                          .progress = node.told.progress,
-                          .step_time = node.told.step_time,
-                          .progress_age = now - node.told.progress_at,
-                          .gpus = node.told.gpus,
-                          .gpus_age = now - node.told.gpus_at});
-    if (!node.group_rank) continue;
-    view.nodes.back().base_rank = round_->member(*node.group_rank).placement.base_rank;
-  }
-  std::stable_sort(view.nodes.begin(), view.nodes.end(), [](const auto& a, const auto& b) {
-    return a.group_rank.value_or(UINT32_MAX) < b.group_rank.value_or(UINT32_MAX);
+  std::vector<const Node*> shown;
+  shown.reserve(roster_.nodes().size());
+  for (const auto& [order, node] : roster_.nodes()) shown.push_back(&node);
+  std::sort(shown.begin(), shown.end(), [](const Node* a, const Node* b) {
+    return std::pair(a->group_rank.value_or(UINT32_MAX), a->order) <
+           std::pair(b->group_rank.value_or(UINT32_MAX), b->order);
   });
+  view.nodes.reserve(shown.size());
+  for (const Node* each : shown) {
+    const Node& node = *each;
+    NodeView& told = view.nodes.emplace_back();
+    told.node_id = node.id;
+    told.info = node.info;
+    told.state = StateOf(node);
+    told.group_rank = node.group_rank;
+    told.silent = now - node.proof;
+    told.progress = node.told.progress;
+    told.step_time = node.told.step_time;
+    told.progress_age = now - node.told.progress_at;
+    told.gpus = node.told.gpus;
+    told.gpus_age = now - node.told.gpus_at;
+    if (!node.group_rank) continue;
+    told.base_rank = round_->member(*node.group_rank).placement.base_rank;
+  }
   return view;
 }
 

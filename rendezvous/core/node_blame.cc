@@ -62,7 +62,9 @@ bool NodeBlame::Quarantined(const NodeId& node, Instant now) const {
 
 std::vector<NodeId> NodeBlame::QuarantinedNodes(Instant now) const {
   std::vector<NodeId> nodes;
+  if (rules_.quarantine_after == 0) return nodes;
   for (const auto& [node, record] : records_) {
+    if (record.failures.size() < rules_.quarantine_after) continue;
     if (Quarantined(node, now)) nodes.push_back(node);
   }
   return nodes;

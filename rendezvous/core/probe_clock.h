@@ -37,7 +37,7 @@ class ProbeClock {
   std::optional<Instant> SentAt(uint64_t nonce) const { return log_.SentAt(nonce); }
   // The pace in force. Params: lease: of the job.
   ProbePace pace(absl::Duration lease, size_t least = 0) const {
-    return pace_.value_or(ProbePace(lease, least));
+    return pace_ ? *pace_ : ProbePace(lease, least);
   }
   bool ticks() const { return !due_.is_infinite(); }
   // When Tick is wanted; infinite while resting.

@@ -21,11 +21,12 @@ constexpr absl::Duration kShortPause = absl::Milliseconds(10);
 
 }  // namespace
 
-std::string NoteField(const rendezvous::Note& note, const std::string& key) {
+const std::string& NoteField(const rendezvous::Note& note, absl::string_view key) {
+  static const std::string* const kNone = new std::string();
   for (const auto& [name, value] : note.fields) {
     if (name == key) return value;
   }
-  return "";
+  return *kNone;
 }
 
 std::vector<std::string> NodesOf(const rendezvous::Note& formed) {

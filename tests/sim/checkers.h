@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/sim_node.h"
@@ -137,7 +138,7 @@ class VerdictWatch {
 };
 
 // The value of a note's field; "" without it.
-std::string NoteField(const rendezvous::Note& note, const std::string& key);
+const std::string& NoteField(const rendezvous::Note& note, absl::string_view key);
 
 // The ids of a generation's nodes, by group rank: "ranks" is "n0=[0..1] n1=[2..2]".
 std::vector<std::string> NodesOf(const rendezvous::Note& formed);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "rendezvous/core/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
@@ -38,25 +39,37 @@ std::string CheckIgnored(const Note& note) {
 
 }  // namespace
 
+// Those of them that something happened to, and now and then all.
 void ClusterSim::ObserveNodes() {
+  constexpr uint64_t kAll = 64;
+  const bool all = ++observed_ % kAll == 0;
   for (const auto& node : nodes_) {
-    const int number = node->number();
-    leases_.Observe(queue_.now(), number, network_->IsCut(number) ? 0 : node->live_stream(),
-                    job_.lease);
-    losses_.Observe(queue_.now(), number, Mute(*node), node->wakes() + network_->heals(number));
+    const bool touched = node->TakeTouched();
+    if (touched || all) Observe(*node, touched);
   }
+}
+
+void ClusterSim::Observe(const SimNode& node, bool touched) {
+  const int number = node.number();
+  const uint64_t stream = LiveStream(node);
+  const bool reachable_anew = leases_.Observe(queue_.now(), number, stream, job_.lease);
+  const bool mute_anew =
+      losses_.Observe(queue_.now(), number, Mute(node), node.wakes() + network_->heals(number));
+  DDPRUN_CHECK(touched || (!reachable_anew && !mute_anew),
+               absl::StrCat("node ", number, " has changed, and nobody saw it"));
 }
 
 // Nothing that it says can arrive, or it says nothing.
 bool ClusterSim::Mute(const SimNode& node) const {
-  return !node.agent_runs() || node.frozen() || network_->IsCut(node.number());
+  const bool elsewhere = node.has_stream() && network_->ServiceOf(node.stream()) != leader_;
+  return !node.agent_runs() || node.frozen() || network_->IsCut(node.number()) || elsewhere;
 }
 
 // A verdict without anybody to hear it is that of a job whose last agents have gone.
 std::string ClusterSim::CheckHeard() const {
   if (verdict_) return "";
   for (const auto& node : nodes_) {
-    if (node->live_stream() == 0 || network_->IsCut(node->number())) continue;
+    if (LiveStream(*node) == 0) continue;
     const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
     if (since.is_infinite() || queue_.now() < since + 2 * job_.lease + kHearing) continue;
     return absl::StrCat("the job ends and ", node->id().value(),
@@ -134,7 +147,10 @@ std::string ClusterSim::CheckLost(const Note& note) const {
   if (known == pids_.end() || known->second != node.pid()) return "";  // another agent of its
   if (why == "lease expired") {
     uint64_t here = 0;
-    for (const auto& each : nodes_) here += each->live_stream() != 0 ? 1 : 0;
+    for (const auto& each : nodes_) {
+      const uint64_t stream = each->live_stream();
+      here += stream != 0 && network_->ServiceOf(stream) == leader_ ? 1 : 0;
+    }
     broken = leases_.OnLeaseExpired(queue_.now(), node.number(), Pace(),
                                     rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_,
                                     losses_.disturbed());

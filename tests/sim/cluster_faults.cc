@@ -14,6 +14,10 @@ using rendezvous::StreamKey;
 
 namespace {
 
+// As launcher/agent/service_child.h has them for a service that could not start.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
 absl::Duration FaultTime(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
 
 }  // namespace
@@ -34,24 +38,52 @@ void ClusterSim::KillService(uint64_t after) {
 void ClusterSim::OnServiceDied() {
   Trace(absl::StrCat("the service dies, life ", service_->life()));
   ++result_.deaths;
-  ++service_timer_;
+  ForgetLife();
+  network_->KillService(leader_);
+  queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)),
+               [this] { StartService(kFirstPause); });
+}
+
+// What it knew may be gone with it.
+void ClusterSim::ForgetLife() {
+  EventQueue::Disarm(&service_timer_);
   done_.Forget();
   isolation_.Forget();
   excuses_.Forget();
   repeats_.Forget();
   DisturbLooks();
-  network_->KillService();
-  queue_.After(FaultTime(20 + rng_.Below(rng_.Chance(80) ? 200 : 2000)), [this] {
-    Trace("the service starts again");
-    network_->StartService();
-    service_->Start();
-    pids_.clear();  // what isn't in the record never was
-    for (const auto& each : service_->machine().View(queue_.now()).nodes) {
-      pids_[each.node_id.value()] = each.info.agent_pid;
-    }
-    DisturbLooks();
-    ArmServiceTimer();
-  });
+}
+
+// Its agent tries again and again to start one whose record can't be read (R5).
+void ClusterSim::StartService(absl::Duration pause) {
+  Trace("the service starts again");
+  if (!service_->Start()) {
+    ++result_.unread;
+    const absl::Duration next = std::min(2 * pause, kLongestPause);
+    queue_.After(pause, [this, next] { StartService(next); });
+    return;
+  }
+  if (const std::string broken = service_->CheckBeginning(); !broken.empty()) Break(broken);
+  network_->StartService(leader_);
+  pids_.clear();  // what isn't in the record never was
+  for (const auto& each : service_->machine().View(queue_.now()).nodes) {
+    pids_[each.node_id.value()] = each.info.agent_pid;
+  }
+  DisturbLooks();
+  ArmServiceTimer();
+}
+
+// A record that can't be believed: no service is started from it, nor without it.
+void ClusterSim::DamageRecord(const PlannedFault& fault) {
+  if (!service_->up() || !service_->may_die() || queue_.now() < stalled_until_ || ended_) return;
+  service_->Damage(static_cast<RecordDamage>(fault.detail));
+  service_->Die();
+  if (program_ == Program::kLosesRecord) {
+    // Whoever has the old term ends, and there is nobody else.
+    ended_ = true;
+    return;
+  }
+  queue_.After(fault.lasts, [this] { service_->Damage(RecordDamage::kNone); });
 }
 
 void ClusterSim::Fault(const PlannedFault& fault) {
@@ -95,6 +127,10 @@ void ClusterSim::Fault(const PlannedFault& fault) {
     case FaultKind::kKillAtVerdict:
       dies_at_verdict_ = fault.detail;
       return;
+    case FaultKind::kDamageRecord:
+      return DamageRecord(fault);
+    case FaultKind::kTakeOver:
+      return TakeOver(fault);
   }
 }
 
@@ -142,15 +178,20 @@ void ClusterSim::DisturbLooks() {
   successes_.Disturb(std::max(queue_.now(), stalled_until_));
 }
 
+void ClusterSim::SetCut(SimNode* node, bool to_service, bool to_agent) {
+  network_->SetCut(node->number(), to_service, to_agent);
+  node->Touch();
+}
+
 void ClusterSim::Cut(SimNode* node, const PlannedFault& fault) {
-  network_->SetCut(node->number(), fault.detail != 0, fault.detail != 1);
+  SetCut(node, fault.detail != 0, fault.detail != 1);
   isolation_.OnEnd();  // if it was, its end is another's now
   const bool resets = fault.detail == 3;
   const absl::Duration unnoticed = resets ? FaultTime(rng_.Below(1500)) : absl::ZeroDuration();
   queue_.After(fault.lasts, [this, node, resets, unnoticed] {
     Trace(absl::StrCat("node ", node->number(), " is healed"));
     isolation_.OnEnd();
-    network_->SetCut(node->number(), false, false);
+    SetCut(node, false, false);
     if (resets) node->BreakStream(unnoticed);
     ObserveNodes();
   });
@@ -167,7 +208,7 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
     const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
     const bool heard = queue_.now() >= since + job_.lease;
     if (heard) sound.insert(node->id().value());
-    network_->SetCut(node->number(), true, true);
+    SetCut(node.get(), true, true);
   }
   ObserveNodes();
   // Beside the one that hosts the service, one alone is as likely to have died.
@@ -179,7 +220,8 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
     // One connection after the other, within less than a lease.
     for (const auto& node : nodes_) {
       queue_.After(FaultTime(rng_.Chance(50) ? 0 : rng_.Below(1500)), [this, &node] {
-        network_->SetCut(node->number(), false, false);
+        SetCut(node.get(), false, false);
+        isolation_.OnEnd();  // another one that began meanwhile isn't whole
         ObserveNodes();
       });
     }
@@ -199,11 +241,16 @@ void ClusterSim::Heal() {
   Trace("no more faults");
   faults_on_ = false;
   service_->Live();
+  if (program_ != Program::kLosesRecord) service_->Damage(RecordDamage::kNone);
   isolation_.OnEnd();
+  for (const auto& [number, former] : formers_) {
+    if (former->service->up()) EndFormer(number);
+  }
+  for (const auto& node : nodes_) HearOfLeader(node.get(), leader_);
   stalled_until_ = queue_.now();
   ResumeService();
   for (const auto& node : nodes_) {
-    network_->SetCut(node->number(), false, false);
+    SetCut(node.get(), false, false);
     node->SetFrozen(false);
   }
 }

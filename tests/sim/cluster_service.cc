@@ -43,7 +43,8 @@ void ClusterSim::StepService(const Event& event) {
     if (text.find("renewal") == std::string::npos) Trace(text);
   }
   ObserveNodes();
-  was_due_ = service_->machine().NextDeadline() <= queue_.now();
+  if (stepped_since_) due_ = service_->machine().NextDeadline();
+  was_due_ = due_ <= queue_.now();
   service_->Step(event);
   ArmServiceTimer();
 }
@@ -63,6 +64,7 @@ void ClusterSim::Hear(const AgentMessage& message, StreamKey stream) {
 
 // Checks what was decided; whether others hear of it is another matter.
 void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>& effects) {
+  stepped_since_ = true;
   if (digest_ != nullptr) digest_->Add(queue_.now(), event, effects, service_->machine());
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   if (received != nullptr) Hear(received->message, received->stream);
@@ -77,6 +79,7 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
   for (const Effect& effect : effects) {
     const auto* note = std::get_if<Note>(&effect);
     if (note == nullptr) continue;
+    if (note->event == "verdict") verdict_decided_ = queue_.now();
     if (note->event == "node_lost" || note->event == "node_left") {
       lost_.insert(NoteField(*note, "node"));
     }
@@ -87,14 +90,13 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
 
 void ClusterSim::ArmServiceTimer() {
   if (!service_->up()) return;
-  const Instant at = service_->machine().NextDeadline();
-  if (at.is_infinite()) return;
-  const uint64_t timer = ++service_timer_;
-  queue_.At(std::max(at, stalled_until_), [this, timer] {
-    if (timer == service_timer_ && queue_.now() >= stalled_until_ && service_->up()) {
-      StepService(rendezvous::TimerDue{});
-    }
-  });
+  const Instant at = due_ = service_->machine().NextDeadline();
+  stepped_since_ = false;
+  if (!at.is_infinite()) queue_.Arm(std::max(at, stalled_until_), &service_timer_);
+}
+
+void ClusterSim::OnServiceTimer() {
+  if (queue_.now() >= stalled_until_ && service_->up()) StepService(rendezvous::TimerDue{});
 }
 
 void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
@@ -120,6 +122,10 @@ void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
 }
 
 void ClusterSim::SendToAgent(StreamKey stream, SharedMessage shared) {
+  if (!std::holds_alternative<rendezvous::Probe>(*shared)) {
+    const std::string broken = decisions_.OnTold(headers_[stream].node_id.value(), *shared);
+    if (!broken.empty()) Break(broken);
+  }
   if (const auto* stop = std::get_if<rendezvous::StopWorkers>(&*shared)) {
     if (sabotage_ == Sabotage::kEarlyStopped) ForgeStopped(stream, stop->generation);
   } else if (std::holds_alternative<rendezvous::EndHung>(*shared)) {
@@ -207,9 +213,10 @@ void ClusterSim::NoteWhoIsOwedTheVerdict() {
     if (view.state == "draining") continue;
     for (const auto& node : nodes_) {
       const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
-      // Who has just lost its stream comes back in time (R8).
-      const bool listens =
-          view.state == "unreachable" ? !BackSince(*node).is_infinite() : node->listens();
+      // Who has just lost its stream comes back in time (R8), if a slow write left any.
+      const bool in_time = queue_.now() < verdict_decided_ + absl::Seconds(1);
+      const bool listens = view.state == "unreachable" ? in_time && !BackSince(*node).is_infinite()
+                                                       : node->listens();
       if (same && listens) owed_verdict_.insert(node->number());
     }
   }

@@ -66,6 +66,7 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
           .to_agent =
               [this](int node, uint64_t epoch, uint64_t stream, const ServiceMessage& message,
                      bool beside) {
+                CheckLeader(node, stream, message);
                 nodes_[static_cast<size_t>(node)]->OnMessage(epoch, stream, message, beside);
               },
           .agent_closed =
@@ -73,12 +74,8 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
                 nodes_[static_cast<size_t>(node)]->OnClosed(epoch, stream, std::move(status));
               },
           .to_service =
-              [this](uint64_t stream, AgentMessage message) {
-                OnServiceEvent(rendezvous::MessageReceived{StreamKey(stream), std::move(message)});
-              },
-          .service_closed =
-              [this](uint64_t stream, bool finished) {
-                OnServiceEvent(rendezvous::StreamClosed{StreamKey(stream), finished});
+              [this](size_t service, const Event& event) {
+                service == leader_ ? OnServiceEvent(event) : OnFormerEvent(service, event);
               },
       });
   network_->SetSlowest(slowest_);
@@ -86,28 +83,37 @@ void ClusterSim::MakeNetwork(uint64_t nodes) {
 
 Storage ClusterSim::MakeStorage() {
   Storage storage;
-  storage.keeps = rng_.Chance(60) || program_ == Program::kOutlivesService;
+  const bool sound = program_ == Program::kOutlivesService || program_ == Program::kLosesRecord;
+  storage.keeps = rng_.Chance(60) || sound;
   storage.slow_percent = rng_.Chance(20) ? 10 : 0;
   if (sabotage_ == Sabotage::kConfirmAll) storage.slow_percent = 100;
-  storage.fails_percent = rng_.Chance(5) && program_ != Program::kOutlivesService ? 5 : 0;
-  if (rng_.Chance(3) && program_ != Program::kOutlivesService) storage.hangs_percent = 3;
+  storage.fails_percent = rng_.Chance(5) && !sound ? 5 : 0;
+  if (rng_.Chance(3) && !sound) storage.hangs_percent = 3;
   storage.tells_before = sabotage_ == Sabotage::kTellBefore;
   storage.forgets = sabotage_ == Sabotage::kForgetRecord;
   storage.keeps_the_last = sabotage_ == Sabotage::kOldRecord;
+  storage.former_tells = sabotage_ == Sabotage::kFormerTells;
+  storage.believes = sabotage_ == Sabotage::kBelieveDamaged;
   return storage;
 }
 
 void ClusterSim::MakeService() {
-  service_ = std::make_unique<SimService>(
-      &queue_, &rng_, MakeStorage(),
-      SimService::Hooks{
-          .stepped = [this](
-                         const Event& event,
-                         const std::vector<Effect>& effects) { OnServiceStepped(event, effects); },
-          .carry_out = [this](const Effect& effect,
-                              Instant decided) { TakeServiceEffect(effect, decided); },
-          .owed = [this](const Note& note, Instant decided) { OnNote(note, decided); },
-          .died = [this] { OnServiceDied(); }});
+  storage_ = MakeStorage();
+  store_ = std::make_unique<SimStore>(sabotage_ == Sabotage::kNoFence);
+  service_ = std::make_unique<SimService>(&queue_, &rng_, storage_, store_.get(),
+                                          /*few=*/!result_.large, nullptr, HooksOfService());
+}
+
+SimService::Hooks ClusterSim::HooksOfService() {
+  return SimService::Hooks{
+      .stepped = [this](const Event& event,
+                        const std::vector<Effect>& effects) { OnServiceStepped(event, effects); },
+      .carry_out = [this](const Effect& effect,
+                          Instant decided) { TakeServiceEffect(effect, decided); },
+      .owed = [this](const Note& note, Instant decided) { OnNote(note, decided); },
+      .died = [this] { OnServiceDied(); },
+      .fenced = [this] { Break("a service is fenced that nobody has replaced"); },
+      .broken = [this](const std::string& what) { Break(what); }};
 }
 
 void ClusterSim::MakeJob() {
@@ -144,7 +150,7 @@ void ClusterSim::MakeJob() {
   MakeRestartRules();
   if (large >= 100 && large < 135 && program_ == Program::kTrains) return MakeLargeJob();
   if (program_ == Program::kTrains) return;
-  if (program_ == Program::kLosesAll) {
+  if (program_ == Program::kLosesAll || program_ == Program::kLosesRecord) {
     faults_on_ = false;
     return;
   }
@@ -189,7 +195,7 @@ void ClusterSim::MakeRestartRules() {
 }
 
 void ClusterSim::MakeNodes() {
-  const bool together = program_ == Program::kOutlivesService;
+  const bool together = program_ == Program::kOutlivesService || program_ == Program::kLosesRecord;
   const uint64_t count = job_.nodes_max + (together ? 0 : rng_.Below(3));
   MakeNetwork(count);
   claims_ = rng_.Chance(20);
@@ -274,6 +280,11 @@ void ClusterSim::MakePlan() {
           {.at = Instant() + absl::Seconds(20), .kind = FaultKind::kLosePower, .node = node});
     }
   }
+  if (program_ == Program::kLosesRecord) {
+    plan_.faults.push_back({.at = Instant() + absl::Seconds(5),
+                            .kind = FaultKind::kDamageRecord,
+                            .detail = 1 + rng_.Below(3)});
+  }
   // Then a hang that nothing else ends.
   if (program_ != Program::kTrains || !rng_.Chance(30)) return;
   plan_.faults.push_back({.at = Instant() + safety_,
@@ -284,7 +295,7 @@ void ClusterSim::MakePlan() {
 ClusterSim::Result ClusterSim::Run() {
   rng_ = Rng(plan_.noise);
   network_->SetCalm(plan_.calm);
-  if (program_ != Program::kLosesAll) KeepAgentsUp();
+  if (program_ != Program::kLosesAll && program_ != Program::kLosesRecord) KeepAgentsUp();
   queue_.At(Instant() + safety_, [this] { Heal(); });
   ScheduleFaults();
   const Instant end =

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/checkers.h"
+#include "tests/sim/decision_watch.h"
 #include "tests/sim/event_queue.h"
 #include "tests/sim/fault_plan.h"
 #include "tests/sim/precision.h"
@@ -41,6 +42,10 @@ enum class Sabotage {
   kForgetRecord,    // a service that was started again has no record
   kOldRecord,       // or the one before the last
   kConfirmAll,      // agents hear of events as confirmed that are in no record
+  kBelieveDamaged,  // a service starts from a record that is damaged
+  kNoFence,         // a service that was replaced writes all the same
+  kFormerTells,     // or tells what it can't write
+  kGoBack,          // agents go back to it
 };
 
 // What the workers do when nothing disturbs them.
@@ -49,6 +54,7 @@ enum class Program {
   kCrashesAtStart,   // and nothing else goes wrong
   kOutlivesService,  // the same; and nothing goes wrong but that the service dies
   kLosesAll,         // all machines lose their power, and nobody comes back
+  kLosesRecord,      // the service dies, and its record is damaged, or gone, for good
 };
 
 // One job on a few machines, from its start through 40 s of faults (safety) to a time without any
@@ -69,6 +75,8 @@ class ClusterSim {
     uint64_t stops = 0;  // workers that stopped at an agreed step
     uint64_t drains = 0;
     uint64_t deaths = 0;      // of the service
+    uint64_t takeovers = 0;   // by another service
+    uint64_t unread = 0;      // starts of it with a record that could not be read
     uint64_t repeats = 0;     // events that came again
     uint64_t intrusions = 0;  // of strangers
     bool large = false;       // more than sixteen nodes
@@ -106,12 +114,36 @@ class ClusterSim {
   // The service.
   Storage MakeStorage();
   void MakeService();
+  SimService::Hooks HooksOfService();
+
+  // Two services at once: cluster_takeover.cc.
+  struct Former {
+    std::unique_ptr<SimService> service;
+    std::unique_ptr<EventQueue::Timer> timer;
+    bool frozen = false;
+    std::deque<rendezvous::Event> events;  // while it is
+  };
+  void TakeOver(const PlannedFault& fault);
+  std::unique_ptr<SimService> Successor(const SimService& former);
+  SimService::Hooks HooksOfFormer(size_t number);
+  void HearOfLeader(SimNode* node, size_t service);
+  void OnFormerEvent(size_t number, const rendezvous::Event& event);
+  void StepFormer(Former& former, const rendezvous::Event& event);
+  void ThawFormer(size_t number);
+  void EndFormer(size_t number);
+  void TakeFormerEffect(const rendezvous::Effect& effect);
+  void CheckLeader(int node, uint64_t stream, const rendezvous::ServiceMessage& message);
+  uint64_t LiveStream(const SimNode& node) const;
+
   void OnServiceEvent(const rendezvous::Event& event);
   void StepService(const rendezvous::Event& event);
   void OnServiceStepped(const rendezvous::Event& event,
                         const std::vector<rendezvous::Effect>& effects);
   void KillService(uint64_t after);
   void OnServiceDied();
+  void ForgetLife();
+  void StartService(absl::Duration pause);
+  void DamageRecord(const PlannedFault& fault);
   void DisturbLooks();
   void TakeServiceEffect(const rendezvous::Effect& effect, Instant decided);
   void SendToAgent(rendezvous::StreamKey stream, rendezvous::SharedMessage shared);
@@ -122,6 +154,8 @@ class ClusterSim {
   std::string CheckIntrusion(const rendezvous::Event& event,
                              const std::vector<rendezvous::Effect>& effects) const;
   void ObserveNodes();
+  void Observe(const SimNode& node, bool touched);
+  void SetCut(SimNode* node, bool to_service, bool to_agent);
   void CheckPrecision(const rendezvous::Event& event,
                       const std::vector<rendezvous::Effect>& effects);
   void NoteWhoIsOwedTheVerdict();
@@ -137,6 +171,7 @@ class ClusterSim {
   void ForgeStopped(rendezvous::StreamKey stream, rendezvous::Generation generation);
   void OnNote(const rendezvous::Note& note, Instant decided);
   void ArmServiceTimer();
+  void OnServiceTimer();
   void CheckFormed(const std::vector<rendezvous::Effect>& effects);
 
   // The nodes.
@@ -173,15 +208,23 @@ class ClusterSim {
   std::optional<uint64_t> dies_at_verdict_;  // the service, after so many effects
   absl::Duration preempt_deadline_;
 
+  Storage storage_;
+  std::unique_ptr<SimStore> store_;
   std::unique_ptr<SimService> service_;
-  uint64_t service_timer_ = 0;
+  size_t leader_ = 0;                                  // its number
+  std::map<size_t, std::unique_ptr<Former>> formers_;  // by number
+  std::map<rendezvous::Incarnation, size_t> welcomed_by_;
+  DecisionWatch decisions_;
+  EventQueue::Timer service_timer_{[this] { OnServiceTimer(); }};
   // Of each stream the first message without its body, and the last sequence.
   std::map<rendezvous::StreamKey, rendezvous::AgentMessage> headers_;
   std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // and how they must be refused
   Instant stalled_until_;
   std::deque<rendezvous::Event> stalled_events_;
-  bool resuming_ = false;    // steps what came meanwhile
-  bool was_due_ = false;     // before the step: its timer
+  bool resuming_ = false;  // steps what came meanwhile
+  bool was_due_ = false;   // before the step: its timer
+  Instant due_;            // its next, unless
+  bool stepped_since_ = true;
   absl::Duration safety_;    // as long as things go wrong
   absl::Duration slowest_;   // message
   bool beside_ = false;      // heartbeats have connections of their own
@@ -189,6 +232,7 @@ class ClusterSim {
   bool ended_ = false;
   std::set<int> owed_verdict_;
   std::optional<rendezvous::Verdict> verdict_;
+  Instant verdict_decided_;
   uint32_t world_size_ = 0;
   std::map<rendezvous::Generation, rendezvous::JobView> formed_;  // when they were
 
@@ -202,6 +246,7 @@ class ClusterSim {
   StopSteps stop_steps_;
   VerdictWatch verdicts_;
   bool recorded_ = false;  // the job has, or has had, a record
+  uint64_t observed_ = 0;  // times
   LeasePrecision leases_;
   IsolationWatch isolation_;
   DoneWatch done_;

@@ -47,6 +47,8 @@ struct Totals {
   uint64_t stops = 0;
   uint64_t drains = 0;
   uint64_t deaths = 0;
+  uint64_t takeovers = 0;
+  uint64_t unread = 0;
   uint64_t repeats = 0;
   uint64_t intrusions = 0;
   uint64_t large = 0;
@@ -60,6 +62,8 @@ struct Totals {
     stops += result.stops;
     drains += result.drains;
     deaths += result.deaths;
+    takeovers += result.takeovers;
+    unread += result.unread;
     repeats += result.repeats;
     intrusions += result.intrusions;
     large += result.large ? 1 : 0;
@@ -71,7 +75,9 @@ void Print(const Totals& all) {
   std::cout << seed_count << " seeds from " << first_seed << ": " << all.generations
             << " generations, " << all.messages << " effects, " << all.hangs << " hangs, "
             << all.stops << " workers stopped at an agreed step, " << all.drains << " drains, "
-            << all.deaths << " deaths of the service, " << all.repeats
+            << all.deaths << " deaths of the service, " << all.takeovers
+            << " services beside a former one, " << all.unread
+            << " starts without a record that can be read, " << all.repeats
             << " events that came twice, " << all.intrusions << " strangers, " << all.large
             << " jobs of many nodes, " << all.unheard
             << " verdicts after the last agent left; outcomes:";
@@ -88,6 +94,8 @@ void ExpectEnough(const Totals& all) {
   EXPECT_GT(all.stops, seed_count / 10);
   EXPECT_GT(all.drains, seed_count / 5);
   EXPECT_GT(all.deaths, seed_count / 5);
+  EXPECT_GT(all.takeovers, seed_count / 20);
+  EXPECT_GT(all.unread, seed_count / 50);
   EXPECT_GT(all.repeats, seed_count / 5);
   EXPECT_GT(all.intrusions, seed_count / 5);
   EXPECT_LE(all.unheard, seed_count * kUnheardPercent / 100 + 5);
@@ -147,6 +155,29 @@ TEST(ClusterSim, AJobThatNobodyIsLeftOfEnds) {
                 result.outcome == "failed_for_good")
         << "seed " << seed << ": " << result.outcome;
   }
+}
+
+// Its record is damaged, or gone, for good: no service goes on from it, nor without it with the
+// agents that have its term. Whoever takes part ends, without a verdict and without another
+// generation (R1, R5).
+TEST(ClusterSim, AJobWhoseRecordIsDamagedEndsEverywhere) {
+  uint64_t ended = 0;
+  uint64_t unread = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const auto run = [seed](bool trace) {
+      return ClusterSim(seed, Sabotage::kNone, trace, Program::kLosesRecord).Run();
+    };
+    const ClusterSim::Result result = run(false);
+    ASSERT_EQ(result.broken, "") << "seed " << seed << "\n" << run(true).trace_tail;
+    if (result.deaths == 0) continue;  // it was over before
+    ++ended;
+    unread += result.unread > 0 ? 1 : 0;
+    EXPECT_EQ(result.outcome, "") << "seed " << seed;
+    EXPECT_LE(result.generations, 1U) << "seed " << seed;
+  }
+  EXPECT_GT(ended, 50U);
+  EXPECT_GT(unread, 30U);
+  EXPECT_LT(unread, ended) << "no record was gone";
 }
 
 // A service that dies, whenever and however often, costs a job nothing: no generation, no restart.
@@ -214,14 +245,14 @@ TEST_P(Twin, IsCaught) {
   FAIL() << "no checker noticed the bug within 100 seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(ClusterSim, Twin,
-                         ::testing::Values(Sabotage::kDuplicateRank, Sabotage::kEarlyStopped,
-                                           Sabotage::kForgetVerdict, Sabotage::kSkipGeneration,
-                                           Sabotage::kForgetHung, Sabotage::kNoQuarantine,
-                                           Sabotage::kNoBudgets, Sabotage::kLongPauses,
-                                           Sabotage::kOtherStopStep, Sabotage::kForgetDrained,
-                                           Sabotage::kTellBefore, Sabotage::kForgetRecord,
-                                           Sabotage::kOldRecord, Sabotage::kConfirmAll));
+INSTANTIATE_TEST_SUITE_P(
+    ClusterSim, Twin,
+    ::testing::Values(Sabotage::kDuplicateRank, Sabotage::kEarlyStopped, Sabotage::kForgetVerdict,
+                      Sabotage::kSkipGeneration, Sabotage::kForgetHung, Sabotage::kNoQuarantine,
+                      Sabotage::kNoBudgets, Sabotage::kLongPauses, Sabotage::kOtherStopStep,
+                      Sabotage::kForgetDrained, Sabotage::kTellBefore, Sabotage::kForgetRecord,
+                      Sabotage::kOldRecord, Sabotage::kConfirmAll, Sabotage::kBelieveDamaged,
+                      Sabotage::kNoFence, Sabotage::kFormerTells, Sabotage::kGoBack));
 
 // A failed seed becomes a handful of faults, which still fail in the same way.
 TEST(ClusterSim, ShrinksAFailedSeed) {

@@ -44,6 +44,8 @@ uint64_t DrawDetail(FaultKind kind, Rng* rng) {
   if (kind == FaultKind::kKillService) return DrawDeath(rng);
   if (kind == FaultKind::kFailWorker) return rng->Chance(25) ? 0 : 1 + rng->Below(2);
   if (kind == FaultKind::kCut) return rng->Below(4);
+  if (kind == FaultKind::kDamageRecord) return 1 + rng->Below(2);
+  if (kind == FaultKind::kTakeOver) return rng->Below(2);
   if (kind == FaultKind::kIntrude) return rng->Below(kStrangers);
   if (kind == FaultKind::kFlap) return 50 + rng->Below(1000);
   if (kind == FaultKind::kSignalAgent) {
@@ -98,13 +100,23 @@ std::string What(const PlannedFault& fault) {
       return "loses its power";
     case FaultKind::kKillAtVerdict:
       return "is to be killed while it tells the verdict";
+    case FaultKind::kTakeOver:
+      return absl::StrCat("is replaced by another one",
+                          fault.detail == 1 ? absl::StrCat(", and stands still", lasts) : "");
+    case FaultKind::kDamageRecord:
+      return absl::StrCat("is killed, and its record ",
+                          fault.detail == 1   ? "is cut off"
+                          : fault.detail == 2 ? "has a wrong bit"
+                                              : "is gone",
+                          lasts);
   }
   return "";
 }
 
 bool IsOfTheService(FaultKind kind) {
   return kind == FaultKind::kKillService || kind == FaultKind::kCutServiceOff ||
-         kind == FaultKind::kStallService || kind == FaultKind::kKillAtVerdict;
+         kind == FaultKind::kStallService || kind == FaultKind::kKillAtVerdict ||
+         kind == FaultKind::kDamageRecord || kind == FaultKind::kTakeOver;
 }
 
 }  // namespace
@@ -117,8 +129,14 @@ FaultPlan DrawFaults(const FaultLimits& limits, Rng* rng) {
     at = at + Ms(20 + rng->Below(limits.pause_ms));
     if (at >= Instant() + limits.until) return plan;
     const bool dies = limits.only_service_dies || (limits.service_dies && rng->Chance(15));
+    const bool may_change = dies && !limits.only_service_dies;
+    const bool damaged = may_change && rng->Chance(5);
+    const bool replaced = may_change && !damaged && rng->Chance(20);
     PlannedFault fault{.at = at,
-                       .kind = dies ? FaultKind::kKillService : DrawKind(rng),
+                       .kind = replaced  ? FaultKind::kTakeOver
+                               : damaged ? FaultKind::kDamageRecord
+                               : dies    ? FaultKind::kKillService
+                                         : DrawKind(rng),
                        .node = static_cast<uint32_t>(rng->Below(limits.nodes)),
                        .lasts = Ms(rng->Below(rng->Chance(50) ? 1000 : 8000))};
     // With the last node a job ends, and the rest of its run says nothing.

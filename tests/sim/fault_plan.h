@@ -33,9 +33,14 @@ enum class FaultKind {
   kFlap,           // its agent comes and goes for `lasts`; detail: ms between
   kLosePower,      // without a word
   kKillAtVerdict,  // the service, when the first one is told; detail: after so many effects
+  // The service dies, and for `lasts` its record can't be read; detail: as RecordDamage.
+  kDamageRecord,
+  // Another service has the job, and the former one doesn't know; detail: 1 = it stands still for
+  // `lasts`.
+  kTakeOver,
 };
 
-inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kKillAtVerdict) + 1;
+inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kTakeOver) + 1;
 
 struct PlannedFault {
   Instant at;

@@ -13,10 +13,25 @@ namespace ddprun::sim {
 
 namespace {
 
-constexpr std::array<const char*, kFaultKinds> kNames = {
-    "kill_service", "crash",   "crash_and_back", "hang",       "fail",           "reset",
-    "cut_off",      "cut",     "freeze",         "stall",      "drain",          "signal",
-    "repeat",       "intrude", "flap",           "lose_power", "kill_at_verdict"};
+constexpr std::array<const char*, kFaultKinds> kNames = {"kill_service",
+                                                         "crash",
+                                                         "crash_and_back",
+                                                         "hang",
+                                                         "fail",
+                                                         "reset",
+                                                         "cut_off",
+                                                         "cut",
+                                                         "freeze",
+                                                         "stall",
+                                                         "drain",
+                                                         "signal",
+                                                         "repeat",
+                                                         "intrude",
+                                                         "flap",
+                                                         "lose_power",
+                                                         "kill_at_verdict",
+                                                         "damage_record",
+                                                         "take_over"};
 
 using Words = std::vector<std::string>;
 

@@ -34,28 +34,39 @@ absl::Duration LeastUptime(uint32_t fruitless) {
                   rendezvous::kGrowthUptimeMax);
 }
 
+// What is known of a node, by its number.
+template <typename Node>
+Node& Of(int node, std::vector<Node>& nodes) {
+  const auto number = static_cast<size_t>(node);
+  if (number >= nodes.size()) nodes.resize(number + 1);
+  return nodes[number];
+}
+
+template <typename Node>
+Node Find(int node, const std::vector<Node>& nodes) {
+  const auto number = static_cast<size_t>(node);
+  return number < nodes.size() ? nodes[number] : Node();
+}
+
 }  // namespace
 
-void LeasePrecision::Observe(Instant now, int node, uint64_t stream, absl::Duration lease) {
-  Node& known = nodes_[node];
-  if (known.stream == stream) return;
+bool LeasePrecision::Observe(Instant now, int node, uint64_t stream, absl::Duration lease) {
+  Node& known = Of(node, nodes_);
+  if (known.stream == stream) return false;
   const bool was_sound = !known.since.is_infinite() && now >= known.since + lease + kUnderWay;
   known = {.stream = stream,
            .since = stream == 0 ? Instant::Infinite() : now,
            .sound_until = was_sound ? now : known.sound_until};
+  return true;
 }
 
-Instant LeasePrecision::SoundSince(int node) const {
-  const auto found = nodes_.find(node);
-  return found == nodes_.end() ? Instant::Infinite() : found->second.since;
-}
+Instant LeasePrecision::SoundSince(int node) const { return Find(node, nodes_).since; }
 
 std::string LeasePrecision::OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
                                            const rendezvous::ProbePace& least,
                                            absl::Duration slowest, Instant disturbed) const {
   const Instant since = SoundSince(node);
-  const auto found = nodes_.find(node);
-  const Instant until = found == nodes_.end() ? Instant::Infinite() : found->second.sound_until;
+  const Instant until = Find(node, nodes_).sound_until;
   // The probe that it answered last was sent an interval and the way there and back before.
   const absl::Duration spared = least.lease - most.interval - 2 * slowest - absl::Milliseconds(20);
   const bool early = !until.is_infinite() && now < until + spared;
@@ -69,21 +80,21 @@ std::string LeasePrecision::OnLeaseExpired(Instant now, int node, const rendezvo
 }
 
 bool LeasePrecision::WasSoundAt(int node, Instant at) const {
-  const auto found = nodes_.find(node);
-  return found != nodes_.end() && found->second.sound_until == at;
+  return Find(node, nodes_).sound_until == at;
 }
 
-void LossBound::Observe(Instant now, int node, bool mute, uint64_t wakes) {
-  Node& known = nodes_[node];
+bool LossBound::Observe(Instant now, int node, bool mute, uint64_t wakes) {
+  Node& known = Of(node, nodes_);
   const bool as_before = known.wakes == wakes && known.mute_since.is_infinite() != mute;
-  if (as_before) return;
+  if (as_before) return false;
   known = {.wakes = wakes, .mute_since = mute ? now : Instant::Infinite()};
+  return true;
 }
 
 std::string LossBound::OnLook(int node, absl::Duration lease, Instant now) const {
-  const auto found = nodes_.find(node);
-  if (found == nodes_.end() || found->second.mute_since.is_infinite()) return "";
-  const Instant since = std::max(found->second.mute_since, disturbed_);
+  const Node known = Find(node, nodes_);
+  if (known.mute_since.is_infinite()) return "";
+  const Instant since = std::max(known.mute_since, disturbed_);
   if (now < since + lease + kJoining) return "";
   return absl::StrCat("node ", node, " can't be heard and isn't lost for ",
                       absl::FormatDuration(now - since));

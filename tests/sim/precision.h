@@ -25,7 +25,8 @@ class LeasePrecision {
  public:
   // Before each step of the service. Params: stream: of the node, 0 = it can't answer: it has none,
   // is cut, frozen, or gone.
-  void Observe(Instant now, int node, uint64_t stream, absl::Duration lease);
+  // Returns whether that is news.
+  bool Observe(Instant now, int node, uint64_t stream, absl::Duration lease);
   // The service counts it as lost because its lease is over. Params: most, least: at least and at
   // most what is in force; slowest: message; disturbed: when the service last was held up.
   std::string OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
@@ -43,14 +44,15 @@ class LeasePrecision {
     // The last time before that it was reachable for long.
     Instant sound_until = Instant::Infinite();
   };
-  std::map<int, Node> nodes_;
+  std::vector<Node> nodes_;  // by number
 };
 
 // R4: a member that can't be heard any more counts as lost within its lease and a second.
 class LossBound {
  public:
   // Params: mute: nothing that it says arrives; wakes: grows whenever that may have changed.
-  void Observe(Instant now, int node, bool mute, uint64_t wakes);
+  // Returns whether that is news.
+  bool Observe(Instant now, int node, bool mute, uint64_t wakes);
   // Of a member of the running generation that isn't done, while others are heard.
   std::string OnLook(int node, absl::Duration lease, Instant now) const;
   // The service began anew or was held up: what it waits for is extended.
@@ -62,7 +64,7 @@ class LossBound {
     uint64_t wakes = 0;
     Instant mute_since = Instant::Infinite();
   };
-  std::map<int, Node> nodes_;
+  std::vector<Node> nodes_;  // by number
   Instant disturbed_;
 };
 

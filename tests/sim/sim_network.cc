@@ -19,7 +19,8 @@ SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends)
       rng_(rng),
       ends_(std::move(ends)),
       cuts_(static_cast<size_t>(nodes)),
-      slow_until_(static_cast<size_t>(nodes)) {}
+      slow_until_(static_cast<size_t>(nodes)),
+      leaders_(static_cast<size_t>(nodes)) {}
 
 SimNetwork::Stream* SimNetwork::Find(uint64_t key) {
   return key == 0 || key > streams_.size() ? nullptr : &streams_[key - 1];
@@ -53,25 +54,32 @@ void SimNetwork::Connect(int node, uint64_t epoch) {
       });
       return;
     }
-    if (service_dead_) {
+    if (dead_[leader(node)]) {
       return ends_.agent_closed(node, epoch, 0, absl::UnavailableError("connect: refused"));
     }
     streams_.emplace_back();
     streams_.back().node = node;
+    streams_.back().service = leader(node);
     streams_.back().epoch = epoch;
     ends_.opened(node, epoch, streams_.size());
   });
 }
 
 // Keeps the order within the direction.
-void SimNetwork::Deliver(uint64_t key, Lane lane, Call call) {
+void SimNetwork::Deliver(uint64_t key, Lane lane, Sent sent) {
   Stream* const stream = Find(key);
   if (stream == nullptr) return;
   Direction& direction = stream->lanes[lane];
   const bool beside = lane == kUpBeside || lane == kDownBeside;
   direction.last = std::max(direction.last, queue_->now() + Delay(stream->node, beside));
-  direction.sent.push_back(std::move(call));
-  queue_->At(direction.last, [this, key, lane] { Arrive(key, lane); });
+  direction.sent.push_back(std::move(sent));
+  queue_->At(direction.last, Arrival(key, lane));
+}
+
+// No larger than what a Call holds without memory of its own.
+Call SimNetwork::Arrival(uint64_t key, Lane lane) {
+  const uint64_t both = key * kLanes + lane;
+  return [this, both] { Arrive(both / kLanes, static_cast<Lane>(both % kLanes)); };
 }
 
 void SimNetwork::Arrive(uint64_t key, Lane lane) {
@@ -81,9 +89,23 @@ void SimNetwork::Arrive(uint64_t key, Lane lane) {
     ++direction.held;
     return;
   }
-  Call call = std::move(direction.sent.front());
-  direction.sent.pop_front();
-  call();
+  Sent sent = std::move(direction.sent[direction.arrived]);
+  if (++direction.arrived == direction.sent.size()) {
+    direction.sent.clear();
+    direction.arrived = 0;
+  }
+  Take(key, lane, sent);
+}
+
+void SimNetwork::Take(uint64_t key, Lane lane, Sent& sent) {
+  if (auto* call = std::get_if<Call>(&sent)) return (*call)();
+  const Stream& stream = *Find(key);
+  if (auto* up = std::get_if<std::unique_ptr<const rendezvous::Event>>(&sent)) {
+    if (stream.service_knows) ends_.to_service(stream.service, **up);
+  } else if (stream.agent_knows) {
+    ends_.to_agent(stream.node, stream.epoch, key, *std::get<rendezvous::SharedMessage>(sent),
+                   lane == kDownBeside);
+  }
 }
 
 void SimNetwork::SetCut(int node, bool to_service, bool to_agent) {
@@ -95,25 +117,20 @@ void SimNetwork::SetCut(int node, bool to_service, bool to_agent) {
     for (const Lane lane : {kUp, kDown, kUpBeside, kDownBeside}) {
       if (Holds(node, lane)) continue;
       for (uint64_t i = std::exchange(stream.lanes[lane].held, 0); i > 0; --i) {
-        queue_->After(absl::ZeroDuration(), [this, key, lane] { Arrive(key, lane); });
+        queue_->After(absl::ZeroDuration(), Arrival(key, lane));
       }
     }
   }
 }
 
-void SimNetwork::SendToService(uint64_t stream, rendezvous::AgentMessage message, bool beside) {
-  auto sent = std::make_unique<rendezvous::AgentMessage>(std::move(message));
-  Deliver(stream, beside ? kUpBeside : kUp, [this, stream, sent = std::move(sent)] {
-    if (Find(stream)->service_knows) ends_.to_service(stream, std::move(*sent));
-  });
+void SimNetwork::SendToService(uint64_t stream, rendezvous::AgentMessage&& message, bool beside) {
+  Deliver(stream, beside ? kUpBeside : kUp,
+          std::make_unique<const rendezvous::Event>(
+              rendezvous::MessageReceived{rendezvous::StreamKey(stream), std::move(message)}));
 }
 
 void SimNetwork::SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside) {
-  Deliver(stream, beside ? kDownBeside : kDown,
-          [this, stream, beside, message = std::move(message)] {
-            const Stream& s = *Find(stream);
-            if (s.agent_knows) ends_.to_agent(s.node, s.epoch, stream, *message, beside);
-          });
+  Deliver(stream, beside ? kDownBeside : kDown, std::move(message));
 }
 
 void SimNetwork::TellAgentClosed(uint64_t key, const absl::Status& status) {
@@ -123,39 +140,43 @@ void SimNetwork::TellAgentClosed(uint64_t key, const absl::Status& status) {
 }
 
 void SimNetwork::TellServiceClosed(uint64_t key, bool finished) {
-  if (std::exchange(Find(key)->service_knows, false)) ends_.service_closed(key, finished);
+  Stream& stream = *Find(key);
+  if (!std::exchange(stream.service_knows, false)) return;
+  ends_.to_service(stream.service, rendezvous::StreamClosed{rendezvous::StreamKey(key), finished});
 }
 
-void SimNetwork::KillService() {
-  service_dead_ = true;
+void SimNetwork::KillService(size_t service) {
+  dead_.at(service) = true;
   for (uint64_t key = 1; key <= streams_.size(); ++key) {
+    if (streams_[key - 1].service != service) continue;
     if (!std::exchange(streams_[key - 1].service_knows, false)) continue;
-    Deliver(key, kDown, [this, key] {
-      TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));
-    });
+    Deliver(key, kDown, Call([this, key] {
+              TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));
+            }));
   }
 }
 
 void SimNetwork::Finish(uint64_t stream) {
-  Deliver(stream, kUp, [this, stream] {
-    TellServiceClosed(stream, /*finished=*/true);
-    Deliver(stream, kDown, [this, stream] { TellAgentClosed(stream, absl::OkStatus()); });
-  });
+  Deliver(stream, kUp, Call([this, stream] {
+            TellServiceClosed(stream, /*finished=*/true);
+            Deliver(stream, kDown,
+                    Call([this, stream] { TellAgentClosed(stream, absl::OkStatus()); }));
+          }));
 }
 
 void SimNetwork::End(uint64_t stream, absl::Status status) {
   Stream* const ended = Find(stream);
   if (ended == nullptr) return;
-  Deliver(stream, kDown, [this, stream, status] { TellAgentClosed(stream, status); });
+  Deliver(stream, kDown, Call([this, stream, status] { TellAgentClosed(stream, status); }));
   queue_->After(Delay(ended->node), [this, stream] { TellServiceClosed(stream, true); });
 }
 
 void SimNetwork::Break(uint64_t stream, absl::Duration unnoticed) {
-  Deliver(stream, kUp, [this, stream] { TellServiceClosed(stream, /*finished=*/false); });
+  Deliver(stream, kUp, Call([this, stream] { TellServiceClosed(stream, /*finished=*/false); }));
   queue_->After(unnoticed, [this, stream] {
-    Deliver(stream, kDown, [this, stream] {
-      TellAgentClosed(stream, absl::UnavailableError("connection reset by peer"));
-    });
+    Deliver(stream, kDown, Call([this, stream] {
+              TellAgentClosed(stream, absl::UnavailableError("connection reset by peer"));
+            }));
   });
 }
 

@@ -6,11 +6,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/rng.h"
 #include "rendezvous/core/message.h"
+#include "rendezvous/core/state_machine.h"
 #include "tests/sim/event_queue.h"
 
 namespace ddprun::sim {
@@ -29,9 +31,8 @@ class SimNetwork {
                        bool beside)>
         to_agent;
     std::function<void(int node, uint64_t epoch, uint64_t stream, absl::Status)> agent_closed;
-    std::function<void(uint64_t stream, rendezvous::AgentMessage)> to_service;
-    // Params: finished: the agent closed it, and has read all.
-    std::function<void(uint64_t stream, bool finished)> service_closed;
+    // What a service is told: a message, or that a stream is closed.
+    std::function<void(size_t service, const rendezvous::Event&)> to_service;
   };
 
   SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends);
@@ -43,7 +44,7 @@ class SimNetwork {
   // Tries to open a stream: `opened` follows, or `agent_closed` with UNAVAILABLE and stream 0.
   void Connect(int node, uint64_t epoch);
   // Params: beside: over the connection for heartbeats.
-  void SendToService(uint64_t stream, rendezvous::AgentMessage message, bool beside = false);
+  void SendToService(uint64_t stream, rendezvous::AgentMessage&& message, bool beside = false);
   void SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside = false);
   // The agent half-closes: the service ends the stream with OK.
   void Finish(uint64_t stream);
@@ -63,24 +64,40 @@ class SimNetwork {
   Instant slow_until(int node) const { return slow_until_[static_cast<size_t>(node)]; }
   // From now on nobody can connect; open streams stay.
   void SetServiceDown() { service_down_ = true; }
-  // The service's process dies: all streams break, and nobody can connect. And another one listens.
-  void KillService();
-  void StartService() { service_dead_ = false; }
+  // A service's process dies: all its streams break, and nobody can connect. And it listens again.
+  void KillService(size_t service);
+  void StartService(size_t service) { dead_.at(service) = false; }
+  // There is a further one, which doesn't listen yet. The first has the number 0.
+  size_t AddService() {
+    dead_.push_back(true);
+    return dead_.size() - 1;
+  }
+  // A node's agent has heard that this one has the job, and looks for it there.
+  void SetLeader(int node, size_t service) { leaders_[static_cast<size_t>(node)] = service; }
+  size_t leader(int node) const { return leaders_[static_cast<size_t>(node)]; }
+  // Requires: a stream that was opened.
+  size_t ServiceOf(uint64_t stream) const { return streams_[stream - 1].service; }
 
  private:
   // Of a stream, and of the connection beside it.
   enum Lane { kUp, kDown, kUpBeside, kDownBeside };
+  static constexpr uint64_t kLanes = 4;
+  // A message, or what is done at its arrival.
+  using Sent =
+      std::variant<Call, std::unique_ptr<const rendezvous::Event>, rendezvous::SharedMessage>;
   struct Direction {
-    Instant last;           // no delivery before this one
-    std::deque<Call> sent;  // in order
-    uint64_t held = 0;      // of them, those that have come as far as a cut
+    Instant last;            // no delivery before this one
+    std::vector<Sent> sent;  // in order
+    size_t arrived = 0;      // of them
+    uint64_t held = 0;       // of the others, those that have come as far as a cut
   };
   struct Stream {
     int node = 0;
+    size_t service = 0;
     uint64_t epoch = 0;
     bool agent_knows = true;    // not told yet that it is closed
     bool service_knows = true;  // same
-    std::array<Direction, 4> lanes;
+    std::array<Direction, kLanes> lanes;
   };
   struct Cut {
     bool up = false;
@@ -94,7 +111,9 @@ class SimNetwork {
   const Cut& cut_of(int node) const { return cuts_[static_cast<size_t>(node)]; }
   bool Holds(int node, int lane) const;
   absl::Duration Delay(int node, bool beside = false);
-  void Deliver(uint64_t key, Lane lane, Call call);
+  void Deliver(uint64_t key, Lane lane, Sent sent);
+  void Take(uint64_t key, Lane lane, Sent& sent);
+  Call Arrival(uint64_t key, Lane lane);
   void Arrive(uint64_t key, Lane lane);
   void TellAgentClosed(uint64_t key, const absl::Status& status);
   void TellServiceClosed(uint64_t key, bool finished);
@@ -108,7 +127,8 @@ class SimNetwork {
   bool calm_ = false;
   absl::Duration slowest_ = absl::Milliseconds(300);
   bool service_down_ = false;
-  bool service_dead_ = false;
+  std::vector<bool> dead_ = {false};  // by service
+  std::vector<size_t> leaders_;       // by node
 };
 
 }  // namespace ddprun::sim

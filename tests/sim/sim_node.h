@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -62,6 +63,7 @@ class SimNode {
   void HostService() { hosts_service_ = true; }
   // Its monotonic clock: where it is when the simulation's is 0, and how fast, in thousandths.
   void SetClock(absl::Duration at_zero, int64_t permille) {
+    drifts_ = true;
     clock_at_zero_ = at_zero;
     clock_permille_ = permille;
   }
@@ -81,6 +83,9 @@ class SimNode {
   void BecomeSuspicious(rendezvous::Generation generation);
   bool hangs(rendezvous::Generation generation) const;
 
+  // Whether something of what follows may have changed since the last time that this was asked.
+  bool TakeTouched() { return std::exchange(touched_, false); }
+  void Touch() { touched_ = true; }
   bool was_started() const { return epoch_ > 0; }
   // How often it was started, or thawed.
   uint64_t wakes() const { return wakes_; }
@@ -106,6 +111,7 @@ class SimNode {
   Instant reset_at() const { return reset_at_; }
   const std::optional<rendezvous::AgentMessage>& last_join() const { return join_; }
   bool has_stream() const { return stream_ != 0; }
+  uint64_t stream() const { return stream_; }  // 0 = it has none
   // Ends by itself, or is about to: it comes back for nothing.
   bool leaves() const { return signalled_ || finishing_; }
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
@@ -138,9 +144,10 @@ class SimNode {
   Instant Simulated(Instant local) const;
   void Reconnect(uint64_t epoch, absl::Duration pause);
   void AnswerBeside(uint64_t stream, const rendezvous::Probe& probe);
-  void Send(rendezvous::AgentMessage message);
+  void Send(rendezvous::AgentMessage&& message);
   void Handle(const launcher::SupervisorEvent& event);
-  void Take(launcher::SupervisorEffect effect);
+  void CheckSupervisor() const;
+  void Take(launcher::SupervisorEffect& effect);
   void ArmTimer();
   void Spawn(const rendezvous::Assignment& assignment);
   void Signal(rendezvous::Generation generation, int signal_number);
@@ -165,8 +172,10 @@ class SimNode {
   Callbacks callbacks_;
 
   std::unique_ptr<launcher::Supervisor> supervisor_;
+  bool touched_ = true;
   uint64_t epoch_ = 0;  // counts agent processes
   uint64_t wakes_ = 0;
+  bool drifts_ = false;
   absl::Duration clock_at_zero_ = absl::ZeroDuration();
   int64_t clock_permille_ = 1000;
   uint64_t stream_ = 0;
@@ -184,7 +193,8 @@ class SimNode {
   Instant reset_at_ = Instant::Infinite();
   Instant away_since_ = Instant::Infinite();
   bool hosts_service_ = false;
-  uint64_t timer_ = 0;  // the one that is armed
+  EventQueue::Timer timer_;
+  uint64_t steps_ = 0;  // that didn't matter
   rendezvous::Generation generation_;
   std::vector<Worker> workers_;
   uint64_t prepared_ = 0;

@@ -1,5 +1,8 @@
 #include "tests/sim/sim_service.h"
 
+#include <algorithm>
+#include <functional>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -21,26 +24,57 @@ namespace {
 // Then a write is given up (R10).
 constexpr absl::Duration kWriteMost = absl::Seconds(5);
 
+// It waits for the record; the others tell of nothing that was decided (R10).
+bool IsOrdinary(const Effect& effect) {
+  if (std::holds_alternative<Persist>(effect)) return false;
+  const auto* send = std::get_if<rendezvous::Send>(&effect);
+  if (send == nullptr) return true;
+  const auto* probe = std::get_if<rendezvous::Probe>(&*send->message);
+  const bool measures = probe != nullptr && !probe->in_order;
+  return !measures && !std::holds_alternative<rendezvous::Welcome>(*send->message);
+}
+
+bool IsSend(const Effect& effect) { return std::holds_alternative<rendezvous::Send>(effect); }
+
 }  // namespace
 
-SimService::SimService(EventQueue* queue, Rng* rng, Storage storage, Hooks hooks)
-    : queue_(queue), rng_(rng), storage_(storage), hooks_(std::move(hooks)) {
-  machine_ = std::make_unique<StateMachine>(Term(7), kToken, storage_.keeps);
+SimService::SimService(EventQueue* queue, Rng* rng, Storage storage, SimStore* store, bool few,
+                       const SimService* former, Hooks hooks)
+    : queue_(queue),
+      rng_(rng),
+      storage_(storage),
+      few_(few),
+      hooks_(std::move(hooks)),
+      store_(store),
+      leadership_(store->Take()) {
+  if (former == nullptr) {
+    machine_ = std::make_unique<StateMachine>(Term(7), kToken, storage_.keeps);
+    return;
+  }
+  life_ = former->life_ + 1;
+  step_ = former->step_;
+  effects_ = rendezvous::EffectQueue(/*recorded=*/true);
 }
 
 void SimService::Step(const Event& event) {
   DDPRUN_CHECK(up(), "a service that is dead");
   ++step_;
   std::vector<Effect> effects = machine_->Step(queue_->now(), event);
-  // What a renewal breaks is still broken at the next step that matters.
-  constexpr uint64_t kLook = 8;
-  if (!effects.empty() || step_ % kLook == 0) machine_->CheckInvariants();
+  // What a renewal or a tick breaks is still broken at the next step that matters: one with a note.
+  // And of many nodes, whose checks cost as much as all else, they come in a row.
+  constexpr uint64_t kLook = 16;
+  const bool matters = few_ && !std::all_of(effects.begin(), effects.end(), IsSend);
+  if (matters || step_ % kLook == 0) machine_->CheckInvariants();
   hooks_.stepped(event, effects);
   for (const Effect& effect : effects) {
-    if (const Note* note = std::get_if<Note>(&effect))
-      noted_.push_back({step_, queue_->now(), *note});
+    const Note* note = std::get_if<Note>(&effect);
+    if (note != nullptr && !former_) noted_.push_back({step_, queue_->now(), *note});
   }
-  if (storage_.tells_before) {
+  for (const Effect& effect : effects) {
+    if (std::holds_alternative<Persist>(effect)) decided_ = step_;
+    if (IsOrdinary(effect)) needs_.push_back(decided_);
+  }
+  if (storage_.tells_before || (former_ && storage_.former_tells)) {
     for (const Effect& effect : effects) {
       if (!std::holds_alternative<Persist>(effect)) Do(effect);
       if (!up()) return;
@@ -65,35 +99,57 @@ void SimService::Do(const Effect& effect) {
   if (!up()) return;
   if (may_die() && effects_left_ && (*effects_left_)-- == 0) return Die();
   if (std::holds_alternative<Persist>(effect)) return Write();
+  if (IsOrdinary(effect)) ExpectRecorded(effect);
   Instant decided = queue_->now();
   if (std::holds_alternative<Note>(effect)) {
+    if (former_) return;  // its notes are nobody's any more
     decided = noted_.front().at;
     noted_.pop_front();
   }
   hooks_.carry_out(effect, decided);
 }
 
+// R10: nobody hears of what no record has.
+void SimService::ExpectRecorded(const Effect& effect) {
+  const uint64_t need = needs_.front();
+  needs_.pop_front();
+  if (!storage_.keeps || failed_ || need <= recorded_) return;
+  if (!std::holds_alternative<Note>(effect)) hooks_.broken("what is in no record is told");
+}
+
 void SimService::Write() {
   writing_ = Kept{machine_->TakeRecord(queue_->now()), queue_->now(), step_};
   // The first one holds up the most.
-  const bool slow = rng_->Chance(kept_ ? storage_.slow_percent : 5 * storage_.slow_percent);
+  const bool slow =
+      rng_->Chance(store_->kept() ? storage_.slow_percent : 5 * storage_.slow_percent);
   const bool hangs = rng_->Chance(storage_.hangs_percent);
   const bool fails = hangs || rng_->Chance(storage_.fails_percent);
   const absl::Duration takes =
       hangs ? kWriteMost
             : absl::Microseconds(static_cast<int64_t>(rng_->Below(slow ? 3'000'000 : 3'000)));
   queue_->After(takes, [this, fails, life = life_] {
-    if (life != life_ || !up()) return;
-    Kept kept = *std::exchange(writing_, std::nullopt);
-    if (!failed_ && !fails) Keep(std::move(kept));
-    failed_ = failed_ || fails;
-    for (const Effect& effect : effects_.EndWriting()) Do(effect);
-    if (!up()) return;
-    Step(PersistDone{failed_ ? absl::DataLossError("disk full") : absl::OkStatus()});
+    if (life == life_ && up()) OnWritten(fails);
   });
 }
 
-// As a file would: what a service takes and no other one can read back would be no record.
+void SimService::OnWritten(bool fails) {
+  Kept kept = *std::exchange(writing_, std::nullopt);
+  const uint64_t step = kept.step;
+  if (!failed_ && !fails) {
+    if (!std::exchange(arrived_, false) && !Put(std::move(kept))) {
+      End();
+      return hooks_.fenced();
+    }
+    recorded_ = step;
+  }
+  failed_ = failed_ || fails;
+  for (const Effect& effect : effects_.EndWriting()) Do(effect);
+  if (!up()) return;
+  Step(PersistDone{failed_ ? absl::DataLossError("disk full") : absl::OkStatus()});
+}
+
+// As a file would: what a service takes and no other one can read back would be no record. It costs
+// as much as a hundred steps, and gives what it was given.
 rendezvous::JobRecord SimService::ReadBack(const rendezvous::JobRecord& record) {
   auto read = rendezvous::FromProto(rendezvous::ToProto(record));
   DDPRUN_CHECK(read.ok(), read.status().ToString());
@@ -101,10 +157,11 @@ rendezvous::JobRecord SimService::ReadBack(const rendezvous::JobRecord& record) 
   return *std::move(read);
 }
 
-void SimService::Keep(Kept kept) {
-  constexpr uint64_t kReadBack = 8;
+// False: another one has the store.
+bool SimService::Put(Kept kept) {
+  constexpr uint64_t kReadBack = 64;
   if (kept.step % kReadBack == 0) ReadBack(kept.record);
-  kept_before_ = std::exchange(kept_, std::move(kept));
+  return store_->Put(leadership_, std::move(kept));
 }
 
 void SimService::DieAfter(uint64_t effects) {
@@ -113,33 +170,85 @@ void SimService::DieAfter(uint64_t effects) {
 
 void SimService::Die() {
   DDPRUN_CHECK(up(), "it is dead already");
+  machine_->CheckInvariants();
   // A write that was under way has reached the disk, or not.
-  if (writing_ && rng_->Chance(50)) Keep(*std::exchange(writing_, std::nullopt));
+  if (writing_ && rng_->Chance(50)) Put(*std::exchange(writing_, std::nullopt));
+  End();
+  ++life_;
+  TellOwed();
+  hooks_.died();
+}
+
+void SimService::BecomeFormer() {
+  Live();
+  former_ = true;
+  if (writing_ && rng_->Chance(50)) arrived_ = Put(*writing_);
+  TellOwed();
+}
+
+void SimService::End() {
   writing_.reset();
   machine_.reset();
   effects_ = rendezvous::EffectQueue(/*recorded=*/true);
   effects_left_.reset();
-  const std::deque<Noted> noted = std::exchange(noted_, {});
-  ++life_;
-  for (const Noted& each : noted) {
-    if (kept_ && each.step <= kept_->step) hooks_.owed(each.note, each.at);
-  }
-  hooks_.died();
+  needs_.clear();
 }
 
-void SimService::Start() {
-  DDPRUN_CHECK(!up(), "it runs already");
-  const std::optional<Kept>& kept = storage_.keeps_the_last && kept_before_ ? kept_before_ : kept_;
-  if (!kept || storage_.forgets) {
-    machine_ = std::make_unique<StateMachine>(Term(7 + life_), kToken, storage_.keeps);
-    return;
+void SimService::TellOwed() {
+  const std::deque<Noted> noted = std::exchange(noted_, {});
+  const std::optional<Kept>& kept = store_->kept();
+  for (const Noted& each : noted) {
+    if (kept && each.step <= kept->step) hooks_.owed(each.note, each.at);
   }
-  rendezvous::JobRecord record = ReadBack(kept->record);
-  record.life = life_;
-  machine_ = std::make_unique<StateMachine>(queue_->now(), std::move(record),
+}
+
+bool SimService::Start() {
+  DDPRUN_CHECK(!up(), "it runs already");
+  const bool last = storage_.keeps_the_last && store_->before().has_value();
+  const std::optional<Kept>& kept = last ? store_->before() : store_->kept();
+  if (!kept || storage_.forgets || damage_ == RecordDamage::kGone) {
+    BeginAnew();
+    return true;
+  }
+  std::optional<rendezvous::JobRecord> record = Read(kept->record);
+  if (!record) return false;
+  recorded_ = decided_ = step_;
+  misread_ = *record != kept->record;
+  record->life = life_;
+  machine_ = std::make_unique<StateMachine>(queue_->now(), *std::move(record),
                                             queue_->now() - kept->taken, kToken);
   machine_->CheckInvariants();
   Step(rendezvous::TimerDue{});
+  return true;
+}
+
+std::string SimService::CheckBeginning() const {
+  return misread_ ? "a service goes on from a record that was damaged" : "";
+}
+
+void SimService::BeginAnew() {
+  effects_ = rendezvous::EffectQueue();
+  store_->Forget();
+  machine_ = std::make_unique<StateMachine>(Term(7 + life_), kToken, storage_.keeps);
+}
+
+// As from a file whose row has a checksum. Returns nullopt when it can't be believed.
+std::optional<rendezvous::JobRecord> SimService::Read(const rendezvous::JobRecord& record) const {
+  constexpr uint64_t kReadBack = 4;
+  if (damage_ == RecordDamage::kNone) {
+    return life_ % kReadBack == 1 ? ReadBack(record) : record;
+  }
+  std::string bytes = rendezvous::ToProto(record).SerializeAsString();
+  const size_t checksum = std::hash<std::string>()(bytes);
+  // The places follow from the record, so that a seed stays one history.
+  if (damage_ == RecordDamage::kCutOff) bytes.resize(checksum % bytes.size());
+  if (damage_ == RecordDamage::kBitFlipped) bytes[checksum % bytes.size()] ^= 1;
+  if (!storage_.believes && std::hash<std::string>()(bytes) != checksum) return std::nullopt;
+  rendezvous::v1::JobRecord proto;
+  if (!proto.ParseFromString(bytes)) return std::nullopt;
+  absl::StatusOr<rendezvous::JobRecord> read = rendezvous::FromProto(proto);
+  if (!read.ok()) return std::nullopt;
+  return *std::move(read);
 }
 
 }  // namespace ddprun::sim

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,11 +15,20 @@
 #include "rendezvous/core/effect_queue.h"
 #include "rendezvous/core/state_machine.h"
 #include "tests/sim/event_queue.h"
+#include "tests/sim/sim_store.h"
 
 namespace ddprun::sim {
 
 // Of all simulated jobs.
 inline constexpr char kToken[] = "secret";
+
+// What has become of a record when a service starts.
+enum class RecordDamage {
+  kNone,
+  kCutOff,      // its last bytes are missing
+  kBitFlipped,  // somewhere
+  kGone,        // all of it, and nothing says that there was one
+};
 
 // How a service keeps its record.
 struct Storage {
@@ -30,6 +41,8 @@ struct Storage {
   bool tells_before = false;    // nothing waits for the record
   bool forgets = false;         // the service starts again without it
   bool keeps_the_last = false;  // it starts from the one before
+  bool believes = false;        // it doesn't look whether a record is whole
+  bool former_tells = false;    // nothing waits for the record of one that has lost the job
 };
 
 // One job's state machine as a process: it carries out effects in their order, keeps a record, may
@@ -45,9 +58,14 @@ class SimService {
     // has died. Others may know of it by what the next one does.
     std::function<void(const rendezvous::Note&, Instant decided)> owed;
     std::function<void()> died;
+    // Another one has the store: nothing is carried out any more, and it has ended.
+    std::function<void()> fenced;
+    std::function<void(const std::string&)> broken;
   };
 
-  SimService(EventQueue* queue, Rng* rng, Storage storage, Hooks hooks);
+  // Params: few: nodes; former: in whose place it is to start; null: it is the first, and up.
+  SimService(EventQueue* queue, Rng* rng, Storage storage, SimStore* store, bool few,
+             const SimService* former, Hooks hooks);
 
   // Requires: up().
   void Step(const rendezvous::Event& event);
@@ -56,19 +74,29 @@ class SimService {
   // It doesn't die any more.
   void Live() { effects_left_.reset(); }
   void Die();
-  // Requires: !up().
-  void Start();
+  // From now on those are told.
+  void Follow(Hooks hooks) { hooks_ = std::move(hooks); }
+  // Others have the job from now on, and it doesn't know. What was to be kept is, or isn't.
+  void BecomeFormer();
+  // It does no more.
+  void End();
+  // False: what it has to go on from can't be read, so it doesn't serve (R5). Requires: !up().
+  bool Start();
+  // From now on the record can only be read so; kNone: as it was written.
+  void Damage(RecordDamage how) { damage_ = how; }
 
   bool up() const { return machine_ != nullptr; }
   const rendezvous::StateMachine& machine() const { return *machine_; }
   // A death would lose no decision: there is a record, and the journal hasn't failed.
-  bool may_die() const { return kept_.has_value() && !failed_; }
+  bool may_die() const { return store_->kept().has_value() && !failed_; }
   bool keeps() const { return storage_.keeps; }
   // Writes of the record may take seconds.
   bool slow() const {
     return storage_.keeps && (storage_.slow_percent > 0 || storage_.hangs_percent > 0);
   }
   uint64_t life() const { return life_; }
+  // R5, R10, of one that has just started: it goes on with just what was kept, or has nothing.
+  std::string CheckBeginning() const;
 
  private:
   struct Noted {
@@ -76,21 +104,21 @@ class SimService {
     Instant at;
     rendezvous::Note note;
   };
-  struct Kept {
-    rendezvous::JobRecord record;
-    Instant taken;
-    uint64_t step = 0;
-  };
-
+  void TellOwed();
+  bool Put(Kept kept);
+  void OnWritten(bool fails);
+  void ExpectRecorded(const rendezvous::Effect& effect);
   void CarryOut();
   void Do(const rendezvous::Effect& effect);
   void Write();
   static rendezvous::JobRecord ReadBack(const rendezvous::JobRecord& record);
-  void Keep(Kept kept);
+  std::optional<rendezvous::JobRecord> Read(const rendezvous::JobRecord& record) const;
+  void BeginAnew();
 
   EventQueue* queue_;
   Rng* rng_;
   const Storage storage_;
+  const bool few_;
   Hooks hooks_;
   std::unique_ptr<rendezvous::StateMachine> machine_;
   rendezvous::EffectQueue effects_;
@@ -99,10 +127,17 @@ class SimService {
   uint64_t step_ = 0;
   bool carrying_out_ = false;
   bool failed_ = false;
+  RecordDamage damage_ = RecordDamage::kNone;
+  bool misread_ = false;                  // it began with another record than was kept
   std::optional<uint64_t> effects_left_;  // before it dies
+  SimStore* const store_;
+  uint64_t leadership_ = 0;
+  bool former_ = false;  // another one has its place
   std::optional<Kept> writing_;
-  std::optional<Kept> kept_;
-  std::optional<Kept> kept_before_;
+  bool arrived_ = false;        // what it writes is in the store already
+  uint64_t decided_ = 0;        // the last step that had something to be recorded
+  uint64_t recorded_ = 0;       // the last step that is in a record of its own
+  std::deque<uint64_t> needs_;  // of what waits: the step that must be recorded before
 };
 
 }  // namespace ddprun::sim

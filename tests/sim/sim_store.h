@@ -1,0 +1,53 @@
+#ifndef DDPRUN_TESTS_SIM_SIM_STORE_H_
+#define DDPRUN_TESTS_SIM_SIM_STORE_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "base/instant.h"
+#include "rendezvous/core/job_record.h"
+
+namespace ddprun::sim {
+
+// A job's record, and when it was taken.
+struct Kept {
+  rendezvous::JobRecord record;
+  Instant taken;
+  uint64_t step = 0;  // of its service
+};
+
+// Where the services of one job keep its record, one after the other, or two at once: a write holds
+// only while its writer is the last who has taken the store (R10). As etcd's key of the leader, or
+// the holder's name beside a file.
+class SimStore {
+ public:
+  // Params: ignores_fence: a bug, for twins.
+  explicit SimStore(bool ignores_fence) : ignores_fence_(ignores_fence) {}
+
+  // Before anything is read. Returns the number of the leadership that begins.
+  uint64_t Take() { return ++leader_; }
+  // False: another one has taken the store, and nothing is written.
+  bool Put(uint64_t leadership, Kept kept) {
+    if (leadership != leader_ && !ignores_fence_) return false;
+    before_ = std::exchange(kept_, std::move(kept));
+    return true;
+  }
+  void Forget() {
+    kept_.reset();
+    before_.reset();
+  }
+
+  const std::optional<Kept>& kept() const { return kept_; }
+  const std::optional<Kept>& before() const { return before_; }
+
+ private:
+  const bool ignores_fence_;
+  uint64_t leader_ = 0;
+  std::optional<Kept> kept_;
+  std::optional<Kept> before_;
+};
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_SIM_STORE_H_
