@@ -10,11 +10,12 @@
 
 namespace ddprun::launcher {
 
-// What an agent leaves behind about the end of its job (docs/LOGS.md): words and the failure report
-// on stderr, --report_file, and the launcher's own TORCHELASTIC_ERROR_FILE. What can't be written
-// is said on stderr, and is no reason to fail. `node_id`: this agent's, as in WorkerFailure. Blocks
-// for the writes. Threads: any.
-void ReportEnd(const LaunchPlan& plan, const std::string& node_id, const Exit& exit);
+// What an agent leaves behind about the end of its job (docs/LOGS.md): --report_file and the
+// launcher's own TORCHELASTIC_ERROR_FILE. What can't be written is said on stderr, and is no reason
+// to fail. `node_id`: this agent's, as in WorkerFailure. Blocks for the writes. Threads: any.
+void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exit& exit);
+// Words and the failure report, on stderr. Threads: any.
+void TellEnd(const LaunchPlan& plan, const Exit& exit);
 
 // The report as JSON; the schema is in docs/LOGS.md. Texts that are no UTF-8 are mended.
 // `now`: the wall clock. Threads: any.

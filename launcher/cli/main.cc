@@ -56,7 +56,7 @@ int Run(LaunchPlan plan) {
   absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(plan);
   if (!agent.ok()) {
     Tell(absl::StrCat("error: ", agent.status().message()));
-    ReportEnd(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
+    WriteEndFiles(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
     return 1;
   }
   const int status = (*agent)->Run();
@@ -144,6 +144,10 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace ddprun::launcher
+
+// Before the constructors of libraries, which open descriptors (gRPC has one).
+[[gnu::section(".preinit_array"),
+  gnu::used]] static void (*fill_standard_streams)() = &ddprun::FillStandardStreams;
 
 int main(int argc, char** argv) {
   ddprun::launcher::ExitNoDestructors(ddprun::launcher::Main(argc, argv));
