@@ -258,7 +258,7 @@ agent::v1::NodeState Agent::NodeState() const {
   state.set_endpoint(rendezvous::ValidUtf8(endpoint_name_));
   state.set_state(supervisor_->StateName());
   state.set_generation(supervisor_->generation().value());
-  if (elected_ != nullptr && client_ != nullptr) {
+  if (client_ != nullptr) {
     state.set_service(rendezvous::ValidUtf8(client_->target()));
   }
   const auto missing = supervisor_->MissingService(loop_->Now());

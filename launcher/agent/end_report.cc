@@ -16,6 +16,7 @@
 #include "launcher/core/exit_status.h"
 #include "launcher/core/failure_report.h"
 #include "launcher/os/error_file.h"
+#include "launcher/os/folders.h"
 #include "launcher/os/host_probe.h"
 
 namespace ddprun::launcher {
@@ -168,6 +169,14 @@ std::optional<std::string> OwnErrorFile(const std::string& node_id, const Exit& 
                        .traceback = cause.traceback,
                        .timestamp = static_cast<int64_t>(cause.wall_time_ms / 1000)}),
       ErrorCode(cause));
+}
+
+absl::Status CheckReportFile(const LaunchPlan& plan) {
+  if (plan.report_file.empty()) return absl::OkStatus();
+  const size_t slash = plan.report_file.rfind('/');
+  return MakeWritableFolder(slash == std::string::npos ? "."
+                            : slash == 0               ? "/"
+                                                       : plan.report_file.substr(0, slash));
 }
 
 void TellEnd(const LaunchPlan& plan, const Exit& exit) {
