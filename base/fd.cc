@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,15 @@ absl::StatusOr<FdPair> MakePipe() {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe2");
   return FdPair{Fd(fds[0]), Fd(fds[1])};
+}
+
+void FillStandardStreams() {
+  // Without the C library's own functions, which a sanitizer may have in hand, and not yet begun.
+  long fd = -1;  // NOLINT(google-runtime-int)
+  do {
+    fd = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);  // the lowest free number
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) syscall(SYS_close, fd);
 }
 
 absl::StatusOr<FdPair> MakeMessagePair() {

@@ -43,6 +43,10 @@ struct FdPair {
 // pipe2(2) with O_CLOEXEC. Errors: RESOURCE_EXHAUSTED — no descriptor is left.
 absl::StatusOr<FdPair> MakePipe();
 
+// Opens /dev/null for what is closed of 0-2, so that no other descriptor gets such a number: what a
+// program writes there would go into a socket, and children would be without their streams.
+void FillStandardStreams();
+
 // socketpair(2) of SOCK_SEQPACKET with SOCK_CLOEXEC: messages keep their borders, and the death of
 // one side is an end of file at the other.
 absl::StatusOr<FdPair> MakeMessagePair();

@@ -1,9 +1,11 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -27,13 +29,46 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
+// What writes to stderr. Never destroyed, as below.
+class Writer {
+ public:
+  static Writer& Get() {
+    static auto* const writer = new Writer();
+    return *writer;
+  }
+
+  void Set(std::function<void(absl::string_view)> write) {
+    const std::lock_guard lock(mutex_);
+    write_ = std::move(write);
+  }
+
+  // One write(2), so that lines of several agents on one console stay whole.
+  void Write(absl::string_view lines) {
+    const std::lock_guard lock(mutex_);
+    if (write_) return write_(lines);
+    WriteAll(2, lines).IgnoreError();  // nowhere is left to report it
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void(absl::string_view)> write_;
+};
+
+class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    base_sink::formatter_->format(message, line);
+    Writer::Get().Write({line.data(), line.size()});
+  }
+  void flush_() override {}
+};
+
 // Never destroyed: threads of gRPC still log while a process exits.
 spdlog::logger& Logger() {
   static spdlog::logger* const logger = [] {
-    auto* made = new spdlog::logger("ddprun", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto* made = new spdlog::logger("ddprun", std::make_shared<StderrSink>());
     made->set_pattern("%L%m%d %H:%M:%S.%f %P ddprun] %v");
     made->set_level(spdlog::level::warn);
-    made->flush_on(spdlog::level::trace);
     return made;
   }();
   return *logger;
@@ -59,10 +94,14 @@ void Log(LogLevel level, absl::string_view message) {
   }
 }
 
+void SetLogWriter(std::function<void(absl::string_view lines)> write) {
+  Writer::Get().Set(std::move(write));
+}
+
+void TellLines(absl::string_view lines) { Writer::Get().Write(lines); }
+
 void Tell(absl::string_view message) {
-  const std::string line = absl::StrCat("ddprun: ", message, "\n");
-  // One write(2), so that lines of several agents on one console stay whole.
-  WriteAll(2, line).IgnoreError();  // nowhere is left to report it
+  Writer::Get().Write(absl::StrCat("ddprun: ", message, "\n"));
 }
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_BASE_LOG_H_
 #define DDPRUN_BASE_LOG_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -20,6 +21,14 @@ bool LogEnabled(LogLevel level);
 // "<L><MMDD> <HH:MM:SS.micros> <pid> ddprun] text" (torchrun's glog style, torchrun-contract 4.7).
 // Threads: any.
 void Log(LogLevel level, absl::string_view message);
+
+// Has `write` write what is printed from now on, whole lines, instead of this module: a process
+// whose only thread may not wait for a console. Threads: `write` is called on any, one call at a
+// time. Null: this module again.
+void SetLogWriter(std::function<void(absl::string_view lines)> write);
+
+// Prints lines to stderr as they are.
+void TellLines(absl::string_view lines);
 
 // Prints "ddprun: message" to stderr, whatever the level: for what a user must see.
 void Tell(absl::string_view message);

@@ -28,6 +28,11 @@ namespace {
 
 using rendezvous::Generation;
 
+// How long an agent that a signal ends waits for a console that nobody reads.
+constexpr absl::Duration kConsoleLimit = absl::Seconds(2);
+// Of lines that such a console has not taken; what is more is lost.
+constexpr size_t kConsoleBytesMax = 1 << 20;
+
 bool IsIgnored(int number) {
   struct sigaction action {};
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -86,7 +91,10 @@ Agent::~Agent() {
   service_.reset();
   elected_.reset();
   timer_.reset();
+  console_limit_.reset();
   signals_.clear();
+  SetLogWriter(nullptr);
+  console_.reset();
   if (log_folders_.temporary()) RemoveEmptyFolders(log_folders_.root());
 }
 
@@ -95,7 +103,7 @@ int Agent::Run() {
   signal(SIGPIPE, SIG_IGN);
   if (absl::Status status = StartParts(); !status.ok()) {
     Tell(absl::StrCat("error: ", status.message()));
-    ReportEnd(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
+    WriteEndFiles(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
     return 1;
   }
   loop_->Post([this] { StartEndpoint(); });  // what fails in there ends a loop that runs
@@ -107,6 +115,8 @@ int Agent::Run() {
 absl::Status Agent::StartParts() {
   RaiseDescriptorLimit();  // after the forks: workers keep the user's
   DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+  console_ = Console::For(loop_.get(), STDERR_FILENO);
+  SetLogWriter([this](absl::string_view lines) { WriteConsole(lines); });
   const std::string hostname = Hostname();
   node_id_ = plan_.node_rank.has_value() ? absl::StrCat(hostname, "/", *plan_.node_rank)
                                          : absl::StrCat(hostname, "#", getpid());
@@ -144,7 +154,9 @@ absl::Status Agent::StartParts() {
   config.restart_stopped = plan_.restart_stopped;
   supervisor_ = std::make_unique<Supervisor>(config, loop_->Now());
 
-  timer_ = std::make_unique<Timer>(loop_.get(), [this] { Feed(TimerFired{}); });
+  // After what has come meanwhile: a call that is posted has its turn behind that.
+  timer_ =
+      std::make_unique<Timer>(loop_.get(), [this] { loop_->Post([this] { Feed(TimerFired{}); }); });
   workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_, hostname,
                                               runtime_dir_->File(kAgentSocket));
   const pid_t keeper_pid = keeper_process_->pid;
@@ -222,6 +234,9 @@ void Agent::WatchSignals() {
     signals_.push_back(std::make_unique<SignalWatch>(
         loop_.get(), number, [this, number] { Feed(SignalReceived{number}); }));
   }
+  if (isatty(STDERR_FILENO) != 1) return;
+  signals_.push_back(std::make_unique<SignalWatch>(loop_.get(), SIGWINCH,
+                                                   [this] { workers_->OnConsoleResized(); }));
 }
 
 // Whether any output of a worker goes to a file.
@@ -243,7 +258,7 @@ agent::v1::NodeState Agent::NodeState() const {
   state.set_endpoint(rendezvous::ValidUtf8(endpoint_name_));
   state.set_state(supervisor_->StateName());
   state.set_generation(supervisor_->generation().value());
-  if (elected_ != nullptr && client_ != nullptr) {
+  if (client_ != nullptr) {
     state.set_service(rendezvous::ValidUtf8(client_->target()));
   }
   const auto missing = supervisor_->MissingService(loop_->Now());
@@ -362,26 +377,63 @@ void Agent::Do(const Record& effect) {
   Write(effect.event, std::move(fields));
 }
 
+// The files first: the console may be one that nobody reads.
 void Agent::Do(const Exit& effect) {
   exit_ = effect;
+  WriteEndFiles(plan_, node_id_, *exit_);
   Write("agent_exit", {{"status", exit_->status}});
   if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
-  workers_->set_on_drained([this] { StopWhenDrained(); });
-  // Output that a slow console has not taken yet is not lost; another Ctrl-C gives it up.
-  signals_.clear();
-  for (const int number : WatchedSignals(plan_.signals.policy)) {
-    if (!IsIgnored(number)) signal(number, plan_.signals.policy.Ends(number) ? SIG_DFL : SIG_IGN);
-  }
-  StopWhenDrained();
+  workers_->set_on_drained([this] { ContinueEnd(); });
+  WatchLastSignals();
+  if (elected_ == nullptr) return ContinueEnd();
+  elected_->End(/*job_over=*/exit_->verdict.has_value(), [this] {
+    left_service_ = true;
+    ContinueEnd();
+  });
 }
 
-void Agent::StopWhenDrained() {
-  if (!workers_->Drained()) return;
-  if (elected_ != nullptr && !std::exchange(left_service_, true)) {
-    return elected_->End(/*job_over=*/exit_->verdict.has_value(), [this] { StopWhenDrained(); });
+// Output that a slow console has not taken yet is not lost, unless a signal has asked for the end:
+// then it has 2 s, and another one gives it up at once. Handled, since the default means nothing to
+// the first process of a container.
+void Agent::WatchLastSignals() {
+  signals_.clear();
+  const auto end_now = [this] {
+    if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
+    loop_->Stop();
+  };
+  for (const int number : WatchedSignals(plan_.signals.policy)) {
+    if (IsIgnored(number)) continue;
+    if (plan_.signals.policy.Ends(number)) {
+      signals_.push_back(std::make_unique<SignalWatch>(loop_.get(), number, end_now));
+    } else {
+      signal(number, SIG_IGN);
+    }
   }
-  ReportEnd(plan_, node_id_, *exit_);
-  loop_->Stop();
+  if (exit_->signal == 0) return;
+  console_limit_ = std::make_unique<Timer>(loop_.get(), [this] {
+    gave_up_console_ = true;
+    ContinueEnd();
+  });
+  console_limit_->Arm(loop_->Now() + kConsoleLimit);
+}
+
+void Agent::ContinueEnd() {
+  if (elected_ != nullptr && !left_service_) return;
+  if (!gave_up_console_ && !workers_->Drained()) return;
+  if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
+  if (gave_up_console_ || !console_->busy()) return loop_->Stop();
+  console_->Forget(this);
+  console_->Await(this, [this] { ContinueEnd(); });
+}
+
+// Called on any thread, for lines that are told or logged.
+void Agent::WriteConsole(absl::string_view lines) {
+  const auto write = [](Console* console, absl::string_view text) {
+    if (console->waiting() < kConsoleBytesMax) console->Write(text);
+  };
+  if (loop_->OnLoop()) return write(console_.get(), lines);
+  loop_->Post(
+      [write, console = console_, text = std::string(lines)] { write(console.get(), text); });
 }
 
 void Agent::Fail(const absl::Status& error) {

@@ -24,6 +24,7 @@
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor.h"
 #include "launcher/keeper/keeper_client.h"
+#include "launcher/os/console.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/runtime_dir.h"
 #include "launcher/stores/master_store.h"
@@ -92,7 +93,9 @@ class Agent {
   void OnGroupEmpty(uint64_t generation, uint32_t swept);
   void OnGpusReleased(const GpuRelease::Result& result);
   void Fail(const absl::Status& error);
-  void StopWhenDrained();
+  void WriteConsole(absl::string_view lines);
+  void WatchLastSignals();
+  void ContinueEnd();
   void Write(const std::string& event, nlohmann::json fields = {});
 
   LaunchPlan plan_;
@@ -102,6 +105,7 @@ class Agent {
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
   std::unique_ptr<EventLoop> loop_;
+  std::shared_ptr<Console> console_;  // stderr
   EventLog events_;
   MasterStore master_{&plan_};
   std::unique_ptr<ServiceChild> service_;
@@ -119,6 +123,7 @@ class Agent {
   std::unique_ptr<rendezvous::RendezvousClient> client_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Timer> timer_;
+  std::unique_ptr<Timer> console_limit_;  // after a signal's end
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::string endpoint_name_;
   std::string node_id_;
@@ -126,7 +131,9 @@ class Agent {
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
   std::optional<Exit> exit_;
-  bool left_service_ = false;  // elected_ was told of the end
+  bool left_service_ = false;     // elected_ has ended
+  bool gave_up_console_ = false;  // it isn't waited for any more
+  bool told_end_ = false;
 };
 
 }  // namespace ddprun::launcher

@@ -10,14 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/signal_name.h"
 #include "launcher/advice/advisor.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/failure_report.h"
-#include "launcher/core/output_layout.h"
 #include "launcher/os/error_file.h"
+#include "launcher/os/folders.h"
 #include "launcher/os/host_probe.h"
 
 namespace ddprun::launcher {
@@ -111,38 +110,10 @@ int ErrorCode(const WorkerFailure& failure) {
   return failure.signal != 0 ? -failure.signal : failure.exit_code;
 }
 
-void TellOutcome(const LaunchPlan& plan, const Exit& exit) {
-  if (!exit.verdict.has_value()) return;  // said when it happened
-  const Verdict& verdict = *exit.verdict;
-  if (verdict.outcome == Outcome::kSucceeded) return;
-  const std::string rule = verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
-  if (verdict.outcome == Outcome::kStopped) {
-    return ddprun::Tell(absl::StrCat("the job was stopped: ", verdict.reason, rule));
-  }
-  if (verdict.outcome == Outcome::kPreempted) {
-    return ddprun::Tell(absl::StrCat("the job was preempted, start it again: ", verdict.reason,
-                                     rule, "; exit status ", exit.status));
-  }
-  const bool for_good = verdict.outcome == Outcome::kFailedForGood;
-  ddprun::Tell(absl::StrCat("error: the job failed", for_good ? " for good: " : ": ",
-                            verdict.reason, rule,
-                            for_good ? absl::StrCat("; exit status ", exit.status) : ""));
-  ReportOptions options{
-      .entry_point = plan.entry_point,
-      .stderr_captured = Captures(plan.output, OutputStream::kStderr, plan.worker_count),
-      .time_zone = absl::LocalTimeZone(),
-      .stopped = exit.stopped};
-  if (!verdict.failures.empty()) {
-    options.advice = Advisor::Known().Advise(verdict.failures.front());
-  }
-  const std::string report = FailureReport(verdict, options);
-  WriteAll(STDERR_FILENO, report).IgnoreError();  // a console that is gone
-}
-
 void WriteOrWarn(absl::string_view what, const std::string& path, const std::string& bytes) {
   const absl::Status written = WriteFileAtomically(path, bytes);
   if (!written.ok()) {
-    ddprun::Tell(absl::StrCat("warning: ", what, " was not written: ", written.message()));
+    Tell(absl::StrCat("warning: ", what, " was not written: ", written.message()));
   }
 }
 
@@ -200,8 +171,38 @@ std::optional<std::string> OwnErrorFile(const std::string& node_id, const Exit& 
       ErrorCode(cause));
 }
 
-void ReportEnd(const LaunchPlan& plan, const std::string& node_id, const Exit& exit) {
-  TellOutcome(plan, exit);
+absl::Status CheckReportFile(const LaunchPlan& plan) {
+  if (plan.report_file.empty()) return absl::OkStatus();
+  const size_t slash = plan.report_file.rfind('/');
+  return MakeWritableFolder(slash == std::string::npos ? "."
+                            : slash == 0               ? "/"
+                                                       : plan.report_file.substr(0, slash));
+}
+
+void TellEnd(const LaunchPlan& plan, const Exit& exit) {
+  if (!exit.verdict.has_value()) return;  // said when it happened
+  const Verdict& verdict = *exit.verdict;
+  if (verdict.outcome == Outcome::kSucceeded) return;
+  const std::string rule = verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
+  if (verdict.outcome == Outcome::kStopped) {
+    return Tell(absl::StrCat("the job was stopped: ", verdict.reason, rule));
+  }
+  if (verdict.outcome == Outcome::kPreempted) {
+    return Tell(absl::StrCat("the job was preempted, start it again: ", verdict.reason, rule,
+                             "; exit status ", exit.status));
+  }
+  const bool for_good = verdict.outcome == Outcome::kFailedForGood;
+  Tell(absl::StrCat("error: the job failed", for_good ? " for good: " : ": ", verdict.reason, rule,
+                    for_good ? absl::StrCat("; exit status ", exit.status) : ""));
+  ReportOptions options{
+      .entry_point = plan.entry_point, .time_zone = absl::LocalTimeZone(), .stopped = exit.stopped};
+  if (!verdict.failures.empty()) {
+    options.advice = Advisor::Known().Advise(verdict.failures.front());
+  }
+  TellLines(FailureReport(verdict, options));
+}
+
+void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exit& exit) {
   if (!plan.report_file.empty()) {
     WriteOrWarn("--report_file", plan.report_file, ReportJson(plan, node_id, exit, absl::Now()));
   }

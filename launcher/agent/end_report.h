@@ -4,17 +4,23 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor_events.h"
 
 namespace ddprun::launcher {
 
-// What an agent leaves behind about the end of its job (docs/LOGS.md): words and the failure report
-// on stderr, --report_file, and the launcher's own TORCHELASTIC_ERROR_FILE. What can't be written
-// is said on stderr, and is no reason to fail. `node_id`: this agent's, as in WorkerFailure. Blocks
-// for the writes. Threads: any.
-void ReportEnd(const LaunchPlan& plan, const std::string& node_id, const Exit& exit);
+// Makes the folder of --report_file, so that it isn't found out at the end that it can't be written.
+// Errors: of mkdir(2), access(2), with the path. Threads: any.
+absl::Status CheckReportFile(const LaunchPlan& plan);
+
+// What an agent leaves behind about the end of its job (docs/LOGS.md): --report_file and the
+// launcher's own TORCHELASTIC_ERROR_FILE. What can't be written is said on stderr, and is no reason
+// to fail. `node_id`: this agent's, as in WorkerFailure. Blocks for the writes. Threads: any.
+void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exit& exit);
+// Words and the failure report, on stderr. Threads: any.
+void TellEnd(const LaunchPlan& plan, const Exit& exit);
 
 // The report as JSON; the schema is in docs/LOGS.md. Texts that are no UTF-8 are mended.
 // `now`: the wall clock. Threads: any.

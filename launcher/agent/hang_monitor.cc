@@ -40,6 +40,7 @@ HangMonitor::HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
     : loop_(loop),
       plan_(plan),
       hooks_(std::move(hooks)),
+      clock_(loop->Now()),
       timer_(std::make_unique<Timer>(loop, [this] { Look(); })) {
   if (plan_->hangs.hang_timeout == absl::ZeroDuration()) return;
   Tell(
@@ -56,16 +57,16 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
   pids_.assign(plan_->worker_count, 0);
   ended_.clear();
   told_.clear();
-  detector_ = std::make_unique<HangDetector>(plan_->hangs, plan_->worker_count, loop_->Now());
+  detector_ = std::make_unique<HangDetector>(plan_->hangs, plan_->worker_count, Now());
   book_.emplace(assignment.redone_to, loop_->Now());
   auto pages = ProgressPages::Create(loop_, generation_.value(), plan_->worker_count, [this] {
     if (detector_ == nullptr) return;
-    detector_->OnOpened(loop_->Now());
+    detector_->OnOpened(Now());
     Arm();
   });
   if (pages.ok()) {
     pages_ = *std::move(pages);
-    if (!pages_->watched()) detector_->OnOpened(loop_->Now());
+    if (!pages_->watched()) detector_->OnOpened(Now());
   } else {
     pages_.reset();
     Tell(absl::StrCat("warning: workers can't mark their progress, so hangs go unnoticed: ",
@@ -129,11 +130,16 @@ bool HangMonitor::Watches(uint32_t local_rank) const {
 // ------------------------------------------------------------- looking
 
 void HangMonitor::Arm() {
+  asked_ = Instant::Infinite();
   if (detector_ == nullptr) return timer_->Disarm();
   // A tool that reads a stack may stop the worker meanwhile: what a sample shows then is ours.
-  timer_->Arm(stacks_.empty() ? std::min(detector_->NextLook(), detector_->NextSample())
-                              : detector_->NextLook());
+  asked_ = clock_.Wake(stacks_.empty() ? std::min(detector_->NextLook(), detector_->NextSample())
+                                       : detector_->NextLook());
+  timer_->Arm(asked_);
 }
+
+// Workers are not silent while this agent, or all of the machine, stands still.
+Instant HangMonitor::Now() { return clock_.Read(loop_->Now(), asked_); }
 
 TimeBook::Look HangMonitor::LookNow() const {
   TimeBook::Look look{.words = pages_->Words()};
@@ -145,13 +151,14 @@ TimeBook::Look HangMonitor::LookNow() const {
 void HangMonitor::LookAtPages(Instant now) {
   if (pages_ == nullptr) return;
   const TimeBook::Look look = LookNow();
-  book_->OnLook(now, look);
+  book_->OnLook(loop_->Now(), look);
   detector_->OnWords(now, look.words);
 }
 
 void HangMonitor::Look() {
   if (detector_ == nullptr) return;
-  const Instant now = loop_->Now();
+  const Instant now = Now();
+  asked_ = Instant::Infinite();
   const bool suspected = detector_->any_suspect();
   if (detector_->NextLook() <= now) LookAtPages(now);
   if (stacks_.empty() && detector_->NextSample() <= now) Sample();
@@ -169,11 +176,11 @@ void HangMonitor::Look() {
   Arm();
 }
 
-void HangMonitor::Sample() { detector_->OnVitals(loop_->Now(), probe_.Look(pids_)); }
+void HangMonitor::Sample() { detector_->OnVitals(Now(), probe_.Look(pids_)); }
 
 void HangMonitor::Do(const LookAtWorkers& request) {
   if (detector_ == nullptr || request.generation != generation_) return;
-  detector_->OnAsked(loop_->Now(), request.sample);
+  detector_->OnAsked(Now(), request.sample);
   Arm();
 }
 
@@ -207,7 +214,7 @@ void HangMonitor::EndWorker(uint32_t local_rank, const std::string& evidence) {
 
 void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                            const WorkerVital& vital, const NativeStack::Result& native) {
-  const Instant now = loop_->Now();
+  const Instant now = Now();
   // What it marked since is the better evidence.
   LookAtPages(now);
   const bool stopped = IsStopped(vital.state);

@@ -15,6 +15,7 @@
 
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "launcher/core/attentive_clock.h"
 #include "launcher/core/hang_detector.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor_events.h"
@@ -86,6 +87,7 @@ class HangMonitor {
   void Look();
   void Sample();
   void Arm();
+  Instant Now();
   void EndWorker(uint32_t local_rank, const std::string& evidence);
   void Conclude(uint32_t local_rank, const std::string& evidence, const WorkerVital& vital,
                 const NativeStack::Result& native);
@@ -93,6 +95,8 @@ class HangMonitor {
   EventLoop* loop_;
   const LaunchPlan* plan_;
   Hooks hooks_;
+  AttentiveClock clock_;                 // the detector's time
+  Instant asked_ = Instant::Infinite();  // what timer_ is armed for
   ProcessProbe probe_;
   rendezvous::Generation generation_;
   uint32_t base_rank_ = 0;

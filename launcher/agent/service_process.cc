@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "base/signal_name.h"
 #include "base/status_macros.h"
 #include "launcher/core/signal_policy.h"
+#include "launcher/os/console_sink.h"
 #include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {
@@ -130,6 +132,10 @@ std::string SettingsLine(const ServiceSettings& settings) {
   if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
+  // A console that nobody reads must not hold up the service; what it doesn't take is lost.
+  SetLogWriter([console = std::make_shared<ConsoleSink>(STDERR_FILENO)](absl::string_view lines) {
+    console->Write(lines);
+  });
   _exit(rendezvous::ServeMain(config));
 }
 

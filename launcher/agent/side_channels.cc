@@ -26,10 +26,8 @@ absl::StatusOr<std::unique_ptr<SideChannels>> SideChannels::Create(
     channels->StartHealth(*port);
   }
   if (plan->events_on_console) {
-    channels->events_ =
-        std::make_unique<ElasticEvents>(plan, hostname, loop->Now(), [](const std::string& line) {
-          WriteAll(STDERR_FILENO, line).IgnoreError();  // a console that is gone
-        });
+    channels->events_ = std::make_unique<ElasticEvents>(
+        plan, hostname, loop->Now(), [](const std::string& line) { TellLines(line); });
   }
   return channels;
 }

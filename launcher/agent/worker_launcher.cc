@@ -44,6 +44,20 @@ std::string FileTail(const std::string& path, size_t bytes) {
   return tail;
 }
 
+std::vector<Fd> Rests(Fd of_stdout, Fd of_stderr) {
+  std::vector<Fd> rests;
+  if (of_stdout.valid()) rests.push_back(std::move(of_stdout));
+  if (of_stderr.valid()) rests.push_back(std::move(of_stderr));
+  return rests;
+}
+
+bool IsSameFile(int one, int other) {
+  struct stat a {};
+  struct stat b {};
+  return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
 }  // namespace
 
 WorkerLauncher::WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolders* folders,
@@ -52,7 +66,9 @@ WorkerLauncher::WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolde
       plan_(plan),
       folders_(folders),
       hostname_(std::move(hostname)),
-      agent_socket_(std::move(agent_socket)) {}
+      agent_socket_(std::move(agent_socket)),
+      one_console_(IsSameFile(STDOUT_FILENO, STDERR_FILENO)),
+      terminal_(isatty(STDERR_FILENO) == 1 ? STDERR_FILENO : -1) {}
 
 WorkerLauncher::~WorkerLauncher() = default;
 
@@ -128,6 +144,7 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
     worker.error_file = folder + "/error.json";
     DDPRUN_RETURN_IF_ERROR(MakeFolders(folder));
   }
+  const StreamSink out = SinkOf(plan_->output, OutputStream::kStdout, local_rank);
   const StreamSink err = SinkOf(plan_->output, OutputStream::kStderr, local_rank);
   LogStreamOptions out_options{.file_path = folder + "/stdout.log",
                                .console_fd = STDOUT_FILENO,
@@ -142,13 +159,16 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
                                .collapse = collapsed_stderr_,
                                .local_rank = local_rank,
                                .copy_filters = plan_->output.duplicate_stderr_filters,
-                               .copy_file = filtered_stderr_};
+                               .copy_file = filtered_stderr_,
+                               .tail = worker.tail};
   if (err == StreamSink::kFile) worker.stderr_path = err_options.file_path;
-  DDPRUN_ASSIGN_OR_RETURN(
-      auto stdout_sink,
-      OpenSink(SinkOf(plan_->output, OutputStream::kStdout, local_rank), std::move(out_options)));
-  DDPRUN_ASSIGN_OR_RETURN(auto stderr_sink, OpenSink(err, std::move(err_options)));
-  worker.stderr_stream = stderr_sink.second;
+  Sink stdout_sink;
+  if (out != StreamSink::kInherit || (one_console_ && err == StreamSink::kInherit)) {
+    DDPRUN_ASSIGN_OR_RETURN(stdout_sink, OpenSink(out, std::move(out_options)));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(Sink stderr_sink, OpenSink(err, std::move(err_options)));
+  worker.stderr_stream = stderr_sink.stream;
+  worker.why_no_tail = std::move(stderr_sink.why_ours);
 
   SpawnRequest request;
   request.generation = assignment.generation.value();
@@ -160,8 +180,9 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
                          .error_file = worker.error_file,
                          .timer_file = timer_file_,
                          .progress_page = progress_page_ ? progress_page_(local_rank) : ""});
-  request.stdout_fd = std::move(stdout_sink.first);
-  request.stderr_fd = std::move(stderr_sink.first);
+  request.stdout_fd = std::move(stdout_sink.worker_end);
+  request.stderr_fd = std::move(stderr_sink.worker_end);
+  request.rests = Rests(std::move(stdout_sink.rest), std::move(stderr_sink.rest));
   if (local_rank < plan_->worker_cpus.size()) {
     const CpuSet& cpus = plan_->worker_cpus[local_rank];
     request.cpus.assign(cpus.begin(), cpus.end());
@@ -170,17 +191,16 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
   return keeper->Spawn(std::move(request));
 }
 
-// The descriptor for the worker, and the key of the stream that reads its other end (0 = none).
 // `options` are those of a teed stream.
-absl::StatusOr<std::pair<Fd, int>> WorkerLauncher::OpenSink(StreamSink sink,
-                                                            LogStreamOptions options) {
+absl::StatusOr<WorkerLauncher::Sink> WorkerLauncher::OpenSink(StreamSink sink,
+                                                              LogStreamOptions options) {
   switch (sink) {
     case StreamSink::kInherit:
-      return std::make_pair(Fd(), 0);
+      return OpenRelay(std::move(options));
     case StreamSink::kFile: {
       Fd file(open(options.file_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
       if (!file.valid()) return ErrnoStatus(errno, absl::StrCat("open '", options.file_path, "'"));
-      return std::make_pair(std::move(file), 0);
+      return Sink{.worker_end = std::move(file)};
     }
     case StreamSink::kTee:
       break;
@@ -189,9 +209,30 @@ absl::StatusOr<std::pair<Fd, int>> WorkerLauncher::OpenSink(StreamSink sink,
       options.copy_file.reset();
       break;
     case StreamSink::kDiscard:  // read all the same: the report shows its end
-      options = LogStreamOptions();
+      options = LogStreamOptions{.tail = std::move(options.tail)};
       break;
   }
+  return OpenStream(std::move(options));
+}
+
+// What is shown as it is. Where it can't pass through us the worker has our own descriptor.
+WorkerLauncher::Sink WorkerLauncher::OpenRelay(LogStreamOptions options) {
+  absl::StatusOr<Sink> sink =
+      OpenStream({.console_fd = one_console_ ? STDERR_FILENO : options.console_fd,
+                  .raw = true,
+                  .terminal = terminal_,
+                  .tail = std::move(options.tail)});
+  absl::StatusOr<Fd> rest = sink.ok() ? streams_[sink->stream]->Share() : sink.status();
+  if (!rest.ok()) {
+    if (sink.ok()) streams_.erase(sink->stream);
+    Log(LogLevel::kInfo, absl::StrCat("stderr isn't kept: ", rest.status().message()));
+    return {.why_ours = std::string(rest.status().message())};
+  }
+  sink->rest = *std::move(rest);
+  return *std::move(sink);
+}
+
+absl::StatusOr<WorkerLauncher::Sink> WorkerLauncher::OpenStream(LogStreamOptions options) {
   const int key = next_stream_++;
   DDPRUN_ASSIGN_OR_RETURN(LogStream::Made made,
                           LogStream::Create(loop_, std::move(options), [this, key] {
@@ -202,15 +243,20 @@ absl::StatusOr<std::pair<Fd, int>> WorkerLauncher::OpenSink(StreamSink sink,
                             });
                           }));
   streams_[key] = std::move(made.stream);
-  return std::make_pair(std::move(made.worker_end), key);
+  return Sink{.worker_end = std::move(made.worker_end), .stream = key};
+}
+
+void WorkerLauncher::OnConsoleResized() {
+  for (const auto& [key, stream] : streams_) stream->Resize();
 }
 
 std::string WorkerLauncher::StderrTail(const Worker& worker) {
   if (!worker.stderr_path.empty()) return FileTail(worker.stderr_path, rendezvous::kTextBytesMax);
-  const auto stream = streams_.find(worker.stderr_stream);
-  if (stream == streams_.end()) return "";
-  stream->second->Drain();
-  return stream->second->Tail();
+  // The stream may have ended before its worker.
+  if (const auto stream = streams_.find(worker.stderr_stream); stream != streams_.end()) {
+    stream->second->Drain();
+  }
+  return worker.tail->Lines();
 }
 
 WorkerEnd WorkerLauncher::Describe(const WorkerExit& exit) {
@@ -262,6 +308,8 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
   const std::string dump = CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment), rank,
                                                      began_, attempt_folder_);
   if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
+  const std::string& why_no_tail = workers_[end->local_rank].why_no_tail;
+  if (!why_no_tail.empty()) end->facts.push_back(absl::StrCat("stderr: not kept: ", why_no_tail));
 }
 
 WorkerEnd WorkerLauncher::DescribeHung(WorkerEnd end) {

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +17,7 @@
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/os/death_probe.h"
 #include "launcher/os/file_appender.h"
+#include "launcher/os/line_tail.h"
 #include "launcher/os/log_pump.h"
 #include "rendezvous/core/message.h"
 
@@ -25,6 +25,10 @@ namespace ddprun::launcher {
 
 // Starts the workers of a generation with their environment and their output streams, and collects
 // what they leave behind when they end: the error file and the last lines of stderr.
+//
+// For these, stderr passes through us also where it is shown as it is (decision 63): byte by byte,
+// over a terminal where ours is one. So does stdout where both are one file, so that what a worker
+// writes to them stays in order.
 //
 // Files are where docs/LOGS.md says; with --log_dir /dev/null there are none.
 // Threads: the loop's.
@@ -63,19 +67,33 @@ class WorkerLauncher {
   bool Drained() const { return streams_.empty(); }
   // Called on the loop each time that becomes true.
   void set_on_drained(std::function<void()> on_drained) { on_drained_ = std::move(on_drained); }
+  // The console may have another size.
+  void OnConsoleResized();
 
  private:
   struct Worker {
     std::string error_file;   // "" = none is wanted
     std::string stderr_path;  // "" = not in a file
     int stderr_stream = 0;    // key of streams_; 0 = none
+    std::shared_ptr<LineTail> tail =
+        std::make_shared<LineTail>();  // of stderr, as far as it passes through us
+    std::string why_no_tail;           // "" = stderr is kept
+  };
+  // What a worker gets for one of its output streams.
+  struct Sink {
+    Fd worker_end;         // invalid = ours
+    int stream = 0;        // key of the stream that reads its other end; 0 = none
+    Fd rest;               // as SpawnRequest.stderr_rest
+    std::string why_ours;  // why it could not be passed on
   };
 
   absl::Status BeginAttempt(const rendezvous::Assignment& assignment);
   void BeginCollapsing(const rendezvous::Assignment& assignment);
   absl::Status SpawnWorker(KeeperClient* keeper, const rendezvous::Assignment& assignment,
                            uint32_t local_rank);
-  absl::StatusOr<std::pair<Fd, int>> OpenSink(StreamSink sink, LogStreamOptions options);
+  absl::StatusOr<Sink> OpenSink(StreamSink sink, LogStreamOptions options);
+  absl::StatusOr<Sink> OpenStream(LogStreamOptions options);
+  Sink OpenRelay(LogStreamOptions options);
   std::string StderrTail(const Worker& worker);
   void ReadErrorFileOf(const Worker& worker, WorkerEnd* end);
   void ReadPreflight(WorkerEnd* end);
@@ -87,6 +105,8 @@ class WorkerLauncher {
   LogFolders* folders_;
   const std::string hostname_;
   std::string agent_socket_;
+  const bool one_console_;  // stdout and stderr are the same file
+  const int terminal_;      // stderr, if that is one; -1 = it isn't
   std::shared_ptr<LogCatalog> catalog_;
   std::string timer_file_;
   std::function<std::string(uint32_t local_rank)> progress_page_;

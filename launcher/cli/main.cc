@@ -51,12 +51,16 @@ int Run(LaunchPlan plan) {
     Tell(absl::StrCat("error: ", preflight.status().message()));
     return 1;
   }
+  if (const absl::Status can = CheckReportFile(plan); !can.ok()) {
+    Tell(absl::StrCat("error: --report_file: ", can.message()));
+    return 1;
+  }
   if (LogEnabled(LogLevel::kInfo)) Log(LogLevel::kInfo, PlanText(plan));
   // Forks; nothing before this may make a thread or touch gRPC.
   absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(plan);
   if (!agent.ok()) {
     Tell(absl::StrCat("error: ", agent.status().message()));
-    ReportEnd(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
+    WriteEndFiles(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
     return 1;
   }
   const int status = (*agent)->Run();
@@ -116,9 +120,9 @@ int Run(const Conversion& conversion) {
 
 int Run(const SlurmJob& job) { return GiveScript(job); }
 int Run(const StatusOptions& options) { return ShowStatus(options); }
-int Run(const StopOptions& options) { return StopJob(options); }
-int Run(const DrainOptions& options) { return DrainNode(options); }
-int Run(const EventsOptions& options) { return ShowEvents(options); }
+int Run(StopOptions options) { return StopJob(std::move(options)); }
+int Run(DrainOptions options) { return DrainNode(std::move(options)); }
+int Run(EventsOptions options) { return ShowEvents(std::move(options)); }
 int Run(const LogsOptions& options) { return ShowLogs(options); }
 int Run(const TopOptions& options) { return ShowTop(options); }
 int Run(const EnvOptions& options) { return ShowEnv(options); }
@@ -144,6 +148,10 @@ int Main(int argc, char** argv) {
 
 }  // namespace
 }  // namespace ddprun::launcher
+
+// Before the constructors of libraries, which open descriptors (gRPC has one).
+[[gnu::section(".preinit_array"),
+  gnu::used]] static void (*fill_standard_streams)() = &ddprun::FillStandardStreams;
 
 int main(int argc, char** argv) {
   ddprun::launcher::ExitNoDestructors(ddprun::launcher::Main(argc, argv));

@@ -20,6 +20,8 @@ void EndpointHints::OnEndpoint(const EndpointFound& found) {
 }
 
 void EndpointHints::OnStandby(Instant now, const rendezvous::Standby& standby) {
+  // Who came before can come again.
+  told_ = told_ || standby.nodes_present > 1;
   const bool alone = keeps_others_away_ && standby.nodes_present <= 1 && !standby.spare;
   if (!alone || told_) {
     tell_at_ = Instant::Infinite();

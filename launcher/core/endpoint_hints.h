@@ -42,7 +42,7 @@ class EndpointHints {
   bool several_nodes_;
   bool keeps_others_away_ = false;         // only with several_nodes_
   bool is_elsewhere_ = false;              // not on this node, as far as it knows itself
-  bool told_ = false;                      // then tell_at_ stays infinite
+  bool told_ = false;                      // or others came; then tell_at_ stays infinite
   Instant tell_at_ = Instant::Infinite();  // finite only with keeps_others_away_
 };
 

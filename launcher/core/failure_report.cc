@@ -179,19 +179,13 @@ bool HasFact(const WorkerFailure& failure, absl::string_view name) {
   });
 }
 
-// The end of stderr, or where it went.
-void AddStderr(const WorkerFailure& failure, const ReportOptions& options, std::string* report) {
+// The end of stderr. A fact says why there is none, if it could not be kept.
+void AddStderr(const WorkerFailure& failure, std::string* report) {
   if (!failure.stderr_tail.empty()) {
     AddField("stderr", "(last lines)", report);
     AddLines(failure.stderr_tail, report);
-  } else if (options.stderr_captured) {
+  } else if (failure.start_error.empty() && !HasFact(failure, "stderr")) {
     AddField("stderr", "nothing was written", report);
-  } else if (failure.start_error.empty()) {
-    AddField(
-        "stderr",
-        absl::StrCat("not captured: it is in the output of ddprun on ", OneLine(failure.hostname),
-                     ". With --tee 2 it is kept, and shown and explained here."),
-        report);
   }
 }
 
@@ -223,7 +217,7 @@ void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& o
              !hint.empty() && !explained_by_us) {
     AddField("hint", hint, report);
   }
-  if (failure.traceback.empty() && !failure.texts_left_out) AddStderr(failure, options, report);
+  if (failure.traceback.empty() && !failure.texts_left_out) AddStderr(failure, report);
 }
 
 // Of many nodes one is told all (R8). Params: where: it shows it.

@@ -19,10 +19,7 @@ struct Advice {
 };
 
 struct ReportOptions {
-  std::string entry_point;  // LaunchPlan::entry_point
-  // True when workers' stderr goes through the agents (file, tee or prefix), so that a failure
-  // without a tail means an empty stderr, and not one that nobody kept.
-  bool stderr_captured = false;
+  std::string entry_point;                         // LaunchPlan::entry_point
   absl::TimeZone time_zone = absl::UTCTimeZone();  // of the times shown
   // Workers of this node that ended because ddprun stopped them; listed as such.
   std::vector<rendezvous::WorkerFailure> stopped;

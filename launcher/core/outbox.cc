@@ -11,6 +11,7 @@ const rendezvous::AgentMessage& Outbox::Add(rendezvous::AgentMessage message) {
 }
 
 void Outbox::Confirm(uint64_t sequence) {
+  if (sequence > last_sequence_) return;
   while (!pending_.empty() && pending_.front().sequence <= sequence) pending_.pop_front();
 }
 

@@ -17,7 +17,8 @@ class Outbox {
  public:
   // Gives the message the next sequence number and keeps it.
   const rendezvous::AgentMessage& Add(rendezvous::AgentMessage message);
-  // The service has processed everything up to `sequence`.
+  // The service has processed everything up to `sequence`. One that was never given proves nothing:
+  // all is kept, and said again.
   void Confirm(uint64_t sequence);
   // What must be sent again on a new stream, in order.
   const std::deque<rendezvous::AgentMessage>& pending() const { return pending_; }

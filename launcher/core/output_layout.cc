@@ -20,13 +20,6 @@ StreamSink SinkOf(const OutputPlan& output, OutputStream stream, uint32_t local_
   return sink == StreamSink::kTee ? StreamSink::kFile : StreamSink::kDiscard;
 }
 
-bool Captures(const OutputPlan& output, OutputStream stream, uint32_t worker_count) {
-  for (uint32_t rank = 0; rank < worker_count; ++rank) {
-    if (SinkOf(output, stream, rank) != StreamSink::kInherit) return true;
-  }
-  return false;
-}
-
 std::string RunFolderName(absl::string_view run_id, absl::string_view random) {
   return absl::StrCat(absl::StrReplaceAll(run_id, {{"/", "_"}}), "_", random);
 }

@@ -20,9 +20,6 @@ bool KeepsFiles(const OutputPlan& output);
 // out, nothing reaches the console.
 StreamSink SinkOf(const OutputPlan& output, OutputStream stream, uint32_t local_rank);
 
-// True when the agent or a file sees a stream of some worker, so that it can show what came last.
-bool Captures(const OutputPlan& output, OutputStream stream, uint32_t worker_count);
-
 // "job_7_x1y2z3a4": a run id may hold any character, a folder's name may not.
 std::string RunFolderName(absl::string_view run_id, absl::string_view random);
 

@@ -1,6 +1,5 @@
 #include "launcher/core/preemption.h"
 
-#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -55,8 +54,8 @@ void Preemption::AwaitOthers(Instant now) {
   bound_ = now + settings_.deadline;
 }
 
-Preemption::Due Preemption::OnTimer(Instant now) {
-  if (now >= at_) {
+Preemption::Due Preemption::OnTimer(Instant now, Instant real_now) {
+  if (real_now >= at_) {
     at_ = Instant::Infinite();
     return Due::kTime;
   }
@@ -66,8 +65,6 @@ Preemption::Due Preemption::OnTimer(Instant now) {
   }
   return Due::kNothing;
 }
-
-Instant Preemption::Deadline() const { return std::min(bound_, at_); }
 
 bool Preemption::Preempts(int number, bool committed) const {
   if (signals_.Preempts(number)) return true;

@@ -58,9 +58,11 @@ class Preemption {
   void AwaitOthers(Instant now);
   void OnAgreed() { bound_ = Instant::Infinite(); }
 
-  Due OnTimer(Instant now);
+  Due OnTimer(Instant now, Instant real_now);
   // When OnTimer is wanted; infinite = not at all.
-  Instant Deadline() const;
+  Instant Deadline() const { return bound_; }
+  // The same in real time: nobody gives a node more time for having been held up.
+  Instant TimeIsOver() const { return at_; }
 
   // Whether a signal says that this node goes away.
   bool Preempts(int number, bool committed) const;
@@ -86,7 +88,7 @@ class Preemption {
   int signal_ = 0;        // never back to 0
   std::string why_;       // where it isn't the signal; signal_ is SIGTERM then
   bool drained_ = false;  // then signal_ isn't 0
-  Instant at_;            // deadline before --preempt_after; infinite when that is over
+  Instant at_;            // in real time, deadline before --preempt_after; infinite when over
   Instant bound_ = Instant::Infinite();  // of what is waited for; finite only with signal_
 };
 

@@ -13,7 +13,7 @@ bool StandbyNotice::OnStandby(Instant now, const std::string& reason, bool spare
   spare_ = spare;
   if (reason == reason_) return false;
   reason_ = reason;
-  tell_at_ = now + kTellAfter;
+  tell_at_ = reason.empty() ? Instant::Infinite() : now + kTellAfter;
   return true;
 }
 

@@ -12,7 +12,8 @@ namespace ddprun::launcher {
 // Pure; one thread.
 class StandbyNotice {
  public:
-  // Params: spare: the job runs without this node. Returns: whether the reason is a new one.
+  // Params: reason: "" = there is none to tell; spare: the job runs without this node. Returns:
+  // whether the reason is a new one.
   bool OnStandby(Instant now, const std::string& reason, bool spare = false);
   // A generation begins: the wait is over.
   void OnAssigned() { *this = StandbyNotice(); }

@@ -19,7 +19,9 @@ Supervisor::Supervisor(const SupervisorConfig& config, Instant now)
     : signals_(config.signals),
       restart_stopped_(config.restart_stopped),
       endpoint_(config.endpoint.text),
+      real_now_(now),
       now_(now),
+      clock_(now),
       stream_(config.identity, config.job),
       watch_(config.service, config.job, config.endpoint.text, now),
       hints_(config.endpoint, config.job.nodes_max > 1),
@@ -28,9 +30,13 @@ Supervisor::Supervisor(const SupervisorConfig& config, Instant now)
       ending_(config.ending) {}
 
 std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEvent& event) {
-  DDPRUN_CHECK(now >= now_, "time went back");
-  now_ = now;
+  DDPRUN_CHECK(now >= real_now_, "time went back");
+  now_ = clock_.Read(now, NextDeadline());
+  real_now_ = now;
   effects_.clear();
+  if (const absl::Duration stall = clock_.TakeStall(); stall > absl::ZeroDuration()) {
+    RecordFact("held_up", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
+  }
   if (phase_ != Phase::kEnded) {
     std::visit([this](const auto& e) { On(e); }, event);
     watch_.OnWorkers(now_, WorkersGoOn());
@@ -158,7 +164,7 @@ void Supervisor::On(const WorkerStarted& event) {
 void Supervisor::On(const WorkerEnded& event) {
   if (event.generation != group_.generation()) return;
   const size_t failures_before = group_.failures().size();
-  const GroupAction action = group_.OnEnded(event.end);
+  const GroupAction action = group_.OnEnded(now_, event.end);
   if (group_.failures().size() > failures_before) {
     const std::string text = WorkerEndText(event.end, group_.base_rank());
     Tell(TellUser::Level::kWarning, text);
@@ -280,12 +286,12 @@ void Supervisor::Explain(const std::string& why) {
 
 void Supervisor::KillGroup(const std::string& why) {
   Explain(why);
-  Apply(group_.KillNow(now_), why);
+  Apply(group_.KillNow(now_, real_now_), why);
 }
 
 void Supervisor::StopGroup(int signal_number, const std::string& why) {
   Explain(why);
-  Apply(group_.Stop(now_, signal_number, stream_.job().stop_grace), why);
+  Apply(group_.Stop(now_, real_now_, signal_number, stream_.job().stop_grace), why);
 }
 
 void Supervisor::Apply(GroupAction action, const std::string& why) {
@@ -323,7 +329,7 @@ void Supervisor::SendStopped(bool clean) {
 // ------------------------------------------------------------- time
 
 void Supervisor::On(const TimerFired& /*event*/) {
-  Apply(group_.OnTimer(now_), "the grace is over");
+  Apply(group_.OnTimer(now_, real_now_), "the grace is over");
   CheckPreemption();
   if (phase_ == Phase::kEnded) return;
   if (group_.unclean() && ending_.OnUnclean()) return EndUnclean();
@@ -336,6 +342,11 @@ void Supervisor::On(const TimerFired& /*event*/) {
 
 Instant Supervisor::NextDeadline() const {
   if (phase_ == Phase::kEnded) return Instant::Infinite();
+  return std::min(clock_.Wake(NextBound()), preemption_.TimeIsOver());
+}
+
+// By the clock.
+Instant Supervisor::NextBound() const {
   Instant next = std::min({group_.Deadline(), preemption_.Deadline(), standby_.Deadline()});
   if (group_.phase() == WorkerGroup::Phase::kRunning) next = std::min(next, stop_.Deadline());
   if (phase_ == Phase::kEnding) return std::min(next, ending_.Deadline());

@@ -8,6 +8,7 @@
 #include "base/instant.h"
 #include "launcher/core/agent_settings.h"
 #include "launcher/core/agreed_stop.h"
+#include "launcher/core/attentive_clock.h"
 #include "launcher/core/ending.h"
 #include "launcher/core/endpoint_hints.h"
 #include "launcher/core/exit_barrier.h"
@@ -66,7 +67,7 @@ class Supervisor {
   const char* StateName() const;
   // What there is of the service's absence; empty while it is heard, or this agent ends.
   std::optional<ServiceWatch::Absence> MissingService(Instant now) const {
-    return is_ending() ? std::nullopt : watch_.Look(now);
+    return is_ending() ? std::nullopt : watch_.Look(clock_.At(now));
   }
   // The newest that began here; 0 = none.
   rendezvous::Generation generation() const { return group_.generation(); }
@@ -142,6 +143,8 @@ class Supervisor {
   void ContinueEnding();
   void Finish();
 
+  Instant NextBound() const;
+
   // Effects.
   void Send(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
   void LookAtStop(uint32_t round, uint64_t step);
@@ -152,7 +155,11 @@ class Supervisor {
   const SignalPolicy signals_;
   const bool restart_stopped_;
   const std::string endpoint_;  // for people
-  Instant now_;                 // of the newest step; never goes back
+  // Of the newest step; neither ever goes back. The parts' bounds are by the clock, all but that of
+  // this node's own time, and the ends that the keeper sees.
+  Instant real_now_;
+  Instant now_;
+  AttentiveClock clock_;
   // kJoining: the watch joins too. kEnded: nothing happens any more.
   Phase phase_ = Phase::kJoining;
   std::vector<SupervisorEffect> effects_;  // of the step that is under way

@@ -43,7 +43,7 @@ void Supervisor::OnSecondSignal(int number) {
   if (group_.phase() == WorkerGroup::Phase::kIdle) return Finish();
   Tell(TellUser::Level::kWarning,
        absl::StrCat("got ", SignalName(number), " again: killing the workers now"));
-  Apply(group_.KillNow(now_), "killed by a second signal");
+  Apply(group_.KillNow(now_, real_now_), "killed by a second signal");
 }
 
 void Supervisor::LeaveOnSignal(int number) {
@@ -156,7 +156,7 @@ void Supervisor::On(const StopStepLooked& event) {
 
 // What the deadline is divided into is over (R14).
 void Supervisor::CheckPreemption() {
-  switch (preemption_.OnTimer(now_)) {
+  switch (preemption_.OnTimer(now_, real_now_)) {
     case Preemption::Due::kTime:  // the last moment to stop and save
       if (phase_ == Phase::kEnding || preemption_.is_going()) return;
       preemption_.BeginFor(preemption_.TimeText());
@@ -229,7 +229,7 @@ void Supervisor::LoseService(const std::string& why) {
 void Supervisor::On(const KeeperLost& event) {
   TellEnd(absl::StrCat("the keeper of the workers died (", event.why,
                        "); the workers died with it. This agent ends"));
-  group_.KillNow(now_);
+  group_.KillNow(now_, real_now_);
   if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
   if (phase_ == Phase::kEnding) return ContinueEnding();
   // To the job this is an orderly loss of the node: it has no workers any more.

@@ -46,7 +46,7 @@ bool WorkerGroup::OnStarted(uint32_t local_rank, uint32_t pid) {
   return started_ == workers_.size() && phase_ == Phase::kRunning;
 }
 
-GroupAction WorkerGroup::OnEnded(const WorkerEnd& end) {
+GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   if (phase_ == Phase::kIdle || end.local_rank >= workers_.size()) return GroupAction::kNone;
   Worker& worker = workers_[end.local_rank];
   if (worker.ended) return GroupAction::kNone;
@@ -57,10 +57,11 @@ GroupAction WorkerGroup::OnEnded(const WorkerEnd& end) {
   std::vector<WorkerEnd>& list = own_failure ? failures_ : stopped_;
   if (!end.ok() && list.size() < rendezvous::kFailuresMax) list.push_back(end);
   if (ended_ < workers_.size() || phase_ == Phase::kSweeping) return GroupAction::kNone;
-  return Sweep(end.seen);
+  // Not from when it was seen: we may have been held up since.
+  return Sweep(now);
 }
 
-GroupAction WorkerGroup::Stop(Instant now, int signal_number, absl::Duration grace) {
+GroupAction WorkerGroup::Stop(Instant now, Instant sent, int signal_number, absl::Duration grace) {
   if (phase_ != Phase::kRunning) {
     stop_requested_ = stop_requested_ || phase_ == Phase::kSweeping;
     return GroupAction::kNone;
@@ -68,20 +69,20 @@ GroupAction WorkerGroup::Stop(Instant now, int signal_number, absl::Duration gra
   phase_ = Phase::kStopping;
   stop_requested_ = true;
   stop_signal_ = signal_number;
-  stop_began_ = now;
+  stop_began_ = sent;
   grace_end_ = now + grace;
   return GroupAction::kSignal;
 }
 
-GroupAction WorkerGroup::KillNow(Instant now) {
+GroupAction WorkerGroup::KillNow(Instant now, Instant sent) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kStopping) return GroupAction::kNone;
-  if (!stop_requested_) stop_began_ = now;
+  if (!stop_requested_) stop_began_ = sent;
   stop_requested_ = true;
   return Sweep(now);
 }
 
-GroupAction WorkerGroup::OnTimer(Instant now) {
-  if (phase_ == Phase::kStopping && now >= grace_end_) return KillNow(now);
+GroupAction WorkerGroup::OnTimer(Instant now, Instant sent) {
+  if (phase_ == Phase::kStopping && now >= grace_end_) return KillNow(now, sent);
   if (phase_ == Phase::kSweeping && now >= sweep_end_) {
     unclean_ = true;
     sweep_end_ = Instant::Infinite();

@@ -64,17 +64,18 @@ class WorkerGroup {
   bool OnStarted(uint32_t local_rank, uint32_t pid);
 
   // Takes the end of a worker. The answer is what to do next: kSweep when it was the last one.
-  GroupAction OnEnded(const WorkerEnd& end);
+  GroupAction OnEnded(Instant now, const WorkerEnd& end);
 
-  // Begins to stop with `signal_number`; kNone when that is under way or nothing runs.
-  GroupAction Stop(Instant now, int signal_number, absl::Duration grace);
+  // Begins to stop with `signal_number`; kNone when that is under way or nothing runs. `sent`: now
+  // by the keeper's clock, as WorkerEnd.seen.
+  GroupAction Stop(Instant now, Instant sent, int signal_number, absl::Duration grace);
 
-  // Gives up waiting: kSweep unless that is under way.
-  GroupAction KillNow(Instant now);
+  // Gives up waiting: kSweep unless that is under way. `sent`: as above.
+  GroupAction KillNow(Instant now, Instant sent);
 
   // The deadline has come: kSweep when the grace is over. After a sweep's own bound (5 s, R3)
   // unclean() turns true.
-  GroupAction OnTimer(Instant now);
+  GroupAction OnTimer(Instant now, Instant sent);
 
   // Nothing is left. Requires: kSweeping.
   void OnEmpty();
@@ -130,7 +131,8 @@ class WorkerGroup {
   bool stop_requested_ = false;  // always in kStopping
   bool unclean_ = false;         // only in kSweeping
   int stop_signal_ = 0;
-  Instant stop_began_ = Instant::Infinite();  // finite only with stop_requested_
+  // By the keeper's clock; finite only with stop_requested_.
+  Instant stop_began_ = Instant::Infinite();
   Instant grace_end_ = Instant::Infinite();
   Instant sweep_end_ = Instant::Infinite();
   std::string why_;  // "" in kIdle

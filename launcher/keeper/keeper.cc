@@ -62,11 +62,7 @@ void SetTitle(const std::string& title) {
 void KeepOnlyStandardStreamsAnd(int channel) {
   close_range(STDERR_FILENO + 1, static_cast<unsigned>(channel) - 1, 0);
   close_range(static_cast<unsigned>(channel) + 1, UINT_MAX, 0);
-  int fd = -1;
-  do {
-    fd = open("/dev/null", O_RDWR);  // the lowest free number
-  } while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd >= 0) close(fd);
+  FillStandardStreams();
 }
 
 // Workers inherit what is ignored; all else is reset by exec(2).
@@ -90,6 +86,8 @@ Fd OpenAgent(pid_t agent) {
 // Requires: all signals are blocked.
 [[noreturn]] void RunKeeper(pid_t agent, Fd channel, const KeeperOptions& options) {
   setsid();
+  // A keeper that somebody stopped goes on when its agent dies: nobody else ends the workers then.
+  prctl(PR_SET_PDEATHSIG, SIGCONT);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   SetTitle(absl::StrCat(kName, " of ", agent));
   KeepOnlyStandardStreamsAnd(channel.get());

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -128,7 +129,8 @@ class ChannelKeeperClient : public KeeperClient {
 ChannelKeeperClient::~ChannelKeeperClient() {
   *alive_ = false;
   if (keeper_end_.has_value()) return;
-  // Its end of file makes the keeper empty its tree and go.
+  // Its end of file makes the keeper empty its tree and go, also one that somebody stopped.
+  kill(pid_, SIGCONT);
   const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   readable_.reset();
   writable_.reset();
@@ -160,6 +162,8 @@ absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
   std::vector<Fd> fds;
   if (request.stdout_fd.valid()) fds.push_back(std::move(request.stdout_fd));
   if (request.stderr_fd.valid()) fds.push_back(std::move(request.stderr_fd));
+  spawn->set_rests(static_cast<uint32_t>(request.rests.size()));
+  std::move(request.rests.begin(), request.rests.end(), std::back_inserter(fds));
   const absl::Status sent = Send(command, std::move(fds));
   if (sent.ok()) starting_[{request.generation, request.local_rank}] = request.argv[0];
   return sent;

@@ -26,6 +26,9 @@ struct SpawnRequest {
   std::vector<std::string> unset;        // names removed from it
   Fd stdout_fd;                          // invalid = inherited
   Fd stderr_fd;
+  // What is read from them, at most two: where this process dies, what it has left unread there is
+  // written to its stderr.
+  std::vector<Fd> rests;
   std::vector<uint32_t> cpus;  // that it and its children are bound to; empty = the agent's own
   // How long the parked process may take to become this worker; then, and when there is none, it is
   // started by exec(2). Zero: so at once.

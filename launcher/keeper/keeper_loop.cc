@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -30,8 +31,6 @@ constexpr int kRoundsBeforeCgroup = 64;
 constexpr int kReapsPerRound = 256;
 // No machine has so many; bounds the mask for the kernel.
 constexpr uint32_t kCpusMax = 1 << 20;
-// How much of an environment is searched for the tag.
-constexpr size_t kEnvironmentBytesMax = 4 << 20;
 
 std::vector<std::string> OwnEnvironment() {
   std::vector<std::string> variables;
@@ -39,25 +38,6 @@ std::vector<std::string> OwnEnvironment() {
     variables.emplace_back(*variable);
   }
   return variables;
-}
-
-// A variable from /proc/<pid>/environ, which is what the process was started with; "" = it has
-// none, or is not readable (in the middle of an exec(2), or of another user).
-std::string InitialVariable(pid_t pid, absl::string_view name) {
-  const Fd fd(open(absl::StrCat("/proc/", pid, "/environ").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return "";
-  std::string text(1, '\0');  // each variable stands between two NULs
-  char buffer[16 << 10];
-  while (text.size() < kEnvironmentBytesMax) {
-    const ssize_t n = read(fd.get(), buffer, sizeof(buffer));
-    if (n <= 0) break;
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  const std::string wanted = absl::StrCat(absl::string_view("\0", 1), name, "=");
-  const size_t begin = text.find(wanted);
-  if (begin == std::string::npos) return "";
-  const size_t value = begin + wanted.size();
-  return text.substr(value, text.find('\0', value) - value);
 }
 
 void Reap(const siginfo_t& child, int what) {
@@ -82,7 +62,8 @@ KeeperLoop::KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals,
       tag_prefix_(absl::StrCat(getpid(), ".")),
       inherited_environment_(OwnEnvironment()),
       outbox_(channel_.get()),
-      silence_deadline_(MonotonicNow() + isolation_timeout * 7 / 8) {}
+      clock_(MonotonicNow()),
+      silence_deadline_(clock_.At(MonotonicNow()) + isolation_timeout) {}
 
 void KeeperLoop::Run() {
   while (!agent_lost_ || children_left_) {
@@ -98,6 +79,7 @@ void KeeperLoop::Run() {
       KillLeftovers();
     }
   }
+  output_rest_.Pour();
 }
 
 void KeeperLoop::Wait() {
@@ -117,7 +99,9 @@ void KeeperLoop::Wait() {
 
   parked_.AddTo(&fds);
 
-  const absl::Duration timeout = TimeToNextDeadline();
+  asked_ = NextDeadline();
+  const absl::Duration timeout =
+      reap_again_ ? absl::ZeroDuration() : std::max(absl::ZeroDuration(), asked_ - MonotonicNow());
   const timespec limit = absl::ToTimespec(timeout);
   const bool forever = timeout == absl::InfiniteDuration();
   if (ppoll(fds.data(), fds.size(), forever ? nullptr : &limit, nullptr) <= 0) return;
@@ -135,22 +119,15 @@ void KeeperLoop::Wait() {
   if (fds[1].revents != 0) LoseAgent();
 }
 
-absl::Duration KeeperLoop::TimeToNextDeadline() const {
-  if (reap_again_) return absl::ZeroDuration();
-  const Instant deadline =
-      agent_lost_ ? parked_.NextDeadline() : std::min(silence_deadline_, parked_.NextDeadline());
-  if (deadline == Instant::Infinite()) return absl::InfiniteDuration();
-  return std::max(absl::ZeroDuration(), deadline - MonotonicNow());
+Instant KeeperLoop::NextDeadline() const {
+  if (agent_lost_) return parked_.NextDeadline();
+  return std::min(clock_.Wake(silence_deadline_), parked_.NextDeadline());
 }
 
-// Silence is judged in two waits, 7/8 and 1/8 of the timeout: when the keeper itself was frozen
-// together with its agent (a paused container), the first one ends at once after the thaw, and the
-// second gives the agent the time to speak.
+// When the keeper itself was frozen together with its agent (a paused container), that gets the
+// time to speak.
 void KeeperLoop::CheckSilence() {
-  if (agent_lost_ || MonotonicNow() < silence_deadline_) return;
-  if (last_chance_) return LoseAgent();
-  last_chance_ = true;
-  silence_deadline_ = MonotonicNow() + isolation_timeout_ / 8;
+  if (clock_.Read(MonotonicNow(), asked_) >= silence_deadline_) LoseAgent();
 }
 
 void KeeperLoop::ReadCommands() {
@@ -163,8 +140,7 @@ void KeeperLoop::ReadCommands() {
       Log(LogLevel::kError, "the keeper got a command that it can't read, and dropped it");
       continue;
     }
-    last_chance_ = false;
-    silence_deadline_ = MonotonicNow() + isolation_timeout_ * 7 / 8;
+    silence_deadline_ = clock_.At(MonotonicNow()) + isolation_timeout_;
     OnCommand(command, std::move((*message)->fds));
   }
 }
@@ -192,12 +168,17 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
   const uint64_t generation = spawn.generation();
   const uint32_t local_rank = spawn.local_rank();
   const size_t streams = (spawn.has_stdout() ? 1U : 0U) + (spawn.has_stderr() ? 1U : 0U);
+  std::vector<Fd> rests(std::make_move_iterator(fds.begin() + std::min(streams, fds.size())),
+                        std::make_move_iterator(fds.end()));
+  fds.resize(std::min(streams, fds.size()));
   const bool cpus_are_numbers = std::all_of(spawn.cpus().begin(), spawn.cpus().end(),
                                             [](uint32_t n) { return n < kCpusMax; });
-  if (spawn.argv().empty() || fds.size() != streams || !cpus_are_numbers) {
+  if (spawn.argv().empty() || fds.size() != streams || rests.size() != spawn.rests() ||
+      !cpus_are_numbers) {
     return SendStartFailed(generation, local_rank, "read the command", EINVAL);
   }
   if (sweeping()) return SendStartFailed(generation, local_rank, "sweep", EBUSY);
+  output_rest_.Add(std::move(rests));
 
   const std::vector<std::string> unset(spawn.unset().begin(), spawn.unset().end());
   std::vector<std::string> overrides(spawn.environment().begin(), spawn.environment().end());
@@ -473,6 +454,7 @@ void KeeperLoop::FinishSweep() {
   }
   if (kill_rounds_ >= kRoundsBeforeCgroup) cgroup_.Renew();
   kill_rounds_ = 0;
+  if (!agent_lost_) output_rest_.Clear();
   sweeps_.clear();
   ended_sessions_.clear();
   killed_ = 0;

@@ -16,7 +16,9 @@
 #include "base/fd.h"
 #include "base/instant.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
+#include "launcher/core/attentive_clock.h"
 #include "launcher/keeper/channel.h"
+#include "launcher/keeper/output_rest.h"
 #include "launcher/keeper/parked_process.h"
 #include "launcher/os/cgroup.h"
 
@@ -55,7 +57,7 @@ class KeeperLoop {
   using Workers = std::map<pid_t, Worker>;
 
   void Wait();
-  absl::Duration TimeToNextDeadline() const;
+  Instant NextDeadline() const;
   void CheckSilence();
 
   void ReadCommands();
@@ -107,8 +109,10 @@ class KeeperLoop {
   bool children_left_ = false;      // as of the last ReapChildren()
   bool reap_again_ = false;         // it stopped at its bound
   bool agent_lost_ = false;
-  Instant silence_deadline_;
-  bool last_chance_ = false;  // see CheckSilence()
+  AttentiveClock clock_;
+  Instant asked_ = Instant::Infinite();  // when the newest Wait() should have ended
+  Instant silence_deadline_;             // by the clock
+  OutputRest output_rest_;               // of the workers since the last Empty
 };
 
 }  // namespace ddprun::launcher

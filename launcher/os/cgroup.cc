@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
+#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -81,7 +82,7 @@ void ClearLeftovers(const std::string& parent, const std::string& prefix) {
     if (agent != getpid() && (kill(agent, 0) == 0 || errno != ESRCH)) continue;
     const std::string path = absl::StrCat(parent, "/", entry->d_name);
     KillCgroup(path);
-    rmdir(path.c_str());
+    RemoveEmptyFolders(path);
   }
 }
 
@@ -132,8 +133,7 @@ void WorkerCgroup::Renew() {
   *this = mkdir(path_.c_str(), 0755) == 0 ? WorkerCgroup(path_) : WorkerCgroup();
 }
 
-void WorkerCgroup::Remove() const {
-  if (!path_.empty()) rmdir(path_.c_str());
-}
+// With those that a ddprun among the workers has left there.
+void WorkerCgroup::Remove() const { RemoveEmptyFolders(path_); }
 
 }  // namespace ddprun::launcher

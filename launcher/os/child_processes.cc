@@ -19,6 +19,9 @@
 namespace ddprun::launcher {
 namespace {
 
+// How much of an environment is searched for a variable.
+constexpr size_t kEnvironmentBytesMax = 4 << 20;
+
 std::optional<std::string> ReadFile(const std::string& path) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return std::nullopt;
@@ -92,6 +95,23 @@ void KillChildAndGroup(pid_t child) {
   // A child that has not got its own session yet is in our group.
   if (group > 0 && group != getpgrp()) kill(-group, SIGKILL);
   kill(child, SIGKILL);
+}
+
+std::string InitialVariable(pid_t pid, absl::string_view name) {
+  const Fd fd(open(absl::StrCat("/proc/", pid, "/environ").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return "";
+  std::string text(1, '\0');  // each variable stands between two NULs
+  char buffer[16 << 10];
+  while (text.size() < kEnvironmentBytesMax) {
+    const ssize_t n = read(fd.get(), buffer, sizeof(buffer));
+    if (n <= 0) break;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  const std::string wanted = absl::StrCat(absl::string_view("\0", 1), name, "=");
+  const size_t begin = text.find(wanted);
+  if (begin == std::string::npos) return "";
+  const size_t value = begin + wanted.size();
+  return text.substr(value, text.find('\0', value) - value);
 }
 
 bool IsZombie(pid_t child) {

@@ -3,7 +3,10 @@
 
 #include <sys/types.h>
 
+#include <string>
 #include <vector>
+
+#include "absl/strings/string_view.h"
 
 namespace ddprun::launcher {
 
@@ -18,6 +21,10 @@ std::vector<pid_t> DirectChildren();
 // SIGKILLs a direct child that is not reaped yet, and its process group: a group is signalled as a
 // whole, so that no fork(2) of a member escapes. Never signals our own group.
 void KillChildAndGroup(pid_t child);
+
+// A variable from /proc/<pid>/environ, which is what the process was started with; "" = it has
+// none, or is not readable (in the middle of an exec(2), or of another user).
+std::string InitialVariable(pid_t pid, absl::string_view name);
 
 // True when the direct child is dead and waits to be reaped.
 bool IsZombie(pid_t child);

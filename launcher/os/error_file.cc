@@ -50,12 +50,40 @@ absl::StatusOr<std::string> ReadBounded(const std::string& path) {
 // Deeper than any error file; the parser's own stack is bounded by it.
 constexpr int kDepthMax = 64;
 
+// The number of the escape "\\ud83d" that begins at `at`; -1 = none does.
+int EscapedUnit(absl::string_view text, size_t at) {
+  uint32_t unit = 0;
+  if (text.size() < at + 6 || text.substr(at, 2) != "\\u") return -1;
+  return absl::SimpleHexAtoi(text.substr(at + 2, 4), &unit) ? static_cast<int>(unit) : -1;
+}
+
+bool IsHighSurrogate(int unit) { return unit >= 0xd800 && unit < 0xdc00; }
+bool IsLowSurrogate(int unit) { return unit >= 0xdc00 && unit < 0xe000; }
+
+// Python writes halves of characters (surrogateescape: bytes that are no UTF-8) as escapes that no
+// strict parser takes. They become U+FFFD; all else stays.
+std::string WithoutLoneSurrogates(absl::string_view bytes) {
+  std::string text(bytes);
+  for (size_t at = text.find('\\'); at != std::string::npos; at = text.find('\\', at)) {
+    const int unit = EscapedUnit(text, at);
+    if (IsHighSurrogate(unit) && IsLowSurrogate(EscapedUnit(text, at + 6))) {
+      at += 12;
+    } else if (IsHighSurrogate(unit) || IsLowSurrogate(unit)) {
+      text.replace(at + 2, 4, "fffd");
+      at += 6;
+    } else {
+      at += unit >= 0 ? 6 : 2;
+    }
+  }
+  return text;
+}
+
 // Discarded when it isn't JSON, or is nested too deep.
 json Parse(absl::string_view bytes) {
   const auto callback = [](int depth, json::parse_event_t /*event*/, json& /*parsed*/) {
     return depth <= kDepthMax;
   };
-  return json::parse(bytes, callback, /*allow_exceptions=*/false);
+  return json::parse(WithoutLoneSurrogates(bytes), callback, /*allow_exceptions=*/false);
 }
 
 // Whatever bytes its texts have.

@@ -10,10 +10,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "launcher/os/console.h"
 #include "launcher/os/file_appender.h"
 #include "launcher/os/line_tail.h"
+#include "launcher/os/pseudo_terminal.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -29,6 +31,8 @@ class PipeLogStream : public LogStream {
   PipeLogStream(EventLoop* loop, LogStreamOptions options, Fd pipe,
                 std::shared_ptr<FileAppender> file, std::function<void()> on_end)
       : prefix_(std::move(options.prefix)),
+        raw_(options.raw),
+        terminal_(options.terminal),
         copy_filters_(std::move(options.copy_filters)),
         local_rank_(options.local_rank),
         pipe_(std::move(pipe)),
@@ -36,6 +40,7 @@ class PipeLogStream : public LogStream {
         copy_file_(std::move(options.copy_file)),
         collapse_(std::move(options.collapse)),
         on_end_(std::move(on_end)),
+        tail_(options.tail != nullptr ? std::move(options.tail) : std::make_shared<LineTail>()),
         watch_(std::make_unique<FdWatch>(loop, pipe_.get(), [this] { OnReadable(); })) {
     if (options.console_fd >= 0) console_ = Console::For(loop, options.console_fd);
     if (collapse_ != nullptr) collapse_->Begin(local_rank_);
@@ -68,11 +73,27 @@ class PipeLogStream : public LogStream {
     Proceed();
   }
 
-  std::string Tail() const override { return tail_.Lines(); }
+  std::string Tail() const override { return tail_->Lines(); }
+
+  void Resize() override {
+    if (terminal_ >= 0) CopyWindowSize(terminal_, pipe_.get());
+  }
+
+  absl::StatusOr<Fd> Share() const override {
+    Fd copy(fcntl(pipe_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy.valid()) return ErrnoStatus(errno, "duplicate the end of a worker's output");
+    return copy;
+  }
 
  private:
   void OnReadable() {
-    ReadOnce(kReadBytes);
+    size_t got = 0;
+    size_t left = kReadBytes;
+    do {
+      got = ReadOnce(left);
+      left -= got;
+      // A pipe gives all at once, a terminal a page or less.
+    } while (terminal_ >= 0 && got > 0 && left > 0);
     Proceed();
   }
 
@@ -85,15 +106,19 @@ class PipeLogStream : public LogStream {
       n = read(pipe_.get(), buffer.data(), std::min(bytes_max, kReadBytes));
     } while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) return 0;
-    if (n <= 0) {
+    if (n <= 0) {  // of a terminal, EIO
       ended_ = true;
       CompleteLine();
       if (collapse_ != nullptr) collapse_->End(local_rank_);
       return 0;
     }
     const absl::string_view bytes(buffer.data(), static_cast<size_t>(n));
-    tail_.Add(bytes);
+    tail_->Add(bytes);
     if (file_ != nullptr) file_->Append(std::string(bytes));
+    if (raw_) {
+      absl::StrAppend(&console_text_, bytes);
+      return bytes.size();
+    }
     if (console_ != nullptr || copy_file_ != nullptr) AddLines(bytes);
     return bytes.size();
   }
@@ -189,6 +214,8 @@ class PipeLogStream : public LogStream {
   }
 
   const std::string prefix_;
+  const bool raw_;
+  const int terminal_;  // -1 = pipe_ is a pipe
   const std::vector<std::string> copy_filters_;
   const uint32_t local_rank_;
   Fd pipe_;
@@ -197,11 +224,11 @@ class PipeLogStream : public LogStream {
   std::shared_ptr<CollapsingConsole> collapse_;  // takes the console's lines; null = none
   std::shared_ptr<Console> console_;             // null = none
   std::function<void()> on_end_;
+  std::shared_ptr<LineTail> tail_;
   std::unique_ptr<FdWatch> watch_;  // null after the end
-  LineTail tail_;
-  std::string line_;          // the beginning of a line whose newline has not come
-  std::string console_text_;  // complete lines that a busy console has not taken
-  std::string copy_text_;     // those for copy_file_
+  std::string line_;                // the beginning of a line whose newline has not come
+  std::string console_text_;        // complete lines that a busy console has not taken
+  std::string copy_text_;           // those for copy_file_
   bool awaiting_console_ = false;
   bool paused_ = false;
   bool ended_ = false;
@@ -215,7 +242,8 @@ absl::StatusOr<LogStream::Made> LogStream::Create(EventLoop* loop, LogStreamOpti
   if (!options.file_path.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(file, FileAppender::Open(loop, options.file_path));
   }
-  DDPRUN_ASSIGN_OR_RETURN(FdPair pipe, MakePipe());
+  DDPRUN_ASSIGN_OR_RETURN(
+      FdPair pipe, options.terminal >= 0 ? MakePseudoTerminal(options.terminal) : MakePipe());
   fcntl(pipe.first.get(), F_SETPIPE_SZ,
         kReadBytes);  // refused to a user who has many: then smaller
   return Made{std::make_unique<PipeLogStream>(loop, std::move(options), std::move(pipe.first),

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "launcher/os/collapsing_console.h"
 #include "launcher/os/file_appender.h"
+#include "launcher/os/line_tail.h"
 
 namespace ddprun::launcher {
 
@@ -26,13 +27,19 @@ struct LogStreamOptions {
   // Lines that hold one of these texts go, with the prefix, to this file too; null = none.
   std::vector<std::string> copy_filters;
   std::shared_ptr<FileAppender> copy_file;
+  // The console gets every byte as soon as it comes, without a prefix, as if the worker had it.
+  bool raw = false;
+  // The terminal in whose place the worker gets one (MakePseudoTerminal()); -1 = it gets a pipe.
+  int terminal = -1;
+  // Keeps the last lines, also when the stream is gone; null = the stream does.
+  std::shared_ptr<LineTail> tail;
 };
 
-// Moves one output stream of one worker from a pipe to its file and to the console. Files get every
-// byte as it was written. The console gets whole lines: '\r' frames are kept inside their line, a
-// chunk without a newline waits for the rest (up to 64 KiB), and the end of the stream completes
-// the last line. A slow console or disk holds back this worker only (back-pressure through the
-// pipe). Keeps the last 20 lines (4 KiB at most) for the failure report.
+// Moves one output stream of one worker from a pipe (or terminal) to its file and to the console.
+// Files get every byte as it was written. The console gets whole lines: '\r' frames are kept inside
+// their line, a chunk without a newline waits for the rest (up to 64 KiB), and the end of the
+// stream completes the last line. A slow console or disk holds back this worker only (back-pressure
+// through the pipe). Keeps the last 20 lines (4 KiB at most) for the failure report.
 //
 // Memory: the pipe (256 KiB, less where the system gives less), and at most 256 KiB for the console
 // (before its prefixes) and 1.25 MiB for each file that a slow disk has not taken.
@@ -40,7 +47,8 @@ struct LogStreamOptions {
 class LogStream {
  public:
   // Gives the write end that the worker gets. `on_end` is called once when every holder of the
-  // write end has closed it and all was written out. Errors: of open(2) with the path, of pipe2(2).
+  // write end has closed it and all was written out. Errors: of open(2) with the path, of pipe2(2),
+  // of MakePseudoTerminal().
   struct Made {
     std::unique_ptr<LogStream> stream;
     Fd worker_end;
@@ -54,6 +62,10 @@ class LogStream {
   virtual void Drain() = 0;
   // The last lines seen, oldest first, each with its newline.
   virtual std::string Tail() const = 0;
+  // The terminal may have another size: so has the worker's from now on.
+  virtual void Resize() = 0;
+  // A second descriptor of what is read from, for who reads what we leave. Errors: of fcntl(2).
+  virtual absl::StatusOr<Fd> Share() const = 0;
 };
 
 }  // namespace ddprun::launcher

@@ -80,6 +80,19 @@ absl::Status Look(const StatusOptions& options) {
   return absl::OkStatus();
 }
 
+// "job 'job7' (train.py) at host0:29400", as far as the service tells.
+std::string WhatIsThere(const std::string& target, const QueryOptions& options) {
+  const auto reply =
+      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls);
+  std::string name = options.run_id;
+  std::string description;
+  if (reply.ok() && reply->jobs_size() == 1) {
+    name = reply->jobs(0).run_id();
+    description = absl::StrCat(" (", reply->jobs(0).description(), ")");
+  }
+  return absl::StrCat("job ", name.empty() ? "" : Quoted(name), description, " at ", target);
+}
+
 }  // namespace
 
 int ShowStatus(const StatusOptions& options) {
@@ -90,16 +103,20 @@ int ShowStatus(const StatusOptions& options) {
   }
 }
 
-int StopJob(const StopOptions& options) {
-  const absl::StatusOr<std::string> target = FindTarget(options);
+int StopJob(StopOptions options) {
+  const absl::StatusOr<std::string> target = FindTarget("stop", &options);
   if (!target.ok()) return Fail(target.status());
+  const std::string what = WhatIsThere(*target, options);
   const absl::Status status = rendezvous::RequestStop(*target, options.run_id, options.token,
                                                       options.reason, options.timeout, options.tls);
-  return status.ok() ? 0 : Fail(status);
+  if (!status.ok()) return Fail(status);
+  Tell(Printable(absl::StrCat("ended ", what)));
+  return 0;
 }
 
-int DrainNode(const DrainOptions& options) {
-  const absl::StatusOr<std::string> target = FindTarget(options);
+int DrainNode(DrainOptions options) {
+  const absl::StatusOr<std::string> target =
+      FindTarget(absl::StrCat("drain ", options.node), &options);
   if (!target.ok()) return Fail(target.status());
   rendezvous::v1::DrainNodeRequest request;
   request.set_run_id(options.run_id);
@@ -132,8 +149,8 @@ int DrainNode(const DrainOptions& options) {
   return 0;
 }
 
-int ShowEvents(const EventsOptions& options) {
-  const absl::StatusOr<std::string> target = FindTarget(options);
+int ShowEvents(EventsOptions options) {
+  const absl::StatusOr<std::string> target = FindTarget("events", &options);
   if (!target.ok()) return Fail(target.status());
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);

@@ -11,14 +11,14 @@ namespace ddprun::launcher {
 // stderr.
 int ShowStatus(const StatusOptions& options);
 
-// `ddprun stop`: ends a job. Exit status as above.
-int StopJob(const StopOptions& options);
+// `ddprun stop`: ends a job, and says which. Exit status as above.
+int StopJob(StopOptions options);
 
 // `ddprun drain`: a node leaves a job. Exit status 0 once it has left (or with --no-wait was told).
-int DrainNode(const DrainOptions& options);
+int DrainNode(DrainOptions options);
 
 // `ddprun events`: prints what happened to a job, as text or as JSON lines.
-int ShowEvents(const EventsOptions& options);
+int ShowEvents(EventsOptions options);
 
 }  // namespace ddprun::launcher
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "launcher/options/query_options.h"
@@ -17,9 +18,8 @@ struct FoundService {
   rendezvous::v1::GetStatusReply reply;
 };
 
-// The service at the endpoint; without one those of this user's jobs on this machine, which need no
-// address (decision 3), those that its agents found in etcd, and that at localhost:29400. At least
-// one. Blocking.
+// The service at the endpoint; without one those of this user's jobs on this machine, wherever they
+// listen (their agents know), and that at localhost:29400. Each once, and at least one. Blocking.
 // Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where it looked.
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options);
 
@@ -28,8 +28,11 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
 std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
                                                   const std::vector<FoundService>& found);
 
-// Where the only one is. Errors, too: INVALID_ARGUMENT: there are several; the text names them.
-absl::StatusOr<std::string> FindTarget(const QueryOptions& options);
+// Where the service of the job is that is meant; without --rdzv_id its name is put into `options`,
+// where that is known. Of several jobs on this machine the user is asked on a terminal. Blocking.
+// Params: command: "stop", that asks. Errors, too: INVALID_ARGUMENT: there are several; the text
+// has the commands to choose from.
+absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options);
 
 }  // namespace ddprun::launcher
 

@@ -1,5 +1,6 @@
 #include "launcher/watch/logs_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -137,6 +138,18 @@ absl::StatusOr<JobStatus> FetchTheJob(const std::string& target, const LogsOptio
                    reply.jobs_size() == 0 ? " jobs" : " jobs; name one of them with --rdzv_id"));
 }
 
+// A rank that no generation of the job had, as far as the service remembers.
+absl::Status CheckRank(const JobStatus& job, const LogsOptions& options) {
+  if (!options.rank.has_value() || options.follow || job.history().empty()) return absl::OkStatus();
+  uint32_t world_size = 0;
+  for (const auto& generation : job.history()) {
+    world_size = std::max(world_size, generation.world_size());
+  }
+  if (*options.rank < world_size) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("--rank ", *options.rank, ": job ", Quoted(job.run_id()),
+                                          " has ranks 0 to ", world_size - 1));
+}
+
 // Begins to read nodes that come, until the job has ended.
 absl::Status FollowNodes(const std::string& target, const LogsOptions& options, Readers* readers) {
   rendezvous::v1::WatchEventsRequest request;
@@ -154,9 +167,10 @@ absl::Status FollowNodes(const std::string& target, const LogsOptions& options, 
       options.tls);
 }
 
-absl::Status ReadAll(const LogsOptions& options, Readers* readers) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget(options));
+absl::Status ReadAll(LogsOptions options, Readers* readers) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget("logs", &options));
   DDPRUN_ASSIGN_OR_RETURN(const JobStatus job, FetchTheJob(target, options));
+  DDPRUN_RETURN_IF_ERROR(CheckRank(job, options));
   readers->Begin(job);
   return options.follow ? FollowNodes(target, options, readers) : absl::OkStatus();
 }

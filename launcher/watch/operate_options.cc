@@ -161,7 +161,9 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
   }
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
   if (!absl::SimpleAtoi(since.text, &result.options.since)) {
-    return BadValue(since, "give the number of an event, as ddprun events shows it first");
+    return UsageError(
+        absl::StrCat(since.source, " ", Quoted(since.text),
+                     ": give the number of an event, as ddprun events shows it first"));
   }
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
@@ -235,10 +237,12 @@ absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
   }
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
   if (rank.given() && !absl::SimpleAtoi(rank.text, &result.options.rank.emplace())) {
-    return BadValue(rank, "give a global rank, from 0");
+    return UsageError(
+        absl::StrCat(rank.source, " ", Quoted(rank.text), ": give a global rank, from 0"));
   }
   if (tail.given() && !absl::SimpleAtoi(tail.text, &result.options.tail.emplace())) {
-    return BadValue(tail, "give a number of lines");
+    return UsageError(
+        absl::StrCat(tail.source, " ", Quoted(tail.text), ": give a number of lines"));
   }
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));

@@ -75,8 +75,8 @@ absl::Status Watch(const TopOptions& options, const std::string& target, JobStat
   }
 }
 
-absl::Status FindAndWatch(const TopOptions& options) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget(options));
+absl::Status FindAndWatch(TopOptions options) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget("top", &options));
   DDPRUN_ASSIGN_OR_RETURN(JobStatus job, FetchJob(options, target));
   return Watch(options, target, std::move(job));
 }

@@ -3,6 +3,9 @@
 #include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
+#include <memory>
+
 #include "absl/strings/str_cat.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/client/failure_text.h"
@@ -20,6 +23,14 @@ void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
                    gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN)));
 }
 
+// `timeout` is for the answer, which a slow machine gives late: not shorter for the connection.
+std::shared_ptr<grpc::Channel> Connect(const std::string& target, const TlsFiles& tls,
+                                       absl::Duration timeout) {
+  GrpcLimits limits;
+  limits.connect_timeout = std::max(limits.connect_timeout, timeout);
+  return MakeChannel(target, tls, limits);
+}
+
 absl::Status Describe(const std::string& target, const grpc::Status& status) {
   const absl::Status described = DescribeFailure(target, status);
   // What the service says itself, and what is a whole sentence already.
@@ -33,7 +44,7 @@ absl::Status Describe(const std::string& target, const grpc::Status& status) {
 absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
                                                absl::Duration timeout, const std::string& token,
                                                const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
+  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
   v1::GetStatusReply reply;
   const grpc::Status status =
       FetchWholeStatus(*stub, ValidUtf8(run_id), ValidUtf8(token), timeout, &reply);
@@ -44,7 +55,7 @@ absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const 
 absl::Status RequestStop(const std::string& target, const std::string& run_id,
                          const std::string& token, const std::string& reason,
                          absl::Duration timeout, const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
+  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
   grpc::ClientContext context;
   SetTimeout(timeout, &context);
   v1::StopJobRequest request;
@@ -58,7 +69,7 @@ absl::Status RequestStop(const std::string& target, const std::string& run_id,
 absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
                                                 const v1::DrainNodeRequest& request,
                                                 absl::Duration timeout, const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
+  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
   grpc::ClientContext context;
   SetTimeout(timeout, &context);
   v1::DrainNodeReply reply;
@@ -71,7 +82,7 @@ absl::Status WatchEvents(
     const std::string& target, const v1::WatchEventsRequest& request, absl::Duration timeout,
     const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event,
     const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(MakeChannel(target, tls));
+  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
   grpc::ClientContext context;
   if (!request.follow()) SetTimeout(timeout, &context);
   const auto reader = stub->WatchEvents(&context, request);

@@ -44,6 +44,8 @@ struct GrpcLimits {
   size_t streams_per_connection = 256;  // of a server; more wait in the client until others end
   // Of a client: as long as a service that is well may say nothing (see kClientKeepaliveTime).
   absl::Duration keepalive = kClientKeepaliveTime;
+  // How long one attempt of a client to connect may take.
+  absl::Duration connect_timeout = kConnectTimeout;
   // How long a server keeps a connection without a call: members have streams on theirs.
   absl::Duration connection_idle = absl::Seconds(30);
 };

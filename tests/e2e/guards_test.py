@@ -2,6 +2,7 @@
 """What ended workers may leave behind: GPU memory (with a driver's library of ours), processes; and what status shows."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, BedTestCase, free_port  # noqa: E402
+
+from timeline import state_of  # noqa: E402
 
 FAKE_DRIVER = os.path.join(os.path.dirname(os.path.dirname(DDPRUN)), "tests", "fake_nvml")
 
@@ -87,6 +90,56 @@ class GpuMemory(BedTestCase):
         agent = self.bed.agent("agent", ["--gpu_memory_wait", 5])
         self.assert_status(1, agent)
         self.assertIn("--gpu_memory_wait", agent.text())
+
+
+class StoodStill(BedTestCase):
+    """Whoever was stopped for a while does no harm when it goes on, nor while it stands."""
+
+    def test_an_agent_reads_what_came_before_it_judges(self):
+        """It is stopped while its workers are stopped, for longer than R3's 5 s, in which its keeper has done all."""
+        # It counts as lost after the lease; that ends its stop.
+        options = ["--nnodes", 2, "--nproc_per_node", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
+                   "--lease", 7, "--max_restarts", 3]
+        first = self.bed.agent("first", [*options, "--rdzv_conf", "is_host=1"])
+        second = self.bed.agent("second", [*options, "--rdzv_conf", "is_host=0"])
+        workers = self.bed.workers(1, 2, alive=[first, second])
+        of_first = self.bed.event("worker_started", who=f"agent:{os.uname().nodename}#{first.pid}")["worker_pid"]
+        of_second, = ({line["pid"] for line in workers} - {of_first})
+        worker = os.pidfd_open(of_second)
+        self.addCleanup(os.close, worker)
+        os.kill(of_first, signal.SIGKILL)
+        # The other's worker has got its TERM, and its agent hears nothing more.
+        poll = select.poll()
+        poll.register(worker)
+        self.assertTrue(poll.poll(PATIENCE * 1000))
+        second.signal(signal.SIGSTOP)
+        self.bed.event("node_lost", alive=[first])
+        second.signal(signal.SIGCONT)
+        self.bed.finish(self.bed.next_workers(1, 2, 2, alive=[first, second]))
+        for agent in (first, second):
+            self.assert_status(0, agent)
+        self.assertNotIn("uninterruptible", second.text())
+        self.assertTrue(self.bed.events.find("held_up"))
+
+    def test_a_stopped_keeper_goes_on_when_its_agent_is_killed(self):
+        agent = self.bed.agent("agent", ["--cgroup", "off"])
+        worker, = self.bed.workers(1, 1, alive=[agent])
+        end = os.pidfd_open(worker["pid"])
+        self.addCleanup(os.close, end)
+        os.kill(self.bed.event("agent_start")["keeper"], signal.SIGSTOP)
+        agent.signal(signal.SIGKILL)
+        poll = select.poll()
+        poll.register(end)
+        self.assertTrue(poll.poll(PATIENCE * 1000), "the worker outlives its agent")
+
+    def test_a_stopped_keeper_goes_on_when_its_agent_ends(self):
+        """Two signals: the second is KILL, which only the keeper can carry out."""
+        agent = self.bed.agent("agent", ["--cgroup", "off", "--grace", "1"], worker=("ignore-term", "wait"))
+        worker, = self.bed.workers(1, 1, alive=[agent])
+        os.kill(self.bed.event("agent_start")["keeper"], signal.SIGSTOP)
+        agent.signal(signal.SIGTERM)
+        self.assert_status(1, agent, 20 * SLOW)
+        self.assertIsNone(state_of(worker["pid"]))
 
 
 class Status(BedTestCase):

@@ -266,10 +266,10 @@ class Leftovers(LogsTestCase):
     def test_without_its_keeper_a_killed_agent_leaves_its_folders(self):
         """The twin: it is the keeper that removes them."""
         agent, keeper = self.start()
-        os.kill(keeper, signal.SIGSTOP)
+        agent.signal(signal.SIGSTOP)
+        os.kill(keeper, signal.SIGKILL)
         agent.signal(signal.SIGKILL)
         agent.wait(PATIENCE)
-        os.kill(keeper, signal.SIGKILL)
         self.assertTrue(wait_gone(keeper))
         self.assertEqual(2, len(os.listdir(self.temporary)))
 

@@ -16,7 +16,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import CACHE, DDPRUN, ROOT, SLOW, WORKER, BedTestCase, free_port  # noqa: E402
+from bed import CACHE, DDPRUN, PATIENCE, ROOT, SLOW, WORKER, BedTestCase, free_port, read_until  # noqa: E402
 
 FAKE_DRIVER = os.path.join(os.path.dirname(os.path.dirname(DDPRUN)), "tests", "fake_nvml")
 MARKING = os.path.join(ROOT, "tests", "support", "marking_worker.py")
@@ -310,8 +310,9 @@ class JobsOfThisMachine(BedTestCase):
                     return job["runId" if "runId" in job else "run_id"]
         return self.fail(f"{name} is not among the jobs")
 
-    def start(self, name):
-        agent = self.bed.run(name, ["--standalone", "--nproc_per_node", 1, "--event_log", self.bed.path(f"{name}.events"), WORKER,
+    def start(self, name, *options):
+        options = options or ["--standalone"]
+        agent = self.bed.run(name, [*options, "--nproc_per_node", 1, "--event_log", self.bed.path(f"{name}.events"), WORKER,
                                     self.bed.path(name), "wait"])
         journal = self.bed.follower.follow(self.bed.path(name))
         self.bed.wait(lambda: journal.find("worker"), "the worker", alive=[agent])
@@ -326,11 +327,13 @@ class JobsOfThisMachine(BedTestCase):
         error = self.run_command("events", status=1)
         self.assertIn("which job? There are several on this machine; name one with --rdzv_id, or by", error)
         line = next(line for line in error.splitlines() if ids["first"] in line)
-        self.assertRegex(line, rf"^  --rdzv_endpoint unix:\S+/service.sock  {re.escape(ids['first'])}: ")
-        for selector in (("--rdzv_id", ids["first"]), ("--rdzv_endpoint", line.split()[1])):
+        self.assertRegex(line, rf"^  ddprun events --rdzv_endpoint unix:\S+/service.sock --rdzv_id {re.escape(ids['first'])}  # ")
+        for selector in (("--rdzv_id", ids["first"]), ("--rdzv_endpoint", line.split()[3])):
             self.assertIn("node_joined", self.run_command("events", *selector))
         self.assertIn("which job?", self.run_command("stop", status=1))
-        self.run_command("stop", "--rdzv_id", ids["first"], "--reason", "enough")
+        said = self.bed.run("stop", ["stop", "--rdzv_id", ids["first"], "--reason", "enough"])
+        self.assert_status(0, said)
+        self.assertRegex(said.text(), rf"^ddprun: ended job '{re.escape(ids['first'])}' \(.*first.*\) at unix:")
         self.assert_status(1, first)
         self.assertIn("the job was stopped: enough", first.text())
         self.assertFalse(second.ended())
@@ -338,6 +341,39 @@ class JobsOfThisMachine(BedTestCase):
         self.assert_status(1, second)
         self.assertIn(f"no job '{ids['second']}' of yours runs on this machine",
                       self.run_command("status", "--rdzv_id", ids["second"], status=1))
+
+    def test_a_job_at_an_address_counts_beside_one_on_a_socket(self):
+        """It used to be overlooked, and a bare stop ended the other one."""
+        port = free_port()
+        first = self.start("first")
+        second = self.start("second", "--nnodes", 1, "--rdzv_id", "second-job", "--rdzv_endpoint", f"127.0.0.1:{port}")
+        self.job_of("second")
+        error = self.run_command("stop", status=1)
+        self.assertIn(f"\n  ddprun stop --rdzv_endpoint 127.0.0.1:{port} --rdzv_id second-job  # ", error)
+        self.assertIn(self.bed.path("first"), error)
+        self.assertFalse(first.ended() or second.ended())
+        self.run_command("stop", "--rdzv_id", "second-job")
+        self.assert_status(1, second)
+        self.run_command("stop", "--rdzv_id", self.job_of("first"))
+        self.assert_status(1, first)
+
+    def test_on_a_terminal_the_user_is_asked(self):
+        first, second = self.start("first"), self.start("second")
+        ids = {name: self.job_of(name) for name in ("first", "second")}
+        master, terminal = os.openpty()
+        self.addCleanup(os.close, master)
+        asks = subprocess.Popen([DDPRUN, "stop"], stdin=terminal, stderr=terminal, stdout=terminal, env=self.bed.environment)
+        os.close(terminal)
+        with os.fdopen(os.dup(master), "rb", buffering=0) as words:
+            text = read_until(words, rb"or nothing: ", PATIENCE).decode()
+            number = re.search(rf"(\d+)\) {re.escape(ids['second'])}: ", text)[1]
+            os.write(master, number.encode() + b"\n")
+            read_until(words, rb"ended job '" + re.escape(ids["second"]).encode(), PATIENCE)
+        self.assertEqual(0, asks.wait(PATIENCE))
+        self.assert_status(1, second)
+        self.assertFalse(first.ended())
+        self.run_command("stop", "--rdzv_id", ids["first"])
+        self.assert_status(1, first)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ using rendezvous::Generation;
 using rendezvous::ServiceMessage;
 
 // More timers in a row than any agent needs to end once everything else has.
-constexpr int kTimersToEnd = 200;
+constexpr int kTimersToEnd = 1000;
 constexpr int kTimersAtOnce = 8;
 constexpr size_t kTextMax = 40;
 

@@ -34,8 +34,8 @@ WorkerFailure Failure(uint32_t rank) {
           .wall_time_ms = kNoon};
 }
 
-std::string Report(const Verdict& verdict, bool stderr_captured = false) {
-  return FailureReport(verdict, {.entry_point = "train.py", .stderr_captured = stderr_captured});
+std::string Report(const Verdict& verdict) {
+  return FailureReport(verdict, {.entry_point = "train.py"});
 }
 
 TEST(FailureReport, KilledWorkerHeadsTheReport) {
@@ -79,8 +79,7 @@ Root Cause (first observed failure):
   hint      : ddprun did not send it. Most often the kernel's out-of-memory
               killer did (look for the pid in `dmesg`); else a scheduler or a
               person.
-  stderr    : not captured: it is in the output of ddprun on host1. With --tee 2
-              it is kept, and shown and explained here.
+  stderr    : nothing was written
 ============================================================
 )");
 }
@@ -159,12 +158,14 @@ TEST(FailureReport, StderrWhereThereIsNoStack) {
   failure.exit_code = 3;
   failure.stderr_tail = "loading\nout of disk\n";
   const Verdict verdict{.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1};
-  EXPECT_THAT(Report(verdict, true),
+  EXPECT_THAT(Report(verdict),
               HasSubstr("  stderr    : (last lines)\n    loading\n    out of disk\n====="));
   Verdict silent = verdict;
   silent.failures[0].stderr_tail.clear();
-  EXPECT_THAT(Report(silent, true), HasSubstr("  stderr    : nothing was written\n"));
-  EXPECT_THAT(Report(silent, false), HasSubstr("  stderr    : not captured: it is in the output"));
+  EXPECT_THAT(Report(silent), HasSubstr("  stderr    : nothing was written\n"));
+  silent.failures[0].facts = {"stderr: not kept: open /dev/ptmx: no such device"};
+  EXPECT_THAT(Report(silent), HasSubstr("  stderr    : not kept: open /dev/ptmx"));
+  EXPECT_THAT(Report(silent), Not(HasSubstr("nothing was written")));
 }
 
 TEST(FailureReport, WorkerThatNeverStarted) {
@@ -231,15 +232,15 @@ TEST(FailureReport, ACauseWhoseTextsWereLeftOutDoesNotLookAsIfItWroteNone) {
   Verdict verdict{.outcome = Outcome::kFailed, .failures = {Failure(0)}, .first_causes = 1};
   verdict.failures[0].traceback.clear();
   verdict.failures[0].stderr_tail.clear();
-  EXPECT_THAT(Report(verdict, true), HasSubstr("nothing was written"));
+  EXPECT_THAT(Report(verdict), HasSubstr("nothing was written"));
   verdict.failures[0].texts_left_out = true;
   verdict.whole_on = "host7";
-  const std::string report = Report(verdict, true);
+  const std::string report = Report(verdict);
   EXPECT_THAT(report, Not(HasSubstr("nothing was written")));
   EXPECT_THAT(report,
               HasSubstr("  cut       : some of what it wrote is not told to so many nodes"));
   verdict.failures[0].stderr_tail = "last words";
-  EXPECT_THAT(Report(verdict, true), HasSubstr("    last words\n  cut "));
+  EXPECT_THAT(Report(verdict), HasSubstr("    last words\n  cut "));
 }
 
 TEST(FailureReport, CountsOfTheServiceAreNotTrusted) {

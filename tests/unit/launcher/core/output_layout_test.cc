@@ -36,15 +36,6 @@ TEST(OutputLayoutTest, NothingOfAWorkerThatTheFilterLeavesOutReachesTheConsole) 
   EXPECT_EQ(SinkOf(output, kOut, 4), StreamSink::kDiscard);
 }
 
-TEST(OutputLayoutTest, KnowsWhetherAnythingIsCaptured) {
-  OutputPlan output;
-  EXPECT_FALSE(Captures(output, kErr, 2));
-  output.stderr_sinks[1] = StreamSink::kPrefixed;
-  EXPECT_TRUE(Captures(output, kErr, 2));
-  EXPECT_FALSE(Captures(output, kErr, 1));
-  EXPECT_FALSE(Captures(output, kOut, 2));
-}
-
 TEST(OutputLayoutTest, NamesFoldersAsTorchrunDoes) {
   EXPECT_EQ(RunFolderName("job", "a1b2c3d4"), "job_a1b2c3d4");
   EXPECT_EQ(RunFolderName("team/job", "a1b2c3d4"), "team_job_a1b2c3d4");

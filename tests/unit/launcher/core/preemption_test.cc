@@ -67,9 +67,9 @@ TEST_F(PreemptionTest, TheAgreementHasHalfOfTheDeadline) {
   preemption_.Begin(SIGUSR2);
   preemption_.AwaitAgreement(Time(5));
   EXPECT_EQ(preemption_.Deadline(), Time(15));
-  EXPECT_EQ(preemption_.OnTimer(Time(14.9)), Due::kNothing);
-  EXPECT_EQ(preemption_.OnTimer(Time(15)), Due::kBound);
-  EXPECT_EQ(preemption_.OnTimer(Time(16)), Due::kNothing) << "once";
+  EXPECT_EQ(preemption_.OnTimer(Time(14.9), Time(14.9)), Due::kNothing);
+  EXPECT_EQ(preemption_.OnTimer(Time(15), Time(15)), Due::kBound);
+  EXPECT_EQ(preemption_.OnTimer(Time(16), Time(16)), Due::kNothing) << "once";
 }
 
 TEST_F(PreemptionTest, AnAgreementEndsTheWaitAndTheOthersHaveAllOfIt) {
@@ -100,9 +100,9 @@ class TimedPreemption : public PreemptionTest {
 };
 
 TEST_F(TimedPreemption, BeginsADeadlineBeforeTheTimeAndOnce) {
-  EXPECT_EQ(preemption_.Deadline(), Time(80));
-  EXPECT_EQ(preemption_.OnTimer(Time(80)), Due::kTime);
-  EXPECT_EQ(preemption_.OnTimer(Time(90)), Due::kNothing);
+  EXPECT_EQ(preemption_.TimeIsOver(), Time(80));
+  EXPECT_EQ(preemption_.OnTimer(Time(80), Time(80)), Due::kTime);
+  EXPECT_EQ(preemption_.OnTimer(Time(90), Time(90)), Due::kNothing);
   EXPECT_EQ(preemption_.TimeText(), "its time is over (--preempt_after 1m40s)");
   preemption_.BeginFor(preemption_.TimeText());
   EXPECT_FALSE(preemption_.is_drained());

@@ -42,6 +42,17 @@ TEST(ServiceStream, BeginsWithAJoinThatSaysWhoWeAre) {
   EXPECT_EQ(stream.BrokenInvariant(), "");
 }
 
+TEST(ServiceStream, WhatWasNeverSaidCantHaveBeenHeard) {
+  ServiceStream stream = MakeStream();
+  stream.Open(GroupState::kIdle, Generation());
+  stream.Add(Generation(1), rendezvous::WorkersStarted{});
+  EXPECT_EQ(stream.OnWelcome(Welcome{.term = Term(9), .processed_sequence = 7}).size(), 1U);
+  stream.OnProbe(rendezvous::Probe{.nonce = 3, .processed_sequence = 2});
+  stream.Close();
+  stream.Open(GroupState::kIdle, Generation());
+  EXPECT_EQ(stream.OnWelcome(Welcome{.term = Term(9), .processed_sequence = 0}).size(), 1U);
+}
+
 TEST(ServiceStream, AnIdleNodeNamesNoGeneration) {
   ServiceStream stream = MakeStream();
   EXPECT_EQ(stream.Open(GroupState::kIdle, Generation(2)).generation, Generation());

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,10 +37,21 @@ class Bench {
     return config;
   }
 
+  // Serves every deadline when it is due. The effects are those of the last that had any.
   void Advance(absl::Duration by) {
-    now_ = now_ + by;
-    while (supervisor_.NextDeadline() <= now_) Feed(TimerFired{});
+    const Instant end = now_ + by;
+    std::vector<SupervisorEffect> last;
+    while (supervisor_.NextDeadline() <= end) {
+      now_ = std::max(now_, supervisor_.NextDeadline());
+      Feed(TimerFired{});
+      if (!effects_.empty()) last = effects_;
+    }
+    now_ = end;
+    effects_ = std::move(last);
   }
+
+  // The agent is stopped, and what is due meanwhile waits.
+  void HoldUp(absl::Duration by) { now_ = now_ + by; }
 
   void Feed(const SupervisorEvent& event) {
     effects_ = supervisor_.Step(now_, event);

@@ -107,6 +107,13 @@ TEST_F(Loneliness, IsNotExplainedWhenOthersCome) {
   EXPECT_THAT(bench_->told_, Not(HasSubstr("loopback")));
 }
 
+TEST_F(Loneliness, IsNotExplainedWhenOthersWereThere) {
+  Wait("2 of 3 nodes are here", 2);
+  Wait("1 of 3 nodes are here", 1);
+  bench_->Advance(absl::Seconds(3));
+  EXPECT_THAT(bench_->told_, Not(HasSubstr("no other node has come")));
+}
+
 class LonelinessElsewhere : public Loneliness {
  protected:
   LonelinessElsewhere() : Loneliness(/*is_loopback=*/false) {}

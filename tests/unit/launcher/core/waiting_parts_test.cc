@@ -25,6 +25,14 @@ TEST(StandbyNotice, IsToldOnceWhenTheWaitLasts) {
   EXPECT_TRUE(notice.Deadline().is_infinite());
 }
 
+TEST(StandbyNotice, NoReasonIsNothingToTell) {
+  StandbyNotice notice;
+  notice.OnStandby(Time(0), "one");
+  EXPECT_TRUE(notice.OnStandby(Time(0.5), ""));
+  EXPECT_TRUE(notice.Deadline().is_infinite());
+  EXPECT_FALSE(notice.OnTimer(Time(9)).has_value());
+}
+
 TEST(StandbyNotice, ANewReasonIsANewWait) {
   StandbyNotice notice;
   notice.OnStandby(Time(0), "one");

@@ -44,9 +44,9 @@ TEST(WorkerGroupTest, AllStartedIsToldOnce) {
 
 TEST(WorkerGroupTest, SuccessSweepsBeforeItCounts) {
   WorkerGroup group = Running(2);
-  EXPECT_EQ(group.OnEnded(Ended(0, 1)), GroupAction::kNone);
+  EXPECT_EQ(group.OnEnded(At(1), Ended(0, 1)), GroupAction::kNone);
   EXPECT_EQ(group.phase(), Phase::kRunning);
-  EXPECT_EQ(group.OnEnded(Ended(1, 2)), GroupAction::kSweep);
+  EXPECT_EQ(group.OnEnded(At(2), Ended(1, 2)), GroupAction::kSweep);
   EXPECT_EQ(group.phase(), Phase::kSweeping);
   group.OnEmpty();
   EXPECT_TRUE(group.succeeded());
@@ -55,24 +55,24 @@ TEST(WorkerGroupTest, SuccessSweepsBeforeItCounts) {
 
 TEST(WorkerGroupTest, FailureThenStopThenKill) {
   WorkerGroup group = Running(3);
-  EXPECT_EQ(group.OnEnded(Ended(1, 1, 3)), GroupAction::kNone);
+  EXPECT_EQ(group.OnEnded(At(1), Ended(1, 1, 3)), GroupAction::kNone);
   ASSERT_EQ(group.failures().size(), 1U);
-  EXPECT_EQ(group.Stop(At(1.001), SIGTERM, absl::Seconds(30)), GroupAction::kSignal);
-  EXPECT_EQ(group.Stop(At(2), SIGTERM, absl::Seconds(30)), GroupAction::kNone);
+  EXPECT_EQ(group.Stop(At(1.001), At(1.001), SIGTERM, absl::Seconds(30)), GroupAction::kSignal);
+  EXPECT_EQ(group.Stop(At(2), At(2), SIGTERM, absl::Seconds(30)), GroupAction::kNone);
   EXPECT_EQ(group.Deadline(), At(31.001));
-  EXPECT_EQ(group.OnTimer(At(31)), GroupAction::kNone);
-  EXPECT_EQ(group.OnTimer(At(31.001)), GroupAction::kSweep);
+  EXPECT_EQ(group.OnTimer(At(31), At(31)), GroupAction::kNone);
+  EXPECT_EQ(group.OnTimer(At(31.001), At(31.001)), GroupAction::kSweep);
   EXPECT_FALSE(group.succeeded());
 }
 
 TEST(WorkerGroupTest, WhatEndsAfterOurSignalIsNoFailureOfItsOwn) {
   WorkerGroup group = Running(4);
-  group.OnEnded(Ended(0, 1, 3));
-  group.Stop(At(1.5), SIGTERM, absl::Seconds(30));
-  group.OnEnded(Ended(1, 1.6, 0, SIGTERM));
-  group.OnEnded(Ended(2, 1.6, 1));
+  group.OnEnded(At(1), Ended(0, 1, 3));
+  group.Stop(At(1.5), At(1.5), SIGTERM, absl::Seconds(30));
+  group.OnEnded(At(1.6), Ended(1, 1.6, 0, SIGTERM));
+  group.OnEnded(At(1.6), Ended(2, 1.6, 1));
   // Seen by the keeper before the signal went out: its own.
-  EXPECT_EQ(group.OnEnded(Ended(3, 1.4, 0, SIGSEGV)), GroupAction::kSweep);
+  EXPECT_EQ(group.OnEnded(At(1.4), Ended(3, 1.4, 0, SIGSEGV)), GroupAction::kSweep);
   ASSERT_EQ(group.failures().size(), 2U);
   EXPECT_EQ(group.failures()[0].exit_code, 3);
   EXPECT_EQ(group.failures()[1].signal, SIGSEGV);
@@ -80,31 +80,31 @@ TEST(WorkerGroupTest, WhatEndsAfterOurSignalIsNoFailureOfItsOwn) {
 
 TEST(WorkerGroupTest, AStopDuringTheSweepOfASuccessTakesItBack) {
   WorkerGroup group = Running(1);
-  group.OnEnded(Ended(0, 1));
-  EXPECT_EQ(group.Stop(At(1.1), SIGTERM, absl::Seconds(30)), GroupAction::kNone);
+  group.OnEnded(At(1), Ended(0, 1));
+  EXPECT_EQ(group.Stop(At(1.1), At(1.1), SIGTERM, absl::Seconds(30)), GroupAction::kNone);
   group.OnEmpty();
   EXPECT_FALSE(group.succeeded());
 }
 
 TEST(WorkerGroupTest, UncleanWhenKillIsOutlived) {
   WorkerGroup group = Running(1);
-  EXPECT_EQ(group.KillNow(At(1)), GroupAction::kSweep);
-  EXPECT_EQ(group.KillNow(At(1)), GroupAction::kNone);
+  EXPECT_EQ(group.KillNow(At(1), At(1)), GroupAction::kSweep);
+  EXPECT_EQ(group.KillNow(At(1), At(1)), GroupAction::kNone);
   EXPECT_EQ(group.Deadline(), At(6));
-  group.OnTimer(At(5.9));
+  group.OnTimer(At(5.9), At(5.9));
   EXPECT_FALSE(group.unclean());
-  group.OnTimer(At(6));
+  group.OnTimer(At(6), At(6));
   EXPECT_TRUE(group.unclean());
   EXPECT_TRUE(group.Deadline().is_infinite());
 }
 
 TEST(WorkerGroupTest, EndsAreCountedOnce) {
   WorkerGroup group = Running(2);
-  group.OnEnded(Ended(0, 1, 1));
-  group.OnEnded(Ended(0, 1, 1));
+  group.OnEnded(At(1), Ended(0, 1, 1));
+  group.OnEnded(At(1), Ended(0, 1, 1));
   EXPECT_EQ(group.failures().size(), 1U);
   EXPECT_EQ(group.phase(), Phase::kRunning);
-  EXPECT_EQ(group.OnEnded(Ended(9, 1, 1)), GroupAction::kNone);
+  EXPECT_EQ(group.OnEnded(At(1), Ended(9, 1, 1)), GroupAction::kNone);
 }
 
 TEST(DescribeEndTest, Words) {

@@ -29,6 +29,16 @@ TEST_F(ErrorFileTest, ReadsTheFormOfRecord) {
   EXPECT_EQ(file.timestamp, 1'700'000'000);
 }
 
+// Python's surrogateescape: half a character, of bytes that are no UTF-8.
+TEST_F(ErrorFileTest, HalfACharacterCostsNothingElse) {
+  const ErrorFile file = Read(
+      R"({"message": {"message": "no file 'a\udcff\\ud800b \ud83d\ude00 \ud83d'", "extraInfo":
+          {"py_callstack": "Traceback\n\ud83d", "timestamp": 5}}})");
+  EXPECT_EQ(file.message, "no file 'a\xef\xbf\xbd\\ud800b \xf0\x9f\x98\x80 \xef\xbf\xbd'");
+  EXPECT_EQ(file.traceback, "Traceback\n\xef\xbf\xbd");
+  EXPECT_NE(WithErrorCode(R"({"message": {"message": "\udcff"}})", 3), std::nullopt);
+}
+
 TEST_F(ErrorFileTest, ReadsThePlainForm) {
   EXPECT_EQ(Read(R"({"message": "out of cheese", "timestamp": 17})").message, "out of cheese");
   EXPECT_EQ(Read(R"({"message": "m", "timestamp": 17})").timestamp, 17);

@@ -58,7 +58,7 @@ TEST(Events, Options) {
   EXPECT_TRUE(full.json);
   EXPECT_EQ(full.since, 41U);
   EXPECT_EQ(full.run_id, "j");
-  EXPECT_EQ(ExitOf(Parse(Words("events --since yesterday"))).status, 1);
+  EXPECT_EQ(ExitOf(Parse(Words("events --since yesterday"))).status, 2);
   EXPECT_EQ(ExitOf(Parse(Words("events extra"))).status, 2);
 }
 
@@ -71,7 +71,8 @@ TEST(Logs, Options) {
   EXPECT_EQ(full.tail, 20U);
   EXPECT_EQ(full.token, "t");
   EXPECT_EQ(ExitOf(Parse(Words("logs --rank x"))).status, 1);
-  EXPECT_EQ(ExitOf(Parse(Words("logs --tail=-1"))).status, 1);
+  EXPECT_EQ(ExitOf(Parse(Words("logs --tail=-1"))).status, 2);
+  EXPECT_EQ(ExitOf(Parse(Words("logs --rank first"))).status, 2);
 }
 
 TEST(Top, Options) {

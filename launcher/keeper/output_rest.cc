@@ -1,0 +1,50 @@
+#include "launcher/keeper/output_rest.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "launcher/os/console_sink.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Milliseconds(200);
+
+// At most what comes at once from a pipe or terminal without a writer; "" = nothing is left.
+std::string ReadSome(int fd) {
+  std::string bytes(64 << 10, '\0');
+  ssize_t n = 0;
+  do {
+    n = read(fd, bytes.data(), bytes.size());
+  } while (n < 0 && errno == EINTR);
+  bytes.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return bytes;
+}
+
+}  // namespace
+
+void OutputRest::Add(std::vector<Fd> ends) {
+  std::move(ends.begin(), ends.end(), std::back_inserter(ends_));
+}
+
+void OutputRest::Pour() const {
+  ConsoleSink console(STDERR_FILENO);
+  for (const Fd& end : ends_) {
+    // A stray writer that can't be killed must not make us wait.
+    if (!SetNonBlocking(end.get(), true).ok()) continue;
+    for (std::string rest = ReadSome(end.get()); !rest.empty(); rest = ReadSome(end.get())) {
+      for (absl::string_view left = rest; !left.empty();) {
+        left.remove_prefix(console.Write(left));
+        if (!left.empty() && !console.WaitWritable(kPatience)) return;
+      }
+    }
+  }
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,29 @@
+#ifndef DDPRUN_LAUNCHER_KEEPER_OUTPUT_REST_H_
+#define DDPRUN_LAUNCHER_KEEPER_OUTPUT_REST_H_
+
+#include <vector>
+
+#include "base/fd.h"
+
+namespace ddprun::launcher {
+
+// What workers have written and their agent, which passes it on, has not read: where the agent
+// dies, the keeper writes it to its own stderr in its place, so that no last words are lost.
+// Threads: the keeper's only one.
+class OutputRest {
+ public:
+  // The agent reads from these, too.
+  void Add(std::vector<Fd> ends);
+  // Nobody writes to them any more, and the agent reads them to their end.
+  void Clear() { ends_.clear(); }
+  // Writes what is left in them. Waits for a slow console, but no longer than 200 ms for nothing.
+  // Requires: the agent is gone.
+  void Pour() const;
+
+ private:
+  std::vector<Fd> ends_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_KEEPER_OUTPUT_REST_H_
