@@ -307,6 +307,7 @@ void Agent::Do(const SendMessage& effect) {
   }
   rendezvous::AgentMessage message = effect.message;
   hangs_->FillIn(message);
+  if (warm_ != nullptr) warm_->LookAround();
   std::get<rendezvous::Renewal>(message.body).gpus = gpu_watch_->Take(loop_->Now());
   client_->Send(message);
 }
