@@ -154,7 +154,7 @@ class Training:
     def lose_node(self, lines):
         """As kill_one(), from the SIGKILL of the agent of the rank that isn't at the first host; a new spare waits then."""
         generation = attempt_of(lines[0]["environment"])
-        line = [line for line in self.job.events.find("assignment") if line["generation"] == generation
+        line = [line for line in self.job.events.find("assignment") if int(line["generation"]) == generation
                 and not line["who"].startswith("agent:n1")][-1]
         host = int(line["who"].removeprefix("agent:n").partition("#")[0])
         fault = time.monotonic()

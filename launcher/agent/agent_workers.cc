@@ -33,7 +33,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     }
     if (warm_ != nullptr) {
       fields["warm"] = parked;
-      warm_->OnStarted(parked);
+      warm_->OnStarted(generation, parked);
     }
     Write("worker_started", std::move(fields));
     gpus_->OnStarted(pid);

@@ -133,6 +133,10 @@ uint32_t WarmStarts::learners() const { return std::min(plan_->worker_count, 2U)
 
 void WarmStarts::Prepare(SpawnRequest* request) {
   running_ = true;
+  if (std::exchange(generation_, request->generation) != request->generation) {
+    prepared_ = loop_->Now();
+    started_ = Use();
+  }
   request->parked_patience = starter_.Patience(loop_->Now());
   if (!starter_.WantsToLearn() || request->local_rank >= learners()) return;
   std::string path = folder_ + "/hook";
@@ -173,6 +177,36 @@ void WarmStarts::ReadLearned() {
 void WarmStarts::OnSaid(const std::string& text) { Do(starter_.OnSaid(loop_->Now(), text)); }
 
 void WarmStarts::OnEnded(const std::string& how) { Do(starter_.OnEnded(loop_->Now(), how)); }
+
+void WarmStarts::OnStarted(uint64_t generation, bool parked) {
+  if (generation != generation_) return;
+  if (parked) {
+    ++started_.warm;
+    // Those that waited for the imports have saved what is left.
+    started_.saved = std::max(absl::ZeroDuration(),
+                              starter_.import_time() - (loop_->Now() - prepared_));
+  } else {
+    ++started_.cold;
+    started_.why_cold = starter_.WhyCold();
+  }
+  starter_.OnStarted(parked);
+  if (started_.warm + started_.cold != plan_->worker_count) return;
+  hooks_.record("warm_start",
+                {{"generation", absl::StrCat(generation)},
+                 {"warm", absl::StrCat(started_.warm)},
+                 {"cold", absl::StrCat(started_.cold)},
+                 {"saved_ms", absl::StrCat(absl::ToInt64Milliseconds(started_.saved))},
+                 {"why_cold", started_.why_cold}});
+}
+
+WarmStarts::Use WarmStarts::use() const {
+  Use use = started_;
+  use.parked_bytes = starter_.bytes_held();
+  if (use.why_cold.empty() && starter_.state() != WarmStarter::State::kReady) {
+    use.why_cold = starter_.WhyCold();
+  }
+  return use;
+}
 
 void WarmStarts::OnEmpty() {
   running_ = false;

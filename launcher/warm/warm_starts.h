@@ -48,7 +48,7 @@ class WarmStarts {
   void Prepare(SpawnRequest* request);
 
   // From the keeper's callbacks.
-  void OnStarted(bool parked) { starter_.OnStarted(parked); }
+  void OnStarted(uint64_t generation, bool parked);
   void OnSaid(const std::string& text);
   void OnEnded(const std::string& how);
   // No process of the node's workers is left.
@@ -57,6 +57,15 @@ class WarmStarts {
   // home that they share. Cheap; to be called now and then, since no file system of a network says
   // what other machines do.
   void LookAround();
+  // How workers start, for people.
+  struct Use {
+    uint32_t warm = 0;  // of the newest generation
+    uint32_t cold = 0;
+    absl::Duration saved;       // what each of the warm ones would have imported for longer
+    uint64_t parked_bytes = 0;  // 0 = none is ready
+    std::string why_cold;       // "" = all were warm, or would be
+  };
+  Use use() const;
 
  private:
   struct Version {
@@ -94,6 +103,9 @@ class WarmStarts {
   const Hooks hooks_;
   WarmStarter starter_;
   bool running_ = false;                     // the node has workers, or did when it last looked
+  uint64_t generation_ = 0;                  // the newest that was prepared
+  Instant prepared_;                         // when its first worker was
+  Use started_;                              // of its workers; not the parked one's fields
   Version kept_version_;                     // of the file that was read last
   std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us
   Fd written_;                      // inotify(7): a worker has written down what it imported

@@ -102,7 +102,8 @@ JobView Job::View(Instant now) const {
                           .step_time = node.told.step_time,
                           .progress_age = now - node.told.progress_at,
                           .gpus = node.told.gpus,
-                          .gpus_age = now - node.told.gpus_at});
+                          .gpus_age = now - node.told.gpus_at,
+                          .warm = node.told.warm});
     if (!node.group_rank) continue;
     view.nodes.back().base_rank = round_->member(*node.group_rank).placement.base_rank;
   }

@@ -339,22 +339,28 @@ class Kills(WarmTestCase):
         return max((int(line["generation"]) for line in self.bed.events.find("spawn")), default=0)
 
     def whole(self, agent):
-        """The workers of the newest generation, when all of them are there and the interpreter waits."""
-        return self.bed.wait(lambda: (lines := self.bed.journal.find("worker", generation=self.newest())) and
-                             len(lines) == 2 and lines, "a generation", PATIENCE, alive=[agent])
+        """The workers of the newest generation, when all of them are there and none was killed."""
+        def there():
+            lines = self.bed.journal.find("worker", generation=self.newest())
+            return len(lines) == 2 and self.killed.isdisjoint(line["pid"] for line in lines) and lines
+        return self.bed.wait(there, "a whole generation", alive=[agent])
 
     def test_at_random_moments(self):
         rng = random.Random(SEED)
+        self.killed = set()
         agent = self.preloading("decimal", "logging", options=["--max_restarts", 2 * KILLS, "--restart_backoff", 0])
         self.whole(agent)
         sizes = {}
         for count in range(KILLS):
             if rng.random() < 0.1:
+                self.whole(agent)  # no fork is on its way that could be taken for it
                 ready = len(self.bed.events.find("warm_ready"))
                 os.kill(self.parked(), signal.SIGKILL)
                 self.ready(count=ready + 1, alive=[agent])
             started = self.bed.events.find("worker_started")[-2:]
-            self.bed.signal_workers([{"pid": rng.choice(started)["worker_pid"]}], signal.SIGKILL)
+            victim = rng.choice(started)["worker_pid"]
+            self.bed.signal_workers([{"pid": victim}], signal.SIGKILL)
+            self.killed.add(victim)
             select.select([agent.pidfd], [], [], rng.random() * 0.08)  # a moment in the middle of the restart, or after it
             self.bed.follower.refresh()
             if rng.random() < 0.5 or count % 10 == 9:

@@ -20,7 +20,8 @@ std::vector<WarmEffect> WarmStarter::Begin(Instant now, std::optional<Learned> k
 }
 
 std::vector<WarmEffect> WarmStarter::OnKept(Instant now, Learned kept) {
-  if (state_ != State::kUnlearned || kept.signature == stale_signature_) return {};
+  if (state_ != State::kUnlearned) return {};
+  if (!stale_signature_.empty() && kept.signature == stale_signature_) return {};
   learned_ = std::move(kept);
   std::vector<WarmEffect> effects = {
       WarmNote{"warm_kept", {{"modules", absl::StrCat(learned_.module_count())}}}};
