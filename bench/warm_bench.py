@@ -1,23 +1,28 @@
 #!/usr/bin/env python3
-"""Seconds from the SIGKILL of a worker to the first step of all workers anew.
+"""How soon a plain PyTorch DDP script trains: ddprun --warm on, ddprun, and torchrun, in one run.
 
-warm_bench.py [--kills N] [--torchrun-kills N] [--check] [--json FILE]
+warm_bench.py [--kills N] [--torchrun-kills N] [--starts N] [--torchrun-starts N] [--spares N] [--check] [--json FILE]
 
-A plain PyTorch DDP script under gloo, two nodes of one worker on this machine: ddprun --warm on, ddprun, and torchrun beside
-them. --check: exit status 1 when warm isn't 5 times sooner than ddprun is cold, and 10 times than torchrun. 77 without PyTorch.
+Two nodes of one worker under gloo, on hosts made of namespaces, else on loopback. Seconds until the first step of all
+workers: from the SIGKILL of a worker; of a second one 0.3 s after a first; from the command, when the script was run before;
+from the SIGKILL of a node's agent while a spare waits (hosts only). --check: exit status 1 when warm isn't 5 times sooner than
+ddprun is cold after a kill, and 10 times than torchrun's best. 77 without PyTorch.
 """
 
 import argparse
 import json
 import os
+import select
 import signal
 import statistics
 import sys
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 sys.path.insert(0, os.path.join(ROOT, "tests", "contract"))
 
+import cluster  # noqa: E402
 import jobs  # noqa: E402
 
 TRAIN = """import torch, torch.distributed as dist
@@ -37,6 +42,7 @@ while True:
     told = True
     if flag.item() > 0: break
 dist.destroy_process_group()
+os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run while the interpreter ends: a failure, so a restart
 """
 
 WAYS = {  # name: (launcher, options)
@@ -44,63 +50,179 @@ WAYS = {  # name: (launcher, options)
     "cold": (jobs.OURS, ()),
     "torchrun": (jobs.THEIRS, ()),
 }
+# Kills on purpose, again and again: no pause before a restart, and no node that is left out for them.
+UNMOVED = ("--restart_backoff", 0, "--quarantine_after", 0, "--membership_changes", 10000)
+SECOND_AFTER = 0.3  # seconds after the first kill
 BOUND = 120  # seconds for one thing
 
 
+def attempt_of(environment):
+    """What grows from one set of workers to the next."""
+    return int(environment.get("DDPRUN_GENERATION") or environment["TORCHELASTIC_RESTART_COUNT"])
+
+
+def environment_of(pid):
+    try:
+        with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as source:
+            return dict(variable.split("=", 1) for variable in source.read().split("\0") if "=" in variable)
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+
+
 class Training:
-    def __init__(self, way):
+    """Runs of one job, one after the other; the first host has the endpoint."""
+
+    def __init__(self, way, hosts):
         launcher, self.options = WAYS[way]
+        self.hosts = hosts
         self.job = jobs.Job(launcher)
         self.job.environment["XDG_CACHE_HOME"] = self.job.path("cache")
         self.warm = way == "warm"
-        self.port = jobs.free_port()
         self.script = self.job.script(TRAIN)
+        self.nodes = {}
+        self.port = 0
 
-    def start(self, kills):
-        options = [*self.job.c10d(2, self.port, last_call_timeout=2), "--max-restarts", kills + 1, *self.options]
-        log = ["--event_log", self.job.events.path] if self.job.launcher is jobs.OURS else []
-        self.nodes = [self.job.start([*options, *log, self.script], name=f"node{rank}", env={"PYTHON_EXEC": jobs.TORCH_PYTHON})
-                      for rank in (0, 1)]
+    @property
+    def ours(self):
+        return self.job.launcher is jobs.OURS
 
-    def trained(self, after):
-        return self.job.await_workers(2, after=after, world=2, timeout=BOUND * jobs.SLOW)
+    def start_node(self, host):
+        address = "n1" if self.hosts else "127.0.0.1"
+        words = ["--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{address}:{self.port}", "--rdzv-id", "job",
+                 "--rdzv-conf", "last_call_timeout=2", "--max-restarts", 100000, *self.options]
+        if self.ours:
+            words += [*UNMOVED, "--event_log", self.job.events.path]
+        command = [*self.job.launcher.command, *map(str, words), self.script]
+        if self.hosts:
+            command = self.hosts.command(host, command)
+        self.nodes[host] = self.job.start_process(
+            f"node{host}", command, env={**self.job.environment, "PYTHON_EXEC": jobs.TORCH_PYTHON},
+            output=self.job.path(f"node{host}.out"))
 
-    def await_parked(self):
-        """Until both nodes have an interpreter that waits: some seconds after the first step."""
+    def start(self):
+        """Seconds until both train, and their lines."""
+        self.port = jobs.free_port()
+        began = time.monotonic()
+        for host in (1, 2):
+            self.start_node(host)
+        lines = self.trained(0, began)
+        return max(line["t"] for line in lines) - began, lines
+
+    def trained(self, attempt, after):
+        """The lines of the first workers of a later attempt than this one, when both have stepped."""
+        def complete():
+            found = {}
+            for line in self.job.journal.find("worker", after, world=2):
+                found.setdefault(attempt_of(line["environment"]), []).append(line)
+            return next((lines for number, lines in sorted(found.items()) if (number > attempt or not attempt) and
+                         len(lines) == 2), None)
+        lines = self.job.wait(complete, "two workers that train", BOUND * jobs.SLOW)
+        return sorted(lines, key=lambda line: line["rank"])
+
+    def await_parked(self, after, count=2):
+        """Until nodes have an interpreter that waits: some seconds after the first step of the first run."""
         if self.warm:
-            self.job.event("warm_ready", count=2, timeout=BOUND * jobs.SLOW)
+            self.job.event("warm_ready", after=after, count=count, timeout=BOUND * jobs.SLOW)
 
-    def kill(self, lines):
+    def kill(self, pid, attempt):
         """Seconds until both train again, and their lines."""
         fault = time.monotonic()
-        os.kill(lines[1]["pid"], signal.SIGKILL)
-        anew = self.trained(fault)
+        os.kill(pid, signal.SIGKILL)
+        anew = self.trained(attempt, fault)
         return max(line["t"] for line in anew) - fault, anew
+
+    def kill_one(self, lines):
+        return self.kill(lines[1]["pid"], attempt_of(lines[1]["environment"]))
+
+    def kill_two(self, lines):
+        """As kill_one(), from the second kill."""
+        attempt = attempt_of(lines[1]["environment"])
+        os.kill(lines[1]["pid"], signal.SIGKILL)
+        pause(SECOND_AFTER)
+        pid, attempt = self.worker_after(attempt)
+        return self.kill(pid, attempt)
+
+    def worker_after(self, attempt):
+        """Rank 1 of a later attempt, as soon as it is there."""
+        while True:
+            for pid in jobs.tagged(self.job.tag):
+                environment = environment_of(pid)
+                if environment.get("RANK") == "1" and attempt_of(environment) > attempt:
+                    return pid, attempt_of(environment)
+            pause(0.01)
+
+    def lose_node(self, lines):
+        """As kill_one(), from the SIGKILL of the agent of the rank that isn't at the first host; a new spare waits then."""
+        generation = attempt_of(lines[0]["environment"])
+        line = [line for line in self.job.events.find("assignment") if int(line["generation"]) == generation
+                and not line["who"].startswith("agent:n1")][-1]
+        host = int(line["who"].removeprefix("agent:n").partition("#")[0])
+        fault = time.monotonic()
+        self.nodes[host].signal(signal.SIGKILL)
+        anew = self.trained(generation, fault)
+        self.start_spare(host)
+        return max(line["t"] for line in anew) - fault, anew
+
+    def start_spare(self, host):
+        began = time.monotonic()
+        self.start_node(host)
+        self.job.event("standby", after=began, timeout=BOUND * jobs.SLOW)
+        self.await_parked(began, 1)
 
     def end(self, lines):
         self.job.finish(lines[:1])
-        for node in self.nodes:
-            self.job.end(node, BOUND * jobs.SLOW)
+        for node in self.nodes.values():
+            node.wait(BOUND * jobs.SLOW)
+        self.nodes.clear()
 
     def close(self):
         jobs.kill_tagged(self.job.tag)
         self.job.close()
 
 
-def kills_of(way, count):
-    training = Training(way)
+def pause(seconds):
+    select.select([], [], [], seconds)
+
+
+def told(way, what, seconds):
+    print(f"  {way:<9}{what:<24}{seconds:7.3f} s", flush=True)
+    return seconds
+
+
+def again(way, what, count, lines, trial):
+    """Seconds of `count` trials, each of which begins with the lines of the one before."""
+    seconds = []
+    for _ in range(count):
+        took, lines = trial(lines)
+        seconds.append(told(way, what, took))
+        pause(0.2)  # so that no trial is also the one before's
+    return seconds, lines
+
+
+def measure(way, hosts, kills, starts, spares):
+    training = Training(way, hosts)
+    seconds = {}
     try:
-        training.start(count)
-        lines = training.trained(0.0)
-        training.await_parked()
-        seconds = []
-        for _ in range(count):
-            took, lines = training.kill(lines)
-            seconds.append(took)
+        began = time.monotonic()
+        took, lines = training.start()
+        told(way, "first start", took)
+        training.await_parked(began)
+        seconds["start"] = []
+        for _ in range(starts):
+            training.end(lines)
+            took, lines = training.start()
+            seconds["start"].append(told(way, "start", took))
+        seconds["kill"], lines = again(way, "kill", kills, lines, training.kill_one)
+        seconds["second kill"], lines = again(way, "second kill", kills, lines, training.kill_two)
+        if spares:
+            training.start_spare(3)
+            seconds["node killed"], lines = again(way, "node killed", spares, lines, training.lose_node)
         training.end(lines)
-        return seconds
+    except jobs.TimelineError as error:
+        print(f"{way}: {error}\n{training.job.story()[-8000:]}", flush=True)
     finally:
         training.close()
+    return seconds
 
 
 def shown(seconds):
@@ -109,30 +231,58 @@ def shown(seconds):
     return f"median {statistics.median(seconds):.3f} s, best {min(seconds):.3f}, worst {max(seconds):.3f} of {len(seconds)}"
 
 
+def show(seconds):
+    """A table, with warm's ratios to the others."""
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for what in ("start", "kill", "second kill", "node killed"):
+        warm = seconds["warm"].get(what)
+        for way in WAYS:
+            of = seconds[way].get(what)
+            ratio = ""
+            if warm and of and way != "warm":
+                # Of torchrun its best, as far as it recovered at all.
+                base = min(of) if way == "torchrun" else statistics.median(of)
+                ratio = f", {base / statistics.median(warm):.1f} times warm"
+            print(f"{what + ' to first step,':<28}{way:<10}{shown(of)}{ratio}")
+
+
+def run(arguments, hosts):
+    counts = {
+        "warm": (arguments.kills, arguments.starts, arguments.spares if hosts else 0),
+        "torchrun": (arguments.torchrun_kills, arguments.torchrun_starts, 0),
+    }
+    counts["cold"] = counts["warm"]
+    seconds = {way: measure(way, hosts, *counts[way]) if any(counts[way]) else {} for way in WAYS}
+    show(seconds)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as sink:
+            json.dump(seconds, sink, indent=1)
+    if not arguments.check:
+        return 0
+    if not seconds["warm"].get("kill") or not seconds["cold"].get("kill"):
+        return 1
+    warm = statistics.median(seconds["warm"]["kill"])
+    theirs = seconds["torchrun"].get("kill")
+    held = [warm * 5 <= statistics.median(seconds["cold"]["kill"]), not theirs or warm * 10 <= min(theirs)]
+    return 0 if all(held) else 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="in one job, with ddprun each way")
-    parser.add_argument("--torchrun-kills", type=int, default=3, help="the same with torchrun; 0: none")
+    parser.add_argument("--kills", type=int, default=10, help="of each kind in one job, with ddprun each way")
+    parser.add_argument("--torchrun-kills", type=int, default=3, help="the same with torchrun")
+    parser.add_argument("--starts", type=int, default=3, help="after the first one, with ddprun each way")
+    parser.add_argument("--torchrun-starts", type=int, default=2)
+    parser.add_argument("--spares", type=int, default=3, help="killed nodes, with ddprun each way")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     if not jobs.torchrun_is_there():
         print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
         return 77
-    seconds = {}
-    for way in WAYS:
-        count = arguments.torchrun_kills if way == "torchrun" else arguments.kills
-        seconds[way] = kills_of(way, count) if count else []
-        print(f"killed worker to first step, {way:<9}{shown(seconds[way])}", flush=True)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as sink:
-            json.dump(seconds, sink, indent=1)
-    if not arguments.check:
-        return 0
-    warm = statistics.median(seconds["warm"])
-    # Of torchrun its best, as far as it recovered at all.
-    held = [warm * 5 <= statistics.median(seconds["cold"]), not seconds["torchrun"] or warm * 10 <= min(seconds["torchrun"])]
-    return 0 if all(held) else 1
+    if cluster.why_not():
+        return run(arguments, None)
+    return cluster.run_inside(lambda: run(arguments, cluster.Cluster(3)))
 
 
 if __name__ == "__main__":

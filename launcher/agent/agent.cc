@@ -211,6 +211,19 @@ absl::Status Agent::StartWarm() {
   return absl::OkStatus();
 }
 
+// What those who watch are told of warm starts.
+std::optional<rendezvous::WarmUse> Agent::WarmUse() {
+  if (!plan_.warm.on) return std::nullopt;
+  if (warm_ == nullptr) return rendezvous::WarmUse{.why_cold = WhyCold(plan_)};
+  warm_->LookAround();
+  WarmStarts::Use use = warm_->use();
+  return rendezvous::WarmUse{.warm_workers = use.warm,
+                             .cold_workers = use.cold,
+                             .saved = use.saved,
+                             .parked_bytes = use.parked_bytes,
+                             .why_cold = std::move(use.why_cold)};
+}
+
 void Agent::StartHangMonitor() {
   HangMonitor::Hooks hooks;
   hooks.found = [this](ProgressFound found) { Feed(std::move(found)); };
@@ -322,6 +335,7 @@ void Agent::Do(const SendMessage& effect) {
   }
   rendezvous::AgentMessage message = effect.message;
   hangs_->FillIn(message);
+  std::get<rendezvous::Renewal>(message.body).warm = WarmUse();
   std::get<rendezvous::Renewal>(message.body).gpus = gpu_watch_->Take(loop_->Now());
   client_->Send(message);
 }

@@ -58,6 +58,7 @@ class Agent {
   absl::Status StartSideChannels(const std::string& hostname);
   void StartHangMonitor();
   absl::Status StartWarm();
+  std::optional<rendezvous::WarmUse> WarmUse();
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
   void WatchSignals();
   void StartEndpoint();

@@ -33,7 +33,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     }
     if (warm_ != nullptr) {
       fields["warm"] = parked;
-      warm_->OnStarted(parked);
+      warm_->OnStarted(generation, parked);
     }
     Write("worker_started", std::move(fields));
     gpus_->OnStarted(pid);
@@ -86,6 +86,7 @@ void Agent::FeedEnd(Generation generation, WorkerEnd end) {
 
 void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
   if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
+  if (warm_ != nullptr) warm_->OnEmpty();
   const uint64_t stopped_at = stop_steps_->StoppedAt();
   side_channels_->OnEmpty();
   const HangMonitor::Summary summary = hangs_->OnEmpty();

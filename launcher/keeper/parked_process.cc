@@ -1,5 +1,6 @@
 #include "launcher/keeper/parked_process.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -36,6 +37,14 @@ std::string RequestText(const ParkedStart& start) {
                    start.stdout_fd.valid() ? "o" : "", start.stderr_fd.valid() ? "e" : "", nul);
   for (const std::string& variable : start.environment) absl::StrAppend(&text, variable, nul);
   return text;
+}
+
+// It may import at the lowest priority (docs/WARM.md); now a worker waits for that.
+void GiveOurPriority(pid_t pid) {
+  sched_param parameters{};
+  const int policy = sched_getscheduler(0);
+  if (policy < 0 || sched_getparam(0, &parameters) != 0) return;
+  sched_setscheduler(pid, policy, &parameters);  // or not: then it imports slowly
 }
 
 Fd Duplicate(const Fd& fd) { return fd.valid() ? Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)) : Fd(); }
@@ -106,6 +115,7 @@ std::optional<ParkedStart> ParkedProcess::Ask(ParkedStart start, absl::Duration 
   // What the socket doesn't take at once is no reason to wait: exec(2) is always possible.
   Outbox outbox(channel_.get());
   if (!outbox.Send(RequestText(start), std::move(fds)).ok() || !outbox.empty()) return start;
+  GiveOurPriority(pid_);
   starts_.push_back(
       {.start = std::move(start), .answers = std::move(pair->first), .deadline = now + patience});
   return std::nullopt;

@@ -97,6 +97,7 @@ struct LaunchArguments {
   Argument cgroup{.text = "on"};
   Argument gpu_memory_wait{.text = DurationText(LaunchPlan().gpu_memory_wait)};
   Argument warm{.text = "off"};
+  Argument warm_memory;
   Argument preload;
   Argument exit_code{.text = "1"};
   Argument hang_detection{.text = "on"};

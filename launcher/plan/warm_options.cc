@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
@@ -37,6 +40,28 @@ std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& pla
   return absl::StrCat(folder, "/ddprun/warm/", BaseName(plan.entry_point), "-", hash);
 }
 
+// "5%", or "2GiB", "512MiB", "1048576".
+bool ReadMemory(absl::string_view text, WarmPlan* plan) {
+  double number = 0;
+  if (absl::ConsumeSuffix(&text, "%")) {
+    if (!absl::SimpleAtod(text, &number) || !(number >= 0 && number <= 100)) return false;
+    plan->memory_percent = number;
+    return true;
+  }
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"KiB", 1024.0}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}};
+  double unit = 1;
+  for (const auto& [name, bytes] : kUnits) {
+    if (absl::ConsumeSuffix(&text, name)) unit = bytes;
+  }
+  constexpr double kBytesMax = 1e15;
+  if (!absl::SimpleAtod(text, &number) || !(number >= 0 && number * unit <= kBytesMax)) {
+    return false;
+  }
+  plan->memory_bytes = static_cast<uint64_t>(number * unit);
+  return true;
+}
+
 }  // namespace
 
 void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
@@ -53,6 +78,12 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                      .help = "With --warm on: modules to import ahead beside those that are "
                              "learned, with commas between them, for instance "
                              "torch,torch.nn.parallel."});
+  options->AddValue(&target->warm_memory,
+                    {.names = "--warm_memory",
+                     .placeholder = "SIZE|PERCENT",
+                     .help = "With --warm on: what that interpreter may hold of the memory, for "
+                             "instance 2GiB or 5%; 0: there is none. Default: all that it takes, "
+                             "but none is kept where less than a quarter of the memory is free."});
 }
 
 absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup& environment,
@@ -71,6 +102,9 @@ absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup&
                                      "with commas between them, torch,numpy"));
       }
     }
+  }
+  if (arguments.warm_memory.filled() && !ReadMemory(arguments.warm_memory.text, &plan->warm)) {
+    return BadValue(arguments.warm_memory, "is no size (2GiB, 512MiB) and no percentage (5%)");
   }
   plan->warm.kept = KeptPath(environment, *plan);
   return absl::OkStatus();

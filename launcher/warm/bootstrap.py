@@ -9,6 +9,7 @@ is learned, in the order in which things happened (launcher/warm/core/learned.h 
   preload NAME      is to be imported in any case
   seen NAME         is there without having been imported by its name (torch.ops)
   set NAME=VALUE    the script set this variable; only between here and the end it was there
+DDPRUN_WARM_IDLE says that workers train meanwhile: the imports get only processor time that nobody wants.
 Standard parts only, and as few as can be: whatever is imported here is in every worker.
 """
 
@@ -148,11 +149,11 @@ class _Diary:
 class _Parked:
     """Imports what was learned, then becomes workers: returns in each of them, and never in the process itself."""
 
-    def __init__(self, channel, path):
+    def __init__(self, channel, path, idle):
         import _socket
         self.socket = _socket
         self.channel = _socket.socket(fileno=channel)
-        self.keeper = os.getppid()
+        self.idle = idle
         self.oom_score = self.read("/proc/self/oom_score_adj")
         self.write("/proc/self/oom_score_adj", b"1000")  # the first to go when memory is short
         self.roots = _roots()
@@ -183,7 +184,10 @@ class _Parked:
             self.say("stale")
             os._exit(0)
         began = time.monotonic()
+        policy = self.step_back() if self.idle else None
         self.import_all()
+        if policy is not None:
+            os.sched_setscheduler(0, *policy)
         if self.refused:
             for module, why in self.refused.items():
                 self.say("refuse %s %s" % (module, why))
@@ -191,7 +195,7 @@ class _Parked:
         import gc
         gc.collect()
         gc.freeze()
-        self.say("ready %d" % ((time.monotonic() - began) * 1000))
+        self.say("ready %d %d" % ((time.monotonic() - began) * 1000, self.held()))
         while True:
             data, control, _, _ = self.channel.recvmsg(1 << 16, self.socket.CMSG_SPACE(4 * 8))
             if not data:
@@ -203,6 +207,34 @@ class _Parked:
             if self.fork(data[1:].split(b"\0")[:-1], fds):
                 gc.unfreeze()
                 return
+
+    def step_back(self):
+        """To SCHED_IDLE, where there is a way back for workers; returns what it was before."""
+        before = os.sched_getscheduler(0), os.sched_getparam(0)
+        pid = os.fork()
+        if pid == 0:
+            status = 1  # without CAP_SYS_NICE there may be none (sched(7), RLIMIT_NICE)
+            try:
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+                os.sched_setscheduler(0, *before)
+                status = 0
+            finally:
+                os._exit(status)
+        if os.waitpid(pid, 0)[1] != 0:
+            return None
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        try:  # whoever asks from now on gives us back our priority
+            self.channel.recv(1, self.socket.MSG_PEEK | self.socket.MSG_DONTWAIT)
+            os.sched_setscheduler(0, *before)
+        except BlockingIOError:
+            pass
+        return before
+
+    def held(self):
+        """Memory that is nobody else's, in KiB; what is mapped of files can be had again."""
+        kinds = (b"RssAnon:", b"RssShmem:")  # source: proc(5)
+        lines = [line.split() for line in self.read("/proc/self/status").splitlines()]
+        return sum(int(words[1]) for words in lines if words and words[0] in kinds)
 
     # -- imports
 
@@ -451,6 +483,7 @@ def _run():
     mode = os.environ.pop("DDPRUN_WARM", "")
     path = os.environ.pop("DDPRUN_WARM_LEARNED", "")
     os.environ.pop("DDPRUN_WARM_ROOM", None)
+    idle = os.environ.pop("DDPRUN_WARM_IDLE", "")
     python_path = os.environ.pop("DDPRUN_WARM_PYTHONPATH", None)
     if python_path is None:
         os.environ.pop("PYTHONPATH", None)
@@ -462,7 +495,7 @@ def _run():
     if mode == "learn":
         _Diary(path)
     elif mode:
-        _Parked(int(mode), path).become_workers()
+        _Parked(int(mode), path, bool(idle)).become_workers()
     sys.modules.pop("sitecustomize", None)
     from importlib.machinery import PathFinder
     if PathFinder.find_spec("sitecustomize") is None:

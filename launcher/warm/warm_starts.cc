@@ -1,88 +1,47 @@
 #include "launcher/warm/warm_starts.h"
 
-#include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <variant>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/os/folders.h"
 #include "launcher/warm/bootstrap.h"
+#include "launcher/warm/files.h"
 
 namespace ddprun::launcher {
 namespace {
 
 // What a worker has more than the parked interpreter it came from must fit in here.
 constexpr size_t kRoomBytes = 16 << 10;
-// Less than this share of the memory is free: it belongs to the training.
-constexpr double kFreeShareMin = 0.25;
+// Less than this part of the memory is free: it belongs to the training.
+constexpr uint64_t kFreePartMin = 4;
 
-// At most `bytes_max` bytes. Errors: of open(2), read(2); RESOURCE_EXHAUSTED — it is longer.
-absl::StatusOr<std::string> ReadFile(const std::string& path, size_t bytes_max) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return ErrnoStatus(errno, absl::StrCat("open '", path, "'"));
-  std::string text(bytes_max + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t n = read(file.get(), text.data() + size, text.size() - size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, absl::StrCat("read '", path, "'"));
-    if (n == 0) break;
-    size += static_cast<size_t>(n);
-  }
-  if (size > bytes_max) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("'", path, "' has more than ", bytes_max, " bytes"));
-  }
-  text.resize(size);
-  return text;
-}
-
-// Whole or not at all, for who reads it meanwhile.
-absl::Status WriteFile(const std::string& path, absl::string_view text) {
-  const std::string draft = absl::StrCat(path, ".", getpid());
-  Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file.valid()) return ErrnoStatus(errno, absl::StrCat("open '", draft, "'"));
-  const absl::Status written = WriteAll(file.get(), text);
-  if (written.ok() && rename(draft.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const int error = errno;
-  unlink(draft.c_str());
-  return written.ok() ? ErrnoStatus(error, absl::StrCat("rename to '", path, "'")) : written;
-}
-
-// Of the machine's memory; 1 when that can't be told. Source: proc(5), /proc/meminfo.
-double FreeShare() {
-  const absl::StatusOr<std::string> text = ReadFile("/proc/meminfo", 64 << 10);
-  if (!text.ok()) return 1;
-  double total = 0;
-  double available = 0;
-  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
-    double* value = absl::ConsumePrefix(&line, "MemTotal:")       ? &total
-                    : absl::ConsumePrefix(&line, "MemAvailable:") ? &available
-                                                                  : nullptr;
-    if (value == nullptr || !absl::ConsumeSuffix(&line, " kB")) continue;
-    if (!absl::SimpleAtod(absl::StripAsciiWhitespace(line), value)) return 1;
-  }
-  return total > 0 ? available / total : 1;
+// What --warm_memory comes to; 0 = no bound.
+uint64_t BytesMax(const WarmPlan& plan) {
+  if (plan.memory_bytes.has_value()) return std::max<uint64_t>(*plan.memory_bytes, 1);
+  if (!plan.memory_percent.has_value()) return 0;
+  const absl::StatusOr<Memory> memory = MachineMemory();
+  if (!memory.ok()) return 0;
+  const double bytes = static_cast<double>(memory->total) / 100 * *plan.memory_percent;
+  return std::max<uint64_t>(static_cast<uint64_t>(bytes), 1);
 }
 
 }  // namespace
 
 std::string WhyCold(const LaunchPlan& plan) {
+  if (plan.warm.memory_bytes == uint64_t{0} || plan.warm.memory_percent == 0.0) {
+    return "--warm_memory 0 leaves no interpreter ready";
+  }
   if (!plan.runs_python) return "they run a program of their own, not a script in Python";
   if (plan.preflight != Preflight::kNone) return "they test the network first";
   for (uint32_t local_rank = 1; local_rank < plan.worker_count; ++local_rank) {
@@ -113,7 +72,8 @@ WarmStarts::WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* ke
       keeper_(keeper),
       folder_(std::move(folder)),
       environment_(std::move(environment)),
-      hooks_(std::move(hooks)) {}
+      hooks_(std::move(hooks)),
+      starter_(BytesMax(plan->warm)) {}
 
 absl::Status WarmStarts::MakeFiles() {
   DDPRUN_RETURN_IF_ERROR(MakeFolders(folder_ + "/hook"));
@@ -129,18 +89,39 @@ absl::Status WarmStarts::MakeFiles() {
 }
 
 void WarmStarts::Begin() {
-  std::optional<Learned> kept;
-  if (const auto text = ReadFile(plan_->warm.kept, kLearnedBytesMax); text.ok()) {
-    absl::StatusOr<Learned> learned = ParseLearned(*text);
-    // Nothing is lost: it is learned anew.
-    if (!learned.ok()) {
-      Log(LogLevel::kInfo, absl::StrCat("'", plan_->warm.kept, "' is damaged and is not used: ",
-                                        learned.status().message()));
-    } else {
-      kept = *std::move(learned);
-    }
+  absl::StatusOr<std::unique_ptr<PressureWatch>> pressure =
+      PressureWatch::Create(loop_, [this] {
+        Do(starter_.OnShort("the kernel has to look for memory (/proc/pressure/memory)"));
+      });
+  if (pressure.ok()) {
+    pressure_ = *std::move(pressure);
+  } else {
+    Log(LogLevel::kInfo, absl::StrCat("the interpreter that is kept ready stays when memory gets "
+                                      "short: ", pressure.status().message()));
   }
-  Do(starter_.Begin(loop_->Now(), std::move(kept), !plan_->warm.preload.empty()));
+  Do(starter_.Begin(loop_->Now(), ReadKept(), !plan_->warm.preload.empty()));
+}
+
+// What jobs before this one have learned, or other nodes of this one.
+std::optional<Learned> WarmStarts::ReadKept() {
+  struct stat now {};
+  if (stat(plan_->warm.kept.c_str(), &now) != 0) return std::nullopt;
+  const Version version = {now.st_ino, now.st_mtim.tv_sec, now.st_mtim.tv_nsec};
+  if (std::exchange(kept_version_, version) == version) return std::nullopt;
+  const auto text = ReadFile(plan_->warm.kept, kLearnedBytesMax);
+  if (!text.ok()) return std::nullopt;
+  absl::StatusOr<Learned> learned = ParseLearned(*text);
+  if (learned.ok()) return *std::move(learned);
+  // Nothing is lost: it is learned anew.
+  Log(LogLevel::kInfo, absl::StrCat("'", plan_->warm.kept,
+                                    "' is damaged and is not used: ", learned.status().message()));
+  return std::nullopt;
+}
+
+void WarmStarts::LookAround() {
+  if (running_ || !starter_.WantsToLearn() || plan_->warm.kept.empty()) return;
+  std::optional<Learned> kept = ReadKept();
+  if (kept.has_value()) Do(starter_.OnKept(loop_->Now(), *std::move(kept)));
 }
 
 std::string WarmStarts::LearnedPath(uint32_t local_rank) const {
@@ -151,6 +132,11 @@ std::string WarmStarts::LearnedPath(uint32_t local_rank) const {
 uint32_t WarmStarts::learners() const { return std::min(plan_->worker_count, 2U); }
 
 void WarmStarts::Prepare(SpawnRequest* request) {
+  running_ = true;
+  if (std::exchange(generation_, request->generation) != request->generation) {
+    prepared_ = loop_->Now();
+    started_ = Use();
+  }
   request->parked_patience = starter_.Patience(loop_->Now());
   if (!starter_.WantsToLearn() || request->local_rank >= learners()) return;
   std::string path = folder_ + "/hook";
@@ -192,6 +178,41 @@ void WarmStarts::OnSaid(const std::string& text) { Do(starter_.OnSaid(loop_->Now
 
 void WarmStarts::OnEnded(const std::string& how) { Do(starter_.OnEnded(loop_->Now(), how)); }
 
+void WarmStarts::OnStarted(uint64_t generation, bool parked) {
+  if (generation != generation_) return;
+  if (parked) {
+    ++started_.warm;
+    // Those that waited for the imports have saved what is left.
+    started_.saved = std::max(absl::ZeroDuration(),
+                              starter_.import_time() - (loop_->Now() - prepared_));
+  } else {
+    ++started_.cold;
+    started_.why_cold = starter_.WhyCold();
+  }
+  starter_.OnStarted(parked);
+  if (started_.warm + started_.cold != plan_->worker_count) return;
+  hooks_.record("warm_start",
+                {{"generation", absl::StrCat(generation)},
+                 {"warm", absl::StrCat(started_.warm)},
+                 {"cold", absl::StrCat(started_.cold)},
+                 {"saved_ms", absl::StrCat(absl::ToInt64Milliseconds(started_.saved))},
+                 {"why_cold", started_.why_cold}});
+}
+
+WarmStarts::Use WarmStarts::use() const {
+  Use use = started_;
+  use.parked_bytes = starter_.bytes_held();
+  if (use.why_cold.empty() && starter_.state() != WarmStarter::State::kReady) {
+    use.why_cold = starter_.WhyCold();
+  }
+  return use;
+}
+
+void WarmStarts::OnEmpty() {
+  running_ = false;
+  Do(starter_.OnEmpty(loop_->Now()));
+}
+
 void WarmStarts::Do(const std::vector<WarmEffect>& effects) {
   for (const WarmEffect& effect : effects) {
     std::visit([this](const auto& e) { Do(e); }, effect);
@@ -199,16 +220,25 @@ void WarmStarts::Do(const std::vector<WarmEffect>& effects) {
 }
 
 void WarmStarts::Do(const struct Park& /*effect*/) {
-  const absl::Status status = ParkInterpreter();
-  if (!status.ok()) Do(starter_.GiveUp(std::string(status.message())));
+  const std::string lack = LackOfMemory();
+  absl::Status status = lack.empty() ? ParkInterpreter() : absl::OkStatus();
+  if (lack.empty() && status.ok()) return;
+  starter_.OnNotParked();
+  Do(lack.empty() ? starter_.GiveUp(std::string(status.message())) : starter_.OnShort(lack));
+}
+
+// Why no interpreter may be parked now; "" = one may.
+std::string WarmStarts::LackOfMemory() const {
+  const WarmPlan& warm = plan_->warm;
+  if (warm.memory_bytes.has_value() || warm.memory_percent.has_value()) return "";
+  const absl::StatusOr<Memory> memory = MachineMemory();
+  if (!memory.ok() || memory->available >= memory->total / kFreePartMin) return "";
+  return absl::StrCat("of this machine's memory ", memory->available * 100 / memory->total,
+                      " % are free; an interpreter is kept ready from ", 100 / kFreePartMin,
+                      " % on, or with --warm_memory");
 }
 
 absl::Status WarmStarts::ParkInterpreter() {
-  if (const double free = FreeShare(); free < kFreeShareMin) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("of this machine's memory ", static_cast<int>(free * 100),
-                     " % are free; an interpreter is kept ready from 25 % on"));
-  }
   const std::vector<std::string> varying = VaryingVariables(*plan_);
   const std::string list = folder_ + "/parked";
   DDPRUN_RETURN_IF_ERROR(
@@ -226,6 +256,7 @@ absl::Status WarmStarts::ParkInterpreter() {
   });
   request.unset.emplace_back("PYTHONPATH");
   request.tail = {absl::StrCat("DDPRUN_WARM_LEARNED=", list)};
+  if (running_) request.tail.emplace_back("DDPRUN_WARM_IDLE=1");
   if (path.has_value()) request.tail.push_back(absl::StrCat("DDPRUN_WARM_PYTHONPATH=", *path));
   request.tail.push_back(absl::StrCat("PYTHONPATH=", folder_, "/hook",
                                       path.value_or("").empty() ? "" : ":", path.value_or("")));

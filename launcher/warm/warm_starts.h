@@ -1,8 +1,10 @@
 #ifndef DDPRUN_LAUNCHER_WARM_WARM_STARTS_H_
 #define DDPRUN_LAUNCHER_WARM_WARM_STARTS_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "launcher/core/launch_plan.h"
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/warm/core/warm_starter.h"
+#include "launcher/warm/memory.h"
 
 namespace ddprun::launcher {
 
@@ -45,22 +48,47 @@ class WarmStarts {
   void Prepare(SpawnRequest* request);
 
   // From the keeper's callbacks.
-  void OnStarted(bool parked) { starter_.OnStarted(parked); }
+  void OnStarted(uint64_t generation, bool parked);
   void OnSaid(const std::string& text);
   void OnEnded(const std::string& how);
+  // No process of the node's workers is left.
+  void OnEmpty();
+  // A node without workers has nobody to learn from: looks whether another one's have told, in a
+  // home that they share. Cheap; to be called now and then, since no file system of a network says
+  // what other machines do.
+  void LookAround();
+  // How workers start, for people.
+  struct Use {
+    uint32_t warm = 0;  // of the newest generation
+    uint32_t cold = 0;
+    absl::Duration saved;       // what each of the warm ones would have imported for longer
+    uint64_t parked_bytes = 0;  // 0 = none is ready
+    std::string why_cold;       // "" = all were warm, or would be
+  };
+  Use use() const;
 
  private:
+  struct Version {
+    uint64_t inode = 0;
+    int64_t seconds = 0;
+    int64_t nanoseconds = 0;
+    friend bool operator==(const Version&, const Version&) = default;
+  };
+
   WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
              EnvironmentLookup environment, Hooks hooks);
 
   absl::Status MakeFiles();
   void Begin();
+  std::optional<Learned> ReadKept();
+  std::string LackOfMemory() const;
   std::string LearnedPath(uint32_t local_rank) const;
   uint32_t learners() const;
   void ReadLearned();
 
   void Do(const std::vector<WarmEffect>& effects);
   void Do(const struct Park& effect);
+  void Do(const struct Unpark& /*effect*/) { keeper_->Unpark(); }
   void Do(const Keep& effect);
   void Do(const Forget& effect);
   void Do(const WarmNote& effect) { hooks_.record(effect.event, effect.fields); }
@@ -74,6 +102,12 @@ class WarmStarts {
   const EnvironmentLookup environment_;
   const Hooks hooks_;
   WarmStarter starter_;
+  bool running_ = false;                     // the node has workers, or did when it last looked
+  uint64_t generation_ = 0;                  // the newest that was prepared
+  Instant prepared_;                         // when its first worker was
+  Use started_;                              // of its workers; not the parked one's fields
+  Version kept_version_;                     // of the file that was read last
+  std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us
   Fd written_;                      // inotify(7): a worker has written down what it imported
   std::unique_ptr<FdWatch> watch_;  // while that is wanted
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/text.h"
 #include "launcher/watch/gpu_text.h"
 #include "launcher/watch/time_text.h"
 
@@ -50,6 +51,22 @@ std::string RateText(const NodeStatus& node) {
   return absl::StrFormat("%.3g", 1e6 / node.step_us());
 }
 
+// "2 of 2 workers, 1.8 s saved; 213.0 MiB parked", or why not.
+std::string WarmText(const NodeStatus& node) {
+  const rendezvous::v1::WarmStatus& warm = node.warm();
+  std::string text;
+  if (const uint32_t all = warm.warm_workers() + warm.cold_workers(); all > 0) {
+    absl::StrAppend(&text, warm.warm_workers(), " of ", all, all == 1 ? " worker" : " workers");
+    if (warm.saved_ms() > 0) absl::StrAppend(&text, ", ", TimeText(warm.saved_ms()), " saved");
+    absl::StrAppend(&text, "; ");
+  }
+  absl::StrAppend(&text, warm.parked_bytes() > 0
+                             ? absl::StrCat(BytesText(warm.parked_bytes()), " parked")
+                             : "none parked");
+  if (!warm.why_cold().empty()) absl::StrAppend(&text, " (", warm.why_cold(), ")");
+  return text;
+}
+
 std::string NodeText(const NodeStatus& node) {
   const std::string rank = node.has_group_rank() ? absl::StrCat(node.group_rank()) : "-";
   std::string text =
@@ -58,6 +75,7 @@ std::string NodeText(const NodeStatus& node) {
                       StepsText(node), RateText(node), PhasesText(node), node.address());
   const std::string gpus = GpuListText(node);
   if (!gpus.empty()) absl::StrAppend(&text, "         GPU ", gpus, "\n");
+  if (node.has_warm()) absl::StrAppend(&text, "         warm: ", WarmText(node), "\n");
   if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
   return text;
 }

@@ -82,6 +82,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
     n.Renew(now_, *sent, pace().lease);
     told = is_member && n.told.TakeProgress(now_, renewal, n.info.worker_count);
     lost_gpus = n.told.TakeGpus(now_, renewal.gpus);
+    if (renewal.warm) n.told.warm = renewal.warm;
     idle = n.ShowsIdle(renewal.nonce) && awaited;
     if (idle) n.EndStopping();
   });

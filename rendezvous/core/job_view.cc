@@ -115,6 +115,7 @@ JobView Job::View(Instant now) const {
     told.progress_age = now - node.told.progress_at;
     told.gpus = node.told.gpus;
     told.gpus_age = now - node.told.gpus_at;
+    told.warm = node.told.warm;
     if (!node.group_rank) continue;
     told.base_rank = round_->member(*node.group_rank).placement.base_rank;
   }

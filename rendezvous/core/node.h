@@ -23,6 +23,7 @@ struct NodeTold {
   Instant progress_at;
   std::vector<GpuUse> gpus;
   Instant gpus_at;
+  std::optional<WarmUse> warm;
 
   // Takes what a renewal of the live generation tells. Renewals over connections for heartbeats
   // tell nothing: false.

@@ -105,6 +105,7 @@ struct NodeView {
   uint32_t base_rank = 0;  // with a group rank: global rank of its local rank 0
   std::vector<GpuUse> gpus;
   absl::Duration gpus_age;
+  std::optional<WarmUse> warm;  // as in Renewal
 };
 
 // A machine that was drained, and may not join (proto DrainedNode).

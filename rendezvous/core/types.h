@@ -115,6 +115,17 @@ struct GpuUse {
   friend bool operator==(const GpuUse&, const GpuUse&) = default;
 };
 
+// How the workers of a node with --warm on start (proto WarmStatus).
+struct WarmUse {
+  uint32_t warm_workers = 0;
+  uint32_t cold_workers = 0;
+  absl::Duration saved;
+  uint64_t parked_bytes = 0;
+  std::string why_cold;
+
+  friend bool operator==(const WarmUse&, const WarmUse&) = default;
+};
+
 // What a look at a worker has shown.
 enum class Activity {
   kUnknown,  // no look yet

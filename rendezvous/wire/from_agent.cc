@@ -181,6 +181,19 @@ std::vector<GpuUse> ReadGpus(FieldChecker* checker, const v1::Renewal& proto) {
   return gpus;
 }
 
+std::optional<WarmUse> ReadWarm(FieldChecker* checker, const v1::Renewal& proto) {
+  if (!proto.has_warm()) return std::nullopt;
+  const v1::WarmStatus& warm = proto.warm();
+  return WarmUse{
+      .warm_workers =
+          checker->Number("renewal.warm.warm_workers", warm.warm_workers(), 0, kWorkersPerNodeMax),
+      .cold_workers =
+          checker->Number("renewal.warm.cold_workers", warm.cold_workers(), 0, kWorkersPerNodeMax),
+      .saved = absl::Milliseconds(warm.saved_ms()),
+      .parked_bytes = warm.parked_bytes(),
+      .why_cold = checker->Text("renewal.warm.why_cold", warm.why_cold(), kNameBytesMax)};
+}
+
 Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
   const int count = proto.progress_size();
   checker->Require(
@@ -190,7 +203,8 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
           .progress = {proto.progress().begin(), proto.progress().end()},
           .step_time = absl::Microseconds(proto.step_us()),
           .time = ReadNodeTime(checker, proto.has_time(), "renewal.time", proto.time()),
-          .gpus = ReadGpus(checker, proto)};
+          .gpus = ReadGpus(checker, proto),
+          .warm = ReadWarm(checker, proto)};
 }
 
 // Must come before all other checks: what the fields of another major mean is unknown.

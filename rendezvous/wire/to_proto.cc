@@ -201,12 +201,21 @@ void WriteGpus(const std::vector<GpuUse>& gpus,
   }
 }
 
+void Write(const WarmUse& warm, v1::WarmStatus* proto) {
+  proto->set_warm_workers(warm.warm_workers);
+  proto->set_cold_workers(warm.cold_workers);
+  proto->set_saved_ms(ToMilliseconds(warm.saved));
+  proto->set_parked_bytes(warm.parked_bytes);
+  proto->set_why_cold(CutText(warm.why_cold, kNameBytesMax));
+}
+
 void Write(const Renewal& renewal, v1::Renewal* proto) {
   proto->set_nonce(renewal.nonce);
   proto->mutable_progress()->Assign(renewal.progress.begin(), renewal.progress.end());
   proto->set_step_us(BoundedMicroseconds(renewal.step_time));
   if (renewal.time.has_value()) Write(*renewal.time, proto->mutable_time());
   WriteGpus(renewal.gpus, proto->mutable_gpus());
+  if (renewal.warm.has_value()) Write(*renewal.warm, proto->mutable_warm());
 }
 
 uint64_t MillisecondsOf(absl::Duration duration) {
@@ -238,6 +247,7 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   WriteWorkers(node, proto);
   WriteGpus(node.gpus, proto->mutable_gpus());
   if (!node.gpus.empty()) proto->set_gpus_age_ms(MillisecondsOf(node.gpus_age));
+  if (node.warm.has_value()) Write(*node.warm, proto->mutable_warm());
 }
 
 }  // namespace

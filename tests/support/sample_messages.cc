@@ -117,7 +117,12 @@ std::vector<AgentMessage> SampleAgentMessages() {
                         .utilization = 97,
                         .memory_used = uint64_t{61} << 30,
                         .memory_total = uint64_t{80} << 30},
-                       {.index = 4, .lost = true}}},
+                       {.index = 4, .lost = true}},
+              .warm = WarmUse{.warm_workers = 3,
+                              .cold_workers = 1,
+                              .saved = absl::Milliseconds(1800),
+                              .parked_bytes = uint64_t{200} << 20,
+                              .why_cold = "memory is short"}},
       0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);

@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 
@@ -17,12 +19,34 @@ std::vector<WarmEffect> WarmStarter::Begin(Instant now, std::optional<Learned> k
   return Load(now);
 }
 
+std::vector<WarmEffect> WarmStarter::OnKept(Instant now, Learned kept) {
+  if (state_ != State::kUnlearned) return {};
+  if (!stale_signature_.empty() && kept.signature == stale_signature_) return {};
+  learned_ = std::move(kept);
+  std::vector<WarmEffect> effects = {
+      WarmNote{"warm_kept", {{"modules", absl::StrCat(learned_.module_count())}}}};
+  const std::vector<WarmEffect> load = Load(now);
+  effects.insert(effects.end(), load.begin(), load.end());
+  return effects;
+}
+
 std::vector<WarmEffect> WarmStarter::Load(Instant now) {
   state_ = State::kLoading;
   loading_since_ = now;
   refusing_ = false;
   stale_ = false;
+  load_when_gone_ = leaving_;
+  if (leaving_) return {};
+  parked_ = true;
   return {Park{}};
+}
+
+// Ends what is parked, if anything is.
+void WarmStarter::End(std::vector<WarmEffect>* effects) {
+  load_when_gone_ = false;
+  if (!parked_ || leaving_) return;
+  leaving_ = true;
+  effects->push_back(Unpark{});
 }
 
 std::vector<WarmEffect> WarmStarter::OnLearned(Instant now, Learned learned) {
@@ -51,18 +75,41 @@ std::vector<WarmEffect> WarmStarter::OnSaid(Instant now, absl::string_view text)
                      {{"module", std::string(parts.first)}, {"why", std::string(parts.second)}}}};
   }
   if (!absl::ConsumePrefix(&text, "ready ")) return {};
+  return OnReady(now, text);
+}
+
+std::vector<WarmEffect> WarmStarter::OnReady(Instant now, absl::string_view rest) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(rest, absl::MaxSplits(' ', 1));
+  int64_t milliseconds = 0;
+  uint64_t kibibytes = 0;
+  if (!absl::SimpleAtoi(parts.first, &milliseconds)) milliseconds = 0;
+  if (!absl::SimpleAtoi(parts.second, &kibibytes)) kibibytes = 0;
   state_ = State::kReady;
+  import_time_ = absl::Milliseconds(std::max<int64_t>(milliseconds, 0));
+  bytes_held_ = std::min(kibibytes, UINT64_MAX >> 10) << 10;
+  if (bytes_max_ != 0 && bytes_held_ > bytes_max_) {
+    return GiveUp(absl::StrCat("the interpreter that has imported what they import holds ",
+                               BytesText(bytes_held_), ", and --warm_memory allows ",
+                               BytesText(bytes_max_)));
+  }
   return {WarmNote{"warm_ready",
                    {{"modules", absl::StrCat(learned_.module_count())},
-                    {"import_ms", std::string(text)},
+                    {"import_ms", absl::StrCat(milliseconds)},
+                    {"bytes", absl::StrCat(bytes_held_)},
                     {"ms", absl::StrCat(absl::ToInt64Milliseconds(now - loading_since_))}}},
           Keep{}};
 }
 
 std::vector<WarmEffect> WarmStarter::OnEnded(Instant now, absl::string_view how) {
-  if (state_ == State::kOff || state_ == State::kUnlearned) return {};
+  parked_ = false;
+  if (std::exchange(leaving_, false)) {
+    return std::exchange(load_when_gone_, false) ? Load(now) : std::vector<WarmEffect>();
+  }
+  if (state_ != State::kLoading && state_ != State::kReady) return {};
   if (std::exchange(stale_, false)) {
     state_ = State::kUnlearned;
+    stale_signature_ = learned_.signature;
     learned_ = Learned();
     return {Forget{}, WarmNote{"warm_stale", {}}};
   }
@@ -85,8 +132,43 @@ std::vector<WarmEffect> WarmStarter::OnEnded(Instant now, absl::string_view how)
 std::vector<WarmEffect> WarmStarter::GiveUp(std::string why) {
   if (state_ == State::kOff) return {};
   state_ = State::kOff;
-  return {WarmNote{"warm_off", {{"why", why}}},
-          TellOnce{absl::StrCat("workers start cold from now on: ", why)}};
+  why_ = why;
+  std::vector<WarmEffect> effects = {
+      WarmNote{"warm_off", {{"why", why}}},
+      TellOnce{absl::StrCat("workers start cold from now on: ", why)}};
+  End(&effects);
+  return effects;
+}
+
+std::vector<WarmEffect> WarmStarter::OnShort(std::string why) {
+  if (state_ != State::kLoading && state_ != State::kReady) return {};
+  state_ = State::kShort;
+  why_ = why;
+  std::vector<WarmEffect> effects = {WarmNote{"warm_short", {{"why", why}}}};
+  if (!std::exchange(short_told_, true)) {
+    effects.push_back(TellOnce{absl::StrCat("workers start cold while memory is short: ", why)});
+  }
+  End(&effects);
+  return effects;
+}
+
+std::vector<WarmEffect> WarmStarter::OnEmpty(Instant now) {
+  return state_ == State::kShort ? Load(now) : std::vector<WarmEffect>();
+}
+
+std::string WarmStarter::WhyCold() const {
+  switch (state_) {
+    case State::kUnlearned:
+      return "what the script imports is not known yet";
+    case State::kLoading:
+      return "the interpreter was not ready in time";
+    case State::kReady:
+      return "the interpreter did not become a worker";
+    case State::kShort:
+    case State::kOff:
+      return why_;
+  }
+  return "";
 }
 
 absl::Duration WarmStarter::Patience(Instant now) const {
@@ -97,6 +179,7 @@ absl::Duration WarmStarter::Patience(Instant now) const {
       // What is left of it; no start waits behind imports that stand still.
       return std::max(absl::ZeroDuration(), kLoadPatience - (now - loading_since_));
     case State::kUnlearned:
+    case State::kShort:
     case State::kOff:
       break;
   }
@@ -111,6 +194,9 @@ std::string WarmStarter::BrokenInvariant() const {
   if (state_ == State::kReady && (refusing_ || stale_)) return "ready although it refused";
   if (deaths_ > kDeathsMax && state_ != State::kOff) return "more deaths than are borne";
   if (refusals_ > kRefusalsMax && state_ != State::kOff) return "more refusals than are borne";
+  if (leaving_ && !parked_) return "ends what is not there";
+  if (load_when_gone_ && !(leaving_ && state_ == State::kLoading)) return "loads for nobody";
+  if (state_ == State::kReady && !parked_) return "ready although there is none";
   if (state_ == State::kUnlearned && !learned_.steps.empty()) return "learned while unlearned";
   return "";
 }

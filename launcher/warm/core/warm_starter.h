@@ -17,6 +17,7 @@ namespace ddprun::launcher {
 
 // What the starter wants done.
 struct Park {};    // start an interpreter that imports learned()
+struct Unpark {};  // end it
 struct Keep {};    // keep learned() for jobs to come
 struct Forget {};  // what was kept is worthless
 struct WarmNote {  // a line for the event log
@@ -26,7 +27,7 @@ struct WarmNote {  // a line for the event log
 struct TellOnce {  // one line for the user
   std::string text;
 };
-using WarmEffect = std::variant<Park, Keep, Forget, WarmNote, TellOnce>;
+using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, TellOnce>;
 
 // Decides for one agent how its workers start: by the interpreter that is parked, or cold.
 //
@@ -35,12 +36,13 @@ using WarmEffect = std::variant<Park, Keep, Forget, WarmNote, TellOnce>;
 //        ▲         "stale"      │ ▲  died (at most kDeathsMax times in a row)  │
 //        └──────────────────────┘ └────────────────────────────────────────────┘
 //   refused modules are left out, and it is loaded again; too many, or too many deaths: kOff
+//   memory is short: it is ended, kShort; it is loaded again when workers have ended
 //
 // Whatever happens to the parked interpreter, workers start: cold, as if there were none.
 // Pure; one thread.
 class WarmStarter {
  public:
-  enum class State { kUnlearned, kLoading, kReady, kOff };
+  enum class State { kUnlearned, kLoading, kReady, kShort, kOff };
 
   // Loads that end in refusals, and deaths between two starts, before it gives up.
   static constexpr int kRefusalsMax = 16;
@@ -50,15 +52,28 @@ class WarmStarter {
   // How long it may wait for one that still imports what workers would import themselves.
   static constexpr absl::Duration kLoadPatience = absl::Seconds(60);
 
+  // `bytes_max`: what the parked interpreter may hold of the memory; 0 = no bound.
+  explicit WarmStarter(uint64_t bytes_max = 0) : bytes_max_(bytes_max) {}
+
   // `kept`: what a job before this one has learned, if there was one. `preloads`: modules are named
   // by hand, so that there is something to import ahead in any case, and nothing to learn.
   std::vector<WarmEffect> Begin(Instant now, std::optional<Learned> kept, bool preloads);
+  // Another node of the job has kept what its workers have learned. Counts as long as nothing is
+  // known here; nothing of an installation that was another one's.
+  std::vector<WarmEffect> OnKept(Instant now, Learned kept);
   // A worker has written down what it has imported. Only the first word of a job counts.
   std::vector<WarmEffect> OnLearned(Instant now, Learned learned);
-  // The parked interpreter says: "ready MILLISECONDS", "refuse MODULE WHY", "stale".
+  // The parked interpreter says: "ready MILLISECONDS KIBIBYTES" (that it holds), "refuse MODULE
+  // WHY", "stale".
   std::vector<WarmEffect> OnSaid(Instant now, absl::string_view text);
   std::vector<WarmEffect> OnEnded(Instant now, absl::string_view how);
-  // It can't be kept, for instance for lack of memory; workers start cold from now on.
+  // What Park wanted could not be started.
+  void OnNotParked() { parked_ = false; }
+  // There is too little memory for it, or the kernel has to look for some. It goes first.
+  std::vector<WarmEffect> OnShort(std::string why);
+  // The node's workers have ended, and what they held is free.
+  std::vector<WarmEffect> OnEmpty(Instant now);
+  // It can't be kept; workers start cold from now on.
   std::vector<WarmEffect> GiveUp(std::string why);
 
   // How long a worker's start may wait for it; zero = it starts cold.
@@ -69,18 +84,34 @@ class WarmStarter {
 
   State state() const { return state_; }
   const Learned& learned() const { return learned_; }
+  // Why a worker that starts now starts cold; when one is ready, why it did all the same.
+  std::string WhyCold() const;
+  // Of the interpreter that is parked; 0 = there is none that is ready.
+  uint64_t bytes_held() const { return state_ == State::kReady ? bytes_held_ : 0; }
+  absl::Duration import_time() const { return import_time_; }  // of the last one that was ready
 
   // What doesn't hold of the fields below; "" = all of it does.
   std::string BrokenInvariant() const;
 
  private:
   std::vector<WarmEffect> Load(Instant now);
+  std::vector<WarmEffect> OnReady(Instant now, absl::string_view rest);
+  void End(std::vector<WarmEffect>* effects);
 
+  uint64_t bytes_max_;
   State state_ = State::kUnlearned;
   Learned learned_;
   Instant loading_since_;  // of kLoading
   bool refusing_ = false;  // it said so since it was started; its end is no death
   bool stale_ = false;     // as above
+  bool parked_ = false;    // one was asked for, and its end isn't known
+  bool leaving_ = false;   // it was ended by us; implies parked_
+  bool load_when_gone_ = false;  // implies leaving_
+  bool short_told_ = false;      // the user knows of the lack of memory
+  std::string why_;              // of kShort, kOff
+  std::string stale_signature_;  // of what was of another installation; "" = nothing was
+  uint64_t bytes_held_ = 0;      // of kReady
+  absl::Duration import_time_;
   int refusals_ = 0;       // loads that ended in some; at most kRefusalsMax
   int deaths_ = 0;         // since the last start that worked; at most kDeathsMax
 };

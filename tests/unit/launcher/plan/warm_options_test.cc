@@ -32,9 +32,23 @@ TEST(WarmOptions, WhatIsLearnedIsKeptByScriptAndEnvironment) {
   EXPECT_EQ(PlanOf("train.py").warm.kept, "");
 }
 
+TEST(WarmOptions, Memory) {
+  EXPECT_EQ(PlanOf("train.py").warm.memory_bytes, std::nullopt);
+  EXPECT_EQ(PlanOf("--warm_memory 1.5GiB train.py").warm.memory_bytes, uint64_t{3} << 29);
+  EXPECT_EQ(PlanOf("--warm_memory 512MiB train.py").warm.memory_bytes, uint64_t{512} << 20);
+  EXPECT_EQ(PlanOf("--warm_memory 0 train.py").warm.memory_bytes, uint64_t{0});
+  const WarmPlan percent = PlanOf("--warm_memory 2.5% train.py").warm;
+  EXPECT_EQ(percent.memory_percent, 2.5);
+  EXPECT_EQ(percent.memory_bytes, std::nullopt);
+}
+
 TEST(WarmOptions, Refusals) {
   const Refused kCases[] = {
       {"--warm maybe train.py", 2, "--warm 'maybe': is neither on nor off"},
+      {"--warm_memory much train.py", 1, "--warm_memory 'much': is no size (2GiB, 512MiB)"},
+      {"--warm_memory -1 train.py", 1, "is no size"},
+      {"--warm_memory 101% train.py", 1, "is no size"},
+      {"--warm_memory 5GB train.py", 1, "is no size"},
       {"--preload torch,,numpy train.py", 1, "'' is no name of a Python module"},
       {"--preload ../x.py train.py", 1, "'../x.py' is no name of a Python module"},
       {"--preload torch,.nn train.py", 1, "'.nn' is no name of a Python module"},

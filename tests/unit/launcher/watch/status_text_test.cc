@@ -74,6 +74,21 @@ TEST(StatusText, ShowsGpusThatAreTold) {
   EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("GPU")));
 }
 
+TEST(StatusText, ShowsHowWorkersStart) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("warm")));
+  auto* warm = reply.mutable_jobs(0)->mutable_nodes(0)->mutable_warm();
+  warm->set_why_cold("what the script imports is not known yet");
+  EXPECT_THAT(StatusText(reply, "h:1"),
+              HasSubstr("\n         warm: none parked (what the script imports is not known yet)\n"));
+  warm->clear_why_cold();
+  warm->set_warm_workers(2);
+  warm->set_saved_ms(1800);
+  warm->set_parked_bytes(213 << 20);
+  EXPECT_THAT(StatusText(reply, "h:1"),
+              HasSubstr("\n         warm: 2 of 2 workers, 1.8 s saved; 213.0 MiB parked\n"));
+}
+
 TEST(StatusText, ShowsWhatEachGenerationWas) {
   EXPECT_THAT(StatusText(Sample(), "h:1"),
               HasSubstr("      1  2 ranks on 1 node, lasted 1 h 0 min, steps 1 to 30; began: 1 "

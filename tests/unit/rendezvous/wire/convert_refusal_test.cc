@@ -97,6 +97,11 @@ AgentRows EnvelopeRows() {
          while (gpus->size() <= static_cast<int>(kGpusMax)) gpus->Add();
        },
        kTooMuch, "renewal.gpus: has 257 entries"},
+      {kRenewal, [](M* m) { m->mutable_renewal()->mutable_warm()->set_cold_workers(4097); },
+       kMalformed, "renewal.warm.cold_workers: 4097"},
+      {kRenewal,
+       [](M* m) { m->mutable_renewal()->mutable_warm()->set_why_cold(std::string(257, 'x')); },
+       kTooMuch, "renewal.warm.why_cold: "},
       {kRenewal, [](M* m) { m->clear_body(); }, kMalformed, "body: is missing"},
       {kJoin, [](M* m) { m->mutable_join()->set_protocol_major(2); }, kMajor,
        "upgrade ddprun where the rendezvous service runs"},

@@ -178,7 +178,12 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
                    .gpus = {{.index = 1, .utilization = 0, .memory_used = 5, .memory_total = 7},
                             {.index = 2, .memory_used = 6, .memory_total = 7},
                             {.index = 3, .lost = true}},
-                   .gpus_age = absl::Milliseconds(40)};
+                   .gpus_age = absl::Milliseconds(40),
+                   .warm = WarmUse{.warm_workers = 1,
+                                   .cold_workers = 2,
+                                   .saved = absl::Milliseconds(3),
+                                   .parked_bytes = 4,
+                                   .why_cold = "memory is short"}};
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
   node.info.store_address = "10.0.0.1:7000";
@@ -195,6 +200,7 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   *proto.add_history() = ToProto(GenerationView(), Instant());
   ExpectAllFieldsSet(proto, "JobStatus");
   ExpectAllFieldsSet(proto.nodes(0), "NodeStatus");
+  ExpectAllFieldsSet(proto.nodes(0).warm(), "WarmStatus");
   ExpectAllFieldsSet(proto.drained(0), "DrainedNode");
   ExpectAllFieldsSet(proto.nodes(0).workers(0), "WorkerStatus");
   EXPECT_TRUE(proto.nodes(0).gpus(0).has_utilization_percent());

@@ -21,6 +21,7 @@ Learned Modules(std::vector<std::string> names) {
 
 struct Name {
   std::string operator()(const Park&) const { return "park"; }
+  std::string operator()(const Unpark&) const { return "unpark"; }
   std::string operator()(const Keep&) const { return "keep"; }
   std::string operator()(const Forget&) const { return "forget"; }
   std::string operator()(const WarmNote& note) const { return note.event; }
@@ -39,6 +40,8 @@ class WarmStarterTest : public ::testing::Test {
     return Done(starter_.Begin(now_, std::move(kept), preloads));
   }
   std::string Said(const std::string& text) { return Done(starter_.OnSaid(now_, text)); }
+  std::string Short() { return Done(starter_.OnShort("memory is short")); }
+  std::string Empty() { return Done(starter_.OnEmpty(now_)); }
   std::string Ended() { return Done(starter_.OnEnded(now_, "was killed by SIGKILL")); }
   absl::Duration Patience() const { return starter_.Patience(now_); }
 
@@ -128,11 +131,76 @@ TEST_F(WarmStarterTest, AStartThatWorkedForgetsDeaths) {
 
 TEST_F(WarmStarterTest, GivenUpItStaysGivenUp) {
   Begin(Modules({"torch"}));
-  EXPECT_EQ(Done(starter_.GiveUp("no memory")), "warm_off tell");
+  EXPECT_EQ(Done(starter_.GiveUp("no memory")), "warm_off tell unpark");
   EXPECT_EQ(Done(starter_.GiveUp("no memory")), "");
   EXPECT_EQ(Said("ready 5"), "");
   EXPECT_EQ(Ended(), "");
   EXPECT_EQ(Patience(), absl::ZeroDuration());
+}
+
+TEST_F(WarmStarterTest, WhatAnotherNodeHasLearnedCountsWhereNothingIsKnown) {
+  Begin(std::nullopt);
+  EXPECT_EQ(Done(starter_.OnKept(now_, Modules({"torch"}))), "warm_kept park");
+  EXPECT_EQ(Done(starter_.OnKept(now_, Modules({"numpy"}))), "");
+  EXPECT_EQ(starter_.learned().steps[0].text, "torch");
+}
+
+TEST_F(WarmStarterTest, OfAnotherInstallationItDoesNotCount) {
+  Learned kept = Modules({"torch"});
+  kept.signature = "of another node";
+  Begin(kept);
+  Said("stale");
+  EXPECT_EQ(Ended(), "forget warm_stale");
+  EXPECT_EQ(Done(starter_.OnKept(now_, kept)), "");
+  kept.signature = "ours";
+  EXPECT_EQ(Done(starter_.OnKept(now_, kept)), "warm_kept park");
+}
+
+TEST_F(WarmStarterTest, ItGoesFirstWhenMemoryIsShortAndComesBackWhenWorkersHaveEnded) {
+  Begin(Modules({"torch"}));
+  Said("ready 5 1000");
+  EXPECT_EQ(starter_.bytes_held(), 1000U << 10);
+  EXPECT_EQ(Short(), "warm_short tell unpark");
+  EXPECT_EQ(Short(), "");
+  EXPECT_EQ(Patience(), absl::ZeroDuration());
+  EXPECT_EQ(starter_.bytes_held(), 0U);
+  EXPECT_EQ(starter_.WhyCold(), "memory is short");
+  EXPECT_EQ(Ended(), "");
+  EXPECT_EQ(Empty(), "park");
+  EXPECT_EQ(Said("ready 5 1000"), "warm_ready keep");
+  EXPECT_EQ(Empty(), "");
+  EXPECT_EQ(Short(), "warm_short unpark") << "the user knows";
+}
+
+TEST_F(WarmStarterTest, TheNextOneIsParkedWhenTheLastOneIsGone) {
+  Begin(Modules({"torch"}));
+  Short();
+  EXPECT_EQ(Empty(), "") << "it is on its way out";
+  EXPECT_EQ(Ended(), "park");
+  EXPECT_EQ(Said("ready 5 1000"), "warm_ready keep");
+}
+
+TEST_F(WarmStarterTest, WhatCouldNotBeParkedForMemoryIsTriedAgain) {
+  Begin(Modules({"torch"}));
+  starter_.OnNotParked();
+  EXPECT_EQ(Short(), "warm_short tell") << "nothing is there to be ended";
+  EXPECT_EQ(Empty(), "park");
+}
+
+TEST_F(WarmStarterTest, OneThatHoldsMoreThanItMayIsEnded) {
+  starter_ = WarmStarter(/*bytes_max=*/1 << 20);
+  Begin(Modules({"torch"}));
+  EXPECT_EQ(Said("ready 5 1025"), "warm_off tell unpark");
+  EXPECT_EQ(starter_.WhyCold(),
+            "the interpreter that has imported what they import holds 1.0 MiB, and --warm_memory "
+            "allows 1.0 MiB");
+  EXPECT_EQ(Ended(), "");
+}
+
+TEST_F(WarmStarterTest, OneThatHoldsWhatItMayStays) {
+  starter_ = WarmStarter(/*bytes_max=*/1 << 20);
+  Begin(Modules({"torch"}));
+  EXPECT_EQ(Said("ready 5 1024"), "warm_ready keep");
 }
 
 TEST_F(WarmStarterTest, WhatItDoesNotUnderstandIsIgnored) {
