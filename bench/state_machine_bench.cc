@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/instant.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/core/state_machine.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/instant.h"
 #include "bench/load/agent_link.h"
 #include "bench/load/load_settings.h"
-#include "launcher/core/service_stream.h"
+#include "launcher/core/supervisor/service_stream.h"
 
 namespace ddprun::bench {
 

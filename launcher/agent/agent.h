@@ -22,7 +22,7 @@
 #include "launcher/agent/stop_steps.h"
 #include "launcher/agent/worker_launcher.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/core/supervisor.h"
+#include "launcher/core/supervisor/supervisor.h"
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/os/console.h"
 #include "launcher/os/host_probe.h"

@@ -9,7 +9,7 @@
 
 #include "base/instant.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/core/worker_group.h"
+#include "launcher/core/supervisor/worker_group.h"
 #include "rendezvous/core/message.h"
 
 namespace ddprun::launcher {

@@ -18,7 +18,7 @@
 #include "launcher/core/attentive_clock.h"
 #include "launcher/core/hang_detector.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/core/supervisor_events.h"
+#include "launcher/core/supervisor/supervisor_events.h"
 #include "launcher/core/time_book.h"
 #include "launcher/os/native_stack.h"
 #include "launcher/os/process_probe.h"

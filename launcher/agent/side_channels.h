@@ -17,7 +17,7 @@
 #include "launcher/agent/watchdog.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/core/worker_group.h"
+#include "launcher/core/supervisor/worker_group.h"
 #include "rendezvous/core/message.h"
 
 namespace ddprun::launcher {

@@ -7,7 +7,7 @@
 
 #include "base/event_loop.h"
 #include "launcher/agent/hang_monitor.h"
-#include "launcher/core/supervisor_events.h"
+#include "launcher/core/supervisor/supervisor_events.h"
 
 namespace ddprun::launcher {
 

@@ -13,7 +13,7 @@
 #include "launcher/agent/log_catalog.h"
 #include "launcher/agent/log_folders.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/core/worker_group.h"
+#include "launcher/core/supervisor/worker_group.h"
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/os/death_probe.h"
 #include "launcher/os/file_appender.h"

@@ -31,7 +31,7 @@ struct WorkerVital {
 // Watches the workers of one generation on this node for hangs (R13): learns from their marks how
 // long steps take, suspects a worker that is silent for longer, looks closer at all of the node
 // then, and says what it found. It doesn't judge: who holds up a job shows only when all nodes'
-// findings are laid side by side (rendezvous/core/hang_judge.h).
+// findings are laid side by side (rendezvous/core/failures/hang_judge.h).
 //
 //   looks: words of the page         LimitsOf()              samples of /proc
 //   (NextLook, OnWords)  ──silent for longer──►  suspect  ──(NextSample, OnVitals)──► TakeReport

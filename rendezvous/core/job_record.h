@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/core/restart_policy.h"
+#include "rendezvous/core/restart_history.h"
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/types.h"
 

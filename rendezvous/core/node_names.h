@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/views.h"
 
 namespace ddprun::rendezvous {
 

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/loop_inbox.h"
+#include "rendezvous/core/events.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/core/state_machine.h"
 #include "rendezvous/server/call_registry.h"
 
 namespace ddprun::rendezvous {

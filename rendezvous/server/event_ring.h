@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/events.h"
 
 namespace ddprun::rendezvous {
 

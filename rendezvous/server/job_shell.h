@@ -7,8 +7,8 @@
 
 #include "base/event_log.h"
 #include "base/event_loop.h"
-#include "rendezvous/core/effect_queue.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/effect_queue.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/event_ring.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/views.h"
 
 namespace ddprun::rendezvous {
 

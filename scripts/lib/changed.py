@@ -74,8 +74,11 @@ def seen_by(path):
         return _OTHERWISE
     found = list(_ROOMS[max(rows, key=len)])
     if parts[0] in ("launcher", "rendezvous", "worker") and len(parts) > 2:
-        found.append("unit/" + "/".join(parts[:-1]))
-    return found
+        folder = parts[:-1]
+        if "core" in folder:  # the rooms in a core have its tests
+            folder = folder[:folder.index("core") + 1]
+        found.append("unit/" + "/".join(folder))
+    return list(dict.fromkeys(found))
 
 
 def suites_of(paths):

@@ -6,7 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/version.h"
-#include "rendezvous/core/trace_text.h"
+#include "rendezvous/core/job/trace_text.h"
 
 namespace ddprun::testing {
 

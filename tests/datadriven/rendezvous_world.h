@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "tests/datadriven/script.h"
 
 namespace ddprun::testing {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/version.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "tests/fuzz/input_bytes.h"
 
 namespace ddprun::rendezvous {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/strip.h"
 #include "base/check.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/etcd/leader_key.h"
 #include "rendezvous/etcd/stored_record.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/core/supervisor.h"
+#include "launcher/core/supervisor/supervisor.h"
 #include "rendezvous/wire/convert.h"
 #include "tests/fuzz/input_bytes.h"
 

@@ -137,7 +137,8 @@ def _check_table(rooms, used):
 
 
 def _is_pure(room):
-    return room.endswith("/core")
+    """A core, and a room in one."""
+    return room.endswith("/core") or "/core/" in room
 
 
 def _refusal(rooms, room, path, included, used):
@@ -149,18 +150,18 @@ def _refusal(rooms, room, path, included, used):
     if names and not allowed.intersection(names):
         return f"{room} may include of these only base, {', '.join(rooms.allowed(room)) or 'nothing else'} ({TABLE})"
     used.update((room, name) for name in names)
-    return _impure(path.rsplit("/", 1)[0], included, next(iter(names), None)) if _is_pure(room) else None
+    return _impure(path.rsplit("/", 1)[0], included, next(iter(names), "")) if _is_pure(room) else None
 
 
 def _impure(folder, included, name):
-    """Why a pure core may not include what its row allows."""
+    """Why a pure core may not include what its row allows. `name`: the room of it, "" = none."""
     if included in _STD:
         return "a pure core has no clock, thread, I/O or randomness" if included in _IMPURE_STD else None
     if included in _PURE_BASE or included.startswith(_PURE_ABSL):
         return None
-    if name == "rendezvous/core" and folder != name:
+    if (name + "/").startswith("rendezvous/core/") and not (folder + "/").startswith("rendezvous/core/"):
         return None if included in _SHARED_CORE else "others share only the plain types of rendezvous/core"
-    if name is not None and _is_pure(name):
+    if _is_pure(name):
         return None
     return ("a pure core may include only std, absl containers/strings/status/time, "
             "base/{status_macros,check,strong,instant,rng,text,tls_files,version}.h and other cores")

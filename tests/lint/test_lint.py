@@ -49,7 +49,7 @@ class Layering(unittest.TestCase):
 
     def test_launcher_core_shares_only_plain_types(self):
         self.assertFalse(self.refused("launcher/core/plan.cc", "rendezvous/core/types.h"))
-        self.assertTrue(self.refused("launcher/core/plan.cc", "rendezvous/core/state_machine.h"))
+        self.assertTrue(self.refused("launcher/core/plan.cc", "rendezvous/core/job/state_machine.h"))
         self.assertTrue(self.refused("rendezvous/core/rank.cc", "launcher/core/launch_plan.h"))
 
     def test_rooms_of_the_launcher(self):

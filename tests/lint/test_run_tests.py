@@ -96,7 +96,7 @@ class Changed(unittest.TestCase):
 
     def test_a_core_has_its_own_tests_and_those_that_drive_it(self):
         self.assertEqual((["unit", "datadriven", "sim", "lint"], {"unit": ["unit/rendezvous/core"]}),
-                         suites_of(["rendezvous/core/job.cc"]))
+                         suites_of(["rendezvous/core/job/job.cc"]))
         for core in ("launcher/chaos", "launcher/doctor", "launcher/preflight", "launcher/agent", "launcher/stores"):
             self.assertLessEqual(set(suites_of([f"{core}/core/rules.cc"])[0]), {"unit", "server", "lint"}, core)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Puts all mutants of mutants.toml into copies of their sources, each asleep until AWAKE_MUTANT (in the environment) names it.
 
-mutate.py FROM TO [MUTANTS]: copies the sources (*.cc) of the folder FROM to TO; called by the build. MUTANTS is another list,
-of several folders: those of others are left out. A mutant whose original is not there exactly once is an error that names
-it: the source has changed, so the mutant must, too.
+mutate.py FROM TO [MUTANTS]: copies the sources (*.cc) of FROM and of the folders in it to TO; the build calls it.
+MUTANTS is another list, of several folders: those of others are left out. A mutant whose original is not there exactly
+once is an error that names it: the source has changed, so the mutant must, too.
 """
 
 import os
@@ -93,16 +93,18 @@ def main(source_folder, target_folder, *listed):
     here = [mutant for mutant in read_mutants(*listed)
             if os.path.normpath(source_folder).endswith(mutant.get("folder", ""))]
     mutants = edits_of(here)
-    names = sorted(name for name in os.listdir(source_folder) if name.endswith(".cc"))
-    unknown = sorted({mutant["file"] for mutant in mutants} - set(names))
+    paths = sorted(os.path.relpath(os.path.join(folder, name), source_folder)
+                   for folder, _, names in os.walk(source_folder) for name in names if name.endswith(".cc"))
+    unknown = sorted({mutant["file"] for mutant in mutants} - set(map(os.path.basename, paths)))
     if unknown:
         raise MutantError(f"mutants of files that are not in {source_folder}: {', '.join(unknown)}")
-    os.makedirs(target_folder, exist_ok=True)
-    for name in names:
-        with open(os.path.join(source_folder, name), encoding="utf-8") as source:
+    for path in paths:
+        name, target = os.path.basename(path), os.path.join(target_folder, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(os.path.join(source_folder, path), encoding="utf-8") as source:
             text = source.read()
         text = mutate(name, text, [mutant for mutant in mutants if mutant["file"] == name])
-        write_if_changed(os.path.join(target_folder, name), text)
+        write_if_changed(target, text)
 
 
 if __name__ == "__main__":

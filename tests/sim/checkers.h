@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/core/state_machine.h"
 #include "tests/sim/sim_node.h"
 
 // What must hold whatever happens to a cluster; each check returns what is wrong, "" = nothing.

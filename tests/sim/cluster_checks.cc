@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "rendezvous/core/trace_text.h"
+#include "rendezvous/core/job/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
 // What must hold of a simulated cluster, at each step of its service and at each note.

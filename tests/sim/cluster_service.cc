@@ -4,7 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "rendezvous/core/trace_text.h"
+#include "rendezvous/core/job/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
 // The service of a simulated cluster: what reaches it, and what becomes of what it does.

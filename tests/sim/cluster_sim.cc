@@ -9,8 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/version.h"
+#include "rendezvous/core/job/trace_text.h"
 #include "rendezvous/core/timing.h"
-#include "rendezvous/core/trace_text.h"
 
 namespace ddprun::sim {
 

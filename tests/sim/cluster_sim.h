@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "tests/sim/checkers.h"
 #include "tests/sim/decision_watch.h"
 #include "tests/sim/event_queue.h"

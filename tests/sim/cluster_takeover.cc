@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/core/trace_text.h"
+#include "rendezvous/core/job/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
 // Two services of one job at once: another one has its place, and the former doesn't know.

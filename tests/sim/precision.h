@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/core/state_machine.h"
 #include "rendezvous/core/timing.h"
 
 // That a service does neither too much nor too late: nobody who answers is lost, who is done isn't

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "base/rng.h"
+#include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/core/message.h"
-#include "rendezvous/core/state_machine.h"
 #include "tests/sim/event_queue.h"
 
 namespace ddprun::sim {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "launcher/core/supervisor.h"
+#include "launcher/core/supervisor/supervisor.h"
 #include "tests/sim/event_queue.h"
 #include "tests/sim/sim_network.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/state_machine.h"
 
 // What a service owes each stream: nothing twice, and nobody lost whose stream is only broken. Each
 // check returns what is wrong, "" = nothing.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/state_machine.h"
 
 namespace ddprun::testing {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "launcher/core/hang_detector.h"
-#include "rendezvous/core/hang_judge.h"
+#include "rendezvous/core/failures/hang_judge.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/core/supervisor.h"
+#include "launcher/core/supervisor/supervisor.h"
 
 namespace ddprun::launcher {
 

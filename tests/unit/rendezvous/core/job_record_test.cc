@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/version.h"
-#include "rendezvous/core/state_machine.h"
+#include "rendezvous/core/job/state_machine.h"
 
 namespace ddprun::rendezvous {
 namespace {

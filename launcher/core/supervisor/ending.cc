@@ -1,0 +1,97 @@
+#include "launcher/core/supervisor/ending.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/check.h"
+#include "launcher/core/exit_status.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// How long the end of the stream, and then of the service child, is waited for. The service itself
+// gives the other agents 2 s to take the verdict.
+constexpr absl::Duration kFinishBound = absl::Seconds(2);
+constexpr absl::Duration kServiceExitBound = absl::Seconds(5);
+
+}  // namespace
+
+void Ending::OnVerdict(const rendezvous::Verdict& verdict) {
+  if (!verdict_.has_value()) verdict_ = verdict;
+}
+
+void Ending::Leave(int signal_number) {
+  DDPRUN_CHECK(signal_number > 0, "a signal has a number");
+  leaving_ = true;
+  leave_signal_ = signal_number;
+}
+
+void Ending::LeaveWithoutKeeper() {
+  DDPRUN_CHECK(!leaving_, "a node leaves for one reason");
+  leaving_ = true;
+}
+
+bool Ending::OnUnclean() {
+  if (finish_sent_) return false;
+  return !std::exchange(unclean_, true);
+}
+
+Ending::Step Ending::Next(Instant now, const Progress& progress) {
+  if (!progress.workers_gone) return Step::kWait;
+  const bool owes_leave = leaving_ && !has_verdict() && !leave_sent_;
+  if (owes_leave && progress.stream_welcomed) return Step::kSendLeave;
+  if (owes_leave && progress.stream_open) {  // nothing but the Join goes before the Welcome
+    bound_ = std::min(bound_, now + kFinishBound);
+    return Step::kWait;
+  }
+  if (progress.stream_open && !service_given_up_) {
+    if (std::exchange(finish_sent_, true)) return Step::kWait;
+    bound_ = now + kFinishBound;
+    return Step::kFinishStream;
+  }
+  const bool others_are_told = has_verdict() || leave_sent_;
+  if (!service_running_ || !others_are_told) return Step::kExit;
+  if (!std::exchange(awaits_service_, true)) bound_ = now + kServiceExitBound;
+  return Step::kWait;  // the coordinator leaves last (R8)
+}
+
+bool Ending::OnTimer(Instant now) {
+  if (now < bound_) return false;
+  bound_ = Instant::Infinite();
+  return true;
+}
+
+Exit Ending::ToExit() const {
+  return {.status = status_,
+          .verdict = verdict_,
+          .signal = leave_signal_,
+          .why = has_verdict() ? "" : why_};
+}
+
+int Ending::StatusOf(const rendezvous::Verdict& verdict) const {
+  switch (verdict.outcome) {
+    case rendezvous::Outcome::kSucceeded:
+      return 0;
+    case rendezvous::Outcome::kFailedForGood:
+      return kExitFailedForGood;
+    case rendezvous::Outcome::kPreempted:
+      return kExitPreempted;
+    case rendezvous::Outcome::kFailed:
+    case rendezvous::Outcome::kStopped:
+      break;
+  }
+  const bool has_cause = verdict.first_causes > 0 && !verdict.failures.empty();
+  if (!settings_.with_first_cause || !has_cause) return kExitFailed;
+  const rendezvous::WorkerFailure& cause = verdict.failures.front();
+  if (cause.signal != 0) return 128 + cause.signal;  // as a shell says it
+  return cause.exit_code != 0 ? cause.exit_code : kExitFailed;
+}
+
+std::string Ending::BrokenInvariant() const {
+  if (leave_signal_ != 0 && !leaving_) return "a node that stays leaves on a signal";
+  if (awaits_service_ && !has_verdict() && !leave_sent_) return "the service is awaited for nobody";
+  return "";
+}
+
+}  // namespace ddprun::launcher

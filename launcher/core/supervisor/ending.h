@@ -1,0 +1,91 @@
+#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_ENDING_H_
+#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_ENDING_H_
+
+#include <optional>
+#include <string>
+
+#include "base/instant.h"
+#include "launcher/core/agent_settings.h"
+#include "launcher/core/supervisor/supervisor_events.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::launcher {
+
+// How an agent ends: why, with which status, and what is left to do before. In this order: the
+// workers are gone, the service knows that we leave (if a verdict didn't come first), the stream is
+// closed, the service has let the others go if it is our child. Each wait has a bound.
+// Pure; one thread.
+class Ending {
+ public:
+  enum class Step {
+    kWait,
+    kSendLeave,     // then LeaveSent(), and ask again
+    kFinishStream,  // half-close it
+    kExit,
+  };
+  // How far the others are with it.
+  struct Progress {
+    bool workers_gone = false;
+    bool stream_open = false;
+    bool stream_welcomed = false;
+  };
+
+  explicit Ending(EndingSettings settings) : settings_(settings) {}
+
+  // What leads to an end, or changes it. The last status holds.
+  void Begin(int status) { status_ = status; }
+  // The verdict that the agent ends with. The first one holds.
+  void OnVerdict(const rendezvous::Verdict& verdict);
+  // Why, for people, where no verdict says it.
+  void Explain(std::string why) { why_ = std::move(why); }
+  // The node leaves the job on a signal, or since its keeper died.
+  void Leave(int signal_number);
+  void LeaveWithoutKeeper();
+  void LeaveSent() { leave_sent_ = true; }
+  // Nobody would end the stream, even if it seems open.
+  void GiveUpService() { service_given_up_ = true; }
+  // Processes outlived KILL. Returns: whether that is news, and not too late to be told.
+  bool OnUnclean();
+  void SetServiceRunning(bool running) { service_running_ = running; }
+
+  // What comes next. Only once the agent ends.
+  Step Next(Instant now, const Progress& progress);
+  // True, once: the wait is over, so exit.
+  bool OnTimer(Instant now);
+  // When OnTimer is wanted; infinite = not at all.
+  Instant Deadline() const { return bound_; }
+  // The last effect, but for `stopped`.
+  Exit ToExit() const;
+
+  // 0 for a success; by the settings the first cause's own.
+  int StatusOf(const rendezvous::Verdict& verdict) const;
+  bool is_leaving() const { return leaving_; }
+  int leave_signal() const { return leave_signal_; }
+  bool leave_was_sent() const { return leave_sent_; }
+  bool has_verdict() const { return verdict_.has_value(); }
+  bool gave_up_service() const { return service_given_up_; }
+  int status() const { return status_; }
+  const std::string& why() const { return why_; }
+
+  // What doesn't hold of the fields below; "" = all of it does.
+  std::string BrokenInvariant() const;
+
+ private:
+  EndingSettings settings_;
+  int status_ = 0;  // 0 to 255
+  std::optional<rendezvous::Verdict> verdict_;
+  std::string why_;
+  bool leaving_ = false;
+  int leave_signal_ = 0;     // 0 = none; not 0 only if leaving_
+  bool leave_sent_ = false;  // once in an agent's life
+  bool unclean_ = false;
+  bool service_given_up_ = false;
+  bool service_running_ = false;  // as our child
+  bool finish_sent_ = false;      // once in an agent's life
+  bool awaits_service_ = false;   // to let the others go; only after the stream is closed
+  Instant bound_ = Instant::Infinite();
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_ENDING_H_

@@ -1,0 +1,61 @@
+#include "launcher/core/supervisor/endpoint_hints.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr absl::Duration kTellLonelyAfter = absl::Seconds(2);
+
+}  // namespace
+
+EndpointHints::EndpointHints(EndpointName endpoint, bool several_nodes)
+    : endpoint_(std::move(endpoint)), several_nodes_(several_nodes) {}
+
+void EndpointHints::OnEndpoint(const EndpointFound& found) {
+  keeps_others_away_ = found.is_loopback && several_nodes_;
+  is_elsewhere_ = !found.node_address.empty() && !found.hosts_service;
+}
+
+void EndpointHints::OnStandby(Instant now, const rendezvous::Standby& standby) {
+  // Who came before can come again.
+  told_ = told_ || standby.nodes_present > 1;
+  const bool alone = keeps_others_away_ && standby.nodes_present <= 1 && !standby.spare;
+  if (!alone || told_) {
+    tell_at_ = Instant::Infinite();
+  } else if (tell_at_.is_infinite()) {
+    tell_at_ = now + kTellLonelyAfter;
+  }
+}
+
+std::optional<std::string> EndpointHints::OnTimer(Instant now) {
+  if (now < tell_at_) return std::nullopt;
+  tell_at_ = Instant::Infinite();
+  told_ = true;
+  return absl::StrCat("no other node has come, and", LoopbackText());
+}
+
+std::string EndpointHints::WhyNobodyAnswers() const {
+  if (keeps_others_away_) return absl::StrCat(" Note that", LoopbackText());
+  if (!endpoint_.hosts_by_address || !is_elsewhere_) return "";
+  return " No address of this node is that one's; if it is translated on the way to this node, "
+         "give --rdzv_conf is_host=1 here";
+}
+
+std::string EndpointHints::LoopbackText() const {
+  return absl::StrCat(" ", endpoint_.text,
+                      " is this machine's loopback, which no other machine can reach: give every "
+                      "node an address of the host (--master_addr or --rdzv_endpoint)");
+}
+
+std::string EndpointHints::BrokenInvariant() const {
+  if (keeps_others_away_ && !several_nodes_) return "a single node is kept from others";
+  if (!tell_at_.is_infinite() && (told_ || !keeps_others_away_)) {
+    return "a node is told of a loopback that it knows of, or doesn't have";
+  }
+  return "";
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,93 @@
+#include "launcher/core/supervisor/preemption.h"
+
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/signal_name.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::launcher {
+
+Preemption::Preemption(PreemptionSettings settings, SignalPolicy signals, Instant now)
+    : settings_(settings),
+      signals_(std::move(signals)),
+      at_(now + (settings.after - settings.deadline)) {}
+
+Preemption::Answer Preemption::OnSignal(int number, const Situation& situation) {
+  const bool is_first = TakeAsked() == 0 && !is_going();
+  if (!is_first || !situation.can_agree) return Answer::kLeave;  // later ones don't wait
+  if (Preempts(number, situation.committed)) return Answer::kAgree;
+  const bool may_preempt = number == SIGTERM && signals_.term_preempts_who_asks;
+  if (!may_preempt || !situation.all_started) return Answer::kLeave;
+  asked_ = number;
+  return Answer::kAskWorkers;
+}
+
+int Preemption::TakeAsked() { return std::exchange(asked_, 0); }
+
+void Preemption::Begin(int number) {
+  DDPRUN_CHECK(!is_going(), "a node is taken away once");
+  DDPRUN_CHECK(number > 0, "a signal takes it away");
+  asked_ = 0;
+  signal_ = number;
+}
+
+void Preemption::BeginFor(std::string why) {
+  Begin(SIGTERM);
+  why_ = std::move(why);
+}
+
+void Preemption::Drain(std::string why) {
+  BeginFor(std::move(why));
+  drained_ = true;
+}
+
+void Preemption::AwaitAgreement(Instant now) {
+  DDPRUN_CHECK(is_going(), "nothing is agreed for a node that stays");
+  bound_ = now + settings_.deadline / rendezvous::kReachingShare;
+}
+
+void Preemption::AwaitOthers(Instant now) {
+  DDPRUN_CHECK(is_going(), "a node that stays need not wait to leave");
+  bound_ = now + settings_.deadline;
+}
+
+Preemption::Due Preemption::OnTimer(Instant now, Instant real_now) {
+  if (real_now >= at_) {
+    at_ = Instant::Infinite();
+    return Due::kTime;
+  }
+  if (now >= bound_) {
+    bound_ = Instant::Infinite();
+    return Due::kBound;
+  }
+  return Due::kNothing;
+}
+
+bool Preemption::Preempts(int number, bool committed) const {
+  if (signals_.Preempts(number)) return true;
+  if (is_going()) return number == signal_;
+  return number == SIGTERM && signals_.term_preempts_who_asks && committed;
+}
+
+std::string Preemption::WhyLeaving(int number, absl::string_view verb) const {
+  const bool has_own = number == signal_ && !why_.empty();
+  return has_own ? why_ : absl::StrCat(verb, SignalName(number));
+}
+
+std::string Preemption::TimeText() const {
+  return absl::StrCat("its time is over (--preempt_after ", absl::FormatDuration(settings_.after),
+                      ")");
+}
+
+std::string Preemption::BrokenInvariant() const {
+  if (asked_ != 0 && is_going()) return "workers are asked about a preemption that has begun";
+  if (drained_ && !is_going()) return "a drained node stays";
+  if (!why_.empty() && signal_ != SIGTERM) return "a preemption without SIGTERM has a reason";
+  if (!bound_.is_infinite() && !is_going()) return "a node that stays waits to leave";
+  return "";
+}
+
+}  // namespace ddprun::launcher

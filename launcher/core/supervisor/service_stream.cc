@@ -1,0 +1,82 @@
+#include "launcher/core/supervisor/service_stream.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace ddprun::launcher {
+
+using rendezvous::AgentMessage;
+
+ServiceStream::ServiceStream(AgentIdentity identity, rendezvous::JobSpec job)
+    : identity_(std::move(identity)), job_(std::move(job)) {}
+
+void ServiceStream::OnEndpoint(const EndpointFound& found) {
+  identity_.node.address = found.node_address;
+  identity_.node.store_address = found.store_address;
+  identity_.node.hosts_endpoint = found.hosts_endpoint;
+  identity_.node.hosts_service = found.hosts_service;
+}
+
+AgentMessage ServiceStream::Open(rendezvous::GroupState state, rendezvous::Generation generation) {
+  state_ = State::kOpen;
+  number_ = number_.Next();
+  AgentMessage message = Header();
+  if (state != rendezvous::GroupState::kIdle) message.generation = generation;
+  message.body = rendezvous::Join{.protocol_major = identity_.protocol_major,
+                                  .release = identity_.release,
+                                  .token = identity_.token,
+                                  .job = job_,
+                                  .node = identity_.node,
+                                  .group_state = state};
+  return message;
+}
+
+std::vector<AgentMessage> ServiceStream::OnWelcome(const rendezvous::Welcome& welcome) {
+  DDPRUN_CHECK(is_open(), "only an open stream is welcomed");
+  state_ = State::kWelcomed;
+  term_ = welcome.term;
+  outbox_.Confirm(welcome.processed_sequence);
+  std::vector<AgentMessage> again(outbox_.pending().begin(), outbox_.pending().end());
+  for (AgentMessage& message : again) {
+    message.term = term_;
+    message.stream = number_;
+  }
+  return again;
+}
+
+AgentMessage ServiceStream::OnProbe(const rendezvous::Probe& probe) {
+  outbox_.Confirm(probe.processed_sequence);
+  AgentMessage message = Header();
+  message.body = rendezvous::Renewal{probe.nonce};
+  return message;
+}
+
+void ServiceStream::Close() { state_ = State::kClosed; }
+
+std::optional<AgentMessage> ServiceStream::Add(rendezvous::Generation generation,
+                                               decltype(AgentMessage::body) body) {
+  AgentMessage message = Header();
+  message.generation = generation;
+  message.body = std::move(body);
+  const AgentMessage& kept = outbox_.Add(std::move(message));
+  return is_welcomed() ? std::optional(kept) : std::nullopt;
+}
+
+AgentMessage ServiceStream::Header() const {
+  AgentMessage message;
+  message.run_id = job_.run_id;
+  message.term = term_;
+  message.node_id = identity_.node_id;
+  message.incarnation = identity_.incarnation;
+  message.stream = number_;
+  return message;
+}
+
+std::string ServiceStream::BrokenInvariant() const {
+  if (is_welcomed() && !has_joined()) return "a welcomed stream has no term";
+  if (is_open() && number_ == rendezvous::StreamNumber()) return "an open stream has no number";
+  return outbox_.BrokenInvariant();
+}
+
+}  // namespace ddprun::launcher

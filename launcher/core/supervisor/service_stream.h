@@ -1,0 +1,83 @@
+#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_SERVICE_STREAM_H_
+#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_SERVICE_STREAM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/core/supervisor/outbox.h"
+#include "launcher/core/supervisor/supervisor_events.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::launcher {
+
+// Who an agent is to the service.
+struct AgentIdentity {
+  rendezvous::NodeId node_id;
+  rendezvous::Incarnation incarnation;
+  rendezvous::NodeInfo node;  // as far as it is known at the start
+  std::string token;          // of the job; "" = none
+  std::string release;
+  uint32_t protocol_major = 0;
+};
+
+// This agent's words to the service: who says them, on which stream, and which of them the service
+// may not have heard (R6).
+//
+//   closed ─Open─► open ─OnWelcome─► welcomed
+//     ▲              │ Close             │
+//     └──────────────┴───────────────────┘
+//
+// Nothing but the Join goes before the Welcome: events that come earlier wait for it.
+// Pure; one thread.
+class ServiceStream {
+ public:
+  ServiceStream(AgentIdentity identity, rendezvous::JobSpec job);
+
+  // Where others reach this node is known.
+  void OnEndpoint(const EndpointFound& found);
+  // The port for the next generation's store; 0 = none.
+  void ReserveMasterPort(uint32_t port) { identity_.node.master_port = port; }
+
+  // A new stream is there. Returns: the Join to send on it; `generation` belongs to a state that
+  // isn't kIdle.
+  rendezvous::AgentMessage Open(rendezvous::GroupState state, rendezvous::Generation generation);
+  // Returns: what has to be sent again, in order.
+  std::vector<rendezvous::AgentMessage> OnWelcome(const rendezvous::Welcome& welcome);
+  // Returns: the answer.
+  rendezvous::AgentMessage OnProbe(const rendezvous::Probe& probe);
+  void Close();
+
+  // Keeps an event until the service has processed it. Returns: the message, if it can go now.
+  std::optional<rendezvous::AgentMessage> Add(rendezvous::Generation generation,
+                                              decltype(rendezvous::AgentMessage::body) body);
+
+  bool is_open() const { return state_ != State::kClosed; }
+  bool is_welcomed() const { return state_ == State::kWelcomed; }
+  // It was welcomed once, on this stream or another.
+  bool has_joined() const { return term_ != rendezvous::Term(); }
+  const rendezvous::NodeId& node_id() const { return identity_.node_id; }
+  const rendezvous::NodeInfo& node() const { return identity_.node; }
+  const rendezvous::JobSpec& job() const { return job_; }
+
+  // What doesn't hold of the fields below; "" = all of it does.
+  std::string BrokenInvariant() const;
+
+ private:
+  enum class State { kClosed, kOpen, kWelcomed };
+
+  rendezvous::AgentMessage Header() const;
+
+  AgentIdentity identity_;
+  rendezvous::JobSpec job_;
+  State state_ = State::kClosed;     // kWelcomed: has_joined()
+  rendezvous::StreamNumber number_;  // of the newest stream; > 0 unless there never was one
+  rendezvous::Term term_;            // of the newest Welcome; never back to 0
+  Outbox outbox_;                    // its sequences begin at 1 and have no gap
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_SERVICE_STREAM_H_

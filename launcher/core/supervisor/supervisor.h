@@ -1,0 +1,187 @@
+#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_SUPERVISOR_H_
+#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_SUPERVISOR_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/instant.h"
+#include "launcher/core/agent_settings.h"
+#include "launcher/core/attentive_clock.h"
+#include "launcher/core/signal_policy.h"
+#include "launcher/core/supervisor/agreed_stop.h"
+#include "launcher/core/supervisor/ending.h"
+#include "launcher/core/supervisor/endpoint_hints.h"
+#include "launcher/core/supervisor/exit_barrier.h"
+#include "launcher/core/supervisor/last_generation.h"
+#include "launcher/core/supervisor/preemption.h"
+#include "launcher/core/supervisor/service_stream.h"
+#include "launcher/core/supervisor/service_watch.h"
+#include "launcher/core/supervisor/standby_notice.h"
+#include "launcher/core/supervisor/supervisor_events.h"
+#include "launcher/core/supervisor/supervisor_text.h"
+#include "launcher/core/supervisor/worker_group.h"
+#include "rendezvous/core/message.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::launcher {
+
+// What one agent is told about itself at its start: for each part what that part takes.
+struct SupervisorConfig {
+  rendezvous::JobSpec job;
+  AgentIdentity identity;
+  EndpointName endpoint;
+  ServiceTimeouts service;
+  SignalPolicy signals;
+  PreemptionSettings preemption;
+  ExitBarrierSettings exit_barrier;
+  EndingSettings ending;
+  // --on_stopped restart: a worker that a signal stops counts as hung at once.
+  bool restart_stopped = false;
+};
+
+// Decides what one agent does: talks with the rendezvous service, runs the workers of one
+// generation after the other, answers signals, and ends. Rules R3, R5, R7, R8 of docs/PROTOCOL.md
+// from the agent's side. Pure: time and events in, ordered effects out.
+//
+//   joining ─Welcome─► standby ─Assignment─► (worker group runs, stops, is swept) ─► standby …
+//      any ─verdict, refusal, service lost, signal─► ending ─(group empty, stream closed)─► ended
+//
+// It is a conductor: each part below owns its state and answers with a decision; what one part's
+// decision means to the others, and which effects it has, stands here. docs/ARCHITECTURE.md has
+// the parts as a table.
+//
+// Threads: one at a time; the shell's loop.
+class Supervisor {
+ public:
+  Supervisor(const SupervisorConfig& config, Instant now);
+
+  // Takes one event at `now` (which never goes back) and returns what to do, in this order. After
+  // Exit every event gives nothing.
+  std::vector<SupervisorEffect> Step(Instant now, const SupervisorEvent& event);
+
+  // When Step(TimerFired) is wanted next; infinite = not at all.
+  Instant NextDeadline() const;
+
+  // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
+  const char* StateName() const;
+  // What there is of the service's absence; empty while it is heard, or this agent ends.
+  std::optional<ServiceWatch::Absence> MissingService(Instant now) const {
+    return is_ending() ? std::nullopt : watch_.Look(clock_.At(now));
+  }
+  // The newest that began here; 0 = none.
+  rendezvous::Generation generation() const { return group_.generation(); }
+  // It ends, or has ended, for whatever reason.
+  bool is_ending() const { return phase_ >= Phase::kEnding; }
+  // Whether this agent ends, or has ended, since it gave the service up.
+  bool LostService() const { return ending_.gave_up_service(); }
+  // One line of state, for logs and invariants.
+  std::string DebugString() const;
+  // What doesn't hold of the parts, or between them; "" = all of it does. For tests, after a Step.
+  std::string BrokenInvariant() const;
+
+ private:
+  enum class Phase { kJoining, kStandby, kEnding, kEnded };
+
+  // What happens here.
+  void On(const EndpointFound&);
+  void On(const StreamOpened&);
+  void On(const ServiceMessageReceived&);
+  void On(const HeartbeatHeard&);
+  void On(const ServiceStreamClosed&);
+  void On(const ServiceExited&);
+  void On(const WorkerStarted&);
+  void On(const WorkerEnded&);
+  void On(const WorkerSuspended&);
+  void On(const ProgressFound&);
+  void On(const StopStepLooked&);
+  void On(const GroupEmpty&);
+  void On(const KeeperLost&);
+  void On(const SignalReceived&);
+  void On(const TimerFired&);
+
+  // What the service says.
+  void OnMessage(const rendezvous::Welcome&);
+  void OnMessage(const rendezvous::Probe&);
+  void OnMessage(const rendezvous::Standby&);
+  void OnMessage(const rendezvous::Assignment&);
+  void OnMessage(const rendezvous::StopWorkers&);
+  void OnMessage(const rendezvous::Verdict&);
+  void OnMessage(const rendezvous::ReportProgress&);
+  void OnMessage(const rendezvous::EndHung&);
+  void OnMessage(const rendezvous::PrepareStop&);
+  void OnMessage(const rendezvous::CommitStop&);
+  void OnMessage(const rendezvous::Drain&);
+
+  // A generation of workers: supervisor.cc.
+  bool Runs(rendezvous::Generation generation) const;
+  bool WorkersGoOn() const;
+  void Spawn(const rendezvous::Assignment& assignment);
+  void StopGroup(int signal_number, const std::string& why);
+  void KillGroup(const std::string& why);
+  void Explain(const std::string& why);
+  void Apply(GroupAction action, const std::string& why);
+  void EndStores(const std::string& why);
+  void SendStopped(bool clean);
+
+  // A node that is taken away, and the end: supervisor_ending.cc.
+  bool CanAgree() const;
+  void Agree();
+  void AgreeOrLeave();
+  void CheckPreemption();
+  bool LeavePreempted();
+  void OnSecondSignal(int number);
+  void LeaveOnSignal(int number);
+  bool LeaveEndsJob() const;
+  void SendLeave();
+  void EndExitBarrier();
+  void CheckService();
+  void LoseService(const std::string& why);
+  void EndUnclean();
+  void BecomeEnding();
+  void End(int status, const std::string& why);
+  void ContinueEnding();
+  void Finish();
+
+  Instant NextBound() const;
+
+  // Effects.
+  void Send(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
+  void LookAtStop(uint32_t round, uint64_t step);
+  void Tell(TellUser::Level level, std::string text);
+  void TellEnd(const std::string& text);
+  void RecordFact(std::string event, RecordFields fields);
+
+  const SignalPolicy signals_;
+  const bool restart_stopped_;
+  const std::string endpoint_;  // for people
+  // Of the newest step; neither ever goes back. The parts' bounds are by the clock, all but that of
+  // this node's own time, and the ends that the keeper sees.
+  Instant real_now_;
+  Instant now_;
+  AttentiveClock clock_;
+  // kJoining: the watch joins too. kEnded: nothing happens any more.
+  Phase phase_ = Phase::kJoining;
+  std::vector<SupervisorEffect> effects_;  // of the step that is under way
+
+  // The service.
+  ServiceStream stream_;
+  ServiceWatch watch_;
+  EndpointHints hints_;
+  StandbyNotice standby_;
+
+  // The workers.
+  WorkerGroup group_;
+  LastGeneration last_;
+  ExitBarrier barrier_;
+  std::optional<rendezvous::Assignment> next_assignment_;  // waits for the group to be empty
+
+  // Stops in time, and the end.
+  AgreedStop stop_;
+  Preemption preemption_;
+  Ending ending_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_SUPERVISOR_H_

@@ -1,0 +1,304 @@
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/signal_name.h"
+#include "launcher/core/exit_status.h"
+#include "launcher/core/supervisor/supervisor.h"
+
+// How a node leaves its job: taken away at a step of all ranks (R14, R15), or by a signal. And how
+// an agent ends: by that, a verdict, a lost service or keeper, or workers that won't die.
+namespace ddprun::launcher {
+
+// ------------------------------------------------------------- signals
+
+void Supervisor::On(const SignalReceived& event) {
+  if (!signals_.Ends(event.number)) {
+    // USR1 and the like are the workers' business. One that found none is noted all the same, or
+    // nobody could tell why it had no effect.
+    const bool passed_on = Runs(group_.generation());
+    RecordFact("signal", {{"signal", SignalName(event.number)},
+                          {"action", passed_on ? "passed_on" : "dropped"}});
+    if (!passed_on) return;
+    effects_.push_back(SignalGroup{group_.generation(), event.number, /*stops=*/false});
+    return;
+  }
+  RecordFact("signal", {{"signal", SignalName(event.number)}, {"action", "ends"}});
+  if (ending_.is_leaving()) return OnSecondSignal(event.number);
+  switch (preemption_.OnSignal(event.number, {.can_agree = CanAgree(),
+                                              .all_started = group_.all_started(),
+                                              .committed = stop_.committed()})) {
+    case Preemption::Answer::kLeave:
+      return LeaveOnSignal(event.number);
+    case Preemption::Answer::kAgree:
+      preemption_.Begin(event.number);
+      return Agree();
+    case Preemption::Answer::kAskWorkers:
+      return LookAtStop(/*round=*/0, /*step=*/0);
+  }
+}
+
+// At once.
+void Supervisor::OnSecondSignal(int number) {
+  if (group_.phase() == WorkerGroup::Phase::kIdle) return Finish();
+  Tell(TellUser::Level::kWarning,
+       absl::StrCat("got ", SignalName(number), " again: killing the workers now"));
+  Apply(group_.KillNow(now_, real_now_), "killed by a second signal");
+}
+
+void Supervisor::LeaveOnSignal(int number) {
+  const bool waits_for_verdict = phase_ == Phase::kEnding;
+  ending_.Leave(number);
+  if (!waits_for_verdict) {
+    const bool ever_spawned = group_.generation() != rendezvous::Generation();
+    const bool preempts = preemption_.Preempts(number, stop_.committed());
+    ending_.Begin(preempts ? kExitPreempted : ever_spawned ? kExitFailed : 128 + number);
+  }
+  BecomeEnding();
+  if (group_.phase() != WorkerGroup::Phase::kIdle) {
+    Tell(TellUser::Level::kWarning,
+         absl::StrCat(preemption_.WhyLeaving(number, "got "),
+                      ": stopping the workers, killing what is left after ",
+                      absl::FormatDuration(stream_.job().stop_grace), " (again: at once)"));
+  }
+  // The others should not wait for our workers to end when the job ends anyhow.
+  if (!waits_for_verdict && LeaveEndsJob()) SendLeave();
+  StopGroup(number, preemption_.WhyLeaving(number, "the agent got "));
+  ContinueEnding();
+}
+
+// Without its service a job can't go on.
+bool Supervisor::LeaveEndsJob() const {
+  return signals_.EndsJob(ending_.leave_signal()) || stream_.node().hosts_service;
+}
+
+void Supervisor::SendLeave() {
+  if (ending_.leave_was_sent() || !stream_.is_welcomed()) return;
+  const int number = ending_.leave_signal();
+  const bool preempts = preemption_.Preempts(number, stop_.committed());
+  ending_.LeaveSent();
+  Send(group_.generation(),
+       rendezvous::Leave{number != 0 ? preemption_.WhyLeaving(number) : "its keeper died",
+                         LeaveEndsJob(),
+                         /*preempted=*/preempts && !preemption_.is_drained()});
+}
+
+// ------------------------------------------------------------- a node that is taken away
+
+// Whether there is something to agree about, and somebody to agree with.
+bool Supervisor::CanAgree() const {
+  if (phase_ != Phase::kStandby || !stream_.is_welcomed()) return false;
+  // The node of the service goes last: it doesn't cut off others that still save.
+  const bool is_idle = group_.phase() == WorkerGroup::Phase::kIdle;
+  const bool others_save = stop_.committed() && stream_.node().hosts_service && is_idle;
+  return others_save || Runs(group_.generation());
+}
+
+// The preemption has begun, and CanAgree(): tells the others.
+void Supervisor::Agree() {
+  const int number = preemption_.signal();
+  if (group_.phase() == WorkerGroup::Phase::kIdle) {
+    preemption_.AwaitOthers(now_);
+  } else if (!stop_.committed()) {
+    preemption_.AwaitAgreement(now_);
+  }
+  Tell(TellUser::Level::kWarning,
+       absl::StrCat(preemption_.WhyLeaving(number, "got "),
+                    ": this node is about to be taken away, so all workers of the job are to stop "
+                    "at one step (a signal now: they get it at once)"));
+  Send(group_.generation(), rendezvous::Preempt{.reason = preemption_.WhyLeaving(number),
+                                                .deadline = preemption_.deadline(),
+                                                .ends_job = stream_.node().hosts_service,
+                                                .drained = preemption_.is_drained()});
+}
+
+// The preemption has begun, by something else than a signal.
+void Supervisor::AgreeOrLeave() {
+  const std::string why = preemption_.WhyLeaving(preemption_.signal());
+  RecordFact(preemption_.is_drained() ? "drain" : "preempt_time", {{"why", why}});
+  ending_.Explain(why);
+  CanAgree() ? Agree() : LeaveOnSignal(preemption_.signal());
+}
+
+// `ddprun drain` (R15): as if this node were taken away, but for the job, which waits for another.
+void Supervisor::OnMessage(const rendezvous::Drain& drain) {
+  if (phase_ == Phase::kEnding || preemption_.is_going()) return;
+  if (stream_.node().hosts_service) {
+    return Tell(TellUser::Level::kWarning,
+                "this node has the rendezvous service, without which the job can't go on: it isn't "
+                "drained");
+  }
+  if (last_.succeeded()) {  // nothing is left here to be saved
+    preemption_.Drain("");
+    return Tell(TellUser::Level::kWarning,
+                "this node is drained; its workers have ended well, so it leaves with the job, or "
+                "when that restarts");
+  }
+  preemption_.Drain(drain.reason.empty() ? "drained" : absl::StrCat("drained: ", drain.reason));
+  AgreeOrLeave();
+}
+
+void Supervisor::On(const StopStepLooked& event) {
+  const int asked = event.round == 0 ? preemption_.TakeAsked() : 0;
+  if (asked != 0) {
+    if (!event.look.heeds || !CanAgree()) return LeaveOnSignal(asked);
+    preemption_.Begin(asked);
+    return Agree();
+  }
+  if (!Runs(event.generation)) return;
+  if (event.round != 0) {
+    Send(event.generation, rendezvous::StopPrepared{event.round, event.look});
+  } else if (stop_.committed() && !event.all_stopped) {
+    StopGroup(preemption_.is_going() ? preemption_.signal() : SIGTERM,
+              absl::StrCat(group_.why(), "; not all workers of this node are at the stop step"));
+  }
+}
+
+// What the deadline is divided into is over (R14).
+void Supervisor::CheckPreemption() {
+  switch (preemption_.OnTimer(now_, real_now_)) {
+    case Preemption::Due::kTime:  // the last moment to stop and save
+      if (phase_ == Phase::kEnding || preemption_.is_going()) return;
+      preemption_.BeginFor(preemption_.TimeText());
+      return AgreeOrLeave();
+    case Preemption::Due::kBound:
+      if (!ending_.is_leaving()) return LeaveOnSignal(preemption_.signal());
+      break;
+    case Preemption::Due::kNothing:
+      break;
+  }
+  if (!Runs(group_.generation())) return;
+  switch (stop_.OnTimer(now_)) {
+    case AgreedStop::Due::kTimeIsOver:
+      return StopGroup(SIGTERM, absl::StrCat(group_.why(), "; the time to save is over"));
+    case AgreedStop::Due::kLook:
+      return LookAtStop(/*round=*/0, /*step=*/0);
+    case AgreedStop::Due::kNothing:
+      break;
+  }
+}
+
+// A node that is taken away goes when its workers have ended. That of the service stays until the
+// others are done too, and then ends with the job. True: it goes.
+bool Supervisor::LeavePreempted() {
+  if (!preemption_.is_going()) return false;
+  if (stream_.node().hosts_service) {
+    preemption_.AwaitOthers(now_);
+    return false;
+  }
+  BecomeEnding();
+  ending_.Leave(preemption_.signal());
+  ending_.Begin(kExitPreempted);
+  ContinueEnding();
+  return true;
+}
+
+// ------------------------------------------------------------- the end
+
+void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
+  RecordFact("verdict", VerdictFields(verdict));
+  ending_.OnVerdict(verdict);
+  if (phase_ == Phase::kEnding) return ContinueEnding();
+  End(ending_.StatusOf(verdict), verdict.reason);
+}
+
+void Supervisor::EndExitBarrier() {
+  ending_.Explain(barrier_.Why());
+  Tell(TellUser::Level::kWarning, barrier_.Why());
+  ending_.LeaveSent();
+  Send(group_.generation(), rendezvous::Leave{"done, its exit barrier timeout is over", false});
+  End(0, "the agent ends");
+}
+
+void Supervisor::CheckService() {
+  const ServiceWatch::Decision decision = watch_.OnTimer(now_);
+  if (decision.lost) RecordFact("service_lost", {{"why", *decision.lost}});
+  if (decision.give_up) return LoseService(*decision.give_up);
+  if (!decision.tell) return;
+  Tell(TellUser::Level::kWarning,
+       absl::StrCat(*decision.tell, watch_.is_joining() ? hints_.WhyNobodyAnswers() : ""));
+}
+
+void Supervisor::LoseService(const std::string& why) {
+  TellEnd(absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
+                       endpoint_, ": ", why));
+  ending_.GiveUpService();
+  End(kExitFailed, "the agent ends");
+}
+
+void Supervisor::On(const KeeperLost& event) {
+  TellEnd(absl::StrCat("the keeper of the workers died (", event.why,
+                       "); the workers died with it. This agent ends"));
+  group_.KillNow(now_, real_now_);
+  if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
+  if (phase_ == Phase::kEnding) return ContinueEnding();
+  // To the job this is an orderly loss of the node: it has no workers any more.
+  ending_.LeaveWithoutKeeper();
+  SendLeave();
+  End(kExitFailed, "the agent ends");
+}
+
+void Supervisor::EndUnclean() {
+  TellEnd(
+      absl::StrCat("processes of generation ", group_.generation().value(),
+                   " are still there 5 s after SIGKILL (in uninterruptible sleep: look for state D "
+                   "in ps); this node leaves the job"));
+  if (phase_ != Phase::kEnding) SendStopped(/*clean=*/false);
+  BecomeEnding();
+  ending_.Begin(kExitFailed);
+  ContinueEnding();
+}
+
+// Whatever led to it: an agent that ends waits for no other node's workers.
+void Supervisor::BecomeEnding() {
+  phase_ = Phase::kEnding;
+  barrier_.Cancel();
+}
+
+void Supervisor::End(int status, const std::string& why) {
+  BecomeEnding();
+  ending_.Begin(status);
+  StopGroup(SIGTERM, why);
+  ContinueEnding();
+}
+
+void Supervisor::ContinueEnding() {
+  const bool is_idle = group_.phase() == WorkerGroup::Phase::kIdle;
+  switch (ending_.Next(now_, {.workers_gone = is_idle || group_.unclean(),
+                              .stream_open = stream_.is_open(),
+                              .stream_welcomed = stream_.is_welcomed()})) {
+    case Ending::Step::kWait:
+      return;
+    case Ending::Step::kSendLeave:
+      SendLeave();
+      return ContinueEnding();
+    case Ending::Step::kFinishStream:
+      effects_.push_back(FinishStream{});
+      return;
+    case Ending::Step::kExit:
+      return Finish();
+  }
+}
+
+void Supervisor::Finish() {
+  phase_ = Phase::kEnded;
+  if (preemption_.is_drained() && !ending_.has_verdict()) {
+    Tell(TellUser::Level::kWarning,
+         absl::StrCat("this node has left the job, which goes on without it or waits for another: ",
+                      ending_.why(), "; exit status ", ending_.status(),
+                      ". ddprun drain --undo lets this machine in again"));
+  }
+  Exit exit = ending_.ToExit();
+  for (const WorkerEnd& end : group_.stopped()) {
+    exit.stopped.push_back(group_.Describe(end, stream_.node_id(), stream_.node().hostname));
+  }
+  effects_.push_back(std::move(exit));
+}
+
+// An error that ends this agent.
+void Supervisor::TellEnd(const std::string& text) {
+  ending_.Explain(text);
+  Tell(TellUser::Level::kError, text);
+}
+
+}  // namespace ddprun::launcher

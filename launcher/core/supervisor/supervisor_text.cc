@@ -1,0 +1,81 @@
+#include "launcher/core/supervisor/supervisor_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/signal_name.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// "restart 2 of 3 (worker rank 0 on host1 exited with code 1; rule worker_failure)".
+std::string RestartText(const rendezvous::Assignment& assignment, uint32_t max_restarts) {
+  std::string text = absl::StrCat("restart ", assignment.restart_count);
+  if (assignment.restarts_charged == assignment.restart_count) {
+    absl::StrAppend(&text, " of ", max_restarts);
+  } else {
+    absl::StrAppend(&text, ", ", assignment.restarts_charged, " of ", max_restarts,
+                    " since the last progress");
+  }
+  if (assignment.reason.empty() && assignment.rule.empty()) return text;
+  const std::string rule = assignment.rule.empty() ? "" : absl::StrCat("rule ", assignment.rule);
+  const absl::string_view between = assignment.reason.empty() || rule.empty() ? "" : "; ";
+  return absl::StrCat(text, " (", assignment.reason, between, rule, ")");
+}
+
+const char* OutcomeName(rendezvous::Outcome outcome) {
+  switch (outcome) {
+    case rendezvous::Outcome::kSucceeded:
+      return "succeeded";
+    case rendezvous::Outcome::kFailed:
+      return "failed";
+    case rendezvous::Outcome::kFailedForGood:
+      return "failed_for_good";
+    case rendezvous::Outcome::kStopped:
+      return "stopped";
+    case rendezvous::Outcome::kPreempted:
+      return "preempted";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+RecordFields VerdictFields(const rendezvous::Verdict& verdict) {
+  return {{"outcome", OutcomeName(verdict.outcome)},
+          {"reason", verdict.reason},
+          {"rule", verdict.rule}};
+}
+
+RecordFields AssignmentFields(const rendezvous::Assignment& assignment) {
+  return {{"generation", absl::StrCat(assignment.generation.value())},
+          {"world", absl::StrCat(assignment.world_size)},
+          {"rank", absl::StrCat(assignment.base_rank)},
+          {"group_rank", absl::StrCat(assignment.group_rank)},
+          {"restart_count", absl::StrCat(assignment.restart_count)},
+          {"rule", assignment.rule},
+          {"master", absl::StrCat(assignment.master_addr, ":", assignment.master_port)}};
+}
+
+std::string AssignmentText(const rendezvous::Assignment& assignment, uint32_t worker_count,
+                           uint32_t max_restarts) {
+  return absl::StrCat("generation ", assignment.generation.value(), ": ", assignment.world_size,
+                      " workers on ", assignment.group_world_size, " nodes, ranks ",
+                      assignment.base_rank, "-", assignment.base_rank + worker_count - 1, " here, ",
+                      RestartText(assignment, max_restarts));
+}
+
+std::string WorkerEndText(const WorkerEnd& end, uint32_t base_rank) {
+  return absl::StrCat("worker rank ", base_rank + end.local_rank, " (local rank ", end.local_rank,
+                      ", pid ", end.pid, ") ", DescribeEnd(end));
+}
+
+std::string SuspendedText(const WorkerSuspended& event, uint32_t base_rank, bool restarts) {
+  const std::string text = absl::StrCat("worker rank ", base_rank + event.local_rank, " (pid ",
+                                        event.pid, ") was stopped by ", SignalName(event.signal));
+  if (restarts) return absl::StrCat(text, "; it is killed (--on_stopped restart)");
+  return absl::StrCat(text,
+                      event.watched ? "; the job waits for it, and restarts unless it goes on soon"
+                                    : "; the job stands still until it goes on",
+                      " (kill -CONT ", event.pid, ")");
+}
+
+}  // namespace ddprun::launcher

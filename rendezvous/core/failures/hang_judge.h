@@ -1,0 +1,38 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_FAILURES_HANG_JUDGE_H_
+#define DDPRUN_RENDEZVOUS_CORE_FAILURES_HANG_JUDGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/types.h"
+
+namespace ddprun::rendezvous {
+
+// One worker of the job.
+struct RankProgress {
+  uint32_t rank = 0;  // global
+  WorkerProgress worker;
+};
+
+struct HangVerdict {
+  std::vector<uint32_t> guilty;  // ranks, ascending; more than one: they can't be told apart
+  std::string evidence;          // for people
+};
+
+// Says who holds up a job in which somebody is suspect (R13); nothing when nobody does, or when
+// whoever does may yet go on. A collective makes all ranks stall together, so the suspect is seldom
+// the guilty one. Strongest evidence first:
+//   1. stopped by a signal
+//   2. behind: the least step of those that mark; if all are equal, those that never mark too
+//   3. of these, busy: only once overdue; before that it is slow, not hung
+//   4. of these when all are still: who waits for something else in the kernel than most ranks do
+// Whoever is within the limits of its own phase (a long checkpoint) holds nothing up. Ranks that
+// are idle or done are left out. Params: `complete`: every node that is awaited has answered;
+// without that only 1 counts.
+std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, bool complete);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_FAILURES_HANG_JUDGE_H_

@@ -1,0 +1,95 @@
+#include "rendezvous/core/generation/hang_inquiry.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace ddprun::rendezvous {
+
+HangStep HangInquiry::Add(Instant now, const Round& round, uint32_t group_rank, HangReport report) {
+  DDPRUN_CHECK(group_rank < round.members().size(), "a report of no member");
+  HangStep step;
+  const bool suspect = report.any_suspect();
+  // A repeated suspicion means that an answer is still missing: a question is lost with its stream.
+  const bool ask = suspect && (!open_ || has(group_rank));
+  open_ = open_ || suspect;
+  if (!open_) return step;
+  // Judging costs as much as the job has ranks, so not for each of the answers.
+  const bool stopped = std::any_of(
+      report.workers.begin(), report.workers.end(),
+      [](const WorkerProgress& worker) { return worker.activity == Activity::kStopped; });
+  const absl::Duration sample = report.sample;
+  reports_[group_rank] = std::move(report);
+  if (ask && now >= ask_again_) {
+    ask_again_ = now + sample;
+    step.ask = WhomToAsk(round);
+  }
+  const size_t awaited = round.members().size() - round.succeeded();
+  if (stopped || reports_.size() >= awaited) step.verdict = Judge(round);
+  return step;
+}
+
+void HangInquiry::Close() {
+  open_ = false;
+  reports_.clear();
+  ask_again_ = Instant();
+}
+
+// Every member that may have something to say. Who is silent is lost by its lease.
+std::vector<uint32_t> HangInquiry::WhomToAsk(const Round& round) const {
+  std::vector<uint32_t> ask;
+  for (uint32_t rank = 0; rank < round.members().size(); ++rank) {
+    const RoundMember& member = round.member(rank);
+    if (!has(rank) && !member.succeeded && member.node_order != 0) ask.push_back(rank);
+  }
+  return ask;
+}
+
+std::optional<HangVerdict> HangInquiry::Judge(const Round& round) {
+  bool complete = true;
+  std::vector<RankProgress> ranks;
+  for (uint32_t rank = 0; rank < round.members().size(); ++rank) {
+    const RoundMember& member = round.member(rank);
+    if (member.succeeded) continue;
+    if (!has(rank)) {
+      complete = false;
+      continue;
+    }
+    for (const WorkerProgress& worker : reports_.at(rank).workers) {
+      if (worker.local_rank >= member.worker_count) continue;
+      ranks.push_back({member.placement.base_rank + worker.local_rank, worker});
+    }
+  }
+  std::optional<HangVerdict> verdict = JudgeHang(ranks, complete);
+  // Whoever is still suspect says so again.
+  if (verdict.has_value() || complete) Close();
+  return verdict;
+}
+
+std::string HangInquiry::BrokenInvariant(const Round* round) const {
+  if (!open_ && !reports_.empty()) return "reports of an inquiry that is closed";
+  if (!open_ && ask_again_ != Instant()) return "a question of an inquiry that is closed";
+  if (open_ && reports_.empty()) return "an inquiry that nobody began";
+  if (round == nullptr || reports_.empty()) return "";
+  return reports_.rbegin()->first < round->members().size() ? "" : "a report of no member";
+}
+
+std::vector<std::pair<uint32_t, EndHung>> EndOrders(const HangVerdict& verdict,
+                                                    const Round& round) {
+  std::vector<std::pair<uint32_t, EndHung>> orders;
+  for (uint32_t group_rank = 0; group_rank < round.members().size(); ++group_rank) {
+    const RoundMember& member = round.member(group_rank);
+    EndHung order{.generation = round.generation(), .local_ranks = {}, .reason = verdict.evidence};
+    const uint32_t base = member.placement.base_rank;
+    const auto first = std::lower_bound(verdict.guilty.begin(), verdict.guilty.end(), base);
+    for (auto rank = first; rank != verdict.guilty.end() && *rank < base + member.worker_count;
+         ++rank) {
+      order.local_ranks.push_back(*rank - base);
+    }
+    if (order.local_ranks.empty() || member.node_order == 0) continue;
+    orders.emplace_back(group_rank, std::move(order));
+  }
+  return orders;
+}
+
+}  // namespace ddprun::rendezvous

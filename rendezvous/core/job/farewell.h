@@ -1,0 +1,71 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_JOB_FAREWELL_H_
+#define DDPRUN_RENDEZVOUS_CORE_JOB_FAREWELL_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/instant.h"
+#include "rendezvous/core/members/node_table.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::rendezvous {
+
+// Who is told how a job ended.
+struct Audience {
+  size_t nodes = 1;
+  // The one whose log people look at, which is told all: that of the service, else the endpoint's
+  // host, else that of rank 0; who is here goes before who isn't. "" = there is none of these.
+  NodeId reader;
+  std::string reader_host;
+};
+
+// Requires: the last generation's ranks still stand.
+Audience AudienceOf(const NodeTable::Nodes& nodes);
+
+// The end of a job: its verdict, until everybody who can be told was told (R8). What is told is
+// made at most twice, whole and as large as the others may have it, however many there are. Pure.
+//
+//   (it lives) ─Begin─► telling ─(all are gone, or kFarewell is over)─► forgotten
+class Farewell {
+ public:
+  // A node was lost that may come back, while the job lived.
+  void NoteLoss(Instant now) { last_loss_ = now; }
+  // The job is over. Requires: it wasn't before.
+  void Begin(Instant now, Verdict verdict, const Audience& audience = {});
+  // True, once: the job is to be forgotten now. Streams that are still open are to be ended.
+  // Params: anybody_left: a node, or a stream that is not closed yet. Requires: Begin.
+  bool Finish(Instant now, bool anybody_left);
+
+  bool begun() const { return state_ != State::kAlive; }
+  // Nobody may come back for the verdict any more.
+  bool forgotten() const { return state_ == State::kForgotten; }
+  // When Finish is wanted at the latest; infinite = not at all.
+  Instant deadline() const { return end_; }
+  const Verdict& verdict() const { return verdict_; }
+  // What this node is told of it. Requires: Begin.
+  const SharedMessage& WordsFor(const NodeId& node) const;
+  // What a Join hears that comes too late. Requires: Begin.
+  absl::Status Refusal() const;
+
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant() const;
+
+ private:
+  enum class State { kAlive, kTelling, kForgotten };
+
+  State state_ = State::kAlive;
+  Instant end_ = Instant::Infinite();  // finite while telling, and only then
+  Verdict verdict_;                    // has a rule from Begin on, and never changes
+  std::optional<Instant> last_loss_;
+  bool awaits_lost_ = false;  // somebody was lost so shortly before the end that it may come back
+  NodeId reader_;
+  // The verdict for the reader, and for all others; the same one where it needn't be cut.
+  SharedMessage whole_;
+  SharedMessage shared_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_JOB_FAREWELL_H_

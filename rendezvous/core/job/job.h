@@ -1,0 +1,196 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_JOB_JOB_H_
+#define DDPRUN_RENDEZVOUS_CORE_JOB_JOB_H_
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/failures/node_blame.h"
+#include "rendezvous/core/generation/closing.h"
+#include "rendezvous/core/generation/forming.h"
+#include "rendezvous/core/generation/generation_record.h"
+#include "rendezvous/core/generation/growth.h"
+#include "rendezvous/core/generation/hang_inquiry.h"
+#include "rendezvous/core/generation/next_round.h"
+#include "rendezvous/core/generation/preemption.h"
+#include "rendezvous/core/generation/round.h"
+#include "rendezvous/core/generation/standby.h"
+#include "rendezvous/core/job/farewell.h"
+#include "rendezvous/core/job/ledger.h"
+#include "rendezvous/core/job/note_budget.h"
+#include "rendezvous/core/job/outbox.h"
+#include "rendezvous/core/job/recorder.h"
+#include "rendezvous/core/job/recovery.h"
+#include "rendezvous/core/job/state_machine.h"
+#include "rendezvous/core/members/drain_list.h"
+#include "rendezvous/core/members/gate.h"
+#include "rendezvous/core/members/isolation.h"
+#include "rendezvous/core/members/loss.h"
+#include "rendezvous/core/members/probe_clock.h"
+#include "rendezvous/core/members/roster.h"
+
+namespace ddprun::rendezvous {
+
+// The conductor behind StateMachine, which documents what it does. It owns the parts below, tells
+// each of what happened, and carries out what they decide; rules about one part are in that part.
+//
+//              Gate admits nodes to the Roster, whose ProbeClock finds the silent ones
+//                 │
+//   forming ──Forming──► running ──(a Trigger)──► closing ──Closing: settle──► forming …
+//                        │ Round, HangInquiry,     │ Round, Preemption           │
+//                        │ Preemption, Growth      └─(verdict)─► ended: Farewell ◄┘
+//
+// An event changes parts; then Advance() takes the steps of the phases whose time has come; last,
+// nodes without a rank hear why. A message costs O(log n), a tick and the begin and the end of a
+// generation O(n).
+//
+//   job.cc          events, time, phases: how a generation begins and ends, and the job
+//   job_nodes.cc    streams, joins, what a node that comes back is told, and loss
+//   job_reports.cc  what nodes report
+//   job_recovery.cc what outlives the service, and how another one goes on with it
+//   job_view.cc     texts, View and the whole check
+class Job {
+ public:
+  // See StateMachine.
+  Job(Term term, std::string token, bool keeps);
+  Job(Instant now, JobRecord record, absl::Duration elapsed, std::string token);
+
+  std::vector<Effect> Step(Instant now, const Event& event);
+  Instant NextDeadline() const;
+  JobRecord TakeRecord(Instant now);
+  JobView View(Instant now) const;
+  const std::deque<GenerationView>& generations() const { return record_.generations(); }
+  // The first broken invariant in words, of a part or between parts; "" = all hold. O(n).
+  std::string BrokenInvariant() const;
+  // One line for each part of the state, for failed checks.
+  std::string DebugString() const;
+
+ private:
+  // How a node goes.
+  struct Departure {
+    RoundMember::State state = RoundMember::State::kLeft;  // of the member that it was: or kLost
+    std::string reason = {};            // for the generation that it ends; "" = it can't end one
+    absl::Status refusal = {};          // not OK: this agent process may not come back
+    std::optional<Instant> fault = {};  // when what nobody knew of happened at the earliest
+  };
+
+  void On(const MessageReceived& event);
+  void On(const StreamClosed& event);
+  void On(const StopRequested& event);
+  void On(const DrainRequested& event);
+  void On(const TimerDue& event);
+  void On(const PersistDone& event);
+
+  // Phases.
+  void Advance();
+  bool AdvanceOnce();
+  void FormGeneration(Rule rule);
+  void BeginClosing(const Trigger& trigger);
+  void CloseRound();
+  void EndJob(Outcome outcome, Rule rule, std::string reason);
+  void FinishFarewell();
+  void CarryOut(Preemption::Action action);
+  bool EndPreempted();
+  void AbandonStop();
+
+  // What outlives the service.
+  void RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders);
+  void RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders);
+  void RecordNodes(JobRecord& record) const;
+  RoundRecord RecordRound() const;
+  void TellRecovery();
+  void EndRecovery();
+  absl::Status CheckNotAhead(const AgentMessage& message) const;
+
+  // Nodes.
+  void OnJoin(StreamKey stream, const AgentMessage& message, const Join& join);
+  void AddNode(StreamKey stream, const AgentMessage& message, const Join& join);
+  void Reattach(const Node& node, StreamKey stream, const AgentMessage& message, const Join& join);
+  void JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join);
+  void Resync(const Node& node, const AgentMessage& message, const Join& join);
+  void OpenStream(const Node& node, StreamKey stream, StreamNumber number);
+  void EndStream(const Node& node, absl::Status status);
+  void BreakOff(const Node& node, absl::Status status);
+  void Refuse(StreamKey stream, const NodeId& node, absl::Status status);
+  void NoteRefusal(const NodeId& node, const absl::Status& status);
+  void RefuseRivals(const Node& holder);
+  void LoseNode(const Node& node, LossProof proof);
+  void RemoveNode(const Node& node, Departure departure);
+
+  // What a node reports: of itself, and as a member of the live generation.
+  void OnMessage(const Node& node, const AgentMessage& message);
+  void OnRenewal(const Node& node, const Renewal& renewal, Generation generation);
+  void OnEvent(const Node& node, const AgentMessage& message);
+  void OnLeave(const Node& node, const Leave& leave);
+  void OnReport(const Node& node, const WorkersStarted& started);
+  void OnReport(const Node& node, const WorkerFailed& failed);
+  void OnReport(const Node& node, const GroupSucceeded& succeeded);
+  void OnReport(const Node& node, const GroupStopped& stopped);
+  void OnReport(const Node& node, const HangReport& report);
+  void OnReport(const Node& node, const Preempt& preempt);
+  void OnReport(const Node& node, const StopPrepared& prepared);
+
+  // What a node is told.
+  void SendStop(const Node& node);
+  void SendQuestion(const Node& node);
+  void SendDrain(const Node& node);
+  void SendProbes();
+  void SendDueStandbys();
+
+  // Looks across parts.
+  const JobSpec& spec() const { return gate_.spec(); }
+  // How often nodes are probed now, and how long their answers count.
+  ProbePace pace() const { return probes_.pace(spec().lease, spec().nodes_min); }
+  bool unformed() const { return phase_ == JobPhase::kForming && generation_ == Generation(); }
+  bool IsDone(const Node& node) const;
+  // What an agent hears of its events: those that it need not say again.
+  uint64_t Confirmed(const Node& node) const {
+    return recorder_.keeps() ? node.confirmed : node.processed;
+  }
+  uint32_t Newcomers() const { return CountNewcomers(roster_, blame_, now_).answering; }
+  Instant PhaseDeadline() const;
+  void JudgeStall(Instant now);
+  bool ProvesLoss(Roster::Bound bound);
+  void Excuse(Instant until);
+  void NoteHeard(const Node& node);
+  void EndIsolation();
+  std::string StateOf(const Node& node) const;
+  std::string RecoveryText() const;
+  const char* BrokenPhase() const;
+  std::string BrokenMembers() const;
+
+  Instant now_;                          // never goes back
+  Instant forgiven_until_;               // <= now_; what held us up before is made good
+  JobPhase phase_ = JobPhase::kForming;  // kEnded for good
+  std::string reason_;                   // of the phase, for people; empty before the first Join
+  Generation generation_;                // the last that was formed; grows by one
+
+  Gate gate_;               // what the job is, and who may take part
+  Roster roster_;           // who takes part
+  ProbeClock probes_;       // ticks while somebody has a stream and the job lives
+  DrainList drains_;        // who may not take part any more
+  Isolation isolation_;     // open only while running
+  NodeBlame blame_;         // on which nodes failures began
+  StandbyDue standby_due_;  // empty between two steps
+
+  Forming forming_;             // counts while forming
+  std::optional<Round> round_;  // while running or closing; of generation_
+  Growth growth_;               // counts while running; remembers what it brought
+  HangInquiry inquiry_;         // open only while running
+  Preemption preemption_;       // agrees only while running; committed only after that
+  Closing closing_;             // begun from closing until the next generation
+  Farewell farewell_;           // begun when ended
+
+  Recovery recovery_;  // open until those who took part in another life of the service are back
+  Recorder recorder_;  // nothing is due between two steps
+
+  NoteBudget refusal_notes_;  // of those who are turned away
+  GenerationRecord record_;   // for people: what there was,
+  Ledger ledger_;             // and what its time went into
+  Outbox outbox_;             // empty between two steps
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_JOB_JOB_H_

@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/describe.h"
+#include "rendezvous/core/job/job.h"
+#include "rendezvous/core/timing.h"
+
+// What outlives the service, and how another one goes on with it (R10). A record is taken between
+// two steps, so all invariants hold of it. It knows the live generation's members and who of them
+// is done or gone; what else they reported is theirs to say again, once they are back.
+namespace ddprun::rendezvous {
+namespace {
+
+MemberRecord::Fate FateOf(RoundMember::State state) {
+  switch (state) {
+    case RoundMember::State::kLost:
+      return MemberRecord::Fate::kLost;
+    case RoundMember::State::kLeft:
+      return MemberRecord::Fate::kLeft;
+    case RoundMember::State::kRunning:
+    case RoundMember::State::kStopping:
+    case RoundMember::State::kStopped:
+      break;
+  }
+  return MemberRecord::Fate::kHere;
+}
+
+DepartedRecord RecordOf(Incarnation incarnation, const Departed& departed) {
+  return {.incarnation = incarnation,
+          .id = departed.id,
+          .stream_number = departed.stream_number,
+          .processed = departed.processed,
+          .refusal = departed.refusal,
+          .left = departed.left,
+          .done_in = departed.done_in,
+          .done_rank = departed.done_rank};
+}
+
+Departed DepartedOf(const DepartedRecord& record) {
+  return {.id = record.id,
+          .stream_number = record.stream_number,
+          .processed = record.processed,
+          .refusal = record.refusal,
+          .left = record.left,
+          .done_in = record.done_in,
+          .done_rank = record.done_rank};
+}
+
+RoundMember MemberOf(const MemberRecord& record) {
+  return {.node_id = record.node_id,
+          .worker_count = record.worker_count,
+          .placement = {.base_rank = record.base_rank,
+                        .base_role_rank = record.base_role_rank,
+                        .role_world_size = record.role_world_size}};
+}
+
+}  // namespace
+
+// ------------------------------------------------------------- to a record
+
+JobRecord Job::TakeRecord(Instant now) {
+  roster_.ChangeAll([](Node& node) { node.TakeForRecord(); });
+  JobRecord record{.term = gate_.term(),
+                   .life = recovery_.life(),
+                   .spec = gate_.open() ? std::optional(spec()) : std::nullopt,
+                   .generation = generation_,
+                   .reason = reason_,
+                   .begun_step = record_.begun_step(),
+                   .history = closing_.history(),
+                   .taken = preemption_.taken(),
+                   .takes_service = preemption_.takes_service(),
+                   .forming = forming_.ToRecord(now),
+                   .growth = growth_.ToRecord(),
+                   .blame = blame_.ToRecord(now),
+                   .generations = record_.ToRecord(now),
+                   .ledger = ledger_.ToRecord(now)};
+  RecordNodes(record);
+  if (farewell_.begun()) record.verdict = farewell_.verdict();
+  for (const DrainedNode& each : drains_.nodes()) {
+    record.drained.push_back({.node_id = each.node_id,
+                              .hostname = each.hostname,
+                              .address = each.address,
+                              .reason = each.reason});
+  }
+  if (!round_) return record;
+  record.round = RecordRound();
+  record.round->age = now - round_->formed();
+  record.round->closing = closing_.ToRecord(now);
+  return record;
+}
+
+void Job::RecordNodes(JobRecord& record) const {
+  for (const auto& [order, node] : roster_.nodes()) {
+    record.nodes.push_back({.id = node.id,
+                            .incarnation = node.incarnation,
+                            .info = node.info,
+                            .stream_number = node.stream_number,
+                            .settled = node.recording,
+                            .draining = node.draining,
+                            .answered = node.answered});
+  }
+  for (const uint64_t incarnation : roster_.table().departed()) {
+    const Departed* departed = roster_.table().FindDeparted(Incarnation(incarnation));
+    record.departed.push_back(RecordOf(Incarnation(incarnation), *departed));
+  }
+}
+
+RoundRecord Job::RecordRound() const {
+  std::map<uint64_t, uint32_t> index;  // in JobRecord::nodes, by join order
+  for (const auto& [order, node] : roster_.nodes()) {
+    index.emplace(order, static_cast<uint32_t>(index.size()));
+  }
+  const RoundTerms& terms = round_->terms();
+  RoundRecord record{.age = {},
+                     .members = {},
+                     .master_addr = terms.master_addr,
+                     .master_port = terms.master_port,
+                     .store_address = terms.store_address,
+                     .reason = terms.reason,
+                     .rule = terms.rule,
+                     .restart_count = terms.restart_count,
+                     .restarts_charged = terms.restarts_charged,
+                     .closing = {}};
+  for (const RoundMember& member : round_->members()) {
+    record.members.push_back({.node = {},
+                              .node_id = member.node_id,
+                              .worker_count = member.worker_count,
+                              .base_rank = member.placement.base_rank,
+                              .base_role_rank = member.placement.base_role_rank,
+                              .role_world_size = member.placement.role_world_size,
+                              .fate = FateOf(member.state),
+                              .started = member.started,
+                              .succeeded = member.succeeded});
+    if (member.node_order != 0) record.members.back().node = index.at(member.node_order);
+  }
+  return record;
+}
+
+// ------------------------------------------------------------- and back
+
+Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string token)
+    : now_(now),
+      forgiven_until_(now),
+      reason_(record.reason),
+      generation_(record.generation),
+      gate_(record.term, std::move(token)),
+      probes_(record.life),
+      preemption_(record.life),
+      recorder_(/*keeps=*/true, /*recorded=*/true) {
+  Age(elapsed, record);
+  gate_.Recover(record.spec);
+  blame_.SetRules(spec().restart);
+  blame_.Recover(now, record.blame);
+  for (const DrainRecord& each : record.drained) {
+    drains_.Add({.node_id = each.node_id,
+                 .hostname = each.hostname,
+                 .address = each.address,
+                 .reason = each.reason});
+  }
+  forming_.Recover(now, record.forming);
+  growth_.Recover(record.growth);
+  preemption_.Recover(record.taken, record.takes_service);
+  std::optional<ClosingRecord> closing;
+  if (record.round) closing = record.round->closing;
+  closing_.Recover(now, record.history, closing);
+  record_.Recover(now, record.generations, record.begun_step);
+  std::vector<uint64_t> orders;
+  RecoverNodes(record, orders);
+  std::optional<Instant> formed;
+  if (record.round) {
+    RecoverRound(*record.round, orders);
+    formed = round_->formed();
+  }
+  if (record.spec) {
+    ledger_.Recover(now, record.ledger, formed,
+                    closing ? std::optional(closing_.began()) : std::nullopt,
+                    record.verdict.has_value());
+  }
+  std::set<uint64_t> awaited(orders.begin(), orders.end());
+  if (record.verdict) {
+    const Audience audience = AudienceOf(roster_.nodes());
+    phase_ = JobPhase::kEnded;
+    roster_.Retire();
+    farewell_.Begin(now, *std::move(record.verdict), audience);
+    awaited.clear();
+  }
+  recovery_.Begin(now, record.life, std::move(awaited));
+}
+
+// Params: orders: gets the nodes' join orders, in the record's order.
+void Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
+  for (const DepartedRecord& each : record.departed) {
+    roster_.AddDeparted(each.incarnation, DepartedOf(each));
+  }
+  // Agents look for their service at least as often as this.
+  const absl::Duration lease =
+      std::max(ProbePace(spec().lease, record.nodes.size()).lease, kRecoveryLease);
+  for (const NodeRecord& each : record.nodes) {
+    const Node& node = roster_.Add(each.id, each.incarnation, each.info);
+    const bool vanished = !record.vanished.value().empty() && each.id == record.vanished;
+    roster_.Change(node,
+                   [&](Node& n) { n.Recover(each, now_, vanished ? kVanishedLease : lease); });
+    orders.push_back(node.order);
+  }
+}
+
+void Job::RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders) {
+  std::vector<RoundMember> members;
+  for (const MemberRecord& each : record.members) members.push_back(MemberOf(each));
+  round_.emplace(generation_, now_ - record.age, std::move(members),
+                 RoundTerms{.master_addr = record.master_addr,
+                            .master_port = record.master_port,
+                            .store_address = record.store_address,
+                            .reason = record.reason,
+                            .rule = record.rule,
+                            .restart_count = record.restart_count,
+                            .restarts_charged = record.restarts_charged});
+  phase_ = record.closing ? JobPhase::kClosing : JobPhase::kRunning;
+  for (uint32_t rank = 0; rank < record.members.size(); ++rank) {
+    const MemberRecord& each = record.members[rank];
+    round_->SetConnected(rank, false);
+    if (each.started) round_->SetStarted(rank);
+    if (each.succeeded) round_->SetSucceeded(rank);
+    if (each.fate == MemberRecord::Fate::kLost) {
+      round_->SetState(rank, RoundMember::State::kLost);
+    } else if (each.fate == MemberRecord::Fate::kLeft) {
+      round_->SetState(rank, RoundMember::State::kLeft);
+    }
+    if (!each.node) continue;
+    const uint64_t order = orders.at(*each.node);
+    round_->SetNode(rank, order);
+    roster_.Change(*roster_.table().FindByOrder(order), [&](Node& n) { n.BecomeMember(rank); });
+  }
+}
+
+void Job::TellRecovery() {
+  outbox_.AddNote("recovering", {{"phase", PhaseName(phase_)},
+                                 {"generation", absl::StrCat(generation_.value())},
+                                 {"nodes", absl::StrCat(recovery_.awaited().size())},
+                                 {"life", absl::StrCat(recovery_.life())}});
+}
+
+// Everybody who was here is back, or lost: the job goes on as if nothing had been.
+void Job::EndRecovery() {
+  outbox_.AddNote("recovered",
+                  {{"back", absl::StrCat(recovery_.back())},
+                   {"gone", absl::StrCat(recovery_.gone())},
+                   {"ms", absl::StrCat(absl::ToInt64Milliseconds(recovery_.Age(now_)))}});
+  standby_due_.MarkAll();
+  if (phase_ == JobPhase::kForming) EndPreempted();
+}
+
+// An agent that was told of a generation which the record doesn't know: the journal had failed, and
+// what it holds is of the past.
+absl::Status Job::CheckNotAhead(const AgentMessage& message) const {
+  const bool ahead = message.term == gate_.term() && message.generation > generation_;
+  if (recovery_.life() == 0 || !ahead) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      "this agent takes part in generation ", message.generation.value(),
+      ", but the record from which the service was started again ends with generation ",
+      generation_.value(), ": it could not be kept up to date. Start all nodes anew"));
+}
+
+}  // namespace ddprun::rendezvous

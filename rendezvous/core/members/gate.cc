@@ -1,0 +1,150 @@
+#include "rendezvous/core/members/gate.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "rendezvous/core/admission.h"
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+JoinDecision Refused(absl::Status why) {
+  return {.kind = JoinDecision::Kind::kRefuse, .refusal = std::move(why)};
+}
+
+std::string HolderText(const Roster& roster) {
+  return roster.empty() ? "the running job" : roster.nodes().begin()->second.info.hostname;
+}
+
+absl::Status CheckStream(const AgentMessage& message, StreamNumber last, const char* than) {
+  if (message.stream > last) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("stream ", message.stream.value(), " of this agent is ",
+                                         than, " its last one", ", ", last.value()));
+}
+
+// Errors: ALREADY_EXISTS — a live node other than `self` claims the same node rank.
+absl::Status CheckClaim(Instant now, const ProbePace& pace, const Roster& roster, const Node* self,
+                        const NodeInfo& info) {
+  if (!info.node_rank) return absl::OkStatus();
+  for (const uint64_t order : roster.table().Claimants(*info.node_rank)) {
+    const Node& holder = *roster.table().FindByOrder(order);
+    if (&holder != self && holder.IsLive(now, pace)) return ClaimIsHeld(holder, false);
+  }
+  return absl::OkStatus();
+}
+
+// Whether it is an agent process that took part in the job, here or gone.
+bool IsKnown(const AgentMessage& message, const Roster& roster) {
+  const Node* self = roster.table().FindById(message.node_id);
+  return (self != nullptr && self->incarnation == message.incarnation) ||
+         roster.table().FindDeparted(message.incarnation) != nullptr;
+}
+
+}  // namespace
+
+absl::Status ClaimIsHeld(const Node& holder, bool is_back) {
+  return absl::AlreadyExistsError(
+      absl::StrCat("node rank ", *holder.info.node_rank, " is held by ", holder.info.hostname,
+                   " (pid ", holder.info.agent_pid, ")", is_back ? ", which is back" : "",
+                   ": give this node another --node_rank"));
+}
+
+Gate::Gate(Term term, std::string token) : term_(term), token_(std::move(token)) {
+  DDPRUN_CHECK(term != Term(), "a service needs a term");
+}
+
+void Gate::Recover(const std::optional<JobSpec>& spec) {
+  DDPRUN_CHECK(!open_, "a job that goes on has begun already");
+  recovered_ = true;
+  if (!spec) return;
+  spec_ = *spec;
+  open_ = true;
+}
+
+bool Gate::TakesNewSpec(const Roster& roster, bool unformed) const {
+  return !open_ || (unformed && roster.empty());
+}
+
+bool Gate::Admit(const Join& join, const Roster& roster, bool unformed) {
+  if (!TakesNewSpec(roster, unformed)) return false;
+  DDPRUN_CHECK(0 < join.job.nodes_min && join.job.nodes_min <= join.job.nodes_max, join.job.run_id);
+  spec_ = join.job;
+  open_ = true;
+  return true;
+}
+
+absl::Status Gate::CheckJoin(const AgentMessage& message, const Join& join, const Roster& roster,
+                             const DrainList& drains, bool unformed) const {
+  DDPRUN_RETURN_IF_ERROR(CheckProtocol(join));
+  DDPRUN_RETURN_IF_ERROR(CheckToken(token_, join));
+  DDPRUN_RETURN_IF_ERROR(CheckTerm(term_, message));
+  DDPRUN_RETURN_IF_ERROR(CheckBounds(message, join));
+  if (!open() && !recovered_ && message.term == term_) {
+    return absl::AbortedError(absl::StrCat("the job '", message.run_id,
+                                           "' that this agent was part of has ended and is "
+                                           "forgotten: start it again if it is to run again"));
+  }
+  if (!TakesNewSpec(roster, unformed)) {
+    DDPRUN_RETURN_IF_ERROR(CheckSameJob(spec_, HolderText(roster), join.job));
+  }
+  if (const Departed* departed = roster.table().FindDeparted(message.incarnation)) {
+    DDPRUN_RETURN_IF_ERROR(departed->refusal);
+    DDPRUN_RETURN_IF_ERROR(CheckStream(message, departed->stream_number, "older than"));
+  }
+  if (!IsKnown(message, roster)) {
+    DDPRUN_RETURN_IF_ERROR(drains.CheckMachine(join.node.hostname, join.node.address));
+  }
+  if (roster.nodes().size() >= kNodesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the job has ", kNodesMax, " nodes already, the most that are served"));
+  }
+  return absl::OkStatus();
+}
+
+JoinDecision Gate::Decide(Instant now, const AgentMessage& message, const Join& join,
+                          const Roster& roster, const DrainList& drains, bool unformed,
+                          const ProbePace& pace) const {
+  absl::Status status = CheckJoin(message, join, roster, drains, unformed);
+  if (!status.ok()) return Refused(std::move(status));
+  const Node* known = roster.table().FindById(message.node_id);
+  if (known != nullptr && known->incarnation == message.incarnation) {
+    status = CheckStream(message, known->stream_number, "not newer than");
+    if (!status.ok()) return Refused(std::move(status));
+    return {.kind = JoinDecision::Kind::kReattach, .refusal = {}, .known = known};
+  }
+  const bool is_held = known != nullptr && known->IsLive(now, pace);
+  // Agents of one host that claim one rank have one id; the claim is what their user typed.
+  status = CheckClaim(now, pace, roster, is_held ? nullptr : known, join.node);
+  if (!status.ok()) return Refused(std::move(status));
+  if (is_held) {
+    return Refused(absl::AlreadyExistsError(absl::StrCat(
+        "node id '", message.node_id.value(), "' is held by a live agent on ", known->info.hostname,
+        " (pid ", known->info.agent_pid, "): stop that one first, or give this node another id")));
+  }
+  return {.kind = JoinDecision::Kind::kAdd, .refusal = {}, .known = known};
+}
+
+bool Gate::MayHearVerdict(const AgentMessage& message, const Roster& roster) {
+  const Node* node = roster.table().FindById(message.node_id);
+  if (node == nullptr) return roster.table().FindDeparted(message.incarnation) != nullptr;
+  return node->incarnation == message.incarnation && message.stream > node->stream_number;
+}
+
+absl::Status Gate::CheckMessage(const Node& node, const AgentMessage& message) const {
+  if (message.run_id != spec_.run_id || message.node_id != node.id ||
+      message.incarnation != node.incarnation || message.stream != node.stream_number) {
+    return absl::InvalidArgumentError(
+        "a message that doesn't belong to its stream: run id, node id, incarnation and stream "
+        "number must stay those of the Join");
+  }
+  if (std::holds_alternative<Join>(message.body)) {
+    return absl::InvalidArgumentError("a second Join on one stream");
+  }
+  return CheckTerm(term_, message);
+}
+
+}  // namespace ddprun::rendezvous

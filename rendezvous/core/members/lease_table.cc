@@ -1,0 +1,49 @@
+#include "rendezvous/core/members/lease_table.h"
+
+#include "rendezvous/core/bounds.h"
+
+namespace ddprun::rendezvous {
+
+uint64_t ProbeLog::Send(Instant now) {
+  sent_.push_back(now);
+  if (sent_.size() > kProbesOutstandingMax) {
+    sent_.pop_front();
+    ++first_nonce_;
+  }
+  return first_nonce_ + sent_.size() - 1;
+}
+
+std::optional<Instant> ProbeLog::SentAt(uint64_t nonce) const {
+  if (nonce < first_nonce_ || nonce - first_nonce_ >= sent_.size()) return std::nullopt;
+  return sent_[nonce - first_nonce_];
+}
+
+void DeadlineQueue::Set(uint64_t node, Instant at) {
+  const auto known = at_.find(node);
+  if (known != at_.end()) {
+    if (known->second == at) return;
+    queue_.erase({known->second, node});
+    at_.erase(known);
+  }
+  if (at.is_infinite()) return;
+  queue_.emplace(at, node);
+  at_.emplace(node, at);
+}
+
+Instant DeadlineQueue::Earliest() const {
+  return queue_.empty() ? Instant::Infinite() : queue_.begin()->first;
+}
+
+std::optional<uint64_t> DeadlineQueue::PopDue(Instant now) {
+  if (queue_.empty() || queue_.begin()->first > now) return std::nullopt;
+  const uint64_t node = queue_.begin()->second;
+  Set(node, Instant::Infinite());
+  return node;
+}
+
+Instant DeadlineQueue::At(uint64_t node) const {
+  const auto known = at_.find(node);
+  return known == at_.end() ? Instant::Infinite() : known->second;
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,52 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_MEMBERS_LEASE_TABLE_H_
+#define DDPRUN_RENDEZVOUS_CORE_MEMBERS_LEASE_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "base/instant.h"
+
+namespace ddprun::rendezvous {
+
+// Remembers when each probe was sent, so that a renewal counts from then (R4). All nodes get the
+// probe of one tick with one nonce. Bound: the last kProbesOutstandingMax.
+class ProbeLog {
+ public:
+  // Params: first: the first nonce, > 0.
+  explicit ProbeLog(uint64_t first = 1) : first_nonce_(first) {}
+  // Notes a probe that is sent now; returns its nonce, which is never 0 and never used again.
+  uint64_t Send(Instant now);
+  // When the probe with that nonce was sent; empty when it is unknown or too old.
+  std::optional<Instant> SentAt(uint64_t nonce) const;
+
+ private:
+  uint64_t first_nonce_;  // of sent_.front(); > 0
+  std::deque<Instant> sent_;
+};
+
+// The earliest deadline of each node, ordered by time, then by node. Bound: O(log n) a change.
+class DeadlineQueue {
+ public:
+  // Replaces the node's deadline; infinite = it has none.
+  void Set(uint64_t node, Instant at);
+  // Infinite when nothing waits.
+  Instant Earliest() const;
+  // Takes out a node whose deadline has come; empty when none has.
+  std::optional<uint64_t> PopDue(Instant now);
+  // The node's deadline; infinite = it has none.
+  Instant At(uint64_t node) const;
+  size_t size() const { return queue_.size(); }
+
+ private:
+  absl::btree_set<std::pair<Instant, uint64_t>> queue_;
+  absl::flat_hash_map<uint64_t, Instant> at_;
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_MEMBERS_LEASE_TABLE_H_

@@ -1,0 +1,33 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_MEMBERS_LOSS_H_
+#define DDPRUN_RENDEZVOUS_CORE_MEMBERS_LOSS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "rendezvous/core/members/node.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::rendezvous {
+
+// By what a node is known to be lost (R3, R4, R6).
+enum class LossProof {
+  kStreamClosed,  // and not opened again within the grace
+  kLeaseExpired,
+  kUnclean,     // its workers didn't end in time, or not cleanly
+  kSuperseded,  // another agent of that name has come
+};
+
+// What is said of a loss, and to whom.
+struct Loss {
+  std::string why;       // in short: "lease expired"
+  absl::Status goodbye;  // for the stream that is open; OK where there is none
+  absl::Status refusal;  // for later joins of this agent process; OK = it may come back
+};
+
+// Pure.
+// Params: lease: that was in force.
+Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec, absl::Duration lease);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_MEMBERS_LOSS_H_

@@ -1,0 +1,96 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_MEMBERS_NODE_TABLE_H_
+#define DDPRUN_RENDEZVOUS_CORE_MEMBERS_NODE_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "rendezvous/core/events.h"
+#include "rendezvous/core/members/node.h"
+#include "rendezvous/core/types.h"
+
+namespace ddprun::rendezvous {
+
+// What is remembered of an agent process that is not there any more.
+struct Departed {
+  NodeId id;
+  StreamNumber stream_number;
+  uint64_t processed = 0;
+  absl::Status refusal;               // not OK: it may not come back, and why
+  bool left = false;                  // it left by itself
+  Generation done_in;                 // it had succeeded in this generation,
+  std::optional<uint32_t> done_rank;  // with this group rank
+};
+
+// All nodes of a job and their streams. Iteration is in join order. Bounds: kNodesMax nodes, as
+// many departed ones.
+class NodeTable {
+ public:
+  using Nodes = std::map<uint64_t, Node>;
+
+  // Adds a node without a stream. Requires: no node with this id. The reference stays valid until
+  // Remove.
+  Node& Add(const NodeId& id, Incarnation incarnation, const NodeInfo& info);
+  // Forgets the node but for its Departed record. Requires: it has no stream.
+  void Remove(Node& node, Departed record);
+  // Remembers one that isn't there.
+  void AddDeparted(Incarnation incarnation, Departed record);
+  const Departed* FindDeparted(Incarnation incarnation) const;
+  // Incarnations, in the order in which they went.
+  const std::deque<uint64_t>& departed() const { return departed_order_; }
+
+  Node* FindById(const NodeId& id);
+  const Node* FindById(const NodeId& id) const;
+  Node* FindByOrder(uint64_t order);
+  const Node* FindByOrder(uint64_t order) const;
+
+  // Makes `stream` the node's. Requires: it has none.
+  void Attach(Node& node, StreamKey stream, StreamNumber number);
+  // Takes the node's stream away; until the shell says that it closed, it is a stray.
+  StreamKey Detach(Node& node);
+  // A stream without a node that we are closing.
+  void AddStray(StreamKey stream);
+  bool IsStray(StreamKey stream) const;
+  Node* FindByStream(StreamKey stream);
+  const Node* FindByStream(StreamKey stream) const;
+  // The shell says that it is closed. Returns the node that had it.
+  Node* Close(StreamKey stream);
+  size_t stream_count() const { return streams_.size(); }
+  size_t connected() const { return connected_; }
+
+  // Whether nobody who came before claims the same node rank. True without a claim.
+  bool HoldsItsClaim(const Node& node) const;
+  // Join orders of the nodes with this claim, the holder first.
+  std::vector<uint64_t> Claimants(uint32_t claim) const;
+  // The node ranks below `end` that nobody claims, ascending.
+  std::vector<uint32_t> Unclaimed(uint32_t end) const;
+
+  Nodes& nodes() { return nodes_; }
+  const Nodes& nodes() const { return nodes_; }
+
+  // What is wrong with it; "" = nothing.
+  std::string BrokenInvariant() const;
+
+ private:
+  std::string BrokenClaims() const;
+
+  uint64_t next_order_ = 1;                           // above all that were given
+  Nodes nodes_;                                       // by join order
+  absl::flat_hash_map<std::string, uint64_t> by_id_;  // one for each node
+  // Stream key to join order, of a node that knows it; 0 = a stray.
+  absl::flat_hash_map<uint64_t, uint64_t> streams_;
+  // Node rank to the join orders of its claimants, ascending; none is empty.
+  std::map<uint32_t, std::vector<uint64_t>> claims_;
+  size_t connected_ = 0;                              // nodes with a stream
+  absl::flat_hash_map<uint64_t, Departed> departed_;  // by incarnation
+  std::deque<uint64_t> departed_order_;               // the same, oldest first
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_MEMBERS_NODE_TABLE_H_

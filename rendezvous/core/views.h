@@ -1,0 +1,73 @@
+#ifndef DDPRUN_RENDEZVOUS_CORE_VIEWS_H_
+#define DDPRUN_RENDEZVOUS_CORE_VIEWS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/instant.h"
+#include "rendezvous/core/time_spent.h"
+#include "rendezvous/core/types.h"
+
+// What status calls show of a job.
+namespace ddprun::rendezvous {
+
+struct NodeView {
+  NodeId node_id;
+  NodeInfo info;
+  std::string state;  // proto NodeStatus.state
+  std::optional<uint32_t> group_rank;
+  absl::Duration silent;
+  // Words of its workers' pages (docs/PROGRESS.md) in the live generation, by local rank; empty =
+  // none runs, or it hasn't told.
+  std::vector<uint64_t> progress;
+  absl::Duration step_time;  // as in Renewal
+  absl::Duration progress_age;
+  uint32_t base_rank = 0;  // with a group rank: global rank of its local rank 0
+  std::vector<GpuUse> gpus;
+  absl::Duration gpus_age;
+  std::optional<WarmUse> warm;  // as in Renewal
+};
+
+// A machine that was drained, and may not join (proto DrainedNode).
+struct DrainedNode {
+  NodeId node_id;
+  std::string hostname;
+  std::string address;
+  std::string reason;
+};
+
+struct JobView {
+  JobSpec spec;
+  std::string phase;  // proto JobStatus.phase
+  std::string reason;
+  Generation generation;
+  uint32_t restart_count = 0;
+  uint32_t restarts_charged = 0;     // of them, those that were not given back
+  absl::Duration age;                // since the first Join
+  std::vector<NodeView> nodes;       // by group rank, then join order
+  std::vector<DrainedNode> drained;  // the latest last
+  TimeSpent spent;                   // since the first Join
+  uint64_t recoveries = 0;           // how often the service was started again
+  std::string record;                // where it is kept, for people; the shell's
+  std::string record_lost;           // why the job depends on its service; "" = it doesn't
+};
+
+struct GenerationView {
+  Generation generation;
+  uint32_t world_size = 0;
+  uint32_t nodes = 0;
+  std::string reason;  // as in Assignment
+  std::string rule;
+  Instant began;
+  Instant ended = Instant::Infinite();  // when it was decided that it ends
+  std::string end_reason = {};
+  std::optional<uint64_t> first_step = {};  // that its workers were seen at; nullopt = none marks
+  std::optional<uint64_t> last_step = {};
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_CORE_VIEWS_H_
