@@ -62,7 +62,8 @@ size_t FailureList::Weakest() const {
 
 std::string FailureList::BrokenInvariant() const {
   if (reported_.size() > kFailuresMax) return "more failures than are kept";
-  const bool weighed = evidence_.size() == reported_.size() && strongest_.size() == evidence_.size();
+  const bool weighed =
+      evidence_.size() == reported_.size() && strongest_.size() == evidence_.size();
   if (!weighed) return "failures without their weight";
   std::set<uint32_t> ranks;
   Instant last = Instant::FromNanoseconds(0);

@@ -1,5 +1,5 @@
 // Memory for programs that run simulations, and nothing else: they have one thread, and make and
-// forget some thousand small objects for each seed, of the same few sizes. A fifth of their time
+// forget some thousand small objects for each seed, of the same few sizes. An eighth of their time
 // went into malloc(3). Not with sanitizers, which want to see each object.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
