@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "rendezvous/core/job/trace_text.h"
+#include "rendezvous/core/timing.h"
 #include "tests/sim/cluster_sim.h"
 
 // What must hold of a simulated cluster, at each step of its service and at each note.
@@ -183,6 +184,11 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
       if (absl::SimpleAtoi(NoteField(*note, "agent_pid"), &pid)) {
         pids_[NoteField(*note, "node")] = pid;
       }
+    }
+    // Others have their lease to come back, of many nodes this longer one (R4).
+    if (note->event == "isolation_over") {
+      losses_.Disturb(queue_.now() +
+                      std::max(rendezvous::kRecoveryLease - job_.lease, absl::ZeroDuration()));
     }
     if (broken.empty()) broken = CheckIgnored(*note);
     if (broken.empty()) broken = done_.OnNote(*note);

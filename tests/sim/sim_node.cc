@@ -27,10 +27,6 @@ bool IsRenewal(const SupervisorEffect& effect) {
   return send != nullptr && std::holds_alternative<rendezvous::Renewal>(send->message.body);
 }
 
-bool MayRetry(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kUnavailable;
-}
-
 }  // namespace
 
 SimNode::SimNode(int number, EventQueue* queue, Rng* rng, SimNetwork* network,
@@ -141,14 +137,16 @@ void SimNode::BreakStream(absl::Duration unnoticed) {
 }
 
 void SimNode::SayAgain() {
-  if (stream_ == 0 || !last_event_) return;
-  network_->SendToService(stream_, rendezvous::AgentMessage(*last_event_));
+  if (!last_event_) return;
+  rendezvous::AgentMessage again = *last_event_;
+  if (stream_ != 0) network_->SendToService(stream_, std::move(again));
 }
 
 std::optional<Generation> SimNode::live_generation() const {
-  const bool any = std::any_of(workers_.begin(), workers_.end(),
-                               [](const Worker& worker) { return worker.alive; });
-  return any ? std::optional<Generation>(generation_) : std::nullopt;
+  for (const Worker& worker : workers_) {
+    if (worker.alive) return generation_;
+  }
+  return std::nullopt;
 }
 
 std::string SimNode::DebugString() const {
@@ -230,7 +228,7 @@ void SimNode::OnClosed(uint64_t epoch, uint64_t stream, absl::Status status) {
   const bool worked = stream != 0;
   if (worked) away_since_ = queue_->now();
   stream_ = 0;
-  const bool retry = MayRetry(status) && !finishing_;
+  const bool retry = absl::IsUnavailable(status) && !finishing_;
   Handle(launcher::ServiceStreamClosed{std::move(status), retry});
   if (!retry) return;
   if (worked) return Reconnect(epoch, UpTo(kFirstPause, rng_));
@@ -266,8 +264,7 @@ void SimNode::Handle(const SupervisorEvent& event) {
 
 void SimNode::CheckSupervisor() const {
   const std::string broken = supervisor_->BrokenInvariant();
-  if (broken.empty()) return;
-  callbacks_.broken(absl::StrCat("supervisor of node ", number_, ": ", broken));
+  if (!broken.empty()) callbacks_.broken(absl::StrCat("node ", number_, ": ", broken));
 }
 
 void SimNode::Send(rendezvous::AgentMessage&& message) {

@@ -135,13 +135,17 @@ void SimService::Write() {
 void SimService::OnWritten(bool fails) {
   Kept kept = *std::exchange(writing_, std::nullopt);
   const uint64_t step = kept.step;
-  if (!failed_ && !fails) {
-    if (!std::exchange(arrived_, false) && !Put(std::move(kept))) {
-      End();
-      return hooks_.fenced();
-    }
-    recorded_ = step;
+  const bool arrived = std::exchange(arrived_, false);
+  fails = fails && !arrived;
+  // What a job without a record holds is retracted, once.
+  const bool writes = !failed_ && !fails;
+  const bool holds =
+      writes ? arrived || Put(std::move(kept)) : failed_ || store_->Retract(leadership_);
+  if (!holds) {
+    End();
+    return hooks_.fenced();
   }
+  if (writes) recorded_ = step;
   failed_ = failed_ || fails;
   for (const Effect& effect : effects_.EndWriting()) Do(effect);
   if (!up()) return;
@@ -228,7 +232,7 @@ std::string SimService::CheckBeginning() const {
 
 void SimService::BeginAnew() {
   effects_ = rendezvous::EffectQueue();
-  store_->Forget();
+  store_->Retract(leadership_);
   machine_ = std::make_unique<StateMachine>(Term(7 + life_), kToken, storage_.keeps);
 }
 

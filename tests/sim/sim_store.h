@@ -33,9 +33,12 @@ class SimStore {
     before_ = std::exchange(kept_, std::move(kept));
     return true;
   }
-  void Forget() {
+  // Drops the record, which is of the past. False: another one has taken the store.
+  bool Retract(uint64_t leadership) {
+    if (leadership != leader_ && !ignores_fence_) return false;
     kept_.reset();
     before_.reset();
+    return true;
   }
 
   const std::optional<Kept>& kept() const { return kept_; }
