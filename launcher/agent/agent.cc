@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "base/thread.h"
 #include "base/version.h"
 #include "launcher/agent/end_report.h"
 #include "launcher/agent/log_catalog.h"
@@ -32,6 +33,9 @@ using rendezvous::Generation;
 constexpr absl::Duration kConsoleLimit = absl::Seconds(2);
 // Of lines that such a console has not taken; what is more is lost.
 constexpr size_t kConsoleBytesMax = 1 << 20;
+
+// What a process that uses gRPC has on a small machine: this one, and its service.
+constexpr int kThreads = 12;
 
 bool IsIgnored(int number) {
   struct sigaction action {};
@@ -113,6 +117,7 @@ int Agent::Run() {
 }
 
 absl::Status Agent::StartParts() {
+  DDPRUN_RETURN_IF_ERROR(CheckThreads(service_ == nullptr ? kThreads : 2 * kThreads));
   RaiseDescriptorLimit();  // after the forks: workers keep the user's
   DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   console_ = Console::For(loop_.get(), STDERR_FILENO);

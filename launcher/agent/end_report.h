@@ -11,8 +11,8 @@
 
 namespace ddprun::launcher {
 
-// Makes the folder of --report_file, so that it isn't found out at the end that it can't be written.
-// Errors: of mkdir(2), access(2), with the path. Threads: any.
+// Makes the folder of --report_file, so that it isn't found out at the end that it can't be
+// written. Errors: of mkdir(2), access(2), with the path. Threads: any.
 absl::Status CheckReportFile(const LaunchPlan& plan);
 
 // What an agent leaves behind about the end of its job (docs/LOGS.md): --report_file and the
