@@ -236,8 +236,8 @@ void Agent::WatchSignals() {
   for (const int number : WatchedSignals(plan_.signals.policy)) {
     // nohup(1) and its kin: who ignored it for us meant it.
     if (number == SIGHUP && IsIgnored(number)) continue;
-    signals_.push_back(std::make_unique<SignalWatch>(
-        loop_.get(), number, [this, number] { Feed(SignalReceived{number}); }));
+    signals_.push_back(
+        std::make_unique<SignalWatch>(loop_.get(), number, [this, number] { OnSignal(number); }));
   }
   if (isatty(STDERR_FILENO) != 1) return;
   signals_.push_back(std::make_unique<SignalWatch>(loop_.get(), SIGWINCH,
@@ -389,7 +389,7 @@ void Agent::Do(const Exit& effect) {
   Write("agent_exit", {{"status", exit_->status}});
   if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
   workers_->set_on_drained([this] { ContinueEnd(); });
-  WatchLastSignals();
+  LimitConsole();
   if (elected_ == nullptr) return ContinueEnd();
   elected_->End(/*job_over=*/exit_->verdict.has_value(), [this] {
     left_service_ = true;
@@ -398,28 +398,23 @@ void Agent::Do(const Exit& effect) {
 }
 
 // Output that a slow console has not taken yet is not lost, unless a signal has asked for the end:
-// then it has 2 s, and another one gives it up at once. Handled, since the default means nothing to
-// the first process of a container.
-void Agent::WatchLastSignals() {
-  signals_.clear();
-  const auto end_now = [this] {
-    if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
-    loop_->Stop();
-  };
-  for (const int number : WatchedSignals(plan_.signals.policy)) {
-    if (IsIgnored(number)) continue;
-    if (plan_.signals.policy.Ends(number)) {
-      signals_.push_back(std::make_unique<SignalWatch>(loop_.get(), number, end_now));
-    } else {
-      signal(number, SIG_IGN);
-    }
-  }
+// then it has 2 s.
+void Agent::LimitConsole() {
   if (exit_->signal == 0) return;
   console_limit_ = std::make_unique<Timer>(loop_.get(), [this] {
     gave_up_console_ = true;
     ContinueEnd();
   });
   console_limit_->Arm(loop_->Now() + kConsoleLimit);
+}
+
+// One that comes after the end gives the console up at once. By a handler, since the default means
+// nothing to the first process of a container.
+void Agent::OnSignal(int number) {
+  if (!exit_.has_value()) return Feed(SignalReceived{number});
+  if (!plan_.signals.policy.Ends(number)) return;
+  if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
+  loop_->Stop();
 }
 
 void Agent::ContinueEnd() {

@@ -73,7 +73,8 @@ class BadInput(RefusalTestCase):
         reachable = subprocess.run([*limited[:4], "test", "-x", DDPRUN], check=False).returncode == 0
         if not reachable:
             self.skipTest("another user can't run this build")
-        self.refused(["--nnodes", 1, "--rdzv_endpoint", "127.0.0.1:0", self.script()], [1], "ulimit -u", prefix=limited)
+        job = ["--nnodes", 1, "--rdzv_endpoint", "127.0.0.1:0", "--no_python", "/bin/true"]
+        self.refused(job, [1], "ulimit -u", prefix=limited)
 
     def test_missing_program(self):
         self.refused(["--no_python", "no-such-program"], [1], "no-such-program")
