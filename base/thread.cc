@@ -1,7 +1,10 @@
 #include "base/thread.h"
 
+#include <cstddef>
+#include <latch>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -15,6 +18,21 @@ absl::StatusOr<std::thread> StartThread(const char* what, std::function<void()> 
         absl::StrCat("there can be no further thread, for ", what, ": ", error.what(),
                      " (limits: ulimit -u, the cgroup's pids.max, memory)"));
   }
+}
+
+absl::Status CheckThreads(int count) {
+  std::latch checked(1);
+  std::vector<std::thread> threads;
+  absl::Status status;
+  while (status.ok() && threads.size() < static_cast<size_t>(count)) {
+    absl::StatusOr<std::thread> thread =
+        StartThread("what speaks to other processes", [&checked] { checked.wait(); });
+    status = thread.status();
+    if (thread.ok()) threads.push_back(*std::move(thread));
+  }
+  checked.count_down();
+  for (std::thread& thread : threads) thread.join();
+  return status;
 }
 
 }  // namespace ddprun

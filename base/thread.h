@@ -4,6 +4,7 @@
 #include <functional>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace ddprun {
@@ -12,6 +13,10 @@ namespace ddprun {
 // no more of them (pthread_create(3): a limit on processes, or no memory for a stack), for which
 // std::thread throws; the message says what the thread was for. Threads: any.
 absl::StatusOr<std::thread> StartThread(const char* what, std::function<void()> body);
+
+// Whether there can be `count` more threads at once: libraries that get none go on without, and
+// what they can't do then looks like the network's fault. Error: as above. Threads: any.
+absl::Status CheckThreads(int count);
 
 }  // namespace ddprun
 

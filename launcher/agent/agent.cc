@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "base/thread.h"
 #include "base/version.h"
 #include "launcher/agent/end_report.h"
 #include "launcher/agent/log_catalog.h"
@@ -32,6 +33,9 @@ using rendezvous::Generation;
 constexpr absl::Duration kConsoleLimit = absl::Seconds(2);
 // Of lines that such a console has not taken; what is more is lost.
 constexpr size_t kConsoleBytesMax = 1 << 20;
+
+// What a process that uses gRPC has on a small machine: this one, and its service.
+constexpr int kThreads = 12;
 
 bool IsIgnored(int number) {
   struct sigaction action {};
@@ -113,6 +117,7 @@ int Agent::Run() {
 }
 
 absl::Status Agent::StartParts() {
+  DDPRUN_RETURN_IF_ERROR(CheckThreads(service_ == nullptr ? kThreads : 2 * kThreads));
   RaiseDescriptorLimit();  // after the forks: workers keep the user's
   DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   console_ = Console::For(loop_.get(), STDERR_FILENO);
@@ -244,8 +249,8 @@ void Agent::WatchSignals() {
   for (const int number : WatchedSignals(plan_.signals.policy)) {
     // nohup(1) and its kin: who ignored it for us meant it.
     if (number == SIGHUP && IsIgnored(number)) continue;
-    signals_.push_back(std::make_unique<SignalWatch>(
-        loop_.get(), number, [this, number] { Feed(SignalReceived{number}); }));
+    signals_.push_back(
+        std::make_unique<SignalWatch>(loop_.get(), number, [this, number] { OnSignal(number); }));
   }
   if (isatty(STDERR_FILENO) != 1) return;
   signals_.push_back(std::make_unique<SignalWatch>(loop_.get(), SIGWINCH,
@@ -398,7 +403,7 @@ void Agent::Do(const Exit& effect) {
   Write("agent_exit", {{"status", exit_->status}});
   if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
   workers_->set_on_drained([this] { ContinueEnd(); });
-  WatchLastSignals();
+  LimitConsole();
   if (elected_ == nullptr) return ContinueEnd();
   elected_->End(/*job_over=*/exit_->verdict.has_value(), [this] {
     left_service_ = true;
@@ -407,28 +412,23 @@ void Agent::Do(const Exit& effect) {
 }
 
 // Output that a slow console has not taken yet is not lost, unless a signal has asked for the end:
-// then it has 2 s, and another one gives it up at once. Handled, since the default means nothing to
-// the first process of a container.
-void Agent::WatchLastSignals() {
-  signals_.clear();
-  const auto end_now = [this] {
-    if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
-    loop_->Stop();
-  };
-  for (const int number : WatchedSignals(plan_.signals.policy)) {
-    if (IsIgnored(number)) continue;
-    if (plan_.signals.policy.Ends(number)) {
-      signals_.push_back(std::make_unique<SignalWatch>(loop_.get(), number, end_now));
-    } else {
-      signal(number, SIG_IGN);
-    }
-  }
+// then it has 2 s.
+void Agent::LimitConsole() {
   if (exit_->signal == 0) return;
   console_limit_ = std::make_unique<Timer>(loop_.get(), [this] {
     gave_up_console_ = true;
     ContinueEnd();
   });
   console_limit_->Arm(loop_->Now() + kConsoleLimit);
+}
+
+// One that comes after the end gives the console up at once. By a handler, since the default means
+// nothing to the first process of a container.
+void Agent::OnSignal(int number) {
+  if (!exit_.has_value()) return Feed(SignalReceived{number});
+  if (!plan_.signals.policy.Ends(number)) return;
+  if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
+  loop_->Stop();
 }
 
 void Agent::ContinueEnd() {

@@ -95,7 +95,8 @@ class Agent {
   void OnGpusReleased(const GpuRelease::Result& result);
   void Fail(const absl::Status& error);
   void WriteConsole(absl::string_view lines);
-  void WatchLastSignals();
+  void OnSignal(int number);
+  void LimitConsole();
   void ContinueEnd();
   void Write(const std::string& event, nlohmann::json fields = {});
 

@@ -2,6 +2,7 @@
 """What can't be run ends within two seconds with one clear message, and never with a stack."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -55,6 +56,25 @@ class BadInput(RefusalTestCase):
 
     def test_missing_script(self):
         self.refused(["no_such_script.py"], [1, 2], "no_such_script.py")
+
+    def test_a_report_that_cant_be_written_is_refused_at_once(self):
+        impossible = self.script() + "/below/report.json"
+        self.refused(["--report_file", impossible, self.script()], [1], "--report_file", "Not a directory")
+        done = subprocess.run([DDPRUN, "--report_file", self.bed.path("new/folder/report.json"), self.script()],
+                              env=self.bed.environment, capture_output=True, timeout=10 * BOUND, check=False)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertTrue(os.path.exists(self.bed.path("new/folder/report.json")), "the twin: its folder is made")
+
+    @unittest.skipIf(os.geteuid() != 0 or shutil.which("setpriv") is None, "only root can be another user, whom limits bind")
+    def test_a_limit_on_processes_is_told_as_one(self):
+        """gRPC goes on without its threads, and says nothing; then nobody answers."""
+        os.chmod(self.bed.folder, 0o755)
+        limited = ["setpriv", "--reuid", "64999", "--clear-groups", "bash", "-c", 'ulimit -u 14; exec "$@"', "bash"]
+        reachable = subprocess.run([*limited[:4], "test", "-x", DDPRUN], check=False).returncode == 0
+        if not reachable:
+            self.skipTest("another user can't run this build")
+        job = ["--nnodes", 1, "--rdzv_endpoint", "127.0.0.1:0", "--no_python", "/bin/true"]
+        self.refused(job, [1], "ulimit -u", prefix=limited)
 
     def test_missing_program(self):
         self.refused(["--no_python", "no-such-program"], [1], "no-such-program")

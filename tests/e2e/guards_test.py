@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What ended workers may leave behind: GPU memory (with a driver's library of ours), processes; and what status shows."""
 
+import glob
 import os
 import select
 import signal
@@ -10,7 +11,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, PATIENCE, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, WORKER, BedTestCase, free_port  # noqa: E402
 
 from timeline import state_of  # noqa: E402
 
@@ -140,6 +141,46 @@ class StoodStill(BedTestCase):
         agent.signal(signal.SIGTERM)
         self.assert_status(1, agent, 20 * SLOW)
         self.assertIsNone(state_of(worker["pid"]))
+
+
+class Nested(BedTestCase):
+    """A worker that runs a ddprun of its own: nothing of either's cgroups stays."""
+
+    SCRIPT = """import os, signal, subprocess, sys
+own = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHELASTIC_", "DDPRUN_W", "MASTER_"))}
+subprocess.Popen(sys.argv[1:], env=own)
+signal.pause()
+"""
+
+    def cgroups(self):
+        """The folders of cgroups below the one that this process is in."""
+        with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+            places = [line.split()[4] for line in mounts if " - cgroup2 " in line]
+        with open("/proc/self/cgroup", encoding="utf-8") as groups:
+            own = [line.strip().partition("0::")[2] for line in groups if line.startswith("0::")]
+        self.assertTrue(places and own, "where the cgroup was made")
+        return glob.glob(f"{places[0]}{own[0].rstrip('/')}/**/ddprun-*", recursive=True)
+
+    def test_a_killed_worker_leaves_no_cgroup_of_its_own_ddprun(self):
+        script = self.bed.write("script.py", self.SCRIPT)
+        inner = [DDPRUN, WORKER, self.bed.journal.path, "wait"]
+        agent = self.bed.run("agent", ["--event_log", self.bed.events.path, script, *inner])
+        start = self.bed.event("agent_start", alive=[agent])
+        self.bed.wait(lambda: self.bed.journal.find("worker"), "the inner worker", alive=[agent])
+        if start["why_no_cgroup"] != "":
+            os.kill(self.bed.event("worker_started")["worker_pid"], signal.SIGKILL)
+            self.assert_status(1, agent)
+            self.skipTest(f"no cgroup here: {start['why_no_cgroup']}")
+        made = [path for path in self.cgroups() if path.endswith(f"-{agent.pid}") or f"-{agent.pid}/" in path]
+        self.assertEqual(2, len(made), "the inner one is in the outer one")
+        keeper = os.pidfd_open(start["keeper"])
+        self.addCleanup(os.close, keeper)
+        os.kill(self.bed.event("worker_started")["worker_pid"], signal.SIGKILL)
+        self.assert_status(1, agent)
+        poll = select.poll()
+        poll.register(keeper)
+        self.assertTrue(poll.poll(PATIENCE * 1000), "the keeper is still there")
+        self.assertEqual([], [path for path in made if os.path.exists(path)])
 
 
 class Status(BedTestCase):

@@ -83,6 +83,10 @@ class Logs(LogsTestCase):
         self.assertEqual(["[rank3]:begin 0", "[rank3]:hello from 3"], self.logs("--rank", 3).stdout.splitlines())
         self.assertEqual(["[rank3]:hello from 3"], self.logs("--rank", 3, "--tail", 1).stdout.splitlines())
         self.assertEqual("begin 0\nhello from 3\n", self.logs("--rank", 3, "--raw").stdout)
+        nobody = self.logs("--rank", 9, status=1)
+        self.assertEqual("", nobody.stdout)
+        self.assertIn("--rank 9: job ", nobody.stderr)
+        self.assertIn("has ranks 0 to 3", nobody.stderr)
 
     def test_following_goes_on_across_a_restart_and_ends_with_the_job(self):
         self.start_job()

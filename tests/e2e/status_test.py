@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -294,8 +295,8 @@ class JobsOfThisMachine(BedTestCase):
     """Jobs of one node have no address (decision 3): who started them finds them without one."""
 
     def run_command(self, *arguments, status=0):
-        result = subprocess.run([DDPRUN, *arguments], env=self.bed.environment, capture_output=True, text=True, check=False,
-                                timeout=60 * SLOW)
+        result = subprocess.run([DDPRUN, *map(str, arguments)], env=self.bed.environment, capture_output=True, text=True,
+                                check=False, timeout=60 * SLOW)
         self.assertEqual(status, result.returncode, result.stderr)
         return result.stdout if status == 0 else result.stderr
 
@@ -356,6 +357,19 @@ class JobsOfThisMachine(BedTestCase):
         self.assert_status(1, second)
         self.run_command("stop", "--rdzv_id", self.job_of("first"))
         self.assert_status(1, first)
+
+    def test_the_time_for_an_answer_is_the_users(self):
+        """Something that takes connections, and says nothing; 1.5 s used to be the end."""
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            for timeout, least in ((0.5, 0.5), (3, 3)):
+                began = time.monotonic()
+                endpoint = f"127.0.0.1:{silent.getsockname()[1]}"
+                self.run_command("status", "--rdzv_endpoint", endpoint, "--timeout", timeout, status=1)
+                took = time.monotonic() - began
+                self.assertGreaterEqual(took, least)
+                self.assertLess(took, least + 2 * SLOW)
 
     def test_on_a_terminal_the_user_is_asked(self):
         first, second = self.start("first"), self.start("second")

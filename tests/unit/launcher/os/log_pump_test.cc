@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "launcher/os/pseudo_terminal.h"
 #include "tests/unit/launcher/os/temp_tree.h"
 
 namespace ddprun::launcher {
@@ -197,6 +200,70 @@ TEST_F(LogPumpTest, LinesWithAWantedTextAreCopied) {
   Say(",b\nno\nlast, c");
   RunToEnd();
   EXPECT_EQ(tree_.Read("filtered"), "[0]:x a,b x\n[0]:pieces: a,b\n[0]:last, c\n");
+}
+
+TEST_F(LogPumpTest, RawBytesAreShownAsTheyCome) {
+  LogStream::Made made =
+      *LogStream::Create(loop_.get(), {.console_fd = console_.second.get(), .raw = true}, nullptr);
+  stream_ = std::move(made.stream);
+  worker_ = std::move(made.worker_end);
+  Say("10%\r20%");
+  loop_->Post([&] { loop_->Post([&] { loop_->Stop(); }); });
+  loop_->Run();
+  char shown[16];
+  EXPECT_EQ(read(console_.first.get(), shown, sizeof(shown)), 7) << "before the line is whole";
+  EXPECT_EQ(std::string(shown, 7), "10%\r20%");
+  EXPECT_EQ(stream_->Tail(), "20%\n");
+}
+
+TEST_F(LogPumpTest, ATailOutlivesItsStream) {
+  const auto tail = std::make_shared<LineTail>();
+  LogStream::Made made = *LogStream::Create(loop_.get(), {.tail = tail}, [this] {
+    stream_.reset();
+    loop_->Stop();
+  });
+  stream_ = std::move(made.stream);
+  worker_ = std::move(made.worker_end);
+  Say("last words\n");
+  worker_.Reset();
+  loop_->Run();
+  EXPECT_EQ(tail->Lines(), "last words\n");
+}
+
+TEST_F(LogPumpTest, SharesWhatItReads) {
+  Make(false, false);
+  const Fd rest = *stream_->Share();
+  Say("unread");
+  stream_.reset();
+  char bytes[16];
+  EXPECT_EQ(read(rest.get(), bytes, sizeof(bytes)), 6);
+}
+
+TEST_F(LogPumpTest, ATerminalIsOneToTheWorkerAndAsLargeAsOurs) {
+  const absl::StatusOr<FdPair> ours = MakePseudoTerminal(-1);
+  if (!ours.ok()) GTEST_SKIP() << ours.status();
+  winsize size{.ws_row = 33, .ws_col = 77, .ws_xpixel = 0, .ws_ypixel = 0};
+  ASSERT_EQ(ioctl(ours->second.get(), TIOCSWINSZ, &size), 0);
+  LogStream::Made made = *LogStream::Create(
+      loop_.get(),
+      {.console_fd = console_.second.get(), .raw = true, .terminal = ours->second.get()}, [this] {
+        ++ends_;
+        loop_->Stop();
+      });
+  stream_ = std::move(made.stream);
+  worker_ = std::move(made.worker_end);
+  EXPECT_EQ(isatty(worker_.get()), 1);
+  winsize theirs{};
+  ASSERT_EQ(ioctl(worker_.get(), TIOCGWINSZ, &theirs), 0);
+  EXPECT_EQ(theirs.ws_col, 77);
+  size.ws_col = 120;
+  ASSERT_EQ(ioctl(ours->second.get(), TIOCSWINSZ, &size), 0);
+  stream_->Resize();
+  ASSERT_EQ(ioctl(worker_.get(), TIOCGWINSZ, &theirs), 0);
+  EXPECT_EQ(theirs.ws_col, 120);
+  Say("a\tb\n");
+  RunToEnd();
+  EXPECT_EQ(ConsoleText(), "a\tb\n") << "no byte is changed";
 }
 
 TEST_F(LogPumpTest, AppendsToWhatTheFileHolds) {
