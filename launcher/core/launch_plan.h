@@ -96,8 +96,8 @@ enum class Preflight {
 struct WarmPlan {
   bool on = false;                   // --warm on
   std::vector<std::string> preload;  // --preload: modules that are imported ahead in any case
-  // --warm_memory: what the parked interpreter may hold. Neither: no bound, but none is parked where
-  // less than a quarter of the machine's memory is free.
+  // --warm_memory: what the parked interpreter may hold. Neither: no bound, but none is parked
+  // where less than a quarter of the machine's memory is free.
   std::optional<uint64_t> memory_bytes;
   std::optional<double> memory_percent;  // of the machine's memory
   std::string kept;  // path of what jobs before this one have learned; "" = nothing is kept

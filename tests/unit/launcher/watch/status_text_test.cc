@@ -79,8 +79,9 @@ TEST(StatusText, ShowsHowWorkersStart) {
   EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("warm")));
   auto* warm = reply.mutable_jobs(0)->mutable_nodes(0)->mutable_warm();
   warm->set_why_cold("what the script imports is not known yet");
-  EXPECT_THAT(StatusText(reply, "h:1"),
-              HasSubstr("\n         warm: none parked (what the script imports is not known yet)\n"));
+  EXPECT_THAT(
+      StatusText(reply, "h:1"),
+      HasSubstr("\n         warm: none parked (what the script imports is not known yet)\n"));
   warm->clear_why_cold();
   warm->set_warm_workers(2);
   warm->set_saved_ms(1800);
