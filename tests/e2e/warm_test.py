@@ -184,7 +184,7 @@ class Learned(WarmTestCase):
         for field in ("seed", "numpy", "random", "authkey"):
             self.assertEqual(4, len({worker[field] for worker in cold + warm}), field)
         self.check_kept()
-        self.check_next_job(script, warm[-1]["t"])
+        self.check_next_job(script, max(worker["t"] for worker in warm))
 
     def check_kept(self):
         folder = self.bed.path("cache/ddprun/warm")
