@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,8 +32,16 @@
 namespace ddprun::launcher {
 namespace {
 
+std::string WarmFolder() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if (cache != nullptr && cache[0] == '/') return absl::StrCat(cache, "/ddprun/warm");
+  return home == nullptr || *home == '\0' ? "" : absl::StrCat(home, "/.cache/ddprun/warm");
+}
+
 MachineFacts ProbeFor(const MachineOptions& options) {
-  MachineFacts facts = ProbeMachine({.root = "", .python = options.python, .limit = options.limit});
+  MachineFacts facts = ProbeMachine(
+      {.root = "", .python = options.python, .warm = WarmFolder(), .limit = options.limit});
   facts.versions.ddprun = kVersion;
   facts.environment = options.environment;
   return facts;

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "launcher/doctor/core/machine_parsers.h"
 #include "launcher/doctor/gpu_inventory.h"
@@ -24,6 +25,7 @@
 #include "launcher/os/host_probe.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/os/topology_probe.h"
+#include "launcher/warm/core/learned.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -178,7 +180,28 @@ MachineFacts ProbeMachine(const MachineQuestion& question) {
   facts.rdma_ports = ProbeRdmaPorts(root);
   facts.clock = ProbeClock();
   facts.python = ProbePython(question.python, question.limit);
+  facts.imports = ProbeImports(question.warm);
   return facts;
+}
+
+std::vector<ImportFacts> ProbeImports(const std::string& folder) {
+  std::vector<ImportFacts> scripts;
+  if (folder.empty()) return scripts;
+  for (const std::string& name : NamesIn(folder)) {
+    const absl::StatusOr<Learned> learned =
+        ParseLearned(TextOfFile(absl::StrCat(folder, "/", name)));
+    if (!learned.ok()) continue;
+    ImportFacts script;
+    script.script = Shown(name.substr(0, name.rfind('-')), 80);
+    for (const Learned::Refusal& refusal : learned->refused) {
+      script.modules.push_back({.name = refusal.module, .why = Shown(refusal.why, 200)});
+    }
+    for (const Learned::Slow& slow : learned->slow) {
+      script.modules.push_back({.name = slow.module, .milliseconds = slow.milliseconds});
+    }
+    if (!script.modules.empty()) scripts.push_back(std::move(script));
+  }
+  return scripts;
 }
 
 }  // namespace ddprun::launcher

@@ -16,6 +16,7 @@ namespace ddprun::launcher {
 struct MachineQuestion {
   std::string root;    // comes before /proc, /sys, /etc and /dev; for tests
   std::string python;  // path of the interpreter; "" = none
+  std::string warm;    // folder in which warm starts keep what they learn; "" = none
   // How long each of those that may never answer is waited for: the driver, the resolver, Python.
   absl::Duration limit = absl::Seconds(20);
 };
@@ -24,6 +25,9 @@ struct MachineQuestion {
 // empty, with why where MachineFacts has a field for it. Where something didn't answer in time, a
 // thread is left behind that waits for it: end soon, without destructors.
 MachineFacts ProbeMachine(const MachineQuestion& question);
+
+// What warm starts have kept in a folder: modules that stand out, by script.
+std::vector<ImportFacts> ProbeImports(const std::string& folder);
 
 // Network interfaces that have an address or are hardware, in the order of their names.
 // Source: the kernel's sysfs-class-net; getifaddrs(3), which asks the real machine.

@@ -14,6 +14,10 @@ Standard parts only, and as few as can be: whatever is imported here is in every
 """
 
 
+SLOW_IMPORT = 0.5  # seconds; `ddprun doctor` names such modules
+IDLE_SECONDS = 10  # where all processors are busy, the idle class may never come to an end
+
+
 def _roots():
     """Where the modules of the installation are, as opposed to the user's own."""
     import site
@@ -35,112 +39,6 @@ def _signature(roots):
 
 def _is_below(path, roots):
     return any(path.startswith(root + os.sep) for root in roots)
-
-
-# ------------------------------------------------------------- a worker that tells what it needs
-
-
-class _Diary:
-    """What a worker does until its first optimizer step."""
-
-    def __init__(self, path):
-        self.path = path
-        self.roots = _roots()
-        self.before = set(sys.modules)
-        self.settings = []  # (how many modules there were, name, value)
-        self.over = False
-        diary = self
-
-        class Environ(type(os.environ)):
-            def __setitem__(self, name, value):
-                super().__setitem__(name, value)
-                diary.on_set(name, value)
-
-        for name in ("__name__", "__qualname__", "__module__"):
-            setattr(Environ, name, getattr(type(os.environ), name))
-        self.plain = type(os.environ)
-        os.environ.__class__ = Environ
-        sys.meta_path.insert(0, self)
-
-    def on_set(self, name, value):
-        if self.over or not isinstance(name, str):
-            return
-        frame = sys._getframe(2)
-        while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
-            frame = frame.f_back
-        # What a library sets it sets again when it is imported.
-        file = frame.f_code.co_filename if frame is not None else ""
-        if not _is_below(os.path.realpath(file), self.roots):
-            self.settings.append((len(sys.modules), name, value))
-
-    def find_spec(self, name, path=None, target=None):
-        """A finder of importlib that finds nothing; it only waits for the optimizers."""
-        if name != "torch.optim.optimizer":
-            return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                break
-        else:
-            return None
-        loader = spec.loader
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return spec
-
-        def exec_module(module):
-            del loader.exec_module
-            execute(module)
-            if hasattr(module, "register_optimizer_step_post_hook"):
-                module.register_optimizer_step_post_hook(self.on_step)
-
-        loader.exec_module = exec_module
-        return spec
-
-    def on_step(self, *_):
-        if self.over:
-            return
-        self.over = True
-        os.environ.__class__ = self.plain
-        try:
-            self.write()
-        except Exception as error:  # the training is none of our business
-            sys.stderr.write("ddprun: what this worker has imported could not be written down: %r\n" % (error,))
-
-    def write(self):
-        script_folder = os.path.realpath(sys.path[0]) if sys.path and sys.path[0] else os.getcwd()
-        lines = ["signature " + _signature(self.roots)]
-        settings = list(self.settings)
-        for index, (name, module) in enumerate(list(sys.modules.items())):
-            while settings and settings[0][0] <= index:
-                lines.append(self.line_of(settings.pop(0)))
-            kind = self.kind_of(module, script_folder) if name not in self.before else ""
-            if kind:
-                lines.append(kind + " " + name)
-        lines += [self.line_of(setting) for setting in settings]
-        text = "\n".join(line for line in lines if line) + "\n"
-        draft = "%s.%d" % (self.path, os.getpid())
-        with open(draft, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-        os.rename(draft, self.path)
-
-    @staticmethod
-    def line_of(setting):
-        _, name, value = setting
-        return "set %s=%s" % (name, value) if "\n" not in name + value else ""
-
-    def kind_of(self, module, script_folder):
-        """"" of the user's own."""
-        spec = getattr(module, "__spec__", None)
-        if spec is None or not spec.origin:
-            return "seen"
-        if spec.origin in ("built-in", "frozen"):
-            return "module"
-        file = os.path.realpath(spec.origin)
-        if not os.path.isabs(spec.origin):
-            return "seen"
-        return "module" if _is_below(file, self.roots) and not _is_below(file, [script_folder]) else ""
 
 
 # ------------------------------------------------------------- an interpreter that waits
@@ -184,10 +82,10 @@ class _Parked:
             self.say("stale")
             os._exit(0)
         began = time.monotonic()
-        policy = self.step_back() if self.idle else None
+        end_idling = self.step_back() if self.idle else None
         self.import_all()
-        if policy is not None:
-            os.sched_setscheduler(0, *policy)
+        if end_idling is not None:
+            end_idling()
         if self.refused:
             for module, why in self.refused.items():
                 self.say("refuse %s %s" % (module, why))
@@ -209,26 +107,38 @@ class _Parked:
                 return
 
     def step_back(self):
-        """To SCHED_IDLE, where there is a way back for workers; returns what it was before."""
+        """To SCHED_IDLE for IDLE_SECONDS, where there is a way back for workers; returns what ends it before."""
         before = os.sched_getscheduler(0), os.sched_getparam(0)
+        idle = os.SCHED_IDLE, os.sched_param(0)
         pid = os.fork()
         if pid == 0:
             status = 1  # without CAP_SYS_NICE there may be none (sched(7), RLIMIT_NICE)
             try:
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+                os.sched_setscheduler(0, *idle)
                 os.sched_setscheduler(0, *before)
                 status = 0
             finally:
                 os._exit(status)
         if os.waitpid(pid, 0)[1] != 0:
             return None
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        import _signal
+        disposition = _signal.getsignal(_signal.SIGALRM)
+
+        def end(*_):
+            os.sched_setscheduler(0, *before)
+            _signal.alarm(0)
+            if _signal.getsignal(_signal.SIGALRM) is end:
+                _signal.signal(_signal.SIGALRM, disposition)
+
+        _signal.signal(_signal.SIGALRM, end)
+        _signal.alarm(IDLE_SECONDS)
+        os.sched_setscheduler(0, *idle)
         try:  # whoever asks from now on gives us back our priority
             self.channel.recv(1, self.socket.MSG_PEEK | self.socket.MSG_DONTWAIT)
-            os.sched_setscheduler(0, *before)
+            end()
         except BlockingIOError:
             pass
-        return before
+        return end
 
     def held(self):
         """Memory that is nobody else's, in KiB; what is mapped of files can be had again."""
@@ -257,10 +167,14 @@ class _Parked:
                 continue
             tasks = self.list("task")
             self.importing = rest
+            began = time.monotonic()
             try:
                 importlib.import_module(rest)
             except BaseException:  # the worker will meet it, if it is one
                 continue
+            took = time.monotonic() - began
+            if took >= SLOW_IMPORT:
+                self.say("took %s %d" % (rest, took * 1000))
             for fd in self.list("fd") - fds:
                 self.refuse([rest], "leaves the descriptor of %s open" % self.target(fd))
                 fds.add(fd)

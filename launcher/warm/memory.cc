@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<PressureWatch>> PressureWatch::Create(
     return ErrnoStatus(errno, "epoll");
   }
   watch->on_pressure_ = std::move(on_pressure);
-  watch->watch_ = std::make_unique<FdWatch>(loop, watch->epoll_.get(),
-                                            [raw = watch.get()] { raw->OnReady(); });
+  watch->watch_ =
+      std::make_unique<FdWatch>(loop, watch->epoll_.get(), [raw = watch.get()] { raw->OnReady(); });
   return watch;
 }
 

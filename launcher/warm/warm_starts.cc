@@ -89,15 +89,15 @@ absl::Status WarmStarts::MakeFiles() {
 }
 
 void WarmStarts::Begin() {
-  absl::StatusOr<std::unique_ptr<PressureWatch>> pressure =
-      PressureWatch::Create(loop_, [this] {
-        Do(starter_.OnShort("the kernel has to look for memory (/proc/pressure/memory)"));
-      });
+  absl::StatusOr<std::unique_ptr<PressureWatch>> pressure = PressureWatch::Create(loop_, [this] {
+    Do(starter_.OnShort("the kernel has to look for memory (/proc/pressure/memory)"));
+  });
   if (pressure.ok()) {
     pressure_ = *std::move(pressure);
   } else {
     Log(LogLevel::kInfo, absl::StrCat("the interpreter that is kept ready stays when memory gets "
-                                      "short: ", pressure.status().message()));
+                                      "short: ",
+                                      pressure.status().message()));
   }
   Do(starter_.Begin(loop_->Now(), ReadKept(), !plan_->warm.preload.empty()));
 }
@@ -183,8 +183,8 @@ void WarmStarts::OnStarted(uint64_t generation, bool parked) {
   if (parked) {
     ++started_.warm;
     // Those that waited for the imports have saved what is left.
-    started_.saved = std::max(absl::ZeroDuration(),
-                              starter_.import_time() - (loop_->Now() - prepared_));
+    started_.saved =
+        std::max(absl::ZeroDuration(), starter_.import_time() - (loop_->Now() - prepared_));
   } else {
     ++started_.cold;
     started_.why_cold = starter_.WhyCold();

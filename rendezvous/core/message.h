@@ -37,8 +37,8 @@ struct Renewal {
   std::vector<uint64_t> progress = {};
   absl::Duration step_time = {};  // zero = unknown
   std::optional<NodeTime> time = {};
-  std::vector<GpuUse> gpus = {};      // for people who watch; none = nothing new
-  std::optional<WarmUse> warm = {};   // for people who watch; nullopt = without --warm
+  std::vector<GpuUse> gpus = {};     // for people who watch; none = nothing new
+  std::optional<WarmUse> warm = {};  // for people who watch; nullopt = without --warm
 };
 
 struct Heartbeat {

@@ -133,6 +133,17 @@ struct VersionFacts {
   std::string glibc;
 };
 
+// What warm starts have met in imports (docs/WARM.md), of one script.
+struct ImportFacts {
+  struct Module {
+    std::string name;
+    std::string why;            // it can't be imported ahead; "" = it can
+    uint32_t milliseconds = 0;  // that its import took; 0 = it doesn't stand out
+  };
+  std::string script;
+  std::vector<Module> modules;
+};
+
 struct MachineFacts {
   VersionFacts versions;
   HostnameFacts host;
@@ -147,6 +158,7 @@ struct MachineFacts {
   std::vector<RdmaPort> rdma_ports;
   std::optional<ClockFacts> clock;
   PythonFacts python;
+  std::vector<ImportFacts> imports;                // of scripts that were run with --warm on
   std::map<std::string, std::string> environment;  // of kEnvironmentOfInterest, those that are set
 };
 

@@ -309,6 +309,33 @@ void CheckThreads(const MachineFacts& facts, Findings* findings) {
   }
 }
 
+// Worth a line: from a local disk all of torch takes about 2 s.
+constexpr uint32_t kSlowImportMilliseconds = 5000;
+
+void CheckImports(const MachineFacts& facts, Findings* findings) {
+  for (const ImportFacts& script : facts.imports) {
+    for (const ImportFacts::Module& module : script.modules) {
+      if (!module.why.empty()) {
+        findings->push_back(
+            {Severity::kNote,
+             "import_not_ahead",
+             absl::StrCat("'", module.name, "', which ", script.script,
+                          " imports, can't be imported ahead: it ", module.why),
+             "with --warm on each worker imports it, and what imports it, by itself at each start",
+             {}});
+      }
+      if (module.milliseconds >= kSlowImportMilliseconds) {
+        findings->push_back({Severity::kNote,
+                             "import_slow",
+                             absl::StrFormat("importing '%s' took %.1f s for %s", module.name,
+                                             module.milliseconds / 1000.0, script.script),
+                             "each cold start waits for it; from a local disk PyTorch takes 2 s",
+                             {"# install it on a local disk, or give --warm on"}});
+      }
+    }
+  }
+}
+
 }  // namespace
 
 const char* SeverityName(Severity severity) {
@@ -336,6 +363,7 @@ std::vector<Finding> FindTroubles(const MachineFacts& facts) {
   CheckThreads(facts, &findings);
   CheckClock(facts, &findings);
   CheckCgroup(facts, &findings);
+  CheckImports(facts, &findings);
   std::stable_sort(findings.begin(), findings.end(),
                    [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
   return findings;

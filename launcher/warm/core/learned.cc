@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -58,6 +59,14 @@ absl::Status TakeLine(absl::string_view line, Learned* learned) {
         absl::StrSplit(rest, absl::MaxSplits(' ', 1));
     if (!IsName(refusal.first)) return absl::InvalidArgumentError("refuses no module");
     learned->refused.push_back({std::string(refusal.first), std::string(refusal.second)});
+  } else if (word == "took") {
+    const std::pair<absl::string_view, absl::string_view> slow =
+        absl::StrSplit(rest, absl::MaxSplits(' ', 1));
+    uint32_t milliseconds = 0;
+    if (!IsName(slow.first) || !absl::SimpleAtoi(slow.second, &milliseconds)) {
+      return absl::InvalidArgumentError("is no time of an import");
+    }
+    learned->SetSlow(slow.first, milliseconds);
   } else if (word == "signature") {
     learned->signature = std::string(rest);
   } else {
@@ -77,6 +86,16 @@ size_t Learned::module_count() const {
 bool Learned::IsRefused(absl::string_view module) const {
   return std::any_of(refused.begin(), refused.end(),
                      [module](const Refusal& refusal) { return refusal.module == module; });
+}
+
+void Learned::SetSlow(absl::string_view module, uint32_t milliseconds) {
+  const auto found = std::find_if(slow.begin(), slow.end(),
+                                  [module](const Slow& one) { return one.module == module; });
+  if (found != slow.end()) {
+    found->milliseconds = milliseconds;
+  } else {
+    slow.push_back({std::string(module), milliseconds});
+  }
 }
 
 absl::StatusOr<Learned> ParseLearned(absl::string_view text) {
@@ -120,6 +139,9 @@ std::string LearnedText(const Learned& learned) {
     absl::StrAppend(&text, WordOf(step.kind), step.text, "\n");
   }
   for (const std::string& name : learned.varying) absl::StrAppend(&text, "varies ", name, "\n");
+  for (const Learned::Slow& slow : learned.slow) {
+    absl::StrAppend(&text, "took ", slow.module, " ", slow.milliseconds, "\n");
+  }
   for (const Learned::Refusal& refusal : learned.refused) {
     absl::StrAppend(&text, "refused ", refusal.module, " ", refusal.why, "\n");
   }

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_WARM_CORE_LEARNED_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,8 @@ namespace ddprun::launcher {
 //   seen NAME           is there after the imports without having been asked for
 //   set NAME=VALUE      the script sets this variable at this place
 //   varies NAME         this variable differs between workers, or is set by them differently
-//   refused NAME WHY    a module that can't be imported ahead; only in what is kept
+//   took NAME MS        the import took so many milliseconds, which stands out; only in what is
+//   kept refused NAME WHY    a module that can't be imported ahead; only in what is kept
 struct Learned {
   struct Step {
     enum class Kind { kModule, kSeen, kSet };
@@ -30,13 +32,19 @@ struct Learned {
     std::string module;
     std::string why;
   };
+  struct Slow {
+    std::string module;
+    uint32_t milliseconds = 0;
+  };
   std::string signature;
   std::vector<Step> steps;
   std::vector<std::string> varying;
   std::vector<Refusal> refused;
+  std::vector<Slow> slow;  // each module once
 
   size_t module_count() const;
   bool IsRefused(absl::string_view module) const;
+  void SetSlow(absl::string_view module, uint32_t milliseconds);
 };
 
 inline constexpr size_t kLearnedBytesMax = 4 << 20;

@@ -11,10 +11,17 @@
 #include "base/text.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// Imports that stand out; more than these don't.
+constexpr size_t kSlowMax = 16;
+
+}  // namespace
 
 std::vector<WarmEffect> WarmStarter::Begin(Instant now, std::optional<Learned> kept,
                                            bool preloads) {
-  if (!kept.has_value() && !preloads) return {};
+  // A job with --preload has learned only what is refused; that is nothing to begin with.
+  if ((!kept.has_value() || kept->steps.empty()) && !preloads) return {};
   if (kept.has_value()) learned_ = *std::move(kept);
   return Load(now);
 }
@@ -73,6 +80,15 @@ std::vector<WarmEffect> WarmStarter::OnSaid(Instant now, absl::string_view text)
     learned_.refused.push_back({std::string(parts.first), std::string(parts.second)});
     return {WarmNote{"warm_refused",
                      {{"module", std::string(parts.first)}, {"why", std::string(parts.second)}}}};
+  }
+  if (absl::ConsumePrefix(&text, "took ")) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(text, absl::MaxSplits(' ', 1));
+    uint32_t milliseconds = 0;
+    if (learned_.slow.size() < kSlowMax && absl::SimpleAtoi(parts.second, &milliseconds)) {
+      learned_.SetSlow(parts.first, milliseconds);
+    }
+    return {};
   }
   if (!absl::ConsumePrefix(&text, "ready ")) return {};
   return OnReady(now, text);

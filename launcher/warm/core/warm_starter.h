@@ -64,7 +64,7 @@ class WarmStarter {
   // A worker has written down what it has imported. Only the first word of a job counts.
   std::vector<WarmEffect> OnLearned(Instant now, Learned learned);
   // The parked interpreter says: "ready MILLISECONDS KIBIBYTES" (that it holds), "refuse MODULE
-  // WHY", "stale".
+  // WHY", "took MODULE MILLISECONDS", "stale".
   std::vector<WarmEffect> OnSaid(Instant now, absl::string_view text);
   std::vector<WarmEffect> OnEnded(Instant now, absl::string_view how);
   // What Park wanted could not be started.
@@ -101,19 +101,19 @@ class WarmStarter {
   uint64_t bytes_max_;
   State state_ = State::kUnlearned;
   Learned learned_;
-  Instant loading_since_;  // of kLoading
-  bool refusing_ = false;  // it said so since it was started; its end is no death
-  bool stale_ = false;     // as above
-  bool parked_ = false;    // one was asked for, and its end isn't known
-  bool leaving_ = false;   // it was ended by us; implies parked_
+  Instant loading_since_;        // of kLoading
+  bool refusing_ = false;        // it said so since it was started; its end is no death
+  bool stale_ = false;           // as above
+  bool parked_ = false;          // one was asked for, and its end isn't known
+  bool leaving_ = false;         // it was ended by us; implies parked_
   bool load_when_gone_ = false;  // implies leaving_
   bool short_told_ = false;      // the user knows of the lack of memory
   std::string why_;              // of kShort, kOff
   std::string stale_signature_;  // of what was of another installation; "" = nothing was
   uint64_t bytes_held_ = 0;      // of kReady
   absl::Duration import_time_;
-  int refusals_ = 0;       // loads that ended in some; at most kRefusalsMax
-  int deaths_ = 0;         // since the last start that worked; at most kDeathsMax
+  int refusals_ = 0;  // loads that ended in some; at most kRefusalsMax
+  int deaths_ = 0;    // since the last start that worked; at most kDeathsMax
 };
 
 }  // namespace ddprun::launcher

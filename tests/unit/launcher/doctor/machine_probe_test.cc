@@ -40,6 +40,19 @@ TEST_F(MachineProbeTest, InterfacesAreHardwareOrHaveAddresses) {
   EXPECT_EQ(interfaces[1].speed_mbit, std::nullopt);
 }
 
+TEST_F(MachineProbeTest, ImportsThatStandOutAreKeptByScript) {
+  root_.Write("warm/train.py-0011", "signature x\nmodule torch\ntook torch 9100\nrefused a b c\n");
+  root_.Write("warm/plain.py-0022", "signature x\nmodule torch\n");
+  root_.Write("warm/damaged.py-0033", "nonsense\n");
+  const std::vector<ImportFacts> imports = ProbeImports(root_.path() + "/warm");
+  ASSERT_EQ(imports.size(), 1U);
+  EXPECT_EQ(imports[0].script, "train.py");
+  ASSERT_EQ(imports[0].modules.size(), 2U);
+  EXPECT_EQ(imports[0].modules[0].why, "b c");
+  EXPECT_EQ(imports[0].modules[1].milliseconds, 9100U);
+  EXPECT_TRUE(ProbeImports("").empty());
+}
+
 TEST_F(MachineProbeTest, ThisMachineHasALoopback) {
   root_.Write("sys/class/net/lo/operstate", "unknown\n");
   root_.Write("sys/class/net/lo/type", "772\n");

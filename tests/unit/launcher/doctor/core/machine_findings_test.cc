@@ -190,6 +190,18 @@ TEST(Threads, TooManyOrUnset) {
   EXPECT_THAT(Ids(HealthyMachine(1)), IsEmpty());
 }
 
+TEST(Imports, ThatStandOut) {
+  MachineFacts facts = HealthyMachine();
+  facts.imports = {{.script = "train.py",
+                    .modules = {{.name = "spoilt", .why = "starts a thread"},
+                                {.name = "torch", .milliseconds = 9100},
+                                {.name = "numpy", .milliseconds = 600}}}};
+  EXPECT_THAT(Ids(facts), ElementsAre("import_not_ahead", "import_slow"));
+  EXPECT_EQ(The("import_not_ahead", facts).what,
+            "'spoilt', which train.py imports, can't be imported ahead: it starts a thread");
+  EXPECT_EQ(The("import_slow", facts).what, "importing 'torch' took 9.1 s for train.py");
+}
+
 TEST(Severities, HaveNames) {
   EXPECT_STREQ(SeverityName(Severity::kError), "error");
   EXPECT_STREQ(SeverityName(Severity::kWarning), "warning");

@@ -40,6 +40,8 @@ TEST(Learned, BadLinesAreNamed) {
       {"set =x\n", "line 1 sets no variable"},
       {"varies a b\n", "line 1 is no name of a variable"},
       {"refused\n", "line 1 refuses no module"},
+      {"took torch long\n", "line 1 is no time of an import"},
+      {"took\n", "line 1 is no time of an import"},
       {"import torch\n", "line 1 is of no known kind"},
   };
   for (const auto& [text, error] : kCases) {
@@ -59,6 +61,12 @@ TEST(Learned, WhatWorkersSetDifferentlyVaries) {
   const Learned both = MergeLearned(Parsed("set A=1\nset B=0\nmodule torch\n"),
                                     Parsed("set A=1\nset B=1\nmodule torch\n"));
   EXPECT_EQ(LearnedText(both), "signature \nset A=1\nmodule torch\nvaries B\n");
+}
+
+TEST(Learned, ImportsThatStandOutAreKeptOnce) {
+  Learned learned = Parsed("took torch 9100\ntook numpy 700\ntook torch 2000\n");
+  EXPECT_EQ(LearnedText(learned), "signature \ntook torch 2000\ntook numpy 700\n");
+  EXPECT_EQ(ParkedText(learned, {}, {}), "");
 }
 
 TEST(Learned, AParkedProcessLeavesOutWhatIsRefused) {

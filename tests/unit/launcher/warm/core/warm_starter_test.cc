@@ -76,6 +76,13 @@ TEST_F(WarmStarterTest, WhatWasKeptIsImportedFromTheBeginning) {
   EXPECT_EQ(Patience(), absl::ZeroDuration());
 }
 
+TEST_F(WarmStarterTest, WhatAJobWithModulesByHandHasKeptIsNothingLearned) {
+  Learned kept;
+  kept.refused.push_back({"spoilt", "starts a thread"});
+  EXPECT_EQ(Begin(kept), "");
+  EXPECT_TRUE(starter_.WantsToLearn());
+}
+
 TEST_F(WarmStarterTest, ModulesByHandNeedNothingLearned) {
   EXPECT_EQ(Begin(std::nullopt, /*preloads=*/true), "park");
   EXPECT_FALSE(starter_.WantsToLearn());
@@ -195,6 +202,14 @@ TEST_F(WarmStarterTest, OneThatHoldsMoreThanItMayIsEnded) {
             "the interpreter that has imported what they import holds 1.0 MiB, and --warm_memory "
             "allows 1.0 MiB");
   EXPECT_EQ(Ended(), "");
+}
+
+TEST_F(WarmStarterTest, ImportsThatStandOutAreKept) {
+  Begin(Modules({"torch"}));
+  EXPECT_EQ(Said("took torch 9100"), "");
+  EXPECT_EQ(Said("ready 9200 1000"), "warm_ready keep");
+  ASSERT_EQ(starter_.learned().slow.size(), 1U);
+  EXPECT_EQ(starter_.learned().slow[0].milliseconds, 9100U);
 }
 
 TEST_F(WarmStarterTest, OneThatHoldsWhatItMayStays) {

@@ -1,0 +1,75 @@
+"""What the tests of warm starts stand on."""
+
+import os
+import signal
+
+from bed import BedTestCase
+from timeline import state_of
+
+TRAINING = """
+import json, os, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # before there are threads
+os.environ["WARM_TEST_SAME"] = "same"
+os.environ["WARM_TEST_OWN"] = "of rank " + os.environ["RANK"]
+import multiprocessing, random
+import numpy
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": "worker", "rank": dist.get_rank(),
+        "generation": int(os.environ["DDPRUN_GENERATION"]), "world": dist.get_world_size(), "parent": os.getppid(),
+        "threads": torch.get_num_threads(), "seed": torch.initial_seed(), "cuda": torch.cuda.is_initialized(),
+        "numpy": numpy.random.rand(), "random": random.random(),
+        "authkey": multiprocessing.process.current_process().authkey.hex()}
+with open(sys.argv[1], "a") as journal:
+    journal.write(json.dumps(line) + "\\n")
+signal.sigwait([signal.SIGUSR1])
+dist.destroy_process_group()
+os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run while the interpreter ends
+"""
+
+
+class WarmTestCase(BedTestCase):
+    def setUp(self):
+        super().setUp()
+        self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
+        os.mkdir(self.bed.path("modules"))
+        self.bed.environment["PYTHONPATH"] = self.bed.path("modules")
+
+    def module(self, name, text):
+        self.bed.write(os.path.join("modules", name + ".py"), text)
+
+    def ready(self, count=1, **options):
+        return self.bed.event("warm_ready", count=count, **options)
+
+    def starts(self, generation):
+        self.bed.follower.refresh()
+        return [line.get("warm") for line in self.bed.events.find("worker_started", generation=generation)]
+
+    def restart(self, agent, generation, count):
+        """Kills the last of a generation's workers; returns those of the next one."""
+        workers = self.bed.workers(generation, count, alive=[agent])
+        os.kill(workers[-1]["pid"], signal.SIGKILL)
+        return self.bed.workers(generation + 1, count, alive=[agent])
+
+    def children(self):
+        """Of the keeper; zombies aside."""
+        keeper = self.bed.event("agent_start")["keeper"]
+        with open(f"/proc/{keeper}/task/{keeper}/children", encoding="ascii") as children:
+            return [pid for pid in map(int, children.read().split()) if state_of(pid) not in (None, "Z", "X")]
+
+    def parked(self):
+        """The process that waits: the keeper's child that is no worker."""
+        self.bed.follower.refresh()
+        workers = {line["worker_pid"] for line in self.bed.events.find("worker_started")}
+        return next(pid for pid in self.children() if pid not in workers)
+
+    def preloading(self, *modules, nproc=2, options=(), worker=("wait",)):
+        return self.bed.agent("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 9, "--warm", "on",
+                                        "--preload", ",".join(modules), *options], worker)
