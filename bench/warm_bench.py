@@ -56,11 +56,6 @@ SECOND_AFTER = 0.3  # seconds after the first kill
 BOUND = 120  # seconds for one thing
 
 
-def attempt_of(environment):
-    """What grows from one set of workers to the next."""
-    return int(environment.get("DDPRUN_GENERATION") or environment["TORCHELASTIC_RESTART_COUNT"])
-
-
 def environment_of(pid):
     try:
         with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as source:
@@ -105,61 +100,59 @@ class Training:
         began = time.monotonic()
         for host in (1, 2):
             self.start_node(host)
-        lines = self.trained(0, began)
+        lines = self.trained({}, began)
         return max(line["t"] for line in lines) - began, lines
 
-    def trained(self, attempt, after):
-        """The lines of the first workers of a later attempt than this one, when both have stepped."""
+    def workers(self):
+        """{pid: rank} of those that are there; torchrun's counts of restarts differ between nodes."""
+        found = {pid: environment_of(pid).get("RANK") for pid in jobs.tagged(self.job.tag)}
+        return {pid: int(rank) for pid, rank in found.items() if rank is not None}
+
+    def trained(self, before, after):
+        """The lines of two workers other than those before, when both have stepped."""
         def complete():
-            found = {}
-            for line in self.job.journal.find("worker", after, world=2):
-                found.setdefault(attempt_of(line["environment"]), []).append(line)
-            return next((lines for number, lines in sorted(found.items()) if (number > attempt or not attempt) and
-                         len(lines) == 2), None)
+            lines = {line["rank"]: line for line in self.job.journal.find("worker", after, world=2) if line["pid"] not in before}
+            return lines if len(lines) == 2 else None
         lines = self.job.wait(complete, "two workers that train", BOUND * jobs.SLOW)
-        return sorted(lines, key=lambda line: line["rank"])
+        return [lines[0], lines[1]]
 
     def await_parked(self, after, count=2):
         """Until nodes have an interpreter that waits: some seconds after the first step of the first run."""
         if self.warm:
             self.job.event("warm_ready", after=after, count=count, timeout=BOUND * jobs.SLOW)
 
-    def kill(self, pid, attempt):
+    def kill(self, pid):
         """Seconds until both train again, and their lines."""
+        before = self.workers()
         fault = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        anew = self.trained(attempt, fault)
+        anew = self.trained(before, fault)
         return max(line["t"] for line in anew) - fault, anew
 
     def kill_one(self, lines):
-        return self.kill(lines[1]["pid"], attempt_of(lines[1]["environment"]))
+        return self.kill(lines[1]["pid"])
 
     def kill_two(self, lines):
         """As kill_one(), from the second kill."""
-        attempt = attempt_of(lines[1]["environment"])
+        before = self.workers()
         os.kill(lines[1]["pid"], signal.SIGKILL)
         pause(SECOND_AFTER)
-        pid, attempt = self.worker_after(attempt)
-        return self.kill(pid, attempt)
-
-    def worker_after(self, attempt):
-        """Rank 1 of a later attempt, as soon as it is there."""
-        while True:
-            for pid in jobs.tagged(self.job.tag):
-                environment = environment_of(pid)
-                if environment.get("RANK") == "1" and attempt_of(environment) > attempt:
-                    return pid, attempt_of(environment)
+        while True:  # torchrun may not have started them anew yet
+            for pid, rank in self.workers().items():
+                if rank == 1 and pid not in before:
+                    return self.kill(pid)
             pause(0.01)
 
     def lose_node(self, lines):
         """As kill_one(), from the SIGKILL of the agent of the rank that isn't at the first host; a new spare waits then."""
-        generation = attempt_of(lines[0]["environment"])
+        generation = int(lines[0]["environment"]["DDPRUN_GENERATION"])
         line = [line for line in self.job.events.find("assignment") if int(line["generation"]) == generation
                 and not line["who"].startswith("agent:n1")][-1]
         host = int(line["who"].removeprefix("agent:n").partition("#")[0])
+        before = self.workers()
         fault = time.monotonic()
         self.nodes[host].signal(signal.SIGKILL)
-        anew = self.trained(generation, fault)
+        anew = self.trained(before, fault)
         self.start_spare(host)
         return max(line["t"] for line in anew) - fault, anew
 

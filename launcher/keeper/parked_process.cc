@@ -1,5 +1,6 @@
 #include "launcher/keeper/parked_process.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

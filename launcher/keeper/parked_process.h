@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstdint>
 #include <list>
 #include <optional>
