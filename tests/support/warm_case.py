@@ -49,7 +49,11 @@ class WarmTestCase(BedTestCase):
         return self.bed.event("warm_ready", count=count, **options)
 
     def starts(self, generation):
+        """Whether each worker of it was warm. A worker may speak before its agent has noted its start."""
         self.bed.follower.refresh()
+        started = self.bed.events.find
+        begun = self.bed.journal.find("worker", generation=generation)
+        self.bed.wait(lambda: len(started("worker_started", generation=generation)) >= len(begun), "all starts")
         return [line.get("warm") for line in self.bed.events.find("worker_started", generation=generation)]
 
     def restart(self, agent, generation, count):

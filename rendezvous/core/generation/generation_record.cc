@@ -22,6 +22,11 @@ void GenerationRecord::End(Instant now, const std::string& reason) {
   generations_.back().end_reason = reason;
 }
 
+void GenerationRecord::Explain(const std::string& why) {
+  if (generations_.empty() || generations_.back().ended.is_infinite()) return;
+  generations_.back().end_reason = why;
+}
+
 void GenerationRecord::SawStep(uint64_t step) {
   if (generations_.empty()) return;
   begun_step_ = std::max(begun_step_, step);

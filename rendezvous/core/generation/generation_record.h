@@ -19,6 +19,9 @@ class GenerationRecord {
   void Begin(GenerationView generation);
   // The live one is to end; the first reason stands.
   void End(Instant now, const std::string& reason);
+  // Why the last one ended, when all have said what they know of it: what ended it first may be a
+  // consequence. Ignored while it runs.
+  void Explain(const std::string& why);
   // A worker of the live, or just ended, one was at this step.
   void SawStep(uint64_t step);
   // The workers of the one that is over stopped at an agreed step: they marked it, saved, and left

@@ -340,6 +340,7 @@ void Job::CloseRound() {
   const Settlement settled = closing_.Settle(spec(), *round_, JitterOf(gate_.term(), generation_),
                                              growth_.Missing(Newcomers()));
   const RestartDecision& decision = settled.decision;
+  record_.Explain(settled.why);
   if (settled.blamed) blame_.Add(*settled.blamed, settled.blamed_host, now_);
   outbox_.AddNote("round_closed", RoundClosedFields(generation_, settled));
   if (decision.verdict) return EndJob(*decision.verdict, decision.rule, WithDecision(settled));

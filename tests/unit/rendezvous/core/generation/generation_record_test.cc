@@ -17,6 +17,17 @@ TEST(GenerationRecord, TheFirstReasonForTheEndStands) {
   EXPECT_EQ(record.generations().front().ended, Instant() + absl::Seconds(1));
 }
 
+TEST(GenerationRecord, TheCauseTakesThePlaceOfItsConsequence) {
+  GenerationRecord record;
+  record.Explain("nothing ran yet");
+  record.Begin({.generation = Generation(1), .began = Instant()});
+  record.Explain("it runs");
+  EXPECT_EQ(record.generations().front().end_reason, "");
+  record.End(Instant() + absl::Seconds(1), "worker rank 0 exited with code 4");
+  record.Explain("worker rank 3 was killed by SIGKILL");
+  EXPECT_EQ(record.generations().front().end_reason, "worker rank 3 was killed by SIGKILL");
+}
+
 TEST(GenerationRecord, KeepsTheFirstAndTheLastStep) {
   GenerationRecord record;
   record.SawStep(3);  // nothing runs
