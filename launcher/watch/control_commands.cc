@@ -65,6 +65,8 @@ void PrintText(const std::vector<FoundService>& services,
 // Looks once, and prints it; on a terminal that watches, in the place of what was there.
 absl::Status Look(const StatusOptions& options) {
   const absl::StatusOr<std::vector<FoundService>> found = FindServices(options);
+  // It does answer, so what agents miss isn't this one.
+  if (absl::IsUnauthenticated(found.status())) return found.status();
   const std::vector<FoundService> services = found.ok() ? *found : std::vector<FoundService>();
   // Their agents know what a service can't say that doesn't answer.
   const std::vector<agent::v1::NodeState> cut_off = FindCutOffNodes(options, services);
