@@ -49,7 +49,8 @@ std::string BareReason(absl::string_view text, absl::string_view closed_hint) {
   std::string hint;
   if (mark != absl::string_view::npos) {
     text.remove_prefix(mark + kMark.size());
-    for (const absl::string_view closed : {"Socket closed", "Endpoint read failed"}) {
+    for (const absl::string_view closed :
+         {"Socket closed", "Endpoint read failed", "recvmsg:Connection reset by peer"}) {
       if (absl::EndsWith(text, closed)) hint = std::string(closed_hint);
     }
   }

@@ -1,0 +1,34 @@
+#include "rendezvous/client/failure_text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr char kHint[] = "; does it speak TLS?";
+
+// Which of the three gRPC 1.51 says depends on who is quicker: its own read, or the reset.
+TEST(BareReason, HowAConnectionEndsBeforeItIsOneHasTheHint) {
+  for (const std::string end :
+       {"Socket closed", "Endpoint read failed", "recvmsg:Connection reset by peer"}) {
+    const std::string text =
+        "failed to connect to all addresses; last error: UNKNOWN: "
+        "ipv4:127.0.0.1:2379: " +
+        end;
+    EXPECT_EQ(BareReason(text, kHint), "127.0.0.1:2379: " + end + kHint);
+  }
+}
+
+TEST(BareReason, OfOneThatEndsLaterOrIsRefusedNobodyAsksWhy) {
+  EXPECT_EQ(BareReason("recvmsg:Connection reset by peer", kHint),
+            "recvmsg:Connection reset by peer");
+  EXPECT_EQ(BareReason("failed to connect to all addresses; last error: UNKNOWN: "
+                       "ipv4:127.0.0.1:2379: Failed to connect to remote host: Connection refused",
+                       kHint),
+            "127.0.0.1:2379: Connection refused");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
