@@ -83,7 +83,7 @@ class StatusTestCase(BedTestCase):
         """Kills a worker; the status of the next generation."""
         self.wait_for_step(100)
         self.wait_until_all_told()
-        self.bed.signal_workers(self.bed.journal.find("worker", rank=3), signal.SIGKILL)
+        self.bed.kill_alone(3)
         return self.wait_until_all_told(generation=2)
 
     def stop(self):

@@ -98,7 +98,7 @@ class Top(StatusTestCase):
             self.assertLessEqual(len(line), 80)
         first = int(rows[0][3])
         terminal.wait(lambda lines: int(lines[6].split()[3]) > first, "a later step")
-        self.bed.signal_workers(self.bed.journal.find("worker", rank=3), signal.SIGKILL)
+        self.bed.kill_alone(3)
         screen = terminal.wait(lambda lines: "generation 2, restarts 1 of 3" in lines[0], "the restart")
         self.assertIn("SIGKILL", screen[2])
         terminal.type(b"q")

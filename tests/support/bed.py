@@ -156,6 +156,21 @@ class Bed:
             except ProcessLookupError:
                 pass
 
+    def kill_alone(self, rank):
+        """Kills a worker; its peers, which end when they miss it, can't before its agent has seen that: which of the two a busy
+        machine tells first is open (R12 goes by arrival there)."""
+        generation = max(line["generation"] for line in self.journal.find("worker"))
+        lines = self.journal.find("worker", generation=generation)
+        killed = [line for line in lines if line["rank"] == rank]
+        peers = [line for line in lines if line["rank"] != rank]
+        self.signal_workers(peers, signal.SIGSTOP)
+        self.signal_workers(killed, signal.SIGKILL)
+        try:
+            pids = {line["pid"] for line in killed}
+            self.wait(lambda: {line["worker_pid"] for line in self.events.find("worker_exit")} >= pids, "the killed one's end")
+        finally:
+            self.signal_workers(peers, signal.SIGCONT)
+
     def finish(self, lines):
         """Lets the workers end well."""
         self.signal_workers(lines, signal.SIGUSR1)
