@@ -152,6 +152,9 @@ std::string ClusterSim::CheckLost(const Note& note) const {
       const uint64_t stream = each->live_stream();
       here += stream != 0 && network_->ServiceOf(stream) == leader_ ? 1 : 0;
     }
+    // A stream of who has lost its power may seem to live on; the service counted it as lost long
+    // ago, and the pace is that of the others.
+    here = std::min<uint64_t>(here, service_->machine().View(queue_.now()).nodes.size() + 1);
     broken = leases_.OnLeaseExpired(queue_.now(), node.number(), Pace(),
                                     rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_,
                                     losses_.disturbed());
