@@ -307,6 +307,8 @@ void Job::BeginClosing(const Trigger& trigger) {
   reason_ = trigger.reason;
   preemption_.BeginClosing();  // something else is quicker
   inquiry_.Close();
+  // Who wasn't heard may be on the way back, unless all time for that is over.
+  if (isolation_.open() && trigger.name != "node_lost") EndIsolation();
   isolation_.Close();
   const absl::Duration uptime = now_ - round_->formed();
   growth_.NoteEnd(uptime);
