@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""How soon a plain PyTorch DDP script trains: ddprun --warm on, ddprun, and torchrun, in one run.
+"""How soon a plain PyTorch DDP script trains: ddprun beside `ddprun daemon`, ddprun --warm on, ddprun, and torchrun, in one run.
 
-warm_bench.py [--kills N] [--torchrun-kills N] [--starts N] [--torchrun-starts N] [--spares N] [--check] [--json FILE]
+warm_bench.py [--kills N] [--torchrun-kills N] [--starts N] [--torchrun-starts N] [--daemon-starts N] [--spares N] [--check]
+              [--json FILE]
 
 Two nodes of one worker under gloo, on hosts made of namespaces, else on loopback. Seconds until the first step of all
 workers: from the SIGKILL of a worker; of a second one 0.3 s after a first; from the command, when the script was run before;
@@ -46,8 +47,9 @@ os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run whil
 """
 
 WAYS = {  # name: (launcher, options)
+    "daemon": (jobs.OURS, ()),
     "warm": (jobs.OURS, ("--warm", "on")),
-    "cold": (jobs.OURS, ()),
+    "cold": (jobs.OURS, ("--warm", "off")),
     "torchrun": (jobs.THEIRS, ()),
 }
 # Kills on purpose, again and again: no pause before a restart, and no node that is left out for them.
@@ -73,6 +75,9 @@ class Training:
         self.job = jobs.Job(launcher)
         self.job.environment["XDG_CACHE_HOME"] = self.job.path("cache")
         self.warm = way == "warm"
+        self.has_daemons = way == "daemon"
+        self.daemons = {}
+        self.spares = 0  # that each of them has parked, or is about to
         self.script = self.job.script(TRAIN)
         self.nodes = {}
         self.port = 0
@@ -80,6 +85,28 @@ class Training:
     @property
     def ours(self):
         return self.job.launcher is jobs.OURS
+
+    def environment(self, host):
+        environment = {**self.job.environment, "PYTHON_EXEC": jobs.TORCH_PYTHON}
+        if self.has_daemons:
+            environment["XDG_RUNTIME_DIR"] = self.job.path(f"run{host}")
+        return environment
+
+    def start_daemons(self):
+        """One on each host, as each has a network of its own."""
+        for host in (1, 2) if self.has_daemons else ():
+            os.mkdir(self.job.path(f"run{host}"), 0o700)
+            command = [*self.job.launcher.command, "daemon"]
+            if self.hosts:
+                command = self.hosts.command(host, command)
+            output = self.job.path(f"daemon{host}.out")
+            self.daemons[host] = self.job.start_process(f"daemon{host}", command, env=self.environment(host), output=output)
+            self.job.watch(output)
+        self.await_daemons("keeps interpreters ready", 1)
+
+    def await_daemons(self, text, count):
+        self.job.wait(lambda: all(daemon.text().count(text) >= count for daemon in self.daemons.values()), text,
+                      BOUND * jobs.SLOW, alive=list(self.daemons.values()))
 
     def start_node(self, host):
         address = "n1" if self.hosts else "127.0.0.1"
@@ -91,8 +118,7 @@ class Training:
         if self.hosts:
             command = self.hosts.command(host, command)
         self.nodes[host] = self.job.start_process(
-            f"node{host}", command, env={**self.job.environment, "PYTHON_EXEC": jobs.TORCH_PYTHON},
-            output=self.job.path(f"node{host}.out"))
+            f"node{host}", command, env=self.environment(host), output=self.job.path(f"node{host}.out"))
 
     def start(self):
         """Seconds until both train, and their lines."""
@@ -167,6 +193,8 @@ class Training:
         for node in self.nodes.values():
             node.wait(BOUND * jobs.SLOW)
         self.nodes.clear()
+        self.spares += 1
+        self.await_daemons("is ready", self.spares)
 
     def close(self):
         jobs.kill_tagged(self.job.tag)
@@ -196,6 +224,7 @@ def measure(way, hosts, kills, starts, spares):
     training = Training(way, hosts)
     seconds = {}
     try:
+        training.start_daemons()
         began = time.monotonic()
         took, lines = training.start()
         told(way, "first start", took)
@@ -232,7 +261,10 @@ def show(seconds):
         for way in WAYS:
             of = seconds[way].get(what)
             ratio = ""
-            if warm and of and way != "warm":
+            if what == "start" and of and seconds["daemon"].get("start") and way != "daemon":
+                base = min(of) if way == "torchrun" else statistics.median(of)
+                ratio = f", {base / statistics.median(seconds['daemon']['start']):.1f} times daemon"
+            elif warm and of and way != "warm":
                 # Of torchrun its best, as far as it recovered at all.
                 base = min(of) if way == "torchrun" else statistics.median(of)
                 ratio = f", {base / statistics.median(warm):.1f} times warm"
@@ -245,6 +277,7 @@ def run(arguments, hosts):
         "torchrun": (arguments.torchrun_kills, arguments.torchrun_starts, 0),
     }
     counts["cold"] = counts["warm"]
+    counts["daemon"] = (0, arguments.daemon_starts, 0)
     seconds = {way: measure(way, hosts, *counts[way]) if any(counts[way]) else {} for way in WAYS}
     show(seconds)
     if arguments.json:
@@ -266,6 +299,7 @@ def main():
     parser.add_argument("--torchrun-kills", type=int, default=3, help="the same with torchrun")
     parser.add_argument("--starts", type=int, default=3, help="after the first one, with ddprun each way")
     parser.add_argument("--torchrun-starts", type=int, default=2)
+    parser.add_argument("--daemon-starts", type=int, default=5, help="with a daemon on each host")
     parser.add_argument("--spares", type=int, default=3, help="killed nodes, with ddprun each way")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", default="")

@@ -61,19 +61,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
         absl::StrCat("--master_port: ", port.message(),
                      "; choose another one, or leave the option out to get a free one"));
   }
-  const std::string cgroup = agent->MakeGuards();
-  DDPRUN_ASSIGN_OR_RETURN(
-      KeeperProcess keeper,
-      ForkKeeper({.isolation_timeout = p.isolation_timeout,
-                  .remove_folder = agent->runtime_dir_->path(),
-                  .remove_empty_folders =
-                      agent->log_folders_.temporary() ? agent->log_folders_.root() : "",
-                  .cgroup = cgroup}));
-  agent->keeper_process_.emplace(std::move(keeper));
+  DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(FromEnvironment, agent->MakeGuards()));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
-    DDPRUN_ASSIGN_OR_RETURN(
-        agent->service_,
-        ServiceChild::Fork({agent->keeper_process_->channel.get(), agent->master_.socket()}));
+    DDPRUN_ASSIGN_OR_RETURN(agent->service_, ServiceChild::Fork(agent->FdsOfThisProcess()));
   }
   return agent;
 }
@@ -178,6 +168,9 @@ absl::Status Agent::StartParts() {
                         {"keeper", keeper_pid},
                         {"guards", guards_},
                         {"why_no_cgroup", why_no_cgroup_}});
+  if (daemon_.is_there) {
+    Write("warm_daemon", {{"leased", !daemon_.ready.empty()}, {"why_not", daemon_.why}});
+  }
   return absl::OkStatus();
 }
 
@@ -209,9 +202,12 @@ absl::Status Agent::StartWarm() {
     Do(Record{event, std::move(fields)});
   };
   hooks.tell = [](const std::string& text) { Tell(text); };
+  hooks.settled = [this] { TellSettled(daemon_.connection); };
   DDPRUN_ASSIGN_OR_RETURN(
       warm_, WarmStarts::Create(loop_.get(), &plan_, keeper_.get(), runtime_dir_->File("warm"),
-                                FromEnvironment, std::move(hooks)));
+                                FromEnvironment,
+                                daemon_.ready.empty() ? std::nullopt : std::optional(daemon_.ready),
+                                std::move(hooks)));
   workers_->set_prepare([this](SpawnRequest* request) { warm_->Prepare(request); });
   return absl::OkStatus();
 }

@@ -23,6 +23,7 @@
 #include "launcher/agent/worker_launcher.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor/supervisor.h"
+#include "launcher/daemon/daemon_client.h"
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/os/console.h"
 #include "launcher/os/host_probe.h"
@@ -58,6 +59,9 @@ class Agent {
   absl::Status StartSideChannels(const std::string& hostname);
   void StartHangMonitor();
   absl::Status StartWarm();
+  // From the user's daemon, else by fork(2).
+  absl::Status TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup);
+  std::vector<int> FdsOfThisProcess() const;
   std::optional<rendezvous::WarmUse> WarmUse();
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
   void WatchSignals();
@@ -106,6 +110,7 @@ class Agent {
   std::string why_no_cgroup_;  // "" = there is one
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
+  DaemonVisit daemon_;
   std::unique_ptr<EventLoop> loop_;
   std::shared_ptr<Console> console_;  // stderr
   EventLog events_;

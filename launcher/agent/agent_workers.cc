@@ -1,9 +1,12 @@
 // The agent's side of its workers' lives: what guards them, and what the keeper tells of them.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "launcher/agent/agent.h"
 #include "launcher/os/cgroup.h"
 
@@ -21,6 +24,36 @@ std::string Agent::MakeGuards() {
   }
   why_no_cgroup_ = std::string(cgroup.status().message());
   return "";
+}
+
+absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup) {
+  const KeeperOptions options{
+      .isolation_timeout = plan_.isolation_timeout,
+      .remove_folder = runtime_dir_->path(),
+      .remove_empty_folders = log_folders_.temporary() ? log_folders_.root() : "",
+      .cgroup = cgroup};
+  if (plan_.warm.asks_daemon && WhyCold(plan_).empty()) {
+    daemon_ = VisitDaemon(plan_, environment, options);
+    plan_.warm.on |= daemon_.is_there;
+    if (daemon_.tells) {
+      Tell(absl::StrCat("workers start without the interpreter of ddprun daemon: ", daemon_.why));
+    }
+  }
+  if (daemon_.keeper.has_value()) {
+    keeper_process_ = std::move(daemon_.keeper);
+    daemon_.keeper.reset();
+    return absl::OkStatus();
+  }
+  DDPRUN_ASSIGN_OR_RETURN(keeper_process_, ForkKeeper(options));
+  return absl::OkStatus();
+}
+
+// Those that no child of ours should hold open.
+std::vector<int> Agent::FdsOfThisProcess() const {
+  std::vector<int> fds = {keeper_process_->channel.get(), master_.socket()};
+  if (keeper_process_->warden.valid()) fds.push_back(keeper_process_->warden.get());
+  if (daemon_.connection.valid()) fds.push_back(daemon_.connection.get());
+  return fds;
 }
 
 KeeperClient::Callbacks Agent::KeeperCallbacks() {

@@ -18,6 +18,8 @@
 #include "launcher/cli/system_host.h"
 #include "launcher/config/config_writer.h"
 #include "launcher/core/plan_text.h"
+#include "launcher/daemon/daemon_command.h"
+#include "launcher/daemon/warden.h"
 #include "launcher/doctor/machine_commands.h"
 #include "launcher/os/folders.h"
 #include "launcher/preflight/preflight_worker.h"
@@ -87,6 +89,8 @@ int Run(const ServiceOptions& options) {
   return rendezvous::ServeMain(config);
 }
 
+int Run(const DaemonOptions& options) { return RunDaemonCommand(options); }
+int Run(const BeWarden& /*command*/) { return RunWarden(); }
 int Run(const ServeForAgent& /*command*/) { RunServiceCommand(); }
 
 int Run(ChaosOptions options) {

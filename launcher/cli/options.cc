@@ -12,6 +12,7 @@
 #include "launcher/agent/service_process.h"
 #include "launcher/chaos/chaos_command.h"
 #include "launcher/config/config_file.h"
+#include "launcher/daemon/warden.h"
 #include "launcher/options/any_gpus.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
@@ -214,6 +215,12 @@ constexpr Command kCommands[] = {
     {"rendezvous",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
        return Finish(ParseServiceOptions(words, environment, host));
+     }},
+    {"daemon", [](const Words& words, const EnvironmentLookup& environment,
+                  const Host&) { return Finish(ParseDaemonOptions(words, environment)); }},
+    {kWardenCommand,  // for ddprun itself
+     [](const Words&, const EnvironmentLookup&, const Host&) {
+       return CommandLine{.command = BeWarden()};
      }},
     {"status",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {

@@ -11,6 +11,7 @@
 #include "launcher/config/convert_command.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
+#include "launcher/daemon/daemon_command.h"
 #include "launcher/doctor/env_command.h"
 #include "launcher/options/host.h"
 #include "launcher/preflight/test_command.h"
@@ -37,23 +38,26 @@ struct WaitForNode {
 // Be the rendezvous service of the agent that started this process (ServiceProcess).
 struct ServeForAgent {};
 
+// Be the parent of a keeper that a daemon keeps (launcher/daemon/warden.h).
+struct BeWarden {};
+
 // What a command line asks for.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, DrainOptions, EventsOptions,
                TopOptions, LogsOptions, ConfigOptions, CertsOptions, ChaosOptions, EnvOptions,
                DoctorOptions, WaitForNode, SlurmJob, Conversion, PreflightWorker, ServeForAgent,
-               ExitNow>
+               DaemonOptions, BeWarden, ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
   std::vector<std::string> notes;     // the same, of what was found
 };
 
 // Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
-// one of the commands rendezvous, status, stop, drain, events, top, logs, certs, config, convert,
-// slurm, chaos, env, doctor and test as the first word.
-// Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN,
-// DDPRUN_TLS_DIR, PYTHON_EXEC, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any
-// bytes are fine. Bound: linear in the size of the arguments. Threads: any.
+// one of the commands rendezvous, daemon, status, stop, drain, events, top, logs, certs, config,
+// convert, slurm, chaos, env, doctor and test as the first word. Params: arguments — without the
+// program's name. environment — PET_*, DDPRUN_TOKEN, DDPRUN_TLS_DIR, PYTHON_EXEC,
+// TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any bytes are fine. Bound: linear
+// in the size of the arguments. Threads: any.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host);
 

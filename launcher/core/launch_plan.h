@@ -95,6 +95,8 @@ enum class Preflight {
 // How workers start (docs/WARM.md).
 struct WarmPlan {
   bool on = false;                   // --warm on
+  // Not --warm off: a daemon of the user's is asked for an interpreter; where one runs, it is on.
+  bool asks_daemon = false;
   std::vector<std::string> preload;  // --preload: modules that are imported ahead in any case
   // --warm_memory: what the parked interpreter may hold. Neither: no bound, but none is parked
   // where less than a quarter of the machine's memory is free.

@@ -7,55 +7,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
-#include <cstdint>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/keeper/agent_seat.h"
 #include "launcher/keeper/keeper_loop.h"
 #include "launcher/os/cgroup.h"
 #include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {
-
-constexpr char kName[] = "ddprun-keeper";
-
-// Shows `title` instead of the agent's command line in ps(1), by overwriting the area of the
-// arguments, which this process never reads again. Source: proc(5), fields 48 and 49 of stat.
-void SetTitle(const std::string& title) {
-  prctl(PR_SET_NAME, kName);
-  std::ifstream file("/proc/self/stat");
-  const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return;
-  const std::vector<std::string> fields =
-      absl::StrSplit(stat.substr(name_end + 1), ' ', absl::SkipWhitespace());
-  constexpr size_t kArgStart = 48 - 3;  // the first field behind the name is number 3
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-  if (fields.size() <= kArgStart + 1 || !absl::SimpleAtoi(fields[kArgStart], &begin) ||
-      !absl::SimpleAtoi(fields[kArgStart + 1], &end) || begin == 0 || end <= begin) {
-    return;
-  }
-  char* area = reinterpret_cast<char*>(begin);
-  const size_t size = end - begin;
-  std::memset(area, 0, size);
-  std::memcpy(area, title.data(), std::min(title.size(), size - 1));
-}
 
 // Closes all descriptors but 0-2 and `channel`, and opens what is missing of 0-2, so that no later
 // one gets such a number.
@@ -89,7 +56,7 @@ Fd OpenAgent(pid_t agent) {
   // A keeper that somebody stopped goes on when its agent dies: nobody else ends the workers then.
   prctl(PR_SET_PDEATHSIG, SIGCONT);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  SetTitle(absl::StrCat(kName, " of ", agent));
+  ShowAgent(agent);
   KeepOnlyStandardStreamsAnd(channel.get());
   ResetIgnoredSignals();
   sigset_t child_signal;
@@ -100,12 +67,16 @@ Fd OpenAgent(pid_t agent) {
     Log(LogLevel::kError, ErrnoStatus(errno, "signalfd in the keeper").message());
     _exit(1);
   }
-  KeeperLoop(std::move(channel), OpenAgent(agent), std::move(child_signals),
-             options.isolation_timeout, WorkerCgroup(options.cgroup))
-      .Run();
-  WorkerCgroup(options.cgroup).Remove();
-  RemoveFolder(options.remove_folder);
-  RemoveEmptyFolders(options.remove_empty_folders);
+  AgentSeat seat{.pidfd = OpenAgent(agent),
+                 .options = options,
+                 .environment = OwnEnvironment(),
+                 .cgroup = WorkerCgroup(options.cgroup)};
+  KeeperLoop loop(std::move(channel), std::move(seat), std::move(child_signals));
+  loop.Run();
+  const KeeperOptions& left = loop.options();
+  WorkerCgroup(left.cgroup).Remove();
+  RemoveFolder(left.remove_folder);
+  RemoveEmptyFolders(left.remove_empty_folders);
   _exit(0);  // nothing of the agent's may be flushed or destroyed twice
 }
 

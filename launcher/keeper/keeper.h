@@ -27,6 +27,13 @@ struct KeeperProcess {
   Fd channel;          // SOCK_SEQPACKET; proto keeper/v1: Command out, Event in
   std::string cgroup;  // as in the options
   absl::Duration isolation_timeout;
+  // Of a keeper that isn't the agent's child, since a warden (launcher/daemon/warden.h) forked it
+  // ahead; invalid = it is.
+  Fd pidfd;
+  Fd warden_pidfd;  // readable when the keeper and all that was below it are gone
+  Fd warden;        // its end tells the warden that the agent is gone
+
+  bool is_own_child() const { return !warden_pidfd.valid(); }
 };
 
 // Forks the keeper: the workers' parent and subreaper, which empties the tree of workers when the

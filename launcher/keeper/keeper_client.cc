@@ -73,6 +73,9 @@ class ChannelKeeperClient : public KeeperClient {
         cgroup_(std::move(keeper.cgroup)),
         channel_(std::move(keeper.channel)),
         write_channel_(fcntl(channel_.get(), F_DUPFD_CLOEXEC, 0)),
+        pidfd_(std::move(keeper.pidfd)),
+        warden_pidfd_(std::move(keeper.warden_pidfd)),
+        warden_(std::move(keeper.warden)),
         callbacks_(std::make_shared<const Callbacks>(std::move(callbacks))),
         outbox_(write_channel_.get()),
         beat_(loop, [this] { Beat(); }) {
@@ -87,6 +90,7 @@ class ChannelKeeperClient : public KeeperClient {
   void Sweep(uint64_t generation) override;
   absl::Status Park(const ParkRequest& request) override;
   void Unpark() override;
+  KeeperProcess Release() override;
 
  private:
   using WorkerKey = std::pair<uint64_t, uint32_t>;  // generation, local rank
@@ -100,6 +104,7 @@ class ChannelKeeperClient : public KeeperClient {
   void OnStartFailed(const v1::StartFailed& failed);
   void OnParkedEnded(const v1::ParkedEnded& ended);
 
+  bool IsOwnChild() const { return !warden_pidfd_.valid(); }
   void LoseKeeper();
   void ClearOrphans();
   void FinishLoss(absl::string_view leftovers);
@@ -110,6 +115,10 @@ class ChannelKeeperClient : public KeeperClient {
   const WorkerCgroup cgroup_;
   Fd channel_;
   Fd write_channel_;  // a duplicate: libuv watches a descriptor number only once
+  // As in KeeperProcess; invalid = the keeper is our child.
+  Fd pidfd_;
+  Fd warden_pidfd_;
+  Fd warden_;
   std::shared_ptr<const Callbacks> callbacks_;  // outlives us in a callback that destroys us
   Outbox outbox_;
   Timer beat_;
@@ -122,16 +131,24 @@ class ChannelKeeperClient : public KeeperClient {
   // After the keeper was lost.
   bool lost_ = false;
   std::optional<siginfo_t> keeper_end_;  // set when it is reaped
+  std::unique_ptr<FdWatch> warden_end_;  // in place of that of a child
   std::unique_ptr<SignalWatch> child_signal_;
   std::unique_ptr<Timer> orphan_limit_;
 };
 
 ChannelKeeperClient::~ChannelKeeperClient() {
   *alive_ = false;
-  if (keeper_end_.has_value()) return;
+  if (keeper_end_.has_value() || !channel_.valid()) return;
   // Its end of file makes the keeper empty its tree and go, also one that somebody stopped.
-  kill(pid_, SIGCONT);
-  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  Fd pidfd;
+  if (IsOwnChild()) {
+    kill(pid_, SIGCONT);
+    pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  } else {
+    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGCONT, nullptr, 0);
+    pidfd = std::move(warden_pidfd_);
+    warden_end_.reset();
+  }
   readable_.reset();
   writable_.reset();
   channel_.Reset();
@@ -140,7 +157,21 @@ ChannelKeeperClient::~ChannelKeeperClient() {
     pollfd poll_fd{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
     poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(kEndLimit)));
   }
-  waitpid(pid_, nullptr, WNOHANG);
+  if (!pidfd_.valid()) waitpid(pid_, nullptr, WNOHANG);
+}
+
+KeeperProcess ChannelKeeperClient::Release() {
+  DDPRUN_CHECK(!IsOwnChild(), "only who isn't a keeper's parent can give it away");
+  readable_.reset();
+  writable_.reset();
+  beat_.Disarm();
+  write_channel_.Reset();
+  return {.pid = pid_,
+          .channel = std::move(channel_),
+          .isolation_timeout = beat_interval_ * 4,
+          .pidfd = std::move(pidfd_),
+          .warden_pidfd = std::move(warden_pidfd_),
+          .warden = std::move(warden_)};
 }
 
 absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
@@ -282,6 +313,7 @@ void ChannelKeeperClient::OnEvent(const v1::Event& event) {
       return;
     case v1::Event::kParkedEnded:
       return OnParkedEnded(event.parked_ended());
+    case v1::Event::kAdopted:  // AdoptKeeper() waits for it
     case v1::Event::BODY_NOT_SET:
       return;
   }
@@ -321,10 +353,15 @@ void ChannelKeeperClient::LoseKeeper() {
   readable_.reset();
   writable_.reset();
   beat_.Disarm();
-  child_signal_ = std::make_unique<SignalWatch>(loop_, SIGCHLD, [this] { ClearOrphans(); });
   orphan_limit_ = std::make_unique<Timer>(
       loop_, [this] { FinishLoss("; some of what it left could not be killed within 2 s"); });
   orphan_limit_->Arm(loop_->Now() + kOrphanLimit);
+  if (!IsOwnChild()) {
+    cgroup_.Kill();
+    warden_end_ = std::make_unique<FdWatch>(loop_, warden_pidfd_.get(), [this] { FinishLoss(""); });
+    return;
+  }
+  child_signal_ = std::make_unique<SignalWatch>(loop_, SIGCHLD, [this] { ClearOrphans(); });
   ClearOrphans();
 }
 
@@ -355,9 +392,12 @@ void ChannelKeeperClient::ClearOrphans() {
 
 void ChannelKeeperClient::FinishLoss(absl::string_view leftovers) {
   child_signal_.reset();
+  warden_end_.reset();
   orphan_limit_.reset();
   cgroup_.Remove();
-  const std::string how = keeper_end_.has_value() ? DescribeEnd(*keeper_end_) : "is hanging";
+  const std::string how = keeper_end_.has_value() ? DescribeEnd(*keeper_end_)
+                          : IsOwnChild()          ? "is hanging"
+                                                  : "is gone";
   const std::shared_ptr<const Callbacks> callbacks = callbacks_;
   callbacks->on_keeper_lost(absl::InternalError(absl::StrCat(
       "the keeper process (pid ", pid_, ") ", how, ", and the workers with it", leftovers)));

@@ -74,7 +74,8 @@ class KeeperClient {
     std::function<void(const std::string& text)> on_parked_said;
     std::function<void(const std::string& how)> on_parked_ended;
     // The keeper itself died; workers died with it (parent-death signal) and what was reparented to
-    // the agent has been killed, for which it had 2 s. Nothing else is called after this.
+    // the agent (or to the warden, which does the same) has been killed, for which it had 2 s.
+    // Nothing else is called after this.
     std::function<void(absl::Status why)> on_keeper_lost;
     // True for a child of the agent that is not the keeper's affair (the service child): left alone
     // when the keeper is lost. Null = there is none.
@@ -105,6 +106,8 @@ class KeeperClient {
   virtual absl::Status Park(const ParkRequest& request) = 0;
   // Ends it; on_parked_ended follows.
   virtual void Unpark() = 0;
+  // Gives the keeper away as it is; nothing is called after this. Requires: it isn't our child.
+  virtual KeeperProcess Release() = 0;
 };
 
 }  // namespace ddprun::launcher

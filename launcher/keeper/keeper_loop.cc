@@ -32,14 +32,6 @@ constexpr int kReapsPerRound = 256;
 // No machine has so many; bounds the mask for the kernel.
 constexpr uint32_t kCpusMax = 1 << 20;
 
-std::vector<std::string> OwnEnvironment() {
-  std::vector<std::string> variables;
-  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
-    variables.emplace_back(*variable);
-  }
-  return variables;
-}
-
 void Reap(const siginfo_t& child, int what) {
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child.si_pid), &info, what | WNOHANG | __WALL);
@@ -52,18 +44,14 @@ bool AsksForTheEnd(int signal_number) {
 
 }  // namespace
 
-KeeperLoop::KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals,
-                       absl::Duration isolation_timeout, WorkerCgroup cgroup)
+KeeperLoop::KeeperLoop(Fd channel, AgentSeat seat, Fd child_signals)
     : channel_(std::move(channel)),
-      agent_pidfd_(std::move(agent_pidfd)),
+      seat_(std::move(seat)),
       child_signals_(std::move(child_signals)),
-      isolation_timeout_(isolation_timeout),
-      cgroup_(std::move(cgroup)),
       tag_prefix_(absl::StrCat(getpid(), ".")),
-      inherited_environment_(OwnEnvironment()),
       outbox_(channel_.get()),
       clock_(MonotonicNow()),
-      silence_deadline_(clock_.At(MonotonicNow()) + isolation_timeout) {}
+      silence_deadline_(clock_.At(MonotonicNow()) + seat_.options.isolation_timeout) {}
 
 void KeeperLoop::Run() {
   while (!agent_lost_ || children_left_) {
@@ -88,7 +76,7 @@ void KeeperLoop::Wait() {
   const int channel = agent_lost_ ? -1 : channel_.get();
   const auto channel_events = static_cast<short>(outbox_.empty() ? POLLIN : POLLIN | POLLOUT);
   fds.push_back({.fd = channel, .events = channel_events, .revents = 0});
-  fds.push_back({.fd = agent_lost_ ? -1 : agent_pidfd_.get(), .events = POLLIN, .revents = 0});
+  fds.push_back({.fd = agent_lost_ ? -1 : seat_.pidfd.get(), .events = POLLIN, .revents = 0});
   fds.push_back({.fd = child_signals_.get(), .events = POLLIN, .revents = 0});
   std::vector<pid_t> starting;
   for (const auto& [pid, worker] : workers_) {
@@ -140,7 +128,7 @@ void KeeperLoop::ReadCommands() {
       Log(LogLevel::kError, "the keeper got a command that it can't read, and dropped it");
       continue;
     }
-    silence_deadline_ = clock_.At(MonotonicNow()) + isolation_timeout_;
+    silence_deadline_ = clock_.At(MonotonicNow()) + seat_.options.isolation_timeout;
     OnCommand(command, std::move((*message)->fds));
   }
 }
@@ -158,6 +146,8 @@ void KeeperLoop::OnCommand(const v1::Command& command, std::vector<Fd> fds) {
       return OnPark(command.park());
     case v1::Command::kUnpark:
       return parked_.Kill();
+    case v1::Command::kAdopt:
+      return OnAdopt(command.adopt(), std::move(fds));
     case v1::Command::kBeat:
     case v1::Command::BODY_NOT_SET:
       return;
@@ -186,11 +176,12 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
   ParkedStart start{.generation = generation,
                     .local_rank = local_rank,
                     .argv = {spawn.argv().begin(), spawn.argv().end()},
-                    .environment = ComposeEnvironment(inherited_environment_, overrides, unset),
+                    .environment = ComposeEnvironment(seat_.environment, overrides, unset),
                     .cpus = {spawn.cpus().begin(), spawn.cpus().end()}};
   if (spawn.has_stdout()) start.stdout_fd = std::move(fds.front());
   if (spawn.has_stderr()) start.stderr_fd = std::move(fds.back());
   if (spawn.parked_patience_ms() == 0) return Exec(std::move(start));
+  if (seat_.adopted) start.OutlivesAgents();
   const absl::Duration patience = absl::Milliseconds(spawn.parked_patience_ms());
   auto refused = parked_.Ask(std::move(start), patience, MonotonicNow());
   if (refused.has_value()) Exec(*std::move(refused));
@@ -204,7 +195,7 @@ void KeeperLoop::Exec(ParkedStart start) {
       .stdout_fd = start.stdout_fd.get(),
       .stderr_fd = start.stderr_fd.get(),
       .cpus = std::move(start.cpus),
-      .cgroup_fd = cgroup_.folder(),
+      .cgroup_fd = seat_.cgroup.folder(),
   });
   if (result.error.has_value()) {
     return SendStartFailed(start.generation, start.local_rank, StageName(result.error->stage),
@@ -224,10 +215,18 @@ void KeeperLoop::OnPark(const v1::Park& park) {
   const std::vector<std::string> unset(park.unset().begin(), park.unset().end());
   const std::vector<std::string> overrides(park.environment().begin(), park.environment().end());
   const auto error = parked_.Start({park.argv().begin(), park.argv().end()},
-                                   ComposeEnvironment(inherited_environment_, overrides, unset),
-                                   {park.tail().begin(), park.tail().end()}, cgroup_.folder());
+                                   ComposeEnvironment(seat_.environment, overrides, unset),
+                                   {park.tail().begin(), park.tail().end()}, seat_.cgroup.folder());
   if (error.has_value()) return SendParkedEnd({.start_error = error});
   children_left_ = true;
+}
+
+void KeeperLoop::OnAdopt(const v1::Adopt& adopt, std::vector<Fd> fds) {
+  const absl::Status status = Adopt(adopt, std::move(fds), parked_.pid(), &seat_);
+  silence_deadline_ = clock_.At(MonotonicNow()) + seat_.options.isolation_timeout;
+  v1::Event event;
+  event.mutable_adopted()->set_why_not(std::string(status.message()));
+  Send(event);
 }
 
 // Takes over what the parked process has become, and starts by exec(2) what it has not.
@@ -410,7 +409,7 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
 
 // SIGKILLs all that lives; what loses its parent by that is met in the next round.
 void KeeperLoop::KillAll() {
-  if (++kill_rounds_ == kRoundsBeforeCgroup) cgroup_.Kill();
+  if (++kill_rounds_ == kRoundsBeforeCgroup) seat_.cgroup.Kill();
   if (agent_lost_) parked_.Kill();
   for (const pid_t child : DirectChildren()) {
     if (child != parked_.pid()) KillChildAndGroup(child);
@@ -452,7 +451,7 @@ void KeeperLoop::FinishSweep() {
     event.mutable_empty()->set_swept(killed_);
     Send(event);
   }
-  if (kill_rounds_ >= kRoundsBeforeCgroup) cgroup_.Renew();
+  if (kill_rounds_ >= kRoundsBeforeCgroup) seat_.cgroup.Renew();
   kill_rounds_ = 0;
   if (!agent_lost_) output_rest_.Clear();
   sweeps_.clear();

@@ -12,15 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "base/fd.h"
 #include "base/instant.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
 #include "launcher/core/attentive_clock.h"
+#include "launcher/keeper/agent_seat.h"
 #include "launcher/keeper/channel.h"
 #include "launcher/keeper/output_rest.h"
 #include "launcher/keeper/parked_process.h"
-#include "launcher/os/cgroup.h"
 
 namespace ddprun::launcher {
 
@@ -40,12 +39,12 @@ namespace ddprun::launcher {
 // reaped. Requires: SIGCHLD is blocked and has its default disposition; the process is a subreaper.
 class KeeperLoop {
  public:
-  // `agent_pidfd` may be invalid (a kernel without them): then only the channel tells of the end.
-  KeeperLoop(Fd channel, Fd agent_pidfd, Fd child_signals, absl::Duration isolation_timeout,
-             WorkerCgroup cgroup);
+  KeeperLoop(Fd channel, AgentSeat seat, Fd child_signals);
 
   // Returns when the agent is gone or was silent too long, and nothing is left below us.
   void Run();
+  // As they are now: an agent may have adopted us.
+  const KeeperOptions& options() const { return seat_.options; }
 
  private:
   struct Worker {
@@ -65,6 +64,7 @@ class KeeperLoop {
   void OnSpawn(const keeper::v1::Spawn& spawn, std::vector<Fd> fds);
   void OnSignal(const keeper::v1::Signal& command);
   void OnPark(const keeper::v1::Park& park);
+  void OnAdopt(const keeper::v1::Adopt& adopt, std::vector<Fd> fds);
 
   void Exec(ParkedStart start);
   void LookAtParked();
@@ -92,12 +92,9 @@ class KeeperLoop {
   void SendStartFailed(uint64_t generation, uint32_t local_rank, const char* stage, int error);
 
   const Fd channel_;
-  const Fd agent_pidfd_;
-  const Fd child_signals_;  // signalfd of SIGCHLD
-  const absl::Duration isolation_timeout_;
-  WorkerCgroup cgroup_;
+  AgentSeat seat_;
+  const Fd child_signals_;        // signalfd of SIGCHLD
   const std::string tag_prefix_;  // "<our pid>."
-  const std::vector<std::string> inherited_environment_;
 
   Outbox outbox_;
   Workers workers_;

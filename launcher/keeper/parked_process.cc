@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,7 +36,8 @@ std::string RequestText(const ParkedStart& start) {
   const std::string nul(1, '\0');
   std::string text =
       absl::StrCat(getpid(), nul, absl::StrJoin(start.cpus, ","), nul,
-                   start.stdout_fd.valid() ? "o" : "", start.stderr_fd.valid() ? "e" : "", nul);
+                   start.stdin_fd.valid() ? "i" : "", start.stdout_fd.valid() ? "o" : "",
+                   start.stderr_fd.valid() ? "e" : "", start.checks ? "c" : "", nul);
   for (const std::string& variable : start.environment) absl::StrAppend(&text, variable, nul);
   return text;
 }
@@ -48,9 +50,16 @@ void GiveOurPriority(pid_t pid) {
   sched_setscheduler(pid, policy, &parameters);  // or not: then it imports slowly
 }
 
-Fd Duplicate(const Fd& fd) { return fd.valid() ? Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)) : Fd(); }
+Fd Duplicate(int fd) { return fd >= 0 ? Fd(fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) : Fd(); }
 
 }  // namespace
+
+void ParkedStart::OutlivesAgents() {
+  checks = true;
+  stdin_fd = Duplicate(STDIN_FILENO);
+  if (!stdout_fd.valid()) stdout_fd = Duplicate(STDOUT_FILENO);
+  if (!stderr_fd.valid()) stderr_fd = Duplicate(STDERR_FILENO);
+}
 
 std::optional<StartError> ParkedProcess::Start(std::vector<std::string> argv,
                                                std::vector<std::string> environment,
@@ -108,9 +117,9 @@ std::optional<ParkedStart> ParkedProcess::Ask(ParkedStart start, absl::Duration 
   if (!Answers() || !pair.ok()) return start;
   std::vector<Fd> fds;
   fds.push_back(std::move(pair->second));
-  for (const Fd* stream : {&start.stdout_fd, &start.stderr_fd}) {
+  for (const Fd* stream : {&start.stdin_fd, &start.stdout_fd, &start.stderr_fd}) {
     if (!stream->valid()) continue;
-    fds.push_back(Duplicate(*stream));
+    fds.push_back(Duplicate(stream->get()));
     if (!fds.back().valid()) return start;
   }
   // What the socket doesn't take at once is no reason to wait: exec(2) is always possible.

@@ -26,8 +26,14 @@ struct ParkedStart {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  // complete
   std::vector<uint32_t> cpus;
+  Fd stdin_fd;   // invalid = the parked process's own; exec(2) gives ours
   Fd stdout_fd;  // invalid = ours
   Fd stderr_fd;
+  bool checks = false;  // it may be older than what it has imported is now
+
+  // The parked process was started before our agent: its streams are others, and it has to look
+  // whether what it has imported is still the same.
+  void OutlivesAgents();
 };
 
 // The keeper's side of a process that was started ahead and can become workers: it forks, and the
@@ -37,8 +43,9 @@ struct ParkedStart {
 // packets of launcher/keeper/channel.h:
 // - the process says texts, which are the agent's affair;
 // - it is asked for a worker: strings that each end in NUL (the keeper's pid; CPUs with commas
-//   between; which streams follow, "oe"; then the environment, "NAME=value" each), and descriptors:
-//   a socket for answers, stdout, stderr.
+//   between; which streams follow, "ioe", and "c" when it should look first whether the files that
+//   it has imported are still the same; then the environment, "NAME=value" each), and descriptors:
+//   a socket for answers, stdin, stdout, stderr.
 // Over the answers' socket come: "taken" before the fork; "pid N" from the new process, which is
 // our child by then; "set" when all that can fail is behind it. It runs on when it is told "go",
 // and ends when the socket is closed before. The end of the socket before "set" means that it

@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
+#include "base/status_macros.h"
 #include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
@@ -88,11 +89,8 @@ void ClearLeftovers(const std::string& parent, const std::string& prefix) {
 
 absl::Status Unusable(absl::string_view why) { return absl::FailedPreconditionError(why); }
 
-}  // namespace
-
-absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root) {
-  // Slurm signals and waits for what is in the cgroups that it made itself.
-  if (std::getenv("SLURM_JOB_ID") != nullptr) return Unusable("Slurm has cgroups of its own");
+// The folder of this process's cgroup. Errors: FAILED_PRECONDITION — it can't be seen from here.
+absl::StatusOr<std::string> OwnFolder(const std::string& root) {
   const auto mount = FindCgroupMount(absl::StrCat(root, "/proc/self/mountinfo"));
   if (!mount.has_value()) return Unusable("no cgroup2 file system is mounted");
   const std::string own = OwnCgroup(absl::StrCat(root, "/proc/self/cgroup"));
@@ -100,8 +98,28 @@ absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root) {
   if (mount->root != "/" && !absl::ConsumePrefix(&below, mount->root)) {
     return Unusable(absl::StrCat("this process's cgroup, ", own, ", is not below ", mount->folder));
   }
-  const std::string parent = absl::StrCat(
-      root, mount->folder, absl::StartsWith(below, "/") ? "" : "/", absl::StripSuffix(below, "/"));
+  return absl::StrCat(root, mount->folder, absl::StartsWith(below, "/") ? "" : "/",
+                      absl::StripSuffix(below, "/"));
+}
+
+}  // namespace
+
+std::string OwnCgroupFolder() { return OwnFolder("").value_or(""); }
+
+absl::Status EnterCgroup(const std::string& folder, pid_t pid) {
+  const std::string path = absl::StrCat(folder, "/cgroup.procs");
+  const Fd file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const std::string text = absl::StrCat(pid);
+  if (!file.valid() || write(file.get(), text.data(), text.size()) < 0) {
+    return ErrnoStatus(errno, absl::StrCat("write to ", path));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root) {
+  // Slurm signals and waits for what is in the cgroups that it made itself.
+  if (std::getenv("SLURM_JOB_ID") != nullptr) return Unusable("Slurm has cgroups of its own");
+  DDPRUN_ASSIGN_OR_RETURN(const std::string parent, OwnFolder(root));
   // Who moves a process needs the right at both ends' common parent.
   if (access(absl::StrCat(parent, "/cgroup.procs").c_str(), W_OK) != 0) {
     return Unusable(absl::StrCat("no right to fill ", parent));

@@ -1,8 +1,11 @@
 #ifndef DDPRUN_LAUNCHER_OS_CGROUP_H_
 #define DDPRUN_LAUNCHER_OS_CGROUP_H_
 
+#include <sys/types.h>
+
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/fd.h"
 
@@ -19,6 +22,13 @@ namespace ddprun::launcher {
 // delegated cgroup), or Slurm runs the job and keeps its own account of processes by cgroups.
 // Threads: any. Source: cgroups(7); the kernel's cgroup-v2.rst.
 absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root = "");
+
+// The folder of the cgroup of version 2 that this process is in; "" = there is none to be seen.
+std::string OwnCgroupFolder();
+
+// Moves a process into the cgroup of this folder. Takes up to some 10 ms where the machine forks
+// much. Errors: of open(2), write(2): who moves it needs the right at both ends' common parent.
+absl::Status EnterCgroup(const std::string& folder, pid_t pid);
 
 // Such a cgroup, for the process that fills it.
 class WorkerCgroup {

@@ -40,7 +40,8 @@ std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& pla
   return absl::StrCat(folder, "/ddprun/warm/", BaseName(plan.entry_point), "-", hash);
 }
 
-// "5%", or "2GiB", "512MiB", "1048576".
+}  // namespace
+
 bool ReadMemory(absl::string_view text, WarmPlan* plan) {
   double number = 0;
   if (absl::ConsumeSuffix(&text, "%")) {
@@ -62,8 +63,6 @@ bool ReadMemory(absl::string_view text, WarmPlan* plan) {
   return true;
 }
 
-}  // namespace
-
 void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->warm,
                     {.names = "--warm",
@@ -71,7 +70,8 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                      .help = "on: keep a Python interpreter ready that has imported what the "
                              "script imports, and fork workers from it, so that a restart "
                              "doesn't wait for imports. What to import is learned from the "
-                             "first workers and kept for the next job."});
+                             "first workers and kept for the next job. It is on by itself where a "
+                             "ddprun daemon of yours runs, unless off is given."});
   options->AddValue(&target->preload,
                     {.names = "--preload",
                      .placeholder = "MODULES",
@@ -92,6 +92,7 @@ absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup&
     return BadWord(arguments.warm, "is neither on nor off");
   }
   plan->warm.on = arguments.warm.text == "on";
+  plan->warm.asks_daemon = plan->warm.on || !arguments.warm.given();
   if (arguments.preload.filled()) {
     plan->warm.preload = absl::StrSplit(arguments.preload.text, ',');
     for (const std::string& module : plan->warm.preload) {

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_PLAN_WARM_OPTIONS_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/plan/launch_arguments.h"
@@ -12,6 +13,10 @@ class OptionSet;
 
 // The options about how workers start, with their help.
 void DefineWarmOptions(LaunchArguments* target, OptionSet* options);
+
+// Reads "5%", or "2GiB", "512MiB", "1048576" into memory_percent or memory_bytes. False: it is none
+// of them.
+bool ReadMemory(absl::string_view text, WarmPlan* plan);
 
 // What they come to. Errors: INVALID_ARGUMENT — a value; the text names the option.
 // Requires: plan->argv, plan->entry_point.

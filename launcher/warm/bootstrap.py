@@ -77,8 +77,8 @@ class _Parked:
         (channel or self.channel).send(b"p" + text.encode("utf-8", "surrogateescape"))
 
     def become_workers(self):
-        signature = next((line[10:] for line in self.lines if line.startswith("signature ")), None)
-        if signature is not None and signature != _signature(self.roots):
+        self.signature = _signature(self.roots)
+        if next((line[10:] for line in self.lines if line.startswith("signature ")), self.signature) != self.signature:
             self.say("stale")
             os._exit(0)
         began = time.monotonic()
@@ -90,6 +90,7 @@ class _Parked:
             for module, why in self.refused.items():
                 self.say("refuse %s %s" % (module, why))
             os._exit(0)
+        self.files = self.imported_files()
         import gc
         gc.collect()
         gc.freeze()
@@ -102,9 +103,32 @@ class _Parked:
             if data[:1] == b"f":
                 data = b"f" + os.pread(fds[0], os.fstat(fds[0]).st_size, 0)
                 os.close(fds.pop(0))
-            if self.fork(data[1:].split(b"\0")[:-1], fds):
+            words = data[1:].split(b"\0")[:-1]
+            if b"c" in words[2] and self.is_old():
+                self.say("old")
+                os._exit(0)
+            if self.fork(words, fds):
                 gc.unfreeze()
                 return
+
+    # -- whether what was imported is what would be imported now
+
+    def imported_files(self):
+        """{path: version} of the modules; who looks for a mistake edits a package in place, too."""
+        paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        return {path: self.version(path) for path in paths if isinstance(path, str) and os.path.isabs(path)}
+
+    @staticmethod
+    def version(path):
+        try:
+            facts = os.stat(path)
+        except OSError:
+            return None
+        return facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+    def is_old(self):
+        return _signature(self.roots) != self.signature or any(
+            self.version(path) != version for path, version in self.files.items())
 
     def step_back(self):
         """To SCHED_IDLE for IDLE_SECONDS, where there is a way back for workers; returns what ends it before."""
@@ -269,7 +293,7 @@ class _Parked:
     def fork(self, words, fds):
         """True in the worker."""
         answers = self.socket.socket(fileno=fds.pop(0))
-        streams = {fd: fds.pop(0) for fd, letter in ((1, b"o"), (2, b"e")) if letter in words[2]}
+        streams = {fd: fds.pop(0) for fd, letter in ((0, b"i"), (1, b"o"), (2, b"e")) if letter in words[2]}
         try:
             self.say("taken", answers)
         except OSError:  # it isn't wanted any more
@@ -325,18 +349,18 @@ class _Parked:
 
     @staticmethod
     def rebuild_streams(streams):
-        """sys.stdout and sys.stderr as they would be, had they begun as a file, a pipe or a terminal."""
+        """sys.stdin, sys.stdout and sys.stderr as they would be, had they begun as a file, a pipe or a terminal."""
         import io
-        for fd, name in ((1, "stdout"), (2, "stderr")):
+        for fd, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
             stream = getattr(sys, name)
             if fd not in streams or stream is None:
                 continue
-            unbuffered = stream.write_through
-            buffer = io.open(fd, "wb", 0 if unbuffered else -1, closefd=False)
+            unbuffered, mode = stream.write_through, "w" if fd else "r"
+            buffer = io.open(fd, mode + "b", 0 if unbuffered and fd else -1, closefd=False)
             getattr(buffer, "raw", buffer).name = "<%s>" % name
             new = io.TextIOWrapper(buffer, stream.encoding, stream.errors, "\n", write_through=unbuffered,
                                    line_buffering=not unbuffered and (fd == 2 or os.isatty(fd)))
-            new.mode = "w"
+            new.mode = mode
             setattr(sys, name, new)
             setattr(sys, "__%s__" % name, new)
 

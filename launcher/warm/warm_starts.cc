@@ -15,14 +15,12 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/os/folders.h"
-#include "launcher/warm/bootstrap.h"
 #include "launcher/warm/files.h"
+#include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// What a worker has more than the parked interpreter it came from must fit in here.
-constexpr size_t kRoomBytes = 16 << 10;
 // Less than this part of the memory is free: it belongs to the training.
 constexpr uint64_t kFreePartMin = 4;
 
@@ -57,11 +55,11 @@ std::string WhyCold(const LaunchPlan& plan) {
 
 absl::StatusOr<std::unique_ptr<WarmStarts>> WarmStarts::Create(
     EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
-    EnvironmentLookup environment, Hooks hooks) {
+    EnvironmentLookup environment, std::optional<std::string> leased, Hooks hooks) {
   std::unique_ptr<WarmStarts> starts(new WarmStarts(loop, plan, keeper, std::move(folder),
                                                     std::move(environment), std::move(hooks)));
   DDPRUN_RETURN_IF_ERROR(starts->MakeFiles());
-  starts->Begin();
+  starts->Begin(leased);
   return starts;
 }
 
@@ -76,9 +74,8 @@ WarmStarts::WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* ke
       starter_(BytesMax(plan->warm)) {}
 
 absl::Status WarmStarts::MakeFiles() {
-  DDPRUN_RETURN_IF_ERROR(MakeFolders(folder_ + "/hook"));
+  DDPRUN_RETURN_IF_ERROR(WriteParkHook(folder_));
   DDPRUN_RETURN_IF_ERROR(MakeFolders(folder_ + "/learned"));
-  DDPRUN_RETURN_IF_ERROR(WriteFile(folder_ + "/hook/sitecustomize.py", kWarmBootstrap));
   written_ = Fd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!written_.valid()) return ErrnoStatus(errno, "inotify_init1");
   if (inotify_add_watch(written_.get(), (folder_ + "/learned").c_str(), IN_MOVED_TO) < 0) {
@@ -88,7 +85,7 @@ absl::Status WarmStarts::MakeFiles() {
   return absl::OkStatus();
 }
 
-void WarmStarts::Begin() {
+void WarmStarts::Begin(const std::optional<std::string>& leased) {
   absl::StatusOr<std::unique_ptr<PressureWatch>> pressure = PressureWatch::Create(loop_, [this] {
     Do(starter_.OnShort("the kernel has to look for memory (/proc/pressure/memory)"));
   });
@@ -99,7 +96,10 @@ void WarmStarts::Begin() {
                                       "short: ",
                                       pressure.status().message()));
   }
-  Do(starter_.Begin(loop_->Now(), ReadKept(), !plan_->warm.preload.empty()));
+  std::optional<Learned> kept = ReadKept();
+  Do(leased.has_value()
+         ? starter_.BeginReady(loop_->Now(), std::move(kept), *leased)
+         : starter_.Begin(loop_->Now(), std::move(kept), !plan_->warm.preload.empty()));
 }
 
 // What jobs before this one have learned, or other nodes of this one.
@@ -108,14 +108,7 @@ std::optional<Learned> WarmStarts::ReadKept() {
   if (stat(plan_->warm.kept.c_str(), &now) != 0) return std::nullopt;
   const Version version = {now.st_ino, now.st_mtim.tv_sec, now.st_mtim.tv_nsec};
   if (std::exchange(kept_version_, version) == version) return std::nullopt;
-  const auto text = ReadFile(plan_->warm.kept, kLearnedBytesMax);
-  if (!text.ok()) return std::nullopt;
-  absl::StatusOr<Learned> learned = ParseLearned(*text);
-  if (learned.ok()) return *std::move(learned);
-  // Nothing is lost: it is learned anew.
-  Log(LogLevel::kInfo, absl::StrCat("'", plan_->warm.kept,
-                                    "' is damaged and is not used: ", learned.status().message()));
-  return std::nullopt;
+  return ReadKeptFile(plan_->warm.kept);
 }
 
 void WarmStarts::LookAround() {
@@ -191,6 +184,7 @@ void WarmStarts::OnStarted(uint64_t generation, bool parked) {
   }
   starter_.OnStarted(parked);
   if (started_.warm + started_.cold != plan_->worker_count) return;
+  if (started_.cold == 0 && hooks_.settled) hooks_.settled();
   hooks_.record("warm_start",
                 {{"generation", absl::StrCat(generation)},
                  {"warm", absl::StrCat(started_.warm)},
@@ -239,28 +233,9 @@ std::string WarmStarts::LackOfMemory() const {
 }
 
 absl::Status WarmStarts::ParkInterpreter() {
-  const std::vector<std::string> varying = VaryingVariables(*plan_);
-  const std::string list = folder_ + "/parked";
-  DDPRUN_RETURN_IF_ERROR(
-      WriteFile(list, ParkedText(starter_.learned(), plan_->warm.preload, varying)));
-  ParkRequest request;
-  request.argv = WorkerArguments(*plan_, 0);
-  request.environment = CommonEnvironment(*plan_, environment_);
-  request.unset = varying;
-  std::optional<std::string> path = environment_("PYTHONPATH");
-  std::erase_if(request.environment, [&path](const std::string& variable) {
-    absl::string_view value = variable;
-    if (!absl::ConsumePrefix(&value, "PYTHONPATH=")) return false;
-    path = std::string(value);
-    return true;
-  });
-  request.unset.emplace_back("PYTHONPATH");
-  request.tail = {absl::StrCat("DDPRUN_WARM_LEARNED=", list)};
-  if (running_) request.tail.emplace_back("DDPRUN_WARM_IDLE=1");
-  if (path.has_value()) request.tail.push_back(absl::StrCat("DDPRUN_WARM_PYTHONPATH=", *path));
-  request.tail.push_back(absl::StrCat("PYTHONPATH=", folder_, "/hook",
-                                      path.value_or("").empty() ? "" : ":", path.value_or("")));
-  request.tail.push_back(absl::StrCat("DDPRUN_WARM_ROOM=", std::string(kRoomBytes, '.')));
+  DDPRUN_ASSIGN_OR_RETURN(const ParkRequest request,
+                          PreparePark(MakeParkRecipe(*plan_, environment_), starter_.learned(),
+                                      folder_, "parked", /*idle=*/running_));
   return keeper_->Park(request);
 }
 
@@ -272,6 +247,8 @@ void WarmStarts::Do(const Keep& /*effect*/) {
   if (!status.ok()) {
     Log(LogLevel::kInfo, absl::StrCat("what was learned of imports is not kept for the next job: ",
                                       status.message()));
+  } else if (running_ && hooks_.settled) {
+    hooks_.settled();
   }
 }
 

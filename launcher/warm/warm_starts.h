@@ -33,16 +33,18 @@ class WarmStarts {
                        const std::vector<std::pair<std::string, std::string>>& fields)>
         record;
     std::function<void(const std::string& text)> tell;  // a line for the user
+    // The workers have behind them what they import, or what they import was kept. May come again;
+    // null = nobody asks.
+    std::function<void()> settled;
   };
 
   // Makes its files in `folder`, which must be there and is removed by whoever has made it, and
-  // begins with what was kept. `plan`, `keeper` and `loop` must outlive it.
+  // begins with what was kept. `leased`: what the interpreter said that the keeper has already
+  // ("ready …"); none = it has none. `plan`, `keeper` and `loop` must outlive it.
   // Errors: of the files; the text names them.
-  static absl::StatusOr<std::unique_ptr<WarmStarts>> Create(EventLoop* loop, const LaunchPlan* plan,
-                                                            KeeperClient* keeper,
-                                                            std::string folder,
-                                                            EnvironmentLookup environment,
-                                                            Hooks hooks);
+  static absl::StatusOr<std::unique_ptr<WarmStarts>> Create(
+      EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
+      EnvironmentLookup environment, std::optional<std::string> leased, Hooks hooks);
 
   // Completes what a worker is started with.
   void Prepare(SpawnRequest* request);
@@ -79,7 +81,7 @@ class WarmStarts {
              EnvironmentLookup environment, Hooks hooks);
 
   absl::Status MakeFiles();
-  void Begin();
+  void Begin(const std::optional<std::string>& leased);
   std::optional<Learned> ReadKept();
   std::string LackOfMemory() const;
   std::string LearnedPath(uint32_t local_rank) const;

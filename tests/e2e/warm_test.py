@@ -9,10 +9,8 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, TORCH_PYTHON, torch_is_there  # noqa: E402
+from bed import SLOW, TORCH_PYTHON, torch_is_there  # noqa: E402
 from warm_case import TRAINING, WarmTestCase  # noqa: E402
-
-OBSERVING_WORKER = os.path.join(ROOT, "tests", "support", "observing_worker.py")
 
 
 class Preloaded(WarmTestCase):
@@ -38,18 +36,6 @@ class Preloaded(WarmTestCase):
         self.assertNotIn("warm", self.bed.events.find("worker_started")[0])
         self.bed.finish(workers)
         self.assert_status(0, agent)
-
-    def observe(self, name, *options):
-        agent = self.bed.run(name, ["--standalone", "--nproc_per_node", 2, *options, "--event_log", self.bed.events.path,
-                                    OBSERVING_WORKER, self.bed.path(f"{name}.jsonl")])
-        journal = self.bed.follower.follow(self.bed.path(f"{name}.jsonl"))
-        self.bed.wait(lambda: len(journal.find("worker")) == 2, "two workers", alive=[agent])
-        workers = sorted(journal.find("worker"), key=lambda line: line["rank"])
-        for worker in workers:
-            worker["seen"]["argv"] = worker["seen"]["orig_argv"] = worker["seen"]["cmdline"] = ""
-        self.bed.finish(workers)
-        self.assert_status(0, agent)
-        return [worker["seen"] for worker in workers]
 
     def check_same(self, *options):
         cold = self.observe("cold", *options)

@@ -3,8 +3,10 @@
 import os
 import signal
 
-from bed import BedTestCase
+from bed import ROOT, BedTestCase
 from timeline import state_of
+
+OBSERVING_WORKER = os.path.join(ROOT, "tests", "support", "observing_worker.py")
 
 TRAINING = """
 import json, os, signal, sys, time
@@ -77,3 +79,16 @@ class WarmTestCase(BedTestCase):
     def preloading(self, *modules, nproc=2, options=(), worker=("wait",)):
         return self.bed.agent("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 9, "--warm", "on",
                                         "--preload", ",".join(modules), *options], worker)
+
+    def observe(self, name, *options):
+        """What two workers see of how they were started."""
+        agent = self.bed.run(name, ["--standalone", "--nproc_per_node", 2, *options, "--event_log", self.bed.events.path,
+                                    OBSERVING_WORKER, self.bed.path(f"{name}.jsonl")])
+        journal = self.bed.follower.follow(self.bed.path(f"{name}.jsonl"))
+        self.bed.wait(lambda: len(journal.find("worker")) == 2, "two workers", alive=[agent])
+        workers = sorted(journal.find("worker"), key=lambda line: line["rank"])
+        for worker in workers:
+            worker["seen"]["argv"] = worker["seen"]["orig_argv"] = worker["seen"]["cmdline"] = ""
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+        return [worker["seen"] for worker in workers]

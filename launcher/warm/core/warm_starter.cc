@@ -26,6 +26,16 @@ std::vector<WarmEffect> WarmStarter::Begin(Instant now, std::optional<Learned> k
   return Load(now);
 }
 
+std::vector<WarmEffect> WarmStarter::BeginReady(Instant now, std::optional<Learned> kept,
+                                                absl::string_view ready) {
+  if (kept.has_value()) learned_ = *std::move(kept);
+  state_ = State::kLoading;
+  loading_since_ = now;
+  parked_ = true;
+  absl::ConsumePrefix(&ready, "ready ");
+  return OnReady(now, ready);
+}
+
 std::vector<WarmEffect> WarmStarter::OnKept(Instant now, Learned kept) {
   if (state_ != State::kUnlearned) return {};
   if (!stale_signature_.empty() && kept.signature == stale_signature_) return {};
@@ -42,6 +52,7 @@ std::vector<WarmEffect> WarmStarter::Load(Instant now) {
   loading_since_ = now;
   refusing_ = false;
   stale_ = false;
+  old_ = false;
   load_when_gone_ = leaving_;
   if (leaving_) return {};
   parked_ = true;
@@ -67,6 +78,12 @@ std::vector<WarmEffect> WarmStarter::OnLearned(Instant now, Learned learned) {
 }
 
 std::vector<WarmEffect> WarmStarter::OnSaid(Instant now, absl::string_view text) {
+  if (state_ == State::kReady && text == "old") {
+    state_ = State::kLoading;
+    loading_since_ = now;
+    old_ = true;
+    return {WarmNote{"warm_old", {}}};
+  }
   if (state_ != State::kLoading) return {};
   if (text == "stale") {
     stale_ = true;
@@ -123,6 +140,7 @@ std::vector<WarmEffect> WarmStarter::OnEnded(Instant now, absl::string_view how)
     return std::exchange(load_when_gone_, false) ? Load(now) : std::vector<WarmEffect>();
   }
   if (state_ != State::kLoading && state_ != State::kReady) return {};
+  if (old_) return Load(now);
   if (std::exchange(stale_, false)) {
     state_ = State::kUnlearned;
     stale_signature_ = learned_.signature;
@@ -207,7 +225,7 @@ void WarmStarter::OnStarted(bool parked) {
 }
 
 std::string WarmStarter::BrokenInvariant() const {
-  if (state_ == State::kReady && (refusing_ || stale_)) return "ready although it refused";
+  if (state_ == State::kReady && (refusing_ || stale_ || old_)) return "ready although it refused";
   if (deaths_ > kDeathsMax && state_ != State::kOff) return "more deaths than are borne";
   if (refusals_ > kRefusalsMax && state_ != State::kOff) return "more refusals than are borne";
   if (leaving_ && !parked_) return "ends what is not there";

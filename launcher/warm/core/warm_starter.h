@@ -58,13 +58,18 @@ class WarmStarter {
   // `kept`: what a job before this one has learned, if there was one. `preloads`: modules are named
   // by hand, so that there is something to import ahead in any case, and nothing to learn.
   std::vector<WarmEffect> Begin(Instant now, std::optional<Learned> kept, bool preloads);
+  // As Begin(), with an interpreter that was parked before there was this job; `ready`: what it
+  // said then ("ready MILLISECONDS KIBIBYTES").
+  std::vector<WarmEffect> BeginReady(Instant now, std::optional<Learned> kept,
+                                     absl::string_view ready);
   // Another node of the job has kept what its workers have learned. Counts as long as nothing is
   // known here; nothing of an installation that was another one's.
   std::vector<WarmEffect> OnKept(Instant now, Learned kept);
   // A worker has written down what it has imported. Only the first word of a job counts.
   std::vector<WarmEffect> OnLearned(Instant now, Learned learned);
   // The parked interpreter says: "ready MILLISECONDS KIBIBYTES" (that it holds), "refuse MODULE
-  // WHY", "took MODULE MILLISECONDS", "stale".
+  // WHY", "took MODULE MILLISECONDS", "stale"; "old": what it has imported has changed since, so
+  // that it ends.
   std::vector<WarmEffect> OnSaid(Instant now, absl::string_view text);
   std::vector<WarmEffect> OnEnded(Instant now, absl::string_view how);
   // What Park wanted could not be started.
@@ -104,6 +109,7 @@ class WarmStarter {
   Instant loading_since_;        // of kLoading
   bool refusing_ = false;        // it said so since it was started; its end is no death
   bool stale_ = false;           // as above
+  bool old_ = false;             // as above
   bool parked_ = false;          // one was asked for, and its end isn't known
   bool leaving_ = false;         // it was ended by us; implies parked_
   bool load_when_gone_ = false;  // implies leaving_

@@ -129,8 +129,8 @@ TEST(Help, SaysTheDefaultOnce) {
 }
 
 TEST(Help, IsGroupedAndFitsInEightyColumns) {
-  for (const char* command : {"", "certs", "config", "doctor", "drain", "env", "events", "logs",
-                              "rendezvous", "status", "stop", "test", "top"}) {
+  for (const char* command : {"", "certs", "config", "daemon", "doctor", "drain", "env", "events",
+                              "logs", "rendezvous", "status", "stop", "test", "top"}) {
     std::vector<std::string> arguments = {"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const ExitNow help = ExitOf(Parse(arguments));

@@ -1,0 +1,33 @@
+#ifndef DDPRUN_LAUNCHER_DAEMON_DAEMON_COMMAND_H_
+#define DDPRUN_LAUNCHER_DAEMON_DAEMON_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/options/options_or_help.h"
+
+namespace ddprun::launcher {
+
+// `ddprun daemon`.
+struct DaemonOptions {
+  enum class What { kServe, kStatus, kStop };
+  What what = What::kServe;
+  std::string folder;                            // "" = there is no place for it
+  WarmPlan memory;                               // memory_bytes or memory_percent
+  absl::Duration idle_timeout = absl::Hours(1);  // zero = never
+};
+
+// Errors: usage and plan errors (errors.h).
+absl::StatusOr<OptionsOrHelp<DaemonOptions>> ParseDaemonOptions(
+    const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
+
+// Carries it out. Returns: the exit status.
+int RunDaemonCommand(const DaemonOptions& options);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_DAEMON_DAEMON_COMMAND_H_

@@ -1,0 +1,74 @@
+#ifndef DDPRUN_LAUNCHER_DAEMON_SPARE_H_
+#define DDPRUN_LAUNCHER_DAEMON_SPARE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "ddprun/daemon/v1/daemon.pb.h"
+#include "launcher/keeper/keeper_client.h"
+#include "launcher/warm/core/warm_starter.h"
+
+namespace ddprun::launcher {
+
+// One keeper with a parked interpreter, from its start until a job gets it: warden, keeper,
+// interpreter. Destroying it ends them.
+// Threads: the loop's.
+class Spare {
+ public:
+  struct Hooks {
+    std::function<void(uint64_t bytes)> ready;
+    std::function<void(std::string why)> gone;  // nothing is called after this
+  };
+
+  // `folder`: where the hook is (WriteParkHook()). `list`: a name for its file in there.
+  Spare(EventLoop* loop, daemon::v1::Recipe recipe, std::string folder, std::string list,
+        Hooks hooks);
+  ~Spare();
+
+  // Errors: NOT_FOUND — nothing was learned that could be imported; of fork(2), exec(2).
+  absl::Status Start();
+
+  struct Leased {
+    KeeperProcess keeper;
+    std::string ready;  // what the interpreter said
+  };
+  // Gives it away. Requires: hooks.ready was called.
+  Leased Release();
+
+ private:
+  absl::Status StartWarden();
+  void OnWarden();
+  void OnSaid(const std::string& text);
+  void OnEnded(const std::string& how);
+  void Do(const std::vector<WarmEffect>& effects);
+  void Do(const struct Park& effect);
+  void Do(const struct Unpark& effect);
+  void Do(const Keep& effect);
+  void Do(const Forget& effect);
+  void Do(const WarmNote& /*effect*/) {}
+  void Do(const TellOnce& /*effect*/) {}
+  void LookAtStarter();
+  void Leave(std::string why);
+
+  EventLoop* loop_;
+  const daemon::v1::Recipe recipe_;
+  const std::string folder_;
+  const std::string list_;
+  const Hooks hooks_;
+  WarmStarter starter_;
+  Fd warden_;
+  std::unique_ptr<FdWatch> watch_;
+  std::unique_ptr<KeeperClient> keeper_;
+  std::string ready_;
+  bool told_ = false;  // ready or gone
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_DAEMON_SPARE_H_

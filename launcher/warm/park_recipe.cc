@@ -1,0 +1,75 @@
+#include "launcher/warm/park_recipe.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "launcher/os/folders.h"
+#include "launcher/warm/bootstrap.h"
+#include "launcher/warm/files.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// What a worker has more than the parked interpreter it came from must fit in here.
+constexpr size_t kRoomBytes = 16 << 10;
+
+}  // namespace
+
+ParkRecipe MakeParkRecipe(const LaunchPlan& plan, const EnvironmentLookup& environment) {
+  ParkRecipe recipe;
+  recipe.argv = WorkerArguments(plan, 0);
+  recipe.environment = CommonEnvironment(plan, environment);
+  recipe.varying = VaryingVariables(plan);
+  recipe.python_path = environment("PYTHONPATH");
+  recipe.preload = plan.warm.preload;
+  std::erase_if(recipe.environment, [&recipe](const std::string& variable) {
+    absl::string_view value = variable;
+    if (!absl::ConsumePrefix(&value, "PYTHONPATH=")) return false;
+    recipe.python_path = std::string(value);
+    return true;
+  });
+  return recipe;
+}
+
+absl::Status WriteParkHook(const std::string& folder) {
+  DDPRUN_RETURN_IF_ERROR(MakeFolders(folder + "/hook"));
+  return WriteFile(folder + "/hook/sitecustomize.py", kWarmBootstrap);
+}
+
+absl::StatusOr<ParkRequest> PreparePark(const ParkRecipe& recipe, const Learned& learned,
+                                        const std::string& folder, absl::string_view list,
+                                        bool idle) {
+  const std::string path = absl::StrCat(folder, "/", list);
+  DDPRUN_RETURN_IF_ERROR(WriteFile(path, ParkedText(learned, recipe.preload, recipe.varying)));
+  ParkRequest request;
+  request.argv = recipe.argv;
+  request.environment = recipe.environment;
+  request.unset = recipe.varying;
+  request.unset.emplace_back("PYTHONPATH");
+  request.tail = {absl::StrCat("DDPRUN_WARM_LEARNED=", path)};
+  if (idle) request.tail.emplace_back("DDPRUN_WARM_IDLE=1");
+  const std::string python_path = recipe.python_path.value_or("");
+  if (recipe.python_path.has_value()) {
+    request.tail.push_back(absl::StrCat("DDPRUN_WARM_PYTHONPATH=", python_path));
+  }
+  request.tail.push_back(
+      absl::StrCat("PYTHONPATH=", folder, "/hook", python_path.empty() ? "" : ":", python_path));
+  request.tail.push_back(absl::StrCat("DDPRUN_WARM_ROOM=", std::string(kRoomBytes, '.')));
+  return request;
+}
+
+std::optional<Learned> ReadKeptFile(const std::string& path) {
+  const auto text = ReadFile(path, kLearnedBytesMax);
+  if (!text.ok()) return std::nullopt;
+  absl::StatusOr<Learned> learned = ParseLearned(*text);
+  if (learned.ok()) return *std::move(learned);
+  // Nothing is lost: it is learned anew.
+  Log(LogLevel::kInfo,
+      absl::StrCat("'", path, "' is damaged and is not used: ", learned.status().message()));
+  return std::nullopt;
+}
+
+}  // namespace ddprun::launcher
