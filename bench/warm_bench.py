@@ -115,7 +115,10 @@ class Training:
         if self.ours:
             words += [*UNMOVED, "--event_log", self.job.events.path]
         command = [*self.job.launcher.command, *map(str, words), self.script]
-        if self.hosts:
+        if host in self.daemons and self.hosts:
+            # Each command of a host has a name space of host names of its own, and a daemon serves only its own.
+            command = ["nsenter", f"--target={self.daemons[host].pid}", "--net", "--uts", *command]
+        elif self.hosts:
             command = self.hosts.command(host, command)
         self.nodes[host] = self.job.start_process(
             f"node{host}", command, env=self.environment(host), output=self.job.path(f"node{host}.out"))

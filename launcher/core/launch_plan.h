@@ -94,7 +94,7 @@ enum class Preflight {
 
 // How workers start (docs/WARM.md).
 struct WarmPlan {
-  bool on = false;                   // --warm on
+  bool on = false;  // --warm on
   // Not --warm off: a daemon of the user's is asked for an interpreter; where one runs, it is on.
   bool asks_daemon = false;
   std::vector<std::string> preload;  // --preload: modules that are imported ahead in any case

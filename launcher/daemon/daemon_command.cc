@@ -85,7 +85,7 @@ void Show(const daemon::v1::Shelf& shelf) {
     std::printf("  %-24s %-8s %10s   last used %s ago%s\n", Shown(spare.name(), 24).c_str(),
                 spare.state().c_str(), BytesText(spare.bytes()).c_str(),
                 absl::FormatDuration(absl::Seconds(spare.unused_ms() / 1000)).c_str(),
-                Shown(why, 160).c_str());
+                Printable(why).c_str());
   }
 }
 

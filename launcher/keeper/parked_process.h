@@ -36,8 +36,9 @@ struct ParkedStart {
   void OutlivesAgents();
 };
 
-// The keeper's side of a process that was started ahead and can become workers: it forks, and the
-// new process orphans itself, so that it is the keeper's own child like any worker.
+// The keeper's side of a process that was started ahead and can become workers: it forks the next
+// one ahead, which orphans itself when it is asked for, so that it is the keeper's own child like
+// any worker.
 //
 // They speak over a SOCK_SEQPACKET channel, whose number the process finds in DDPRUN_WARM, in the
 // packets of launcher/keeper/channel.h:
@@ -46,10 +47,9 @@ struct ParkedStart {
 //   between; which streams follow, "ioe", and "c" when it should look first whether the files that
 //   it has imported are still the same; then the environment, "NAME=value" each), and descriptors:
 //   a socket for answers, stdin, stdout, stderr.
-// Over the answers' socket come: "taken" before the fork; "pid N" from the new process, which is
-// our child by then; "set" when all that can fail is behind it. It runs on when it is told "go",
-// and ends when the socket is closed before. The end of the socket before "set" means that it
-// failed.
+// Over the answers' socket come: "taken" at once; "pid N" when the new process is our child; "set"
+// when all that can fail is behind it. It runs on when it is told "go", and ends when the socket is
+// closed before. The end of the socket before "set" means that it failed.
 //
 // Threads: the keeper's only one.
 class ParkedProcess {

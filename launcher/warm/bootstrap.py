@@ -91,25 +91,15 @@ class _Parked:
                 self.say("refuse %s %s" % (module, why))
             os._exit(0)
         self.files = self.imported_files()
+        import ctypes
         import gc
+        self.libc = ctypes.CDLL(None)
         gc.collect()
         gc.freeze()
         self.say("ready %d %d" % ((time.monotonic() - began) * 1000, self.held()))
-        while True:
-            data, control, _, _ = self.channel.recvmsg(1 << 16, self.socket.CMSG_SPACE(4 * 8))
-            if not data:
-                os._exit(0)  # the keeper is gone
-            fds = [int.from_bytes(part[i:i + 4], sys.byteorder) for _, _, part in control for i in range(0, len(part), 4)]
-            if data[:1] == b"f":
-                data = b"f" + os.pread(fds[0], os.fstat(fds[0]).st_size, 0)
-                os.close(fds.pop(0))
-            words = data[1:].split(b"\0")[:-1]
-            if b"c" in words[2] and self.is_old():
-                self.say("old")
-                os._exit(0)
-            if self.fork(words, fds):
-                gc.unfreeze()
-                return
+        while not self.fork_ahead():
+            pass
+        gc.unfreeze()
 
     # -- whether what was imported is what would be imported now
 
@@ -290,31 +280,66 @@ class _Parked:
 
     # -- workers
 
-    def fork(self, words, fds):
-        """True in the worker."""
-        answers = self.socket.socket(fileno=fds.pop(0))
-        streams = {fd: fds.pop(0) for fd, letter in ((0, b"i"), (1, b"o"), (2, b"e")) if letter in words[2]}
-        try:
-            self.say("taken", answers)
-        except OSError:  # it isn't wanted any more
-            self.close(answers, *streams.values())
-            return False
+    def fork_ahead(self):
+        """Forks the next worker before it is asked for, since a fork of so much memory takes some 30 ms; from a child between,
+        which ends when the worker is asked for, so that the worker is the keeper's child. True in the worker, false when the next
+        one is to be forked."""
+        asked, ask = os.pipe()
         orphaned, orphan = os.pipe()
-        middle = os.fork()
-        if middle == 0:
-            if os.fork() != 0:
+        waiting = os.getpid()
+        between = os.fork()
+        if between != 0:
+            for fd in (asked, ask, orphaned, orphan):
+                os.close(fd)
+            if os.waitpid(between, 0)[1] != 0:
+                os._exit(0)  # the keeper is gone, or what was imported is old
+            return False
+        self.die_with(waiting)
+        between = os.getpid()
+        if os.fork() != 0:
+            os.close(ask)
+            os._exit(0 if os.read(asked, 1) else 1)
+        self.die_with(between)
+        os.close(asked)
+        os.close(orphan)
+        words, streams, answers = self.await_request()
+        try:
+            self.die_with(None)
+            os.write(ask, b"!")
+            os.read(orphaned, 1)  # ends when the one between is gone, which makes us the keeper's child
+            os.close(ask)
+            os.close(orphaned)
+            self.become(words, streams, answers)
+            return True
+        except BaseException:
+            os._exit(1)
+
+    def die_with(self, parent):
+        self.libc.prctl(1, 0 if parent is None else 9)  # PR_SET_PDEATHSIG, SIGKILL
+        if parent is not None and os.getppid() != parent:
+            os._exit(1)
+
+    def await_request(self):
+        """What a worker is asked for; ends the process when none is, or must not be, made here any more."""
+        while True:
+            data, control, _, _ = self.channel.recvmsg(1 << 16, self.socket.CMSG_SPACE(4 * 8))
+            if not data:
+                os._exit(0)  # the keeper is gone
+            fds = [int.from_bytes(part[i:i + 4], sys.byteorder) for _, _, part in control for i in range(0, len(part), 4)]
+            if data[:1] == b"f":
+                data = b"f" + os.pread(fds[0], os.fstat(fds[0]).st_size, 0)
+                os.close(fds.pop(0))
+            words = data[1:].split(b"\0")[:-1]
+            if b"c" in words[2] and self.is_old():
+                self.say("old")
                 os._exit(0)
-            os.close(orphan)
+            answers = self.socket.socket(fileno=fds.pop(0))
+            streams = {fd: fds.pop(0) for fd, letter in ((0, b"i"), (1, b"o"), (2, b"e")) if letter in words[2]}
             try:
-                os.read(orphaned, 1)  # ends when the one between is gone, which makes us the keeper's child
-                os.close(orphaned)
-                self.become(words, streams, answers)
-                return True
-            except BaseException:
-                os._exit(1)
-        os.waitpid(middle, 0)
-        self.close(answers, orphaned, orphan, *streams.values())
-        return False
+                self.say("taken", answers)
+                return words, streams, answers
+            except OSError:  # it isn't wanted any more
+                self.close(answers, *streams.values())
 
     @staticmethod
     def close(answers, *fds):
@@ -323,11 +348,8 @@ class _Parked:
             os.close(fd)
 
     def become(self, words, streams, answers):
-        import ctypes
         os.setsid()
-        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
-        if os.getppid() != int(words[0]):
-            os._exit(1)
+        self.die_with(int(words[0]))
         self.say("pid %d" % os.getpid(), answers)
         if words[1]:
             os.sched_setaffinity(0, [int(cpu) for cpu in words[1].split(b",")])
