@@ -7,7 +7,8 @@ warm_bench.py [--kills N] [--torchrun-kills N] [--starts N] [--torchrun-starts N
 Two nodes of one worker under gloo, on hosts made of namespaces, else on loopback. Seconds until the first step of all
 workers: from the SIGKILL of a worker; of a second one 0.3 s after a first; from the command, when the script was run before;
 from the SIGKILL of a node's agent while a spare waits (hosts only). --check: exit status 1 when warm isn't 5 times sooner than
-ddprun is cold after a kill, and 10 times than torchrun's best. 77 without PyTorch.
+ddprun is cold after a kill, and 10 times than torchrun's best, or a start beside ddprun daemon isn't 15 times sooner than
+torchrun's best. 77 without PyTorch.
 """
 
 import argparse
@@ -288,6 +289,9 @@ def run(arguments, hosts):
             json.dump(seconds, sink, indent=1)
     if not arguments.check:
         return 0
+    ours, torchruns = seconds["daemon"].get("start"), seconds["torchrun"].get("start")
+    if arguments.daemon_starts and (not ours or torchruns and statistics.median(ours) * 15 > min(torchruns)):
+        return 1
     if not seconds["warm"].get("kill") or not seconds["cold"].get("kill"):
         return 1
     warm = statistics.median(seconds["warm"]["kill"])

@@ -129,7 +129,7 @@ void Daemon::Leave(Visitors::iterator visitor) {
   const uint64_t kind = visitor->kind;
   visitors_.erase(visitor);
   if (kind == 0) return;
-  Do(shelf_.OnSettled(loop_->Now(), kind, absl::ZeroDuration()));
+  Do(shelf_.OnLeft(loop_->Now(), kind));
   Rearm();
 }
 

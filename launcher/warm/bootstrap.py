@@ -289,11 +289,13 @@ class _Parked:
         waiting = os.getpid()
         between = os.fork()
         if between != 0:
-            for fd in (asked, ask, orphaned, orphan):
+            for fd in (asked, ask, orphaned):
                 os.close(fd)
             if os.waitpid(between, 0)[1] != 0:
                 os._exit(0)  # the keeper is gone, or what was imported is old
+            os.close(orphan)  # by us: its own descriptors close before its children are given away
             return False
+        os.close(orphan)
         self.die_with(waiting)
         between = os.getpid()
         if os.fork() != 0:
@@ -301,12 +303,11 @@ class _Parked:
             os._exit(0 if os.read(asked, 1) else 1)
         self.die_with(between)
         os.close(asked)
-        os.close(orphan)
         words, streams, answers = self.await_request()
         try:
             self.die_with(None)
             os.write(ask, b"!")
-            os.read(orphaned, 1)  # ends when the one between is gone, which makes us the keeper's child
+            os.read(orphaned, 1)  # ends when the one between is reaped, which makes us the keeper's child
             os.close(ask)
             os.close(orphaned)
             self.become(words, streams, answers)

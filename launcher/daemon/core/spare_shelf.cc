@@ -45,6 +45,7 @@ SpareShelf::Asked SpareShelf::OnAsked(Instant now, const std::string& name,
   for (auto& [id, kind] : kinds_) {
     if (kind.facts == facts) {
       kind.used = now;
+      ++kind.jobs;
       if (kind.state == State::kReady) {
         kind.state = State::kEmpty;
         kind.bytes = 0;
@@ -65,8 +66,16 @@ SpareShelf::Asked SpareShelf::OnAsked(Instant now, const std::string& name,
     asked.why = Difference(nearest->facts, facts);
     asked.differs = true;
   }
-  kinds_[asked.id] = {.name = name, .facts = facts, .used = now};
+  kinds_[asked.id] = {.name = name, .facts = facts, .jobs = 1, .used = now};
   return asked;
+}
+
+std::vector<ShelfEffect> SpareShelf::OnLeft(Instant now, uint64_t id) {
+  const auto found = kinds_.find(id);
+  if (found == kinds_.end()) return {};
+  if (found->second.jobs > 0) --found->second.jobs;
+  found->second.used = now;
+  return OnSettled(now, id, absl::ZeroDuration());
 }
 
 std::vector<ShelfEffect> SpareShelf::OnSettled(Instant now, uint64_t id, absl::Duration pause) {
@@ -129,8 +138,15 @@ std::vector<ShelfEffect> SpareShelf::OnTime(Instant now) {
       kind->second.used = now;
       kind->second.why.clear();
       effects.emplace_back(StartSpare{kind->first});
-    } else if (kind->second.used + idle_max_ <= now) {
-      Remove(kind, "nobody has used it for the idle timeout", &effects);
+    } else if (IdleEnd(kind->second) <= now) {
+      const char* why = "nobody has used it for the idle timeout";
+      if (kind->second.jobs == 0) {
+        Remove(kind, why, &effects);
+      } else {  // its job will want another one when it ends
+        effects.emplace_back(EndSpare{kind->first, why});
+        kind->second.state = State::kEmpty;
+        kind->second.bytes = 0;
+      }
     }
     kind = next;
   }
@@ -143,9 +159,15 @@ std::vector<ShelfEffect> SpareShelf::OnTime(Instant now) {
 Instant SpareShelf::NextDeadline() const {
   Instant next = Instant::Infinite();
   for (const auto& [id, kind] : kinds_) {
-    next = std::min({next, kind.start_at, kind.used + idle_max_});
+    next = std::min({next, kind.start_at, IdleEnd(kind)});
   }
   return next;
+}
+
+// When it has been there for nobody for too long; infinite = it is wanted, or there is nothing.
+Instant SpareShelf::IdleEnd(const Kind& kind) const {
+  const bool waits = kind.state == State::kReady || kind.state == State::kLoading;
+  return waits || kind.jobs == 0 ? kind.used + idle_max_ : Instant::Infinite();
 }
 
 uint64_t SpareShelf::Bytes() const {

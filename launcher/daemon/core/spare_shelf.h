@@ -57,9 +57,11 @@ class SpareShelf {
     std::string why;       // "" = leased
     bool differs = false;  // another one for this script is ready
   };
-  // A job begins.
+  // A job begins. OnLeft() must follow.
   Asked OnAsked(Instant now, const std::string& name, const SpareFacts& facts);
-  // Its workers have started, or it has ended: parks the next one after `pause`.
+  // It has ended: parks the next one, if there is none.
+  std::vector<ShelfEffect> OnLeft(Instant now, uint64_t id);
+  // Its workers have started: the same after `pause`.
   std::vector<ShelfEffect> OnSettled(Instant now, uint64_t id, absl::Duration pause);
   std::vector<ShelfEffect> OnReady(Instant now, uint64_t id, uint64_t bytes);
   // What was started isn't there (any more). `why`: for people.
@@ -74,7 +76,8 @@ class SpareShelf {
     SpareFacts facts;
     State state = State::kEmpty;
     uint64_t bytes = 0;                      // of kReady
-    Instant used;                            // when a job asked for it last
+    uint32_t jobs = 0;                       // that are there
+    Instant used;                            // when a job came or went last, or it was parked
     Instant start_at = Instant::Infinite();  // of kEmpty, kBarred
     std::string why;                         // of kBarred
   };
@@ -83,6 +86,7 @@ class SpareShelf {
 
  private:
   uint64_t Bytes() const;
+  Instant IdleEnd(const Kind& kind) const;
   std::map<uint64_t, Kind>::iterator LeastUsed(bool with_memory);
   void Remove(std::map<uint64_t, Kind>::iterator kind, const std::string& why,
               std::vector<ShelfEffect>* effects);

@@ -40,8 +40,7 @@ class SpareShelfTest : public ::testing::Test {
   // A job that has come and gone; its interpreter is ready.
   uint64_t Prepare(Instant now, const std::string& name, uint64_t bytes) {
     const uint64_t id = shelf_.OnAsked(now, name, {{"script", name}}).id;
-    EXPECT_THAT(Texts(shelf_.OnSettled(now, id, absl::ZeroDuration())),
-                ElementsAre(absl::StrCat("start ", id)));
+    EXPECT_THAT(Texts(shelf_.OnLeft(now, id)), ElementsAre(absl::StrCat("start ", id)));
     last_ = shelf_.OnReady(now, id, bytes);
     return id;
   }
@@ -123,6 +122,17 @@ TEST_F(SpareShelfTest, WhatNobodyUsesGoes) {
   EXPECT_THAT(Texts(shelf_.OnTime(At(3600))), ElementsAre(HasSubstr("end 1: nobody")));
   EXPECT_THAT(shelf_.kinds(), IsEmpty());
   EXPECT_TRUE(shelf_.NextDeadline().is_infinite());
+}
+
+TEST_F(SpareShelfTest, AJobThatRunsForLongFindsItsKindWhenItEnds) {
+  const uint64_t id = Prepare(At(0), "a.py", 40);
+  EXPECT_TRUE(shelf_.OnAsked(At(1), "a.py", {{"script", "a.py"}}).leased);
+  EXPECT_TRUE(shelf_.NextDeadline().is_infinite());
+  EXPECT_THAT(Texts(shelf_.OnSettled(At(2), id, absl::ZeroDuration())), ElementsAre("start 1"));
+  shelf_.OnReady(At(3), id, 40);
+  EXPECT_THAT(Texts(shelf_.OnTime(At(2) + kIdle)), ElementsAre(HasSubstr("end 1: nobody")));
+  EXPECT_THAT(Texts(shelf_.OnTime(At(90000))), IsEmpty());
+  EXPECT_THAT(Texts(shelf_.OnLeft(At(90001), id)), ElementsAre("start 1"));
 }
 
 TEST_F(SpareShelfTest, OneThatIsGoneIsParkedAgainForTheNextJobOnly) {
