@@ -50,7 +50,7 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_socket) {
   std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
@@ -68,7 +68,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
                   .remove_folder = agent->runtime_dir_->path(),
                   .remove_empty_folders =
                       agent->log_folders_.temporary() ? agent->log_folders_.root() : "",
-                  .cgroup = cgroup}));
+                  .cgroup = cgroup,
+                  .held_fd = node_socket}));
   agent->keeper_process_.emplace(std::move(keeper));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
     DDPRUN_ASSIGN_OR_RETURN(

@@ -41,8 +41,10 @@ namespace ddprun::launcher {
 class Agent {
  public:
   // Forks the keeper and the service child, makes the runtime directory and reserves the master
-  // port. Errors: of those, with the name of what failed.
-  static absl::StatusOr<std::unique_ptr<Agent>> Prepare(LaunchPlan plan);
+  // port. The keeper holds `node_socket` (-1 = none), the caller's own, as long as it lives: the
+  // other tasks of a Slurm step wait for the last holder's end.
+  // Errors: of those, with the name of what failed.
+  static absl::StatusOr<std::unique_ptr<Agent>> Prepare(LaunchPlan plan, int node_socket);
   ~Agent();
 
   // Runs the job. Returns the exit status for the shell.
