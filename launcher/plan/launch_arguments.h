@@ -122,9 +122,6 @@ struct LaunchArguments {
 // Defines all of them but config, with their help. `target` must outlive `options`.
 void DefineLaunchOptions(LaunchArguments* target, OptionSet* options);
 
-// What `ddprun --help` begins with.
-std::string LaunchIntroduction();
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_PLAN_LAUNCH_ARGUMENTS_H_
