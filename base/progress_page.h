@@ -36,6 +36,9 @@ enum class ProgressPhase : uint8_t {
   kEvaluation = 4,  // timed
   kIdle = 5,        // waits on purpose; not timed
   kDone = 6,        // needs no more watching; not timed
+  // Training steps that ddprun counts itself, from 1 in each generation (launcher/marks): where in
+  // its training a program is they don't say.
+  kCounted = 7,
 };
 
 inline constexpr uint64_t kProgressStepMax = (uint64_t{1} << 56) - 1;
@@ -48,14 +51,14 @@ constexpr uint64_t ProgressStepOf(uint64_t word) { return word & kProgressStepMa
 // Phases of later versions count as idle: what isn't known isn't timed.
 constexpr ProgressPhase ProgressPhaseOf(uint64_t word) {
   const uint64_t phase = word >> 56;
-  return phase <= static_cast<uint64_t>(ProgressPhase::kDone) ? static_cast<ProgressPhase>(phase)
-                                                              : ProgressPhase::kIdle;
+  return phase <= static_cast<uint64_t>(ProgressPhase::kCounted) ? static_cast<ProgressPhase>(phase)
+                                                                 : ProgressPhase::kIdle;
 }
 
 // "train"; for people.
 constexpr const char* ProgressPhaseName(ProgressPhase phase) {
   constexpr const char* kNames[] = {"unmarked",   "start", "train", "checkpoint",
-                                    "evaluation", "idle",  "done"};
+                                    "evaluation", "idle",  "done",  "train"};
   return kNames[static_cast<size_t>(phase)];
 }
 

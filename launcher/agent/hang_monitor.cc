@@ -109,7 +109,8 @@ void HangMonitor::CloseBook() {
 HangMonitor::Summary HangMonitor::OnEmpty() {
   Summary summary;
   for (const uint64_t word : pages_ == nullptr ? std::vector<uint64_t>() : pages_->Words()) {
-    if (word != 0) summary.step = std::max(summary.step, std::optional(ProgressStepOf(word)));
+    if (word == 0 || ProgressPhaseOf(word) == ProgressPhase::kCounted) continue;
+    summary.step = std::max(summary.step, std::optional(ProgressStepOf(word)));
   }
   CloseBook();
   if (book_.has_value()) summary.time = book_->Read(loop_->Now());

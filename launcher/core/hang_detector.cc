@@ -36,9 +36,14 @@ HangDetector::HangDetector(const HangSettings& settings, uint32_t worker_count, 
   PlanNextSample(now);
 }
 
-// By what it does, since it doesn't mark.
+// Steps that are counted for a program say nothing of what it does between them.
+bool HangDetector::SaysWhere(const Worker& worker) {
+  return worker.word != 0 && ProgressPhaseOf(worker.word) != ProgressPhase::kCounted;
+}
+
+// By what it does, since it doesn't say.
 bool HangDetector::WatchesDeeds(const Worker& worker) const {
-  return worker.alive && worker.word == 0 && settings_.hang_timeout > absl::ZeroDuration();
+  return worker.alive && !SaysWhere(worker) && settings_.hang_timeout > absl::ZeroDuration();
 }
 
 bool HangDetector::IsTimed(const Worker& worker) const {
@@ -53,13 +58,14 @@ bool HangDetector::IsTimed(const Worker& worker) const {
     case ProgressPhase::kNone:
     case ProgressPhase::kIdle:
     case ProgressPhase::kDone:
+    case ProgressPhase::kCounted:
       return false;
   }
   return false;
 }
 
 PhaseLimits HangDetector::Limits(const Worker& worker) const {
-  if (worker.word == 0) {
+  if (!SaysWhere(worker)) {
     return {.suspect = settings_.hang_timeout,
             .overdue = absl::InfiniteDuration(),
             .sample = std::clamp(settings_.hang_timeout / 8, kStoppedSample, kUnlearnedSample)};
@@ -82,10 +88,9 @@ Instant HangDetector::NextLook() const { return look_; }
 absl::Duration HangDetector::LookPeriod(Instant now) const {
   absl::Duration shortest = now - opened_;
   for (const Worker& worker : workers_) {
-    if (!IsTimed(worker) || worker.word == 0) continue;
-    const auto train = worker.times.find(ProgressPhase::kTrain);
-    const bool learned = train != worker.times.end();
-    shortest = std::min(shortest, learned ? train->second.Quantile(0.5) : now - worker.changed);
+    if (worker.word == 0 || (SaysWhere(worker) && !IsTimed(worker))) continue;
+    const absl::Duration step = MedianStep(worker);
+    shortest = std::min(shortest, step > absl::ZeroDuration() ? step : now - worker.changed);
   }
   return std::clamp(shortest / kLooksAStep, kLookLeast, kLookMost);
 }
@@ -116,8 +121,9 @@ void HangDetector::OnWord(Instant now, Worker& worker, uint64_t word) {
 // step, and steps may be shorter than the looks are apart.
 void HangDetector::Learn(Worker& worker, absl::Duration took) {
   const ProgressPhase phase = ProgressPhaseOf(worker.word);
-  if (!IsTimed(worker) || worker.word == 0 || phase == ProgressPhase::kStart) return;
-  if (phase == ProgressPhase::kTrain && !worker.first_step_seen) {
+  const bool counted = phase == ProgressPhase::kCounted;
+  if (worker.word == 0 || (!counted && !IsTimed(worker)) || phase == ProgressPhase::kStart) return;
+  if ((counted || phase == ProgressPhase::kTrain) && !worker.first_step_seen) {
     worker.first_step_seen = true;  // it compiles, allocates and connects: no step like the others
     return;
   }
@@ -259,7 +265,7 @@ void HangDetector::PlanNextSample(Instant now) {
   sample_at_ = now + pause_;
   pause_ = std::max(sample_, std::min(2 * pause_, kPauseMost));
   for (const Worker& worker : workers_) {
-    const Instant overdue = worker.suspect && worker.word != 0
+    const Instant overdue = worker.suspect && SaysWhere(worker)
                                 ? worker.changed + Limits(worker).overdue
                                 : Instant::Infinite();
     if (overdue > now) sample_at_ = std::min(sample_at_, overdue);
@@ -297,25 +303,31 @@ std::optional<rendezvous::HangReport> HangDetector::TakeReport() {
 
 absl::Duration HangDetector::step_time() const {
   absl::Duration longest;
-  for (const Worker& worker : workers_) {
-    const auto times = worker.times.find(ProgressPhase::kTrain);
-    if (times != worker.times.end()) longest = std::max(longest, times->second.Quantile(0.5));
-  }
+  for (const Worker& worker : workers_) longest = std::max(longest, MedianStep(worker));
   return longest;
+}
+
+// Zero = none was seen.
+absl::Duration HangDetector::MedianStep(const Worker& worker) {
+  for (const ProgressPhase phase : {ProgressPhase::kTrain, ProgressPhase::kCounted}) {
+    const auto times = worker.times.find(phase);
+    if (times != worker.times.end()) return times->second.Quantile(0.5);
+  }
+  return absl::ZeroDuration();
 }
 
 bool HangDetector::StillStands(uint32_t local_rank) const {
   if (local_rank >= workers_.size()) return false;
   const Worker& worker = workers_[local_rank];
   return worker.alive && worker.word == worker.told_word &&
-         (worker.word != 0 || worker.activity != Activity::kActive);
+         (SaysWhere(worker) || worker.activity != Activity::kActive);
 }
 
 std::string HangDetector::Describe(uint32_t local_rank, Instant now) const {
   const Worker& worker = workers_.at(local_rank);
   const std::string silent =
       absl::FormatDuration(absl::Trunc(now - worker.changed, absl::Milliseconds(1)));
-  if (worker.word == 0) {
+  if (!SaysWhere(worker)) {
     return WatchesDeeds(worker)
                ? absl::StrCat("no output and no processor time for ", silent, " (--hang_timeout)")
                : "it marks no progress, and others wait";

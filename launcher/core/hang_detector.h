@@ -61,7 +61,8 @@ class HangDetector {
   // What is to be told to the service now. Clears it.
   std::optional<rendezvous::HangReport> TakeReport();
 
-  bool marked(uint32_t local_rank) const { return workers_.at(local_rank).word != 0; }
+  // Says itself where it is.
+  bool marked(uint32_t local_rank) const { return SaysWhere(workers_.at(local_rank)); }
   bool any_suspect() const;
   // Of the worker's phase, as far as they are learned.
   PhaseLimits limits(uint32_t local_rank) const { return Limits(workers_.at(local_rank)); }
@@ -92,6 +93,8 @@ class HangDetector {
     uint64_t told_word = 0;
   };
 
+  static bool SaysWhere(const Worker& worker);
+  static absl::Duration MedianStep(const Worker& worker);
   bool WatchesDeeds(const Worker& worker) const;
   bool IsTimed(const Worker& worker) const;
   PhaseLimits Limits(const Worker& worker) const;
