@@ -27,6 +27,16 @@ inline constexpr size_t kProgressCommitOffset = 256;
 // Nanoseconds for which the worker has waited for data since it began; it only grows.
 inline constexpr size_t kProgressDataWaitOffset = 320;
 
+// What a thread of a worker whose steps are counted sees beside the training (launcher/marks), a
+// few times a second while there is no step: all 64-bit words but the text.
+inline constexpr size_t kProgressCollectivesOffset = 384;  // begun in the default group, and one
+inline constexpr size_t kProgressLookedOffset = 392;       // when, as the time of a mark
+inline constexpr size_t kProgressLooksOffset = 400;        // since the last mark
+inline constexpr size_t kProgressPlacesOffset = 408;       // different ones among them, and growths
+inline constexpr size_t kProgressJumpsOffset = 416;        // of them in the jump of a loop
+inline constexpr size_t kProgressPlaceOffset = 512;        // UTF-8, ends with a zero byte
+inline constexpr size_t kProgressPlaceBytes = 480;
+
 // What a worker is doing. The limits of each timed phase are learned apart.
 enum class ProgressPhase : uint8_t {
   kNone = 0,        // never marked

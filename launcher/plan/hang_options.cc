@@ -18,7 +18,9 @@ void DefineHangOptions(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "auto|off",
                      .help = "auto: count the optimizer steps of scripts in Python that don't mark "
                              "their progress themselves, for ddprun status, its page and the "
-                             "account of where the time went (docs/PROGRESS.md); off: don't."});
+                             "account of where the time went, and notice a rank that hangs while "
+                             "the others wait for it in a collective (docs/PROGRESS.md); off: "
+                             "do neither."});
   options->AddValue(&target->hang_detection,
                     {.names = "--hang-detection",
                      .placeholder = "on|off",

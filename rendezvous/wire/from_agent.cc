@@ -119,6 +119,7 @@ WorkerProgress ReadWorkerProgress(FieldChecker* checker, const v1::WorkerProgres
   worker.overdue = proto.overdue();
   worker.activity = ReadActivity(checker, proto.activity());
   worker.where = checker->Text("hang_report.workers.where", proto.where(), kWhereBytesMax);
+  worker.collectives = proto.collectives();
   return worker;
 }
 
