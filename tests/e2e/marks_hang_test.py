@@ -89,6 +89,15 @@ class Hangs(MarksHangTestCase):
         self.assert_goes_on(agent)
 
 
+    def test_what_was_no_hang_ends_no_job(self):
+        """A rank that waits for something outside of the job, each time: named once, then given more time."""
+        agent = self.start(f"0@20=pause:{10 * STEP + 7}")
+        self.named(agent, 0)
+        self.assert_goes_on(agent)
+        self.bed.follower.refresh()
+        self.assertEqual(1, len(self.bed.events.find("hang", who="service")))
+
+
 class NoHangs(MarksHangTestCase):
     """Each lasts longer than a hang takes to be named."""
 

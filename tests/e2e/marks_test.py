@@ -16,6 +16,25 @@ WORKER = os.path.join(ROOT, "tests", "support", "unmodified_worker.py")
 COUNTED, TRAIN = 7, 2
 
 
+# Two ranks that have nothing to do with each other train long enough to be looked at, and fork.
+ALONE = """
+import os, sys, threading, time
+import torch
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)
+optimizer.step()
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    optimizer.step()
+pid = os.fork()
+if pid == 0:
+    sys.exit(0)
+ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+page = memoryview(open(os.environ["DDPRUN_PROGRESS"], "rb").read(4096)).cast("Q")
+os.write(1, f"threads {len(threading.enumerate())}, child ended with {ended}\\n".encode())
+os.write(1, f"looked {page[49] > 0}\\n".encode())
+"""
+
+
 class MarksTestCase(BedTestCase):
     def setUp(self):
         super().setUp()
@@ -101,6 +120,14 @@ class Unseen(MarksTestCase):
         own = self.bed.write("modules/sitecustomize.py", "")
         seen = self.trained("plain", env={"PYTHONPATH": self.bed.path("modules")})[0]["seen"]
         self.assertEqual((self.bed.path("modules"), own), (seen["PYTHONPATH"], seen["sitecustomize"]))
+
+    def test_the_thread_beside_the_training_keeps_nobody(self):
+        """It is none of threading's, a forked child doesn't wait for it, and the interpreter ends as ever."""
+        script = self.bed.write("alone.py", ALONE)
+        agent = self.bed.run("agent", ["--standalone", "--nproc_per_node", 2, script])
+        self.assert_status(0, agent, timeout=60 * SLOW)
+        self.assertEqual(2, agent.text().count("threads 1, child ended with 0\n"), agent.text())
+        self.assertEqual(2, agent.text().count("looked True\n"), agent.text())
 
     def test_a_script_without_torch_imports_nothing_for_it(self):
         script = self.bed.write("bare.py", "import sys\nprint('loaded', sorted({'torch', 'mmap'} & set(sys.modules)))\n")

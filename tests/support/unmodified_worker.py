@@ -10,7 +10,7 @@ environment, and waits for SIGUSR1; at SIGUSR2 it takes ten more steps first.
 
 STEP_MS is what a step takes beside its work; with it the worker ends by itself. A PLAN is carried out before a step of the first
 attempt, by RANK or by all (*): sleep, spin, stop, loader (whose child waits for a lock that it has), native (in a system call)
-are hangs; evaluate and save are what people's scripts do, for SECONDS.
+are hangs; evaluate and save are what people's scripts do, for SECONDS; pause stands still so long, in each attempt.
 """
 
 import os
@@ -135,13 +135,17 @@ def carry_out(plan, seconds, training, journal):
         os.read(os.pipe()[0], 1)
     elif plan == "evaluate":
         training.evaluate(seconds)
+    elif plan == "pause":
+        stand(seconds)
     elif plan == "save":
         training.save(seconds, f"{journal}.{dist.get_rank()}.pt")
 
 
 def train_by_plan(training, journal, steps, step_ms, plans):
     for step in range(1, steps + 1):
-        for plan in plans if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else ():
+        for plan in plans:
+            if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0" and "=pause" not in plan:
+                continue
             who, each, at, what, seconds = re.fullmatch(r"(\d+|\*)@(/?)(\d+)=(\w+)(?::([\d.]+))?", plan).groups()
             if who in (str(dist.get_rank()), "*") and (step % int(at) == 0 if each else step == int(at)):
                 carry_out(what, float(seconds or 0), training, journal)
