@@ -34,7 +34,8 @@ class _Witness:
         self.text = memoryview(memory)
         self.jumps = {code for code, name in enumerate(opcode.opname) if "JUMP" in name}
         self.thread = _thread.get_ident()  # that takes the steps
-        self.word = self.looks = self.blocks = 0
+        self.word = self.looks = self.blocks = self.grown = 0
+        self.places = set()
         self.looking = _thread.allocate_lock()
         pause = _thread.allocate_lock()
         pause.acquire()
@@ -45,7 +46,10 @@ class _Witness:
                 with self.looking:
                     if steps.over:
                         return
-                    self.look()
+                    try:
+                        self.look()
+                    except Exception:  # then nothing is said, and nobody named
+                        return
 
         _thread.start_new_thread(run, ())
 
