@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/os/folders.h"
-#include "launcher/warm/bootstrap.h"
 #include "launcher/os/text_files.h"
+#include "launcher/warm/bootstrap.h"
 
 namespace ddprun::launcher {
 namespace {
