@@ -24,6 +24,7 @@
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor/supervisor.h"
 #include "launcher/keeper/keeper_client.h"
+#include "launcher/marks/step_marks.h"
 #include "launcher/os/console.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/runtime_dir.h"
@@ -59,6 +60,8 @@ class Agent {
   absl::Status StartParts();
   absl::Status StartSideChannels(const std::string& hostname);
   void StartHangMonitor();
+  void StartMarks();
+  void PrepareWorker(SpawnRequest* request);
   absl::Status StartWarm();
   std::optional<rendezvous::WarmUse> WarmUse();
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
@@ -116,6 +119,7 @@ class Agent {
   std::unique_ptr<ElectedService> elected_;  // in its place where any node can have the service
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
+  std::optional<StepMarks> marks_;    // nullopt = workers mark by themselves, or don't
   std::unique_ptr<WarmStarts> warm_;  // null = workers start cold
   std::unique_ptr<SideChannels> side_channels_;
   std::unique_ptr<HangMonitor> hangs_;

@@ -100,6 +100,7 @@ struct LaunchArguments {
   Argument warm_memory;
   Argument preload;
   Argument exit_code{.text = "1"};
+  Argument mark{.text = "auto"};
   Argument hang_detection{.text = "on"};
   Argument first_step_timeout{.text = DurationText(HangSettings().first_step_timeout)};
   Argument hang_timeout;

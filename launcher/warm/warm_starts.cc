@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/text_files.h"
 #include "launcher/warm/bootstrap.h"
-#include "launcher/warm/files.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -246,6 +246,7 @@ absl::Status WarmStarts::ParkInterpreter() {
   ParkRequest request;
   request.argv = WorkerArguments(*plan_, 0);
   request.environment = CommonEnvironment(*plan_, environment_);
+  hooks_.prepare(&request.environment);
   request.unset = varying;
   std::optional<std::string> path = environment_("PYTHONPATH");
   std::erase_if(request.environment, [&path](const std::string& variable) {
