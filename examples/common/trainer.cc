@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
 #include "ddprun/fused_optimizers.h"
+#include "ddprun/parameters.h"
 #include "ddprun/start_banner.h"
 
 namespace ddprun::examples {
@@ -111,7 +112,7 @@ absl::Status Trainer::Prepare() {
 absl::Status Trainer::MakeOptimizer() {
   const auto adamw = torch::optim::AdamWOptions(schedule_.peak).weight_decay(options_.weight_decay);
   if (options_.zero_stage == "0") {
-    optimizer_ = std::make_unique<FusedAdamW>(model_->parameters(), adamw);
+    optimizer_ = std::make_unique<FusedAdamW>(Parameters(*model_), adamw);
   } else {
     ZeroOptions zero = {.stage = options_.zero_stage == "1" ? 1 : 2,
                         .find_unused_parameters = options_.find_unused_parameters,
@@ -143,7 +144,7 @@ std::unique_ptr<Checkpointer> Trainer::MakeCheckpointer(const std::string& direc
 absl::Status Trainer::BeginMetrics() {
   const int64_t steps = progress_.step + schedule_.total_steps - SchedulePlace();
   int64_t parameters = 0;
-  for (const torch::Tensor& parameter : model_->parameters()) parameters += parameter.numel();
+  for (const torch::Tensor& parameter : Parameters(*model_)) parameters += parameter.numel();
   PrintStartBanner(
       context_, {.program = task_.name(),
                  .precision = options_.mixed_precision == "no" ? "fp32" : options_.mixed_precision,

@@ -51,6 +51,9 @@ struct Job {
 };
 
 struct Training {
+  // Tied: LibTorch lists the first layer's weight twice.
+  Training() { model->register_parameter("tied", model[0]->as<nn::Linear>()->weight); }
+
   nn::Sequential model = nn::Sequential(nn::Linear(20, 96), nn::GELU(), nn::Dropout(0.1),
                                         nn::Linear(96, 64), nn::GELU(), nn::Linear(64, 10));
   std::shared_ptr<PowerSgd> power_sgd;

@@ -33,6 +33,7 @@
 #include "ddprun/communication_hook.h"
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/parameters.h"
 #include "ddprun/power_sgd.h"
 #include "ddprun/run_worker.h"
 
@@ -46,11 +47,11 @@ namespace nn = torch::nn;
 constexpr int kSteps = 20;
 
 struct NetworkImpl : nn::Module {
-  explicit NetworkImpl(double dropout = 0)
+  explicit NetworkImpl(double dropout = 0, bool tied = false)
       : a(register_module("a", nn::Linear(20, 64))),
         norm(register_module("norm", nn::BatchNorm1d(64))),
         b(register_module("b", nn::Linear(64, 64))),
-        extra(register_module("extra", nn::Linear(64, 64))),
+        extra(register_module("extra", tied ? b : nn::Linear(64, 64))),
         c(register_module("c", nn::Linear(64, 10))),
         drop(register_module("drop", nn::Dropout(dropout))) {}
 
@@ -109,10 +110,10 @@ ddprun::PowerSgdOptions PowerSgdOptionsOf(const std::string& mode) {
 
 DistributedDataParallelOptions OptionsOf(const std::string& mode) {
   DistributedDataParallelOptions options;
-  const bool small_buckets = mode == "bucket" || mode == "view_bucket" || mode == "own_hook" ||
-                             absl::StartsWith(mode, "power_sgd");
+  const bool small_buckets =
+      absl::EndsWith(mode, "bucket") || mode == "own_hook" || absl::StartsWith(mode, "power_sgd");
   if (small_buckets) options.bucket_cap_mb = 0.005;
-  options.gradient_as_bucket_view = mode == "view" || mode == "view_bucket";
+  options.gradient_as_bucket_view = absl::StrContains(mode, "view");
   options.find_unused_parameters = absl::EndsWith(mode, "unused");
   options.static_graph = mode == "static";
   options.broadcast_buffers = mode != "no_buffers";
@@ -136,8 +137,8 @@ void Dump(const nn::Module& module, const std::string& path) {
     file.write(static_cast<const char*>(plain.const_data_ptr()),
                static_cast<std::streamsize>(plain.nbytes()));
   };
-  for (const torch::Tensor& tensor : module.parameters()) write(tensor);
-  for (const torch::Tensor& tensor : module.buffers()) write(tensor);
+  for (const torch::Tensor& tensor : ddprun::Parameters(module)) write(tensor);
+  for (const torch::Tensor& tensor : ddprun::Buffers(module)) write(tensor);
 }
 
 struct Batch {
@@ -158,7 +159,8 @@ int StepsOf(const std::string& mode, uint32_t rank) {
 
 absl::Status TrainSteps(const std::string& mode, uint32_t rank, Network& network,
                         DistributedDataParallel& ddp) {
-  torch::optim::SGD optimizer(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD optimizer(ddprun::Parameters(*network),
+                              torch::optim::SGDOptions(0.05).momentum(0.9));
   for (int step = 0; step < StepsOf(mode, rank); ++step) {
     ddp.ZeroGrad();
     if (mode == "no_sync") {
@@ -187,7 +189,7 @@ absl::Status TrainMode(Context& context, const std::string& mode, const std::str
   const uint32_t rank = context.rank();
   // Different on every rank: the broadcast at the start must fix it.
   torch::manual_seed(rank == 0 ? 7 : 99);
-  Network network;
+  Network network(/*dropout=*/0, /*tied=*/absl::StrContains(mode, "tied"));
   const DistributedDataParallelOptions options = OptionsOf(mode);
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
                           DistributedDataParallel::Create(network.ptr(), context, options));

@@ -18,6 +18,7 @@ OPTIONS = {
     "unused": {"find_unused_parameters": True},
     "static": {"static_graph": True},
     "no_buffers": {"broadcast_buffers": False},
+    "tied_view_bucket": {"bucket_cap_mb": 0.005, "gradient_as_bucket_view": True},
     "join_unused": {"find_unused_parameters": True},
 }
 
@@ -29,12 +30,12 @@ HOOKS = {
 
 
 class Network(nn.Module):
-    def __init__(self):
+    def __init__(self, tied):
         super().__init__()
         self.a = nn.Linear(20, 64)
         self.norm = nn.BatchNorm1d(64)
         self.b = nn.Linear(64, 64)
-        self.extra = nn.Linear(64, 64)
+        self.extra = self.b if tied else nn.Linear(64, 64)
         self.c = nn.Linear(64, 10)
 
     def forward(self, x, use_extra):
@@ -47,7 +48,7 @@ class Network(nn.Module):
 
 def train(mode, rank):
     torch.manual_seed(7 if rank == 0 else 99)
-    network = Network()
+    network = Network("tied" in mode)
     ddp = DistributedDataParallel(network, **OPTIONS.get(mode, {}))
     HOOKS.get(mode, lambda ddp: None)(ddp)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)

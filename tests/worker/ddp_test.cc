@@ -87,11 +87,12 @@ double GreatestDifference(const std::string& one, const std::string& other) {
   return greatest;
 }
 
-// The 13 ways of training that are compared with Python's.
+// The 15 ways of training that are compared with Python's.
 const std::vector<std::string>& Modes() {
   static const std::vector<std::string> modes = {
-      "base",    "bucket",    "view", "view_bucket", "unused", "static",     "no_buffers",
-      "no_sync", "allreduce", "fp16", "bf16",        "join",   "join_unused"};
+      "base",   "bucket",     "view",        "view_bucket", "unused",
+      "static", "no_buffers", "no_sync",     "allreduce",   "fp16",
+      "bf16",   "join",       "join_unused", "tied",        "tied_view_bucket"};
   return modes;
 }
 
@@ -121,7 +122,8 @@ TEST_P(DdpTest, RanksEndWithTheSameParametersBitByBit) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, DdpTest,
                          ::testing::Values("base", "static", "no_sync", "fp16", "join",
-                                           "join_unused", "join_active", "own_hook", "power_sgd"),
+                                           "join_unused", "tied", "join_active", "own_hook",
+                                           "power_sgd"),
                          [](const auto& parameter) { return parameter.param; });
 
 class DdpHookTest : public DdpTest {};
@@ -227,6 +229,8 @@ TEST(DdpPythonTest, TrainsAsPythonDoesBitByBitInAllModes) {
                TrainedBytes(directory, "python.base", 1));
   EXPECT_FALSE(TrainedBytes(directory, "cpp.fp16", 0) == TrainedBytes(directory, "python.bf16", 0));
   EXPECT_FALSE(TrainedBytes(directory, "cpp.base", 0) == TrainedBytes(directory, "python.join", 0));
+  EXPECT_LT(TrainedBytes(directory, "cpp.tied", 0).size(),
+            TrainedBytes(directory, "python.base", 0).size());
 }
 
 }  // namespace

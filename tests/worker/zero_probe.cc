@@ -75,6 +75,8 @@ struct NetworkImpl : nn::Module {
 
   nn::Linear a = register_module("a", nn::Linear(40, 150));
   torch::Tensor gain = register_parameter("gain", torch::rand({150}) / 8);
+  // Tied: a second name, under which LibTorch lists it again.
+  torch::Tensor tied = register_parameter("tied", gain);
   nn::Linear extra = register_module("extra", nn::Linear(150, 150));
   nn::Linear b = register_module("b", nn::Linear(150, 90));
   nn::Linear c = register_module("c", nn::Linear(90, 10));

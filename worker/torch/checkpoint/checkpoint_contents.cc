@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/optim/optimizer_state.h"
 #include "worker/torch/zero/zero_state.h"
@@ -36,12 +37,40 @@ constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kTypes = {
      {torch::kByte, "U8"},
      {torch::kBool, "BOOL"}}};
 
-// The module's parameters and buffers, by "model.<name>".
+// The module's parameters and buffers, by "model.<name>"; one that has several names by the first.
 CheckpointTensors ModuleTensors(const torch::nn::Module& module) {
   CheckpointTensors tensors;
-  for (const auto& item : module.named_parameters()) tensors[kModel + item.key()] = item.value();
-  for (const auto& item : module.named_buffers()) tensors[kModel + item.key()] = item.value();
+  for (const NamedTensor& one : NamedParameters(module)) tensors[kModel + one.name] = one.tensor;
+  for (const NamedTensor& one : NamedBuffers(module)) tensors[kModel + one.name] = one.tensor;
   return tensors;
+}
+
+// The further names of what has several, each with its first one.
+std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module) {
+  std::map<const void*, std::string> firsts;
+  std::map<std::string, std::string> aliases;
+  const auto add = [&](const auto& list) {
+    for (const auto& item : list) {
+      const auto [first, is_new] =
+          firsts.emplace(item.value().unsafeGetTensorImpl(), kModel + item.key());
+      if (!is_new) aliases[kModel + item.key()] = first->second;
+    }
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  return aliases;
+}
+
+// What is stored, with each tensor that has several names under its first.
+CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module) {
+  CheckpointTensors renamed = stored;
+  for (const auto& [alias, first] : ModuleAliases(module)) {
+    auto node = renamed.extract(alias);
+    if (node.empty()) continue;
+    node.key() = first;
+    renamed.insert(std::move(node));  // unless it is there
+  }
+  return renamed;
 }
 
 absl::Status Misfit(absl::string_view what) {
@@ -116,10 +145,11 @@ CheckpointTensors CollectTensors(const torch::nn::Module& module,
   return tensors;
 }
 
-absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
+absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer) {
   CheckpointTensors wanted = ModuleTensors(module);
+  const CheckpointTensors tensors = WithFirstNames(stored, module);
   DDPRUN_RETURN_IF_ERROR(CheckModule(wanted, tensors));
   const auto found = tensors.find(kProgress);
   if (found == tensors.end() || found->second.numel() != 3 ||

@@ -37,7 +37,7 @@ CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std:
 // Puts module and optimizer back, a ZeroOptimizer's from whole tensors or shards, others' from the
 // same; when an error is returned nothing was changed.
 // Errors: FAILED_PRECONDITION — another model or optimizer; the text names what doesn't fit.
-absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
+absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer);
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 
 namespace ddprun {
@@ -31,7 +32,7 @@ GradientGroups GroupGradients(const std::vector<torch::Tensor>& gradients) {
 std::vector<torch::Tensor> GradientsOf(const torch::optim::Optimizer& optimizer) {
   std::vector<torch::Tensor> gradients;
   for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& parameter : group.params()) {
+    for (const torch::Tensor& parameter : DistinctTensors(group.params())) {
       if (parameter.grad().defined()) gradients.push_back(parameter.grad().detach());
     }
   }

@@ -106,6 +106,14 @@ TEST_F(Scaled, UnscalesOnceForClippingAndStep) {
   EXPECT_FLOAT_EQ(layer->weight.grad().item<float>(), 3);
 }
 
+TEST_F(Scaled, UnscalesATiedParameterOnce) {
+  layer->register_parameter("head", layer->weight);
+  torch::optim::SGD twice(layer->parameters(), torch::optim::SGDOptions(1.0));
+  scaler.Scale((layer->weight * 3).sum()).backward();
+  scaler.Unscale(twice);
+  EXPECT_FLOAT_EQ(layer->weight.grad().item<float>(), 3);
+}
+
 TEST_F(Scaled, GoesOnFromACheckpoint) {
   EXPECT_TRUE(Step(1) && Step(1));
   GradScaler restored({.init_scale = 1, .growth_interval = 3});
@@ -146,6 +154,17 @@ TEST(ClipGradNormTest, IsTorchs) {
                                kClippedRounding, /*atol=*/0));
     }
   }
+}
+
+TEST(ClipGradNormTest, CountsATiedParameterOnce) {
+  Linear layer(2, 2);
+  layer->register_parameter("head", layer->weight);
+  layer->weight.mutable_grad() = torch::ones({2, 2});
+  layer->bias.mutable_grad() = torch::zeros({2});
+  // Ones, and a norm of 2: nothing is rounded before the factor, which is 0.5 but for the 1e-6 in
+  // it and a rounding.
+  EXPECT_EQ(*ClipGradNorm(*layer, 1), 2);
+  EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), 1 / (2 + 1e-6), 1.0 / (1 << 24));
 }
 
 TEST(ClipGradNormTest, NamesWhatIsNotFinite) {
