@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -317,23 +318,16 @@ absl::Status Trainer::TellStep() {
 
 absl::StatusOr<std::optional<double>> Trainer::Clip() {
   if (options_.max_grad_norm == 0) return std::nullopt;
-  scaler_->Unscale(*optimizer_);
-  const absl::StatusOr<double> norm = zero_ != nullptr
-                                          ? zero_->ClipGradNorm(options_.max_grad_norm)
-                                          : ClipGradNorm(*model_, options_.max_grad_norm);
-  // An overflow of fp16 is what the scaler is there for: it leaves this step out.
-  if (precision_ == MixedPrecision::kFloat16 && absl::IsFailedPrecondition(norm.status())) {
-    return std::nullopt;
-  }
-  DDPRUN_RETURN_IF_ERROR(norm.status());
-  return *norm;
+  DDPRUN_ASSIGN_OR_RETURN(const double norm,
+                          scaler_->ClipGradNorm(*optimizer_, *model_, options_.max_grad_norm));
+  // Beyond fp16's range there is none, and the scaler leaves this step out.
+  return std::isfinite(norm) ? std::optional<double>(norm) : std::nullopt;
 }
 
 absl::Status Trainer::StepOptimizer() {
   DDPRUN_ASSIGN_OR_RETURN(step_.gradient_norm, Clip());
-  scaler_->Step(*optimizer_);
-  scaler_->Update();
-  return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(scaler_->Step(*optimizer_).status());
+  return scaler_->Update();
 }
 
 absl::Status Trainer::SaveNow() {

@@ -89,7 +89,7 @@ absl::Status SetUp(Context& context, const Job& job, Training& training) {
   return absl::OkStatus();
 }
 
-void TrainStep(const Job& job, Training& training) {
+absl::Status TrainStep(const Job& job, Training& training) {
   if (training.zero != nullptr) {
     training.zero->ZeroGrad();
   } else {
@@ -103,13 +103,13 @@ void TrainStep(const Job& job, Training& training) {
   if (!job.Has("scaler")) {
     loss.backward();
     training.optimizer().step();
-    return;
+    return absl::OkStatus();
   }
   // The scale weighs in, so that another one leads elsewhere.
   loss = loss * (1 + 0.01 * training.scaler.scale());
   training.scaler.Scale(loss).backward();
-  training.scaler.Step(training.optimizer());
-  training.scaler.Update();
+  DDPRUN_RETURN_IF_ERROR(training.scaler.Step(training.optimizer()).status());
+  return training.scaler.Update();
 }
 
 void Write(std::ofstream& file, const torch::Tensor& tensor) {
@@ -152,7 +152,7 @@ absl::Status Run(Context& context, const Job& job) {
   printf("resumed at %ld\n", static_cast<long>(step));
   fflush(stdout);
   while (step < job.steps) {
-    TrainStep(job, training);
+    DDPRUN_RETURN_IF_ERROR(TrainStep(job, training));
     if (++step % 3 == 0) DDPRUN_RETURN_IF_ERROR(checkpointer.Save({.step = step}));
   }
   DDPRUN_RETURN_IF_ERROR(Dump(context, job, training));

@@ -33,6 +33,7 @@
 #include "ddprun/communication_hook.h"
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/grad_scaler.h"
 #include "ddprun/parameters.h"
 #include "ddprun/power_sgd.h"
 #include "ddprun/run_worker.h"
@@ -185,6 +186,34 @@ void DumpStatistics(const DistributedDataParallel& ddp, const std::string& path)
        << statistics.integers.at("world_size") << "\n";
 }
 
+// Two optimizers and one GradScaler, whose factors are no powers of two, so that its scale shows in
+// the parameters. Every fifth step one of the two overflows, in turn.
+absl::Status TrainScaled(Network& network, DistributedDataParallel& ddp) {
+  std::vector<torch::Tensor> parts[2];
+  for (const auto& item : network->named_parameters()) {
+    parts[item.key()[0] == 'c' ? 1 : 0].push_back(item.value());
+  }
+  torch::optim::SGD body(parts[0], torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD head(parts[1], torch::optim::SGDOptions(0.03));
+  ddprun::GradScaler scaler(
+      {.init_scale = 1000, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 3});
+  for (int step = 0; step < kSteps; ++step) {
+    ddp.ZeroGrad();
+    const Batch batch;
+    const torch::Tensor output = ddp.Forward([&] { return network(batch.x, true); });
+    scaler.Scale(nn::functional::cross_entropy(output, batch.y)).backward();
+    if (step % 5 == 4) {
+      const torch::Tensor& hit = step % 2 == 0 ? network->a->bias : network->c->bias;
+      hit.grad()[0] = std::numeric_limits<float>::infinity();
+    }
+    if (step % 3 == 0) DDPRUN_RETURN_IF_ERROR(scaler.Unscale(head));
+    DDPRUN_RETURN_IF_ERROR(scaler.Step(body).status());
+    DDPRUN_RETURN_IF_ERROR(scaler.Step(head).status());
+    DDPRUN_RETURN_IF_ERROR(scaler.Update());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainMode(Context& context, const std::string& mode, const std::string& file) {
   const uint32_t rank = context.rank();
   // Different on every rank: the broadcast at the start must fix it.
@@ -194,7 +223,9 @@ absl::Status TrainMode(Context& context, const std::string& mode, const std::str
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
                           DistributedDataParallel::Create(network.ptr(), context, options));
   torch::manual_seed(1000 + rank);
-  const auto train = [&] { return TrainSteps(mode, rank, network, *ddp); };
+  const auto train = [&] {
+    return mode == "scaler" ? TrainScaled(network, *ddp) : TrainSteps(mode, rank, network, *ddp);
+  };
   DDPRUN_RETURN_IF_ERROR(
       absl::StartsWith(mode, "join")
           ? ddp->Join(train, {.divide_by_initial_world_size = mode != "join_active",

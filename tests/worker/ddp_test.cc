@@ -87,12 +87,13 @@ double GreatestDifference(const std::string& one, const std::string& other) {
   return greatest;
 }
 
-// The 15 ways of training that are compared with Python's.
+// The 16 ways of training that are compared with Python's.
 const std::vector<std::string>& Modes() {
   static const std::vector<std::string> modes = {
       "base",   "bucket",     "view",        "view_bucket", "unused",
       "static", "no_buffers", "no_sync",     "allreduce",   "fp16",
-      "bf16",   "join",       "join_unused", "tied",        "tied_view_bucket"};
+      "bf16",   "join",       "join_unused", "tied",        "tied_view_bucket",
+      "scaler"};
   return modes;
 }
 

@@ -235,6 +235,9 @@ absl::Status ClipByOwnNorm(ZeroOptimizer& zero) {
 
 absl::Status Clip(Trainer& trainer) {
   if (trainer.way.mistake == Mistake::kOwnNorm) return ClipByOwnNorm(*trainer.zero);
+  if (trainer.way.scaler) {
+    return trainer.scaler.ClipGradNorm(trainer.optimizer(), *trainer.network, kMaxNorm).status();
+  }
   if (trainer.zero != nullptr) return trainer.zero->ClipGradNorm(kMaxNorm).status();
   return ddprun::ClipGradNorm(*trainer.network, kMaxNorm).status();
 }
@@ -246,11 +249,10 @@ absl::Status TrainStep(Trainer& trainer, int step) {
   // No rank uses it in every third step; then each in turn.
   const int turn = step % 3;
   Passes(trainer, !way.unused || turn == 1 + static_cast<int>(trainer.context.rank() % 2));
-  if (way.scaler) trainer.scaler.Unscale(trainer.optimizer());
   if (way.clip) DDPRUN_RETURN_IF_ERROR(Clip(trainer));
   if (way.scaler) {
-    trainer.scaler.Step(trainer.optimizer());
-    trainer.scaler.Update();
+    DDPRUN_RETURN_IF_ERROR(trainer.scaler.Step(trainer.optimizer()).status());
+    DDPRUN_RETURN_IF_ERROR(trainer.scaler.Update());
   } else if (trainer.zero != nullptr) {
     DDPRUN_RETURN_IF_ERROR(trainer.zero->Step());
   } else {
