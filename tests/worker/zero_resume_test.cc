@@ -196,6 +196,18 @@ TEST_F(CheckpointedStateTest, OldShardsGoWithTheirCheckpoints) {
               HasSubstr("s0000000009"));
 }
 
+// A file of 96 MiB, of which the state's 64 are to be in memory; it used to be read and copied
+// first, by each rank.
+TEST_F(CheckpointedStateTest, ResumingTakesNoMoreMemoryThanWhatIsResumed) {
+  Run({.words = "plain big", .steps = "3", .result = "before"});
+  EXPECT_GT(std::filesystem::file_size(Files("checkpoints", "checkpoint-").front()), 96U << 20);
+  Run({.words = "plain big tight", .steps = "3", .result = "after"});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 3"));
+  EXPECT_TRUE(Same("before", "after", "state"));
+  // Twin: the limit is one.
+  Run({.words = "plain big too_tight", .steps = "3", .result = "never"}, /*succeeds=*/false);
+}
+
 TEST_F(CheckpointedStateTest, OnAnotherNumberOfRanksWhatDiffersByRankBeginsAnewWithAWarning) {
   Run({.words = "power_sgd", .steps = "6", .result = "before"});
   EXPECT_THAT(Output(0), Not(HasSubstr("begins anew")));

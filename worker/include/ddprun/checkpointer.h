@@ -51,6 +51,9 @@ struct CheckpointerOptions {
 // so that what a cut-off worker of an older generation writes is never resumed by those who went on
 // without it.
 //
+// Restore maps the files: what it takes of memory is what is resumed. Ranks that don't find the file
+// hold it for as long as Restore takes.
+//
 // Save and Restore are collectives: all ranks call them in the same order. On the same number of
 // ranks a resumed run is bit-identical with one that was never interrupted.
 // A ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the

@@ -2,9 +2,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -25,7 +28,7 @@ constexpr const char* kModel = "model.";
 constexpr const char* kExtra = "extra.";
 constexpr const char* kProgress = "progress";
 
-constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kTypes = {
+constexpr std::array<std::pair<torch::ScalarType, const char*>, 16> kTypes = {
     {{torch::kDouble, "F64"},
      {torch::kFloat, "F32"},
      {torch::kHalf, "F16"},
@@ -35,7 +38,13 @@ constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kTypes = {
      {torch::kShort, "I16"},
      {torch::kChar, "I8"},
      {torch::kByte, "U8"},
-     {torch::kBool, "BOOL"}}};
+     {torch::kBool, "BOOL"},
+     {torch::kUInt64, "U64"},
+     {torch::kUInt32, "U32"},
+     {torch::kUInt16, "U16"},
+     {torch::kFloat8_e4m3fn, "F8_E4M3"},
+     {torch::kFloat8_e5m2, "F8_E5M2"},
+     {torch::kComplexFloat, "C64"}}};
 
 // The module's parameters and buffers, by "model.<name>"; one that has several names by the first.
 CheckpointTensors ModuleTensors(const torch::nn::Module& module) {
@@ -221,19 +230,37 @@ absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
         absl::string_view(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
     file.tensors.push_back(std::move(entry));
   }
+  // The widest first, so that each lies at a multiple of its elements' size: see TensorAt.
+  std::stable_sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) {
+    return TensorTypeBytes(a.type) > TensorTypeBytes(b.type);
+  });
   return file;
 }
 
-CheckpointTensors FromTensorFile(const TensorFile& file) {
+namespace {
+
+// The tensor where it lies, or, where it can't be used there, a copy.
+torch::Tensor TensorAt(const TensorEntry& entry, torch::ScalarType type,
+                       const std::shared_ptr<const void>& owner) {
+  if (entry.bytes.empty()) return torch::empty(entry.shape, type);
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(entry.bytes.data()) % TensorTypeBytes(entry.type) == 0;
+  if (!aligned) {
+    torch::Tensor copy = torch::empty(entry.shape, type);
+    std::memcpy(copy.mutable_data_ptr(), entry.bytes.data(), entry.bytes.size());
+    return copy;
+  }
+  return at::from_blob(
+      const_cast<char*>(entry.bytes.data()), entry.shape, [owner](void* /*bytes*/) {}, type);
+}
+
+}  // namespace
+
+CheckpointTensors FromTensorFile(const TensorFile& file, const std::shared_ptr<const void>& owner) {
   CheckpointTensors tensors;
   for (const TensorEntry& entry : file.tensors) {
     for (const auto& [type, type_name] : kTypes) {
-      if (entry.type != type_name) continue;
-      torch::Tensor tensor = torch::empty(entry.shape, type);
-      if (!entry.bytes.empty()) {
-        std::memcpy(tensor.mutable_data_ptr(), entry.bytes.data(), entry.bytes.size());
-      }
-      tensors[entry.name] = std::move(tensor);
+      if (entry.type == type_name) tensors[entry.name] = TensorAt(entry, type, owner);
     }
   }
   return tensors;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,9 @@ void SeedGenerators(torch::Device device, int64_t step, uint32_t rank);
 // Errors: UNIMPLEMENTED — a tensor's type has no name in safetensors.
 absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
                                         std::vector<torch::Tensor>& kept);
-// Copies the tensors out of a file.
-CheckpointTensors FromTensorFile(const TensorFile& file);
+// The tensors of a file, where its bytes lie, which `owner` keeps for them: read-only. Who keeps
+// one, or changes it, clones it.
+CheckpointTensors FromTensorFile(const TensorFile& file, const std::shared_ptr<const void>& owner);
 
 }  // namespace ddprun::worker
 

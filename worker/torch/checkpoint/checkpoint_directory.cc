@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/mapped_file.h"
 
 namespace ddprun::worker {
 namespace {
@@ -53,7 +54,10 @@ absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::
                                                                      const std::string& name) {
   auto checkpoint = std::make_unique<LoadedCheckpoint>();
   checkpoint->id = IdOfAnyName(name).value_or(CheckpointId{});
-  DDPRUN_ASSIGN_OR_RETURN(checkpoint->bytes, ReadWholeFile(PathOf(directory, name)));
+  DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped,
+                          MappedFile::Open(PathOf(directory, name)));
+  checkpoint->owner = mapped;
+  checkpoint->bytes = mapped->bytes();
   DDPRUN_ASSIGN_OR_RETURN(checkpoint->file, DecodeTensorFile(checkpoint->bytes));
   return checkpoint;
 }

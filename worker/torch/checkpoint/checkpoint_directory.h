@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "worker/torch/checkpoint/tensor_file.h"
 
 namespace ddprun::worker {
@@ -43,8 +44,9 @@ absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& dir
 // A checkpoint that was read and found whole.
 struct LoadedCheckpoint {
   CheckpointId id;
-  std::string bytes;
-  TensorFile file;  // points into bytes
+  std::shared_ptr<const void> owner;  // of the bytes
+  absl::string_view bytes;            // read-only
+  TensorFile file;                    // points into bytes
 };
 
 // Reads a checkpoint, or a shard, by its name.

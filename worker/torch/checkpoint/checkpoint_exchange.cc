@@ -27,6 +27,8 @@ struct Offer {
   auto Key() const { return std::tie(whole, id, bytes); }
 };
 
+// A file goes around in pieces of this.
+constexpr int64_t kPieceBytes = int64_t{64} << 20;
 constexpr int64_t kDamaged = -1;  // instead of a shard's size
 
 torch::Tensor ToTensor(const Offer& offer, torch::Device device) {
@@ -71,16 +73,23 @@ uint32_t ChooseSource(const std::vector<Offer>& offers) {
 // `source`'s file for everybody. `own`: there, that file; elsewhere null.
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> BroadcastFile(
     Context& context, uint32_t source, int64_t size, std::unique_ptr<LoadedCheckpoint> own) {
-  torch::Tensor bytes = torch::empty({size}, torch::kByte);
-  if (context.rank() == source) {
-    std::memcpy(bytes.mutable_data_ptr(), own->bytes.data(), own->bytes.size());
+  const bool sends = context.rank() == source;
+  const auto all = std::make_shared<torch::Tensor>(torch::empty({sends ? 0 : size}, torch::kByte));
+  for (int64_t begin = 0; begin < size; begin += kPieceBytes) {
+    const int64_t length = std::min(kPieceBytes, size - begin);
+    torch::Tensor piece =
+        sends ? torch::empty({length}, torch::kByte) : all->narrow(0, begin, length);
+    if (sends) {
+      std::memcpy(piece.mutable_data_ptr(), own->bytes.data() + begin, piece.nbytes());
+    }
+    torch::Tensor travelling = piece.to(context.device());
+    DDPRUN_RETURN_IF_ERROR(context.Broadcast(travelling, source));
+    if (!sends) piece.copy_(travelling);
   }
-  bytes = bytes.to(context.device());
-  DDPRUN_RETURN_IF_ERROR(context.Broadcast(bytes, source));
-  if (context.rank() == source) return own;
-  const torch::Tensor plain = bytes.cpu();
+  if (sends) return own;
   auto taken = std::make_unique<LoadedCheckpoint>();
-  taken->bytes.assign(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  taken->bytes = {static_cast<const char*>(all->const_data_ptr()), all->nbytes()};
+  taken->owner = all;
   DDPRUN_ASSIGN_OR_RETURN(taken->file, DecodeTensorFile(taken->bytes));
   return taken;
 }
@@ -156,7 +165,7 @@ absl::StatusOr<bool> TakeOwnShard(
                           GatherNumbers(context, {own != nullptr ? 1 : 0}));
   const bool everywhere = std::all_of(
       all.begin(), all.end(), [](const torch::Tensor& row) { return row[0].item<int64_t>() != 0; });
-  if (everywhere) take(context.rank(), FromTensorFile(own->file));
+  if (everywhere) take(context.rank(), FromTensorFile(own->file, own->owner));
   return everywhere;
 }
 
@@ -227,7 +236,7 @@ absl::StatusOr<bool> TakeShards(
     const int64_t bytes = sizes[source][0].item<int64_t>();
     if (bytes == kDamaged) return false;
     DDPRUN_ASSIGN_OR_RETURN(own, BroadcastFile(context, source, bytes, std::move(own)));
-    take(shard, FromTensorFile(own->file));
+    take(shard, FromTensorFile(own->file, own->owner));
   }
   return true;
 }

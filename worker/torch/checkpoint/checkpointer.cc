@@ -112,6 +112,8 @@ absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpo
   const auto take = [&](uint32_t shard, const CheckpointTensors& taken) {
     CheckpointTensors state = worker::TensorsWithPrefix(taken, worker::kOptimizerPrefix);
     if (zero() != nullptr) state = zero()->OwnPart(state);
+    // The shard's bytes needn't stay for the few that are ours.
+    for (auto& [name, tensor] : state) tensor = tensor.clone();
     worker::AddTensors(worker::kOptimizerPrefix, state, tensors);
     if (shards != context.world_size() || shard != context.rank()) return;
     for (const Extra& extra : extras) {
@@ -127,14 +129,14 @@ absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
   DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
                           worker::ApplyTensors(tensors, *module, optimizer));
   for (const Extra& extra : extras) {
-    const CheckpointTensors state =
-        worker::TensorsWithPrefix(tensors, worker::ExtraPrefix(extra.name));
+    CheckpointTensors state = worker::TensorsWithPrefix(tensors, worker::ExtraPrefix(extra.name));
     if (state.empty()) {
       Log(LogLevel::kWarning,
           absl::StrCat("the checkpoint has no '", extra.name, "' for rank ", context.rank(), " of ",
                        context.world_size(), "; it begins anew"));
       continue;
     }
+    for (auto& [name, tensor] : state) tensor = tensor.clone();  // it may keep them
     DDPRUN_RETURN_IF_ERROR(extra.state.RestoreState(state));
   }
   DDPRUN_RETURN_IF_ERROR(RestoreGenerators(tensors, context, progress.step));
@@ -154,7 +156,7 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
                          "' has all of its shards; delete them to start from the beginning"));
       }
       if (loaded == nullptr) return std::optional<TrainingProgress>();
-      CheckpointTensors tensors = worker::FromTensorFile(loaded->file);
+      CheckpointTensors tensors = worker::FromTensorFile(loaded->file, loaded->owner);
       DDPRUN_ASSIGN_OR_RETURN(const bool whole, self.AddShards(*loaded, tensors));
       before = loaded->id;
       if (!whole) continue;

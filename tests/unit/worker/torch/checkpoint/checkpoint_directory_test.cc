@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/mapped_file.h"
 
 namespace ddprun::worker {
 namespace {
@@ -152,8 +153,24 @@ TEST_F(CheckpointDirectoryTest, ErrorsNameThePath) {
   const absl::Status status = WriteFileAtomically(directory_ + "/none/file", {"x"});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr(directory_ + "/none/file"));
-  EXPECT_THAT(std::string(ReadWholeFile(directory_ + "/gone").status().message()),
+  EXPECT_THAT(std::string(MappedFile::Open(directory_ + "/gone").status().message()),
               HasSubstr(directory_ + "/gone"));
+}
+
+TEST_F(CheckpointDirectoryTest, AnEmptyFileIsMappedToo) {
+  std::ofstream(directory_ + "/empty").close();
+  const auto mapped = MappedFile::Open(directory_ + "/empty");
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  EXPECT_EQ((*mapped)->bytes(), "");
+}
+
+// As pruning deletes what another rank still reads.
+TEST_F(CheckpointDirectoryTest, ALoadedCheckpointOutlivesItsFile) {
+  Write({1, 1, 10});
+  const auto loaded = LoadCheckpointFile(directory_, CheckpointName({1, 1, 10}));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  std::filesystem::remove(PathOf({1, 1, 10}));
+  EXPECT_TRUE(DecodeTensorFile((*loaded)->bytes).ok());
 }
 
 }  // namespace
