@@ -2,12 +2,10 @@
 // of it to FILE.RANK as lines "name value".
 //
 //   zero_probe train FILE BACKEND WAYS    30 steps each way, "all" or "few"; differences from DDP
-//
 //   zero_probe memory FILE BACKEND WAY    live bytes of its tensors; WAY: ddp, 1, 2, 1_offload, …
-//
 //   zero_probe overlap FILE BACKEND -     buckets that leave during the backward pass
-//
-//   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options: ends with that error
+//   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options: an error; overflow:
+//   none
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adamw.h>
@@ -448,6 +446,16 @@ absl::Status WatchOverlap(Context& context, std::ofstream& out) {
   return zero->Step();
 }
 
+// One rank's share has overflowed: none steps, and the scale falls on all.
+absl::Status LeaveOut(Trainer& trainer) {
+  DDPRUN_RETURN_IF_ERROR(
+      trainer.scaler.ClipGradNorm(*trainer.zero, *trainer.network, 1.0).status());
+  DDPRUN_ASSIGN_OR_RETURN(const bool stepped, trainer.scaler.Step(*trainer.zero));
+  DDPRUN_RETURN_IF_ERROR(trainer.scaler.Update());
+  if (!stepped && trainer.scaler.scale() == 512) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("scale ", trainer.scaler.scale()));
+}
+
 // Each on the second rank, or on all.
 absl::Status Wrong(Context& context, const std::string& how) {
   const bool odd = context.rank() == 1;
@@ -457,13 +465,9 @@ absl::Status Wrong(Context& context, const std::string& how) {
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                           MakeTrainer(context, {.name = how, .stage = 2}));
-  if (how == "unused") {
+  if (how == "unused" || how == "second") {
     Pass(*trainer, false);
-    return trainer->zero->Step();
-  }
-  if (how == "second") {
-    Pass(*trainer, false);
-    Pass(*trainer, true);
+    if (how == "second") Pass(*trainer, true);
     return trainer->zero->Step();
   }
   Pass(*trainer, true);
@@ -473,6 +477,7 @@ absl::Status Wrong(Context& context, const std::string& how) {
     torch::Tensor share = trainer->zero->param_groups()[0].params().at(1).grad();
     share[0] = std::numeric_limits<float>::quiet_NaN();
   }
+  if (how == "overflow") return LeaveOut(*trainer);
   return trainer->zero->ClipGradNorm(1.0).status();
 }
 
