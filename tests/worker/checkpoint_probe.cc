@@ -6,7 +6,9 @@
 //   sharded, offload, small_buckets   their options
 //   scaler           scales the loss; its scale changes every few steps
 //   power_sgd        compresses, under DDP
+//   keep2            two checkpoints stay
 //   forget           doesn't add the two to the checkpoints
+//   picky            adds a state that rank 1 can't take back
 //   big              32 MiB of parameters more
 //   tight, too_tight   resuming may take as much memory as big's state and 32 MiB, or half of it
 #include <sys/resource.h>
@@ -163,6 +165,18 @@ rlim_t PrivateBytes() {
   DDPRUN_CHECK(false, "no VmData");
 }
 
+class Picky : public ddprun::CheckpointedState {
+ public:
+  explicit Picky(bool refuses) : refuses_(refuses) {}
+  Tensors SaveState() const override { return {{"taste", torch::ones({1})}}; }
+  absl::Status RestoreState(const Tensors& /*state*/) override {
+    return refuses_ ? absl::FailedPreconditionError("this taste isn't mine") : absl::OkStatus();
+  }
+
+ private:
+  const bool refuses_;
+};
+
 absl::StatusOr<std::optional<ddprun::TrainingProgress>> Restore(
     const Job& job, ddprun::Checkpointer& checkpointer) {
   // AdamW's two moments.
@@ -180,11 +194,15 @@ absl::Status Run(Context& context, const Job& job) {
   Training training(job.Has("big"));
   DDPRUN_RETURN_IF_ERROR(SetUp(context, job, training));
   ddprun::Checkpointer checkpointer(context, training.model.ptr(), training.optimizer(),
-                                    {.directory = job.directory, .sharded = job.Has("sharded")});
+                                    {.directory = job.directory,
+                                     .keep = job.Has("keep2") ? 2U : 3U,
+                                     .sharded = job.Has("sharded")});
   if (!job.Has("forget")) {
     if (job.Has("scaler")) checkpointer.Add("scaler", training.scaler);
     if (job.Has("power_sgd")) checkpointer.Add("power_sgd", *training.power_sgd);
   }
+  Picky picky(/*refuses=*/context.rank() == 1);
+  if (job.Has("picky")) checkpointer.Add("picky", picky);
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<ddprun::TrainingProgress> resumed,
                           Restore(job, checkpointer));
   int64_t step = resumed.value_or(ddprun::TrainingProgress{}).step;

@@ -46,42 +46,6 @@ constexpr std::array<std::pair<torch::ScalarType, const char*>, 16> kTypes = {
      {torch::kFloat8_e5m2, "F8_E5M2"},
      {torch::kComplexFloat, "C64"}}};
 
-// The module's parameters and buffers, by "model.<name>"; one that has several names by the first.
-CheckpointTensors ModuleTensors(const torch::nn::Module& module) {
-  CheckpointTensors tensors;
-  for (const NamedTensor& one : NamedParameters(module)) tensors[kModel + one.name] = one.tensor;
-  for (const NamedTensor& one : NamedBuffers(module)) tensors[kModel + one.name] = one.tensor;
-  return tensors;
-}
-
-// The further names of what has several, each with its first one.
-std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module) {
-  std::map<const void*, std::string> firsts;
-  std::map<std::string, std::string> aliases;
-  const auto add = [&](const auto& list) {
-    for (const auto& item : list) {
-      const auto [first, is_new] =
-          firsts.emplace(item.value().unsafeGetTensorImpl(), kModel + item.key());
-      if (!is_new) aliases[kModel + item.key()] = first->second;
-    }
-  };
-  add(module.named_parameters());
-  add(module.named_buffers());
-  return aliases;
-}
-
-// What is stored, with each tensor that has several names under its first.
-CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module) {
-  CheckpointTensors renamed = stored;
-  for (const auto& [alias, first] : ModuleAliases(module)) {
-    auto node = renamed.extract(alias);
-    if (node.empty()) continue;
-    node.key() = first;
-    renamed.insert(std::move(node));  // unless it is there
-  }
-  return renamed;
-}
-
 absl::Status Misfit(absl::string_view what) {
   return absl::FailedPreconditionError(
       absl::StrCat("the checkpoint is of another model: ", what,
@@ -132,6 +96,41 @@ auto Locked(at::Generator& generator, Function&& function) {
 
 }  // namespace
 
+CheckpointTensors ModuleTensors(const torch::nn::Module& module, const std::string& prefix) {
+  CheckpointTensors tensors;
+  for (const NamedTensor& one : NamedParameters(module)) tensors[prefix + one.name] = one.tensor;
+  for (const NamedTensor& one : NamedBuffers(module)) tensors[prefix + one.name] = one.tensor;
+  return tensors;
+}
+
+std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module,
+                                                 const std::string& prefix) {
+  std::map<const void*, std::string> firsts;
+  std::map<std::string, std::string> aliases;
+  const auto add = [&](const auto& list) {
+    for (const auto& item : list) {
+      const auto [first, is_new] =
+          firsts.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
+      if (!is_new) aliases[prefix + item.key()] = first->second;
+    }
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  return aliases;
+}
+
+CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module,
+                                 const std::string& prefix) {
+  CheckpointTensors renamed = stored;
+  for (const auto& [alias, first] : ModuleAliases(module, prefix)) {
+    auto node = renamed.extract(alias);
+    if (node.empty()) continue;
+    node.key() = first;
+    renamed.insert(std::move(node));  // unless it is there
+  }
+  return renamed;
+}
+
 std::string ExtraPrefix(const std::string& state) { return absl::StrCat(kExtra, state, "."); }
 
 void AddTensors(const std::string& prefix, const CheckpointTensors& more,
@@ -149,7 +148,7 @@ CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std:
 
 CheckpointTensors CollectTensors(const torch::nn::Module& module,
                                  const TrainingProgress& progress) {
-  CheckpointTensors tensors = ModuleTensors(module);
+  CheckpointTensors tensors = ModuleTensors(module, kModel);
   tensors[kProgress] = torch::tensor({progress.step, progress.epoch, progress.epoch_samples});
   return tensors;
 }
@@ -157,8 +156,8 @@ CheckpointTensors CollectTensors(const torch::nn::Module& module,
 absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer) {
-  CheckpointTensors wanted = ModuleTensors(module);
-  const CheckpointTensors tensors = WithFirstNames(stored, module);
+  CheckpointTensors wanted = ModuleTensors(module, kModel);
+  const CheckpointTensors tensors = WithFirstNames(stored, module, kModel);
   DDPRUN_RETURN_IF_ERROR(CheckModule(wanted, tensors));
   const auto found = tensors.find(kProgress);
   if (found == tensors.end() || found->second.numel() != 3 ||

@@ -27,6 +27,15 @@ using CheckpointTensors = std::map<std::string, torch::Tensor>;
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 std::string ExtraPrefix(const std::string& state);
 
+// The module's parameters and buffers, by "<prefix><name>"; one of several names by the first.
+CheckpointTensors ModuleTensors(const torch::nn::Module& module, const std::string& prefix);
+// The further names of what has several, each with its first one.
+std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module,
+                                                 const std::string& prefix);
+// What is stored, with each of the module's tensors that has several names under its first.
+CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module,
+                                 const std::string& prefix);
+
 // The module's tensors, and the progress.
 CheckpointTensors CollectTensors(const torch::nn::Module& module, const TrainingProgress& progress);
 
