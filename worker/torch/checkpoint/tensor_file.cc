@@ -107,7 +107,10 @@ absl::Status CheckHeader(json& header, absl::string_view data, TensorFileCheck c
   header.at(kMetadata).erase(kChecksum);
   if (check == TensorFileCheck::kLength) return absl::OkStatus();
   if (stored == absl::StrCat(Checksum(header.dump(), {data}))) return absl::OkStatus();
-  return Damaged("wrong checksum");
+  return Damaged(check == TensorFileCheck::kChecksum
+                     ? "wrong checksum"
+                     : "wrong checksum; if a program changed the file and kept its metadata, have "
+                       "it leave out 'crc32'");
 }
 
 // Parses the header; every exception of the parser ends here.
