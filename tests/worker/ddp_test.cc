@@ -1,7 +1,6 @@
 // DistributedDataParallel in two processes, beside Python's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -40,23 +39,6 @@ std::string TrainedBytes(const TemporaryDirectory& directory, const std::string&
 
 std::string ParametersOf(const std::string& dump) {
   return dump.substr(0, dump.size() - kBufferBytes);
-}
-
-// The interpreter of scripts/lib/torch_env.sh's full environment, or of DDPRUN_TEST_PYTHON; "" when
-// there is none.
-std::string FindPython() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : "";
-  };
-  if (!variable("DDPRUN_TEST_PYTHON").empty()) return variable("DDPRUN_TEST_PYTHON");
-  std::string cache = variable("DDPRUN_CACHE");
-  if (cache.empty() && !variable("XDG_CACHE_HOME").empty()) {
-    cache = variable("XDG_CACHE_HOME") + "/ddprun";
-  }
-  if (cache.empty()) cache = variable("HOME") + "/.cache/ddprun";
-  const std::string python = cache + "/py-full/bin/python";
-  return access(python.c_str(), X_OK) == 0 ? python : "";
 }
 
 // What the probe wrote of the logger's measurements, by name.
