@@ -4,8 +4,7 @@
 //   zero_probe train FILE BACKEND WAYS    30 steps each way, "all" or "few"; differences from DDP
 //   zero_probe memory FILE BACKEND WAY    live bytes of its tensors; WAY: ddp, 1, 2, 1_offload, …
 //   zero_probe overlap FILE BACKEND -     buckets that leave during the backward pass
-//   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options: an error; overflow:
-//   none
+//   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options, overflow
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adamw.h>
