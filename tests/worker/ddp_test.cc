@@ -105,8 +105,8 @@ TEST_P(DdpTest, RanksEndWithTheSameParametersBitByBit) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, DdpTest,
                          ::testing::Values("base", "static", "no_sync", "fp16", "join",
-                                           "join_unused", "tied", "join_active", "own_hook",
-                                           "power_sgd"),
+                                           "join_unused", "tied_view_bucket", "join_active",
+                                           "own_hook", "power_sgd"),
                          [](const auto& parameter) { return parameter.param; });
 
 class DdpHookTest : public DdpTest {};
