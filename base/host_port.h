@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace ddprun {
@@ -12,6 +13,11 @@ namespace ddprun {
 inline std::string HostPort(const std::string& host, int port) {
   const bool literal_v6 = host.find(':') != std::string::npos;
   return literal_v6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+// Whether it is this machine by any reading: "localhost", "::1" or an address of 127/8. Pure.
+inline bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
 }
 
 }  // namespace ddprun

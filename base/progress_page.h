@@ -27,6 +27,16 @@ inline constexpr size_t kProgressCommitOffset = 256;
 // Nanoseconds for which the worker has waited for data since it began; it only grows.
 inline constexpr size_t kProgressDataWaitOffset = 320;
 
+// What a thread of a worker whose steps are counted sees beside the training (launcher/marks), a
+// few times a second while there is no step: all 64-bit words but the text.
+inline constexpr size_t kProgressCollectivesOffset = 384;  // begun in the default group, and one
+inline constexpr size_t kProgressLookedOffset = 392;       // when, as the time of a mark
+inline constexpr size_t kProgressLooksOffset = 400;        // since the last mark
+inline constexpr size_t kProgressPlacesOffset = 408;       // different ones among them, and growths
+inline constexpr size_t kProgressJumpsOffset = 416;        // of them in the jump of a loop
+inline constexpr size_t kProgressPlaceOffset = 512;        // UTF-8, ends with a zero byte
+inline constexpr size_t kProgressPlaceBytes = 480;
+
 // What a worker is doing. The limits of each timed phase are learned apart.
 enum class ProgressPhase : uint8_t {
   kNone = 0,        // never marked
@@ -36,6 +46,9 @@ enum class ProgressPhase : uint8_t {
   kEvaluation = 4,  // timed
   kIdle = 5,        // waits on purpose; not timed
   kDone = 6,        // needs no more watching; not timed
+  // Training steps that ddprun counts itself, from 1 in each generation (launcher/marks): where in
+  // its training a program is they don't say.
+  kCounted = 7,
 };
 
 inline constexpr uint64_t kProgressStepMax = (uint64_t{1} << 56) - 1;
@@ -48,14 +61,14 @@ constexpr uint64_t ProgressStepOf(uint64_t word) { return word & kProgressStepMa
 // Phases of later versions count as idle: what isn't known isn't timed.
 constexpr ProgressPhase ProgressPhaseOf(uint64_t word) {
   const uint64_t phase = word >> 56;
-  return phase <= static_cast<uint64_t>(ProgressPhase::kDone) ? static_cast<ProgressPhase>(phase)
-                                                              : ProgressPhase::kIdle;
+  return phase <= static_cast<uint64_t>(ProgressPhase::kCounted) ? static_cast<ProgressPhase>(phase)
+                                                                 : ProgressPhase::kIdle;
 }
 
 // "train"; for people.
 constexpr const char* ProgressPhaseName(ProgressPhase phase) {
   constexpr const char* kNames[] = {"unmarked",   "start", "train", "checkpoint",
-                                    "evaluation", "idle",  "done"};
+                                    "evaluation", "idle",  "done",  "train"};
   return kNames[static_cast<size_t>(phase)];
 }
 

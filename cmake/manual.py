@@ -38,11 +38,9 @@ def read_help(text):
 
 
 def command_names(introduction):
-    """The commands of the usage: its lines `ddprun a|b|c [options]`."""
-    names = []
-    for words in re.findall(r"^(?:usage:)? +ddprun ([a-z|]+) \[options\]", introduction, re.MULTILINE):
-        names += words.split("|")
-    return names
+    """Those of its table, whose lines have a group, a name and a text."""
+    table = introduction.partition("\nCommands")[2].partition("\n\n")[0]
+    return re.findall(r"^  .{7} ([a-z]+) +\S", table, re.MULTILINE)
 
 
 def options_of(description):

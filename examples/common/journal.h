@@ -26,6 +26,7 @@ class Journal {
     double loss = 0;
   };
   absl::Status Write(const Line& line) const;
+  bool is_open() const { return fd_.valid(); }
 
  private:
   Fd fd_;

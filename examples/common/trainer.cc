@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
 #include "ddprun/fused_optimizers.h"
+#include "ddprun/parameters.h"
 #include "ddprun/start_banner.h"
 
 namespace ddprun::examples {
@@ -21,6 +23,8 @@ namespace {
 
 // A schedule falls to this share of its peak.
 constexpr double kLeastRateShare = 0.1;
+// Steps between two at which the loss is read, for the metrics and to see that it is a number.
+constexpr int64_t kTellEvery = 10;
 
 // For the random changes of the batch whose first sample has this place in the order of the epoch.
 uint64_t BatchSeed(uint64_t seed, uint64_t epoch, uint64_t place) {
@@ -104,6 +108,7 @@ absl::Status Trainer::Prepare() {
   scaler_ = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision_ == MixedPrecision::kFloat16});
   DDPRUN_RETURN_IF_ERROR(MakeOptimizer());
+  rates_.emplace(*optimizer_);
   DDPRUN_RETURN_IF_ERROR(Resume());
   return BeginMetrics();
 }
@@ -111,7 +116,7 @@ absl::Status Trainer::Prepare() {
 absl::Status Trainer::MakeOptimizer() {
   const auto adamw = torch::optim::AdamWOptions(schedule_.peak).weight_decay(options_.weight_decay);
   if (options_.zero_stage == "0") {
-    optimizer_ = std::make_unique<FusedAdamW>(model_->parameters(), adamw);
+    optimizer_ = std::make_unique<FusedAdamW>(Parameters(*model_), adamw);
   } else {
     ZeroOptions zero = {.stage = options_.zero_stage == "1" ? 1 : 2,
                         .find_unused_parameters = options_.find_unused_parameters,
@@ -134,7 +139,9 @@ absl::Status Trainer::MakeOptimizer() {
 std::unique_ptr<Checkpointer> Trainer::MakeCheckpointer(const std::string& directory) {
   auto result = std::make_unique<Checkpointer>(
       context_, model_, *optimizer_,
-      CheckpointerOptions{.directory = directory, .sharded = zero_ != nullptr});
+      CheckpointerOptions{.directory = directory,
+                          .sharded = zero_ != nullptr,
+                          .tell_of_none = options_.resume_from.empty()});
   result->Add("scaler", *scaler_);
   if (power_sgd_ != nullptr) result->Add("power_sgd", *power_sgd_);
   return result;
@@ -143,7 +150,7 @@ std::unique_ptr<Checkpointer> Trainer::MakeCheckpointer(const std::string& direc
 absl::Status Trainer::BeginMetrics() {
   const int64_t steps = progress_.step + schedule_.total_steps - SchedulePlace();
   int64_t parameters = 0;
-  for (const torch::Tensor& parameter : model_->parameters()) parameters += parameter.numel();
+  for (const torch::Tensor& parameter : Parameters(*model_)) parameters += parameter.numel();
   PrintStartBanner(
       context_, {.program = task_.name(),
                  .precision = options_.mixed_precision == "no" ? "fp32" : options_.mixed_precision,
@@ -154,6 +161,7 @@ absl::Status Trainer::BeginMetrics() {
                  .total_steps = steps,
                  .parameters = parameters});
   DDPRUN_ASSIGN_OR_RETURN(metrics_, Metrics::Create(context_, {.output_dir = options_.output_dir,
+                                                               .every_steps = kTellEvery,
                                                                .total_steps = steps,
                                                                .resumed_step = progress_.step}));
   if (ddp_ != nullptr) metrics_->Watch(*ddp_);
@@ -198,7 +206,7 @@ absl::Status Trainer::Run() {
     DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
     if (!context_.is_main()) continue;
     Print(absl::StrFormat("epoch %d  step %d  loss %.4f  %s", progress_.epoch, progress_.step,
-                          loss_, figure));
+                          loss_.defined() ? loss_.item<double>() : 0, figure));
   }
   DDPRUN_RETURN_IF_ERROR(SaveNow());
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
@@ -257,43 +265,42 @@ absl::Status Trainer::TrainEpoch() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<torch::Tensor> Trainer::LossOf(Batch batch) {
+torch::Tensor Trainer::LossOf(Batch batch) {
   const torch::Device device = context_.device();
   const Autocast autocast(device.type(), precision_);
   const torch::Tensor inputs = batch.inputs.to(device);
   const auto forward = [&] { return task_.Forward(inputs); };
   const torch::Tensor outputs = ddp_ != nullptr ? ddp_->Forward(forward) : forward();
-  const torch::Tensor loss = task_.Loss(outputs, batch.targets.to(device));
-  DDPRUN_RETURN_IF_ERROR(CheckLoss(loss, *model_));
-  return loss;
+  return task_.Loss(outputs, batch.targets.to(device));
 }
 
-absl::Status Trainer::Backward(Prefetcher& batches) {
+void Trainer::Backward(Prefetcher& batches) {
   const Instant asked = MonotonicNow();
   Batch batch = batches.Next();
   const absl::Duration waited = MonotonicNow() - asked;
   step_.data_time += waited;
   context_.AddDataWait(waited);
-  DDPRUN_ASSIGN_OR_RETURN(torch::Tensor loss, LossOf(std::move(batch)));
+  torch::Tensor loss = LossOf(std::move(batch));
   if (options_.gradient_accumulation_steps > 1) loss = loss / options_.gradient_accumulation_steps;
   scaler_->Scale(loss).backward();
-  loss_ += loss.item<double>();
-  return absl::OkStatus();
+  // Not read here: a GPU would have to be waited for in every pass.
+  const torch::Tensor part = loss.detach().to(torch::kDouble);
+  loss_ = loss_.defined() ? loss_ + part : part;
 }
 
 absl::Status Trainer::TrainStep(Prefetcher& batches) {
   step_ = {.learning_rate = schedule_.At(SchedulePlace()),
            .samples = options_.batch_size * options_.gradient_accumulation_steps};
-  SetLearningRate(*optimizer_, step_.learning_rate);
+  rates_->Set(*optimizer_, schedule_, SchedulePlace());
   zero_ != nullptr ? zero_->ZeroGrad() : ddp_->ZeroGrad();
-  loss_ = 0;
+  loss_ = torch::Tensor();
   for (int64_t left = options_.gradient_accumulation_steps; left > 0; --left) {
     // Gradients are added up here until the last backward pass, which averages them.
     std::optional<DistributedDataParallel::NoSync> no_sync;
     std::optional<ZeroOptimizer::NoSync> zero_no_sync;
     if (left > 1 && ddp_ != nullptr) no_sync.emplace(*ddp_);
     if (left > 1 && ddp_ == nullptr) zero_no_sync.emplace(*zero_);
-    DDPRUN_RETURN_IF_ERROR(Backward(batches));
+    Backward(batches);
   }
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress_.step;
@@ -302,41 +309,43 @@ absl::Status Trainer::TrainStep(Prefetcher& batches) {
   return TellStep();
 }
 
+absl::Status Trainer::CheckStep() {
+  // What overflowed was left out; the loss may have been what did.
+  if (!loss_.defined() || !stepped_) return absl::OkStatus();
+  return CheckLoss(loss_, *model_);
+}
+
 absl::Status Trainer::TellStep() {
   step_.step = progress_.step;
-  step_.loss = torch::full({}, loss_, torch::kDouble);
+  step_.loss = loss_;
+  const bool writes = context_.is_main() && journal_.is_open();
+  if (writes || progress_.step % kTellEvery == 0) DDPRUN_RETURN_IF_ERROR(CheckStep());
   DDPRUN_RETURN_IF_ERROR(metrics_->Step(step_));
-  if (!context_.is_main()) return absl::OkStatus();
+  if (!writes) return absl::OkStatus();
   return journal_.Write({.generation = context_.generation(),
                          .rank = context_.rank(),
                          .world = context_.world_size(),
                          .step = progress_.step,
-                         .loss = loss_});
+                         .loss = loss_.item<double>()});
 }
 
 absl::StatusOr<std::optional<double>> Trainer::Clip() {
   if (options_.max_grad_norm == 0) return std::nullopt;
-  scaler_->Unscale(*optimizer_);
-  const absl::StatusOr<double> norm = zero_ != nullptr
-                                          ? zero_->ClipGradNorm(options_.max_grad_norm)
-                                          : ClipGradNorm(*model_, options_.max_grad_norm);
-  // An overflow of fp16 is what the scaler is there for: it leaves this step out.
-  if (precision_ == MixedPrecision::kFloat16 && absl::IsFailedPrecondition(norm.status())) {
-    return std::nullopt;
-  }
-  DDPRUN_RETURN_IF_ERROR(norm.status());
-  return *norm;
+  DDPRUN_ASSIGN_OR_RETURN(const double norm,
+                          scaler_->ClipGradNorm(*optimizer_, *model_, options_.max_grad_norm));
+  // Beyond fp16's range there is none, and the scaler leaves this step out.
+  return std::isfinite(norm) ? std::optional<double>(norm) : std::nullopt;
 }
 
 absl::Status Trainer::StepOptimizer() {
   DDPRUN_ASSIGN_OR_RETURN(step_.gradient_norm, Clip());
-  scaler_->Step(*optimizer_);
-  scaler_->Update();
-  return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(stepped_, scaler_->Step(*optimizer_));
+  return scaler_->Update();
 }
 
 absl::Status Trainer::SaveNow() {
   if (checkpointer_ == nullptr) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(CheckStep());  // nothing is resumed from a model that is lost
   const absl::Status saved = checkpointer_->Save(progress_);
   metrics_->RestartClock();
   return saved;

@@ -64,11 +64,13 @@ class Trainer {
 
   absl::Status TrainEpoch();
   absl::Status TrainStep(Prefetcher& batches);
-  absl::StatusOr<torch::Tensor> LossOf(Batch batch);
-  absl::Status Backward(Prefetcher& batches);
+  torch::Tensor LossOf(Batch batch);
+  void Backward(Prefetcher& batches);
   absl::Status StepOptimizer();
   // The norm before clipping; unset: not measured, or beyond fp16's range.
   absl::StatusOr<std::optional<double>> Clip();
+  // Reads the last step's loss: an error when it isn't finite.
+  absl::Status CheckStep();
   absl::Status TellStep();
   absl::Status SaveNow();
   // A sentence for people.
@@ -82,6 +84,7 @@ class Trainer {
   DistributedSampler sampler_;  // of the whole order; LoadBatch deals it out
   MixedPrecision precision_ = MixedPrecision::kNo;
   LearningRateSchedule schedule_;
+  std::optional<GroupLearningRates> rates_;
   // Made once the model is where it belongs. zero_: with a zero_stage, the same as optimizer_.
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   ZeroOptimizer* zero_ = nullptr;
@@ -92,7 +95,9 @@ class Trainer {
   std::unique_ptr<Metrics> metrics_;
   TrainingProgress progress_;
   StepMetrics step_;  // what is known of the current one
-  double loss_ = 0;
+  // The last step's, of all its passes [], on the model's device; undefined before the first step.
+  torch::Tensor loss_;
+  bool stepped_ = true;  // the last step; false: it was left out
   bool stopped_ = false;
 };
 

@@ -50,7 +50,7 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_socket) {
   std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan) {
         absl::StrCat("--master_port: ", port.message(),
                      "; choose another one, or leave the option out to get a free one"));
   }
-  DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(FromEnvironment, agent->MakeGuards()));
+  DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(FromEnvironment, agent->MakeGuards(), node_socket));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
     DDPRUN_ASSIGN_OR_RETURN(agent->service_, ServiceChild::Fork(agent->FdsOfThisProcess()));
   }
@@ -156,7 +156,9 @@ absl::Status Agent::StartParts() {
                                               runtime_dir_->File(kAgentSocket));
   const pid_t keeper_pid = keeper_process_->pid;
   keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
+  StartMarks();
   DDPRUN_RETURN_IF_ERROR(StartWarm());
+  workers_->set_prepare([this](SpawnRequest* request) { PrepareWorker(request); });
   DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
   StartHangMonitor();
   gpus_ = std::make_unique<GpuRelease>(loop_.get(), plan_.gpu_memory_wait);
@@ -191,6 +193,22 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
   return absl::OkStatus();
 }
 
+void Agent::StartMarks() {
+  if (!plan_.count_steps || !plan_.runs_python) return;
+  absl::StatusOr<StepMarks> marks = StepMarks::Create(runtime_dir_->File("marks"));
+  if (!marks.ok()) {
+    return Tell(absl::StrCat("warning: the steps of scripts that mark nothing are not counted: ",
+                             marks.status().message()));
+  }
+  marks_.emplace(*std::move(marks));
+}
+
+// Completes what a worker is started with.
+void Agent::PrepareWorker(SpawnRequest* request) {
+  if (marks_.has_value()) marks_->Prepare(FromEnvironment, &request->environment);
+  if (warm_ != nullptr) warm_->Prepare(request);
+}
+
 absl::Status Agent::StartWarm() {
   if (!plan_.warm.on) return absl::OkStatus();
   if (const std::string why = WhyCold(plan_); !why.empty()) {
@@ -203,12 +221,14 @@ absl::Status Agent::StartWarm() {
   };
   hooks.tell = [](const std::string& text) { Tell(text); };
   hooks.settled = [this] { TellSettled(daemon_.connection); };
+  hooks.prepare = [this](std::vector<std::string>* environment) {
+    if (marks_.has_value()) marks_->Prepare(FromEnvironment, environment);
+  };
   DDPRUN_ASSIGN_OR_RETURN(
       warm_, WarmStarts::Create(loop_.get(), &plan_, keeper_.get(), runtime_dir_->File("warm"),
                                 FromEnvironment,
                                 daemon_.ready.empty() ? std::nullopt : std::optional(daemon_.ready),
                                 std::move(hooks)));
-  workers_->set_prepare([this](SpawnRequest* request) { warm_->Prepare(request); });
   return absl::OkStatus();
 }
 

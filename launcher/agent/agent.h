@@ -25,6 +25,7 @@
 #include "launcher/core/supervisor/supervisor.h"
 #include "launcher/daemon/daemon_client.h"
 #include "launcher/keeper/keeper_client.h"
+#include "launcher/marks/step_marks.h"
 #include "launcher/os/console.h"
 #include "launcher/os/host_probe.h"
 #include "launcher/os/runtime_dir.h"
@@ -42,8 +43,10 @@ namespace ddprun::launcher {
 class Agent {
  public:
   // Forks the keeper and the service child, makes the runtime directory and reserves the master
-  // port. Errors: of those, with the name of what failed.
-  static absl::StatusOr<std::unique_ptr<Agent>> Prepare(LaunchPlan plan);
+  // port. The keeper holds `node_socket` (-1 = none), the caller's own, as long as it lives: the
+  // other tasks of a Slurm step wait for the last holder's end.
+  // Errors: of those, with the name of what failed.
+  static absl::StatusOr<std::unique_ptr<Agent>> Prepare(LaunchPlan plan, int node_socket);
   ~Agent();
 
   // Runs the job. Returns the exit status for the shell.
@@ -58,9 +61,12 @@ class Agent {
   absl::Status StartParts();
   absl::Status StartSideChannels(const std::string& hostname);
   void StartHangMonitor();
+  void StartMarks();
+  void PrepareWorker(SpawnRequest* request);
   absl::Status StartWarm();
   // From the user's daemon, else by fork(2).
-  absl::Status TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup);
+  absl::Status TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup,
+                          int node_socket);
   std::vector<int> FdsOfThisProcess() const;
   std::optional<rendezvous::WarmUse> WarmUse();
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
@@ -119,6 +125,7 @@ class Agent {
   std::unique_ptr<ElectedService> elected_;  // in its place where any node can have the service
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
+  std::optional<StepMarks> marks_;    // nullopt = workers mark by themselves, or don't
   std::unique_ptr<WarmStarts> warm_;  // null = workers start cold
   std::unique_ptr<SideChannels> side_channels_;
   std::unique_ptr<HangMonitor> hangs_;

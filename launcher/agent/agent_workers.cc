@@ -26,13 +26,16 @@ std::string Agent::MakeGuards() {
   return "";
 }
 
-absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup) {
+absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup,
+                               int node_socket) {
   const KeeperOptions options{
       .isolation_timeout = plan_.isolation_timeout,
       .remove_folder = runtime_dir_->path(),
       .remove_empty_folders = log_folders_.temporary() ? log_folders_.root() : "",
-      .cgroup = cgroup};
-  if (plan_.warm.asks_daemon && WhyCold(plan_).empty()) {
+      .cgroup = cgroup,
+      .held_fd = node_socket};
+  // One that is there already can't hold what other tasks of a Slurm step wait for.
+  if (plan_.warm.asks_daemon && WhyCold(plan_).empty() && node_socket < 0) {
     daemon_ = VisitDaemon(plan_, environment, options);
     plan_.warm.on |= daemon_.is_there;
     if (daemon_.tells) {

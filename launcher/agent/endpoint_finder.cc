@@ -15,10 +15,6 @@ namespace {
 
 constexpr absl::Duration kRetryAfter = absl::Seconds(1);
 
-bool IsLoopbackAddress(const std::string& address) {
-  return absl::StartsWith(address, "127.") || address == "::1";
-}
-
 }  // namespace
 
 absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
@@ -28,7 +24,7 @@ absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
   DDPRUN_ASSIGN_OR_RETURN(found.is_local, IsLocalHost(endpoint.host));
   if (addresses.empty()) return absl::NotFoundError("'" + endpoint.host + "' has no address");
   found.literal = addresses.front();
-  found.loopback = IsLoopbackAddress(found.literal);
+  found.loopback = IsLoopback(found.literal);
   if (!local_addr.empty()) {
     found.node_address = local_addr;
   } else if (found.is_local && endpoint.hosting != EndpointPlan::Hosting::kNever) {

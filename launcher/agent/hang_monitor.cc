@@ -14,6 +14,10 @@ namespace {
 constexpr size_t kFactTextMax = 480;
 // What a hung worker's restart may wait for its stack.
 constexpr absl::Duration kNativeStackLimit = absl::Seconds(2);
+// What a worker says of itself four times a second. Who says nothing holds the interpreter's lock.
+constexpr absl::Duration kWitnessFresh = absl::Milliseconds(1500);
+// What may have been no hang is given so much more time from then on.
+constexpr int kPatience = 4;
 
 bool IsStopped(char state) { return state == 'T' || state == 't'; }
 
@@ -40,6 +44,7 @@ HangMonitor::HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
     : loop_(loop),
       plan_(plan),
       hooks_(std::move(hooks)),
+      hangs_(plan->hangs),
       clock_(loop->Now()),
       timer_(std::make_unique<Timer>(loop, [this] { Look(); })) {
   if (plan_->hangs.hang_timeout == absl::ZeroDuration()) return;
@@ -57,7 +62,7 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
   pids_.assign(plan_->worker_count, 0);
   ended_.clear();
   told_.clear();
-  detector_ = std::make_unique<HangDetector>(plan_->hangs, plan_->worker_count, Now());
+  detector_ = std::make_unique<HangDetector>(hangs_, plan_->worker_count, Now());
   book_.emplace(assignment.redone_to, loop_->Now());
   auto pages = ProgressPages::Create(loop_, generation_.value(), plan_->worker_count, [this] {
     if (detector_ == nullptr) return;
@@ -109,7 +114,8 @@ void HangMonitor::CloseBook() {
 HangMonitor::Summary HangMonitor::OnEmpty() {
   Summary summary;
   for (const uint64_t word : pages_ == nullptr ? std::vector<uint64_t>() : pages_->Words()) {
-    if (word != 0) summary.step = std::max(summary.step, std::optional(ProgressStepOf(word)));
+    if (word == 0 || ProgressPhaseOf(word) == ProgressPhase::kCounted) continue;
+    summary.step = std::max(summary.step, std::optional(ProgressStepOf(word)));
   }
   CloseBook();
   if (book_.has_value()) summary.time = book_->Read(loop_->Now());
@@ -176,7 +182,12 @@ void HangMonitor::Look() {
   Arm();
 }
 
-void HangMonitor::Sample() { detector_->OnVitals(Now(), probe_.Look(pids_)); }
+void HangMonitor::Sample() {
+  if (pages_ != nullptr) {
+    detector_->OnWitnesses(pages_->Witnesses(loop_->Now(), kWitnessFresh));
+  }
+  detector_->OnVitals(Now(), probe_.Look(pids_));
+}
 
 void HangMonitor::Do(const LookAtWorkers& request) {
   if (detector_ == nullptr || request.generation != generation_) return;
@@ -228,6 +239,8 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
   end.facts.push_back(absl::StrCat("state: ", StateText(vital.state)));
   const std::string stack = vital.stack.substr(0, std::min(vital.stack.find('\n'), kFactTextMax));
   if (!stack.empty() && stack != "0") end.facts.push_back(absl::StrCat("kernel: ", stack));
+  const std::string& place = detector_->witness(local_rank).place;
+  if (!place.empty() && !stopped) end.facts.push_back(absl::StrCat("python: ", place));
   if (!native.text.empty()) end.traceback = absl::StrCat(native.tool, ":\n", native.text);
   hooks_.record("hang", {{"generation", absl::StrCat(generation_.value())},
                          {"local_rank", absl::StrCat(local_rank)},
@@ -235,6 +248,7 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                          {"why", end.message},
                          {"state", std::string(1, vital.state)},
                          {"kernel", stack},
+                         {"python", stopped ? "" : place},
                          {"native", native.text.empty() ? "" : native.tool}});
   if (plan_->on_hang == OnHang::kReport && !(stopped && plan_->restart_stopped)) {
     told_.emplace(local_rank, detector_->step(local_rank));
@@ -243,6 +257,9 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                              ") hangs: ", end.message, "; ", absl::StrJoin(end.facts, "; "),
                              "; it is left alone (--on_hang report)",
                              end.traceback.empty() ? "" : "\n", end.traceback));
+  }
+  if (detector_->counted(local_rank)) {
+    hangs_.counted_slack = std::min(kPatience * hangs_.counted_slack, hangs_.first_step_timeout);
   }
   ended_.insert(local_rank);
   hooks_.end_worker(generation_, std::move(end));

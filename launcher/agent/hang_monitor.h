@@ -95,6 +95,7 @@ class HangMonitor {
   EventLoop* loop_;
   const LaunchPlan* plan_;
   Hooks hooks_;
+  HangSettings hangs_;                   // the plan's, with what was learned of them
   AttentiveClock clock_;                 // the detector's time
   Instant asked_ = Instant::Infinite();  // what timer_ is armed for
   ProcessProbe probe_;

@@ -54,6 +54,11 @@ bool IsIgnored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+// Steps that are counted for a program begin anew in each generation: none of them is lost.
+bool SaysStep(ProgressPhase phase) {
+  return phase != ProgressPhase::kNone && phase != ProgressPhase::kCounted;
+}
+
 }  // namespace
 
 ChaosRunner::ChaosRunner(EventLoop* loop, const ChaosRun* run, std::string event_log)
@@ -167,7 +172,8 @@ void ChaosRunner::NoteReached() {
   uint64_t highest = 0;
   bool any = false;
   for (const auto& worker : view_.workers) {
-    any = any || worker.phase != ProgressPhase::kNone;
+    if (!SaysStep(worker.phase)) continue;
+    any = true;
     highest = std::max(highest, worker.step);
   }
   if (!any) return;
@@ -231,7 +237,7 @@ void ChaosRunner::Inject(const Strike& strike) {
   if (fault.lasts != absl::InfiniteDuration()) fields["for"] = absl::FormatDuration(fault.lasts);
   std::optional<uint64_t> step;
   for (const auto& worker : view_.workers) {
-    if (worker.phase == ProgressPhase::kNone || view_.generation == 0) continue;
+    if (!SaysStep(worker.phase) || view_.generation == 0) continue;
     step = std::max(step.value_or(0), worker.step);
   }
   if (step.has_value()) fields["step"] = *step;

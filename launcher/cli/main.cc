@@ -41,7 +41,7 @@ int Run(const ExitNow& exit) {
 int Run(const WaitForNode& wait) { return AwaitFirstTask(wait.node_socket); }
 
 int Run(LaunchPlan plan) {
-  // Held until this process ends.
+  // Held until this process and its keeper have ended.
   absl::StatusOr<Fd> node_socket;
   if (!plan.node_socket.empty()) node_socket = HoldNodeSocket(plan.node_socket);
   if (!plan.node_socket.empty() && !node_socket.ok()) {
@@ -59,7 +59,8 @@ int Run(LaunchPlan plan) {
   }
   if (LogEnabled(LogLevel::kInfo)) Log(LogLevel::kInfo, PlanText(plan));
   // Forks; nothing before this may make a thread or touch gRPC.
-  absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Prepare(plan);
+  absl::StatusOr<std::unique_ptr<Agent>> agent =
+      Agent::Prepare(plan, plan.node_socket.empty() ? -1 : node_socket->get());
   if (!agent.ok()) {
     Tell(absl::StrCat("error: ", agent.status().message()));
     WriteEndFiles(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});

@@ -1,16 +1,22 @@
 #include "launcher/cli/options.h"
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "base/nearest.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent/service_process.h"
 #include "launcher/chaos/chaos_command.h"
+#include "launcher/cli/suggestions.h"
 #include "launcher/config/config_file.h"
 #include "launcher/daemon/warden.h"
 #include "launcher/options/any_gpus.h"
@@ -25,6 +31,17 @@
 
 namespace ddprun::launcher {
 namespace {
+
+// Before the options of --help-all.
+constexpr char kOptionRules[] =
+    R"(Options end at the script; what follows is for the script. Each option may be
+written with dashes or underscores, or come from the variable in brackets, or
+from a file (--config). The command line wins over the variable, and that over
+the file.
+)";
+
+std::string LaunchIntroduction();
+std::vector<std::string> CommandNames();
 
 ExitNow Fail(const absl::Status& error) {
   // One line, whatever bytes the user's words had.
@@ -65,6 +82,7 @@ struct LaunchWords {
 absl::StatusOr<ParsedArguments> ReadLaunchWords(const std::vector<std::string>& arguments,
                                                 const EnvironmentLookup& environment,
                                                 const Host& host, LaunchWords* words) {
+  words->options.LeaveToHelpAll(kOptionRules);
   DefineLaunchOptions(&words->launch, &words->options);
   words->options.AddFile(
       &words->launch.config,
@@ -106,6 +124,29 @@ CommandLine PlanRun(LaunchWords* words, const EnvironmentLookup& environment, co
   return result;
 }
 
+// A word that is no script may be meant as a command.
+void AddSuggestion(const std::vector<std::string>& words, const Host& host, ExitNow* exit) {
+  if (words.empty() || host.KindOf(words.front()) != Host::PathKind::kMissing) return;
+  const std::string suggestion = SuggestCommand(words.front(), CommandNames());
+  if (!suggestion.empty()) exit->text.insert(exit->text.size() - 1, absl::StrCat("; ", suggestion));
+}
+
+// Of options that only a launcher has, and that the script gets.
+void WarnOfLateOptions(const std::vector<std::string>& words, std::vector<std::string>* warnings) {
+  constexpr absl::string_view kLaunchers[] = {
+      "--master-addr",    "--master-port",  "--max-restarts",  "--nnodes",  "--node-rank",
+      "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--standalone"};
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string spelled = words[i].substr(0, words[i].find('='));
+    const std::string name = absl::StrReplaceAll(spelled, {{"_", "-"}});
+    if (std::find(std::begin(kLaunchers), std::end(kLaunchers), name) == std::end(kLaunchers)) {
+      continue;
+    }
+    return warnings->push_back(absl::StrCat(spelled, " stands behind ", Quoted(words.front()),
+                                            ", which gets it; ddprun's options go before it"));
+  }
+}
+
 CommandLine ParseLaunch(const std::vector<std::string>& arguments,
                         const EnvironmentLookup& environment, const Host& host) {
   LaunchWords words(LaunchIntroduction());
@@ -120,10 +161,16 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   if (launch.command.empty()) launch.command = std::move(words.file.command);
   launch.worker_environment = std::move(words.file.worker_environment);
 
-  return PlanRun(&words, environment, host, [&launch](LaunchPlan* plan) {
+  CommandLine line = PlanRun(&words, environment, host, [&launch](LaunchPlan* plan) {
     // One node has no network to test.
     if (launch.preflight && plan->job.nodes_max > 1) AddPreflight(plan);
   });
+  WarnOfLateOptions(launch.command, &line.warnings);
+  auto* exit = std::get_if<ExitNow>(&line.command);
+  if (exit != nullptr && !launch.module && !launch.no_python) {
+    AddSuggestion(launch.command, host, exit);
+  }
+  return line;
 }
 
 CommandLine ParseTest(const std::vector<std::string>& arguments,
@@ -205,74 +252,190 @@ CommandLine ParseConvert(const std::vector<std::string>& arguments, const Host& 
 
 using Words = std::vector<std::string>;
 
-// The commands. What begins with another word is a run.
+// What begins with another word than one of these is a run.
 struct Command {
   absl::string_view name;
   // Params: what follows the name.
   CommandLine (*parse)(const Words& words, const EnvironmentLookup& environment, const Host& host);
+  absl::string_view group = "";  // of the help; only with the first of a group
+  absl::string_view help = "";   // "" = for ddprun itself
 };
+CommandLine ParseHelp(const Words& words, const EnvironmentLookup& environment, const Host& host);
+
 constexpr Command kCommands[] = {
+    {"slurm",
+     [](const Words& words, const EnvironmentLookup&, const Host& host) {
+       return ParseSlurm(words, host);
+     },
+     "run", "write or submit a batch script for Slurm"},
+    {"config",
+     [](const Words& words, const EnvironmentLookup&, const Host& host) {
+       return Finish(ParseConfigOptions(words, host));
+     },
+     "", "write a file of options for --config"},
+    {"convert",
+     [](const Words& words, const EnvironmentLookup&, const Host& host) {
+       return ParseConvert(words, host);
+     },
+     "", "translate accelerate's file, or torchrun's line or script"},
     {"rendezvous",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
        return Finish(ParseServiceOptions(words, environment, host));
-     }},
-    {"daemon", [](const Words& words, const EnvironmentLookup& environment,
-                  const Host&) { return Finish(ParseDaemonOptions(words, environment)); }},
-    {kWardenCommand,  // for ddprun itself
-     [](const Words&, const EnvironmentLookup&, const Host&) {
-       return CommandLine{.command = BeWarden()};
-     }},
+     },
+     "", "run the rendezvous service on its own"},
+    {"daemon",
+     [](const Words& words, const EnvironmentLookup& environment, const Host&) {
+       return Finish(ParseDaemonOptions(words, environment));
+     },
+     "", "keep interpreters warm between the jobs of this machine"},
+    {kWardenCommand, [](const Words&, const EnvironmentLookup&,
+                        const Host&) { return CommandLine{.command = BeWarden()}; }},
     {"status",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
        return Finish(ParseStatusOptions(words, environment, host));
-     }},
-    {"stop", [](const Words& words, const EnvironmentLookup& environment,
-                const Host& host) { return Finish(ParseStopOptions(words, environment, host)); }},
-    {"drain", [](const Words& words, const EnvironmentLookup& environment,
-                 const Host& host) { return Finish(ParseDrainOptions(words, environment, host)); }},
+     },
+     "watch", "show the jobs that run"},
+    {"top",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return Finish(ParseTopOptions(words, environment, host));
+     },
+     "", "follow a job on the terminal"},
+    {"logs",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return Finish(ParseLogsOptions(words, environment, host));
+     },
+     "", "show what a job's workers write"},
     {"events",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
        return Finish(ParseEventsOptions(words, environment, host));
-     }},
-    {"top", [](const Words& words, const EnvironmentLookup& environment,
-               const Host& host) { return Finish(ParseTopOptions(words, environment, host)); }},
-    {"logs", [](const Words& words, const EnvironmentLookup& environment,
-                const Host& host) { return Finish(ParseLogsOptions(words, environment, host)); }},
-    {"certs", [](const Words& words, const EnvironmentLookup&,
-                 const Host&) { return Finish(ParseCertsOptions(words)); }},
-    {"config", [](const Words& words, const EnvironmentLookup&,
-                  const Host& host) { return Finish(ParseConfigOptions(words, host)); }},
-    {"convert", [](const Words& words, const EnvironmentLookup&,
-                   const Host& host) { return ParseConvert(words, host); }},
-    {"slurm", [](const Words& words, const EnvironmentLookup&,
-                 const Host& host) { return ParseSlurm(words, host); }},
-    {"chaos", ParseChaos},
-    {"env",
+     },
+     "", "show what happened to a job"},
+    {"drain",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return FinishMachine(ParseEnvOptions(words, environment, host), environment, host);
-     }},
+       return Finish(ParseDrainOptions(words, environment, host));
+     },
+     "steer", "take a node out of a job"},
+    {"stop",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return Finish(ParseStopOptions(words, environment, host));
+     },
+     "", "end a job"},
+    {"chaos", ParseChaos, "", "inject faults into a job, and report what they cost"},
     {"doctor",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
        return FinishMachine(ParseDoctorOptions(words, environment, host), environment, host);
-     }},
-    {"test", ParseTest},
-    {"preflight-worker",  // for ddprun itself
+     },
+     "check", "find what makes training fail or slow here, and the fix"},
+    {"env",
+     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
+       return FinishMachine(ParseEnvOptions(words, environment, host), environment, host);
+     },
+     "", "show this machine, and settings for its GPUs"},
+    {"test", ParseTest, "", "test the network between the nodes, and torch on them"},
+    {"certs",
+     [](const Words& words, const EnvironmentLookup&, const Host&) {
+       return Finish(ParseCertsOptions(words));
+     },
+     "set up", "make the certificates for --tls_dir"},
+    {"help", ParseHelp, "learn", "explain a command, an option or a group of options"},
+    {"preflight-worker",
      [](const Words& words, const EnvironmentLookup& environment, const Host&) {
        return Finish(ParsePreflightWorker(words, environment));
      }},
-    {kServiceCommand,  // the same
-     [](const Words&, const EnvironmentLookup&, const Host&) {
-       return CommandLine{.command = ServeForAgent()};
-     }},
+    {kServiceCommand, [](const Words&, const EnvironmentLookup&,
+                         const Host&) { return CommandLine{.command = ServeForAgent()}; }},
 };
+
+const Command* FindCommand(absl::string_view name) {
+  const auto* found = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                   [name](const Command& each) { return each.name == name; });
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+std::vector<std::string> CommandNames() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (!command.help.empty()) names.emplace_back(command.name);
+  }
+  return names;
+}
+
+// The commands of the help, a line each; cmake/manual.py finds their names by the columns.
+std::string CommandsText() {
+  std::string text;
+  for (const Command& command : kCommands) {
+    if (command.help.empty()) continue;
+    absl::StrAppend(
+        &text, absl::StrFormat("  %-7s %-11s %s\n", command.group, command.name, command.help));
+  }
+  return text;
+}
+
+std::string LaunchIntroduction() {
+  return absl::StrCat(R"(usage: ddprun [options] script [arguments of the script]
+       ddprun COMMAND [options]
+
+Starts a distributed training job on one or many machines, and keeps it training
+through failures. Takes torchrun's options, and gives workers its environment.
+
+One machine, four workers:
+  ddprun --standalone --nproc_per_node 4 train.py --lr 0.1
+Two machines; on the second one the same with --node_rank 1:
+  ddprun --nnodes 2 --node_rank 0 --master_addr host0 train.py
+Two to four machines that may come and go; the same line on each:
+  ddprun --nnodes 2:4 --rdzv_endpoint host0:29400 --rdzv_id job7 train.py
+Under Slurm, which says which nodes and how many workers:
+  srun --ntasks-per-node 1 ddprun train.py
+In the pods of an indexed Job of Kubernetes:
+  ddprun --nnodes 2 train.py
+Up to three restarts; output goes to files as well as to the console:
+  ddprun --nproc_per_node 2 --max_restarts 3 --tee 3 --log_dir logs train.py
+A program instead of a Python script:
+  ddprun --nproc_per_node 2 --no_python ./train --epochs 3
+
+Commands; each has its own --help:
+)",
+                      CommandsText(), R"(
+All options: ddprun --help-all. One option or a group: ddprun help max_restarts,
+ddprun help restarts. A script that is called like a command: ddprun ./status.)");
+}
+
+// Of one command, option or group of options; without a topic where to begin.
+CommandLine ParseHelp(const Words& words, const EnvironmentLookup& environment, const Host& host) {
+  const std::string topic = words.empty() ? "--help" : words.front();
+  if (words.size() > 1) {
+    return {.command = Fail(UsageError(
+                absl::StrCat("help ", Quoted(topic), " ", Quoted(words[1]), ": give one topic")))};
+  }
+  if (topic == "--help" || topic == "-h") return ParseLaunch({"--help"}, environment, host);
+  if (topic == "all") return ParseLaunch({"--help-all"}, environment, host);
+  if (const Command* command = FindCommand(topic); command != nullptr && !command->help.empty()) {
+    return command->parse({"--help"}, environment, host);
+  }
+  LaunchWords run("");
+  const absl::StatusOr<ParsedArguments> read = ReadLaunchWords({"--help"}, environment, host, &run);
+  if (!read.ok()) return {.command = Fail(read.status())};
+  std::string text = run.options.HelpOn(topic);
+  if (!text.empty()) return {.command = ExitNow{.text = std::move(text)}};
+  const std::vector<std::string> groups = run.options.GroupNames();
+  std::vector<std::string> topics = CommandNames();
+  topics.insert(topics.end(), groups.begin(), groups.end());
+  std::string near = NearestWord(topic, topics);
+  if (near.empty()) near = run.options.Nearest(topic);
+  return {.command = Fail(UsageError(
+              absl::StrCat("help ", Quoted(topic), ": ",
+                           near.empty() ? "" : absl::StrCat("did you mean ", near, "? "),
+                           "Topics are the commands, the options, and these groups of options: ",
+                           absl::StrJoin(groups, ", "))))};
+}
 
 }  // namespace
 
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host) {
-  for (const Command& command : kCommands) {
-    if (arguments.empty() || arguments.front() != command.name) continue;
-    return command.parse({arguments.begin() + 1, arguments.end()}, environment, host);
+  const Command* command = arguments.empty() ? nullptr : FindCommand(arguments.front());
+  if (command != nullptr) {
+    return command->parse({arguments.begin() + 1, arguments.end()}, environment, host);
   }
   return ParseLaunch(arguments, environment, host);
 }

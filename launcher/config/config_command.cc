@@ -24,8 +24,9 @@ constexpr int kMeetingPort = 29400;  // torchrun's for c10d
 constexpr char kIntroduction[] =
     R"(usage: ddprun config [options] [script [arguments of the script]]
 
-Writes the options into a YAML file for ddprun --config, after checking them.
-Without options it asks for the usual ones, in a terminal.
+Checks the options of a run, and writes them into a YAML file for ddprun
+--config FILE. Without options it asks for the usual ones, in a terminal. Beside
+its own options it takes all of a run (ddprun --help-all).
 
 Example:
   ddprun config --output job.yaml --nnodes 2:4 --rdzv_endpoint host0 train.py)";
@@ -47,7 +48,7 @@ absl::StatusOr<std::string> Yaml(const std::string& path,
                                  const std::vector<std::string>& command) {
   std::string text =
       absl::StrCat("# Options of ddprun; run it with: ddprun --config ", Shown(path, 200),
-                   "\n# Every key is explained in docs/CONFIG.md and by ddprun --help.\n");
+                   "\n# Every key is explained in docs/CONFIG.md and by ddprun --help-all.\n");
   for (const auto& [name, value] : options) {
     if (!IsUtf8(value)) {
       return PlanError(absl::StrCat("--", name, " ", Quoted(value), ": is not UTF-8 text"));
@@ -81,6 +82,7 @@ absl::StatusOr<OptionsOrHelp<ConfigOptions>> ParseConfigOptions(
       &result.options.force,
       {.names = "--force", .help = "Replace FILE when it is there.", .environment = ""});
   LaunchArguments launch;
+  options.LeaveToHelpAll("");
   DefineLaunchOptions(&launch, &options);
   DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options.Parse(arguments, NoEnvironment));
   if (parsed.help) {

@@ -1,6 +1,7 @@
 #include "launcher/core/hang_detector.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,18 @@ constexpr int kIdleShare = 100;
 // works with sockets, whose bytes /proc doesn't count, more often.
 constexpr double kTurnsPerSecond = 10;
 
+// Functions of the kernel in which a file is waited for: file systems of networks wait without the
+// state D, and one close(2) may be a whole upload.
+bool WaitsForFile(const WorkerVital& vital) {
+  constexpr const char* kParts[] = {
+      "fuse",       "request_wait_answer", "nfs", "rpc_wait", "ceph", "ptlrpc",
+      "cl_sync_io", "p9_client",           "smb", "cifs",     "gpfs", "fsync",
+      "sync_f",     "write_and_wait"};
+  return std::any_of(std::begin(kParts), std::end(kParts), [&vital](const char* part) {
+    return vital.stack.find(part) != std::string::npos;
+  });
+}
+
 }  // namespace
 
 HangDetector::HangDetector(const HangSettings& settings, uint32_t worker_count, Instant now)
@@ -36,9 +49,20 @@ HangDetector::HangDetector(const HangSettings& settings, uint32_t worker_count, 
   PlanNextSample(now);
 }
 
-// By what it does, since it doesn't mark.
+// Steps that are counted for a program say nothing of what it does between them.
+bool HangDetector::SaysWhere(const Worker& worker) {
+  return worker.word != 0 && ProgressPhaseOf(worker.word) != ProgressPhase::kCounted;
+}
+
+// By steps that are counted for it; --hang_timeout takes their place.
+bool HangDetector::IsCounted(const Worker& worker) const {
+  return worker.alive && ProgressPhaseOf(worker.word) == ProgressPhase::kCounted &&
+         settings_.watch_marks && settings_.hang_timeout == absl::ZeroDuration();
+}
+
+// By what it does, since it doesn't say.
 bool HangDetector::WatchesDeeds(const Worker& worker) const {
-  return worker.alive && worker.word == 0 && settings_.hang_timeout > absl::ZeroDuration();
+  return worker.alive && !SaysWhere(worker) && settings_.hang_timeout > absl::ZeroDuration();
 }
 
 bool HangDetector::IsTimed(const Worker& worker) const {
@@ -49,6 +73,7 @@ bool HangDetector::IsTimed(const Worker& worker) const {
     case ProgressPhase::kTrain:
     case ProgressPhase::kCheckpoint:
     case ProgressPhase::kEvaluation:
+    case ProgressPhase::kCounted:
       return true;
     case ProgressPhase::kNone:
     case ProgressPhase::kIdle:
@@ -59,7 +84,14 @@ bool HangDetector::IsTimed(const Worker& worker) const {
 }
 
 PhaseLimits HangDetector::Limits(const Worker& worker) const {
-  if (worker.word == 0) {
+  if (IsCounted(worker)) {
+    const auto found = worker.times.find(ProgressPhase::kCounted);
+    PhaseLimits limits = LimitsOfCounted(found == worker.times.end() ? StepTimes() : found->second,
+                                         settings_.counted_slack, settings_.first_step_timeout);
+    if (TurnsInCircles(worker.witness)) limits.overdue = limits.suspect;
+    return limits;
+  }
+  if (!SaysWhere(worker)) {
     return {.suspect = settings_.hang_timeout,
             .overdue = absl::InfiniteDuration(),
             .sample = std::clamp(settings_.hang_timeout / 8, kStoppedSample, kUnlearnedSample)};
@@ -82,10 +114,9 @@ Instant HangDetector::NextLook() const { return look_; }
 absl::Duration HangDetector::LookPeriod(Instant now) const {
   absl::Duration shortest = now - opened_;
   for (const Worker& worker : workers_) {
-    if (!IsTimed(worker) || worker.word == 0) continue;
-    const auto train = worker.times.find(ProgressPhase::kTrain);
-    const bool learned = train != worker.times.end();
-    shortest = std::min(shortest, learned ? train->second.Quantile(0.5) : now - worker.changed);
+    if (worker.word == 0 || (SaysWhere(worker) && !IsTimed(worker))) continue;
+    const absl::Duration step = MedianStep(worker);
+    shortest = std::min(shortest, step > absl::ZeroDuration() ? step : now - worker.changed);
   }
   return std::clamp(shortest / kLooksAStep, kLookLeast, kLookMost);
 }
@@ -116,8 +147,9 @@ void HangDetector::OnWord(Instant now, Worker& worker, uint64_t word) {
 // step, and steps may be shorter than the looks are apart.
 void HangDetector::Learn(Worker& worker, absl::Duration took) {
   const ProgressPhase phase = ProgressPhaseOf(worker.word);
-  if (!IsTimed(worker) || worker.word == 0 || phase == ProgressPhase::kStart) return;
-  if (phase == ProgressPhase::kTrain && !worker.first_step_seen) {
+  const bool counted = phase == ProgressPhase::kCounted;
+  if (worker.word == 0 || (!counted && !IsTimed(worker)) || phase == ProgressPhase::kStart) return;
+  if ((counted || phase == ProgressPhase::kTrain) && !worker.first_step_seen) {
     worker.first_step_seen = true;  // it compiles, allocates and connects: no step like the others
     return;
   }
@@ -187,6 +219,12 @@ void HangDetector::EndSampling(Instant now) {
   PlanNextSample(now);
 }
 
+void HangDetector::OnWitnesses(std::vector<Witness> witnesses) {
+  for (size_t i = 0; i < workers_.size() && i < witnesses.size(); ++i) {
+    workers_[i].witness = std::move(witnesses[i]);
+  }
+}
+
 void HangDetector::OnVitals(Instant now, const std::vector<WorkerVital>& vitals) {
   for (size_t i = 0; i < workers_.size() && i < vitals.size(); ++i) {
     if (workers_[i].alive && vitals[i].alive) TakeVital(now, workers_[i], vitals[i]);
@@ -197,7 +235,8 @@ void HangDetector::OnVitals(Instant now, const std::vector<WorkerVital>& vitals)
 }
 
 void HangDetector::TakeVital(Instant now, Worker& worker, const WorkerVital& vital) {
-  const bool stopped = vital.state == 'T' || vital.state == 't';
+  // Who asked for no watch may have a debugger attached.
+  const bool stopped = vital.state == 'T' || (vital.state == 't' && !IsCounted(worker));
   worker.stopped = stopped ? worker.stopped + 1 : 0;
   if (worker.stopped >= 2) worker.activity = Activity::kStopped;
   const bool first = worker.sampled.is_infinite();
@@ -226,6 +265,7 @@ bool HangDetector::Lives(const Worker& worker, const WorkerVital& vital,
   // Without marks only output and processor time count; a program that waits for a disk makes
   // neither.
   if (WatchesDeeds(worker)) return false;
+  if (IsCounted(worker) && (vital.state == 't' || WaitsForFile(vital))) return true;
   return vital.state == 'D' || vital.stack != worker.vital.stack;
 }
 
@@ -259,7 +299,7 @@ void HangDetector::PlanNextSample(Instant now) {
   sample_at_ = now + pause_;
   pause_ = std::max(sample_, std::min(2 * pause_, kPauseMost));
   for (const Worker& worker : workers_) {
-    const Instant overdue = worker.suspect && worker.word != 0
+    const Instant overdue = worker.suspect && (SaysWhere(worker) || IsCounted(worker))
                                 ? worker.changed + Limits(worker).overdue
                                 : Instant::Infinite();
     if (overdue > now) sample_at_ = std::min(sample_at_, overdue);
@@ -276,14 +316,17 @@ void HangDetector::Report(Instant now) {
     if (!worker.alive) continue;
     const absl::Duration silent = now - worker.changed;
     worker.told_word = worker.word;
+    const bool counted = IsCounted(worker);
+    const uint64_t word = SaysWhere(worker) || counted ? worker.word : 0;
     report.workers.push_back({.local_rank = i,
-                              .phase = ProgressPhaseOf(worker.word),
-                              .step = ProgressStepOf(worker.word),
+                              .phase = ProgressPhaseOf(word),
+                              .step = ProgressStepOf(word),
                               .silent = silent,
                               .suspect = worker.suspect,
                               .overdue = worker.suspect && silent >= Limits(worker).overdue,
                               .activity = worker.activity,
-                              .where = worker.vital.where});
+                              .where = worker.vital.where,
+                              .collectives = counted ? worker.witness.collectives : 0});
   }
   asked_ = false;
   told_suspect_ = report.any_suspect();
@@ -297,25 +340,31 @@ std::optional<rendezvous::HangReport> HangDetector::TakeReport() {
 
 absl::Duration HangDetector::step_time() const {
   absl::Duration longest;
-  for (const Worker& worker : workers_) {
-    const auto times = worker.times.find(ProgressPhase::kTrain);
-    if (times != worker.times.end()) longest = std::max(longest, times->second.Quantile(0.5));
-  }
+  for (const Worker& worker : workers_) longest = std::max(longest, MedianStep(worker));
   return longest;
+}
+
+// Zero = none was seen.
+absl::Duration HangDetector::MedianStep(const Worker& worker) {
+  for (const ProgressPhase phase : {ProgressPhase::kTrain, ProgressPhase::kCounted}) {
+    const auto times = worker.times.find(phase);
+    if (times != worker.times.end()) return times->second.Quantile(0.5);
+  }
+  return absl::ZeroDuration();
 }
 
 bool HangDetector::StillStands(uint32_t local_rank) const {
   if (local_rank >= workers_.size()) return false;
   const Worker& worker = workers_[local_rank];
   return worker.alive && worker.word == worker.told_word &&
-         (worker.word != 0 || worker.activity != Activity::kActive);
+         (SaysWhere(worker) || IsCounted(worker) || worker.activity != Activity::kActive);
 }
 
 std::string HangDetector::Describe(uint32_t local_rank, Instant now) const {
   const Worker& worker = workers_.at(local_rank);
   const std::string silent =
       absl::FormatDuration(absl::Trunc(now - worker.changed, absl::Milliseconds(1)));
-  if (worker.word == 0) {
+  if (!SaysWhere(worker) && !IsCounted(worker)) {
     return WatchesDeeds(worker)
                ? absl::StrCat("no output and no processor time for ", silent, " (--hang_timeout)")
                : "it marks no progress, and others wait";

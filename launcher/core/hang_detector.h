@@ -12,6 +12,7 @@
 #include "base/progress_page.h"
 #include "launcher/core/hang_settings.h"
 #include "launcher/core/step_times.h"
+#include "launcher/core/witness.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
@@ -45,6 +46,8 @@ class HangDetector {
   void OnOpened(Instant now);
   // The workers' words by local rank, 0 = never marked.
   void OnWords(Instant now, const std::vector<uint64_t>& words);
+  // What they say of themselves, by local rank; wanted before OnVitals.
+  void OnWitnesses(std::vector<Witness> witnesses);
   // By local rank.
   void OnVitals(Instant now, const std::vector<WorkerVital>& vitals);
   // The service asks for the findings.
@@ -61,7 +64,11 @@ class HangDetector {
   // What is to be told to the service now. Clears it.
   std::optional<rendezvous::HangReport> TakeReport();
 
-  bool marked(uint32_t local_rank) const { return workers_.at(local_rank).word != 0; }
+  // Its marks are watched, its own or those that are counted for it.
+  bool marked(uint32_t local_rank) const {
+    return SaysWhere(workers_.at(local_rank)) || counted(local_rank);
+  }
+  bool counted(uint32_t local_rank) const { return IsCounted(workers_.at(local_rank)); }
   bool any_suspect() const;
   // Of the worker's phase, as far as they are learned.
   PhaseLimits limits(uint32_t local_rank) const { return Limits(workers_.at(local_rank)); }
@@ -74,6 +81,7 @@ class HangDetector {
   // "no progress in train, step 17, for 2.1s (limit 0.8s: 3 x 102ms + 0.5s)".
   std::string Describe(uint32_t local_rank, Instant now) const;
   // As last seen.
+  const Witness& witness(uint32_t local_rank) const { return workers_.at(local_rank).witness; }
   const WorkerVital& vital(uint32_t local_rank) const { return workers_.at(local_rank).vital; }
 
  private:
@@ -84,6 +92,7 @@ class HangDetector {
     bool first_step_seen = false;
     std::map<ProgressPhase, StepTimes> times;
     bool suspect = false;
+    Witness witness;
     WorkerVital vital;     // what later samples are compared with
     Instant sampled;       // when it was taken; infinite = not yet
     uint32_t same = 0;     // samples in a row that showed no sign of life
@@ -92,6 +101,9 @@ class HangDetector {
     uint64_t told_word = 0;
   };
 
+  static bool SaysWhere(const Worker& worker);
+  static absl::Duration MedianStep(const Worker& worker);
+  bool IsCounted(const Worker& worker) const;
   bool WatchesDeeds(const Worker& worker) const;
   bool IsTimed(const Worker& worker) const;
   PhaseLimits Limits(const Worker& worker) const;

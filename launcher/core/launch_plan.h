@@ -180,6 +180,8 @@ struct LaunchPlan {
   // --cgroup on: workers get a cgroup of their own where one can be had.
   bool use_cgroup = true;
   ExitBarrierSettings exit_barrier;
+  // --mark auto: workers in Python have the steps of their optimizers marked.
+  bool count_steps = true;
   HangSettings hangs;
   OnHang on_hang = OnHang::kRestart;
   // --on_stopped restart: a worker that a signal stops counts as failed at once.

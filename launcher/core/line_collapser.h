@@ -15,9 +15,9 @@
 
 namespace ddprun::launcher {
 
-// Makes one line of what several workers say alike: "[default0-7]:loading the model". A line waits
-// for its likes until every live stream has said it, for `hold` at most; then it goes out with the
-// local ranks that did. What one worker says stays in its order.
+// Makes one line of what several workers say alike: "[default0-7]:loading the model". A line is
+// held until every live stream has said it, for `hold` at most; then it goes out with the local
+// ranks that did. What one worker says stays in its order.
 //
 // Cost: one look-up in a hash map for each line; memory as Bounds says.
 // Pure: time and lines in, lines out. Threads: one at a time.

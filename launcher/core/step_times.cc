@@ -57,4 +57,18 @@ PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout) 
   return limits;
 }
 
+PhaseLimits LimitsOfCounted(const StepTimes& times, absl::Duration slack,
+                            absl::Duration first_step_timeout) {
+  PhaseLimits limits;
+  limits.suspect = first_step_timeout;
+  limits.sample = kCountedSample;
+  if (times.seen() >= kStepsForCounted) {
+    const absl::Duration step = times.Quantile(0.5);
+    limits.suspect = absl::Ceil(std::max({10 * step + slack, 12 * step, 2 * times.Quantile(1)}),
+                                absl::Milliseconds(1));
+  }
+  limits.overdue = std::max(first_step_timeout, 2 * limits.suspect);
+  return limits;
+}
+
 }  // namespace ddprun::launcher

@@ -46,6 +46,15 @@ struct PhaseLimits {
 // than a program that sleeps through steps ten times as long as it used to.
 PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout);
 
+// Of steps that are counted for a program, which doesn't say what else it does: an evaluation or a
+// save is part of a step. Suspect at 10 median steps + `slack`, and never before 12 of them or
+// twice the longest; the first-step timeout before 5 are known. Overdue, for who may be working, at
+// the first-step timeout or twice the other limit.
+PhaseLimits LimitsOfCounted(const StepTimes& times, absl::Duration slack,
+                            absl::Duration first_step_timeout);
+
+inline constexpr uint64_t kStepsForCounted = 5;
+inline constexpr absl::Duration kCountedSample = absl::Milliseconds(500);
 inline constexpr uint64_t kStepsForMaximum = 100;
 inline constexpr uint64_t kStepsForQuantile = 1000;
 inline constexpr absl::Duration kSuspectSlack = absl::Milliseconds(500);

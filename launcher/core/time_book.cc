@@ -23,6 +23,7 @@ TimeBook::TimeBook(uint64_t redone_to, Instant now)
 TimeCause TimeBook::CauseOf(const std::vector<uint64_t>& words) const {
   bool starts = false;
   bool trains = false;
+  bool counted = false;
   bool evaluates = false;
   bool saves = false;
   bool waits = false;
@@ -31,6 +32,7 @@ TimeCause TimeBook::CauseOf(const std::vector<uint64_t>& words) const {
     const ProgressPhase phase = ProgressPhaseOf(word);
     starts = starts || phase == ProgressPhase::kStart;
     trains = trains || phase == ProgressPhase::kTrain;
+    counted = counted || phase == ProgressPhase::kCounted;
     evaluates = evaluates || phase == ProgressPhase::kEvaluation;
     saves = saves || phase == ProgressPhase::kCheckpoint;
     waits = waits || phase == ProgressPhase::kIdle;
@@ -39,6 +41,7 @@ TimeCause TimeBook::CauseOf(const std::vector<uint64_t>& words) const {
   if (saves) return TimeCause::kCheckpoint;
   if (evaluates) return TimeCause::kEvaluation;
   if (trains) return step <= redone_to_ ? TimeCause::kRework : TimeCause::kTraining;
+  if (counted) return TimeCause::kTraining;  // what of it was done before nobody says
   if (starts) return TimeCause::kStartUp;
   if (waits) return TimeCause::kIdle;
   const bool any = std::any_of(words.begin(), words.end(), [](uint64_t word) { return word != 0; });

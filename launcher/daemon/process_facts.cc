@@ -19,7 +19,7 @@
 #include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "launcher/daemon/core/spare_shelf.h"
-#include "launcher/warm/files.h"
+#include "launcher/os/text_files.h"
 
 namespace ddprun::launcher {
 namespace {

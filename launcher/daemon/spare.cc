@@ -16,7 +16,7 @@
 #include "launcher/daemon/warden.h"
 #include "launcher/keeper/channel.h"
 #include "launcher/keeper/exec_child.h"
-#include "launcher/warm/files.h"
+#include "launcher/os/text_files.h"
 #include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {

@@ -37,7 +37,7 @@ constexpr char kDoctorIntroduction[] =
     R"(usage: ddprun doctor [options]
 
 Looks for what makes training fail or slow on this machine, and says for each
-finding what it does to a run, and the command that mends it. Changes nothing.
+finding what it does to a run, and the command that fixes it. Changes nothing.
 
   error    runs fail, or their numbers are wrong
   warning  some runs fail, or are slow
@@ -94,7 +94,7 @@ void DefineJob(JobArguments* target, OptionSet* options) {
   options->AddValue(&target->rdzv_endpoint, {.names = "--rdzv-endpoint",
                                              .placeholder = "HOST[:PORT]",
                                              .help = "Where they meet.",
-                                             .default_text = "see ddprun --help",
+                                             .default_text = "see ddprun --help-all",
                                              .environment = ""});
   options->AddValue(&target->rdzv_id, {.names = "--rdzv-id",
                                        .placeholder = "NAME",
@@ -112,7 +112,7 @@ void DefineJob(JobArguments* target, OptionSet* options) {
   options->AddValue(&target->master_port, {.names = "--master-port",
                                            .placeholder = "PORT",
                                            .help = "",
-                                           .default_text = "see ddprun --help",
+                                           .default_text = "see ddprun --help-all",
                                            .environment = ""});
   options->Group("");
   options->AddFlag(&target->exchange,

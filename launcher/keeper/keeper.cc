@@ -7,11 +7,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errno_status.h"
 #include "base/log.h"
@@ -24,11 +26,17 @@
 namespace ddprun::launcher {
 namespace {
 
-// Closes all descriptors but 0-2 and `channel`, and opens what is missing of 0-2, so that no later
-// one gets such a number.
-void KeepOnlyStandardStreamsAnd(int channel) {
-  close_range(STDERR_FILENO + 1, static_cast<unsigned>(channel) - 1, 0);
-  close_range(static_cast<unsigned>(channel) + 1, UINT_MAX, 0);
+// Closes all descriptors but 0-2 and `kept`, and opens what is missing of 0-2, so that no later one
+// gets such a number.
+void KeepOnlyStandardStreamsAnd(std::vector<int> kept) {
+  std::sort(kept.begin(), kept.end());
+  int first = STDERR_FILENO + 1;
+  for (const int fd : kept) {
+    if (fd < first) continue;
+    close_range(static_cast<unsigned>(first), static_cast<unsigned>(fd) - 1, 0);
+    first = fd + 1;
+  }
+  close_range(static_cast<unsigned>(first), UINT_MAX, 0);
   FillStandardStreams();
 }
 
@@ -57,7 +65,7 @@ Fd OpenAgent(pid_t agent) {
   prctl(PR_SET_PDEATHSIG, SIGCONT);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   ShowAgent(agent);
-  KeepOnlyStandardStreamsAnd(channel.get());
+  KeepOnlyStandardStreamsAnd({channel.get(), options.held_fd});
   ResetIgnoredSignals();
   sigset_t child_signal;
   sigemptyset(&child_signal);

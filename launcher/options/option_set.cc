@@ -1,6 +1,7 @@
 #include "launcher/options/option_set.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -40,6 +41,11 @@ bool LooksLikeOption(const std::string& token) {
   return token.size() > 1 && token[0] == '-' && !ReadDuration(token).has_value();
 }
 
+// "Restarts (times in seconds)" is called "restarts".
+std::string NameOfGroup(const std::string& title) {
+  return absl::AsciiStrToLower(title.substr(0, title.find(' ')));
+}
+
 std::string DefaultOf(const OptionText& text, const Argument& target) {
   if (!text.default_text.empty()) return text.default_text;
   return target.text.empty() ? "none" : target.text;
@@ -70,6 +76,7 @@ OptionSet::Option& OptionSet::AddOption(const OptionText& text) {
   option.help = option.environment.empty() ? text.help
                                            : absl::StrCat(text.help, " [", option.environment, "]");
   option.shape = text.shape;
+  option.in_help = in_help_;
   return option;
 }
 
@@ -90,11 +97,10 @@ void OptionSet::AddFile(Argument* target, const OptionText& text, SettingsReader
   reader_ = std::move(reader);
 }
 
-// The name that a typing error of one or two letters makes to `name`; "" = none.
 std::string OptionSet::Nearest(const std::string& name) const {
   std::vector<std::string> names;
   for (const Option& option : options_) {
-    if (&option != help_) names.push_back(option.name());
+    if (&option != help_ && &option != help_all_) names.push_back(option.name());
   }
   return NearestWord(name, names);
 }
@@ -102,10 +108,15 @@ std::string OptionSet::Nearest(const std::string& name) const {
 absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
   const std::string name =
       WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
+  const std::string error =
+      absl::StrCat("unrecognized arguments: unknown option ", Quoted(spelled));
+  if (const auto known = foreign_.find(name); known != foreign_.end()) {
+    return UsageError(absl::StrCat(error, "; ", known->second));
+  }
   const std::string best = Nearest(name);
-  return UsageError(absl::StrCat("unrecognized arguments: unknown option ", Quoted(spelled),
+  return UsageError(absl::StrCat(error,
                                  best.empty() ? "" : absl::StrCat("; did you mean --", best, "?"),
-                                 " (see --help)"));
+                                 help_all_ == nullptr ? " (see --help)" : " (see --help-all)"));
 }
 
 // The option with the long name, or the only one whose name begins with it.
@@ -115,10 +126,10 @@ absl::StatusOr<const OptionSet::Option*> OptionSet::FindLong(const std::string& 
   for (const Option& option : options_) {
     const std::vector<std::string>& names = option.long_names;
     if (std::find(names.begin(), names.end(), name) != names.end()) return &option;
-    const bool matches =
-        !name.empty() && std::any_of(names.begin(), names.end(), [&name](const std::string& full) {
-          return absl::StartsWith(full, name);
-        });
+    const bool matches = !name.empty() && &option != help_all_ &&
+                         std::any_of(names.begin(), names.end(), [&name](const std::string& full) {
+                           return absl::StartsWith(full, name);
+                         });
     if (!matches) continue;
     candidates.push_back(&option);
     candidate_names.push_back(absl::StrCat("--", names.front()));
@@ -141,8 +152,9 @@ const OptionSet::Option* OptionSet::FindLetter(const std::string& spelled) const
 
 absl::Status OptionSet::TakeOption(const Option* option, const std::string& source,
                                    std::optional<std::string> value, Scan* scan) const {
-  if (option == help_) {
+  if (option == help_ || option == help_all_) {
     scan->help = true;
+    scan->help_all = option == help_all_;
     scan->help_as_json = value == "json";
     return absl::OkStatus();
   }
@@ -221,12 +233,12 @@ absl::Status OptionSet::AddFromEnvironment(const EnvironmentLookup& environment,
 absl::StatusOr<const OptionSet::Option*> OptionSet::OptionOf(const Setting& setting) const {
   const std::string name = WithDashes(setting.name);
   for (const Option& option : options_) {
-    if (&option != help_ && option.name() == name) return &option;
+    if (&option != help_ && &option != help_all_ && option.name() == name) return &option;
   }
   const std::string best = WithUnderscores(Nearest(name));
   return UsageError(absl::StrCat(
       setting.where, " is no option of ddprun",
-      best.empty() ? "; --help lists them" : absl::StrCat("; did you mean ", best, "?")));
+      best.empty() ? "; --help-all lists them" : absl::StrCat("; did you mean ", best, "?")));
 }
 
 absl::Status OptionSet::AddFromFile(Scan* scan) const {
@@ -299,31 +311,70 @@ std::string OptionSet::HelpAsJson() const {
     }
     groups.push_back({{"title", title}, {"options", std::move(shown)}});
   }
-  const nlohmann::json help = {{"introduction", introduction_}, {"groups", std::move(groups)}};
+  const std::string introduction =
+      preface_.empty() ? introduction_ : absl::StrCat(introduction_, "\n\n", preface_);
+  const nlohmann::json help = {{"introduction", introduction}, {"groups", std::move(groups)}};
   return absl::StrCat(help.dump(1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
 
 // Each option on a line of its own with both spellings, its help below, in 80 columns.
-std::string OptionSet::Help() const {
-  if (help_as_json_) return HelpAsJson();
+std::string OptionSet::HelpText(const std::string& title,
+                                const std::vector<const Option*>& options) {
   const std::string indent(6, ' ');
-  std::string text = absl::StrCat(introduction_, "\n");
-  for (const auto& [title, options] : ByGroup()) {
-    absl::StrAppend(&text, "\n", title, ":\n");
-    for (const Option* option : options) {
-      absl::StrAppend(
-          &text, "  ", absl::StrJoin(option->Spellings(), ", "), option->takes_value() ? " " : "",
-          option->placeholder, "\n", indent,
-          absl::StrJoin(WrapText(option->help, kHelpWidth - indent.size()), "\n" + indent), "\n");
-    }
+  std::string text = absl::StrCat(title, ":\n");
+  for (const Option* option : options) {
+    absl::StrAppend(
+        &text, "  ", absl::StrJoin(option->Spellings(), ", "), option->takes_value() ? " " : "",
+        option->placeholder, "\n", indent,
+        absl::StrJoin(WrapText(option->help, kHelpWidth - indent.size()), "\n" + indent), "\n");
   }
   return text;
+}
+
+std::string OptionSet::Help() const {
+  if (help_as_json_) return HelpAsJson();
+  std::string text = absl::StrCat(introduction_, "\n");
+  if (shows_all_ && !preface_.empty()) absl::StrAppend(&text, "\n", preface_);
+  for (const auto& [title, options] : ByGroup()) {
+    std::vector<const Option*> shown;
+    std::copy_if(options.begin(), options.end(), std::back_inserter(shown),
+                 [this](const Option* option) { return shows_all_ || option->in_help; });
+    if (!shown.empty()) absl::StrAppend(&text, "\n", HelpText(title, shown));
+  }
+  return text;
+}
+
+std::string OptionSet::HelpOn(const std::string& topic) const {
+  const size_t begin = topic.find_first_not_of('-');
+  const std::string name = WithDashes(begin == std::string::npos ? "" : topic.substr(begin));
+  for (const auto& [title, options] : ByGroup()) {
+    if (begin == 0 && NameOfGroup(title) == absl::AsciiStrToLower(name)) {
+      return HelpText(title, options);
+    }
+    for (const Option* option : options) {
+      if (option->name() == name || option->letter == topic) return HelpText(title, {option});
+    }
+  }
+  return "";
+}
+
+std::vector<std::string> OptionSet::GroupNames() const {
+  std::vector<std::string> names;
+  for (const auto& [title, options] : ByGroup()) names.push_back(NameOfGroup(title));
+  return names;
 }
 
 absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>& arguments,
                                                  const EnvironmentLookup& environment) {
   Group("Help");
-  help_ = &AddOption({.names = "-h,--help", .help = "Print this and exit.", .environment = ""});
+  const bool has_more = !in_help_;
+  help_ = &AddOption({.names = "-h,--help",
+                      .help = has_more ? "Print where to begin, and exit." : "Print this and exit.",
+                      .environment = ""});
+  if (has_more) {
+    help_all_ = &AddOption(
+        {.names = "--help-all", .help = "Print all options, and exit.", .environment = ""});
+  }
   Scan scan{.arguments = &arguments};
   while (scan.next < arguments.size() && !scan.help) {
     const std::string& token = arguments[scan.next];
@@ -334,6 +385,7 @@ absl::StatusOr<ParsedArguments> OptionSet::Parse(const std::vector<std::string>&
                                                          : ScanShort(token, &scan));
   }
   help_as_json_ = scan.help_as_json;
+  shows_all_ = scan.help_all;
   if (scan.help) return ParsedArguments{.help = true};
   DDPRUN_RETURN_IF_ERROR(AddFromEnvironment(environment, &scan));
   if (file_ != nullptr) DDPRUN_RETURN_IF_ERROR(AddFromFile(&scan));

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,6 +57,12 @@ class OptionSet {
 
   // Begins a titled group of the help; "" = not shown there.
   void Group(const std::string& title) { group_ = title; }
+  // Options that are added from here on are shown by --help-all alone, which there is then, below
+  // `preface`, which ends with a newline if it isn't empty.
+  void LeaveToHelpAll(const std::string& preface) {
+    in_help_ = false;
+    preface_ = preface;
+  }
   // The targets must outlive the set; what they hold is the default.
   void AddValue(Argument* target, const OptionText& text);
   void AddFlag(bool* target, const OptionText& text);
@@ -69,17 +76,29 @@ class OptionSet {
   absl::StatusOr<ParsedArguments> Parse(const std::vector<std::string>& arguments,
                                         const EnvironmentLookup& environment);
 
-  // The text of --help, or after --help=json all of it as JSON: {"introduction", "groups":
+  // What other launchers call an option, with dashes, and what to do here instead: part of the
+  // error of who writes it.
+  void AddForeign(const std::string& name, const std::string& advice) { foreign_[name] = advice; }
+
+  // The text of --help or --help-all, or after --help=json all of it as JSON: {"introduction",
+  // "groups":
   // [{"title", "options": [{"names": [spellings], "value": placeholder or null, "help"}]}]}, for
   // manual pages and completion (cmake/manual.py). Complete once Parse() was called.
   std::string Help() const;
+  // The help on one group of options, by the first word of its title, or on one option, by its name
+  // with either spelling, with or without dashes before it; "" = neither is of that name.
+  std::string HelpOn(const std::string& topic) const;
+  // What HelpOn() calls the groups.
+  std::vector<std::string> GroupNames() const;
+  // The option that a typing error of one or two letters makes to `name`; "" = none.
+  std::string Nearest(const std::string& name) const;
 
   // The long names, with dashes, and values of what the command line gave, in the order of the
   // definitions: flags as "true" and "false". Requires: Parse() was OK.
   std::vector<std::pair<std::string, std::string>> GivenOnCommandLine() const;
 
  private:
-  // Invariant: at most one of `argument` and `flag` is set; --help has none.
+  // Invariant: at most one of `argument` and `flag` is set; --help and --help-all have none.
   struct Option {
     std::string letter;                   // "-r"; "" = none
     std::vector<std::string> long_names;  // without "--"; the one with dashes first
@@ -88,6 +107,7 @@ class OptionSet {
     std::string help;         // with default and variable
     std::string environment;  // "" = none
     ValueShape shape = ValueShape::kText;
+    bool in_help = true;  // else in that of --help-all alone
     Argument* argument = nullptr;
     bool* flag = nullptr;
 
@@ -107,12 +127,14 @@ class OptionSet {
     size_t next = 0;
     std::vector<Given> given;
     bool help = false;
+    bool help_all = false;
     bool help_as_json = false;
   };
 
   Option& AddOption(const OptionText& text);
   std::vector<std::pair<std::string, std::vector<const Option*>>> ByGroup() const;
   std::string HelpAsJson() const;
+  static std::string HelpText(const std::string& title, const std::vector<const Option*>& options);
   absl::StatusOr<const Option*> FindLong(const std::string& name) const;
   const Option* FindLetter(const std::string& spelled) const;
   absl::Status UnknownOption(const std::string& spelled) const;
@@ -123,15 +145,18 @@ class OptionSet {
   absl::Status AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const;
   absl::Status AddFromFile(Scan* scan) const;
   absl::StatusOr<const Option*> OptionOf(const Setting& setting) const;
-  std::string Nearest(const std::string& name) const;
-
   const std::string introduction_;
   std::string group_;
-  std::deque<Option> options_;    // stays where it is when more are added; Parse() adds --help
-  const Option* help_ = nullptr;  // once Parse() was called
-  const Option* file_ = nullptr;  // of AddFile()
+  bool in_help_ = true;                         // of the options that are added
+  std::string preface_;                         // of those that --help leaves out
+  std::map<std::string, std::string> foreign_;  // advice by name
+  std::deque<Option> options_;        // stays where it is when more are added; Parse() adds --help
+  const Option* help_ = nullptr;      // once Parse() was called
+  const Option* help_all_ = nullptr;  // the same, if there is one
+  const Option* file_ = nullptr;      // of AddFile()
   SettingsReader reader_;
   std::vector<Given> given_;  // what Parse() has found, in its order
+  bool shows_all_ = false;
   bool help_as_json_ = false;
 };
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -111,6 +112,25 @@ absl::Duration ProgressPages::DataWait() const {
   }
   // A worker may have stored anything.
   return absl::Nanoseconds(static_cast<int64_t>(std::min<uint64_t>(most, INT64_MAX)));
+}
+
+std::vector<Witness> ProgressPages::Witnesses(Instant now, absl::Duration fresh) const {
+  std::vector<Witness> witnesses(pages_.size());
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    const auto load = [memory = pages_[i].memory](size_t offset) {
+      return __atomic_load_n(Field(memory, offset), __ATOMIC_ACQUIRE);
+    };
+    const auto looked = Instant::FromNanoseconds(static_cast<int64_t>(load(kProgressLookedOffset)));
+    if (looked > now || now - looked > fresh) continue;
+    Witness& witness = witnesses[i];
+    witness.collectives = load(kProgressCollectivesOffset);
+    witness.looks = load(kProgressLooksOffset);
+    witness.places = load(kProgressPlacesOffset);
+    witness.jumps = load(kProgressJumpsOffset);
+    const char* place = static_cast<const char*>(pages_[i].memory) + kProgressPlaceOffset;
+    witness.place = Shown({place, strnlen(place, kProgressPlaceBytes)}, kProgressPlaceBytes);
+  }
+  return witnesses;
 }
 
 // Our store and the looks after it, the worker's mark and its look at what is prepared: all are

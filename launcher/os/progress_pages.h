@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/instant.h"
 #include "base/progress_page.h"
+#include "launcher/core/witness.h"
 
 namespace ddprun::launcher {
 
@@ -49,6 +50,8 @@ class ProgressPages {
   std::vector<uint64_t> Words() const;
   // When they were stored, as the workers say, by local rank: anything, if one wants.
   std::vector<Instant> MarkTimes() const;
+  // What each worker says of itself, by local rank; what is older than `fresh` is left out.
+  std::vector<Witness> Witnesses(Instant now, absl::Duration fresh) const;
   // How long the worker that waited longest for data has done so, as they say.
   absl::Duration DataWait() const;
 

@@ -13,6 +13,14 @@ constexpr absl::Duration kTimeoutLeast = absl::Milliseconds(500);
 }  // namespace
 
 void DefineHangOptions(LaunchArguments* target, OptionSet* options) {
+  options->AddValue(&target->mark,
+                    {.names = "--mark",
+                     .placeholder = "auto|off",
+                     .help = "auto: count the optimizer steps of scripts in Python that don't mark "
+                             "their progress themselves, for ddprun status, its page and the "
+                             "account of where the time went, and notice a rank that hangs while "
+                             "the others wait for it in a collective (docs/PROGRESS.md); off: "
+                             "do neither."});
   options->AddValue(&target->hang_detection,
                     {.names = "--hang-detection",
                      .placeholder = "on|off",
@@ -44,6 +52,9 @@ void DefineHangOptions(LaunchArguments* target, OptionSet* options) {
 }
 
 absl::Status PlanHangs(const LaunchArguments& arguments, LaunchPlan* plan) {
+  const std::string& mark = arguments.mark.text;
+  if (mark != "auto" && mark != "off") return BadWord(arguments.mark, "is neither auto nor off");
+  plan->count_steps = mark == "auto";
   const std::string& detection = arguments.hang_detection.text;
   if (detection != "on" && detection != "off") {
     return BadWord(arguments.hang_detection, "is neither on nor off");

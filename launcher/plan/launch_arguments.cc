@@ -31,8 +31,8 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                     {.names = "--node-rank",
                      .placeholder = "N",
                      .help = "This node's number, from 0. With the static rendezvous node 0 "
-                             "hosts the rendezvous service; otherwise a claim that is "
-                             "honoured when given.",
+                             "hosts the rendezvous service; otherwise a number to ask for, "
+                             "used if given.",
                      .default_text = "0 (static)"});
   options->AddFlag(&target->standalone,
                    {.names = "--standalone",
@@ -40,15 +40,16 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                             "side by side."});
   options->AddFlag(&target->no_slurm,
                    {.names = "--no-slurm",
-                    .help = "Ignore Slurm. Under srun ddprun otherwise takes what nobody says from "
-                            "its variables: nodes and their numbers, where they meet, the job's "
-                            "name, workers (one for each GPU or task), CPUs and time "
-                            "(docs/SLURM.md)."});
+                    .help = "Ignore Slurm. Under srun ddprun otherwise fills in the options you "
+                            "omit from Slurm's variables: nodes and their numbers, the rendezvous "
+                            "endpoint, the job's name, workers (one for each GPU or task), CPUs "
+                            "and time (docs/SLURM.md)."});
   options->AddFlag(&target->no_kubernetes,
                    {.names = "--no-kubernetes",
                     .help = "Ignore Kubernetes. In a pod of an indexed Job, a JobSet or a "
-                            "PyTorchJob ddprun otherwise takes its number, where pods meet, the "
-                            "job's name and its GPUs from there (docs/KUBERNETES.md)."});
+                            "PyTorchJob ddprun otherwise takes the pod's number, the rendezvous "
+                            "endpoint, the job's name and its GPUs from there "
+                            "(docs/KUBERNETES.md)."});
   options->AddFlag(&target->preflight,
                    {.names = "--preflight",
                     .help = "Before the first start, test the network between the nodes for a few "
@@ -223,9 +224,9 @@ void DefineStreams(LaunchArguments* target, OptionSet* options) {
                      .environment = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"});
   options->AddFlag(&target->collapse_output,
                    {.names = "--collapse-output",
-                    .help = "Show lines that several workers of this node say alike once on the "
-                            "console, as [default0-7]:; each waits up to 200 ms for its likes. "
-                            "Takes --prefix_output with it; files get all."});
+                    .help = "Merge identical lines of this node's workers on the console into one, "
+                            "prefixed [default0-7]:; each line is held for up to 200 ms for that. "
+                            "Implies --prefix_output; log files get every line."});
   options->AddValue(&target->local_ranks_filter,
                     {.names = "--local-ranks-filter",
                      .placeholder = "LOCAL_RANK,…",
@@ -249,10 +250,11 @@ void DefineStreams(LaunchArguments* target, OptionSet* options) {
 
 // What ddprun itself writes; in the same group of the help.
 void DefineRecords(LaunchArguments* target, OptionSet* options) {
-  options->AddValue(&target->logs_specs, {.names = "--logs-specs",
-                                          .placeholder = "NAME",
-                                          .help = "Known and refused: a Python class of torchrun.",
-                                          .environment = ""});
+  options->AddValue(&target->logs_specs,
+                    {.names = "--logs-specs",
+                     .placeholder = "NAME",
+                     .help = "torchrun's Python class for logs; default is the only one here.",
+                     .environment = ""});
   options->AddValue(&target->report_file, {.names = "--report-file",
                                            .placeholder = "FILE",
                                            .help = "Write how the job ended to FILE, as JSON."});
@@ -407,6 +409,31 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
                              "kernel and has no interval."});
 }
 
+// What those who come from accelerate, DeepSpeed, mpirun and others type.
+void DefineForeign(OptionSet* options) {
+  const std::string workers = "the workers of this node are --nproc_per_node N";
+  for (const char* name : {"num-processes", "num-gpus", "gpus", "nprocs", "devices", "np", "n"}) {
+    options->AddForeign(name, workers);
+  }
+  const std::string gpus = "these GPUs of this node are --nproc_per_node gpu:0,2";
+  for (const char* name : {"gpu-ids", "include"}) options->AddForeign(name, gpus);
+  for (const char* name : {"num-machines", "num-nodes", "nodes", "N"}) {
+    options->AddForeign(name, "the number of nodes is --nnodes N");
+  }
+  options->AddForeign("machine-rank", "the number of this node is --node_rank N");
+  for (const char* name : {"main-process-ip", "dist-url", "init-method"}) {
+    options->AddForeign(name, "node 0's host is --master_addr HOST, or --rdzv_endpoint HOST");
+  }
+  options->AddForeign("main-process-port", "node 0's port is --master_port PORT");
+  for (const char* name : {"hostfile", "host", "hosts", "H"}) {
+    options->AddForeign(name,
+                        "ddprun goes to no other host: start it on each one, with srun or ssh, "
+                        "and --nnodes N --rdzv_endpoint HOST");
+  }
+  options->AddForeign("config-file", "a file of options is --config FILE");
+  options->AddForeign("mixed-precision", "the script chooses its precision");
+}
+
 }  // namespace
 
 void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
@@ -423,49 +450,7 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(
       &target->version,
       {.names = "--version", .help = "Print the version and exit.", .environment = ""});
-}
-
-std::string LaunchIntroduction() {
-  return R"(usage: ddprun [options] script [arguments of the script]
-       ddprun certs|chaos|config|convert|doctor|drain|env|events [options]
-       ddprun logs|rendezvous|slurm|status|stop|test|top [options]
-
-Starts one distributed training job on one or many machines and keeps it
-training through failures. Takes torchrun's options and gives workers torchrun's
-environment.
-
-One machine, four workers:
-  ddprun --standalone --nproc_per_node 4 train.py --lr 0.1
-Two machines; the same on the second one with --node_rank 1:
-  ddprun --nnodes 2 --node_rank 0 --master_addr host0 train.py
-Two to four machines that may come and go, the same line on each:
-  ddprun --nnodes 2:4 --rdzv_endpoint host0:29400 --rdzv_id job7 train.py
-Under Slurm, nothing has to be named:
-  srun --ntasks-per-node 1 ddprun train.py
-In the pods of an indexed Job of Kubernetes, only how many they are:
-  ddprun --nnodes 2 train.py
-Restart up to three times, keep output in files and show it too:
-  ddprun --nproc_per_node 2 --max_restarts 3 --tee 3 --log_dir logs train.py
-A program instead of a Python script:
-  ddprun --nproc_per_node 2 --no_python ./train --epochs 3
-What ddprun config --output job.yaml … has written:
-  ddprun --config job.yaml
-
-ddprun config writes a file of options, ddprun convert turns accelerate's file,
-a line with torchrun or a batch script with one into ours, ddprun slurm writes
-or submits a batch script, ddprun rendezvous runs the rendezvous service alone,
-ddprun status shows the jobs of a service, ddprun top follows one on the
-terminal, ddprun events says what happened to it, ddprun logs shows what its
-workers write, ddprun drain takes a node out of it, ddprun stop ends it, ddprun
-chaos injects faults into a job and reports what they cost, ddprun env shows this
-machine and settings that fit its GPUs, ddprun doctor says what is wrong with it,
-ddprun test tries the network between the nodes, and torch on them, ddprun certs
-makes what --tls_dir wants; each has its own --help. A script of such a name is
-started as ./status.
-
-Options end at the script; what follows is the script's. Each option may be
-written with dashes or underscores, or come from the variable in brackets, or
-from a file. The command line beats the variable, which beats the file.)";
+  DefineForeign(options);
 }
 
 }  // namespace ddprun::launcher

@@ -100,6 +100,7 @@ struct LaunchArguments {
   Argument warm_memory;
   Argument preload;
   Argument exit_code{.text = "1"};
+  Argument mark{.text = "auto"};
   Argument hang_detection{.text = "on"};
   Argument first_step_timeout{.text = DurationText(HangSettings().first_step_timeout)};
   Argument hang_timeout;
@@ -121,9 +122,6 @@ struct LaunchArguments {
 
 // Defines all of them but config, with their help. `target` must outlive `options`.
 void DefineLaunchOptions(LaunchArguments* target, OptionSet* options);
-
-// What `ddprun --help` begins with.
-std::string LaunchIntroduction();
 
 }  // namespace ddprun::launcher
 

@@ -52,15 +52,6 @@ absl::Status CheckName(const Argument& argument) {
   return absl::OkStatus();
 }
 
-// As scripts are told to that take DeepSpeed or something else: --deepspeed, --deepspeed_config,
-// --use_deepspeed.
-bool AsksForDeepSpeed(const std::vector<std::string>& argv) {
-  return std::any_of(argv.begin(), argv.end(), [](const std::string& argument) {
-    return absl::StartsWith(argument, "--deepspeed") ||
-           absl::StartsWith(argument, "--use_deepspeed");
-  });
-}
-
 class Planner {
  public:
   Planner(const LaunchArguments& arguments, const EnvironmentLookup& environment, const Host& host,
@@ -68,9 +59,29 @@ class Planner {
       : arguments_(arguments), environment_(environment), host_(host), warnings_(warnings) {}
 
   absl::StatusOr<LaunchPlan> Plan() {
-    // The command first: a missing script is the most usual mistake, and says the most.
-    DDPRUN_ASSIGN_OR_RETURN(WorkerCommand command,
-                            MakeWorkerCommand(arguments_, environment_, host_));
+    absl::StatusOr<WorkerCommand> command = MakeWorkerCommand(arguments_, environment_, host_);
+    if (!command.ok() && absl::IsInvalidArgument(command.status())) return command.status();
+    const size_t told = warnings_->size();
+    const absl::Status options = PlanOptions();
+    // Wrong usage first; then the script, as a missing one is the most usual mistake.
+    if (!options.ok() && absl::IsInvalidArgument(options)) return options;
+    if (!command.ok()) {
+      warnings_->resize(told);
+      return command.status();
+    }
+    DDPRUN_RETURN_IF_ERROR(options);
+    PlanCommand(arguments_, *std::move(command), &plan_);
+    DDPRUN_RETURN_IF_ERROR(PlanWarm(arguments_, environment_, &plan_));
+    return std::move(plan_);
+  }
+
+ private:
+  enum class Mode { kStandalone, kStatic, kDynamic, kEtcd };
+
+  void Warn(std::string text) { warnings_->push_back(std::move(text)); }
+  bool ManyNodes() const { return plan_.job.nodes_max > 1; }
+
+  absl::Status PlanOptions() {
     DDPRUN_RETURN_IF_ERROR(PlanSize());
     if (DefaultsOmpThreads(plan_, environment_)) {
       Warn("OMP_NUM_THREADS is 1 for each worker; set it, or give --omp_threads auto");
@@ -87,27 +98,8 @@ class Planner {
     DDPRUN_RETURN_IF_ERROR(PlanOutput(arguments_, host_, &plan_, warnings_));
     DDPRUN_ASSIGN_OR_RETURN(plan_.signals,
                             PlanSignals(arguments_, plan_.job.stop_grace, warnings_));
-    IdentifyJob(command, &plan_.job);
-    plan_.argv = std::move(command.argv);
-    plan_.runs_python = command.kind != WorkerCommand::Kind::kProgram;
-    plan_.entry_point = std::move(command.entry_point);
-    DDPRUN_RETURN_IF_ERROR(PlanWarm(arguments_, environment_, &plan_));
-    plan_.run_path = arguments_.run_path;
-    plan_.extra_environment = arguments_.worker_environment;
-    if (arguments_.debug) {
-      plan_.extra_environment.emplace_back("NCCL_DEBUG", "INFO");
-      plan_.extra_environment.emplace_back("TORCH_DISTRIBUTED_DEBUG", "DETAIL");
-    }
-    plan_.deepspeed = AsksForDeepSpeed(plan_.argv);
-    return std::move(plan_);
+    return absl::OkStatus();
   }
-
- private:
-  enum class Mode { kStandalone, kStatic, kDynamic, kEtcd };
-
-  void Warn(std::string text) { warnings_->push_back(std::move(text)); }
-  bool ManyNodes() const { return plan_.job.nodes_max > 1; }
-
   absl::Status PlanSize();
   absl::Status PlanMode();
   absl::Status PlanNames();
@@ -249,6 +241,13 @@ absl::Status Planner::PlanEndpoint() {
   if (hosts.has_value()) {
     plan_.endpoint.hosting =
         *hosts ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
+  }
+  const bool alone = plan_.job.nodes_min == 1 && IsLoopback(plan_.endpoint.host);
+  if (plan_.endpoint.port == 0 && ManyNodes() && alone) {
+    Warn(absl::StrCat(arguments_.rdzv_endpoint.source, " ", Quoted(arguments_.rdzv_endpoint.text),
+                      ": port 0 is any free port, which no other node can know; this job stays "
+                      "with one node"));
+    plan_.job.nodes_max = 1;
   }
   if (plan_.endpoint.port == 0 && ManyNodes()) {
     return BadValue(arguments_.rdzv_endpoint,

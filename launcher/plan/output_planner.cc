@@ -80,7 +80,7 @@ absl::Status PlanEvents(const LaunchArguments& arguments, LaunchPlan* plan) {
     return BadValue(handler, "is no handler; give null or console");
   }
   plan->events_on_console = handler.text == "console";
-  if (arguments.logs_specs.given()) {
+  if (arguments.logs_specs.given() && arguments.logs_specs.text != "default") {
     return BadValue(arguments.logs_specs,
                     "is a Python class, which ddprun can't load; leave it out, and use --log_dir, "
                     "--redirects and --tee");

@@ -92,11 +92,24 @@ absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousCo
   return absl::OkStatus();
 }
 
+// A shell's quotes that were passed on, as from a file or a list of arguments.
+Argument WithoutQuotes(Argument argument, std::vector<std::string>* warnings) {
+  std::string& text = argument.text;
+  const bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') &&
+                      text.back() == text.front();
+  if (!quoted) return argument;
+  warnings->push_back(
+      absl::StrCat(argument.source, " ", Printable(text), ": the quotes around it are taken off"));
+  text = text.substr(1, text.size() - 2);
+  return argument;
+}
+
 }  // namespace
 
 absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument, bool for_etcd,
                                                        std::vector<std::string>* warnings) {
-  DDPRUN_ASSIGN_OR_RETURN(auto values, ParseKeyValues(argument));
+  const Argument bare = WithoutQuotes(argument, warnings);
+  DDPRUN_ASSIGN_OR_RETURN(auto values, ParseKeyValues(bare));
   // The general "timeout" comes first, so that join_timeout wins over it.
   RendezvousConfig config;
   for (const bool general : {true, false}) {

@@ -1,5 +1,9 @@
 #include "launcher/plan/worker_command.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -46,11 +50,35 @@ absl::Status CheckScript(const std::string& script, const Host& host) {
                    is_program ? "; to run the program of that name add --no_python" : ""));
 }
 
+// As scripts are told to that take DeepSpeed or something else: --deepspeed, --deepspeed_config,
+// --use_deepspeed.
+bool AsksForDeepSpeed(const std::vector<std::string>& argv) {
+  return std::any_of(argv.begin(), argv.end(), [](const std::string& argument) {
+    return absl::StartsWith(argument, "--deepspeed") ||
+           absl::StartsWith(argument, "--use_deepspeed");
+  });
+}
+
 std::string NodesText(const rendezvous::JobSpec& job) {
   if (job.nodes_min != job.nodes_max) {
     return absl::StrCat(job.nodes_min, " to ", job.nodes_max, " nodes");
   }
   return absl::StrCat(job.nodes_max, job.nodes_max == 1 ? " node" : " nodes");
+}
+
+void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
+  const std::string subject =
+      absl::StrJoin({job->run_id, absl::StrCat(job->nodes_min), absl::StrCat(job->nodes_max),
+                     absl::StrCat(job->max_restarts), absl::StrCat(static_cast<int>(command.kind)),
+                     BaseName(command.entry_point), absl::StrCat(kProtocolMajor)},
+                    absl::string_view("\0", 1));
+  job->fingerprint = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
+
+  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
+  if (command.argv.size() > 3 && command.argv[3] == kRunPath) skipped += 2;
+  const std::string line = absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
+                                         command.argv.end(), " ");
+  job->description = absl::StrCat(Shown(line, kCommandBytesShown), " (", NodesText(*job), ")");
 }
 
 }  // namespace
@@ -114,19 +142,18 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
   return command;
 }
 
-void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
-  const std::string subject =
-      absl::StrJoin({job->run_id, absl::StrCat(job->nodes_min), absl::StrCat(job->nodes_max),
-                     absl::StrCat(job->max_restarts), absl::StrCat(static_cast<int>(command.kind)),
-                     BaseName(command.entry_point), absl::StrCat(kProtocolMajor)},
-                    absl::string_view("\0", 1));
-  job->fingerprint = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
-
-  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
-  if (command.argv.size() > 3 && command.argv[3] == kRunPath) skipped += 2;
-  const std::string line = absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
-                                         command.argv.end(), " ");
-  job->description = absl::StrCat(Shown(line, kCommandBytesShown), " (", NodesText(*job), ")");
+void PlanCommand(const LaunchArguments& arguments, WorkerCommand command, LaunchPlan* plan) {
+  IdentifyJob(command, &plan->job);
+  plan->argv = std::move(command.argv);
+  plan->runs_python = command.kind != WorkerCommand::Kind::kProgram;
+  plan->entry_point = std::move(command.entry_point);
+  plan->run_path = arguments.run_path;
+  plan->extra_environment = arguments.worker_environment;
+  if (arguments.debug) {
+    plan->extra_environment.emplace_back("NCCL_DEBUG", "INFO");
+    plan->extra_environment.emplace_back("TORCH_DISTRIBUTED_DEBUG", "DETAIL");
+  }
+  plan->deepspeed = AsksForDeepSpeed(plan->argv);
 }
 
 }  // namespace ddprun::launcher

@@ -6,9 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
 #include "launcher/options/host.h"
 #include "launcher/plan/launch_arguments.h"
-#include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
 
@@ -31,14 +31,15 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
 // Errors: plan — there is none, or PYTHON_EXEC can't be run.
 absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host);
 
-// Fills the fingerprint and the description of `job`, whose run id and sizes are complete.
+// Takes the command and what belongs to it into `plan`, whose run id and sizes are complete, with
+// the fingerprint and the description of the job.
 //
 // The fingerprint tells a foreign job at the same endpoint (R6), so it covers what all nodes of one
 // job share: run id, sizes, restarts, the kind of command and the file name of its script, and the
 // protocol. It leaves out the script's folder, its arguments, the interpreter and the number of
 // workers: they may rightly differ between nodes (home directories, --data paths, 4 and 8 GPUs),
 // and refusing such a job would be worse than letting in a wrong one that carries the same names.
-void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job);
+void PlanCommand(const LaunchArguments& arguments, WorkerCommand command, LaunchPlan* plan);
 
 }  // namespace ddprun::launcher
 

@@ -40,15 +40,15 @@ absl::Status ReadOwn(const EnvironmentLookup& environment, const char* name, Num
 std::string TestIntroduction() {
   return R"(usage: ddprun test [options] [script [arguments of the script]]
 
-Starts a small job of its own with the options of the real one, which it takes
-all, and tests with it what a training run needs: that the nodes meet; that each
-reaches each other one, in both directions, without loss and as fast as the
-others; that no node's CPUs are slower; then, where Python has torch, that DDP
-trains, alone and on all ranks, and how fast all-reduce is. Names the node or the
-link, and the direction, that is worse than the others; where all are equally
-slow, nobody. Takes about 10 seconds from when all nodes are there; those that
-don't come within 60 s (--rdzv_conf join_timeout=SECONDS) are named, and the
-others tested without them. A script is not run.
+Starts a small job with the options of the real one, and tests what a training
+run needs: that all nodes find each other; that each reaches every other one, in
+both directions, without loss and as fast as the rest; that no node's CPUs are
+slower; then, where Python has torch, that DDP trains, alone and on all ranks, and
+how fast all-reduce is. Names the node or the link, with its direction, that is
+worse than the others; when all are equally slow, none. Takes about 10 seconds
+once all nodes have joined; those that don't within 60 s (--rdzv_conf
+join_timeout=SECONDS) are named, and the others are tested without them. No
+script is run. Beside its own options it takes all of a run (ddprun --help-all).
 
 Exit status: 0 all is well; 1 something was found, or failed; 2 wrong options.
 

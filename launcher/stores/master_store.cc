@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -18,10 +18,6 @@ namespace {
 constexpr absl::Duration kReachBound = absl::Milliseconds(1500);
 
 }  // namespace
-
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
-}
 
 bool IsRankZero(const LaunchPlan& plan) { return plan.job.nodes_max == 1 || plan.node_rank == 0U; }
 

@@ -48,9 +48,6 @@ class MasterStore {
   std::unique_ptr<StoreProbe> probe_;
 };
 
-// "localhost", "::1" or an address of 127/8.
-bool IsLoopback(const std::string& host);
-
 // Whether this node has rank 0 for sure, before anybody has given out ranks.
 bool IsRankZero(const LaunchPlan& plan);
 

@@ -440,6 +440,13 @@ class _Parked:
 # ------------------------------------------------------------- in place of the user's own sitecustomize
 
 
+def _find_jobs_hook():
+    """A folder in front of the worker's PYTHONPATH that an interpreter of a daemon has not begun with (launcher/marks)."""
+    first = os.environ.get("PYTHONPATH", "").partition(os.pathsep)[0]
+    if first and os.path.abspath(first) not in sys.path:
+        sys.path.insert(0, os.path.abspath(first))
+
+
 def _run():
     mode = os.environ.pop("DDPRUN_WARM", "")
     path = os.environ.pop("DDPRUN_WARM_LEARNED", "")
@@ -457,6 +464,7 @@ def _run():
         _Diary(path)
     elif mode:
         _Parked(int(mode), path, bool(idle)).become_workers()
+        _find_jobs_hook()
     sys.modules.pop("sitecustomize", None)
     from importlib.machinery import PathFinder
     if PathFinder.find_spec("sitecustomize") is None:

@@ -50,16 +50,22 @@ class _Diary:
         if execute is None:
             return spec
 
+        def on_step(*_):
+            self.on_step()
+
+        # What torch.compile makes of an optimizer's step calls it as it is: it could not look at our module, which is gone.
+        on_step._torchdynamo_disable = True
+
         def exec_module(module):
             del loader.exec_module
             execute(module)
             if hasattr(module, "register_optimizer_step_post_hook"):
-                module.register_optimizer_step_post_hook(self.on_step)
+                module.register_optimizer_step_post_hook(on_step)
 
         loader.exec_module = exec_module
         return spec
 
-    def on_step(self, *_):
+    def on_step(self):
         if self.over:
             return
         self.over = True

@@ -15,7 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
-#include "launcher/warm/files.h"
+#include "launcher/os/text_files.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/text_files.h"
 #include "launcher/warm/bootstrap.h"
-#include "launcher/warm/files.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -18,10 +18,13 @@ constexpr size_t kRoomBytes = 16 << 10;
 
 }  // namespace
 
-ParkRecipe MakeParkRecipe(const LaunchPlan& plan, const EnvironmentLookup& environment) {
+ParkRecipe MakeParkRecipe(
+    const LaunchPlan& plan, const EnvironmentLookup& environment,
+    const std::function<void(std::vector<std::string>* environment)>& complete) {
   ParkRecipe recipe;
   recipe.argv = WorkerArguments(plan, 0);
   recipe.environment = CommonEnvironment(plan, environment);
+  if (complete) complete(&recipe.environment);
   recipe.varying = VaryingVariables(plan);
   recipe.python_path = environment("PYTHONPATH");
   recipe.preload = plan.warm.preload;

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_LAUNCHER_WARM_PARK_RECIPE_H_
 #define DDPRUN_LAUNCHER_WARM_PARK_RECIPE_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +24,10 @@ struct ParkRecipe {
   std::optional<std::string> python_path;  // PYTHONPATH of the workers; none: they have none
   std::vector<std::string> preload;
 };
-ParkRecipe MakeParkRecipe(const LaunchPlan& plan, const EnvironmentLookup& environment);
+// `complete`: adds to the environment what this job's workers have besides; null = nothing.
+ParkRecipe MakeParkRecipe(
+    const LaunchPlan& plan, const EnvironmentLookup& environment,
+    const std::function<void(std::vector<std::string>* environment)>& complete = nullptr);
 
 // Writes what such an interpreter starts with besides, to `folder`/hook. Errors: of the files.
 absl::Status WriteParkHook(const std::string& folder);

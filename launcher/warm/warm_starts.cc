@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/os/folders.h"
-#include "launcher/warm/files.h"
+#include "launcher/os/text_files.h"
 #include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {
@@ -234,8 +234,8 @@ std::string WarmStarts::LackOfMemory() const {
 
 absl::Status WarmStarts::ParkInterpreter() {
   DDPRUN_ASSIGN_OR_RETURN(const ParkRequest request,
-                          PreparePark(MakeParkRecipe(*plan_, environment_), starter_.learned(),
-                                      folder_, "parked", /*idle=*/running_));
+                          PreparePark(MakeParkRecipe(*plan_, environment_, hooks_.prepare),
+                                      starter_.learned(), folder_, "parked", /*idle=*/running_));
   return keeper_->Park(request);
 }
 

@@ -33,6 +33,8 @@ class WarmStarts {
                        const std::vector<std::pair<std::string, std::string>>& fields)>
         record;
     std::function<void(const std::string& text)> tell;  // a line for the user
+    // Completes the environment of workers, and so that of the interpreter they come from.
+    std::function<void(std::vector<std::string>* environment)> prepare;
     // The workers have behind them what they import, or what they import was kept. May come again;
     // null = nobody asks.
     std::function<void()> settled;

@@ -144,6 +144,8 @@ struct WorkerProgress {
   bool overdue = false;   // for so long that being busy is no excuse
   Activity activity = Activity::kUnknown;
   std::string where;  // what it waits for in the kernel; "" = unknown
+  // Collectives of the default group that it has begun, and one (kCounted); 0 = not known.
+  uint64_t collectives = 0;
 
   friend bool operator==(const WorkerProgress&, const WorkerProgress&) = default;
 };

@@ -64,8 +64,10 @@ class OpenStream {
 class CallRegistry {
  public:
   // `on_flood`: called with the peer of a connection that asks for more, each time.
-  explicit CallRegistry(std::function<void(const std::string& peer)> on_flood = nullptr)
-      : on_flood_(std::move(on_flood)) {}
+  // Params: stranger_every: how long until an address that has spent its allowance may call again.
+  explicit CallRegistry(std::function<void(const std::string& peer)> on_flood = nullptr,
+                        absl::Duration stranger_every = CallBudget::kEvery)
+      : on_flood_(std::move(on_flood)), budget_(stranger_every) {}
 
   // Counts a stranger's call, before it is looked at. False: its address had its share. Who is
   // trusted, or doesn't come over TCP, may always.

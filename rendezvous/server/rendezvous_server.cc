@@ -58,11 +58,13 @@ ServerImpl::ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options)
       journal_(OrNoJournal(options_.journal)),
       refusals_(events),
       inbox_(LoopInbox::Create(loop)),
-      registry_(std::make_shared<CallRegistry>([this, inbox = inbox_](const std::string& peer) {
-        inbox->Post([this, peer] {
-          if (door_ != nullptr) door_->TurnOut(peer);
-        });
-      })),
+      registry_(std::make_shared<CallRegistry>(
+          [this, inbox = inbox_](const std::string& peer) {
+            inbox->Post([this, peer] {
+              if (door_ != nullptr) door_->TurnOut(peer);
+            });
+          },
+          options_.stranger_call_every)),
       board_(std::make_shared<StatusBoard>()),
       service_(loop, this, inbox_, registry_, board_) {}
 

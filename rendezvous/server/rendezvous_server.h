@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "base/tls_files.h"
 #include "rendezvous/core/types.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/server/core/call_budget.h"
 #include "rendezvous/server/core/doorkeeper.h"
 
 namespace grpc {
@@ -41,6 +43,8 @@ struct ServerOptions {
   Term first_term;
   // How many strangers' connections are kept over TCP; none = as the limit of descriptors allows.
   std::optional<DoorBounds> door;
+  // How long until an address whose calls without the token spent its allowance may make another.
+  absl::Duration stranger_call_every = CallBudget::kEvery;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
   std::function<void()> on_only_job_ended;
   // Called on the loop before anybody hears what the journal's record doesn't know and can't be

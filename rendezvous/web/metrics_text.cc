@@ -48,7 +48,7 @@ struct Families {
   Family age{"ddprun_job_age_seconds", "Since the first node joined."};
   Family generation{"ddprun_job_generation", "Number of the current generation."};
   Family restarts{"ddprun_job_restarts_total", "Restarts after failures.", "counter"};
-  Family restarts_left{"ddprun_job_restarts_left", "Restarts after failures that are allowed yet."};
+  Family restarts_left{"ddprun_job_restarts_left", "Restarts after failures that remain."};
   Family world{"ddprun_job_world_size", "Ranks of the current generation."};
   Family seconds{"ddprun_job_seconds_total", "What the time since the first node joined went into.",
                  "counter"};

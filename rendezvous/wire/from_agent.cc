@@ -107,8 +107,9 @@ WorkerProgress ReadWorkerProgress(FieldChecker* checker, const v1::WorkerProgres
   WorkerProgress worker;
   worker.local_rank = checker->Number("hang_report.workers.local_rank", proto.local_rank(), 0,
                                       kWorkersPerNodeMax - 1);
-  worker.phase = static_cast<ProgressPhase>(checker->Number(
-      "hang_report.workers.phase", proto.phase(), 0, static_cast<uint32_t>(ProgressPhase::kDone)));
+  worker.phase =
+      static_cast<ProgressPhase>(checker->Number("hang_report.workers.phase", proto.phase(), 0,
+                                                 static_cast<uint32_t>(ProgressPhase::kCounted)));
   worker.step = proto.step();
   checker->Require(proto.step() <= kProgressStepMax, "hang_report.workers.step",
                    absl::StrCat(proto.step(), " is not below 2^56"));
@@ -118,6 +119,7 @@ WorkerProgress ReadWorkerProgress(FieldChecker* checker, const v1::WorkerProgres
   worker.overdue = proto.overdue();
   worker.activity = ReadActivity(checker, proto.activity());
   worker.where = checker->Text("hang_report.workers.where", proto.where(), kWhereBytesMax);
+  worker.collectives = proto.collectives();
   return worker;
 }
 

@@ -100,6 +100,7 @@ void Write(const HangReport& report, v1::HangReport* proto) {
     entry->set_overdue(worker.overdue);
     entry->set_activity(ToProto(worker.activity));
     entry->set_where(CutText(worker.where, kWhereBytesMax));
+    entry->set_collectives(worker.collectives);
   }
 }
 

@@ -32,8 +32,8 @@ C10D = ("--rdzv-backend=c10d", "--rdzv-endpoint")
 
 TABLE = [
     Row(1, "no_arguments", (), Expect(2, err=("(?i)usage",))),
-    Row(2, "help", ("--help",), ours=Expect(0, out=BOTH_SPELLINGS), theirs=Expect(0, out=BOTH_SPELLINGS),
-        differs=Differs(why="words of our own beside each option")),
+    Row(2, "help", ("--help",), ours=Expect(0, out=("usage", "--help-all")), theirs=Expect(0, out=BOTH_SPELLINGS),
+        differs=Differs(why="a screen to begin with, and --help-all for all options")),
     Row(3, "unknown_option", ("--bogus", "S"), Expect(2, err=("unrecognized arguments.*--bogus",))),
     *(refused(4, "nnodes_" + re.sub(r"\W", "_", value), (f"--nnodes={value}", "S"), "nnodes", value, theirs=theirs)
       for value, theirs in (("0", ("min_nodes",)), ("2:1", ("min_nodes",)), ("1:2:3", ("nnodes",)), ("a", ("ValueError",)))),

@@ -154,7 +154,7 @@ class Environment(contract.ContractCase):
                 nodes.append(job.start([*job.c10d(2, port, is_host=is_host), "--local-addr", address, script], name=address,
                                        env={"ADDRESS_GIVEN": address}))
                 if job.ours and is_host:  # On one machine both own the endpoint's address, and the first one is first.
-                    job.say_of(nodes[0], "1 of 2 nodes are here", nodes)
+                    job.say_of(nodes[0], "1 of 2 nodes have joined", nodes)
             for node in nodes:
                 ended = job.end(node)
                 self.assertEqual(0, ended.status, ended.err)

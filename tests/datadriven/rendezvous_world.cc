@@ -247,7 +247,8 @@ HangReport RendezvousWorld::Hangs(const Command& command) const {
       {"checkpoint", ProgressPhase::kCheckpoint},
       {"evaluation", ProgressPhase::kEvaluation},
       {"idle", ProgressPhase::kIdle},
-      {"done", ProgressPhase::kDone}};
+      {"done", ProgressPhase::kDone},
+      {"counted", ProgressPhase::kCounted}};
   static const std::map<std::string, Activity> kActivities = {
       {"active", Activity::kActive}, {"still", Activity::kStill}, {"stopped", Activity::kStopped}};
   HangReport report{.workers = {}, .sample = command.Duration("sample", absl::Milliseconds(300))};
@@ -259,7 +260,8 @@ HangReport RendezvousWorld::Hangs(const Command& command) const {
                               .suspect = command.Has("suspect"),
                               .overdue = command.Has("overdue"),
                               .activity = kActivities.at(command.Text("activity", "still")),
-                              .where = command.Text("where", "futex")});
+                              .where = command.Text("where", "futex"),
+                              .collectives = command.Number("collectives", 0)});
   }
   return report;
 }

@@ -40,13 +40,14 @@ class Containers(unittest.TestCase):
 
     def test_options_of_the_compose_file_exist(self):
         with open(os.path.join(ROOT, "docker", "compose.yaml"), encoding="utf-8") as source:
-            words = re.findall(r"^\s+- (--\w+)", source.read(), re.MULTILINE)
-        self.assertGreater(len(words), 3)
+            options = re.findall(r"^\s+- (--\w+)", source.read(), re.MULTILINE)
+        self.assertGreater(len(options), 3)
         text = "".join(
-            subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-            for program in (DDPRUN, os.path.join(ROOT, "build", "release", "bin", "digits")) if os.path.exists(program))
-        for word in words:
-            self.assertIn(word, text)
+            subprocess.run(words, capture_output=True, text=True, check=False).stdout
+            for words in ([DDPRUN, "--help-all"], [os.path.join(ROOT, "build", "release", "bin", "digits"), "--help"])
+            if os.path.exists(words[0]))
+        for option in options:
+            self.assertIn(option, text)
 
     def test_image_builds(self):
         if os.environ.get("DDPRUN_IMAGE") != "whole":

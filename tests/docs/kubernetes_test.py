@@ -120,7 +120,7 @@ class Manifests(unittest.TestCase):
             self.assertGreaterEqual(template["spec"]["terminationGracePeriodSeconds"], grace + GRACE_MARGIN, name)
 
     def test_options_and_variables_exist(self):
-        text = subprocess.run([DDPRUN, "--help"], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run([DDPRUN, "--help-all"], capture_output=True, text=True, check=True).stdout
         for name, _, container, variables, _ in self.each_pod():
             for word in [*kubernetes.own_options(container), "--no_python"]:
                 self.assertIn(word.partition("=")[0].replace("_", "-"), text, name)

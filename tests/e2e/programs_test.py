@@ -95,7 +95,8 @@ class OneNode(BedTestCase):
         self.assertEqual(["0 2", "1 2"], sorted(line for line in both if line[:1].isdigit()))
 
     def test_help_and_version(self):
-        text = self.output_of(["--help"])
+        self.assertIn("--help-all", self.output_of(["--help"]))
+        text = self.output_of(["--help-all"])
         for name in ("--nproc-per-node", "--nproc_per_node", "--rdzv_endpoint", "--rdzv-endpoint", "--max_restarts"):
             self.assertIn(name, text)
         self.assertRegex(self.output_of(["--version"]), r"\d+\.\d+\.\d+")

@@ -15,6 +15,14 @@ from bed import BedTestCase  # noqa: E402
 from timeline import TimelineError, state_of  # noqa: E402
 
 
+def holds(pid, name):
+    """Whether a process has the unix socket of that name open."""
+    with open("/proc/net/unix") as file:
+        sockets = [f"socket:[{fields[6]}]" for fields in map(str.split, file) if fields[-1] == name]
+    folder = f"/proc/{pid}/fd"
+    return any(os.readlink(os.path.join(folder, fd)) in sockets for fd in os.listdir(folder))
+
+
 class SlurmTasks(BedTestCase):
     def task(self, local, **variables):
         """A task of a step of two tasks on one node; the job's number is this test's process."""
@@ -42,9 +50,10 @@ class SlurmTasks(BedTestCase):
         other.signal(signal.SIGTERM)  # as Slurm sends it to all tasks
         with self.assertRaises(TimelineError):
             other.wait(0.3)
+        # The keeper holds the socket until the tree is empty.
+        self.assertTrue(holds(self.bed.event("agent_start")["keeper"], f"@ddprun-slurm-{os.getpid()}.0-0"))
         first.signal(signal.SIGKILL)
         self.assert_status(0, other)
-        # The keeper holds the socket until the tree is empty.
         self.assertEqual([None, None], [state_of(line["pid"]) for line in workers])
 
     def test_without_detection_each_is_a_job(self):

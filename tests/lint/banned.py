@@ -34,10 +34,22 @@ _EVERYWHERE = [
     (r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b", "finish it, or file an issue"),
     (r"(?<![\w.])/(work|root|home/\w+|Users/\w+)/", "no paths of one machine in the project"),
 ]
+# Phrases that no native speaker would write, with what they would.
+_PHRASES = [
+    (r"\bfor its likes\b", "held so that identical lines can be merged"),
+    (r"\bhonoured when given\b", "used if given"),
+    (r"\btakes what nobody says\b", "fills in the options you omit"),
+    (r"\bthat mends it\b", "that fixes it"),
+    (r"\bnodes? are here\b", "have joined"),
+    (r"\bare allowed yet\b", "remain"),
+    (r"\bempties their tree\b", "kills leftover child processes"),
+    (r"\bwants? Debian\b", "need only Debian"),
+    (r"\bon 1 nodes\b", "1 node: CountText (rendezvous/core/describe.h)"),
+]
 
 
 def check(tree):
-    """Banned calls, unfinished marks and machine paths."""
+    """Banned calls and phrases, unfinished marks and machine paths."""
     return _check_cpp(tree) + _check_lines(tree)
 
 
@@ -66,7 +78,7 @@ def _check_lines(tree):
     for path in tree.paths():
         if path.startswith("tests/lint/"):  # its own bad examples
             continue
-        rules = list(_EVERYWHERE)
+        rules = _EVERYWHERE + _PHRASES
         shebang = tree.text(path)[:40].split("\n")[0]
         if path.endswith(".py"):
             # Examples may be slowed down on purpose, to be watched.

@@ -161,6 +161,11 @@ class Banned(unittest.TestCase):
         for line in ("// TO" + "DO: later", "FIX" + "ME", "see /ro" + "ot/notes", "/ho" + "me/me/x"):
             self.assertTrue(found(banned.check, "docs/x.md", line + "\n"), line)
 
+    def test_phrases(self):
+        for line in ("1 of 2 nodes are here", "the command that mends it", "4 workers on 1 nodes"):
+            self.assertTrue(found(banned.check, "docs/x.md", line + "\n"), line)
+        self.assertFalse(found(banned.check, "docs/x.md", "1 of 2 nodes have joined, on 10 nodes\n"))
+
 
 class Lengths(unittest.TestCase):
     def test_functions(self):

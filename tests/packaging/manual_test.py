@@ -29,9 +29,10 @@ class ManualCase(PackageCase):
             return source.read()
 
     def options(self, *words):
-        """The long options that a command's --help shows."""
+        """The long options that a command's help shows."""
+        every = "--help" if words and words[0] not in ("test", "config") else "--help-all"
         return re.findall(r"(--[a-z][a-z0-9_-]+)", "\n".join(
-            line for line in self.output(DDPRUN, *words, "--help").splitlines() if line.startswith("  -")))
+            line for line in self.output(DDPRUN, *words, every).splitlines() if line.startswith("  -")))
 
 
 class Manual(ManualCase):

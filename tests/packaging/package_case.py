@@ -44,7 +44,7 @@ class PackageCase(unittest.TestCase):
             self.assertIn(f"rank {rank} of 2\n", text)
 
 
-def commands(usage):
-    """The commands that `ddprun --help` names in its usage."""
-    line = next(line for line in usage.splitlines() if line.endswith("[options]") and "|" in line)
-    return line.split()[1].split("|")
+def commands(text):
+    """The commands that `ddprun --help` lists."""
+    table = text[text.index("\nCommands"):].split("\n\n")[0].split("\n")[2:]
+    return [line[10:].split()[0] for line in table]

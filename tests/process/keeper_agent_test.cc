@@ -1,6 +1,8 @@
 // The end of the agent, of the keeper, and of the contact between them.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +179,32 @@ TEST(KeeperTest, AFrozenKeeperHoldsUpNobody) {
   kill(keeper.keeper_pid, SIGCONT);
   EXPECT_TRUE(keeper.RunUntil([&] { return keeper.empty.contains(1); }));
   EXPECT_EQ((keeper.exited[{1, 0}].signal), SIGKILL);
+}
+
+bool Holds(pid_t pid, int fd) {
+  struct stat ours {};
+  struct stat theirs {};
+  const std::string path = absl::StrCat("/proc/", pid, "/fd/", fd);
+  return fstat(fd, &ours) == 0 && stat(path.c_str(), &theirs) == 0 && ours.st_ino == theirs.st_ino;
+}
+
+// Whether nobody holds the other end of a pipe any more. Params: timeout_ms — -1 = none.
+bool Ended(const Fd& end, int timeout_ms) {
+  pollfd fd{.fd = end.get(), .events = POLLIN, .revents = 0};
+  return poll(&fd, 1, timeout_ms) == 1;
+}
+
+TEST(KeeperTest, WhatItHoldsIsHeldUntilTheTreeIsEmpty) {
+  auto pipe = *MakePipe();
+  KeeperUnderTest keeper(absl::Seconds(120), "", pipe.second.get());
+  const pid_t worker = keeper.Spawn(1, 0, Misbehave({"ignore-term"})).ReadyPid();
+  EXPECT_TRUE(Holds(keeper.keeper_pid, pipe.second.get()));
+  EXPECT_FALSE(Holds(worker, pipe.second.get()));
+  pipe.second.Reset();
+  EXPECT_FALSE(Ended(pipe.first, 0));
+  keeper.client.reset();
+  EXPECT_TRUE(Ended(pipe.first, -1));
+  EXPECT_NE(kill(worker, 0), 0);
 }
 
 TEST(KeeperTest, TheClientMayBeDestroyedInACallback) {

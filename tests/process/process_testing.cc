@@ -136,8 +136,10 @@ Program StartProgram(const std::vector<std::string>& argv, int extra) {
   return {.pid = pid, .in = std::move(in->second), .out = PipeReader(std::move(out->first))};
 }
 
-KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::string& cgroup) {
-  auto keeper = launcher::ForkKeeper({.isolation_timeout = isolation_timeout, .cgroup = cgroup});
+KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::string& cgroup,
+                                 int held_fd) {
+  auto keeper = launcher::ForkKeeper(
+      {.isolation_timeout = isolation_timeout, .cgroup = cgroup, .held_fd = held_fd});
   EXPECT_TRUE(keeper.ok()) << keeper.status();
   keeper_pid = keeper->pid;
   loop = *EventLoop::Create();

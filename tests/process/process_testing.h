@@ -76,7 +76,7 @@ class KeeperUnderTest {
   using Key = std::pair<uint64_t, uint32_t>;  // generation, local rank
 
   explicit KeeperUnderTest(absl::Duration isolation_timeout = absl::Seconds(120),
-                           const std::string& cgroup = "");
+                           const std::string& cgroup = "", int held_fd = -1);
 
   // Starts a worker; its stdout goes to a pipe of its own, which stays open as long as we live.
   PipeReader& Spawn(uint64_t generation, uint32_t local_rank, std::vector<std::string> argv);

@@ -95,7 +95,7 @@ class Launchers(PythonTestCase):
                               env={"ACCELERATE_USE_CPU": "true", "LOGLEVEL": "INFO"})
         text = self.text_of(process)
         self.assertIn("Training yielded the same results on one CPU or distributed setup", text)
-        self.assertIn("ddprun] generation 1: 2 workers on 1 nodes", text)
+        self.assertIn("ddprun] generation 1: 2 workers on 1 node", text)
 
     def test_accelerates_script_by_ddprun(self):
         process = self.ddprun("script", ["--nproc_per_node", 2], script=self.accelerate_script(),

@@ -119,7 +119,9 @@ std::string ClusterSim::CheckClosed(const rendezvous::JobView& view) const {
       continue;
     }
     // Or it may have been silent for too long when the reset was seen.
-    const Instant disturbed = std::max(losses_.disturbed(), network_->healed_at(node.number()));
+    // A service that was held up has to hear once more that it is alive.
+    const Instant disturbed =
+        std::max(losses_.disturbed() + 2 * slowest_ + kJudging, network_->healed_at(node.number()));
     if (network_->IsCut(node.number()) || disturbed >= node.reset_at()) continue;
     // It had answered until then, and the reset has arrived.
     const Instant since = node.reset_at() + slowest_;

@@ -211,9 +211,7 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
     SetCut(node.get(), true, true);
   }
   ObserveNodes();
-  // Beside the one that hosts the service, one alone is as likely to have died.
-  if (hosted && sound.size() < 2) sound.clear();
-  isolation_.OnCutOff(std::move(sound));
+  isolation_.OnCutOff(std::move(sound), hosted);
   queue_.After(lasts, [this] {
     Trace("the service has its network again");
     isolation_.OnEnd();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/timing.h"
@@ -115,12 +116,28 @@ std::string SuccessBound::OnLook(Generation generation, Instant sound, absl::Dur
                       absl::FormatDuration(now - since));
 }
 
+void IsolationWatch::OnCutOff(std::set<std::string> sound, bool hosted) {
+  sound_ = std::move(sound);
+  hosted_ = hosted;
+  ForgetAlone();
+}
+
+// Beside the one that hosts the service, one alone is as likely to have died.
+void IsolationWatch::ForgetAlone() {
+  if (hosted_ && sound_.size() < 2) sound_.clear();
+}
+
 std::string IsolationWatch::OnNote(const Note& note) {
   if (note.event == "generation") running_ = true;
   if (note.event == "round_closing" || note.event == "verdict") running_ = false;
-  const bool by_lease = note.event == "node_lost" && NoteField(note, "why") == "lease expired";
-  if (!by_lease || !running_ || !sound_.contains(NoteField(note, "node"))) return "";
-  return absl::StrCat(NoteField(note, "node"), " counts as lost to a service that is cut off");
+  if (note.event != "node_lost" && note.event != "node_left") return "";
+  const std::string node = NoteField(note, "node");
+  if (NoteField(note, "why") == "lease expired" && running_ && sound_.contains(node)) {
+    return absl::StrCat(node, " counts as lost to a service that is cut off");
+  }
+  sound_.erase(node);
+  ForgetAlone();
+  return "";
 }
 
 std::string DoneWatch::OnNote(const Note& note) {
@@ -141,7 +158,11 @@ std::string DoneWatch::OnNote(const Note& note) {
 }
 
 std::string GrowthWatch::OnNote(const Note& note, Instant now) {
+  if (note.event == "node_left" && absl::StartsWith(NoteField(note, "why"), "done")) {
+    member_done_ = true;
+  }
   if (note.event == "generation") {
+    member_done_ = false;
     formed_ = now;
     members_ = NumberOf(note, "nodes");
     if (members_before_ && members_ <= *members_before_) {
@@ -178,7 +199,7 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
     special |= node.state == "succeeded" || node.state == "draining";
   }
   const bool room = members < view.spec.nodes_max;
-  if (view.phase != "running" || !waits || !room || special || !sound_newcomers) {
+  if (view.phase != "running" || !waits || !room || special || member_done_ || !sound_newcomers) {
     Disturb();
     return "";
   }

@@ -88,8 +88,8 @@ class SuccessBound {
 class IsolationWatch {
  public:
   // Nothing passes between the service and any node from now on. Params: sound: the nodes that were
-  // reachable until then.
-  void OnCutOff(std::set<std::string> sound) { sound_ = std::move(sound); }
+  // reachable until then. hosted: one more is on the service's own machine, and heard.
+  void OnCutOff(std::set<std::string> sound, bool hosted);
   // Something passes again.
   void OnEnd() { sound_.clear(); }
   // What the service decided last may have died with it.
@@ -100,8 +100,11 @@ class IsolationWatch {
   std::string OnNote(const rendezvous::Note& note);
 
  private:
+  void ForgetAlone();
+
   bool running_ = false;         // a generation, and nothing ends it
   std::set<std::string> sound_;  // empty: it isn't cut off
+  bool hosted_ = false;
 };
 
 // R8, of decisions, not of what is told later: whose workers have all ended well isn't lost while
@@ -134,6 +137,7 @@ class GrowthWatch {
   uint32_t members_ = 0;
   uint32_t fruitless_ = 0;
   std::optional<uint32_t> members_before_;  // of a growth whose gain isn't known yet
+  bool member_done_ = false;                // one that has gone since; no newcomer is let in then
   Instant waiting_since_ = Instant::Infinite();
 };
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -175,11 +176,21 @@ class EtcdCluster:
         raise AssertionError(f"etcd has no leader: {status}")
 
     def lead(self, index):
-        """Has this member be etcd's leader."""
+        """Has this member be etcd's leader; returns when the next lease has been renewed, since a new leader prolongs them all
+        by its election timeout once."""
         if self.leader() == index:
             return
         status = json.loads(self.control("endpoint", "status", "-w", "json", index=index))
         self.control("move-leader", format(status[0]["Status"]["header"]["member_id"], "x"), index=self.leader())
+        before = self.renewed(index)
+        self.wait(lambda: self.renewed(index) > before, "a lease to be renewed")
+
+    def renewed(self, index):
+        """How many leases this member has renewed as the leader."""
+        read = f"import urllib.request as r; print(r.urlopen('{self.scheme}://{self.endpoint(index)}/metrics').read().decode())"
+        command = self.on_host_of(index, [sys.executable, "-c", read])
+        metrics = subprocess.run(command, check=True, text=True, capture_output=True, timeout=30 * SLOW).stdout
+        return int(float(re.search(r"^etcd_debugging_lease_renewed_total (\S+)$", metrics, re.MULTILINE).group(1)))
 
     def granted(self, key):
         """The time to live, in seconds, of the lease that a key goes with."""

@@ -6,6 +6,7 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import pickle
 import signal
 import sys
@@ -68,7 +69,8 @@ def observe():
         "main": {name: repr(main[name]).partition(" at 0x")[0] for name in sorted(main) if name.startswith("__")},
         "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": repr(sys.flags),
         "environ": {name: value for name, value in sorted(os.environ.items()) if name not in (*OWN, "DDPRUN_WORKER_TAG")},
-        "block": sorted(variable for variable in block if variable.partition("=")[0] not in (*OWN, "DDPRUN_WORKER_TAG")),
+        "block": sorted(re.sub("[^:=]*/marks(?=:|$)", "MARKS", variable) for variable in block
+                        if variable.partition("=")[0] not in (*OWN, "DDPRUN_WORKER_TAG")),
         "tag": tag_of(block), "cmdline": text_of("/proc/self/cmdline"), "comm": text_of("/proc/self/comm"),
         "status": [line for line in status
                    if line.partition(":")[0] in ("Umask", "SigPnd", "SigBlk", "SigIgn", "SigCgt", "NoNewPrivs", "Threads")],

@@ -142,7 +142,8 @@ std::vector<AgentMessage> SampleAgentMessages() {
                               .suspect = true,
                               .overdue = true,
                               .activity = Activity::kStill,
-                              .where = "futex_wait_queue"},
+                              .where = "futex_wait_queue",
+                              .collectives = 57},
                              {.local_rank = 1}},
                  .sample = absl::Milliseconds(400)},
       6);

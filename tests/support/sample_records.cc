@@ -266,7 +266,7 @@ JobRecord RunningRecord(const std::string& run_id, uint32_t nodes) {
   record.spec->nodes_min = 1;
   record.spec->nodes_max = std::max(nodes, kNodesWanted);
   record.generation = Generation(1);
-  record.reason = "all nodes are here";
+  record.reason = "all nodes have joined";
   for (uint32_t i = 0; i < nodes; ++i) {
     record.nodes.push_back({.id = NodeId(absl::StrCat("node-", i, ".cluster.example.org")),
                             .incarnation = Incarnation(rng.Next() | 1),
@@ -285,12 +285,12 @@ JobRecord RunningRecord(const std::string& run_id, uint32_t nodes) {
                              .master_addr = "10.11.12.13",
                              .master_port = 29500,
                              .store_address = "10.11.12.13:45678",
-                             .reason = "all nodes are here",
+                             .reason = "all nodes have joined",
                              .rule = "all_nodes"};
   record.generations.push_back({.generation = Generation(1),
                                 .world_size = nodes * 8,
                                 .nodes = nodes,
-                                .reason = "all nodes are here",
+                                .reason = "all nodes have joined",
                                 .rule = "all_nodes",
                                 .age = record.round->age});
   record.ledger.booked[TimeCause::kRendezvous] = absl::Seconds(1);

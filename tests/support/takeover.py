@@ -198,15 +198,15 @@ class HostLost(Training):
 class EtcdNodeLost(Training):
     """The machine loses its power on which the service is, and a member of etcd; nobody takes its place."""
 
-    def __init__(self, hosts, etcd, rng, with_leader, steps=110, step_ms=60):
+    def __init__(self, hosts, etcd, rng, with_leader, steps=140, step_ms=60):
         """`etcd`: a member on each of the hosts 1 to 3. `with_leader`: etcd's leader is the one that is lost."""
         super().__init__(3, steps, step_ms, hosts)
         self.etcd, self.with_leader = etcd, with_leader
-        self.step = rng.randrange(1, 16)  # what is left lasts longer than two leases
+        self.moment = rng.uniform(0, 1)  # what is left lasts longer than two leases
         self.granted = None
 
     def describe(self):
-        return f"step {self.step}, {'with' if self.with_leader else 'without'} etcd's leader"
+        return f"{self.moment:.2f} s after a renewal, {'with' if self.with_leader else 'without'} etcd's leader"
 
     def bound(self):
         return self.granted * (2 if self.with_leader else 1) + ELECTED_WITHIN
@@ -220,7 +220,8 @@ class EtcdNodeLost(Training):
         self.bed.wait(lambda: self.bed.journal.find("worker", world=self.count), "all workers", PATIENCE, self.agents)
         self.granted = self.etcd.granted(f"/ddprun/{self.run_id}/leader")
         self.etcd.lead(serving - 1 if self.with_leader else serving % self.count)
-        self.wait_for_step(self.step)
+        self.wait_for_step(1)
+        let_pass(self.moment)
         before = len(self.bed.events.find("generation"))
         lost = time.monotonic()
         self.hosts.power_off(serving)

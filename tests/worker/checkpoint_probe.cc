@@ -6,7 +6,12 @@
 //   sharded, offload, small_buckets   their options
 //   scaler           scales the loss; its scale changes every few steps
 //   power_sgd        compresses, under DDP
+//   keep2            two checkpoints stay
 //   forget           doesn't add the two to the checkpoints
+//   picky            adds a state that rank 1 can't take back
+//   big              32 MiB of parameters more
+//   tight, too_tight   resuming may take as much memory as big's state and 32 MiB, or half of it
+#include <sys/resource.h>
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adamw.h>
@@ -18,7 +23,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "ddprun/checkpointer.h"
 #include "ddprun/context.h"
@@ -50,9 +57,18 @@ struct Job {
   }
 };
 
+constexpr int64_t kBigElements = int64_t{8} << 20;
+
 struct Training {
+  explicit Training(bool big) {
+    // Tied: LibTorch lists the first layer's weight twice.
+    model->register_parameter("tied", model[0]->as<nn::Linear>()->weight);
+    if (big) ballast = model->register_parameter("ballast", torch::rand({kBigElements}));
+  }
+
   nn::Sequential model = nn::Sequential(nn::Linear(20, 96), nn::GELU(), nn::Dropout(0.1),
                                         nn::Linear(96, 64), nn::GELU(), nn::Linear(64, 10));
+  torch::Tensor ballast;
   std::shared_ptr<PowerSgd> power_sgd;
   GradScaler scaler = GradScaler({.init_scale = 256, .growth_interval = 4});
   std::unique_ptr<DistributedDataParallel> ddp;
@@ -86,7 +102,7 @@ absl::Status SetUp(Context& context, const Job& job, Training& training) {
   return absl::OkStatus();
 }
 
-void TrainStep(const Job& job, Training& training) {
+absl::Status TrainStep(const Job& job, Training& training) {
   if (training.zero != nullptr) {
     training.zero->ZeroGrad();
   } else {
@@ -97,16 +113,17 @@ void TrainStep(const Job& job, Training& training) {
   const auto forward = [&] { return training.model->forward(x); };
   const torch::Tensor output = training.ddp != nullptr ? training.ddp->Forward(forward) : forward();
   torch::Tensor loss = nn::functional::cross_entropy(output, y);
+  if (training.ballast.defined()) loss = loss + training.ballast.sum();
   if (!job.Has("scaler")) {
     loss.backward();
     training.optimizer().step();
-    return;
+    return absl::OkStatus();
   }
   // The scale weighs in, so that another one leads elsewhere.
   loss = loss * (1 + 0.01 * training.scaler.scale());
   training.scaler.Scale(loss).backward();
-  training.scaler.Step(training.optimizer());
-  training.scaler.Update();
+  DDPRUN_RETURN_IF_ERROR(training.scaler.Step(training.optimizer()).status());
+  return training.scaler.Update();
 }
 
 void Write(std::ofstream& file, const torch::Tensor& tensor) {
@@ -133,23 +150,66 @@ absl::Status Dump(Context& context, const Job& job, Training& training) {
   return absl::OkStatus();
 }
 
+// What the process may have of private memory that it can write: RLIMIT_DATA.
+void LimitMemory(rlim_t bytes) {
+  const rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+  DDPRUN_CHECK(setrlimit(RLIMIT_DATA, &limit) == 0, "setrlimit");
+}
+
+// What it has now.
+rlim_t PrivateBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (absl::StartsWith(line, "VmData:")) return std::stoull(line.substr(7)) * 1024;
+  }
+  DDPRUN_CHECK(false, "no VmData");
+}
+
+class Picky : public ddprun::CheckpointedState {
+ public:
+  explicit Picky(bool refuses) : refuses_(refuses) {}
+  Tensors SaveState() const override { return {{"taste", torch::ones({1})}}; }
+  absl::Status RestoreState(const Tensors& /*state*/) override {
+    return refuses_ ? absl::FailedPreconditionError("this taste isn't mine") : absl::OkStatus();
+  }
+
+ private:
+  const bool refuses_;
+};
+
+absl::StatusOr<std::optional<ddprun::TrainingProgress>> Restore(
+    const Job& job, ddprun::Checkpointer& checkpointer) {
+  // AdamW's two moments.
+  constexpr rlim_t kState = 2 * kBigElements * sizeof(float);
+  constexpr rlim_t kOther = rlim_t{32} << 20;
+  if (job.Has("tight")) LimitMemory(PrivateBytes() + kState + kOther);
+  if (job.Has("too_tight")) LimitMemory(PrivateBytes() + kState / 2 + kOther / 2);
+  auto resumed = checkpointer.Restore();
+  LimitMemory(RLIM_INFINITY);
+  return resumed;
+}
+
 absl::Status Run(Context& context, const Job& job) {
   torch::manual_seed(context.rank());
-  Training training;
+  Training training(job.Has("big"));
   DDPRUN_RETURN_IF_ERROR(SetUp(context, job, training));
   ddprun::Checkpointer checkpointer(context, training.model.ptr(), training.optimizer(),
-                                    {.directory = job.directory, .sharded = job.Has("sharded")});
+                                    {.directory = job.directory,
+                                     .keep = job.Has("keep2") ? 2U : 3U,
+                                     .sharded = job.Has("sharded")});
   if (!job.Has("forget")) {
     if (job.Has("scaler")) checkpointer.Add("scaler", training.scaler);
     if (job.Has("power_sgd")) checkpointer.Add("power_sgd", *training.power_sgd);
   }
+  Picky picky(/*refuses=*/context.rank() == 1);
+  if (job.Has("picky")) checkpointer.Add("picky", picky);
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<ddprun::TrainingProgress> resumed,
-                          checkpointer.Restore());
+                          Restore(job, checkpointer));
   int64_t step = resumed.value_or(ddprun::TrainingProgress{}).step;
   printf("resumed at %ld\n", static_cast<long>(step));
   fflush(stdout);
   while (step < job.steps) {
-    TrainStep(job, training);
+    DDPRUN_RETURN_IF_ERROR(TrainStep(job, training));
     if (++step % 3 == 0) DDPRUN_RETURN_IF_ERROR(checkpointer.Save({.step = step}));
   }
   DDPRUN_RETURN_IF_ERROR(Dump(context, job, training));

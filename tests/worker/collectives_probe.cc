@@ -2,6 +2,7 @@
 //   collectives_probe MODE shm|hierarchical|gloo RANK HOSTS STORE_FILE
 // HOSTS: one digit a rank, the number of its host. MODE:
 //   compare    every collective, type and reduction against what it must give, and against Gloo
+//   count      two all-gathers; prints how many of Gloo's collectives they took this rank
 //   overlap    a large all-reduce runs while its caller computes
 //   kill       the last rank is killed in the middle of an all-reduce
 //   pipe       SIGPIPE comes, as when another process is gone to which a backend writes
@@ -17,12 +18,16 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -293,6 +298,27 @@ absl::Status AllReduces(c10d::ProcessGroup& group, const Arguments& arguments) {
   });
 }
 
+// Prints how many collectives of Gloo this rank takes part in while all gather twice.
+absl::Status CountBetweenHosts(c10d::ProcessGroup& group, const Arguments& arguments) {
+  static std::atomic<int> between_hosts = 0;
+  at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                                       -> std::unique_ptr<at::ObserverContext> {
+                          if (std::string_view(function.name()).substr(0, 5) == "gloo:")
+                            ++between_hosts;
+                          return nullptr;
+                        }).scopes({at::RecordScope::USER_SCOPE}));
+  Tensors inputs = {at::ones({1000})};
+  std::vector<Tensors> outputs(1);
+  for (uint32_t rank = 0; rank < arguments.world_size(); ++rank) {
+    outputs[0].push_back(at::zeros({1000}));
+  }
+  at::Tensor flat = at::zeros({1000 * static_cast<int64_t>(arguments.world_size())});
+  group.allgather(outputs, inputs)->wait();
+  group.getDefaultBackend()->_allgather_base(flat, inputs[0], {})->wait();
+  printf("%d between hosts\n", between_hosts.load());
+  return absl::OkStatus();
+}
+
 absl::Status OneAllReduce(c10d::ProcessGroup& group, int64_t count,
                           std::chrono::milliseconds timeout = c10d::kUnsetTimeout) {
   return ddprun::worker::CatchExceptions([&]() -> absl::Status {
@@ -349,6 +375,7 @@ absl::Status Run(const Arguments& arguments) {
     raise(SIGPIPE);
     return absl::OkStatus();
   }
+  if (arguments.mode == "count") return CountBetweenHosts(*group, arguments);
   if (arguments.mode == "overlap") return Overlap(*group, arguments);
   if (arguments.mode == "kill") return AllReduces(*group, arguments);
   if (arguments.mode == "mismatch") return OneAllReduce(*group, arguments.last() ? 3 : 1000);

@@ -33,6 +33,8 @@
 #include "ddprun/communication_hook.h"
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/grad_scaler.h"
+#include "ddprun/parameters.h"
 #include "ddprun/power_sgd.h"
 #include "ddprun/run_worker.h"
 
@@ -46,11 +48,11 @@ namespace nn = torch::nn;
 constexpr int kSteps = 20;
 
 struct NetworkImpl : nn::Module {
-  explicit NetworkImpl(double dropout = 0)
+  explicit NetworkImpl(double dropout = 0, bool tied = false)
       : a(register_module("a", nn::Linear(20, 64))),
         norm(register_module("norm", nn::BatchNorm1d(64))),
         b(register_module("b", nn::Linear(64, 64))),
-        extra(register_module("extra", nn::Linear(64, 64))),
+        extra(register_module("extra", tied ? b : nn::Linear(64, 64))),
         c(register_module("c", nn::Linear(64, 10))),
         drop(register_module("drop", nn::Dropout(dropout))) {}
 
@@ -109,10 +111,10 @@ ddprun::PowerSgdOptions PowerSgdOptionsOf(const std::string& mode) {
 
 DistributedDataParallelOptions OptionsOf(const std::string& mode) {
   DistributedDataParallelOptions options;
-  const bool small_buckets = mode == "bucket" || mode == "view_bucket" || mode == "own_hook" ||
-                             absl::StartsWith(mode, "power_sgd");
+  const bool small_buckets =
+      absl::EndsWith(mode, "bucket") || mode == "own_hook" || absl::StartsWith(mode, "power_sgd");
   if (small_buckets) options.bucket_cap_mb = 0.005;
-  options.gradient_as_bucket_view = mode == "view" || mode == "view_bucket";
+  options.gradient_as_bucket_view = absl::StrContains(mode, "view");
   options.find_unused_parameters = absl::EndsWith(mode, "unused");
   options.static_graph = mode == "static";
   options.broadcast_buffers = mode != "no_buffers";
@@ -136,8 +138,8 @@ void Dump(const nn::Module& module, const std::string& path) {
     file.write(static_cast<const char*>(plain.const_data_ptr()),
                static_cast<std::streamsize>(plain.nbytes()));
   };
-  for (const torch::Tensor& tensor : module.parameters()) write(tensor);
-  for (const torch::Tensor& tensor : module.buffers()) write(tensor);
+  for (const torch::Tensor& tensor : ddprun::Parameters(module)) write(tensor);
+  for (const torch::Tensor& tensor : ddprun::Buffers(module)) write(tensor);
 }
 
 struct Batch {
@@ -158,7 +160,8 @@ int StepsOf(const std::string& mode, uint32_t rank) {
 
 absl::Status TrainSteps(const std::string& mode, uint32_t rank, Network& network,
                         DistributedDataParallel& ddp) {
-  torch::optim::SGD optimizer(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD optimizer(ddprun::Parameters(*network),
+                              torch::optim::SGDOptions(0.05).momentum(0.9));
   for (int step = 0; step < StepsOf(mode, rank); ++step) {
     ddp.ZeroGrad();
     if (mode == "no_sync") {
@@ -183,16 +186,46 @@ void DumpStatistics(const DistributedDataParallel& ddp, const std::string& path)
        << statistics.integers.at("world_size") << "\n";
 }
 
+// Two optimizers and one GradScaler, whose factors are no powers of two, so that its scale shows in
+// the parameters. Every fifth step one of the two overflows, in turn.
+absl::Status TrainScaled(Network& network, DistributedDataParallel& ddp) {
+  std::vector<torch::Tensor> parts[2];
+  for (const auto& item : network->named_parameters()) {
+    parts[item.key()[0] == 'c' ? 1 : 0].push_back(item.value());
+  }
+  torch::optim::SGD body(parts[0], torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD head(parts[1], torch::optim::SGDOptions(0.03));
+  ddprun::GradScaler scaler(
+      {.init_scale = 1000, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 3});
+  for (int step = 0; step < kSteps; ++step) {
+    ddp.ZeroGrad();
+    const Batch batch;
+    const torch::Tensor output = ddp.Forward([&] { return network(batch.x, true); });
+    scaler.Scale(nn::functional::cross_entropy(output, batch.y)).backward();
+    if (step % 5 == 4) {
+      const torch::Tensor& hit = step % 2 == 0 ? network->a->bias : network->c->bias;
+      hit.grad()[0] = std::numeric_limits<float>::infinity();
+    }
+    if (step % 3 == 0) DDPRUN_RETURN_IF_ERROR(scaler.Unscale(head));
+    DDPRUN_RETURN_IF_ERROR(scaler.Step(body).status());
+    DDPRUN_RETURN_IF_ERROR(scaler.Step(head).status());
+    DDPRUN_RETURN_IF_ERROR(scaler.Update());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainMode(Context& context, const std::string& mode, const std::string& file) {
   const uint32_t rank = context.rank();
   // Different on every rank: the broadcast at the start must fix it.
   torch::manual_seed(rank == 0 ? 7 : 99);
-  Network network;
+  Network network(/*dropout=*/0, /*tied=*/absl::StrContains(mode, "tied"));
   const DistributedDataParallelOptions options = OptionsOf(mode);
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
                           DistributedDataParallel::Create(network.ptr(), context, options));
   torch::manual_seed(1000 + rank);
-  const auto train = [&] { return TrainSteps(mode, rank, network, *ddp); };
+  const auto train = [&] {
+    return mode == "scaler" ? TrainScaled(network, *ddp) : TrainSteps(mode, rank, network, *ddp);
+  };
   DDPRUN_RETURN_IF_ERROR(
       absl::StartsWith(mode, "join")
           ? ddp->Join(train, {.divide_by_initial_world_size = mode != "join_active",

@@ -18,6 +18,7 @@ OPTIONS = {
     "unused": {"find_unused_parameters": True},
     "static": {"static_graph": True},
     "no_buffers": {"broadcast_buffers": False},
+    "tied_view_bucket": {"bucket_cap_mb": 0.005, "gradient_as_bucket_view": True},
     "join_unused": {"find_unused_parameters": True},
 }
 
@@ -29,12 +30,12 @@ HOOKS = {
 
 
 class Network(nn.Module):
-    def __init__(self):
+    def __init__(self, tied):
         super().__init__()
         self.a = nn.Linear(20, 64)
         self.norm = nn.BatchNorm1d(64)
         self.b = nn.Linear(64, 64)
-        self.extra = nn.Linear(64, 64)
+        self.extra = self.b if tied else nn.Linear(64, 64)
         self.c = nn.Linear(64, 10)
 
     def forward(self, x, use_extra):
@@ -45,13 +46,34 @@ class Network(nn.Module):
         return self.c(x)
 
 
+def train_scaled(network, ddp):
+    body = torch.optim.SGD([p for name, p in network.named_parameters() if name[0] != "c"], lr=0.05, momentum=0.9)
+    head = torch.optim.SGD([p for name, p in network.named_parameters() if name[0] == "c"], lr=0.03)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1000, growth_factor=1.7, backoff_factor=0.3, growth_interval=3)
+    for number in range(20):
+        ddp.zero_grad()
+        x = torch.randn(16, 20)
+        y = torch.randint(10, (16,))
+        scaler.scale(F.cross_entropy(ddp(x, True), y)).backward()
+        if number % 5 == 4:
+            (network.a if number % 2 == 0 else network.c).bias.grad[0] = float("inf")
+        if number % 3 == 0:
+            scaler.unscale_(head)
+        scaler.step(body)
+        scaler.step(head)
+        scaler.update()
+
+
 def train(mode, rank):
     torch.manual_seed(7 if rank == 0 else 99)
-    network = Network()
+    network = Network("tied" in mode)
     ddp = DistributedDataParallel(network, **OPTIONS.get(mode, {}))
     HOOKS.get(mode, lambda ddp: None)(ddp)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     torch.manual_seed(1000 + rank)
+    if mode == "scaler":
+        train_scaled(network, ddp)
+        return network
 
     def step(use_extra):
         x = torch.randn(16, 20)

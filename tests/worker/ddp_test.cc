@@ -1,7 +1,6 @@
 // DistributedDataParallel in two processes, beside Python's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -42,23 +41,6 @@ std::string ParametersOf(const std::string& dump) {
   return dump.substr(0, dump.size() - kBufferBytes);
 }
 
-// The interpreter of scripts/lib/torch_env.sh's full environment, or of DDPRUN_TEST_PYTHON; "" when
-// there is none.
-std::string FindPython() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : "";
-  };
-  if (!variable("DDPRUN_TEST_PYTHON").empty()) return variable("DDPRUN_TEST_PYTHON");
-  std::string cache = variable("DDPRUN_CACHE");
-  if (cache.empty() && !variable("XDG_CACHE_HOME").empty()) {
-    cache = variable("XDG_CACHE_HOME") + "/ddprun";
-  }
-  if (cache.empty()) cache = variable("HOME") + "/.cache/ddprun";
-  const std::string python = cache + "/py-full/bin/python";
-  return access(python.c_str(), X_OK) == 0 ? python : "";
-}
-
 // What the probe wrote of the logger's measurements, by name.
 std::map<std::string, std::string> Statistics(const TemporaryDirectory& directory,
                                               const std::string& mode, uint32_t rank) {
@@ -87,11 +69,13 @@ double GreatestDifference(const std::string& one, const std::string& other) {
   return greatest;
 }
 
-// The 13 ways of training that are compared with Python's.
+// The 16 ways of training that are compared with Python's.
 const std::vector<std::string>& Modes() {
   static const std::vector<std::string> modes = {
-      "base",    "bucket",    "view", "view_bucket", "unused", "static",     "no_buffers",
-      "no_sync", "allreduce", "fp16", "bf16",        "join",   "join_unused"};
+      "base",   "bucket",     "view",        "view_bucket", "unused",
+      "static", "no_buffers", "no_sync",     "allreduce",   "fp16",
+      "bf16",   "join",       "join_unused", "tied",        "tied_view_bucket",
+      "scaler"};
   return modes;
 }
 
@@ -121,7 +105,8 @@ TEST_P(DdpTest, RanksEndWithTheSameParametersBitByBit) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, DdpTest,
                          ::testing::Values("base", "static", "no_sync", "fp16", "join",
-                                           "join_unused", "join_active", "own_hook", "power_sgd"),
+                                           "join_unused", "tied_view_bucket", "join_active",
+                                           "own_hook", "power_sgd"),
                          [](const auto& parameter) { return parameter.param; });
 
 class DdpHookTest : public DdpTest {};
@@ -227,6 +212,8 @@ TEST(DdpPythonTest, TrainsAsPythonDoesBitByBitInAllModes) {
                TrainedBytes(directory, "python.base", 1));
   EXPECT_FALSE(TrainedBytes(directory, "cpp.fp16", 0) == TrainedBytes(directory, "python.bf16", 0));
   EXPECT_FALSE(TrainedBytes(directory, "cpp.base", 0) == TrainedBytes(directory, "python.join", 0));
+  EXPECT_LT(TrainedBytes(directory, "cpp.tied", 0).size(),
+            TrainedBytes(directory, "python.base", 0).size());
 }
 
 }  // namespace

@@ -2,14 +2,22 @@
 // greatest differences to FILE.RANK as lines "name value".
 //   module_probe sync_batch_norm FILE FIRST   rank 0 has FIRST of the ten samples, rank 1 the
 //   others module_probe checkpoint FILE              DDP with and without checkpointed activations
+//   module_probe reads FILE PASSES [JOURNAL]   25 steps of the examples' trainer, of so many
+//   passes, and how often a number was read out of a tensor module_probe weights FILE FROM TO loads
+//   weights, adds 1 to each, and writes them
+#include <ATen/record_function.h>
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <fstream>
 #include <initializer_list>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,8 +25,11 @@
 #include "ddprun/activation_checkpoint.h"
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/parameters.h"
 #include "ddprun/run_worker.h"
 #include "ddprun/sync_batch_norm.h"
+#include "ddprun/weights.h"
+#include "examples/common/trainer.h"
 
 namespace {
 
@@ -154,6 +165,77 @@ absl::Status CompareCheckpointed(Context& context, std::ofstream& out) {
   return absl::OkStatus();
 }
 
+// weights_probe.py has the same.
+struct TiedImpl : nn::Module {
+  struct Head : nn::Module {
+    explicit Head(const torch::Tensor& weight) { register_parameter("weight", weight); }
+  };
+
+  TiedImpl() { mid->to(torch::kBFloat16); }
+
+  nn::Embedding wte = register_module("wte", nn::Embedding(10, 8));
+  nn::BatchNorm1d norm = register_module("norm", nn::BatchNorm1d(8));
+  nn::Linear mid = register_module("mid", nn::Linear(8, 8));
+  std::shared_ptr<Head> lm_head = register_module("lm_head", std::make_shared<Head>(wte->weight));
+};
+
+absl::Status AddOne(Context& context, const std::string& from, const std::string& to) {
+  TiedImpl model;
+  DDPRUN_RETURN_IF_ERROR(ddprun::LoadWeights(model, from).status());
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& tensor : ddprun::Parameters(model)) tensor.add_(1);
+  for (torch::Tensor& tensor : ddprun::Buffers(model)) tensor.add_(1);
+  return context.is_main() ? ddprun::SaveWeights(model, to) : absl::OkStatus();
+}
+
+// A line through no points in particular.
+class Line : public ddprun::examples::Task {
+ public:
+  std::string name() const override { return "line"; }
+  std::string samples_name() const override { return "points"; }
+  std::shared_ptr<nn::Module> model() const override { return layer_.ptr(); }
+  int64_t size() const override { return 1000; }
+  ddprun::examples::Batch Load(const std::vector<int64_t>& samples,
+                               const at::Generator& /*generator*/) const override {
+    const torch::Tensor x = torch::tensor(samples).to(torch::kFloat).view({-1, 1}) / 1000;
+    return {.inputs = x, .targets = x * 3 + 1};
+  }
+  torch::Tensor Forward(const torch::Tensor& inputs) override { return layer_(inputs); }
+  torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) override {
+    return (outputs - targets).square().mean();
+  }
+  std::string figure_name() const override { return "none"; }
+  absl::StatusOr<double> Evaluate() override { return 0.0; }
+  std::string Describe(double /*figure*/) const override { return "none"; }
+
+ private:
+  mutable nn::Linear layer_{1, 1};
+};
+
+absl::Status CountReads(Context& context, int64_t passes, const std::string& journal,
+                        std::ofstream& out) {
+  static std::atomic<int> reads = 0;
+  at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                                       -> std::unique_ptr<at::ObserverContext> {
+                          if (std::string_view(function.name()) == "aten::_local_scalar_dense")
+                            ++reads;
+                          return nullptr;
+                        }).scopes({at::RecordScope::FUNCTION}));
+  ddprun::examples::TrainingOptions options;
+  options.steps = 25;
+  options.batch_size = 2;
+  options.gradient_accumulation_steps = passes;
+  ddprun::examples::Journal opened;
+  if (!journal.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(opened, ddprun::examples::Journal::Open(journal));
+  }
+  Line task;
+  ddprun::examples::Trainer trainer(options, context, task, std::move(opened));
+  DDPRUN_RETURN_IF_ERROR(trainer.Run());
+  out << "reads " << reads << "\n";
+  return absl::OkStatus();
+}
+
 absl::Status Main(int argc, char** argv) {
   at::set_num_threads(1);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -164,6 +246,11 @@ absl::Status Main(int argc, char** argv) {
                           Context::Create({.backend = "gloo"}));
   std::ofstream out(absl::StrCat(arguments[1], ".", context->rank()));
   torch::manual_seed(3);
+  if (arguments[0] == "reads") {
+    const std::string journal = arguments.size() > 3 ? arguments[3] : "";
+    return CountReads(*context, std::stoll(arguments.at(2)), journal, out);
+  }
+  if (arguments[0] == "weights") return AddOne(*context, arguments.at(2), arguments.at(3));
   if (arguments[0] == "checkpoint") return CompareCheckpointed(*context, out);
   for (const torch::ScalarType type : {torch::kFloat, torch::kDouble}) {
     DDPRUN_RETURN_IF_ERROR(CompareBatchNorm(*context, std::stoll(arguments.at(2)), type, out));

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,10 +17,10 @@ namespace {
 
 class ModuleTest : public ::testing::Test {
  protected:
-  void SetUp() override { agent_ = FakeAgent::Start({.socket_path = directory_.File("agent")}); }
-
   // Runs the probe on two ranks; the greatest value that either wrote of each name.
   std::map<std::string, double> Run(std::vector<std::string> arguments) const {
+    std::filesystem::remove(directory_.File("agent"));
+    const auto agent = FakeAgent::Start({.socket_path = directory_.File("agent")});
     arguments.insert(arguments.begin(), DDPRUN_MODULE_PROBE);
     arguments.insert(arguments.begin() + 2, directory_.File("figures"));
     std::vector<Process> ranks;
@@ -41,7 +41,6 @@ class ModuleTest : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
-  std::unique_ptr<FakeAgent> agent_;
 };
 
 class SyncBatchNormTest : public ModuleTest, public ::testing::WithParamInterface<const char*> {};
@@ -86,6 +85,35 @@ TEST_F(ModuleTest, CheckpointedActivationsTrainBitByBitAsPlainOnesInsideDdp) {
   EXPECT_EQ(figures.at("same"), 1);
   // Twin: other random numbers lead elsewhere.
   EXPECT_EQ(figures.at("other_same"), 0);
+}
+
+// A number that is read waits for the device. The trainer read two in each pass.
+TEST_F(ModuleTest, TheTrainerReadsTheLossWhereItIsTold) {
+  const double reads = Run({"reads", "1"}).at("reads");
+  EXPECT_EQ(Run({"reads", "4"}).at("reads"), reads);
+  // Twin: with a journal each of the 25 steps' is told.
+  EXPECT_GE(Run({"reads", "4", directory_.File("journal")}).at("reads"), reads + 25);
+}
+
+// safetensors' own save_model and load_model, over a module with tied weights, a bfloat16 layer and
+// counts.
+TEST_F(ModuleTest, WeightsGoToPythonAndBack) {
+  const std::string python = FindPython("py-launchers");
+  if (python.empty()) {
+    GTEST_SKIP() << "no Python with safetensors; scripts/setup makes it";
+  }
+  const std::string from = directory_.File("python.safetensors");
+  const std::string to = directory_.File("cpp.safetensors");
+  const auto run = [&](const std::string& verb, const std::string& file) {
+    Process process({python, DDPRUN_WEIGHTS_PROBE_PY, verb, file}, {}, directory_.File("output"));
+    const int end = process.Wait();
+    return end == 0 ? "" : process.Output();
+  };
+  ASSERT_EQ(run("write", from), "");
+  Run({"weights", from, to});
+  EXPECT_EQ(run("check", to), "");
+  // Twin: what Python wrote isn't what it then looks for.
+  EXPECT_NE(run("check", from), "");
 }
 
 }  // namespace

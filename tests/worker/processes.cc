@@ -136,6 +136,22 @@ uint16_t FreePort() {
   return ntohs(address.sin_port);
 }
 
+std::string FindPython(const std::string& environment) {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  const std::string named = variable("DDPRUN_TEST_PYTHON");
+  if (environment == "py-full" && !named.empty()) return named;
+  std::string cache = variable("DDPRUN_CACHE");
+  if (cache.empty() && !variable("XDG_CACHE_HOME").empty()) {
+    cache = variable("XDG_CACHE_HOME") + "/ddprun";
+  }
+  if (cache.empty()) cache = variable("HOME") + "/.cache/ddprun";
+  const std::string python = cache + "/" + environment + "/bin/python";
+  return access(python.c_str(), X_OK) == 0 ? python : "";
+}
+
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

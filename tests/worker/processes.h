@@ -61,6 +61,10 @@ bool TestsWhole();
 // A port of 127.0.0.1 that nobody listened on a moment ago.
 uint16_t FreePort();
 
+// The interpreter of one of scripts/lib/torch_env.sh's environments (py-launchers; py-full, for
+// which DDPRUN_TEST_PYTHON can name another); "" when there is none.
+std::string FindPython(const std::string& environment = "py-full");
+
 // The whole file; "" when there is none.
 std::string ReadFile(const std::string& path);
 

@@ -107,6 +107,24 @@ TEST_F(ResumeTest, RanksWithoutTheCheckpointGetItFromOneThatHasIt) {
   ExpectSameResult("whole_result", "moved_result");
 }
 
+TEST_F(ResumeTest, BeginningAnewIsSaid) {
+  RunGeneration({"disk"}, "3", "first_result");
+  const std::string words = "ddprun: no rank finds a checkpoint (checkpoint-*.safetensors in '" +
+                            directory_.File("disk") + "'): training begins at step 0";
+  EXPECT_THAT(ReadFile(outputs_[0]), HasSubstr(words + "\n"));
+  EXPECT_THAT(ReadFile(outputs_[1]), ::testing::Not(HasSubstr("training begins")));
+  // Twin: where there is one, nothing is said.
+  RunGeneration({"disk"}, "3", "again_result");
+  EXPECT_THAT(ReadFile(outputs_[0]), HasSubstr("resumed at 3"));
+  EXPECT_THAT(ReadFile(outputs_[0]), ::testing::Not(HasSubstr("training begins")));
+  // The node of rank 0 is lost, and with it its disk.
+  std::filesystem::remove_all(directory_.File("disk"));
+  RunGeneration({"disk"}, "3", "lost_result");
+  EXPECT_THAT(ReadFile(outputs_[0]),
+              HasSubstr(words + ", in generation 3. If earlier ones saved some, they are on a node "
+                                "that isn't there any more: use a directory that all nodes share"));
+}
+
 TEST_F(ResumeTest, OnlyTheLastCheckpointsStay) {
   RunGeneration({"kept"}, "15", "result");
   ASSERT_EQ(Checkpoints("kept").size(), 3U);

@@ -60,6 +60,17 @@ TEST_P(CollectivesTest, EveryCollectiveTypeAndReductionGivesWhatItMust) {
   }
 }
 
+// It used to be a broadcast for each rank.
+TEST_F(BackendTest, AnAllGatherIsOneCollectiveBetweenTheHosts) {
+  const std::string hosts = "01101";
+  std::vector<Process> ranks = Start("count", "hierarchical", hosts);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    EXPECT_EQ(ranks[rank].Wait(), 0) << ranks[rank].Output();
+    const bool leads = rank < 2;
+    EXPECT_THAT(ranks[rank].Output(), HasSubstr(leads ? "2 between hosts" : "0 between hosts"));
+  }
+}
+
 TEST_P(CollectivesTest, AnAllReduceRunsWhileItsCallerGoesOn) {
   for (Process& rank : Start("overlap", GetParam().backend, GetParam().hosts)) {
     EXPECT_EQ(rank.Wait(), 0) << rank.Output();

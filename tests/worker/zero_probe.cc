@@ -2,12 +2,9 @@
 // of it to FILE.RANK as lines "name value".
 //
 //   zero_probe train FILE BACKEND WAYS    30 steps each way, "all" or "few"; differences from DDP
-//
 //   zero_probe memory FILE BACKEND WAY    live bytes of its tensors; WAY: ddp, 1, 2, 1_offload, …
-//
 //   zero_probe overlap FILE BACKEND -     buckets that leave during the backward pass
-//
-//   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options: ends with that error
+//   zero_probe wrong FILE BACKEND HOW     unused, second, nan, clip, options, overflow
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/adamw.h>
@@ -75,6 +72,8 @@ struct NetworkImpl : nn::Module {
 
   nn::Linear a = register_module("a", nn::Linear(40, 150));
   torch::Tensor gain = register_parameter("gain", torch::rand({150}) / 8);
+  // Tied: a second name, under which LibTorch lists it again.
+  torch::Tensor tied = register_parameter("tied", gain);
   nn::Linear extra = register_module("extra", nn::Linear(150, 150));
   nn::Linear b = register_module("b", nn::Linear(150, 90));
   nn::Linear c = register_module("c", nn::Linear(90, 10));
@@ -233,6 +232,9 @@ absl::Status ClipByOwnNorm(ZeroOptimizer& zero) {
 
 absl::Status Clip(Trainer& trainer) {
   if (trainer.way.mistake == Mistake::kOwnNorm) return ClipByOwnNorm(*trainer.zero);
+  if (trainer.way.scaler) {
+    return trainer.scaler.ClipGradNorm(trainer.optimizer(), *trainer.network, kMaxNorm).status();
+  }
   if (trainer.zero != nullptr) return trainer.zero->ClipGradNorm(kMaxNorm).status();
   return ddprun::ClipGradNorm(*trainer.network, kMaxNorm).status();
 }
@@ -244,11 +246,10 @@ absl::Status TrainStep(Trainer& trainer, int step) {
   // No rank uses it in every third step; then each in turn.
   const int turn = step % 3;
   Passes(trainer, !way.unused || turn == 1 + static_cast<int>(trainer.context.rank() % 2));
-  if (way.scaler) trainer.scaler.Unscale(trainer.optimizer());
   if (way.clip) DDPRUN_RETURN_IF_ERROR(Clip(trainer));
   if (way.scaler) {
-    trainer.scaler.Step(trainer.optimizer());
-    trainer.scaler.Update();
+    DDPRUN_RETURN_IF_ERROR(trainer.scaler.Step(trainer.optimizer()).status());
+    DDPRUN_RETURN_IF_ERROR(trainer.scaler.Update());
   } else if (trainer.zero != nullptr) {
     DDPRUN_RETURN_IF_ERROR(trainer.zero->Step());
   } else {
@@ -444,6 +445,16 @@ absl::Status WatchOverlap(Context& context, std::ofstream& out) {
   return zero->Step();
 }
 
+// One rank's share has overflowed: none steps, and the scale falls on all.
+absl::Status LeaveOut(Trainer& trainer) {
+  DDPRUN_RETURN_IF_ERROR(
+      trainer.scaler.ClipGradNorm(*trainer.zero, *trainer.network, 1.0).status());
+  DDPRUN_ASSIGN_OR_RETURN(const bool stepped, trainer.scaler.Step(*trainer.zero));
+  DDPRUN_RETURN_IF_ERROR(trainer.scaler.Update());
+  if (!stepped && trainer.scaler.scale() == 512) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("scale ", trainer.scaler.scale()));
+}
+
 // Each on the second rank, or on all.
 absl::Status Wrong(Context& context, const std::string& how) {
   const bool odd = context.rank() == 1;
@@ -453,13 +464,9 @@ absl::Status Wrong(Context& context, const std::string& how) {
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                           MakeTrainer(context, {.name = how, .stage = 2}));
-  if (how == "unused") {
+  if (how == "unused" || how == "second") {
     Pass(*trainer, false);
-    return trainer->zero->Step();
-  }
-  if (how == "second") {
-    Pass(*trainer, false);
-    Pass(*trainer, true);
+    if (how == "second") Pass(*trainer, true);
     return trainer->zero->Step();
   }
   Pass(*trainer, true);
@@ -469,6 +476,7 @@ absl::Status Wrong(Context& context, const std::string& how) {
     torch::Tensor share = trainer->zero->param_groups()[0].params().at(1).grad();
     share[0] = std::numeric_limits<float>::quiet_NaN();
   }
+  if (how == "overflow") return LeaveOut(*trainer);
   return trainer->zero->ClipGradNorm(1.0).status();
 }
 

@@ -38,6 +38,7 @@ class CheckpointedStateTest : public ::testing::Test {
                                          .generation = generation_});
     std::vector<Process> ranks;
     for (uint32_t rank = 0; rank < plan.ranks; ++rank) {
+      std::filesystem::remove(directory_.File("output." + std::to_string(rank)));
       const std::string& place = plan.directories[rank % plan.directories.size()];
       std::vector<std::string> command = {DDPRUN_CHECKPOINT_PROBE, "shm", directory_.File(place),
                                           directory_.File(plan.result), plan.steps};
@@ -72,6 +73,11 @@ class CheckpointedStateTest : public ::testing::Test {
     }
     std::sort(paths.begin(), paths.end());
     return paths;
+  }
+
+  // The name of the one checkpoint, without its shards, that has `part` in it.
+  std::string CheckpointOf(const std::string& part) const {
+    return Files("checkpoints", part + ".safetensors").at(0).filename();
   }
 
   TemporaryDirectory directory_;
@@ -151,6 +157,10 @@ std::vector<Change> Changes() {
       {"whole_3_to_sharded_2", "zero1", 3, "zero2 sharded", 2},
       {"plain_to_sharded_3", "plain", 2, "zero1 sharded", 3},
       {"sharded_3_to_plain_1", "zero2 sharded", 3, "plain", 1},
+      // As many ranks, each of which finds the shard of its number, which isn't its share now.
+      {"sharded_in_other_buckets", "zero2 sharded small_buckets", 2, "zero2 sharded", 2},
+      {"sharded_in_another_stage", "zero1 sharded", 2, "zero2 sharded small_buckets", 2},
+      {"sharded_2_to_plain_2", "zero2 sharded", 2, "plain", 2},
   };
   if (TestsWhole()) {
     changes.push_back({"whole_to_plain", "zero2 small_buckets", 2, "plain", 2});
@@ -176,6 +186,16 @@ TEST_F(CheckpointedStateTest, ACheckpointThatLacksAShardIsNotTaken) {
   EXPECT_TRUE(SameResults("whole", "again"));
 }
 
+TEST_F(CheckpointedStateTest, WhatOneRankCantResumeNoneDoesAndAllSayWhy) {
+  Run({.words = "zero1 picky", .steps = "3", .result = "before"});
+  Run({.words = "zero1 picky", .steps = "6", .result = "after"}, /*succeeds=*/false);
+  EXPECT_THAT(Output(1), HasSubstr("FAILED_PRECONDITION: this taste isn't mine"));
+  EXPECT_THAT(Output(0), HasSubstr("PeerError: rank 1 could not resume from "
+                                   "'checkpoint-f000001-g000001-s0000000003.safetensors': "
+                                   "this taste isn't mine"));
+  EXPECT_THAT(Output(0) + Output(1), Not(HasSubstr("resumed at")));
+}
+
 TEST_F(CheckpointedStateTest, ShardsAreFetchedFromTheRanksThatHaveThem) {
   const std::string words = "zero2 sharded small_buckets";
   const std::vector<std::string> disks = {"first_disk", "second_disk"};
@@ -194,6 +214,48 @@ TEST_F(CheckpointedStateTest, OldShardsGoWithTheirCheckpoints) {
   EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 9U);
   EXPECT_THAT(Files("checkpoints", "checkpoint-").front().filename().string(),
               HasSubstr("s0000000009"));
+}
+
+// What lacks a shard, or has one that is cut short, is none of those that stay.
+TEST_F(CheckpointedStateTest, IncompleteCheckpointsDontCountAmongThoseThatStay) {
+  const std::string words = "zero1 sharded keep2";
+  Run({.words = words, .steps = "9", .result = "before"});
+  EXPECT_EQ(Files("checkpoints", "s0000000003").size(), 0U);
+  const std::vector<std::filesystem::path> newest = Files("checkpoints", "s0000000009-r00001");
+  ASSERT_EQ(newest.size(), 1U);
+  std::filesystem::resize_file(newest[0], std::filesystem::file_size(newest[0]) / 2);
+  // Of a writer that was killed between its shards and their checkpoint.
+  for (const char* shard : {"-r00000-of-00002", "-r00001-of-00002"}) {
+    const std::string name = Files("checkpoints", std::string("s0000000006") + shard)[0].filename();
+    std::filesystem::copy(directory_.File("checkpoints") + "/" + name,
+                          directory_.File("checkpoints") +
+                              "/checkpoint-f000001-g000001-s0000000010" + shard + ".safetensors");
+  }
+  Run({.words = words, .steps = "9", .result = "after"});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 6"));
+  // The new step 9, and step 6; the one that is cut short and the shards alone don't take its
+  // place.
+  EXPECT_EQ(Files("checkpoints", "s0000000006").size(), 3U);
+  EXPECT_EQ(Files("checkpoints", "f000002-g000002-s0000000009").size(), 3U);
+  std::filesystem::remove(directory_.File("checkpoints") + "/" +
+                          CheckpointOf("f000002-g000002-s0000000009"));
+  Run({.words = words, .steps = "6", .result = "again"});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 6"));
+  // Another two whole ones, and all older ones go.
+  Run({.words = words, .steps = "12", .result = "later"});
+  EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 6U);
+}
+
+// A file of 96 MiB, of which the state's 64 are to be in memory; it used to be read and copied
+// first, by each rank.
+TEST_F(CheckpointedStateTest, ResumingTakesNoMoreMemoryThanWhatIsResumed) {
+  Run({.words = "plain big", .steps = "3", .result = "before"});
+  EXPECT_GT(std::filesystem::file_size(Files("checkpoints", "checkpoint-").front()), 96U << 20);
+  Run({.words = "plain big tight", .steps = "3", .result = "after"});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 3"));
+  EXPECT_TRUE(Same("before", "after", "state"));
+  // Twin: the limit is one.
+  Run({.words = "plain big too_tight", .steps = "3", .result = "never"}, /*succeeds=*/false);
 }
 
 TEST_F(CheckpointedStateTest, OnAnotherNumberOfRanksWhatDiffersByRankBeginsAnewWithAWarning) {

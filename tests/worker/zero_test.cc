@@ -231,6 +231,9 @@ TEST_F(ZeroTest, ANanInOneRanksShareIsNamedOnAllRanks) {
   EXPECT_EQ(Message(0), Message(1));
 }
 
+// The twin of the above: with a GradScaler it is no error.
+TEST_F(ZeroTest, AnOverflowInOneRanksShareIsLeftOutByAll) { Run({"wrong", "gloo", "overflow"}, 2); }
+
 TEST_F(ZeroTest, ClippingPastTheSharesIsRefused) {
   Run({"wrong", "gloo", "clip"}, 2, /*succeeds=*/false);
   for (const uint32_t rank : {0, 1}) {

@@ -29,9 +29,9 @@ bool IsMoment(Moment moment, const ChaosView& view) {
     case Moment::kStarting:
       return std::any_of(view.workers.begin(), view.workers.end(),
                          [](const auto& worker) { return worker.runs; }) &&
-             !AnyIn(view, ProgressPhase::kTrain);
+             !AnyIn(view, ProgressPhase::kTrain) && !AnyIn(view, ProgressPhase::kCounted);
     case Moment::kRunning:
-      return AnyIn(view, ProgressPhase::kTrain);
+      return AnyIn(view, ProgressPhase::kTrain) || AnyIn(view, ProgressPhase::kCounted);
     case Moment::kSaving:
       return AnyIn(view, ProgressPhase::kCheckpoint);
   }

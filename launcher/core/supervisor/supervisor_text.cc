@@ -37,6 +37,11 @@ const char* OutcomeName(rendezvous::Outcome outcome) {
   return "unknown";
 }
 
+// "1 node", "2 nodes".
+std::string Counted(uint32_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
 }  // namespace
 
 RecordFields VerdictFields(const rendezvous::Verdict& verdict) {
@@ -57,10 +62,13 @@ RecordFields AssignmentFields(const rendezvous::Assignment& assignment) {
 
 std::string AssignmentText(const rendezvous::Assignment& assignment, uint32_t worker_count,
                            uint32_t max_restarts) {
-  return absl::StrCat("generation ", assignment.generation.value(), ": ", assignment.world_size,
-                      " workers on ", assignment.group_world_size, " nodes, ranks ",
-                      assignment.base_rank, "-", assignment.base_rank + worker_count - 1, " here, ",
-                      RestartText(assignment, max_restarts));
+  const uint32_t last = assignment.base_rank + worker_count - 1;
+  return absl::StrCat("generation ", assignment.generation.value(), ": ",
+                      Counted(assignment.world_size, "worker"), " on ",
+                      Counted(assignment.group_world_size, "node"), ", ",
+                      worker_count == 1 ? absl::StrCat("rank ", last)
+                                        : absl::StrCat("ranks ", assignment.base_rank, "-", last),
+                      " here, ", RestartText(assignment, max_restarts));
 }
 
 std::string WorkerEndText(const WorkerEnd& end, uint32_t base_rank) {

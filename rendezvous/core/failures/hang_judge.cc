@@ -89,10 +89,48 @@ HangVerdict Accuse(const Ranks& guilty, const Ranks& all, const std::string& why
   return verdict;
 }
 
+bool IsCounted(const RankProgress& rank) { return rank.worker.phase == ProgressPhase::kCounted; }
+
+// Those whose steps are counted, as if they weren't.
+std::vector<RankProgress> Unmarked(std::vector<RankProgress> ranks) {
+  for (RankProgress& rank : ranks) {
+    if (!IsCounted(rank)) continue;
+    rank.worker.phase = ProgressPhase::kNone;
+    rank.worker.suspect = false;
+  }
+  return ranks;
+}
+
+// Of a program that doesn't say where it is (an evaluation, a save). All ranks of it are stalled by
+// one, so the one counts that all others have left behind at a collective; whoever can't be told
+// apart by that is left alone, and so is whoever may yet work.
+std::optional<HangVerdict> JudgeCounted(const Ranks& all) {
+  uint64_t least = UINT64_MAX;
+  uint64_t most = 0;
+  for (const RankProgress* rank : all) {
+    if (rank->worker.collectives == 0) return std::nullopt;
+    least = std::min(least, rank->worker.collectives);
+    most = std::max(most, rank->worker.collectives);
+  }
+  if (least >= most) return std::nullopt;
+  const Ranks behind =
+      Select(all, [&](const RankProgress& rank) { return rank.worker.collectives == least; });
+  for (const RankProgress* rank : behind) {
+    const bool still = rank->worker.activity == Activity::kStill;
+    if (!rank->worker.suspect || (!still && !rank->worker.overdue)) return std::nullopt;
+  }
+  return Accuse(behind, all,
+                absl::StrCat("has begun ", least - 1, " collectives, and the others ", most - 1,
+                             most - least > 1 ? " at most" : "", "; they wait for it"));
+}
+
 }  // namespace
 
 std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, bool complete) {
   const Ranks all = Awaited(ranks);
+  const size_t counted = Select(all, IsCounted).size();
+  // A program that marks on some ranks says where it is on those.
+  if (counted > 0 && counted < all.size()) return JudgeHang(Unmarked(ranks), complete);
   if (Select(all, [](const RankProgress& rank) { return rank.worker.suspect; }).empty()) {
     return std::nullopt;
   }
@@ -100,6 +138,7 @@ std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, boo
       all, [](const RankProgress& rank) { return rank.worker.activity == Activity::kStopped; });
   if (!stopped.empty()) return Accuse(stopped, all, kStoppedEvidence);
   if (!complete) return std::nullopt;
+  if (counted > 0) return JudgeCounted(all);
 
   const Ranks behind = Behind(all);
   for (const RankProgress* rank : behind) {

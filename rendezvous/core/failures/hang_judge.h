@@ -28,9 +28,11 @@ struct HangVerdict {
 //   2. behind: the least step of those that mark; if all are equal, those that never mark too
 //   3. of these, busy: only once overdue; before that it is slow, not hung
 //   4. of these when all are still: who waits for something else in the kernel than most ranks do
-// Whoever is within the limits of its own phase (a long checkpoint) holds nothing up. Ranks that
-// are idle or done are left out. Params: `complete`: every node that is awaited has answered;
-// without that only 1 counts.
+// Where steps are counted for the program on all ranks (ProgressPhase::kCounted), only this comes
+// after 1: who has begun fewer collectives than the others, if that is known of all; one that is
+// busy only once overdue. Whoever is within the limits of its own phase (a long checkpoint) holds
+// nothing up. Ranks that are idle or done are left out. Params: `complete`: every node that is
+// awaited has answered; without that only 1 counts.
 std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, bool complete);
 
 }  // namespace ddprun::rendezvous

@@ -14,10 +14,10 @@ std::string FormingText(const JobSpec& spec, const Waiting& waiting) {
   const uint32_t here = waiting.candidates;
   if (here >= spec.nodes_min) {
     return absl::StrCat(here, " of at most ", CountText(spec.nodes_max, "node"),
-                        " are here, enough to start; waiting up to ",
+                        " have joined, enough to start; waiting up to ",
                         DurationText(spec.last_call_timeout), " for more");
   }
-  return absl::StrCat(here, " of ", CountText(spec.nodes_min, "node"), " are here; waiting for ",
+  return absl::StrCat(here, " of ", CountText(spec.nodes_min, "node"), " have joined; waiting for ",
                       spec.nodes_min - here, " more",
                       waiting.missing.empty() ? "" : absl::StrCat(" (", waiting.missing, ")"),
                       waiting.after.empty() ? "" : absl::StrCat(" after ", waiting.after));

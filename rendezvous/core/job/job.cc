@@ -158,7 +158,9 @@ Instant Job::PhaseDeadline() const {
 // longest, not the last event: a loop that has too much to read serves no deadline either.
 void Job::JudgeStall(Instant now) {
   const Instant due = std::max(NextDeadline(), forgiven_until_);
-  if (roster_.empty() || now <= due) return;
+  if (now <= due) return;
+  if (roster_.empty()) forgiven_until_ = now;  // it is nothing to who comes now
+  if (roster_.empty()) return;
   const absl::Duration stall = now - due;
   if (stall <= pace().lease / 4) return;
   roster_.ChangeAll([&](Node& node) { node.Extend(now, stall, pace(), spec().reconnect_grace); });

@@ -87,7 +87,8 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
     if (idle) n.EndStopping();
   });
   for (const uint64_t word : node.told.progress) {
-    if (told && word != 0) record_.SawStep(ProgressStepOf(word));
+    if (!told || word == 0 || ProgressPhaseOf(word) == ProgressPhase::kCounted) continue;
+    record_.SawStep(ProgressStepOf(word));
   }
   if (told && renewal.time) ledger_.Tell(now_, *node.group_rank, *renewal.time, /*done=*/false);
   // Told once: a worker on a lost GPU hangs, or ends by an error that names none.

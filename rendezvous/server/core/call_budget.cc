@@ -14,8 +14,8 @@ bool CallBudget::Take(const std::string& address, Instant now) {
   const bool shares = found == whole_at_.end() && whole_at_.size() >= kAddressesMax;
   if (shares) found = whole_at_.find("");
   const Instant before = found == whole_at_.end() ? latest_ : found->second;
-  const Instant after = before + kEvery;
-  if (after - latest_ > kBurst * kEvery) return false;
+  const Instant after = before + every_;
+  if (after - latest_ > kBurst * every_) return false;
   const std::string name = shares ? std::string() : address;
   if (found != whole_at_.end()) next_.erase({before, name});
   whole_at_[name] = after;
@@ -28,7 +28,7 @@ std::string CallBudget::BrokenInvariant() const {
   if (whole_at_.size() != next_.size()) return "addresses listed wrongly";
   for (const auto& [address, at] : whole_at_) {
     if (!next_.contains({at, address})) return "an address listed at another time";
-    if (at - latest_ > kBurst * kEvery) return "more calls than an allowance";
+    if (at - latest_ > kBurst * every_) return "more calls than an allowance";
   }
   return "";
 }

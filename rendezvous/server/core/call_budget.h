@@ -14,13 +14,16 @@
 namespace ddprun::rendezvous {
 
 // How often strangers are answered: each address kBurst times at once, and once more for each
-// kEvery that passes. Addresses for which there is no room share one allowance. Pure; each step is
+// `every` that passes. Addresses for which there is no room share one allowance. Pure; each step is
 // O(log n), and n at most kAddressesMax + 1.
 class CallBudget {
  public:
   static constexpr int64_t kBurst = 256;
   static constexpr absl::Duration kEvery = absl::Microseconds(15'625);
   static constexpr size_t kAddressesMax = 4096;
+
+  // Params: every: positive.
+  explicit CallBudget(absl::Duration every = kEvery) : every_(every) {}
 
   // Somebody calls. False: its address has had its share, and nothing is counted.
   // Params: address: who shares it shares its allowance; not empty.
@@ -33,8 +36,9 @@ class CallBudget {
   std::string BrokenInvariant() const;
 
  private:
+  const absl::Duration every_;
   // When an address' allowance is whole again: after the latest time, else it is forgotten; at most
-  // kBurst * kEvery after it. "": what is shared.
+  // kBurst * every_ after it. "": what is shared.
   absl::flat_hash_map<std::string, Instant> whole_at_;
   std::set<std::pair<Instant, std::string>> next_;  // of whole_at_
   Instant latest_;                                  // the latest time that was told

@@ -30,10 +30,15 @@ struct TrainingProgress {
 
 struct CheckpointerOptions {
   std::string directory;  // created when missing; shared by the nodes, or one a node
-  uint32_t keep = 3;      // this many of the newest stay; at least 1
+  // This many of the newest stay, at least 1: whole ones. What lacks a shard or is cut short
+  // doesn't count, and goes with what is older than they are.
+  uint32_t keep = 3;
   // Every rank writes its share of a ZeroOptimizer's state into a file of its own, so that no rank
   // ever holds the whole. Read by any number of ranks, and by optimizers without ZeRO.
   bool sharded = false;
+  // Rank 0 says so when there is nothing to resume: what was looked for, where, and that training
+  // begins at step 0. false: the program looks elsewhere then.
+  bool tell_of_none = true;
 };
 
 // Saves and resumes training: the module's parameters and buffers by name, the optimizer's state by
@@ -51,11 +56,15 @@ struct CheckpointerOptions {
 // so that what a cut-off worker of an older generation writes is never resumed by those who went on
 // without it.
 //
+// Restore maps the files: what it takes of memory is what is resumed. Ranks that don't find the
+// file hold it for as long as Restore takes.
+//
 // Save and Restore are collectives: all ranks call them in the same order. On the same number of
 // ranks a resumed run is bit-identical with one that was never interrupted.
 // A ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
-// other's, at any number of ranks. (Sharded ones too, when their files can be found together.)
-// Threads: one. Requires: context, optimizer and what is added outlive it.
+// other's, at any number of ranks, in any stage, with any size of buckets. (Sharded ones too, when
+// their files can be found together.) Threads: one. Requires: context, optimizer and what is added
+// outlive it.
 class Checkpointer {
  public:
   Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
@@ -74,12 +83,13 @@ class Checkpointer {
   // has it. Nothing = there is none: start from the beginning.
   // Errors: DATA_LOSS — there are checkpoints, but no rank has a whole one; the text names the
   // newest. FAILED_PRECONDITION — it is of another model or optimizer; the text names what doesn't
-  // fit. UNAVAILABLE — a peer is gone.
+  // fit. ABORTED — another rank has such an error; the text has its words. UNAVAILABLE — a peer is
+  // gone. After an error module and optimizer may have changed, on some ranks.
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
 
   // Writes a checkpoint.
   // Errors, on rank 0: those of the file system, with the path; older checkpoints stay. Where every
-  // rank writes a file: the same on that rank, ABORTED on the others, which names it.
+  // rank writes a file: the same on that rank, ABORTED with its words on the others.
   // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
   absl::Status Save(const TrainingProgress& progress);
 

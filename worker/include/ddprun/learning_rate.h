@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -46,8 +47,29 @@ struct LearningRateSchedule {
   absl::Status Check() const;
 };
 
-// Of all parameter groups.
+// The same for all parameter groups.
 void SetLearningRate(torch::optim::Optimizer& optimizer, double rate);
+
+// The learning rates of an optimizer's parameter groups along one schedule: its peak stands for the
+// rate that each group was made with, so that a group with a tenth of another's keeps a tenth.
+//
+//   const GroupLearningRates rates(optimizer);      // before Checkpointer::Restore sets others
+//   rates.Set(optimizer, schedule, step);           // at each step
+//
+// Threads: one. Source: torch.optim.lr_scheduler, where the groups' rates are initial_lr.
+class GroupLearningRates {
+ public:
+  // Takes down the groups' rates.
+  explicit GroupLearningRates(const torch::optim::Optimizer& optimizer);
+
+  // Sets them for the optimizer step number `step`, from 0. Groups that were added later keep
+  // theirs.
+  void Set(torch::optim::Optimizer& optimizer, const LearningRateSchedule& schedule,
+           int64_t step) const;
+
+ private:
+  std::vector<double> peaks_;  // by group
+};
 
 }  // namespace ddprun
 

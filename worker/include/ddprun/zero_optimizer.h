@@ -183,6 +183,8 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   struct Implementation;
   // What GradScaler divides: averaged gradients. Throws as FinishBackward answers.
   std::vector<torch::Tensor> ReducedGradients();
+  // Whether `state` has something of each parameter in this rank's share, and all of that.
+  bool Covers(const ZeroState& state) const;
   // Whether any rank says so; a collective in stage 2. Throws.
   bool OnAnyRank(bool mine);
 

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,24 +54,6 @@ absl::Status WriteFileAtomically(const std::string& path,
   if (rename(temporary.c_str(), path.c_str()) != 0) return FailedCall("rename", temporary);
   std::move(remove).Cancel();
   return SyncDirectory(DirectoryOf(path));
-}
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return FailedCall("open", path);
-  struct stat information {};
-  if (fstat(file.get(), &information) != 0) return FailedCall("stat", path);
-  std::string text(static_cast<size_t>(information.st_size), '\0');
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = read(file.get(), text.data() + done, text.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return FailedCall("read", path);
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
-  text.resize(done);
-  return text;
 }
 
 absl::Status MakeDirectories(const std::string& path) {

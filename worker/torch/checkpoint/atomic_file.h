@@ -20,9 +20,6 @@ inline constexpr const char* kTemporarySuffix = ".tmp";
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces);
 
-// The whole file. Errors: NOT_FOUND and others by errno, with the path.
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
-
 // Creates the directory and its parents; being there already is fine.
 absl::Status MakeDirectories(const std::string& path);
 

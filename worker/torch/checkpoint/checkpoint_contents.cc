@@ -2,9 +2,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -13,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/optim/optimizer_state.h"
 #include "worker/torch/zero/zero_state.h"
@@ -24,7 +28,7 @@ constexpr const char* kModel = "model.";
 constexpr const char* kExtra = "extra.";
 constexpr const char* kProgress = "progress";
 
-constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kTypes = {
+constexpr std::array<std::pair<torch::ScalarType, const char*>, 16> kTypes = {
     {{torch::kDouble, "F64"},
      {torch::kFloat, "F32"},
      {torch::kHalf, "F16"},
@@ -34,15 +38,13 @@ constexpr std::array<std::pair<torch::ScalarType, const char*>, 10> kTypes = {
      {torch::kShort, "I16"},
      {torch::kChar, "I8"},
      {torch::kByte, "U8"},
-     {torch::kBool, "BOOL"}}};
-
-// The module's parameters and buffers, by "model.<name>".
-CheckpointTensors ModuleTensors(const torch::nn::Module& module) {
-  CheckpointTensors tensors;
-  for (const auto& item : module.named_parameters()) tensors[kModel + item.key()] = item.value();
-  for (const auto& item : module.named_buffers()) tensors[kModel + item.key()] = item.value();
-  return tensors;
-}
+     {torch::kBool, "BOOL"},
+     {torch::kUInt64, "U64"},
+     {torch::kUInt32, "U32"},
+     {torch::kUInt16, "U16"},
+     {torch::kFloat8_e4m3fn, "F8_E4M3"},
+     {torch::kFloat8_e5m2, "F8_E5M2"},
+     {torch::kComplexFloat, "C64"}}};
 
 absl::Status Misfit(absl::string_view what) {
   return absl::FailedPreconditionError(
@@ -94,6 +96,41 @@ auto Locked(at::Generator& generator, Function&& function) {
 
 }  // namespace
 
+CheckpointTensors ModuleTensors(const torch::nn::Module& module, const std::string& prefix) {
+  CheckpointTensors tensors;
+  for (const NamedTensor& one : NamedParameters(module)) tensors[prefix + one.name] = one.tensor;
+  for (const NamedTensor& one : NamedBuffers(module)) tensors[prefix + one.name] = one.tensor;
+  return tensors;
+}
+
+std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module,
+                                                 const std::string& prefix) {
+  std::map<const void*, std::string> firsts;
+  std::map<std::string, std::string> aliases;
+  const auto add = [&](const auto& list) {
+    for (const auto& item : list) {
+      const auto [first, is_new] =
+          firsts.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
+      if (!is_new) aliases[prefix + item.key()] = first->second;
+    }
+  };
+  add(module.named_parameters());
+  add(module.named_buffers());
+  return aliases;
+}
+
+CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module,
+                                 const std::string& prefix) {
+  CheckpointTensors renamed = stored;
+  for (const auto& [alias, first] : ModuleAliases(module, prefix)) {
+    auto node = renamed.extract(alias);
+    if (node.empty()) continue;
+    node.key() = first;
+    renamed.insert(std::move(node));  // unless it is there
+  }
+  return renamed;
+}
+
 std::string ExtraPrefix(const std::string& state) { return absl::StrCat(kExtra, state, "."); }
 
 void AddTensors(const std::string& prefix, const CheckpointTensors& more,
@@ -111,15 +148,16 @@ CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std:
 
 CheckpointTensors CollectTensors(const torch::nn::Module& module,
                                  const TrainingProgress& progress) {
-  CheckpointTensors tensors = ModuleTensors(module);
+  CheckpointTensors tensors = ModuleTensors(module, kModel);
   tensors[kProgress] = torch::tensor({progress.step, progress.epoch, progress.epoch_samples});
   return tensors;
 }
 
-absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
+absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer) {
-  CheckpointTensors wanted = ModuleTensors(module);
+  CheckpointTensors wanted = ModuleTensors(module, kModel);
+  const CheckpointTensors tensors = WithFirstNames(stored, module, kModel);
   DDPRUN_RETURN_IF_ERROR(CheckModule(wanted, tensors));
   const auto found = tensors.find(kProgress);
   if (found == tensors.end() || found->second.numel() != 3 ||
@@ -191,19 +229,37 @@ absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
         absl::string_view(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
     file.tensors.push_back(std::move(entry));
   }
+  // The widest first, so that each lies at a multiple of its elements' size: see TensorAt.
+  std::stable_sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) {
+    return TensorTypeBytes(a.type) > TensorTypeBytes(b.type);
+  });
   return file;
 }
 
-CheckpointTensors FromTensorFile(const TensorFile& file) {
+namespace {
+
+// The tensor where it lies, or, where it can't be used there, a copy.
+torch::Tensor TensorAt(const TensorEntry& entry, torch::ScalarType type,
+                       const std::shared_ptr<const void>& owner) {
+  if (entry.bytes.empty()) return torch::empty(entry.shape, type);
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(entry.bytes.data()) % TensorTypeBytes(entry.type) == 0;
+  if (!aligned) {
+    torch::Tensor copy = torch::empty(entry.shape, type);
+    std::memcpy(copy.mutable_data_ptr(), entry.bytes.data(), entry.bytes.size());
+    return copy;
+  }
+  return at::from_blob(
+      const_cast<char*>(entry.bytes.data()), entry.shape, [owner](void* /*bytes*/) {}, type);
+}
+
+}  // namespace
+
+CheckpointTensors FromTensorFile(const TensorFile& file, const std::shared_ptr<const void>& owner) {
   CheckpointTensors tensors;
   for (const TensorEntry& entry : file.tensors) {
     for (const auto& [type, type_name] : kTypes) {
-      if (entry.type != type_name) continue;
-      torch::Tensor tensor = torch::empty(entry.shape, type);
-      if (!entry.bytes.empty()) {
-        std::memcpy(tensor.mutable_data_ptr(), entry.bytes.data(), entry.bytes.size());
-      }
-      tensors[entry.name] = std::move(tensor);
+      if (entry.type == type_name) tensors[entry.name] = TensorAt(entry, type, owner);
     }
   }
   return tensors;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,15 @@ using CheckpointTensors = std::map<std::string, torch::Tensor>;
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 std::string ExtraPrefix(const std::string& state);
 
+// The module's parameters and buffers, by "<prefix><name>"; one of several names by the first.
+CheckpointTensors ModuleTensors(const torch::nn::Module& module, const std::string& prefix);
+// The further names of what has several, each with its first one.
+std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module,
+                                                 const std::string& prefix);
+// What is stored, with each of the module's tensors that has several names under its first.
+CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module,
+                                 const std::string& prefix);
+
 // The module's tensors, and the progress.
 CheckpointTensors CollectTensors(const torch::nn::Module& module, const TrainingProgress& progress);
 
@@ -37,7 +47,7 @@ CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std:
 // Puts module and optimizer back, a ZeroOptimizer's from whole tensors or shards, others' from the
 // same; when an error is returned nothing was changed.
 // Errors: FAILED_PRECONDITION — another model or optimizer; the text names what doesn't fit.
-absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& tensors,
+absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer);
 
@@ -52,8 +62,9 @@ void SeedGenerators(torch::Device device, int64_t step, uint32_t rank);
 // Errors: UNIMPLEMENTED — a tensor's type has no name in safetensors.
 absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
                                         std::vector<torch::Tensor>& kept);
-// Copies the tensors out of a file.
-CheckpointTensors FromTensorFile(const TensorFile& file);
+// The tensors of a file, where its bytes lie, which `owner` keeps for them: read-only. Who keeps
+// one, or changes it, clones it.
+CheckpointTensors FromTensorFile(const TensorFile& file, const std::shared_ptr<const void>& owner);
 
 }  // namespace ddprun::worker
 

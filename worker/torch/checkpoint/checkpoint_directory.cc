@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/mapped_file.h"
 
 namespace ddprun::worker {
 namespace {
@@ -47,13 +47,25 @@ std::optional<CheckpointId> IdOfAnyName(absl::string_view name) {
   return id;
 }
 
+// Without a look at the tensors: the metadata of a file that is as long as it should be.
+absl::StatusOr<TensorFile> ReadHeaderOf(const std::string& path) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
+  DDPRUN_ASSIGN_OR_RETURN(TensorFile file,
+                          DecodeTensorFile(mapped->bytes(), TensorFileCheck::kLength));
+  file.tensors.clear();  // they point into the mapping
+  return file;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::string& directory,
                                                                      const std::string& name) {
   auto checkpoint = std::make_unique<LoadedCheckpoint>();
   checkpoint->id = IdOfAnyName(name).value_or(CheckpointId{});
-  DDPRUN_ASSIGN_OR_RETURN(checkpoint->bytes, ReadWholeFile(PathOf(directory, name)));
+  DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped,
+                          MappedFile::Open(PathOf(directory, name)));
+  checkpoint->owner = mapped;
+  checkpoint->bytes = mapped->bytes();
   DDPRUN_ASSIGN_OR_RETURN(checkpoint->file, DecodeTensorFile(checkpoint->bytes));
   return checkpoint;
 }
@@ -102,22 +114,44 @@ absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directo
   return newest;
 }
 
-void PruneCheckpoints(const std::string& directory, const CheckpointId& newest, uint32_t keep) {
+uint32_t ShardsOf(const TensorFile& file) {
+  const auto found = file.metadata.find(kShards);
+  uint32_t shards = 0;
+  if (found != file.metadata.end() && !absl::SimpleAtoi(found->second, &shards)) return 0;
+  return shards;
+}
+
+std::vector<FoundCheckpoint> FindCheckpoints(const std::string& directory,
+                                             const CheckpointId& newest) {
+  std::vector<FoundCheckpoint> found;
+  const absl::StatusOr<std::vector<CheckpointId>> ids = ListCheckpoints(directory);
+  if (!ids.ok()) return found;
+  for (const CheckpointId& id : *ids) {
+    if (id > newest) continue;
+    const absl::StatusOr<TensorFile> file = ReadHeaderOf(PathOf(directory, CheckpointName(id)));
+    if (file.ok()) found.push_back({.id = id, .shards = ShardsOf(*file)});
+  }
+  return found;
+}
+
+bool HasShard(const std::string& directory, const CheckpointId& id, uint32_t shard,
+              uint32_t shards) {
+  return ReadHeaderOf(PathOf(directory, ShardName(id, shard, shards))).ok();
+}
+
+std::optional<CheckpointId> OldestToKeep(const std::vector<CheckpointId>& whole, uint32_t keep) {
+  if (keep == 0 || whole.size() < keep) return std::nullopt;
+  return whole[keep - 1];
+}
+
+void PruneCheckpoints(const std::string& directory, const std::optional<CheckpointId>& oldest) {
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
   if (!names.ok()) return;
-  std::map<CheckpointId, std::vector<std::string>, std::greater<>> ours;
   for (const std::string& name : *names) {
-    if (absl::StartsWith(name, kPrefix) && absl::EndsWith(name, kTemporarySuffix)) {
-      unlink(PathOf(directory, name).c_str());
-      continue;
-    }
+    const bool left = absl::StartsWith(name, kPrefix) && absl::EndsWith(name, kTemporarySuffix);
     const std::optional<CheckpointId> id = IdOfAnyName(name);
-    if (id.has_value() && *id <= newest) ours[*id].push_back(name);
-  }
-  uint32_t kept = 0;
-  for (const auto& [id, files] : ours) {
-    if (kept++ < keep) continue;
-    for (const std::string& name : files) unlink(PathOf(directory, name).c_str());
+    const bool old = oldest.has_value() && id.has_value() && *id < *oldest;
+    if (left || old) unlink(PathOf(directory, name).c_str());
   }
 }
 

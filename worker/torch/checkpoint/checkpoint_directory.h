@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "worker/torch/checkpoint/tensor_file.h"
 
 namespace ddprun::worker {
@@ -37,14 +38,19 @@ std::optional<CheckpointId> ParseCheckpointName(const std::string& name);
 // checkpoint itself is written when all its shards are there, and says how many they are.
 std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards);
 
+// How many shards a checkpoint says that it has; 0 = it is in one file. Metadata "shards".
+uint32_t ShardsOf(const TensorFile& file);
+inline constexpr const char* kShards = "shards";
+
 // The checkpoints of a directory, newest first; none when there is no such directory.
 absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory);
 
 // A checkpoint that was read and found whole.
 struct LoadedCheckpoint {
   CheckpointId id;
-  std::string bytes;
-  TensorFile file;  // points into bytes
+  std::shared_ptr<const void> owner;  // of the bytes
+  absl::string_view bytes;            // read-only
+  TensorFile file;                    // points into bytes
 };
 
 // Reads a checkpoint, or a shard, by its name.
@@ -63,10 +69,26 @@ struct NewestCheckpoint {
 absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(
     const std::string& directory, const std::optional<CheckpointId>& before = std::nullopt);
 
-// Deletes all checkpoints up to `newest`, with their shards, but the last `keep`, and what writers
-// that died left.
-// Newer ones are not ours to judge. Errors are ignored: room is no reason to stop.
-void PruneCheckpoints(const std::string& directory, const CheckpointId& newest, uint32_t keep);
+// A checkpoint whose own file is there, as long as it should be.
+struct FoundCheckpoint {
+  CheckpointId id;
+  uint32_t shards = 0;  // 0 = it is in one file
+};
+
+// Those up to `newest`, newest first. Only the files' beginnings are read.
+std::vector<FoundCheckpoint> FindCheckpoints(const std::string& directory,
+                                             const CheckpointId& newest);
+// Whether a shard's file is there, as long as it should be.
+bool HasShard(const std::string& directory, const CheckpointId& id, uint32_t shard,
+              uint32_t shards);
+
+// The last one to stay so that `keep` of the `whole` ones (newest first) do; nothing while there
+// are fewer: what else there is isn't known to be worth less.
+std::optional<CheckpointId> OldestToKeep(const std::vector<CheckpointId>& whole, uint32_t keep);
+
+// Deletes all checkpoints older than `oldest`, if one is given, with their shards, and what writers
+// that died left. Errors are ignored: room is no reason to stop.
+void PruneCheckpoints(const std::string& directory, const std::optional<CheckpointId>& oldest);
 
 }  // namespace ddprun::worker
 

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
 #include "worker/torch/checkpoint/tensor_file.h"
+#include "worker/torch/errors/exception_status.h"
 
 namespace ddprun::worker {
 namespace {
@@ -27,6 +28,8 @@ struct Offer {
   auto Key() const { return std::tie(whole, id, bytes); }
 };
 
+// A file goes around in pieces of this.
+constexpr int64_t kPieceBytes = int64_t{64} << 20;
 constexpr int64_t kDamaged = -1;  // instead of a shard's size
 
 torch::Tensor ToTensor(const Offer& offer, torch::Device device) {
@@ -71,16 +74,23 @@ uint32_t ChooseSource(const std::vector<Offer>& offers) {
 // `source`'s file for everybody. `own`: there, that file; elsewhere null.
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> BroadcastFile(
     Context& context, uint32_t source, int64_t size, std::unique_ptr<LoadedCheckpoint> own) {
-  torch::Tensor bytes = torch::empty({size}, torch::kByte);
-  if (context.rank() == source) {
-    std::memcpy(bytes.mutable_data_ptr(), own->bytes.data(), own->bytes.size());
+  const bool sends = context.rank() == source;
+  const auto all = std::make_shared<torch::Tensor>(torch::empty({sends ? 0 : size}, torch::kByte));
+  for (int64_t begin = 0; begin < size; begin += kPieceBytes) {
+    const int64_t length = std::min(kPieceBytes, size - begin);
+    torch::Tensor piece =
+        sends ? torch::empty({length}, torch::kByte) : all->narrow(0, begin, length);
+    if (sends) {
+      std::memcpy(piece.mutable_data_ptr(), own->bytes.data() + begin, piece.nbytes());
+    }
+    torch::Tensor travelling = piece.to(context.device());
+    DDPRUN_RETURN_IF_ERROR(context.Broadcast(travelling, source));
+    if (!sends) piece.copy_(travelling);
   }
-  bytes = bytes.to(context.device());
-  DDPRUN_RETURN_IF_ERROR(context.Broadcast(bytes, source));
-  if (context.rank() == source) return own;
-  const torch::Tensor plain = bytes.cpu();
+  if (sends) return own;
   auto taken = std::make_unique<LoadedCheckpoint>();
-  taken->bytes.assign(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  taken->bytes = {static_cast<const char*>(all->const_data_ptr()), all->nbytes()};
+  taken->owner = all;
   DDPRUN_ASSIGN_OR_RETURN(taken->file, DecodeTensorFile(taken->bytes));
   return taken;
 }
@@ -145,18 +155,20 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   return ListDirectory(directory).value_or(std::vector<std::string>{});
 }
 
-// True: every rank found its own shard whole, and took it.
+// True: every rank found its own shard whole, has enough with it, and took it.
 absl::StatusOr<bool> TakeOwnShard(
     Context& context, const std::string& directory, const std::string& name,
+    const std::function<bool(const CheckpointTensors&)>& suffices,
     const std::function<void(uint32_t, const CheckpointTensors&)>& take) {
   const std::vector<std::string> names = NamesIn(directory);
   std::unique_ptr<LoadedCheckpoint> own;
   if (std::count(names.begin(), names.end(), name) > 0) own = LoadShard(directory, name);
+  const bool enough = own != nullptr && suffices(FromTensorFile(own->file, own->owner));
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                          GatherNumbers(context, {own != nullptr ? 1 : 0}));
+                          GatherNumbers(context, {enough ? 1 : 0}));
   const bool everywhere = std::all_of(
       all.begin(), all.end(), [](const torch::Tensor& row) { return row[0].item<int64_t>() != 0; });
-  if (everywhere) take(context.rank(), FromTensorFile(own->file));
+  if (everywhere) take(context.rank(), FromTensorFile(own->file, own->owner));
   return everywhere;
 }
 
@@ -176,6 +188,33 @@ absl::StatusOr<std::vector<int64_t>> FindShards(Context& context, const std::str
     }
   }
   return sources;
+}
+
+// Rank 0's list for everybody.
+absl::Status ShareFound(Context& context, std::vector<FoundCheckpoint>& found) {
+  std::vector<int64_t> numbers;
+  for (const FoundCheckpoint& one : found) {
+    for (const uint64_t number :
+         {one.id.fence, one.id.generation, one.id.step, static_cast<uint64_t>(one.shards)}) {
+      numbers.push_back(static_cast<int64_t>(number));
+    }
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> sizes,
+                          GatherNumbers(context, {static_cast<int64_t>(numbers.size())}));
+  numbers.resize(static_cast<size_t>(sizes[0][0].item<int64_t>()));
+  found.clear();
+  if (numbers.empty()) return absl::OkStatus();
+  torch::Tensor table = torch::tensor(numbers).to(context.device());
+  DDPRUN_RETURN_IF_ERROR(context.Broadcast(table, 0));
+  table = table.cpu();
+  const int64_t* row = table.const_data_ptr<int64_t>();
+  for (size_t i = 0; i < numbers.size(); i += 4, row += 4) {
+    found.push_back({.id = {.fence = static_cast<uint64_t>(row[0]),
+                            .generation = static_cast<uint64_t>(row[1]),
+                            .step = static_cast<uint64_t>(row[2])},
+                     .shards = static_cast<uint32_t>(row[3])});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -204,10 +243,12 @@ absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(
 
 absl::StatusOr<bool> TakeShards(
     Context& context, const std::string& directory, const CheckpointId& id, uint32_t shards,
+    const std::function<bool(const CheckpointTensors& tensors)>& suffices,
     const std::function<void(uint32_t shard, const CheckpointTensors& tensors)>& take) {
   if (shards == context.world_size()) {
     const std::string own = ShardName(id, context.rank(), shards);
-    DDPRUN_ASSIGN_OR_RETURN(const bool taken, TakeOwnShard(context, directory, own, take));
+    DDPRUN_ASSIGN_OR_RETURN(const bool taken,
+                            TakeOwnShard(context, directory, own, suffices, take));
     if (taken) return true;
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sources,
@@ -227,21 +268,59 @@ absl::StatusOr<bool> TakeShards(
     const int64_t bytes = sizes[source][0].item<int64_t>();
     if (bytes == kDamaged) return false;
     DDPRUN_ASSIGN_OR_RETURN(own, BroadcastFile(context, source, bytes, std::move(own)));
-    take(shard, FromTensorFile(own->file));
+    take(shard, FromTensorFile(own->file, own->owner));
   }
   return true;
 }
 
-absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, const char* what) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                          GatherNumbers(context, {mine.ok() ? 1 : 0}));
-  if (!mine.ok()) return mine;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank][0].item<int64_t>() != 0) continue;
-    return absl::AbortedError(
-        absl::StrCat("rank ", rank, " could not ", what, "; its own message says why"));
+absl::StatusOr<std::vector<CheckpointId>> AgreeOnWhole(Context& context,
+                                                       const std::string& directory,
+                                                       const CheckpointId& newest) {
+  std::vector<FoundCheckpoint> found;
+  if (context.is_main()) found = FindCheckpoints(directory, newest);
+  DDPRUN_RETURN_IF_ERROR(ShareFound(context, found));
+  // One number for each shard: how many ranks see it.
+  std::vector<int64_t> own;
+  for (const FoundCheckpoint& one : found) {
+    for (uint32_t shard = 0; shard < one.shards; ++shard) {
+      const bool looks = shard % context.world_size() == context.rank();
+      own.push_back(looks && HasShard(directory, one.id, shard, one.shards) ? 1 : 0);
+    }
   }
-  return absl::OkStatus();
+  if (!own.empty()) {
+    torch::Tensor seen = torch::tensor(own).to(context.device());
+    DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(seen));
+    seen = seen.cpu();
+    std::copy_n(seen.const_data_ptr<int64_t>(), own.size(), own.begin());
+  }
+  std::vector<CheckpointId> whole;
+  auto next = own.begin();
+  for (const FoundCheckpoint& one : found) {
+    if (std::count(next, next + one.shards, 0) == 0) whole.push_back(one.id);
+    next += one.shards;
+  }
+  return whole;
+}
+
+absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what) {
+  const std::string words(mine.message());
+  // 0 = done; else the length of what the rank says, and 1.
+  const auto own = static_cast<int64_t>(mine.ok() ? 0 : words.size() + 1);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, GatherNumbers(context, {own}));
+  const auto failed = std::find_if(
+      all.begin(), all.end(), [](const torch::Tensor& row) { return row[0].item<int64_t>() != 0; });
+  if (failed == all.end()) return absl::OkStatus();
+  const auto rank = static_cast<uint32_t>(failed - all.begin());
+  torch::Tensor text = torch::zeros({(*failed)[0].item<int64_t>()}, torch::kByte);
+  if (rank == context.rank()) {
+    std::memcpy(text.mutable_data_ptr(), words.data(), words.size());
+  }
+  text = text.to(context.device());
+  DDPRUN_RETURN_IF_ERROR(context.Broadcast(text, rank));
+  if (!mine.ok()) return mine;
+  text = text.cpu();
+  return absl::AbortedError(absl::StrCat(kPeerErrorPrefix, "rank ", rank, " could not ", what, ": ",
+                                         static_cast<const char*>(text.const_data_ptr())));
 }
 
 }  // namespace ddprun::worker

@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ddprun/context.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
@@ -24,14 +26,24 @@ absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(
     Context& context, const std::string& directory, const std::optional<CheckpointId>& before);
 
 // Hands the shards of a checkpoint to `take`, in order: the own one alone when as many ranks wrote
-// it and each finds its own; else all, which go around from ranks that have them.
+// it, each finds its own, and that `suffices` for each (another stage or size of buckets deals
+// parameters out otherwise); else all, which go around from ranks that have them.
 // Answers whether there were all, the same on every rank; if not, a warning says what is missing.
 absl::StatusOr<bool> TakeShards(
     Context& context, const std::string& directory, const CheckpointId& id, uint32_t shards,
+    const std::function<bool(const CheckpointTensors& tensors)>& suffices,
     const std::function<void(uint32_t shard, const CheckpointTensors& tensors)>& take);
 
-// All ranks' outcomes: OK when all are; else the own error, or one that names a rank that has one.
-absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, const char* what);
+// The checkpoints up to `newest` that are whole, newest first, the same on every rank: rank 0 has
+// them, and each shard that they count is on the disk of the rank of its number (of that number
+// modulo the ranks, where they are fewer now).
+absl::StatusOr<std::vector<CheckpointId>> AgreeOnWhole(Context& context,
+                                                       const std::string& directory,
+                                                       const CheckpointId& newest);
+
+// All ranks' outcomes: OK when all are; else the own error, or ABORTED with the words of the lowest
+// rank that has one: "PeerError: rank 1 could not <what>: …".
+absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what);
 
 }  // namespace ddprun::worker
 

@@ -17,6 +17,7 @@
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/optimizer_state.h"
+#include "worker/torch/zero/zero_state.h"
 
 namespace ddprun {
 
@@ -24,12 +25,6 @@ using worker::CheckpointId;
 using worker::CheckpointTensors;
 using worker::LoadedCheckpoint;
 using worker::TensorFile;
-
-namespace {
-
-constexpr const char* kShards = "shards";  // metadata: how many, where there are any
-
-}  // namespace
 
 struct Checkpointer::Implementation {
   struct Extra {
@@ -56,9 +51,15 @@ struct Checkpointer::Implementation {
                          const std::vector<torch::Tensor>& generators) const;
   absl::Status Write(const std::string& name, const CheckpointTensors& tensors,
                      uint32_t shards) const;
+  // Removes what is older than the last `keep` whole checkpoints; a collective where each rank
+  // writes a file.
+  absl::Status Prune(const CheckpointId& newest, bool shards) const;
   // Adds the shards' tensors. Answers whether there were all.
   absl::StatusOr<bool> AddShards(const LoadedCheckpoint& loaded, CheckpointTensors& tensors) const;
+  // Whether the optimizer has its state in what all ranks read and what is in the own shard.
+  bool Suffices(const CheckpointTensors& all, const CheckpointTensors& own) const;
   absl::StatusOr<TrainingProgress> Apply(const CheckpointTensors& tensors) const;
+  void TellOfNone() const;
 };
 
 namespace {
@@ -69,14 +70,6 @@ absl::Status RestoreGenerators(const CheckpointTensors& tensors, const Context& 
   if (found != tensors.end()) return worker::SetGenerators(context.device(), found->second);
   worker::SeedGenerators(context.device(), step, context.rank());
   return absl::OkStatus();
-}
-
-// 0 = the checkpoint is in one file.
-uint32_t ShardsOf(const TensorFile& file) {
-  const auto found = file.metadata.find(kShards);
-  uint32_t shards = 0;
-  if (found != file.metadata.end() && !absl::SimpleAtoi(found->second, &shards)) return 0;
-  return shards;
 }
 
 }  // namespace
@@ -105,13 +98,26 @@ bool Checkpointer::Implementation::WritesShards() const {
                      [](const Extra& extra) { return extra.state.differs_by_rank(); });
 }
 
+bool Checkpointer::Implementation::Suffices(const CheckpointTensors& all,
+                                            const CheckpointTensors& own) const {
+  CheckpointTensors state = worker::TensorsWithPrefix(all, worker::kOptimizerPrefix);
+  worker::AddTensors("", worker::TensorsWithPrefix(own, worker::kOptimizerPrefix), state);
+  if (zero() != nullptr) return zero()->Covers(state);
+  return std::none_of(state.begin(), state.end(), [](const auto& item) {
+    const auto name = worker::ZeroStateName::Parse(item.first);
+    return name.has_value() && name->begin >= 0;
+  });
+}
+
 absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpoint& loaded,
                                                              CheckpointTensors& tensors) const {
-  const uint32_t shards = ShardsOf(loaded.file);
+  const uint32_t shards = worker::ShardsOf(loaded.file);
   if (shards == 0) return true;
   const auto take = [&](uint32_t shard, const CheckpointTensors& taken) {
     CheckpointTensors state = worker::TensorsWithPrefix(taken, worker::kOptimizerPrefix);
     if (zero() != nullptr) state = zero()->OwnPart(state);
+    // The shard's bytes needn't stay for the few that are ours.
+    for (auto& [name, tensor] : state) tensor = tensor.clone();
     worker::AddTensors(worker::kOptimizerPrefix, state, tensors);
     if (shards != context.world_size() || shard != context.rank()) return;
     for (const Extra& extra : extras) {
@@ -119,7 +125,9 @@ absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpo
       worker::AddTensors(prefix, worker::TensorsWithPrefix(taken, prefix), tensors);
     }
   };
-  return worker::TakeShards(context, options.directory, loaded.id, shards, take);
+  return worker::TakeShards(
+      context, options.directory, loaded.id, shards,
+      [&](const CheckpointTensors& own) { return Suffices(tensors, own); }, take);
 }
 
 absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
@@ -127,18 +135,31 @@ absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
   DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
                           worker::ApplyTensors(tensors, *module, optimizer));
   for (const Extra& extra : extras) {
-    const CheckpointTensors state =
-        worker::TensorsWithPrefix(tensors, worker::ExtraPrefix(extra.name));
+    CheckpointTensors state = worker::TensorsWithPrefix(tensors, worker::ExtraPrefix(extra.name));
     if (state.empty()) {
       Log(LogLevel::kWarning,
           absl::StrCat("the checkpoint has no '", extra.name, "' for rank ", context.rank(), " of ",
                        context.world_size(), "; it begins anew"));
       continue;
     }
+    for (auto& [name, tensor] : state) tensor = tensor.clone();  // it may keep them
     DDPRUN_RETURN_IF_ERROR(extra.state.RestoreState(state));
   }
   DDPRUN_RETURN_IF_ERROR(RestoreGenerators(tensors, context, progress.step));
   return progress;
+}
+
+// A job whose checkpoints went with a node must not begin anew without anybody's noticing.
+void Checkpointer::Implementation::TellOfNone() const {
+  if (!context.is_main() || !options.tell_of_none) return;
+  std::string text = absl::StrCat("no rank finds a checkpoint (checkpoint-*.safetensors in '",
+                                  options.directory, "'): training begins at step 0");
+  if (context.generation() > 1 || context.restart_count() > 0) {
+    absl::StrAppend(&text, ", in generation ", context.generation(),
+                    ". If earlier ones saved some, they are on a node that isn't there any more: "
+                    "use a directory that all nodes share");
+  }
+  Tell(text);
 }
 
 absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
@@ -153,14 +174,21 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
             absl::StrCat("no checkpoint in '", self.options.directory,
                          "' has all of its shards; delete them to start from the beginning"));
       }
-      if (loaded == nullptr) return std::optional<TrainingProgress>();
-      CheckpointTensors tensors = worker::FromTensorFile(loaded->file);
+      if (loaded == nullptr) {
+        self.TellOfNone();
+        return std::optional<TrainingProgress>();
+      }
+      CheckpointTensors tensors = worker::FromTensorFile(loaded->file, loaded->owner);
       DDPRUN_ASSIGN_OR_RETURN(const bool whole, self.AddShards(*loaded, tensors));
       before = loaded->id;
       if (!whole) continue;
-      DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress, self.Apply(tensors));
+      const absl::StatusOr<TrainingProgress> progress =
+          worker::CatchExceptions([&] { return self.Apply(tensors); });
+      DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(
+          self.context, progress.status(),
+          absl::StrCat("resume from '", worker::CheckpointName(loaded->id), "'")));
       self.fence = loaded->id.fence + 1;
-      return std::optional<TrainingProgress>(progress);
+      return std::optional<TrainingProgress>(*progress);
     }
   });
 }
@@ -182,7 +210,7 @@ absl::Status Checkpointer::Implementation::Write(const std::string& name,
   file.metadata = {{"format", "ddprun checkpoint 1"},
                    {"run_id", context.run_id()},
                    {"world_size", absl::StrCat(context.world_size())}};
-  if (shards > 0) file.metadata[kShards] = absl::StrCat(shards);
+  if (shards > 0) file.metadata[worker::kShards] = absl::StrCat(shards);
   const std::string header = worker::EncodeTensorFileHeader(file);
   std::vector<absl::string_view> pieces = {header};
   for (const worker::TensorEntry& entry : file.tensors) pieces.push_back(entry.bytes);
@@ -218,6 +246,29 @@ absl::Status Checkpointer::Implementation::WriteMain(
   return Write(worker::CheckpointName(id), tensors, WritesShards() ? context.world_size() : 0);
 }
 
+absl::Status Checkpointer::Implementation::Prune(const CheckpointId& newest, bool shards) const {
+  if (!shards) {
+    if (!context.is_main()) return absl::OkStatus();
+    std::vector<CheckpointId> whole;
+    for (const worker::FoundCheckpoint& one : worker::FindCheckpoints(options.directory, newest)) {
+      bool has_all = true;  // from when each rank wrote one
+      for (uint32_t i = 0; i < one.shards && has_all; ++i) {
+        has_all = worker::HasShard(options.directory, one.id, i, one.shards);
+      }
+      if (has_all) whole.push_back(one.id);
+    }
+    worker::PruneCheckpoints(options.directory, worker::OldestToKeep(whole, options.keep));
+    return absl::OkStatus();
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointId> whole,
+                          worker::AgreeOnWhole(context, options.directory, newest));
+  // Nodes may have directories of their own. All have cleared up before anybody writes again.
+  if (context.local_rank() == 0) {
+    worker::PruneCheckpoints(options.directory, worker::OldestToKeep(whole, options.keep));
+  }
+  return context.Barrier();
+}
+
 absl::Status Checkpointer::Save(const TrainingProgress& progress) {
   Implementation& self = *implementation_;
   self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
@@ -240,10 +291,7 @@ absl::Status Checkpointer::Save(const TrainingProgress& progress) {
     if (self.context.is_main()) written = self.WriteMain(id, progress, state, all);
     if (shards) written = worker::AgreeOnSuccess(self.context, written, "write the checkpoint");
     DDPRUN_RETURN_IF_ERROR(written);
-    // Nodes may have directories of their own. All have cleared up before anybody writes again.
-    const bool clears = shards ? self.context.local_rank() == 0 : self.context.is_main();
-    if (clears) worker::PruneCheckpoints(self.options.directory, id, self.options.keep);
-    return shards ? self.context.Barrier() : absl::OkStatus();
+    return self.Prune(id, shards);
   });
 }
 

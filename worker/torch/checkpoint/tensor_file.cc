@@ -67,7 +67,7 @@ absl::StatusOr<TensorEntry> ReadEntry(const std::string& name, const json& descr
 
 absl::StatusOr<TensorFile> ReadHeader(const json& header, absl::string_view data) {
   TensorFile file;
-  std::map<uint64_t, TensorEntry> by_place;
+  std::multimap<uint64_t, TensorEntry> by_place;
   for (const auto& [name, described] : header.items()) {
     if (name == kMetadata) {
       file.metadata = described.get<std::map<std::string, std::string>>();
@@ -84,19 +84,43 @@ absl::StatusOr<TensorFile> ReadHeader(const json& header, absl::string_view data
       by_place.emplace(key, std::move(entry));
     }
   }
-  for (auto& [place, entry] : by_place) file.tensors.push_back(std::move(entry));
+  uint64_t end = 0;
+  for (auto& [place, entry] : by_place) {
+    if (place != end) return Damaged(absl::StrCat("a gap or an overlap before '", entry.name, "'"));
+    end += entry.bytes.size();
+    file.tensors.push_back(std::move(entry));
+  }
+  if (end != data.size()) {
+    return Damaged(absl::StrCat("its tensors have ", end, " bytes, the file ", data.size()));
+  }
   return file;
 }
 
+// Takes the checksum out of the header, and compares with it what `check` says.
+absl::Status CheckHeader(json& header, absl::string_view data, TensorFileCheck check) {
+  const bool has_one = header.contains(kMetadata) && header.at(kMetadata).contains(kChecksum);
+  if (!has_one) {
+    if (check != TensorFileCheck::kChecksum) return absl::OkStatus();
+    return Damaged("it has no checksum of ddprun's");
+  }
+  const std::string stored = header.at(kMetadata).at(kChecksum).get<std::string>();
+  header.at(kMetadata).erase(kChecksum);
+  if (check == TensorFileCheck::kLength) return absl::OkStatus();
+  if (stored == absl::StrCat(Checksum(header.dump(), {data}))) return absl::OkStatus();
+  return Damaged(check == TensorFileCheck::kChecksum
+                     ? "wrong checksum"
+                     : "wrong checksum; if a program changed the file and kept its metadata, have "
+                       "it leave out 'crc32'");
+}
+
 // Parses the header; every exception of the parser ends here.
-absl::StatusOr<TensorFile> ParseHeader(absl::string_view text, absl::string_view data) {
+absl::StatusOr<TensorFile> ParseHeader(absl::string_view text, absl::string_view data,
+                                       TensorFileCheck check) {
   // The parser takes a NUL for the end of its input.
   if (text.find('\0') != absl::string_view::npos) return Damaged("a NUL in its header");
   try {
     json header = json::parse(text.begin(), text.end());
-    const std::string stored = header.at(kMetadata).at(kChecksum).get<std::string>();
-    header.at(kMetadata).erase(kChecksum);
-    if (stored != absl::StrCat(Checksum(header.dump(), {data}))) return Damaged("wrong checksum");
+    DDPRUN_RETURN_IF_ERROR(CheckHeader(header, data, check));
     return ReadHeader(header, data);
   } catch (const json::exception& error) {
     return Damaged(absl::StrCat("its header is not as it should be (", error.what(), ")"));
@@ -106,7 +130,7 @@ absl::StatusOr<TensorFile> ParseHeader(absl::string_view text, absl::string_view
 }  // namespace
 
 uint64_t TensorTypeBytes(absl::string_view type) {
-  static constexpr std::array<std::pair<const char*, uint64_t>, 10> kTypes = {{{"F64", 8},
+  static constexpr std::array<std::pair<const char*, uint64_t>, 16> kTypes = {{{"F64", 8},
                                                                                {"F32", 4},
                                                                                {"F16", 2},
                                                                                {"BF16", 2},
@@ -115,7 +139,13 @@ uint64_t TensorTypeBytes(absl::string_view type) {
                                                                                {"I16", 2},
                                                                                {"I8", 1},
                                                                                {"U8", 1},
-                                                                               {"BOOL", 1}}};
+                                                                               {"BOOL", 1},
+                                                                               {"U64", 8},
+                                                                               {"U32", 4},
+                                                                               {"U16", 2},
+                                                                               {"F8_E4M3", 1},
+                                                                               {"F8_E5M2", 1},
+                                                                               {"C64", 8}}};
   for (const auto& [name, bytes] : kTypes) {
     if (type == name) return bytes;
   }
@@ -151,7 +181,7 @@ std::string EncodeTensorFileHeader(const TensorFile& file) {
   return encoded + text;
 }
 
-absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes) {
+absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes, TensorFileCheck check) {
   if (bytes.size() < kLengthBytes) return Damaged(absl::StrCat("only ", bytes.size(), " bytes"));
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
@@ -161,7 +191,7 @@ absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes) {
   if (length > bytes.size()) {
     return Damaged(absl::StrCat("a header of ", length, " bytes in ", bytes.size(), " bytes"));
   }
-  return ParseHeader(bytes.substr(0, length), bytes.substr(length));
+  return ParseHeader(bytes.substr(0, length), bytes.substr(length), check);
 }
 
 }  // namespace ddprun::worker

@@ -24,8 +24,9 @@ struct TensorEntry {
 // The contents of a safetensors file (https://huggingface.co/docs/safetensors, "Format"): 8 bytes
 // of header length, a JSON header, the tensors' bytes without gaps. Python's safetensors reads it.
 //
-// Ours carries, as metadata "crc32", zlib's CRC-32 over the header without that entry and all
-// tensor bytes, so that a torn or changed file is noticed whatever part of it is hit.
+// Ours carry, as metadata "crc32", zlib's CRC-32 over the header without that entry and all
+// tensor bytes, so that a torn or changed file is noticed whatever part of it is hit. Others' have
+// none; that they are as long as their header says is noticed.
 struct TensorFile {
   std::map<std::string, std::string> metadata;
   std::vector<TensorEntry> tensors;
@@ -35,9 +36,17 @@ struct TensorFile {
 // Requires: each tensor's bytes fit its type and shape; names are unique, and no metadata "crc32".
 std::string EncodeTensorFileHeader(const TensorFile& file);
 
-// Reads a file made by EncodeTensorFileHeader; the entries point into `bytes`.
+// What of a file is held against its checksum.
+enum class TensorFileCheck {
+  kChecksum,       // it must have one: ours
+  kChecksumIfAny,  // anybody's
+  kLength,         // nothing: of `bytes` only the header is read
+};
+
+// Reads a safetensors file; the entries point into `bytes`.
 // Errors: DATA_LOSS — it is cut short, damaged, or not such a file; the text says what is wrong.
-absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes);
+absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes,
+                                            TensorFileCheck check = TensorFileCheck::kChecksum);
 
 // Bytes of one element; 0 for an unknown type.
 uint64_t TensorTypeBytes(absl::string_view type);

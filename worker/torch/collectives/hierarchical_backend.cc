@@ -30,6 +30,11 @@ ReduceOp LeadersOperation(const ReduceOp& operation, const at::Tensor& tensor) {
   return operation;
 }
 
+// Requires: contiguous.
+at::Tensor AsBytes(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, at::kByte);
+}
+
 }  // namespace
 
 uint32_t HostLayout::HostOf(uint32_t rank) const {
@@ -139,12 +144,20 @@ void HierarchicalBackend::BroadcastLeaders(const at::Tensor& tensor, uint32_t ho
   if (leaders_ == nullptr) throw PeerFailure("the connection of the hosts' leaders is gone");
   if (tensor.numel() == 0) return;
   // As bytes: Gloo doesn't know every type.
-  Tensors tensors = {
-      at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, at::kByte)};
+  Tensors tensors = {AsBytes(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = host;
   options.timeout = timeout;
   Await(leaders_->broadcast(tensors, options));
+}
+
+void HierarchicalBackend::AllGatherLeaders(at::Tensor own, at::Tensor blocks,
+                                           Milliseconds timeout) {
+  if (leaders_ == nullptr) throw PeerFailure("the connection of the hosts' leaders is gone");
+  c10d::AllgatherOptions options;
+  options.timeout = timeout;
+  at::Tensor flat = blocks.view({-1});
+  Await(leaders_->_allgather_base(flat, own, options));
 }
 
 void HierarchicalBackend::RunAllReduce(const at::Tensor& tensor, const ReduceOp& operation,
@@ -173,10 +186,27 @@ void HierarchicalBackend::RunAllGather(const at::Tensor& input, const Tensors& o
   Tensors of_host;
   for (const uint32_t rank : layout_.hosts[host_]) of_host.push_back(outputs[rank]);
   Local(ShmGroup::AllGather(input, of_host), timeout);
+  if (input.numel() == 0 || layout_.hosts.size() == 1) return;
+  // A block for each host, all as long as that of the largest: the leaders exchange them at once,
+  // and their hosts get all at once.
+  const auto bytes = static_cast<int64_t>(input.nbytes());
+  size_t most = 0;
+  for (const auto& ranks : layout_.hosts) most = std::max(most, ranks.size());
+  at::Tensor blocks = at::zeros(
+      {static_cast<int64_t>(layout_.hosts.size()), static_cast<int64_t>(most) * bytes}, at::kByte);
+  if (leads()) {
+    at::Tensor own = blocks[host_].clone();
+    for (size_t i = 0; i < of_host.size(); ++i) {
+      own.narrow(0, static_cast<int64_t>(i) * bytes, bytes).copy_(AsBytes(of_host[i]));
+    }
+    AllGatherLeaders(own, blocks, timeout);
+  }
+  Local(ShmGroup::Broadcast(blocks, 0), timeout);
   for (uint32_t host = 0; host < layout_.hosts.size(); ++host) {
-    for (const uint32_t rank : layout_.hosts[host]) {
-      if (leads()) BroadcastLeaders(outputs[rank], host, timeout);
-      if (host != host_) Local(ShmGroup::Broadcast(outputs[rank], 0), timeout);
+    if (host == host_) continue;
+    for (size_t i = 0; i < layout_.hosts[host].size(); ++i) {
+      AsBytes(outputs[layout_.hosts[host][i]])
+          .copy_(blocks[host].narrow(0, static_cast<int64_t>(i) * bytes, bytes));
     }
   }
 }

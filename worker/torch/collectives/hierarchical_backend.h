@@ -68,6 +68,8 @@ class HierarchicalBackend : public CollectiveBackend {
   void RunAllGather(const at::Tensor& input, const Tensors& outputs, Milliseconds timeout);
   void AllReduceLeaders(const at::Tensor& tensor, const c10d::ReduceOp& operation,
                         Milliseconds timeout);
+  // `own` [n] of each leader into everybody's `blocks` [hosts, n].
+  void AllGatherLeaders(at::Tensor own, at::Tensor blocks, Milliseconds timeout);
   void BroadcastLeaders(const at::Tensor& tensor, uint32_t host, Milliseconds timeout);
 
   const HostLayout layout_;

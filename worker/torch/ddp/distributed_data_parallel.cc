@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ddprun/parameters.h"
 #include "ddprun/sync_batch_norm.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/ddp/communication_hooks.h"
@@ -84,12 +85,12 @@ std::vector<size_t> FirstStepLimits(const DistributedDataParallelOptions& option
 }
 
 void CollectParameters(DdpImplementation& ddp) {
-  for (const auto& item : ddp.module->named_parameters()) {
-    if (!item.value().requires_grad()) continue;
-    ddp.names[ddp.parameters.size()] = item.key();
-    ddp.parameters.push_back(item.value());
+  for (const NamedTensor& parameter : NamedParameters(*ddp.module)) {
+    if (!parameter.tensor.requires_grad()) continue;
+    ddp.names[ddp.parameters.size()] = parameter.name;
+    ddp.parameters.push_back(parameter.tensor);
   }
-  ddp.buffers = ddp.module->buffers();
+  ddp.buffers = Buffers(*ddp.module);
 }
 
 absl::Status CheckModule(const DdpImplementation& ddp, torch::Device device) {
@@ -130,16 +131,15 @@ std::vector<std::string> DescribeModel(const DdpImplementation& ddp) {
       ", init_sync ", options.init_sync, ", built_in_hook ",
       static_cast<int>(options.built_in_hook), ", communication_hook ",
       options.communication_hook != nullptr ? options.communication_hook->name() : "none")};
-  const auto describe = [&texts](const char* kind, const std::string& name,
-                                 const torch::Tensor& tensor) {
-    texts.push_back(absl::StrCat(kind, " ", name, " ", c10::str(tensor.scalar_type()), " ",
-                                 c10::str(tensor.sizes()),
-                                 tensor.requires_grad() ? "" : " without gradient"));
+  const auto describe = [&texts](const char* kind, const NamedTensor& one) {
+    texts.push_back(absl::StrCat(kind, " ", one.name, " ", c10::str(one.tensor.scalar_type()), " ",
+                                 c10::str(one.tensor.sizes()),
+                                 one.tensor.requires_grad() ? "" : " without gradient"));
   };
-  for (const auto& item : ddp.module->named_parameters()) {
-    describe("parameter", item.key(), item.value());
+  for (const NamedTensor& parameter : NamedParameters(*ddp.module)) {
+    describe("parameter", parameter);
   }
-  for (const auto& item : ddp.module->named_buffers()) describe("buffer", item.key(), item.value());
+  for (const NamedTensor& buffer : NamedBuffers(*ddp.module)) describe("buffer", buffer);
   return texts;
 }
 
@@ -196,7 +196,7 @@ void MakeReducer(DdpImplementation& ddp) {
 
 void DdpImplementation::BroadcastState(int source) const {
   std::vector<torch::Tensor> state;
-  for (const torch::Tensor& tensor : module->parameters()) state.push_back(tensor.detach());
+  for (const torch::Tensor& tensor : Parameters(*module)) state.push_back(tensor.detach());
   if (options.broadcast_buffers) {
     for (const torch::Tensor& tensor : buffers) state.push_back(tensor.detach());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ddprun/parameters.h"
 #include "worker/torch/optim/gradient_taker.h"
 #include "worker/torch/optim/not_finite.h"
 
@@ -20,9 +21,9 @@ bool AllFinite(const torch::Tensor& tensor) { return at::isfinite(tensor).all().
 
 // The name of the first gradient, or parameter, that isn't finite; "" = all are.
 std::string FirstNotFinite(torch::nn::Module& module, bool gradients) {
-  for (const auto& item : module.named_parameters()) {
-    const torch::Tensor& tensor = gradients ? item.value().grad() : item.value();
-    if (tensor.defined() && !AllFinite(tensor)) return item.key();
+  for (const NamedTensor& parameter : NamedParameters(module)) {
+    const torch::Tensor& tensor = gradients ? parameter.tensor.grad() : parameter.tensor;
+    if (tensor.defined() && !AllFinite(tensor)) return parameter.name;
   }
   return "";
 }
@@ -32,13 +33,13 @@ std::string FirstNotFinite(torch::nn::Module& module, bool gradients) {
 absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> gradients;
-  for (const auto& item : module.named_parameters()) {
-    if (worker::GradientIsTaken(item.value())) {
+  for (const NamedTensor& parameter : NamedParameters(module)) {
+    if (worker::GradientIsTaken(parameter.tensor)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("the gradient of '", item.key(),
+          absl::StrCat("the gradient of '", parameter.name,
                        "' is in the shares of a ZeroOptimizer (stage 2): call its ClipGradNorm"));
     }
-    if (item.value().grad().defined()) gradients.push_back(item.value().grad());
+    if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
   }
   if (gradients.empty()) return 0.0;
   const double norm = at::stack(at::_foreach_norm(gradients)).norm().item<double>();

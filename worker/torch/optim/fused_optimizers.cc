@@ -8,9 +8,13 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include "ddprun/parameters.h"
 
 namespace ddprun {
 namespace {
@@ -92,7 +96,35 @@ std::map<BatchKey, Batch> SgdBatches(torch::optim::Optimizer& optimizer,
   return batches;
 }
 
+// The groups with each parameter once.
+std::vector<OptimizerParamGroup> DistinctGroups(const std::vector<OptimizerParamGroup>& groups) {
+  std::set<const void*> seen;
+  std::vector<OptimizerParamGroup> distinct = groups;
+  for (OptimizerParamGroup& group : distinct) {
+    group.params() = DistinctTensors(group.params());
+    for (const Tensor& parameter : group.params()) {
+      TORCH_CHECK(seen.insert(parameter.unsafeGetTensorImpl()).second, "a parameter of the sizes ",
+                  parameter.sizes(), " is in two parameter groups; give each one only");
+    }
+  }
+  return distinct;
+}
+
 }  // namespace
+
+FusedAdamW::FusedAdamW(const std::vector<OptimizerParamGroup>& groups,
+                       torch::optim::AdamWOptions defaults)
+    : AdamW(DistinctGroups(groups), std::move(defaults)) {}
+
+FusedAdamW::FusedAdamW(std::vector<Tensor> parameters, torch::optim::AdamWOptions defaults)
+    : FusedAdamW({OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
+
+FusedSGD::FusedSGD(const std::vector<OptimizerParamGroup>& groups,
+                   torch::optim::SGDOptions defaults)
+    : SGD(DistinctGroups(groups), std::move(defaults)) {}
+
+FusedSGD::FusedSGD(std::vector<Tensor> parameters, torch::optim::SGDOptions defaults)
+    : FusedSGD({OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
 Tensor FusedAdamW::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;

@@ -102,4 +102,19 @@ void SetLearningRate(torch::optim::Optimizer& optimizer, double rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
 }
 
+GroupLearningRates::GroupLearningRates(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) peaks_.push_back(group.options().get_lr());
+}
+
+void GroupLearningRates::Set(torch::optim::Optimizer& optimizer,
+                             const LearningRateSchedule& schedule, int64_t step) const {
+  const size_t groups = std::min(peaks_.size(), optimizer.param_groups().size());
+  for (size_t i = 0; i < groups; ++i) {
+    LearningRateSchedule own = schedule;
+    own.peak = peaks_[i];
+    own.least = schedule.least * (peaks_[i] / schedule.peak);
+    optimizer.param_groups()[i].options().set_lr(own.At(step));
+  }
+}
+
 }  // namespace ddprun

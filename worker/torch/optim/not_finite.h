@@ -4,18 +4,28 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace ddprun::worker {
 
+// Marks the status below.
+inline constexpr const char* kNotFiniteUrl = "ddprun.not_finite";
+
 // What clipping answers when the gradients' norm isn't finite. `name`: of the first parameter whose
 // gradient is to blame; "" = none is, alone.
 inline absl::Status GradientsNotFinite(double norm, const std::string& name) {
-  return absl::FailedPreconditionError(absl::StrCat(
+  absl::Status status = absl::FailedPreconditionError(absl::StrCat(
       "the norm of the gradients is ", norm,
       name.empty() ? ": together they are beyond the type's range"
                    : absl::StrCat(": the gradient of '", name, "' has a NaN or infinite value"),
       "; lower the learning rate, or scale the loss (GradScaler) in fp16"));
+  status.SetPayload(kNotFiniteUrl, absl::Cord(name));
+  return status;
+}
+
+inline bool IsNotFinite(const absl::Status& status) {
+  return status.GetPayload(kNotFiniteUrl).has_value();
 }
 
 }  // namespace ddprun::worker

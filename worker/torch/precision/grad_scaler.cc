@@ -5,13 +5,21 @@
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
+#include <cmath>
 #include <limits>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "ddprun/clip_grad_norm.h"
+#include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/optim/not_finite.h"
 
 namespace ddprun {
 namespace {
@@ -31,11 +39,39 @@ GradientGroups GroupGradients(const std::vector<torch::Tensor>& gradients) {
 std::vector<torch::Tensor> GradientsOf(const torch::optim::Optimizer& optimizer) {
   std::vector<torch::Tensor> gradients;
   for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& parameter : group.params()) {
-      if (parameter.grad().defined()) gradients.push_back(parameter.grad().detach());
+    for (const torch::Tensor& parameter : DistinctTensors(group.params())) {
+      const torch::Tensor& gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient.detach());
     }
   }
   return gradients;
+}
+
+// Divides them. Answers whether one isn't finite.
+absl::StatusOr<bool> Divide(const std::vector<torch::Tensor>& all, double scale) {
+  bool overflowed = false;
+  for (const torch::Tensor& gradient : all) {
+    if (gradient.scalar_type() != torch::kHalf) continue;
+    return absl::FailedPreconditionError(
+        "a GradScaler can't unscale fp16 gradients: what they lost below fp16's range doesn't "
+        "come back; keep the parameters in float32, and compute inside an Autocast");
+  }
+  for (auto& [key, gradients] : GroupGradients(all)) {
+    const auto single = torch::TensorOptions(gradients.front().device()).dtype(torch::kFloat);
+    torch::Tensor found = at::zeros({1}, single);
+    const torch::Tensor inverse = at::full({1}, 1 / scale, single);
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse);
+    overflowed = overflowed || found.item<float>() != 0;
+  }
+  return overflowed;
+}
+
+absl::Status WrongOrder(absl::string_view what) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      what,
+      " since the last Update(): a step is Scale, for each optimizer Unscale or ClipGradNorm "
+      "if at all and Step, then Update"));
 }
 
 }  // namespace
@@ -47,41 +83,92 @@ torch::Tensor GradScaler::Scale(const torch::Tensor& loss) {
   return options_.enabled ? loss * scale_ : loss;
 }
 
-void GradScaler::Unscale(torch::optim::Optimizer& optimizer) {
-  if (!options_.enabled || unscaled_) return;
-  unscaled_ = true;
-  auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer);
-  const std::vector<torch::Tensor> all =
-      zero != nullptr ? zero->ReducedGradients() : GradientsOf(optimizer);
-  for (auto& [key, gradients] : GroupGradients(all)) {
-    const auto single = torch::TensorOptions(gradients.front().device()).dtype(torch::kFloat);
-    torch::Tensor overflowed = at::zeros({1}, single);
-    const torch::Tensor inverse = at::full({1}, 1 / scale_, single);
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, overflowed, inverse);
-    overflowed_ = overflowed_ || overflowed.item<float>() != 0;
-  }
-  if (zero != nullptr) overflowed_ = zero->OnAnyRank(overflowed_);
+absl::Status GradScaler::UnscaleOnce(torch::optim::Optimizer& optimizer,
+                                     OptimizerState& state) const {
+  return worker::CatchExceptions([&]() -> absl::Status {
+    auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer);
+    if (zero != nullptr) DDPRUN_RETURN_IF_ERROR(zero->FinishBackward());
+    DDPRUN_ASSIGN_OR_RETURN(
+        state.overflowed,
+        Divide(zero != nullptr ? zero->ReducedGradients() : GradientsOf(optimizer), scale_));
+    if (zero != nullptr) state.overflowed = zero->OnAnyRank(state.overflowed);
+    state.stage = Stage::kUnscaled;
+    return absl::OkStatus();
+  });
 }
 
-bool GradScaler::Step(torch::optim::Optimizer& optimizer) {
-  Unscale(optimizer);
-  if (overflowed_) return false;
-  optimizer.step();
+absl::Status GradScaler::Unscale(torch::optim::Optimizer& optimizer) {
+  if (!options_.enabled) return absl::OkStatus();
+  OptimizerState& state = states_[&optimizer];
+  if (state.stage == Stage::kUnscaled) {
+    return WrongOrder("Unscale() has already been called on this optimizer");
+  }
+  if (state.stage == Stage::kStepped) {
+    return WrongOrder("Unscale() is called after Step() of this optimizer");
+  }
+  return UnscaleOnce(optimizer, state);
+}
+
+absl::StatusOr<double> GradScaler::ClipGradNorm(torch::optim::Optimizer& optimizer,
+                                                torch::nn::Module& module, double max_norm) {
+  auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer);
+  const auto clip = [&] {
+    return zero != nullptr ? zero->ClipGradNorm(max_norm) : ddprun::ClipGradNorm(module, max_norm);
+  };
+  if (!options_.enabled) return clip();
+  OptimizerState& state = states_[&optimizer];
+  if (state.stage == Stage::kStepped) {
+    return WrongOrder("ClipGradNorm() is called after Step() of this optimizer");
+  }
+  if (state.stage == Stage::kReady) DDPRUN_RETURN_IF_ERROR(UnscaleOnce(optimizer, state));
+  // Known on all ranks: there is nothing to clip, and nobody to tell apart.
+  if (state.overflowed) return std::numeric_limits<double>::infinity();
+  absl::StatusOr<double> norm = clip();
+  if (!worker::IsNotFinite(norm.status())) return norm;
+  state.overflowed = true;
+  return std::numeric_limits<double>::infinity();
+}
+
+absl::StatusOr<bool> GradScaler::Step(torch::optim::Optimizer& optimizer) {
+  OptimizerState passing = {.stage = Stage::kUnscaled};
+  OptimizerState& state = options_.enabled ? states_[&optimizer] : passing;
+  if (state.stage == Stage::kStepped) {
+    return WrongOrder("Step() has already been called on this optimizer");
+  }
+  if (state.stage == Stage::kReady) DDPRUN_RETURN_IF_ERROR(UnscaleOnce(optimizer, state));
+  state.stage = Stage::kStepped;
+  if (state.overflowed) return false;
+  DDPRUN_RETURN_IF_ERROR(worker::CatchExceptions([&]() -> absl::Status {
+    optimizer.step();
+    return absl::OkStatus();
+  }));
   return true;
 }
 
-void GradScaler::Update() {
-  if (!options_.enabled) return;
-  if (overflowed_) {
-    scale_ *= options_.backoff_factor;
+// As float32, which is what Python keeps it in; beyond its range nothing would be finite any more.
+void GradScaler::SetScale(double scale) {
+  const auto single = static_cast<float>(scale);
+  if (std::isfinite(single)) scale_ = single;
+}
+
+absl::Status GradScaler::Update() {
+  if (!options_.enabled) return absl::OkStatus();
+  bool checked = false;
+  bool overflowed = false;
+  for (const auto& [optimizer, state] : states_) {
+    checked = checked || state.stage != Stage::kReady;
+    overflowed = overflowed || state.overflowed;
+  }
+  if (!checked) return WrongOrder("no optimizer was unscaled");
+  if (overflowed) {
+    SetScale(scale_ * options_.backoff_factor);
     growth_tracker_ = 0;
   } else if (++growth_tracker_ == options_.growth_interval) {
-    // Beyond float32's range nothing would be finite any more.
-    const double grown = scale_ * options_.growth_factor;
-    if (grown <= std::numeric_limits<float>::max()) scale_ = grown;
+    SetScale(scale_ * options_.growth_factor);
     growth_tracker_ = 0;
   }
-  overflowed_ = unscaled_ = false;
+  states_.clear();
+  return absl::OkStatus();
 }
 
 void GradScaler::Restore(double scale, int64_t growth_tracker) {

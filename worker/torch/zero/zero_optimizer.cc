@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
 #include "ddprun/fused_optimizers.h"
+#include "ddprun/parameters.h"
 #include "worker/torch/collectives/collectives.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
@@ -125,7 +126,7 @@ void ZeroImplementation::GatherParameters() {
 
 void ZeroImplementation::BroadcastBuffers() {
   std::vector<torch::Tensor> buffers;
-  for (const torch::Tensor& buffer : module->buffers()) buffers.push_back(buffer.detach());
+  for (const torch::Tensor& buffer : Buffers(*module)) buffers.push_back(buffer.detach());
   if (!buffers.empty()) {
     c10d::broadcast_coalesced(group, buffers, worker::kZeroBroadcastBytes, /*rank=*/0);
   }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ddprun/parameters.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/store/model_check.h"
 
@@ -49,15 +50,15 @@ absl::Status CheckParameter(const std::string& name, const torch::Tensor& tensor
 // The trained parameters of all groups; makes the group of all parameters when there is none.
 absl::StatusOr<std::vector<ZeroParameter>> CollectZeroParameters(ZeroImplementation& zero) {
   DDPRUN_RETURN_IF_ERROR(CheckZeroOptions(zero.options));
-  if (zero.options.groups.empty()) zero.options.groups.emplace_back(zero.module->parameters());
+  if (zero.options.groups.empty()) zero.options.groups.emplace_back(Parameters(*zero.module));
   std::map<const void*, std::string> names;
-  for (const auto& item : zero.module->named_parameters()) {
-    names[item.value().unsafeGetTensorImpl()] = item.key();
+  for (const NamedTensor& parameter : NamedParameters(*zero.module)) {
+    names[parameter.tensor.unsafeGetTensorImpl()] = parameter.name;
   }
   std::map<const void*, size_t> seen;
   std::vector<ZeroParameter> parameters;
   for (size_t group = 0; group < zero.options.groups.size(); ++group) {
-    for (const torch::Tensor& tensor : zero.options.groups[group].params()) {
+    for (const torch::Tensor& tensor : DistinctTensors(zero.options.groups[group].params())) {
       const size_t number = zero.shapes.size();
       zero.shapes.push_back(tensor.sizes().vec());
       const auto name = names.find(tensor.unsafeGetTensorImpl());
@@ -67,7 +68,7 @@ absl::StatusOr<std::vector<ZeroParameter>> CollectZeroParameters(ZeroImplementat
       }
       if (!seen.emplace(tensor.unsafeGetTensorImpl(), number).second) {
         return absl::InvalidArgumentError(
-            absl::StrCat("parameter '", name->second, "' is in the groups twice"));
+            absl::StrCat("parameter '", name->second, "' is in two groups; give each one only"));
       }
       if (!tensor.requires_grad() || tensor.numel() == 0) continue;
       DDPRUN_RETURN_IF_ERROR(CheckParameter(name->second, tensor, zero.device));
@@ -80,7 +81,9 @@ absl::StatusOr<std::vector<ZeroParameter>> CollectZeroParameters(ZeroImplementat
   }
   // In the module's order, which is about that of the forward pass.
   std::map<std::string, size_t> order;
-  for (const auto& item : zero.module->named_parameters()) order.emplace(item.key(), order.size());
+  for (const NamedTensor& parameter : NamedParameters(*zero.module)) {
+    order.emplace(parameter.name, order.size());
+  }
   std::sort(parameters.begin(), parameters.end(),
             [&](const auto& a, const auto& b) { return order.at(a.name) < order.at(b.name); });
   return parameters;
@@ -99,9 +102,9 @@ std::vector<std::string> DescribeZero(const ZeroOptions& options,
         absl::StrCat("parameter ", parameter.name, " ", c10::str(parameter.tensor.scalar_type()),
                      " ", c10::str(parameter.tensor.sizes()), " of group ", parameter.group));
   }
-  for (const auto& item : module.named_buffers()) {
-    texts.push_back(absl::StrCat("buffer ", item.key(), " ", c10::str(item.value().scalar_type()),
-                                 " ", c10::str(item.value().sizes())));
+  for (const NamedTensor& buffer : NamedBuffers(module)) {
+    texts.push_back(absl::StrCat("buffer ", buffer.name, " ", c10::str(buffer.tensor.scalar_type()),
+                                 " ", c10::str(buffer.tensor.sizes())));
   }
   return texts;
 }
@@ -126,10 +129,10 @@ absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
 void BroadcastModule(const ZeroImplementation& zero) {
   std::vector<torch::Tensor> tensors;
   for (const ZeroBucket& bucket : zero.storage->buckets()) tensors.push_back(bucket.parameters);
-  for (const torch::Tensor& parameter : zero.module->parameters()) {
+  for (const torch::Tensor& parameter : Parameters(*zero.module)) {
     if (!parameter.requires_grad()) tensors.push_back(parameter.detach());
   }
-  for (const torch::Tensor& buffer : zero.module->buffers()) tensors.push_back(buffer.detach());
+  for (const torch::Tensor& buffer : Buffers(*zero.module)) tensors.push_back(buffer.detach());
   c10d::broadcast_coalesced(zero.group, tensors, kZeroBroadcastBytes, /*rank=*/0);
 }
 

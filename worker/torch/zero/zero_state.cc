@@ -237,6 +237,24 @@ ZeroState ZeroOptimizer::OwnPart(const ZeroState& state) const {
   return own;
 }
 
+bool ZeroOptimizer::Covers(const ZeroState& state) const {
+  const Implementation& self = *implementation_;
+  const absl::StatusOr<OptimizerFields> known = worker::GetOptimizerFields(*self.inner);
+  if (!known.ok()) return false;
+  const std::map<size_t, std::set<std::string>> fields = FieldsByParameter(state);
+  for (const ZeroPieceTensor& piece : self.storage->pieces()) {
+    const size_t number = self.storage->parameters()[piece.piece.parameter].number;
+    const auto found = fields.find(number);
+    if (found == fields.end()) return false;
+    for (const std::string& field : found->second) {
+      if (IsCount(*known, field)) continue;
+      const ZeroStateName name = {.parameter = number, .field = field, .begin = piece.piece.begin};
+      if (!worker::HasAll(state, name, piece.piece.length)) return false;
+    }
+  }
+  return true;
+}
+
 absl::Status ZeroOptimizer::RestoreState(const ZeroState& state) {
   Implementation& self = *implementation_;
   return worker::CatchExceptions([&]() -> absl::Status {
@@ -270,20 +288,25 @@ std::optional<ZeroStateName> ZeroStateName::Parse(const std::string& text) {
   return name;
 }
 
-absl::StatusOr<torch::Tensor> CutOut(const std::map<std::string, torch::Tensor>& state,
-                                     const ZeroStateName& field, int64_t length) {
+namespace {
+
+std::string WholeName(const ZeroStateName& field) {
+  return ZeroStateName{.parameter = field.parameter, .field = field.field}.ToText();
+}
+
+// Calls visit(tensor, its begin, from, to) for what `state` has of elements [from, to) of a field,
+// within those `length` that begin where `field` says. Returns how many elements that were.
+template <typename Visit>
+int64_t VisitParts(const std::map<std::string, torch::Tensor>& state, const ZeroStateName& field,
+                   int64_t length, Visit&& visit) {
   const int64_t begin = std::max<int64_t>(field.begin, 0);
-  const std::string whole =
-      ZeroStateName{.parameter = field.parameter, .field = field.field}.ToText();
-  torch::Tensor result;
+  const std::string whole = WholeName(field);
   int64_t covered = 0;
   const auto add = [&](const torch::Tensor& part, int64_t part_begin) {
     const int64_t from = std::max(begin, part_begin);
     const int64_t to = std::min(begin + length, part_begin + part.numel());
     if (from >= to) return;
-    if (!result.defined()) result = at::empty({length}, part.options());
-    result.narrow(0, from - begin, to - from)
-        .copy_(part.reshape({-1}).narrow(0, from - part_begin, to - from));
+    visit(part, part_begin, from, to);
     covered += to - from;
   };
   const std::string parts = whole + "@";
@@ -294,10 +317,30 @@ absl::StatusOr<torch::Tensor> CutOut(const std::map<std::string, torch::Tensor>&
     }
     add(it->second, it->first == whole ? 0 : ZeroStateName::Parse(it->first)->begin);
   }
+  return covered;
+}
+
+}  // namespace
+
+bool HasAll(const std::map<std::string, torch::Tensor>& state, const ZeroStateName& field,
+            int64_t length) {
+  return VisitParts(state, field, length, [](const auto&...) {}) == length;
+}
+
+absl::StatusOr<torch::Tensor> CutOut(const std::map<std::string, torch::Tensor>& state,
+                                     const ZeroStateName& field, int64_t length) {
+  const int64_t begin = std::max<int64_t>(field.begin, 0);
+  torch::Tensor result;
+  const auto copy = [&](const torch::Tensor& part, int64_t part_begin, int64_t from, int64_t to) {
+    if (!result.defined()) result = at::empty({length}, part.options());
+    result.narrow(0, from - begin, to - from)
+        .copy_(part.reshape({-1}).narrow(0, from - part_begin, to - from));
+  };
+  const int64_t covered = VisitParts(state, field, length, copy);
   if (covered == length) return result;
   return absl::FailedPreconditionError(absl::StrCat(
-      "the optimizer's state has ", covered, " of the ", length, " elements of '", whole, "' from ",
-      begin, " on; give the shards of all ranks that saved it, of the same model"));
+      "the optimizer's state has ", covered, " of the ", length, " elements of '", WholeName(field),
+      "' from ", begin, " on; give the shards of all ranks that saved it, of the same model"));
 }
 
 absl::StatusOr<std::map<std::string, torch::Tensor>> JoinParts(

@@ -27,6 +27,10 @@ struct ZeroStateName {
   static std::optional<ZeroStateName> Parse(const std::string& text);
 };
 
+// Whether a state's tensors have all elements [begin, begin + length) of a parameter's field.
+bool HasAll(const std::map<std::string, torch::Tensor>& state, const ZeroStateName& field,
+            int64_t length);
+
 // Elements [begin, begin + length) of a parameter's field, put together from a state's tensors.
 // Errors: FAILED_PRECONDITION — they don't cover it all.
 absl::StatusOr<torch::Tensor> CutOut(const std::map<std::string, torch::Tensor>& state,

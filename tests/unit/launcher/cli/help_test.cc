@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -76,8 +78,8 @@ const char* const kOptions[] = {"nnodes",
                                 "preempt-after",
                                 "config"};
 
-TEST(Help, NamesEveryOptionInBothSpellings) {  // 2
-  const ExitNow help = ExitOf(Parse({"--help"}));
+TEST(HelpAll, NamesEveryOptionInBothSpellings) {  // 2
+  const ExitNow help = ExitOf(Parse({"--help-all"}));
   EXPECT_EQ(help.status, 0);
   EXPECT_FALSE(help.to_stderr);
   for (std::string name : kOptions) {
@@ -87,8 +89,8 @@ TEST(Help, NamesEveryOptionInBothSpellings) {  // 2
   }
 }
 
-TEST(Help, EveryValueOptionSaysDefaultAndVariable) {
-  const std::string help = ExitOf(Parse({"-h"})).text;
+TEST(HelpAll, EveryValueOptionSaysDefaultAndVariable) {
+  const std::string help = ExitOf(Parse({"--help_all"})).text;
   // An option begins with two blanks and a dash; lines of its help have more blanks.
   const std::vector<std::string> paragraphs = absl::StrSplit(help, "\n  -");
   size_t values = 0;
@@ -128,18 +130,104 @@ TEST(Help, SaysTheDefaultOnce) {
   }
 }
 
-TEST(Help, IsGroupedAndFitsInEightyColumns) {
+size_t LinesOf(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+void ExpectNarrow(const ExitNow& help) {
+  EXPECT_EQ(help.status, 0);
+  for (absl::string_view line : absl::StrSplit(help.text, '\n')) {
+    EXPECT_LE(line.size(), 82U) << line;  // "…" has three bytes
+  }
+}
+
+TEST(Help, FitsOnAScreen) {
+  const ExitNow help = ExitOf(Parse({"--help"}));
+  ExpectNarrow(help);
+  EXPECT_LE(LinesOf(help.text), 45U);
+  EXPECT_THAT(help.text, HasSubstr("ddprun --help-all"));
+  EXPECT_EQ(help.text, ExitOf(Parse({"-h"})).text);
+  EXPECT_EQ(help.text, ExitOf(Parse({"help"})).text);
+  EXPECT_EQ(help.text, ExitOf(Parse({"--hel"})).text) << "as argparse shortens it";
+}
+
+// Commands that take a run's options show their own.
+TEST(Help, OfTestAndConfigIsTheirs) {
+  for (const std::string command : {"test", "config"}) {
+    const ExitNow help = ExitOf(Parse({command, "--help"}));
+    ExpectNarrow(help);
+    EXPECT_LE(LinesOf(help.text), 45U) << command;
+    EXPECT_THAT(help.text, testing::Not(HasSubstr("--max-restarts"))) << command;
+    EXPECT_THAT(ExitOf(Parse({command, "--help-all"})).text, HasSubstr("--max-restarts"));
+  }
+}
+
+TEST(HelpCommand, ExplainsCommandsOptionsAndGroups) {
+  EXPECT_EQ(ExitOf(Parse({"help", "status"})).text, ExitOf(Parse({"status", "--help"})).text);
+  EXPECT_EQ(ExitOf(Parse({"help", "all"})).text, ExitOf(Parse({"--help-all"})).text);
+  for (const char* topic : {"max_restarts", "max-restarts", "--max_restarts"}) {
+    const ExitNow help = ExitOf(Parse({"help", topic}));
+    EXPECT_EQ(help.status, 0) << topic;
+    EXPECT_THAT(help.text, HasSubstr("--max-restarts, --max_restarts N\n")) << topic;
+    EXPECT_THAT(help.text, testing::Not(HasSubstr("--restart-window"))) << topic;
+  }
+  EXPECT_THAT(ExitOf(Parse({"help", "-r"})).text, HasSubstr("--redirects"));
+  const std::string group = ExitOf(Parse({"help", "restarts"})).text;
+  EXPECT_THAT(group, HasSubstr("--restart-window"));
+  EXPECT_THAT(group, testing::Not(HasSubstr("--nnodes")));
+}
+
+TEST(HelpCommand, SaysWhatTopicsThereAre) {
+  const ExitNow typing_error = ExitOf(Parse({"help", "max_restart"}));
+  EXPECT_EQ(typing_error.status, 2);
+  EXPECT_TRUE(typing_error.to_stderr);
+  EXPECT_THAT(typing_error.text, HasSubstr("did you mean max-restarts?"));
+  EXPECT_THAT(ExitOf(Parse({"help", "restart"})).text, HasSubstr("did you mean restarts?"));
+  EXPECT_THAT(ExitOf(Parse({"help", "quux"})).text,
+              HasSubstr("groups of options: job, rendezvous, workers, output, restarts, recovery"));
+  EXPECT_THAT(ExitOf(Parse({"help", "status", "top"})).text, HasSubstr("give one topic"));
+  EXPECT_EQ(ExitOf(Parse({"help", "preflight-worker"})).status, 2) << "it isn't for people";
+}
+
+TEST(Suggestions, ForWordsThatAreNoScript) {
+  for (const auto& [word, suggestion] : std::vector<std::pair<std::string, std::string>>{
+           {"stats", "did you mean ddprun status?"},
+           {"list", "did you mean ddprun status?"},
+           {"kill", "did you mean ddprun stop?"},
+           {"version", "did you mean ddprun --version?"},
+           {"run", "a run has no command: leave run out"},
+           {"evnets", "did you mean ddprun events?"}}) {
+    const ExitNow exit = ExitOf(Parse({word, "train.py"}));
+    EXPECT_EQ(exit.status, 1) << word;
+    EXPECT_THAT(exit.text, HasSubstr(absl::StrCat("; ", suggestion, "\n"))) << word;
+  }
+  EXPECT_THAT(ExitOf(Parse({"trian.py"})).text, testing::Not(HasSubstr("did you mean")));
+  EXPECT_THAT(ExitOf(Parse({"--no_python", "kill"})).text, testing::Not(HasSubstr("did you mean")));
+}
+
+TEST(Suggestions, ForOptionsOfOtherLaunchers) {
+  for (const auto& [option, ours] :
+       std::vector<std::pair<std::string, std::string>>{{"--num_processes", "--nproc_per_node N"},
+                                                        {"--gpus", "--nproc_per_node N"},
+                                                        {"--num_machines", "--nnodes N"},
+                                                        {"--machine_rank", "--node_rank N"},
+                                                        {"--main_process_ip", "--master_addr HOST"},
+                                                        {"--hostfile", "start it on each one"},
+                                                        {"-np", "--nproc_per_node N"}}) {
+    const ExitNow exit = ExitOf(Parse({option, "2", "train.py"}));
+    EXPECT_EQ(exit.status, 2) << option;
+    EXPECT_THAT(exit.text, HasSubstr(ours)) << option;
+  }
+}
+
+TEST(HelpAll, IsGroupedAndFitsInEightyColumns) {
   for (const char* command : {"", "certs", "config", "daemon", "doctor", "drain", "env", "events",
                               "logs", "rendezvous", "status", "stop", "test", "top"}) {
     std::vector<std::string> arguments = {"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
-    const ExitNow help = ExitOf(Parse(arguments));
-    EXPECT_EQ(help.status, 0);
-    for (absl::string_view line : absl::StrSplit(help.text, '\n')) {
-      EXPECT_LE(line.size(), 82U) << line;  // "…" has three bytes
-    }
+    ExpectNarrow(ExitOf(Parse(arguments)));
   }
-  const std::string help = ExitOf(Parse({"--help"})).text;
+  const ExitNow all = ExitOf(Parse({"--help-all"}));
+  ExpectNarrow(all);
+  const std::string& help = all.text;
   size_t at = 0;
   for (const char* title : {"\nJob size:\n", "\nRendezvous:\n", "\nWorkers:\n", "\nOutput:\n",
                             "\nRestarts (times in seconds", "\nRecovery (times in seconds"}) {
@@ -159,11 +247,10 @@ TEST(Help, TeachesByExamples) {
     // What the help shows must work.
     FakeHost host;
     host.programs["./train"] = "./train";
-    host.files["job.yaml"] = "script: train.py";
     const std::string words(line.substr(kPrefix.size()));
     PlanOf(words, {}, host);
   }
-  EXPECT_EQ(examples, 7U);
+  EXPECT_EQ(examples, 6U);
 }
 
 TEST(Help, WinsOverWhatIsMissing) {

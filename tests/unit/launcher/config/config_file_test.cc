@@ -104,7 +104,7 @@ TEST(ConfigFile, MistakesNameFileLineAndKey) {
     const char* error;
   } kCases[] = {
       {"role: a\nnnode: 2\n", 2, "job.yaml:2: nnode is no option of ddprun; did you mean nnodes?"},
-      {"completely_else: 2\n", 2, "completely_else is no option of ddprun; --help lists them"},
+      {"completely_else: 2\n", 2, "completely_else is no option of ddprun; --help-all lists them"},
       {"\nnnodes: two\n", 1, "job.yaml:2: nnodes 'two': is not a number of nodes"},
       {"max_restarts: x\n", 2, "job.yaml:1: max_restarts 'x': is not a whole number"},
       {"start_method: bogus\n", 2, "job.yaml:1: start_method 'bogus': give spawn"},

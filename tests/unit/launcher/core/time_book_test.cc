@@ -47,6 +47,18 @@ TEST(TimeBook, StepsThatWereDoneBeforeAreRework) {
   EXPECT_EQ(time.spent[TimeCause::kTraining], BookMs(40));
 }
 
+// They begin with 1 in each generation, and so say nothing of what was done before.
+TEST(TimeBook, CountedStepsAreTrainingAndNeverRework) {
+  TimeBook book(7, BookAt(0));
+  book.OnLook(BookAt(100), {.words = {PackProgress(ProgressPhase::kCounted, 1)}});
+  book.OnLook(BookAt(140), {.words = {PackProgress(ProgressPhase::kCounted, 2)}});
+  const rendezvous::NodeTime time = book.Read(BookAt(150));
+  EXPECT_EQ(time.spent[TimeCause::kStartUp], BookMs(100));
+  EXPECT_EQ(time.spent[TimeCause::kTraining], BookMs(40));
+  EXPECT_EQ(time.spent[TimeCause::kRework], BookMs(0));
+  EXPECT_EQ(time.last_in, TimeCause::kTraining);
+}
+
 TEST(TimeBook, WaitingForDataIsTakenFromTheSteps) {
   TimeBook book(0, BookAt(0));
   // What was waited for during the start stays part of it.

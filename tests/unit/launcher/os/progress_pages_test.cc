@@ -77,6 +77,36 @@ TEST_F(ProgressPagesTest, AStopStepGoesThereAndAnAnswerBack) {
   EXPECT_EQ(pages_->Answer(0).stands_at, 0U);
 }
 
+TEST_F(ProgressPagesTest, WhatAWorkerSaysOfItselfIsCleanAndFresh) {
+  const Fd page = Open(1);
+  const auto put = [&](off_t offset, uint64_t value) {
+    EXPECT_EQ(pwrite(page.get(), &value, sizeof(value), offset), 8);
+  };
+  const Instant now = loop_->Now();
+  put(384, 27);
+  put(400, 9);
+  put(408, 2);
+  put(416, 8);
+  put(392, static_cast<uint64_t>(now.nanoseconds()));
+  const std::string place = "train.py:3 in \x1b[31mstep";
+  ASSERT_EQ(pwrite(page.get(), place.data(), place.size(), 512),
+            static_cast<ssize_t>(place.size()));
+  Witness witness = pages_->Witnesses(now + absl::Seconds(1), absl::Seconds(1))[1];
+  EXPECT_EQ(witness.collectives, 27U);
+  EXPECT_EQ(witness.looks, 9U);
+  EXPECT_EQ(witness.places, 2U);
+  EXPECT_EQ(witness.jumps, 8U);
+  EXPECT_TRUE(TurnsInCircles(witness));
+  EXPECT_EQ(witness.place.find('\x1b'), std::string::npos) << witness.place;
+  EXPECT_EQ(witness.place.substr(0, 14), "train.py:3 in ");
+  // Who holds the interpreter's lock says nothing any more: what it said before is not believed.
+  witness = pages_->Witnesses(now + absl::Seconds(2), absl::Seconds(1))[1];
+  EXPECT_EQ(witness.collectives, 0U);
+  EXPECT_FALSE(TurnsInCircles(witness));
+  // A time that is to come is none.
+  EXPECT_EQ(pages_->Witnesses(now - absl::Seconds(1), absl::Seconds(1))[1].collectives, 0U);
+}
+
 // The agent's loads must not fault, whatever a worker does.
 TEST_F(ProgressPagesTest, NoWorkerChangesTheSize) {
   const Fd page = Open(0);

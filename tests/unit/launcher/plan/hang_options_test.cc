@@ -9,6 +9,7 @@ namespace {
 TEST(HangOptions, Defaults) {
   const LaunchPlan plan = PlanOf("train.py");
   EXPECT_TRUE(plan.hangs.watch_marks);
+  EXPECT_TRUE(plan.count_steps);
   EXPECT_EQ(plan.hangs.first_step_timeout, absl::Seconds(600));
   EXPECT_EQ(plan.hangs.hang_timeout, absl::ZeroDuration());
   EXPECT_EQ(plan.on_hang, OnHang::kRestart);
@@ -18,7 +19,8 @@ TEST(HangOptions, Defaults) {
 TEST(HangOptions, Values) {
   const LaunchPlan plan = PlanOf(
       "--hang_detection off --first_step_timeout 30m --hang-timeout 90 --on_hang report "
-      "--on-stopped restart train.py");
+      "--on-stopped restart --mark off train.py");
+  EXPECT_FALSE(plan.count_steps);
   EXPECT_FALSE(plan.hangs.watch_marks);
   EXPECT_EQ(plan.hangs.first_step_timeout, absl::Minutes(30));
   EXPECT_EQ(plan.hangs.hang_timeout, absl::Seconds(90));
@@ -41,6 +43,7 @@ TEST(HangOptions, FromAFile) {
 
 TEST(HangOptions, Refusals) {
   const Refused kCases[] = {
+      {"--mark on train.py", 2, "--mark 'on': is neither auto nor off"},
       {"--hang_detection maybe train.py", 2, "--hang_detection 'maybe': is neither on nor off"},
       {"--first_step_timeout 0.1 train.py", 1, "--first_step_timeout '0.1': must be from 500ms"},
       {"--hang_timeout 0 train.py", 1, "--hang_timeout '0': must be from 500ms"},

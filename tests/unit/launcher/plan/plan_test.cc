@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {
@@ -110,7 +112,9 @@ TEST(Refusals, TimesAndScripts) {
       {"--lease 1 --reconnect_grace 2 train.py", 1, "must not be longer than the lease (1s)"},
       {"--token_file nowhere train.py", 1, "--token_file: 'nowhere': No such file"},
       {"--token_file blank train.py", 1, "the file holds no secret"},
-      // The script
+      // The script, after wrong usage and before what can't be done
+      {"--nproc_per_node 2 --node_rank x nosuch.py", 2, "--node_rank 'x'"},
+      {"--lease 0.001 nosuch.py", 1, "can't read the script"},
       {"nosuch.py", 1, "can't read the script: 'nosuch.py': No such file or directory (errno 2"},
       {"secret.py", 1, "can't read the script: 'secret.py': Permission denied (errno 13, EACCES)"},
       {"empty", 1, "is a directory without a readable __main__.py"},
@@ -461,6 +465,26 @@ TEST(Identity, Description) {
   EXPECT_EQ(PlanOf("--no_python echo a").job.description, "echo a (1 node)");
   EXPECT_LT(PlanOf(Parse({"train.py", std::string(9999, 'x')})).job.description.size(), 200U);
   EXPECT_EQ(PlanOf(Parse({"train.py", "\xff\n"})).job.description, "train.py \\xff\\n (1 node)");
+}
+
+// First mistakes of those who come from a script, a list of arguments or torchrun.
+TEST(Plan, ForgivesWhatIsClear) {
+  const auto warning = [](const std::string& line) {
+    const CommandLine parsed = Parse(Words(absl::StrCat("--rdzv-id r ", line)));
+    PlanOf(parsed);
+    return absl::StrJoin(parsed.warnings, "\n");
+  };
+  EXPECT_THAT(warning("--rdzv-conf \"join_timeout=5,lease=3\" train.py"),
+              HasSubstr("the quotes around it are taken off"));
+  EXPECT_EQ(PlanOf("--rdzv-conf 'lease=3' train.py").job.lease, absl::Seconds(3));
+  EXPECT_EQ(warning("--rdzv-conf lease=3 --logs-specs default train.py"), "");
+
+  const std::string alone = "--nnodes 1:2 --rdzv-endpoint localhost:0 train.py";
+  EXPECT_THAT(warning(alone), HasSubstr("no other node can know; this job stays with one node"));
+  EXPECT_EQ(PlanOf(alone).job.nodes_max, 1U);
+  EXPECT_THAT(warning("train.py --epochs 3 --nproc-per-node=4"),
+              HasSubstr("--nproc-per-node stands behind 'train.py', which gets it"));
+  EXPECT_EQ(warning("train.py --epochs 3 --lr 0.1"), "");
 }
 
 }  // namespace

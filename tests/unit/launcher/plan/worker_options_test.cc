@@ -259,7 +259,7 @@ TEST(UseEnv, IsAHiddenAlias) {
               ElementsAre("/usr/bin/python3", "-u", "train.py", "a"));
   EXPECT_THAT(PlanOf("--use-env=false train.py a").argv,
               ElementsAre("/usr/bin/python3", "-u", "train.py", "--local-rank=${local_rank}", "a"));
-  EXPECT_THAT(ExitOf(Parse({"--help"})).text, testing::Not(HasSubstr("use-env")));
+  EXPECT_THAT(ExitOf(Parse({"--help-all"})).text, testing::Not(HasSubstr("use-env")));
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.spec.description = "train.py";
   view.spec.max_restarts = 3;
   view.phase = "running";
-  view.reason = "all nodes are here";
+  view.reason = "all nodes have joined";
   view.generation = Generation(2);
   view.restart_count = 1;
   view.restarts_charged = 1;

@@ -308,11 +308,11 @@ TEST(SupervisorTest, ProcessesThatOutliveKillMakeTheNodeUnclean) {
 TEST(SupervisorTest, StandbyIsToldWhenItLasts) {
   Bench bench;
   bench.Join();
-  bench.FeedMessage(rendezvous::Standby{.reason = "1 of 2 nodes are here"});
+  bench.FeedMessage(rendezvous::Standby{.reason = "1 of 2 nodes have joined"});
   EXPECT_EQ(bench.told_, "");
   bench.FeedMessage(rendezvous::Probe{.nonce = 1});
   bench.Advance(absl::Seconds(1));
-  EXPECT_THAT(bench.told_, HasSubstr("1 of 2 nodes are here"));
+  EXPECT_THAT(bench.told_, HasSubstr("1 of 2 nodes have joined"));
 }
 
 rendezvous::HangReport Suspicion(bool suspect) {

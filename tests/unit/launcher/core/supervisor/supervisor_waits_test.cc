@@ -88,28 +88,28 @@ class Loneliness : public ::testing::Test {
 };
 
 TEST_F(Loneliness, IsExplainedOnceAfterTwoSeconds) {
-  Wait("1 of 2 nodes are here", 1);
+  Wait("1 of 2 nodes have joined", 1);
   bench_->Advance(absl::Milliseconds(1900));
   EXPECT_THAT(bench_->told_, Not(HasSubstr("loopback")));
   bench_->Advance(absl::Milliseconds(100));
   EXPECT_THAT(bench_->told_, HasSubstr("localhost:29400 is this machine's loopback"));
   bench_->told_.clear();
-  Wait("1 of 2 nodes are here still", 1);
+  Wait("1 of 2 nodes have joined still", 1);
   bench_->Advance(absl::Milliseconds(2500));
   EXPECT_THAT(bench_->told_, Not(HasSubstr("loopback")));
 }
 
 TEST_F(Loneliness, IsNotExplainedWhenOthersCome) {
-  Wait("1 of 3 nodes are here", 1);
+  Wait("1 of 3 nodes have joined", 1);
   bench_->Advance(absl::Seconds(1));
-  Wait("2 of 3 nodes are here", 2);
+  Wait("2 of 3 nodes have joined", 2);
   bench_->Advance(absl::Seconds(3));
   EXPECT_THAT(bench_->told_, Not(HasSubstr("loopback")));
 }
 
 TEST_F(Loneliness, IsNotExplainedWhenOthersWereThere) {
-  Wait("2 of 3 nodes are here", 2);
-  Wait("1 of 3 nodes are here", 1);
+  Wait("2 of 3 nodes have joined", 2);
+  Wait("1 of 3 nodes have joined", 1);
   bench_->Advance(absl::Seconds(3));
   EXPECT_THAT(bench_->told_, Not(HasSubstr("no other node has come")));
 }
@@ -120,7 +120,7 @@ class LonelinessElsewhere : public Loneliness {
 };
 
 TEST_F(LonelinessElsewhere, HasOtherReasons) {
-  Wait("1 of 2 nodes are here", 1);
+  Wait("1 of 2 nodes have joined", 1);
   bench_->Advance(absl::Seconds(3));
   EXPECT_THAT(bench_->told_, Not(HasSubstr("loopback")));
 }

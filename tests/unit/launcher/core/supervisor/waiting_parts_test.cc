@@ -17,11 +17,11 @@ Instant Time(double seconds) { return Instant() + absl::Seconds(seconds); }
 TEST(StandbyNotice, IsToldOnceWhenTheWaitLasts) {
   StandbyNotice notice;
   EXPECT_TRUE(notice.Deadline().is_infinite());
-  EXPECT_TRUE(notice.OnStandby(Time(1), "1 of 2 nodes are here"));
+  EXPECT_TRUE(notice.OnStandby(Time(1), "1 of 2 nodes have joined"));
   EXPECT_FALSE(notice.OnTimer(Time(1.9)).has_value());
-  EXPECT_EQ(notice.OnTimer(Time(2)), "1 of 2 nodes are here");
+  EXPECT_EQ(notice.OnTimer(Time(2)), "1 of 2 nodes have joined");
   EXPECT_FALSE(notice.OnTimer(Time(3)).has_value());
-  EXPECT_FALSE(notice.OnStandby(Time(4), "1 of 2 nodes are here")) << "known";
+  EXPECT_FALSE(notice.OnStandby(Time(4), "1 of 2 nodes have joined")) << "known";
   EXPECT_TRUE(notice.Deadline().is_infinite());
 }
 

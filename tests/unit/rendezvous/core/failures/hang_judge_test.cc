@@ -145,9 +145,51 @@ std::vector<Row> FinerRows() {
   };
 }
 
+RankProgress Counted(uint32_t rank, uint64_t collectives, Activity activity = kStill,
+                     bool overdue = false, bool suspect = true) {
+  RankProgress progress = Rank(rank, Phase::kCounted, 7, suspect, activity, "futex", overdue);
+  progress.worker.collectives = collectives;
+  return progress;
+}
+
+// Of programs that say nothing.
+std::vector<Row> CountedRows() {
+  return {
+      {"who has not come to the collective is named, still as it is",
+       {Counted(0, 27), Counted(1, 26), Counted(2, 27)},
+       {1},
+       "has begun 25 collectives, and the others 26; they wait for it; others are at step 7"},
+      {"two of them", {Counted(0, 26), Counted(1, 26), Counted(2, 27)}, {0, 1}, "2 workers"},
+      {"that others wait actively, as NCCL's do, changes nothing",
+       {Counted(0, 27, kBusy), Counted(1, 26), Counted(2, 27, kBusy)},
+       {1},
+       "they wait for it"},
+      {"it evaluates or saves", {Counted(0, 27), Counted(1, 26, kBusy)}, {}, ""},
+      {"it runs in a circle", {Counted(0, 27), Counted(1, 26, kBusy, true)}, {1}, "they wait"},
+      {"one of two may yet work", {Counted(0, 27), Counted(1, 26), Counted(2, 26, kBusy)}, {}, ""},
+      {"all wait in the same collective, or outside of all",
+       {Counted(0, 27), Counted(1, 27)},
+       {},
+       ""},
+      {"of one nothing is known", {Counted(0, 27), Counted(1, 26), Counted(2, 0)}, {}, ""},
+      {"one has taken no step", {Counted(0, 27), Rank(1, Phase::kNone, 0, false, kStill)}, {}, ""},
+      {"one marks by itself: the other counts as unmarked",
+       {Counted(0, 27), Waits(1)},
+       {0, 1},
+       "2 workers"},
+      {"its limit is longer", {Counted(0, 27), Counted(1, 26, kStill, false, false)}, {}, ""},
+      {"not all have answered", {Counted(0, 27), Counted(1, 26)}, {}, "", false},
+      {"a stop needs no counts",
+       {Counted(0, 0), Counted(1, 0, kStopped)},
+       {1},
+       "stopped by a signal"},
+  };
+}
+
 TEST(JudgeHangTest, Table) {
   std::vector<Row> rows = BasicRows();
   for (Row& row : FinerRows()) rows.push_back(std::move(row));
+  for (Row& row : CountedRows()) rows.push_back(std::move(row));
   for (const Row& row : rows) {
     SCOPED_TRACE(row.what);
     const std::optional<HangVerdict> verdict = JudgeHang(row.ranks, row.complete);

@@ -21,7 +21,7 @@ TEST(StandbyFor, WhileTooFewAreHere) {
   const Waiting waiting{.candidates = 1, .missing = "node rank 1", .after = "a crash"};
   const Standby standby = StandbyFor(Spec(), waiting, {});
   EXPECT_EQ(standby.reason,
-            "1 of 2 nodes are here; waiting for 1 more (node rank 1) after a crash");
+            "1 of 2 nodes have joined; waiting for 1 more (node rank 1) after a crash");
   EXPECT_FALSE(standby.spare);
   EXPECT_EQ(standby.nodes_present, 1U);
   EXPECT_EQ(standby.nodes_wanted, 2U);
@@ -30,7 +30,7 @@ TEST(StandbyFor, WhileTooFewAreHere) {
 TEST(StandbyFor, WhileMoreAreWaitedFor) {
   const Standby standby = StandbyFor(Spec(), {.candidates = 3}, {});
   EXPECT_EQ(standby.reason,
-            "3 of at most 4 nodes are here, enough to start; waiting up to 30 s for more");
+            "3 of at most 4 nodes have joined, enough to start; waiting up to 30 s for more");
   EXPECT_EQ(standby.nodes_wanted, 4U);
 }
 

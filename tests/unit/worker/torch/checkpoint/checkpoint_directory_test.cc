@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/mapped_file.h"
 
 namespace ddprun::worker {
 namespace {
@@ -35,6 +37,14 @@ class CheckpointDirectoryTest : public ::testing::Test {
     TensorFile file;
     file.metadata["step"] = std::to_string(id.step);
     ASSERT_TRUE(WriteFileAtomically(PathOf(id), {EncodeTensorFileHeader(file)}).ok());
+  }
+  // The last one to stay, of those that are whole by themselves.
+  std::optional<CheckpointId> OldestOf(const CheckpointId& newest, uint32_t keep) const {
+    std::vector<CheckpointId> whole;
+    for (const FoundCheckpoint& one : FindCheckpoints(directory_, newest)) {
+      whole.push_back(one.id);
+    }
+    return OldestToKeep(whole, keep);
   }
   void Truncate(const CheckpointId& id, uintmax_t size) const {
     std::filesystem::resize_file(PathOf(id), size);
@@ -111,10 +121,30 @@ TEST_F(CheckpointDirectoryTest, PruningKeepsTheLastAndWhatIsNewer) {
   std::ofstream(directory_ + "/checkpoint-f000001-g000001-s0000000050.safetensors.77.tmp")
       << "half";
   std::ofstream(directory_ + "/notes.txt") << "mine";
-  PruneCheckpoints(directory_, {1, 1, 40}, 2);
+  PruneCheckpoints(directory_, OldestOf({1, 1, 40}, 2));
   EXPECT_THAT(*ListCheckpoints(directory_),
               ElementsAre(CheckpointId{2, 2, 5}, CheckpointId{1, 1, 40}, CheckpointId{1, 1, 30}));
   EXPECT_THAT(*ListDirectory(directory_), SizeIs(4));  // the half one is gone, the notes are not
+}
+
+// With a damaged one, or shards without a checkpoint, counted among them the last whole one went.
+TEST_F(CheckpointDirectoryTest, OnlyWholeOnesCountAmongThoseThatStay) {
+  for (const uint64_t step : {10, 20, 30, 40}) Write({1, 1, step});
+  Truncate({1, 1, 20}, 30);
+  Truncate({1, 1, 40}, 0);
+  std::ofstream(directory_ + "/" + ShardName({1, 1, 50}, 0, 2)) << "shard";
+  PruneCheckpoints(directory_, OldestOf({1, 1, 50}, 2));
+  EXPECT_EQ(LoadNewestCheckpoint(directory_, CheckpointId{1, 1, 30})->loaded->id.step, 10U);
+  EXPECT_THAT(*ListDirectory(directory_), SizeIs(5));
+  // Fewer than are to stay: all do.
+  EXPECT_EQ(OldestOf({1, 1, 50}, 3), std::nullopt);
+  PruneCheckpoints(directory_, OldestOf({1, 1, 50}, 3));
+  EXPECT_THAT(*ListDirectory(directory_), SizeIs(5));
+  // What isn't whole goes when it is older than what stays.
+  PruneCheckpoints(directory_, OldestOf({1, 1, 50}, 1));
+  EXPECT_THAT(*ListDirectory(directory_),
+              ElementsAre(CheckpointName({1, 1, 30}), CheckpointName({1, 1, 40}),
+                          ShardName({1, 1, 50}, 0, 2)));
 }
 
 TEST_F(CheckpointDirectoryTest, ShardsAreNoCheckpointsAndGoWithTheirOwn) {
@@ -127,7 +157,7 @@ TEST_F(CheckpointDirectoryTest, ShardsAreNoCheckpointsAndGoWithTheirOwn) {
     }
   }
   EXPECT_THAT(*ListCheckpoints(directory_), SizeIs(2));
-  PruneCheckpoints(directory_, {1, 1, 20}, 1);
+  PruneCheckpoints(directory_, OldestOf({1, 1, 20}, 1));
   EXPECT_THAT(*ListDirectory(directory_),
               ElementsAre(ShardName({1, 1, 20}, 0, 2), ShardName({1, 1, 20}, 1, 2),
                           CheckpointName({1, 1, 20})));
@@ -152,8 +182,24 @@ TEST_F(CheckpointDirectoryTest, ErrorsNameThePath) {
   const absl::Status status = WriteFileAtomically(directory_ + "/none/file", {"x"});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr(directory_ + "/none/file"));
-  EXPECT_THAT(std::string(ReadWholeFile(directory_ + "/gone").status().message()),
+  EXPECT_THAT(std::string(MappedFile::Open(directory_ + "/gone").status().message()),
               HasSubstr(directory_ + "/gone"));
+}
+
+TEST_F(CheckpointDirectoryTest, AnEmptyFileIsMappedToo) {
+  std::ofstream(directory_ + "/empty").close();
+  const auto mapped = MappedFile::Open(directory_ + "/empty");
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  EXPECT_EQ((*mapped)->bytes(), "");
+}
+
+// As pruning deletes what another rank still reads.
+TEST_F(CheckpointDirectoryTest, ALoadedCheckpointOutlivesItsFile) {
+  Write({1, 1, 10});
+  const auto loaded = LoadCheckpointFile(directory_, CheckpointName({1, 1, 10}));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  std::filesystem::remove(PathOf({1, 1, 10}));
+  EXPECT_TRUE(DecodeTensorFile((*loaded)->bytes).ok());
 }
 
 }  // namespace

@@ -84,6 +84,67 @@ TEST(TensorFileTest, BytesAfterTheEndAreNoticed) {
   EXPECT_EQ(DecodeTensorFile(Encode(Sample()) + "x").status().code(), absl::StatusCode::kDataLoss);
 }
 
+// As the format's own documentation has it: https://huggingface.co/docs/safetensors, "Format".
+std::string Foreign(const std::string& header, const std::string& data) {
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  return bytes + header + data;
+}
+
+constexpr const char* kForeignHeader =
+    R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},)"
+    R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}  )";
+
+TEST(TensorFileTest, OthersFilesNeedNoChecksum) {
+  const std::string bytes = Foreign(kForeignHeader, "0123456789ab");
+  const absl::StatusOr<TensorFile> read = DecodeTensorFile(bytes, TensorFileCheck::kChecksumIfAny);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*Find(*read, "a"), (TensorEntry{"a", "F32", {2, 1}, "01234567"}));
+  EXPECT_EQ(*Find(*read, "b"), (TensorEntry{"b", "F16", {2}, "89ab"}));
+  EXPECT_EQ(read->metadata.at("format"), "pt");
+  // Metadata are nobody's duty.
+  const std::string plain = Foreign(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", "x");
+  EXPECT_TRUE(DecodeTensorFile(plain, TensorFileCheck::kChecksumIfAny).ok());
+  // A checkpoint is none of others'.
+  EXPECT_EQ(DecodeTensorFile(bytes).status().message(),
+            "damaged or cut short: it has no checksum of ddprun's");
+}
+
+TEST(TensorFileTest, WithoutAChecksumTheLengthTells) {
+  const std::string bytes = Foreign(kForeignHeader, "0123456789ab");
+  for (const TensorFileCheck check : {TensorFileCheck::kChecksumIfAny, TensorFileCheck::kLength}) {
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      ASSERT_EQ(DecodeTensorFile(bytes.substr(0, length), check).status().code(),
+                absl::StatusCode::kDataLoss)
+          << "cut to " << length;
+    }
+    EXPECT_EQ(DecodeTensorFile(bytes + "x", check).status().message(),
+              "damaged or cut short: its tensors have 12 bytes, the file 13");
+  }
+}
+
+TEST(TensorFileTest, GapsAndOverlapsAreNoticed) {
+  const auto read = [](const std::string& extent) {
+    return DecodeTensorFile(Foreign(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                                    R"("b":{"dtype":"U8","shape":[2],"data_offsets":)" +
+                                        extent + "}}",
+                                    "0123"),
+                            TensorFileCheck::kChecksumIfAny);
+  };
+  EXPECT_TRUE(read("[2,4]").ok());
+  for (const char* extent : {"[1,3]", "[0,2]", "[3,5]"}) {
+    EXPECT_EQ(read(extent).status().code(), absl::StatusCode::kDataLoss) << extent;
+  }
+}
+
+// A checksum that is there counts, whoever wrote the file; looking at the length doesn't read on.
+TEST(TensorFileTest, AChangedByteIsNoticedWhereThereIsAChecksum) {
+  std::string bytes = Encode(Sample());
+  bytes.back() ^= 1;
+  EXPECT_FALSE(DecodeTensorFile(bytes, TensorFileCheck::kChecksumIfAny).ok());
+  EXPECT_TRUE(DecodeTensorFile(bytes, TensorFileCheck::kLength).ok());
+}
+
 TEST(TensorFileTest, RandomBytesNeverCrash) {
   Rng rng(3);
   for (int round = 0; round < 2000; ++round) {

@@ -7,7 +7,9 @@
 
 #include <memory>
 #include <tuple>
+#include <vector>
 
+#include "ddprun/parameters.h"
 #include "tests/support/rounding.h"
 #include "worker/torch/optim/optimizer_state.h"
 
@@ -129,6 +131,55 @@ TEST(FusedOptimizersTest, GoOnAfterARestoreAsIfNothingHadBeen) {
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(whole.parameters()[i].equal(resumed.parameters()[i])) << i;
   }
+}
+
+// Registered under two names, as a GPT's input and output layers are.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() { register_parameter("head", first->weight); }
+  Linear first = register_module("first", Linear(16, 8));
+};
+
+TEST(FusedOptimizersTest, StepATiedParameterOnce) {
+  torch::manual_seed(4);
+  for (const bool adam : {true, false}) {
+    TiedImpl tied;
+    Linear plain(16, 8);
+    {
+      const torch::NoGradGuard no_grad;
+      for (size_t i = 0; i < 2; ++i) plain->parameters()[i].copy_(Parameters(tied)[i]);
+    }
+    ASSERT_EQ(tied.parameters().size(), 3U);  // what LibTorch lists
+    std::unique_ptr<torch::optim::Optimizer> ours;
+    std::unique_ptr<torch::optim::Optimizer> theirs;
+    if (adam) {
+      ours = std::make_unique<FusedAdamW>(tied.parameters(), AdamWOptions(1e-2));
+      theirs = std::make_unique<FusedAdamW>(plain->parameters(), AdamWOptions(1e-2));
+    } else {
+      ours = std::make_unique<FusedSGD>(tied.parameters(), SGDOptions(1e-2).momentum(0.9));
+      theirs = std::make_unique<FusedSGD>(plain->parameters(), SGDOptions(1e-2).momentum(0.9));
+    }
+    for (int step = 0; step < 3; ++step) {
+      for (size_t i = 0; i < 2; ++i) {
+        plain->parameters()[i].mutable_grad() = at::randn_like(plain->parameters()[i]);
+        Parameters(tied)[i].mutable_grad() = plain->parameters()[i].grad().clone();
+      }
+      ours->step();
+      theirs->step();
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_TRUE(Parameters(tied)[i].equal(plain->parameters()[i])) << adam << i;
+    }
+    EXPECT_EQ(worker::GetOptimizerState(*ours)->size(), worker::GetOptimizerState(*theirs)->size());
+  }
+}
+
+// As in Python: "some parameters appear in more than one parameter group".
+TEST(FusedOptimizersTest, AParameterInTwoGroupsIsAnError) {
+  Linear layer(16, 8);
+  const std::vector<torch::optim::OptimizerParamGroup> groups = {{layer->parameters()},
+                                                                 {{layer->bias}}};
+  EXPECT_THROW(FusedAdamW(groups, AdamWOptions(1e-2)), c10::Error);
+  EXPECT_THROW(FusedSGD(groups, SGDOptions(1e-2)), c10::Error);
 }
 
 TEST(FusedOptimizersTest, RunTheClosureWithGradients) {

@@ -1,6 +1,11 @@
 #include "ddprun/learning_rate.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace ddprun {
 namespace {
@@ -34,6 +39,45 @@ TEST(LearningRateTest, FollowsItsSchedule) {
       EXPECT_NEAR(each.schedule.At(step), rate, 1e-12) << step;
     }
   }
+}
+
+std::vector<double> RatesOf(const torch::optim::Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  return rates;
+}
+
+TEST(LearningRateTest, GroupsKeepTheirProportion) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const double rate : {1e-3, 1e-4, 0.0}) {
+    groups.emplace_back(std::vector<torch::Tensor>{torch::ones({1}).requires_grad_()},
+                        std::make_unique<torch::optim::SGDOptions>(rate));
+  }
+  torch::optim::SGD optimizer(groups, torch::optim::SGDOptions(1e-3));
+  const GroupLearningRates rates(optimizer);
+  for (const ScheduleKind kind : {ScheduleKind::kConstant, ScheduleKind::kLinear,
+                                  ScheduleKind::kCosine, ScheduleKind::kStep}) {
+    const LearningRateSchedule schedule = {.kind = kind,
+                                           .peak = 1e-3,
+                                           .warmup_steps = 3,
+                                           .total_steps = 20,
+                                           .least = 1e-4,
+                                           .step_every = 5};
+    for (const int64_t step : {0, 2, 3, 11, 20, 99}) {
+      rates.Set(optimizer, schedule, step);
+      const double first = schedule.At(step);
+      EXPECT_EQ(RatesOf(optimizer)[0], first);
+      // Both are rounded by at most 8 u, in products, quotients and sums of numbers of one sign;
+      // the constants 1e-3 and 1e-4 by one more each.
+      EXPECT_NEAR(RatesOf(optimizer)[1], first / 10, first * 20 / double{int64_t{1} << 53});
+      EXPECT_EQ(RatesOf(optimizer)[2], 0);
+    }
+  }
+  // As it goes on after a restore, which has set the rates of another step.
+  SetLearningRate(optimizer, 5);
+  EXPECT_EQ(RatesOf(optimizer), (std::vector<double>{5, 5, 5}));
+  rates.Set(optimizer, {.peak = 1e-3}, 0);
+  EXPECT_EQ(RatesOf(optimizer), (std::vector<double>{1e-3, 1e-4, 0}));
 }
 
 TEST(LearningRateTest, RefusesWhatMakesNoSense) {

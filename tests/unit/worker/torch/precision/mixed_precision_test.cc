@@ -9,7 +9,9 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
+#include "base/status_macros.h"
 #include "ddprun/autocast.h"
 #include "ddprun/clip_grad_norm.h"
 #include "ddprun/grad_scaler.h"
@@ -61,9 +63,10 @@ struct Scaled : ::testing::Test {
   bool Step(float gradient) {
     optimizer.zero_grad();
     scaler.Scale((layer->weight * gradient).sum()).backward();
-    const bool stepped = scaler.Step(optimizer);
-    scaler.Update();
-    return stepped;
+    const absl::StatusOr<bool> stepped = scaler.Step(optimizer);
+    EXPECT_TRUE(scaler.Update().ok());
+    EXPECT_TRUE(stepped.ok()) << stepped.status();
+    return stepped.value_or(false);
   }
 
   Linear layer{torch::nn::LinearOptions(1, 1).bias(false)};
@@ -100,9 +103,17 @@ TEST_F(Scaled, GrowsAfterAsManyGoodSteps) {
 TEST_F(Scaled, UnscalesOnceForClippingAndStep) {
   optimizer.zero_grad();
   scaler.Scale((layer->weight * 3).sum()).backward();
-  scaler.Unscale(optimizer);
+  ASSERT_TRUE(scaler.Unscale(optimizer).ok());
   EXPECT_FLOAT_EQ(layer->weight.grad().item<float>(), 3);
-  EXPECT_TRUE(scaler.Step(optimizer));
+  EXPECT_TRUE(*scaler.Step(optimizer));
+  EXPECT_FLOAT_EQ(layer->weight.grad().item<float>(), 3);
+}
+
+TEST_F(Scaled, UnscalesATiedParameterOnce) {
+  layer->register_parameter("head", layer->weight);
+  torch::optim::SGD twice(layer->parameters(), torch::optim::SGDOptions(1.0));
+  scaler.Scale((layer->weight * 3).sum()).backward();
+  ASSERT_TRUE(scaler.Unscale(twice).ok());
   EXPECT_FLOAT_EQ(layer->weight.grad().item<float>(), 3);
 }
 
@@ -110,7 +121,8 @@ TEST_F(Scaled, GoesOnFromACheckpoint) {
   EXPECT_TRUE(Step(1) && Step(1));
   GradScaler restored({.init_scale = 1, .growth_interval = 3});
   restored.Restore(scaler.scale(), scaler.growth_tracker());
-  restored.Update();
+  ASSERT_TRUE(restored.Step(optimizer).ok());
+  ASSERT_TRUE(restored.Update().ok());
   EXPECT_EQ(restored.scale(), 2048);
 }
 
@@ -119,9 +131,121 @@ TEST_F(Scaled, PassesThroughWhenDisabled) {
   const torch::Tensor loss = layer->weight.sum();
   EXPECT_TRUE(off.Scale(loss).is_same(loss));
   layer->weight.mutable_grad() = torch::full({1, 1}, kInfinity);
-  EXPECT_TRUE(off.Step(optimizer));
-  off.Update();
+  EXPECT_TRUE(*off.Step(optimizer));
+  EXPECT_TRUE(off.Update().ok());
+  EXPECT_TRUE(off.Update().ok());
   EXPECT_EQ(off.scale(), 1);
+}
+
+// Two optimizers of one loss, whose parameters have gradients of 1 and `gradient`.
+struct TwoScaled : ::testing::Test {
+  void Backward(float gradient) {
+    for (torch::Tensor* one : {&a, &b}) one->mutable_grad() = torch::Tensor();
+    scaler.Scale(a.sum() + b.sum() * gradient).backward();
+  }
+  void ExpectWrongOrder(const absl::Status& status, const std::string& words) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(std::string(status.message()).find(words), 0U) << status;
+  }
+
+  torch::Tensor a = torch::ones({2}).requires_grad_();
+  torch::Tensor b = torch::ones({2}).requires_grad_();
+  torch::optim::SGD first{{a}, torch::optim::SGDOptions(1.0)};
+  torch::optim::SGD second{{b}, torch::optim::SGDOptions(1.0)};
+  GradScaler scaler{{.init_scale = 1024}};
+};
+
+TEST_F(TwoScaled, EachStepsByItsGradientsWithoutTheScale) {
+  Backward(1);
+  EXPECT_TRUE(*scaler.Step(first));
+  EXPECT_TRUE(*scaler.Step(second));
+  ASSERT_TRUE(scaler.Update().ok());
+  // The second one's used to be left scaled, and it stepped to -1023.
+  EXPECT_EQ(a[0].item<float>(), 0);
+  EXPECT_EQ(b[0].item<float>(), 0);
+}
+
+TEST_F(TwoScaled, OnlyTheOneThatOverflowedIsLeftOut) {
+  for (const bool overflow_first : {false, true}) {
+    Backward(kInfinity);
+    torch::optim::SGD& one = overflow_first ? second : first;
+    torch::optim::SGD& other = overflow_first ? first : second;
+    EXPECT_EQ(*scaler.Step(one), !overflow_first);
+    EXPECT_EQ(*scaler.Step(other), overflow_first);
+    ASSERT_TRUE(scaler.Update().ok());
+  }
+  EXPECT_EQ(a[0].item<float>(), -1);
+  EXPECT_EQ(b[0].item<float>(), 1);
+  EXPECT_EQ(scaler.scale(), 256);
+}
+
+// As Python's errors, in Python's cases.
+TEST_F(TwoScaled, AnotherOrderIsAnError) {
+  ExpectWrongOrder(scaler.Update(), "no optimizer was unscaled since the last Update()");
+  Backward(1);
+  ASSERT_TRUE(scaler.Unscale(first).ok());
+  ExpectWrongOrder(scaler.Unscale(first), "Unscale() has already been called on this optimizer");
+  EXPECT_TRUE(scaler.Unscale(second).ok());
+  ASSERT_TRUE(scaler.Step(first).ok());
+  ExpectWrongOrder(scaler.Unscale(first), "Unscale() is called after Step()");
+  ExpectWrongOrder(scaler.Step(first).status(), "Step() has already been called");
+  Linear none(1, 1);
+  ExpectWrongOrder(scaler.ClipGradNorm(first, *none, 1).status(),
+                   "ClipGradNorm() is called after Step()");
+  EXPECT_TRUE(*scaler.Step(second));
+  EXPECT_EQ(b[0].item<float>(), 0);  // divided once
+  ASSERT_TRUE(scaler.Update().ok());
+  Backward(1);
+  EXPECT_TRUE(scaler.Unscale(first).ok());
+}
+
+TEST_F(TwoScaled, HalfPrecisionGradientsAreRefused) {
+  b = torch::ones({2}, torch::kHalf).requires_grad_();
+  b.mutable_grad() = torch::ones({2}, torch::kHalf);
+  torch::optim::SGD half({b}, torch::optim::SGDOptions(1.0));
+  ExpectWrongOrder(scaler.Step(half).status(), "a GradScaler can't unscale fp16 gradients");
+}
+
+// The example at the head of grad_scaler.h.
+absl::Status ScaledStep(Linear& model, torch::optim::SGD& optimizer, GradScaler& scaler,
+                        const torch::Tensor& loss) {
+  scaler.Scale(loss).backward();
+  DDPRUN_RETURN_IF_ERROR(scaler.ClipGradNorm(optimizer, *model, 1.0).status());
+  DDPRUN_RETURN_IF_ERROR(scaler.Step(optimizer).status());
+  return scaler.Update();
+}
+
+TEST_F(Scaled, AnOverflowIsNoErrorOfClipping) {
+  const auto before = layer->weight.item<float>();
+  for (const float gradient : {kInfinity, NAN}) {
+    optimizer.zero_grad();
+    ASSERT_TRUE(ScaledStep(layer, optimizer, scaler, (layer->weight * gradient).sum()).ok());
+  }
+  EXPECT_EQ(scaler.scale(), 256);
+  EXPECT_EQ(layer->weight.item<float>(), before);
+  // A finite one is clipped to 1, and what clips is the gradient without the scale.
+  optimizer.zero_grad();
+  ASSERT_TRUE(ScaledStep(layer, optimizer, scaler, (layer->weight * 4).sum()).ok());
+  // Off by the 1e-6 in the factor, and roundings of factor, product and difference.
+  EXPECT_NEAR(layer->weight.item<float>(), before - 1, 1e-6 + 3.0 / (1 << 24));
+  // Twin: without a scaler it is an error that names the parameter.
+  layer->weight.mutable_grad() = torch::full({1, 1}, kInfinity);
+  EXPECT_EQ(ClipGradNorm(*layer, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+  GradScaler off({.enabled = false});
+  EXPECT_EQ(off.ClipGradNorm(optimizer, *layer, 1).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// Each is finite, the sum of their squares isn't.
+TEST_F(Scaled, ANormBeyondTheRangeIsAnOverflowToo) {
+  layer->weight.mutable_grad() = torch::full({1, 1}, 3e38F);
+  layer->register_parameter("other", torch::ones({1}).requires_grad_()).mutable_grad() =
+      torch::full({1}, 3e38F);
+  scaler.Restore(1, 0);
+  EXPECT_EQ(*scaler.ClipGradNorm(optimizer, *layer, 1), kInfinity);
+  EXPECT_FALSE(*scaler.Step(optimizer));
+  ASSERT_TRUE(scaler.Update().ok());
+  EXPECT_EQ(scaler.scale(), 0.5);
 }
 
 // Each of the two norms is off by at most (18 / 2 + 6) u: 18 squares and their sum, the roots of
@@ -146,6 +270,17 @@ TEST(ClipGradNormTest, IsTorchs) {
                                kClippedRounding, /*atol=*/0));
     }
   }
+}
+
+TEST(ClipGradNormTest, CountsATiedParameterOnce) {
+  Linear layer(2, 2);
+  layer->register_parameter("head", layer->weight);
+  layer->weight.mutable_grad() = torch::ones({2, 2});
+  layer->bias.mutable_grad() = torch::zeros({2});
+  // Ones, and a norm of 2: nothing is rounded before the factor, which is 0.5 but for the 1e-6 in
+  // it and a rounding.
+  EXPECT_EQ(*ClipGradNorm(*layer, 1), 2);
+  EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), 1 / (2 + 1e-6), 1.0 / (1 << 24));
 }
 
 TEST(ClipGradNormTest, NamesWhatIsNotFinite) {

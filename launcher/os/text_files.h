@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_WARM_FILES_H_
-#define DDPRUN_LAUNCHER_WARM_FILES_H_
+#ifndef DDPRUN_LAUNCHER_OS_TEXT_FILES_H_
+#define DDPRUN_LAUNCHER_OS_TEXT_FILES_H_
 
 #include <cstddef>
 #include <string>
@@ -18,4 +18,4 @@ absl::Status WriteFile(const std::string& path, absl::string_view text);
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_WARM_FILES_H_
+#endif  // DDPRUN_LAUNCHER_OS_TEXT_FILES_H_

@@ -1,4 +1,4 @@
-#include "launcher/warm/files.h"
+#include "launcher/os/text_files.h"
 
 #include <fcntl.h>
 #include <unistd.h>

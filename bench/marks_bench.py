@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""How surely hangs of scripts that mark nothing are found, and that none is found where there is none.
+
+marks_bench.py [--hangs N] [--minutes M] [--step-ms MS]
+
+Jobs of two ranks with torch, no option given: plain DistributedDataParallel, accumulated gradients, two optimizers, and
+Lightning where it is installed. First N of them hang: one rank sleeps, spins, is stopped, or waits for a stuck child of its
+loader; the right rank must be named within ten steps and 5 s. Then, for M minutes in all, they train with evaluations and
+saves of ten steps' length, by all or by one: nobody may be named. Prints counts and times; exit status 1 when one differs.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+
+from bed import CACHE, SLOW, TORCH_PYTHON, Bed  # noqa: E402
+
+WORKER = os.path.join(ROOT, "tests", "support", "unmodified_worker.py")
+LIGHTNING = os.path.join(ROOT, "tests", "support", "unmodified_lightning.py")
+LAUNCHERS = os.path.join(CACHE, "py-launchers", "bin", "python3")
+HANGS = ("sleep", "spin", "stop", "loader")
+HANG_AT = 30
+
+
+def kinds():
+    found = ["plain", "accumulate", "two"]
+    return found + ["lightning"] if os.access(LAUNCHERS, os.X_OK) else found
+
+
+def start(bed, kind, steps, step_ms, *plans):
+    python = LAUNCHERS if kind == "lightning" else TORCH_PYTHON
+    command = [LIGHTNING, bed.journal.path, steps] if kind == "lightning" else [WORKER, bed.journal.path, kind, steps]
+    return bed.run("agent", ["--standalone", "--nproc_per_node", 2, "--max_restarts", 1, "--event_log", bed.events.path,
+                             *command, step_ms, *plans], env={"PYTHON_EXEC": python})
+
+
+def hang(kind, plan, rank, step_ms):
+    """(ranks named, seconds from the hang to the verdict)."""
+    bed = Bed()
+    try:
+        agent = start(bed, kind, HANG_AT + 5, step_ms, f"{rank}@{HANG_AT}={plan}")
+        begun = bed.wait(lambda: bed.journal.find("plan"), "the hang", 120 * SLOW, [agent])[0]["t"]
+        found = bed.event("hang", who="service", timeout=120 * SLOW, alive=[agent])
+        return found["ranks"], found["t"] - begun
+    finally:
+        bed.stop()
+        bed.close()
+
+
+def quiet(kind, minutes, step_ms):
+    """How many were named in a job of so many minutes; -1: it didn't end well."""
+    ten = f"{10 * step_ms / 1000:g}"
+    plans = [f"*@/37=evaluate:{ten}", f"0@/53=evaluate:{ten}", f"1@/61=save:{ten}"] if kind != "lightning" else []
+    bed = Bed()
+    try:
+        # Evaluations and saves are as long again; the bench needs not be exact.
+        steps = max(100, int(minutes * 60_000 / step_ms / 1.6))
+        agent = start(bed, kind, steps, step_ms, *plans)
+        status = agent.wait(minutes * 60 * 4 + 120 * SLOW)
+        bed.follower.refresh()
+        return len(bed.events.find("hang")) if status == 0 else -1
+    finally:
+        bed.stop()
+        bed.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hangs", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--step-ms", type=float, default=50)
+    arguments = parser.parse_args()
+    times, right = [], 0
+    for trial in range(arguments.hangs):
+        kind, plan, rank = kinds()[trial % len(kinds())], HANGS[trial // len(kinds()) % len(HANGS)], trial % 2
+        named, took = hang(kind, plan, rank, arguments.step_ms)
+        right += named == str(rank)
+        times.append(took)
+        print(f"{kind}, rank {rank}: {plan}: {named} named after {took:.2f} s", flush=True)
+    # A step takes what is asked for and its own work, which is as much again at most.
+    bound = 20 * arguments.step_ms / 1000 + 5
+    in_time = sum(took <= bound for took in times)
+    if times:
+        print(f"right rank named in {right} of {len(times)}, within {bound:g} s in {in_time}; median "
+              f"{statistics.median(times):.2f} s, longest {max(times):.2f} s", flush=True)
+    alarms = 0
+    for kind in kinds() if arguments.minutes > 0 else ():
+        found = quiet(kind, arguments.minutes / len(kinds()), arguments.step_ms)
+        print(f"{kind}: {found} false alarms in {arguments.minutes / len(kinds()):g} minutes", flush=True)
+        alarms += found != 0
+    sys.exit(0 if right == in_time == len(times) and alarms == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

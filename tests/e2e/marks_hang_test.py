@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Hangs of scripts that mark nothing (docs/PROGRESS.md): noticed without any option, and the rank is named that is waited for."""
+
+import os
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import ROOT, SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, torch_is_there  # noqa: E402
+from timeline import TimelineError  # noqa: E402
+
+WORKER = os.path.join(ROOT, "tests", "support", "unmodified_worker.py")
+STEP = 0.05  # seconds
+STEPS = 30
+
+
+class MarksHangTestCase(BedTestCase):
+    def setUp(self):
+        super().setUp()
+        if not torch_is_there():
+            self.skipTest("there is no torch")
+        self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
+
+    def start(self, *plans, kind="plain", options=(), steps=STEPS, nproc=2):
+        return self.bed.run("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 1, *options,
+                                      "--event_log", self.bed.events.path, WORKER, self.bed.journal.path, kind, steps,
+                                      STEP * 1000, *plans])
+
+    def named(self, agent, rank, bound=10 * STEP + 5):
+        """Until that rank alone is named; the agent's own line about it. The bound is that of the docs, without other load."""
+        plan = self.bed.wait(lambda: self.bed.journal.find("plan"), "the plan", timeout=60 * SLOW, alive=[agent])[0]
+        hang = self.bed.event("hang", who="service", timeout=4 * bound * SLOW, alive=[agent])
+        self.assertEqual(str(rank), hang["ranks"])
+        self.assertLess(hang["t"] - plan["t"], bound * SLOW)
+        print(f"{plan['plan']}: named after {hang['t'] - plan['t']:.1f} s", flush=True)
+        return self.bed.event("hang", rank=str(rank), alive=[agent])
+
+    def assert_goes_on(self, agent):
+        self.bed.event("generation", generation="2", timeout=60 * SLOW, alive=[agent])
+        self.assert_status(0, agent, timeout=60 * SLOW)
+
+    def assert_no_hang(self, agent):
+        self.assert_status(0, agent, timeout=90 * SLOW)
+        self.bed.follower.refresh()
+        self.assertEqual([], self.bed.events.find("hang"))
+        self.assertEqual(2, len(self.bed.journal.find("trained", attempt=0)))
+
+
+class Hangs(MarksHangTestCase):
+    def test_one_that_sleeps(self):
+        agent = self.start("1@20=sleep")
+        told = self.named(agent, 1)
+        self.assertIn("no progress in train, step 19, for ", told["why"])
+        self.assertRegex(told["why"], r"has begun \d+ collectives, and the others \d+; they wait for it")
+        self.assertTrue(told["python"].startswith("unmodified_worker.py:"), told["python"])
+        self.assert_goes_on(agent)
+
+    def test_twin_with_mark_off_it_stands_for_ever(self):
+        agent = self.start("1@20=sleep", options=("--mark", "off"))
+        self.bed.wait(lambda: self.bed.journal.find("plan"), "the plan", timeout=60 * SLOW, alive=[agent])
+        with self.assertRaises(TimelineError):
+            self.bed.event("hang", timeout=(10 * STEP + 6) * SLOWNESS)
+
+    def test_one_that_spins(self):
+        agent = self.start("0@20=spin")
+        self.named(agent, 0)
+        self.assert_goes_on(agent)
+
+    def test_one_that_is_stopped(self):
+        agent = self.start("1@20=stop")
+        self.assertEqual("T", self.named(agent, 1)["state"])
+        self.assert_goes_on(agent)
+
+    def test_one_whose_loader_is_stuck(self):
+        agent = self.start("0@20=loader")
+        self.named(agent, 0)
+        self.assert_goes_on(agent)
+
+    def test_one_in_a_system_call_with_gradients_accumulated(self):
+        agent = self.start("1@20=native", kind="accumulate")
+        self.named(agent, 1)
+        self.assert_goes_on(agent)
+
+    def test_two_optimizers_and_three_ranks(self):
+        agent = self.start("1@20=sleep", kind="two", nproc=3)
+        self.named(agent, 1)
+        self.assert_goes_on(agent)
+
+
+    def test_what_was_no_hang_ends_no_job(self):
+        """A rank that waits for something outside of the job, each time: named once, then given more time."""
+        agent = self.start(f"0@20=pause:{10 * STEP + 7}")
+        self.named(agent, 0)
+        self.assert_goes_on(agent)
+        self.bed.follower.refresh()
+        self.assertEqual(1, len(self.bed.events.find("hang", who="service")))
+
+
+class NoHangs(MarksHangTestCase):
+    """Each lasts longer than a hang takes to be named."""
+
+    def test_all_evaluate(self):
+        self.assert_no_hang(self.start(f"*@20=evaluate:{10 * STEP + 7}"))
+
+    def test_one_evaluates_and_the_other_waits(self):
+        self.assert_no_hang(self.start(f"0@20=evaluate:{10 * STEP + 7}"))
+
+    def test_one_saves_and_the_other_waits(self):
+        self.assert_no_hang(self.start(f"0@20=save:{10 * STEP + 7}"))
+
+    def test_what_took_long_once_may_again(self):
+        """It is seen that the others wait for it; that it took as long before speaks for it."""
+        self.assert_no_hang(self.start("*@12=evaluate:4", f"0@20=evaluate:{10 * STEP + 7}"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,37 @@
+#ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_MAPPED_FILE_H_
+#define DDPRUN_WORKER_TORCH_CHECKPOINT_MAPPED_FILE_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun::worker {
+
+// A file's bytes as they lie in the kernel's page cache: what of them is read takes no memory of
+// this process, and a machine's processes share it (decision 74). Unmapped with the last owner.
+// A file that shrinks, or whose disk fails, while it is mapped kills whoever reads the lost part
+// (SIGBUS); ours are replaced by rename(2), and deleted, which is harmless. Threads: any.
+class MappedFile {
+ public:
+  // Errors: NOT_FOUND and others by errno, with the path.
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  // Read-only memory; valid while this lives.
+  absl::string_view bytes() const { return {static_cast<const char*>(begin_), size_}; }
+
+ private:
+  MappedFile(void* begin, size_t size) : begin_(begin), size_(size) {}
+
+  void* const begin_;  // null = an empty file
+  const size_t size_;
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_CHECKPOINT_MAPPED_FILE_H_
