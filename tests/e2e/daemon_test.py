@@ -173,6 +173,22 @@ class Leases(DaemonTestCase):
                 self.told("is ready")
         self.assertTrue(self.visit()["leased"])
 
+    def test_steps_are_counted_by_the_hook_of_this_job(self):
+        script = self.bed.write("hook.py", "import os, sys\n"
+                                "print([type(finder).__name__ for finder in sys.meta_path], sorted(os.environ), sys.path)\n")
+        self.start_daemon()
+        for name, options, counts in (("first", (), True), ("second", (), True), ("third", ("--mark", "off"), False)):
+            self.began = time.monotonic()
+            agent = self.bed.run(name, ["--standalone", "--preload", "decimal", "--event_log", self.bed.events.path, *options,
+                                        script])
+            self.assert_status(0, agent)
+            self.assertEqual(name != "first", self.visit()["leased"])
+            self.assertEqual(counts, "'_Steps'" in agent.text(), name)
+            for trace in ("DDPRUN_MARK", "/marks'"):
+                self.assertNotIn(trace, agent.text())
+            self.told("is ready", self.jobs + 1)
+            self.jobs += 1
+
     @unittest.skipUnless(torch_is_there(), "torch is not installed")
     def test_what_a_job_has_learned(self):
         self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
