@@ -209,6 +209,7 @@ class Kills(WarmTestCase):
             if rng.random() < 0.5 or count % 10 == 9:
                 self.whole(agent)
             if count == KILLS // 3:
+                self.whole(agent)
                 sizes = self.sizes(agent)
         lines = self.whole(agent)
         self.assertEqual(3, len(self.children()), f"two workers, and one that waits; seed {SEED}")

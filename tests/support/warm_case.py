@@ -1,6 +1,7 @@
 """What the tests of warm starts stand on."""
 
 import os
+import re
 import signal
 
 from bed import ROOT, BedTestCase
@@ -37,9 +38,20 @@ os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run whil
 """
 
 
+def memory_pressure():
+    """For which share of the last ten seconds somebody stood still for lack of memory, in percent; 0 where nobody tells."""
+    try:
+        with open("/proc/pressure/memory", encoding="ascii") as pressure:
+            return float(re.search(r"some avg10=([\d.]+)", pressure.read()).group(1))
+    except OSError:
+        return 0
+
+
 class WarmTestCase(BedTestCase):
     def setUp(self):
         super().setUp()
+        # A test before this one may have made memory short, which ends interpreters that are parked.
+        self.bed.wait(lambda: memory_pressure() < 5, "the pressure on memory to be over", timeout=60)
         self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
         os.mkdir(self.bed.path("modules"))
         self.bed.environment["PYTHONPATH"] = self.bed.path("modules")
