@@ -47,11 +47,11 @@ absl::Status Spare::Start() {
 absl::Status Spare::StartWarden() {
   DDPRUN_ASSIGN_OR_RETURN(FdPair pair, MakeMessagePair());
   const std::vector<std::string> inherited(recipe_.inherited().begin(), recipe_.inherited().end());
-  const ExecChildResult started =
-      StartExecChild({.argv = {"/proc/self/exe", kWardenCommand, "--for-ddprun-daemon"},
-                      .environment = ComposeEnvironment(
-                          inherited, {absl::StrCat(kWardenSocket, "=", pair.second.get())}, {}),
-                      .inherited_fd = pair.second.get()});
+  const ExecChildResult started = StartExecChild(
+      {.argv = {"/proc/self/exe", std::string(kWardenCommand), "--for-ddprun-daemon"},
+       .environment =
+           ComposeEnvironment(inherited, {absl::StrCat(kWardenSocket, "=", pair.second.get())}, {}),
+       .inherited_fd = pair.second.get()});
   if (started.error.has_value()) {
     return ErrnoStatus(started.error->error_number, StageName(started.error->stage));
   }

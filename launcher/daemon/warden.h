@@ -1,10 +1,12 @@
 #ifndef DDPRUN_LAUNCHER_DAEMON_WARDEN_H_
 #define DDPRUN_LAUNCHER_DAEMON_WARDEN_H_
 
+#include "absl/strings/string_view.h"
+
 namespace ddprun::launcher {
 
 // The first word of a command line that is a warden: `ddprun daemon-warden`, for ddprun itself.
-inline constexpr char kWardenCommand[] = "daemon-warden";
+inline constexpr absl::string_view kWardenCommand = "daemon-warden";
 // The variable that says which descriptor is its socket.
 inline constexpr char kWardenSocket[] = "DDPRUN_WARDEN_SOCKET";
 
