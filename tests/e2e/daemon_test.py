@@ -120,7 +120,7 @@ class Leases(DaemonTestCase):
         self.bed.event("warm_start", self.began, warm=2, cold=0)
         self.told("is ready", 2)  # the next one, beside the job
         self.end(agent, lines)
-        self.assertFalse(os.path.exists(f"/proc/{spare[0]}"))
+        self.bed.wait(lambda: not os.path.exists(f"/proc/{spare[0]}"), "the warden to be gone")
 
     def test_twin_without_a_daemon(self):
         agent, lines = self.job(modules="")

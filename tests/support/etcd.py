@@ -1,5 +1,6 @@
 """A real cluster of etcd on this machine's loopback."""
 
+import glob
 import json
 import os
 import re
@@ -66,13 +67,32 @@ class EtcdCluster:
         if authority is not None:
             self.scheme = "https"
             self.serve_with(authority, *trusted)
+        self.credentials = []
+        if not any(self.start_all(members) for _ in range(5)):
+            raise AssertionError("others took ports of etcd's members that were free, five times")
+
+    def start_all(self, members):
+        """Starts all members, and waits for them. False: somebody else took a port that was free."""
         self.ports = [(free_port(), free_port()) for _ in range(members)]
         self.processes = [None] * members
-        self.credentials = []
         for index in range(members):
+            for left in glob.glob(os.path.join(self.folder, f"m{index}*")):
+                (os.remove if os.path.isfile(left) else shutil.rmtree)(left)
             self.start(index)
+
+        def has_ended():
+            return any(process.poll() is not None for process in self.processes)
+
         # Two of three are healthy without the last one, which may not even listen yet.
-        self.wait(lambda: all(self.is_healthy(index) for index in range(members)), "all of etcd to be healthy")
+        self.wait(lambda: has_ended() or all(self.is_healthy(index) for index in range(members)), "all of etcd to be healthy")
+        if not has_ended():
+            return True
+        if "address already in use" not in self.log():
+            raise AssertionError(f"a member of etcd has ended: {self.log()[-2000:]}")
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        return False
 
     def serve_with(self, authority, *trusted):
         """Its certificate from now on, and whom it trusts from the next start of a member on."""
