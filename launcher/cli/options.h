@@ -52,12 +52,11 @@ struct CommandLine {
   std::vector<std::string> notes;     // the same, of what was found
 };
 
-// Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help), or
-// one of the commands rendezvous, daemon, status, stop, drain, events, top, logs, certs, config,
-// convert, slurm, chaos, env, doctor and test as the first word. Params: arguments — without the
-// program's name. environment — PET_*, DDPRUN_TOKEN, DDPRUN_TLS_DIR, PYTHON_EXEC,
-// TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any bytes are fine. Bound: linear
-// in the size of the arguments. Threads: any.
+// Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help-all),
+// or one of the commands that --help lists as the first word.
+// Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN,
+// DDPRUN_TLS_DIR, PYTHON_EXEC, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any
+// bytes are fine. Bound: linear in the size of the arguments. Threads: any.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host);
 
