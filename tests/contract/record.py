@@ -80,10 +80,11 @@ def plain(text, job):
             (r"(?m)^( *host +: ).*", r"\g<1>host"), (r'("hostname": )"[^"]*"', r'\g<1>"host"'),
             (r'("(?:duration_ms|total_run_time|timestamp)": )"?[\d.]+(?:e-\d+)?"?', r"\g<1>0"),
             (r"(?<![0-9a-f])[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"),
+            (r"_[a-z0-9_]{8}(?=/(attempt_|$))", "_00000000"),  # before the next: a random name may have 0x in it
+            (r"torchelastic_[a-z0-9_]{8}\b", "torchelastic_00000000"),
             (r"0x[0-9a-f]+", "0x0"), (r"\d{4}-\d\d-\d\d([_ T])\d\d:\d\d:\d\d(\.\d+)?", r"0000-00-00\g<1>00:00:00"),
             (r"\d\d:\d\d:\d\d\.\d+ +\d+", "00:00:00.000000 0000"), (r"\d\d:\d\d:\d\d\.\d+", "00:00:00.000000"),
-            (r"(?i)\b(pids?\W{1,3})\d+", r"\g<1>0000"), (r"_[a-z0-9_]{8}(?=/(attempt_|$))", "_00000000"),
-            (r"torchelastic_[a-z0-9_]{8}\b", "torchelastic_00000000"),
+            (r"(?i)\b(pids?\W{1,3})\d+", r"\g<1>0000"),
             (r"(?<![\d:.])\d+\.\d{4,}(e-\d+)?(?![\d.])", "0.0000"),
             (r"\btimer_\d+|torchelastic_timer_\S+", "timer_0000")):
         text = re.sub(pattern, sample, text)

@@ -107,7 +107,7 @@ class RecordTest(unittest.TestCase):
 
     def test_what_differs_from_run_to_run_is_none_of_it(self):
         texts = ["E0102 03:04:05.678000 4711 torch/x.py:98] failed (exitcode: 3) (pid: 4712) at /tmp/a/run_0a1b2c3d/attempt_0",
-                 "E1112 13:14:15.999000 812 torch/x.py:98] failed (exitcode: 3) (pid: 999) at /tmp/b/run_zzzz9999/attempt_0"]
+                 "E1112 13:14:15.999000 812 torch/x.py:98] failed (exitcode: 3) (pid: 999) at /tmp/b/run_z0x99zz9/attempt_0"]
         plain = [record.plain(text, types.SimpleNamespace(folder=folder)) for text, folder in zip(texts, ("/tmp/a", "/tmp/b"))]
         self.assertEqual(plain[0], plain[1])
         # The twins: what torchrun itself says stays.
