@@ -183,10 +183,16 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
   };
   hooks.state = [this] { return supervisor_->StateName(); };
   hooks.record = [this](const std::string& text) { Write("timer_expired", {{"why", text}}); };
-  DDPRUN_ASSIGN_OR_RETURN(side_channels_, SideChannels::Create(loop_.get(), &plan_, hostname,
-                                                               runtime_dir_->File("watchdog_timer"),
-                                                               FromEnvironment, std::move(hooks)));
-  workers_->set_timer_file(side_channels_->timer_file());
+  hooks.finished = [this](uint32_t local_rank) {
+    hangs_->OnFinished(local_rank);
+    Write("worker_finished", {{"local_rank", local_rank}});
+  };
+  DDPRUN_ASSIGN_OR_RETURN(
+      side_channels_, SideChannels::Create(loop_.get(), &plan_, hostname,
+                                           {.timer_file = runtime_dir_->File("watchdog_timer"),
+                                            .finish_barrier = runtime_dir_->File("finished.sock")},
+                                           FromEnvironment, std::move(hooks)));
+  workers_->set_side_channels(side_channels_->timer_file(), side_channels_->finish_barrier());
   if (side_channels_->health_port() != 0) {
     Write("health_checks", {{"port", side_channels_->health_port()}});
   }

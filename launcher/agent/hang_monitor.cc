@@ -104,6 +104,10 @@ bool HangMonitor::OnEnded(uint32_t local_rank) {
   return !ended_.contains(local_rank);
 }
 
+void HangMonitor::OnFinished(uint32_t local_rank) {
+  if (detector_ != nullptr) detector_->OnEnded(local_rank);
+}
+
 void HangMonitor::CloseBook() {
   if (!book_.has_value()) return;
   const Instant now = loop_->Now();

@@ -65,6 +65,8 @@ class HangMonitor {
   void OnStarted(uint32_t local_rank, pid_t pid);
   // False when this end was told already, as that of a hung worker.
   bool OnEnded(uint32_t local_rank);
+  // A worker has done its work, and waits for others to end with it: it can't hang any more.
+  void OnFinished(uint32_t local_rank);
   // The workers of the generation are told to end, or one has failed: their time is booked up to
   // here. Only the first call counts.
   void CloseBook();

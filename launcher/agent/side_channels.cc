@@ -15,12 +15,19 @@
 namespace ddprun::launcher {
 
 absl::StatusOr<std::unique_ptr<SideChannels>> SideChannels::Create(
-    EventLoop* loop, const LaunchPlan* plan, const std::string& hostname,
-    const std::string& timer_file, const EnvironmentLookup& environment, Hooks hooks) {
-  std::unique_ptr<SideChannels> channels(new SideChannels(loop, plan, std::move(hooks)));
+    EventLoop* loop, const LaunchPlan* plan, const std::string& hostname, Paths paths,
+    const EnvironmentLookup& environment, Hooks hooks) {
+  std::unique_ptr<SideChannels> channels(
+      new SideChannels(loop, plan, std::move(paths), std::move(hooks)));
   if (environment("TORCHELASTIC_ENABLE_FILE_TIMER") == "1") {
     const std::string given = environment("TORCHELASTIC_TIMER_FILE").value_or("");
-    DDPRUN_RETURN_IF_ERROR(channels->StartWatchdog(given.empty() ? timer_file : given));
+    DDPRUN_RETURN_IF_ERROR(
+        channels->StartWatchdog(given.empty() ? channels->paths_.timer_file : given));
+  }
+  if (plan->run_path && plan->worker_count > 1) {
+    DDPRUN_ASSIGN_OR_RETURN(
+        channels->finish_,
+        FinishBarrier::Create(loop, channels->paths_.finish_barrier, channels->hooks_.finished));
   }
   if (const auto port = environment("TORCHELASTIC_HEALTH_CHECK_PORT"); port.has_value()) {
     channels->StartHealth(*port);
@@ -94,17 +101,20 @@ std::string SideChannels::HealthBody() const {
 void SideChannels::OnAssignment(const rendezvous::Assignment& assignment) {
   assignment_ = assignment;
   expired_.clear();
+  if (finish_ != nullptr) finish_->Begin(plan_->worker_count);
   if (events_ != nullptr) events_->OnAssignment(loop_->Now(), assignment);
 }
 
 void SideChannels::OnStarted(uint32_t local_rank, pid_t pid) {
   workers_[pid] = local_rank;
+  if (finish_ != nullptr) finish_->OnStarted(local_rank, pid);
   if (events_ != nullptr) events_->OnStarted(local_rank, static_cast<uint32_t>(pid));
 }
 
 void SideChannels::OnEnded(WorkerEnd* end) {
   workers_.erase(static_cast<pid_t>(end->pid));
   if (watchdog_ != nullptr) watchdog_->Forget(end->local_rank);
+  if (finish_ != nullptr) finish_->OnEnded(end->local_rank);
   if (const auto expired = expired_.extract(end->local_rank); !expired.empty()) {
     if (end->ok()) end->exit_code = 1;  // a worker that was told to go has not done its work
     if (end->message.empty()) end->message = expired.mapped();

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/event_loop.h"
 #include "launcher/agent/elastic_events.h"
+#include "launcher/agent/finish_barrier.h"
 #include "launcher/agent/health_server.h"
 #include "launcher/agent/watchdog.h"
 #include "launcher/core/environment.h"
@@ -23,8 +24,9 @@
 namespace ddprun::launcher {
 
 // What torchrun offers beside its main work, each off until it is asked for: the watchdog
-// (TORCHELASTIC_ENABLE_FILE_TIMER=1), health checks (TORCHELASTIC_HEALTH_CHECK_PORT) and events
-// on the console (--event_log_handler console). They look on; only the watchdog acts.
+// (TORCHELASTIC_ENABLE_FILE_TIMER=1), health checks (TORCHELASTIC_HEALTH_CHECK_PORT), events on the
+// console (--event_log_handler console), and an end that workers take together (--run_path). They
+// look on; only the watchdog acts.
 // Threads: the loop's.
 class SideChannels {
  public:
@@ -32,16 +34,24 @@ class SideChannels {
     std::function<void(uint64_t generation, pid_t pid, int signal)> signal_worker;
     std::function<std::string()> state;                   // one word, of the agent
     std::function<void(const std::string& text)> record;  // a watchdog's act, for the event log
+    // A worker of --run_path has nothing left to do but to wait for the others.
+    std::function<void(uint32_t local_rank)> finished;
+  };
+  struct Paths {
+    std::string timer_file;  // the FIFO's, unless TORCHELASTIC_TIMER_FILE has another
+    std::string finish_barrier;
   };
 
-  // `timer_file`: the FIFO's path unless TORCHELASTIC_TIMER_FILE has another.
-  // Errors: of the watchdog. A health port that can't be had is told, and the run goes on.
+  // Errors: of the watchdog, and of the barrier at the workers' end. A health port that can't be
+  // had is told, and the run goes on.
   static absl::StatusOr<std::unique_ptr<SideChannels>> Create(
-      EventLoop* loop, const LaunchPlan* plan, const std::string& hostname,
-      const std::string& timer_file, const EnvironmentLookup& environment, Hooks hooks);
+      EventLoop* loop, const LaunchPlan* plan, const std::string& hostname, Paths paths,
+      const EnvironmentLookup& environment, Hooks hooks);
 
   // The FIFO for workers; "" = there is no watchdog.
   std::string timer_file() const { return watchdog_ == nullptr ? "" : watchdog_->path(); }
+  // Where workers wait for each other at their end; "" = they don't.
+  std::string finish_barrier() const { return finish_ == nullptr ? "" : paths_.finish_barrier; }
   // Where /healthz is; 0 = nowhere.
   uint16_t health_port() const { return health_ == nullptr ? 0 : health_->port(); }
 
@@ -53,8 +63,8 @@ class SideChannels {
   void OnExit(bool failed);
 
  private:
-  SideChannels(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
-      : loop_(loop), plan_(plan), hooks_(std::move(hooks)) {}
+  SideChannels(EventLoop* loop, const LaunchPlan* plan, Paths paths, Hooks hooks)
+      : loop_(loop), plan_(plan), paths_(std::move(paths)), hooks_(std::move(hooks)) {}
   absl::Status StartWatchdog(std::string path);
   void StartHealth(const std::string& port);
   std::optional<uint32_t> WorkerOf(pid_t pid) const;
@@ -63,6 +73,7 @@ class SideChannels {
 
   EventLoop* loop_;
   const LaunchPlan* plan_;
+  const Paths paths_;
   Hooks hooks_;
   std::optional<rendezvous::Assignment> assignment_;
   std::map<pid_t, uint32_t> workers_;        // that run, with their local ranks
@@ -70,6 +81,7 @@ class SideChannels {
   std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<HealthServer> health_;
   std::unique_ptr<ElasticEvents> events_;
+  std::unique_ptr<FinishBarrier> finish_;
 };
 
 }  // namespace ddprun::launcher

@@ -179,7 +179,8 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
                         {.agent_socket = agent_socket_,
                          .error_file = worker.error_file,
                          .timer_file = timer_file_,
-                         .progress_page = progress_page_ ? progress_page_(local_rank) : ""});
+                         .progress_page = progress_page_ ? progress_page_(local_rank) : "",
+                         .finish_barrier = finish_barrier_});
   request.stdout_fd = std::move(stdout_sink.worker_end);
   request.stderr_fd = std::move(stderr_sink.worker_end);
   request.rests = Rests(std::move(stdout_sink.rest), std::move(stderr_sink.rest));

@@ -52,8 +52,12 @@ class WorkerLauncher {
   // Where the files with the workers' output are told; set before the first start. Null: nowhere.
   void set_log_catalog(std::shared_ptr<LogCatalog> catalog) { catalog_ = std::move(catalog); }
 
-  // The watchdog's FIFO for workers to come; "" = there is none.
-  void set_timer_file(std::string path) { timer_file_ = std::move(path); }
+  // For workers to come: the watchdog's FIFO, and where they wait for each other at their end; "" =
+  // there is none.
+  void set_side_channels(std::string timer_file, std::string finish_barrier) {
+    timer_file_ = std::move(timer_file);
+    finish_barrier_ = std::move(finish_barrier);
+  }
 
   // Gives the path of a worker's page of progress; "" = there is none.
   void set_progress_page(std::function<std::string(uint32_t local_rank)> page) {
@@ -109,6 +113,7 @@ class WorkerLauncher {
   const int terminal_;      // stderr, if that is one; -1 = it isn't
   std::shared_ptr<LogCatalog> catalog_;
   std::string timer_file_;
+  std::string finish_barrier_;
   std::function<std::string(uint32_t local_rank)> progress_page_;
   std::function<void(SpawnRequest*)> prepare_;
   std::string attempt_folder_;                     // of the newest generation

@@ -69,6 +69,7 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("DDPRUN_GENERATION", assignment.generation.value());
   set("DDPRUN_AGENT", paths.agent_socket);
   if (!paths.progress_page.empty()) set("DDPRUN_PROGRESS", paths.progress_page);
+  if (!paths.finish_barrier.empty()) set("DDPRUN_FINISH_BARRIER", paths.finish_barrier);
   for (const auto& [name, value] : plan.extra_environment) {
     const std::string begin = absl::StrCat(name, "=");
     const bool is_set =
@@ -89,7 +90,7 @@ std::vector<std::string> VaryingVariables(const LaunchPlan& plan) {
       "CROSS_RANK",      "TORCHELASTIC_ERROR_FILE",
       "CROSS_SIZE",      "TORCHELASTIC_TIMER_FILE",
       "DDPRUN_AGENT",    "DDPRUN_GENERATION",
-      "DDPRUN_PROGRESS",
+      "DDPRUN_PROGRESS", "DDPRUN_FINISH_BARRIER",
   };
   if (plan.devices.virtual_local_rank) names.emplace_back("CUDA_VISIBLE_DEVICES");
   if (!plan.worker_omp_threads.empty()) names.emplace_back("OMP_NUM_THREADS");

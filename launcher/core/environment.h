@@ -21,6 +21,9 @@ struct WorkerPaths {
   std::string error_file;     // where the worker writes its error; "" = nowhere
   std::string timer_file;     // the watchdog's FIFO; "" = there is none
   std::string progress_page;  // docs/PROGRESS.md: DDPRUN_PROGRESS; "" = there is none
+  // Where workers of --run_path wait for each other at their end: DDPRUN_FINISH_BARRIER, which the
+  // program in front of the script takes away; "" = they don't.
+  std::string finish_barrier;
 };
 
 // What one worker gets on top of the agent's own environment: torchrun's contract for torch 2.11

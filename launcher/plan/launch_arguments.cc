@@ -143,9 +143,11 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
                    {.names = "--no-python",
                     .help = "The script is a program that is run as it is, not with Python. (The "
                             "interpreter is $PYTHON_EXEC, else python3, else python.)"});
-  options->AddFlag(&target->run_path,
-                   {.names = "--run-path",
-                    .help = "Run the script within a process that records every exception of it."});
+  options->AddFlag(
+      &target->run_path,
+      {.names = "--run-path",
+       .help = "Run the script within a process that records every exception of it, and "
+               "that ends when those of the node's other workers do."});
   options->AddValue(&target->role,
                     {.names = "--role",
                      .placeholder = "NAME",

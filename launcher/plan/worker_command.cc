@@ -17,13 +17,18 @@ namespace {
 constexpr size_t kCommandBytesShown = 160;
 
 // --run_path: torchrun's run_script_path() in a process of its own. An exception is recorded in the
-// worker's error file, as torch's @record does, unless the script has done that itself. No '$': the
-// arguments of workers are searched for macros.
+// worker's error file, as torch's @record does, unless the script has done that itself. Who has
+// finished waits until all other workers of the node have, or the agent lets go (finish_barrier.h).
+// No '$': the arguments of workers are searched for macros.
 constexpr char kRunPath[] = R"(import json, os, runpy, sys, time, traceback
 sys.argv = sys.argv[1:]
 sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+barrier = os.environ.pop("DDPRUN_FINISH_BARRIER", "")
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as end:
+    if end.code not in (None, 0):
+        raise
 except Exception as error:
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path and not os.path.exists(path):
@@ -32,6 +37,15 @@ except Exception as error:
         with open(path, "w") as sink:
             json.dump({"message": text}, sink)
     raise
+if barrier:
+    import socket
+    try:
+        with socket.socket(socket.AF_UNIX) as all_finished:
+            all_finished.connect(barrier)
+            while all_finished.recv(1):
+                pass
+    except OSError:
+        pass  # the agent is gone, and lets nobody wait
 )";
 
 absl::Status CheckScript(const std::string& script, const Host& host) {

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import socket
 import stat
 import sys
@@ -13,7 +14,7 @@ from time import time as wall_clock  # what the protocol wants
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, BedTestCase  # noqa: E402
+from bed import SLOW, WORKER, BedTestCase  # noqa: E402
 
 # What torch's FileTimerClient does, without torch; then waits like worker.py's `wait`.
 TIMER_WORKER = '''import json, os, signal, sys
@@ -224,6 +225,60 @@ class Console(BedTestCase):
         self.assertIn("ValueError: no luck", agent.text().split("Root Cause")[-1])
         leaving = self.bed.write("l.py", "import sys\nsys.exit(0)\n")
         self.assert_status(0, self.bed.run("leaves", ["--run_path", leaving]))
+
+
+class RunPath(BedTestCase):
+    """Workers of --run_path wait at their end for the others of their node, as torchrun's do."""
+
+    def job(self, name, *options, script=WORKER, words=("wait",)):
+        return self.bed.run(name, ["--nproc_per_node", 2, "--event_log", self.bed.events.path, *options, script,
+                                   self.bed.journal.path, *words])
+
+    def test_who_has_finished_waits_for_the_others(self):
+        agent = self.job("waits", "--run_path")
+        workers = self.bed.workers(1, 2, alive=[agent])
+        self.bed.finish(workers[:1])
+        finished = self.bed.event("worker_finished", alive=[agent])
+        self.assertEqual(0, finished["local_rank"])
+        self.assertEqual([], self.bed.events.find("worker_exit"))
+        self.bed.finish(workers[1:])
+        self.assert_status(0, agent)
+        self.bed.event("worker_exit", count=2)
+        ends = self.bed.events.find("worker_exit")
+        last = max(line["t"] for line in self.bed.events.find("worker_finished"))
+        self.assertEqual([0, 0], [line["exit_code"] for line in ends])
+        self.assertGreater(min(line["t_seen"] for line in ends), last)
+
+    def test_without_the_option_it_just_ends(self):
+        agent = self.job("ends")
+        workers = self.bed.workers(1, 2, alive=[agent])
+        self.bed.finish(workers[:1])
+        self.assertEqual(0, self.bed.event("worker_exit", alive=[agent])["local_rank"])
+        self.bed.finish(workers[1:])
+        self.assert_status(0, agent)
+        self.assertEqual([], self.bed.events.find("worker_finished"))
+
+    def test_a_failure_ends_the_wait(self):
+        agent = self.job("fails", "--run_path", "--max_restarts", 1)
+        workers = self.bed.workers(1, 2, alive=[agent])
+        self.bed.finish(workers[:1])
+        self.bed.event("worker_finished", alive=[agent])
+        self.bed.signal_workers(workers[1:], signal.SIGUSR2)
+        self.assertEqual(15, self.bed.event("worker_exit", local_rank=0, alive=[agent])["signal"])
+        # And a killed one's: who waits in the next generation waits for its own peers.
+        workers = self.bed.workers(2, 2, alive=[agent])
+        self.bed.finish(workers[1:])
+        self.bed.event("worker_finished", local_rank=1, alive=[agent])
+        self.bed.signal_workers(workers[:1], signal.SIGKILL)
+        self.assert_status(1, agent)
+        self.assertIn("exitcode  : -9", agent.text().split("Root Cause")[-1])
+
+    def test_a_workers_child_is_not_held(self):
+        """Its parent may wait for it: both would wait for ever."""
+        script = self.bed.write("forks.py", "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n")
+        agent = self.job("forks", "--run_path", script=script)
+        self.assert_status(0, agent)
+        self.bed.event("worker_finished", count=2)
 
 
 if __name__ == "__main__":
