@@ -57,9 +57,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_
   const LaunchPlan& p = agent->plan_;
   const absl::Status port = agent->master_.TakePort();
   if (!port.ok() && IsRankZero(p)) {
-    return absl::UnavailableError(
-        absl::StrCat("--master_port: ", port.message(),
-                     "; choose another one, or leave the option out to get a free one"));
+    return absl::UnavailableError(absl::StrCat("--master_port: ", port.message(),
+                                               ", or leave the option out to get a free one"));
   }
   DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(FromEnvironment, agent->MakeGuards(), node_socket));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {

@@ -78,7 +78,8 @@ class Agent {
   void OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port);
   void OnServiceRestarted(const ServiceChild::Restarted& restarted);
   void StandForService(const FoundEndpoint& found);
-  void Connect(const std::string& target, const FoundEndpoint& found, bool hosts);
+  void Connect(const std::string& target, const FoundEndpoint& found, bool hosts,
+               bool port_is_taken = false);
   KeeperClient::Callbacks KeeperCallbacks();
   bool KeepsLogs() const;
   agent::v1::NodeState NodeState() const;

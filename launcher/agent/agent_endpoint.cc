@@ -142,10 +142,11 @@ void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port)
   if (!may_join) return Fail(port.status());
   // Another agent of this machine is quicker: its service is ours too.
   service_.reset();
-  Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false);
+  Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false, /*port_is_taken=*/true);
 }
 
-void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool hosts) {
+void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool hosts,
+                    bool port_is_taken) {
   if (absl::Status status = StartAgentServer(found.node_address); !status.ok()) {
     return Fail(status);
   }
@@ -157,7 +158,8 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                     .hosts_service = hosts,
                     // Also behind a translated address; a member of etcd is no endpoint of ours.
                     .hosts_endpoint = hosts || (found.is_local && elected_ == nullptr),
-                    .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host)});
+                    .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host),
+                    .port_is_taken = port_is_taken});
   client_ = rendezvous::RendezvousClient::Start(
       loop_.get(),
       {.target = target,

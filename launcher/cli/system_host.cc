@@ -4,11 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -28,6 +31,14 @@ namespace {
 
 constexpr size_t kFileBytesMax = 65536;
 constexpr absl::Duration kSqueuePatience = absl::Seconds(5);
+constexpr absl::Duration kTorchPatience = absl::Seconds(60);
+
+// As determine_local_world_size() in torch/distributed/run.py (2.11) asks.
+constexpr char kCountDevices[] = R"(import sys, torch
+kind = sys.argv[1]
+module = {"gpu": torch.cuda, "auto": torch.accelerator}.get(kind) or getattr(torch, kind)
+print(module.device_count() if module.is_available() else 0)
+)";
 
 // 0 or the errno of running `path`; EACCES for what is no regular file, as execve(2).
 int WhyNotExecutable(const std::string& path) {
@@ -122,6 +133,45 @@ std::optional<absl::Duration> SystemHost::SlurmTimeLeft(const std::string& job_i
       {*squeue, "--noheader", absl::StrCat("--jobs=", job_id), "--format=%L"}, kSqueuePatience);
   if (!left.ok()) return std::nullopt;
   return ReadSlurmTime(*left);
+}
+
+absl::StatusOr<uint32_t> SystemHost::TorchDevices(const std::string& python,
+                                                  const std::string& kind) const {
+  DDPRUN_ASSIGN_OR_RETURN(const std::string path, FindProgram(python));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string said,
+                          ToolOutput({path, "-c", kCountDevices, kind}, kTorchPatience));
+  // Imports may print something before.
+  const std::vector<absl::string_view> lines = absl::StrSplit(said, '\n', absl::SkipEmpty());
+  uint32_t count = 0;
+  if (lines.empty() || !absl::SimpleAtoi(lines.back(), &count) || count == 0) {
+    return absl::NotFoundError(absl::StrCat("the torch of ", path, " finds no such device"));
+  }
+  return count;
+}
+
+// AMD's compute driver, Linux' accelerators (Gaudi and others) and Ascend's; Intel's GPUs by their
+// drivers, since any screen has a node under /dev/dri.
+bool SystemHost::HasOtherAccelerators() const {
+  for (const char* path : {"/dev/kfd", "/dev/accel", "/dev/davinci0"}) {
+    if (access(path, F_OK) == 0) return true;
+  }
+  std::array<char, PATH_MAX> driver{};
+  for (int number = 128; number < 192; ++number) {  // drm's numbers of render nodes
+    const std::string link = absl::StrCat("/sys/class/drm/renderD", number, "/device/driver");
+    const ssize_t length = readlink(link.c_str(), driver.data(), driver.size());
+    if (length <= 0) continue;
+    const absl::string_view name = BaseName({driver.data(), static_cast<size_t>(length)});
+    if (name == "xe" || name == "i915") return true;
+  }
+  return false;
+}
+
+std::string SystemHost::ProgramFolder() const {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  const absl::string_view text(path.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
+  const size_t slash = text.rfind('/');
+  return slash == absl::string_view::npos ? "" : std::string(text.substr(0, slash));
 }
 
 std::string SystemHost::HostName() const { return Hostname(); }

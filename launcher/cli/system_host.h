@@ -28,6 +28,10 @@ class SystemHost : public Host {
   absl::Status CheckTls(const TlsFiles& tls) const override;
   std::optional<absl::Duration> SlurmTimeLeft(const std::string& job_id,
                                               int64_t end_time) const override;
+  absl::StatusOr<uint32_t> TorchDevices(const std::string& python,
+                                        const std::string& kind) const override;
+  bool HasOtherAccelerators() const override;
+  std::string ProgramFolder() const override;
   std::string HostName() const override;
   std::string RandomId() const override;
 };

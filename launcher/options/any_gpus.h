@@ -35,6 +35,7 @@ class AnyGpus : public Host {
   absl::StatusOr<std::string> ReadFile(const std::string& path) const override {
     return host_.ReadFile(path);
   }
+  std::string ProgramFolder() const override { return host_.ProgramFolder(); }
   std::string HostName() const override { return host_.HostName(); }
   std::string RandomId() const override { return host_.RandomId(); }
 

@@ -48,6 +48,17 @@ class Host {
                                                       int64_t /*end_time*/) const {
     return std::nullopt;
   }
+  // How many devices torch has of `kind`: "gpu" (CUDA or ROCm), "auto" (its current accelerator),
+  // or a module of torch as "xpu". Asked of that interpreter, which takes seconds. Errors: it can't
+  // be run, or has no torch, or none with such devices.    Bound: 60 s.
+  virtual absl::StatusOr<uint32_t> TorchDevices(const std::string& /*python*/,
+                                                const std::string& kind) const {
+    return absl::NotFoundError(kind);
+  }
+  // The machine has devices that torch may compute on and that aren't CUDA's: it is worth asking.
+  virtual bool HasOtherAccelerators() const { return false; }
+  // The folder that this program was started from, links followed; "" = not known.
+  virtual std::string ProgramFolder() const { return ""; }
   // As gethostname(2) has it.
   virtual std::string HostName() const { return ""; }
   // A fresh name for a job, as a version 4 UUID (RFC 9562).

@@ -55,7 +55,7 @@ Fd BoundOnAllAddresses(uint16_t port) {
 
 absl::Status PortError(int error, absl::string_view what) {
   absl::string_view advice;
-  if (error == EADDRINUSE) advice = "; stop the process that holds it, or choose another port";
+  if (error == EADDRINUSE) advice = "; end the process that holds it, or choose another port";
   if (error == EADDRNOTAVAIL) advice = "; no interface of this machine has that address";
   if (error == EACCES) advice = "; ports below 1024 need privileges, choose a higher one";
   return absl::UnavailableError(absl::StrCat(ErrnoStatus(error, what).message(), advice));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/values.h"
+#include "launcher/plan/worker_command.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
@@ -49,15 +51,40 @@ absl::Status PlanGpuList(const Argument& argument, const std::vector<std::string
   return absl::OkStatus();
 }
 
+// Devices that torch knows by a module of its own.
+bool IsTorchModule(absl::string_view word) {
+  constexpr absl::string_view kModules[] = {"xpu", "npu", "hpu", "mtia"};
+  return std::find(std::begin(kModules), std::end(kModules), word) != std::end(kModules);
+}
+
+// Without a CUDA device: torch itself knows the others.
+absl::StatusOr<uint32_t> OtherDevices(const Argument& argument,
+                                      const EnvironmentLookup& environment, const Host& host) {
+  if (!IsTorchModule(argument.text) && !host.HasOtherAccelerators()) {
+    return absl::NotFoundError("none is there");
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::string python, FindPython(environment, host));
+  return host.TorchDevices(python, argument.text);
+}
+
 absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, uint32_t cpus,
-                                          const Host& host) {
-  const uint32_t devices = argument.text == "gpu" || argument.text == "auto" ? host.CudaCount() : 0;
-  if (argument.text == "gpu" && devices == 0) return NoCuda(argument);
-  if (devices > 0) return devices;
+                                          const EnvironmentLookup& environment, const Host& host) {
+  const bool wants_gpus = argument.text == "gpu" || argument.text == "auto";
+  if (const uint32_t devices = wants_gpus ? host.CudaCount() : 0; devices > 0) return devices;
+  if (wants_gpus || IsTorchModule(argument.text)) {
+    const absl::StatusOr<uint32_t> devices = OtherDevices(argument, environment, host);
+    if (devices.ok()) return devices;
+    if (argument.text == "gpu") return NoCuda(argument);
+    if (argument.text != "auto") {
+      return BadValue(argument,
+                      absl::StrCat("no device of that kind was found (", devices.status().message(),
+                                   "); give a number or cpu"));
+    }
+  }
   if (argument.text == "cpu" || argument.text == "auto") return cpus;
   const std::optional<int64_t> count = ReadInteger(argument.text);
   if (!count.has_value()) {
-    return BadValue(argument, "is not a number of workers; give a number, gpu, cpu or auto");
+    return BadValue(argument, "is not a number of workers; give a number, gpu, xpu, cpu or auto");
   }
   if (*count < 1 || *count > int64_t{rendezvous::kWorkersPerNodeMax}) {
     return BadValue(argument, absl::StrCat("must be from 1 to ", rendezvous::kWorkersPerNodeMax));
@@ -110,7 +137,7 @@ absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLook
     DDPRUN_RETURN_IF_ERROR(PlanGpuList(arguments.nproc_per_node, inherited, host, plan));
   } else {
     DDPRUN_ASSIGN_OR_RETURN(plan->worker_count,
-                            ParseWorkerCount(arguments.nproc_per_node, cpus, host));
+                            ParseWorkerCount(arguments.nproc_per_node, cpus, environment, host));
   }
   if (arguments.virtual_local_rank) DDPRUN_RETURN_IF_ERROR(PlanVirtualRanks(inherited, plan));
   return PlanOmpThreads(arguments.omp_threads, cpus, plan);

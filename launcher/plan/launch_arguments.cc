@@ -24,9 +24,10 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                     {.names = "--nproc-per-node",
                      .placeholder = "N|cpu|gpu|auto",
                      .help = "Number of workers on this node. gpu: one for each CUDA "
-                             "device; gpu:1,3,5-7: one for each of these; cpu: one for each "
-                             "CPU that this process may use, by its affinity and its "
-                             "cgroup; auto: gpu, else cpu."});
+                             "device; gpu:1,3,5-7: one for each of these; xpu, npu, hpu, mtia: one "
+                             "for each that torch finds; cpu: one for each CPU that this process "
+                             "may use, by its affinity and its cgroup; auto: the devices that "
+                             "there are, else cpu."});
   options->AddValue(&target->node_rank,
                     {.names = "--node-rank",
                      .placeholder = "N",
@@ -142,7 +143,8 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(&target->no_python,
                    {.names = "--no-python",
                     .help = "The script is a program that is run as it is, not with Python. (The "
-                            "interpreter is $PYTHON_EXEC, else python3, else python.)"});
+                            "interpreter is $PYTHON_EXEC, else that of the virtual environment "
+                            "that has this ddprun, else python3, else python.)"});
   options->AddFlag(
       &target->run_path,
       {.names = "--run-path",

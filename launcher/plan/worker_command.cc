@@ -104,6 +104,13 @@ absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, con
     }
     return *chosen;
   }
+  // Of the virtual environment that has this ddprun, whether it is activated or not: a script that
+  // torchrun starts runs with the Python that torchrun was installed for.
+  const std::string own = host.ProgramFolder();
+  if (!own.empty() && host.KindOf(absl::StrCat(own, "/../pyvenv.cfg")) == Host::PathKind::kFile) {
+    absl::StatusOr<std::string> found = host.FindProgram(absl::StrCat(own, "/python3"));
+    if (found.ok()) return found;
+  }
   for (const char* name : {"python3", "python"}) {
     absl::StatusOr<std::string> found = host.FindProgram(name);
     if (found.ok()) return found;

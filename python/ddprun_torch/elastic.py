@@ -3,6 +3,7 @@
 Imports torch only inside of functions: who calls them has done so.
 """
 
+import codecs
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from ddprun_torch.program import find_ddprun
 
 # torch's default for --master-port. On one node a free port serves better: two jobs don't collide.
 _DEFAULT_MASTER_PORT = "29500"
+_PUMP_PATIENCE = 5  # seconds
 
 
 def launch_agent(config, entrypoint, args):
@@ -161,7 +163,9 @@ def _run(command, environment, signals_to_handle):
         number = getattr(signal, name.strip(), None)
         if number is not None:
             handled.append(number)
-    process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_dies_with_us())
+    process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=_dies_with_us(),
+                               stdout=_passed_through(sys.stdout, 1), stderr=_passed_through(sys.stderr, 2))
+    pumps = [_pump(pipe, stream) for pipe, stream in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)) if pipe]
     got = []
 
     def forward(number, _frame):
@@ -180,9 +184,39 @@ def _run(command, environment, signals_to_handle):
         process.wait()
         raise
     finally:
+        for pump in pumps:
+            pump.join(_PUMP_PATIENCE)  # what a daemon of a worker's holds open may never end
         for number, handler in before.items():
             signal.signal(number, handler)
     return status, (got[0] if got else None)
+
+
+def _passed_through(stream, descriptor):
+    """For Popen: a pipe when the caller has put another stream in place of the process's own, else the descriptor itself."""
+    try:
+        own = stream is None or stream.fileno() == descriptor
+    except (AttributeError, OSError, ValueError):
+        own = False
+    return None if own else subprocess.PIPE
+
+
+def _pump(pipe, stream):
+    """A thread that writes what comes out of the pipe to a text stream, as it comes, until the pipe's end."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def run():
+        taken = True
+        while chunk := pipe.read1(65536):
+            try:
+                if taken:
+                    stream.write(decoder.decode(chunk))
+                    stream.flush()
+            except Exception:  # the caller's stream is closed, or fails: the job goes on
+                taken = False
+
+    thread = threading.Thread(target=run, name="ddprun output", daemon=True)
+    thread.start()
+    return thread
 
 
 def _raise_failure(name, status, report_path):

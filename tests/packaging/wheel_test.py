@@ -49,6 +49,10 @@ class Wheel(PackageCase):
         script = self.write("main.py", "import ddprun, sys\nddprun.mark(ddprun.Phase.DONE, 1)\n"
                             "print(sys.prefix, 'torch' in sys.modules, flush=True)\n")
         self.assertIn(f"{self.path('venv')} False\n", self.output("ddprun", "--standalone", script, env=self.environment))
+        # Also where the environment isn't activated: torchrun runs with the Python that it was installed for.
+        outside = {**self.environment, "PATH": os.environ["PATH"]}
+        self.assertIn(f"{self.path('venv')} False\n",
+                      self.output(os.path.join(folder, "ddprun"), "--standalone", script, env=outside))
         self.assertTrue(os.path.exists(self.path("venv", "share", "man", "man1", "ddprun.1")))
         copyrights = os.listdir(self.path("venv", "share", "doc", "ddprun", "copyright"))
         self.assertLessEqual({"libgrpc++-dev", "libprotobuf-dev", "libabsl-dev", "gcc-12-base"}, set(copyrights))

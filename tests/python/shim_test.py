@@ -112,6 +112,22 @@ class InProcess(PythonTestCase):
         shown = self.text_of(self.call("function", text))
         self.assertIn("{0: {'rank': 0, 'x': [7]}, 1: {'rank': 1, 'x': [7]}}\n{0: None}\n", shown)
 
+    def test_output_passes_through_what_the_caller_put_in_place_of_stdout(self):
+        """As a notebook or a test of the caller's does; the streams of the process itself go to ddprun as they are."""
+        script = self.bed.write("show.py", SHOW + "os.write(2, b'complaint\\n')\n")
+        text = self.text_of(self.python("captured", ["-c", CONFIG + f'''
+import contextlib, io, os
+got, said = io.StringIO(), io.StringIO()
+with contextlib.redirect_stdout(got), contextlib.redirect_stderr(said):
+    elastic_launch(config(), sys.executable)("-u", {script!r}, "ü")
+lines = sorted(got.getvalue().splitlines())
+print(lines[:2] == ["worker 0 2 1 ü", "worker 1 2 1 ü"], said.getvalue().count("complaint"))
+elastic_launch(config(), sys.executable)("-u", {script!r}, "direct")
+''']))
+        self.assertEqual("True 2", text.splitlines()[0])
+        self.assertNotIn("worker 0 2 1 ü", text)
+        self.assertIn("worker 1 2 1 direct\n", text)
+
     def test_a_numa_binding_is_passed_on(self):
         text = CONFIG + (
             "from torch.numa.binding import AffinityMode, NumaOptions\nfrom ddprun_torch.elastic import options_of\n"

@@ -16,7 +16,8 @@ EndpointHints::EndpointHints(EndpointName endpoint, bool several_nodes)
 
 void EndpointHints::OnEndpoint(const EndpointFound& found) {
   keeps_others_away_ = found.is_loopback && several_nodes_;
-  is_elsewhere_ = !found.node_address.empty() && !found.hosts_service;
+  is_elsewhere_ = !found.node_address.empty() && !found.hosts_service && !found.hosts_endpoint;
+  port_is_taken_ = found.port_is_taken;
 }
 
 void EndpointHints::OnStandby(Instant now, const rendezvous::Standby& standby) {
@@ -38,6 +39,13 @@ std::optional<std::string> EndpointHints::OnTimer(Instant now) {
 }
 
 std::string EndpointHints::WhyNobodyAnswers() const {
+  if (port_is_taken_) {
+    const std::string port = endpoint_.text.substr(endpoint_.text.rfind(':') + 1);
+    return absl::StrCat(" Another process of this machine has port ", port,
+                        " and is no rendezvous service that this node can use (see it with: ss "
+                        "-ltnp 'sport = :",
+                        port, "'): end it, or give another port on all nodes");
+  }
   if (keeps_others_away_) return absl::StrCat(" Note that", LoopbackText());
   if (!endpoint_.hosts_by_address || !is_elsewhere_) return "";
   return " No address of this node is that one's; if it is translated on the way to this node, "

@@ -42,6 +42,7 @@ class EndpointHints {
   bool several_nodes_;
   bool keeps_others_away_ = false;         // only with several_nodes_
   bool is_elsewhere_ = false;              // not on this node, as far as it knows itself
+  bool port_is_taken_ = false;             // by another process of this node
   bool told_ = false;                      // or others came; then tell_at_ stays infinite
   Instant tell_at_ = Instant::Infinite();  // finite only with keeps_others_away_
 };

@@ -91,6 +91,17 @@ class FakeHost : public Host {
   std::optional<absl::Duration> SlurmTimeLeft(const std::string&, int64_t end_time) const override {
     return end_time > 0 ? absl::Seconds(end_time - time_now) : time_left;
   }
+  std::map<std::string, uint32_t> torch_devices;  // by kind
+  bool other_accelerators = false;
+  absl::StatusOr<uint32_t> TorchDevices(const std::string&,
+                                        const std::string& kind) const override {
+    const auto found = torch_devices.find(kind);
+    if (found != torch_devices.end()) return found->second;
+    return absl::NotFoundError("the torch of python3 finds no such device");
+  }
+  bool HasOtherAccelerators() const override { return other_accelerators; }
+  std::string program_folder = "/opt/venv/bin";
+  std::string ProgramFolder() const override { return program_folder; }
   std::string hostname = "host0";
   std::string HostName() const override { return hostname; }
   std::string RandomId() const override { return "00000000-0000-4000-8000-000000000001"; }

@@ -114,6 +114,37 @@ TEST(Gpus, MistakesInAList) {
   ExpectRefused({"--nproc_per_node gpu:0 train.py", 1, "Cuda is not available"});
 }
 
+TEST(WorkerOptions, PythonIsThatOfTheVirtualEnvironmentWithThisProgram) {
+  FakeHost host;
+  host.programs["/opt/venv/bin/python3"] = "/opt/venv/bin/python3";
+  EXPECT_THAT(PlanOf("train.py", {}, host).argv, ElementsAre("/usr/bin/python3", "-u", "train.py"))
+      << "a folder without pyvenv.cfg is none";
+  host.paths["/opt/venv/bin/../pyvenv.cfg"] = Host::PathKind::kFile;
+  EXPECT_THAT(PlanOf("train.py", {}, host).argv,
+              ElementsAre("/opt/venv/bin/python3", "-u", "train.py"));
+  EXPECT_THAT(PlanOf("train.py", {{"PYTHON_EXEC", "python"}}, host).argv,
+              ElementsAre("python", "-u", "train.py"));
+  host.programs.erase("/opt/venv/bin/python3");
+  EXPECT_THAT(PlanOf("train.py", {}, host).argv, ElementsAre("/usr/bin/python3", "-u", "train.py"));
+}
+
+TEST(WorkerOptions, OtherAcceleratorsAreCountedByTorch) {
+  FakeHost host;
+  host.torch_devices = {{"xpu", 3}, {"auto", 5}, {"gpu", 2}};
+  EXPECT_EQ(PlanOf("--nproc_per_node xpu train.py", {}, host).worker_count, 3U);
+  // Without a sign of a device nobody waits for an import of torch.
+  EXPECT_EQ(PlanOf("--nproc_per_node auto train.py", {}, host).worker_count, 6U);
+  ExpectRefused({"--nproc_per_node gpu train.py", 1, "Cuda is not available"});
+  host.other_accelerators = true;
+  EXPECT_EQ(PlanOf("--nproc_per_node auto train.py", {}, host).worker_count, 5U);
+  EXPECT_EQ(PlanOf("--nproc_per_node gpu train.py", {}, host).worker_count, 2U);
+  host.gpus = 1;
+  EXPECT_EQ(PlanOf("--nproc_per_node auto train.py", {}, host).worker_count, 1U);
+  ExpectRefused({"--nproc_per_node npu train.py", 1,
+                 "'npu': no device of that kind was found (the torch of python3 finds no such "
+                 "device)"});
+}
+
 TEST(Debug, NcclAndTorchTellWhatTheyDo) {
   EXPECT_THAT(PlanOf("train.py").extra_environment, IsEmpty());
   EXPECT_THAT(PlanOf("--debug train.py").extra_environment,

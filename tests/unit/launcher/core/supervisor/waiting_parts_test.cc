@@ -100,6 +100,10 @@ TEST(EndpointHints, WhyNobodyAnswers) {
   EXPECT_EQ(hints.WhyNobodyAnswers(), "") << "the service is here";
   hints.OnEndpoint({.node_address = "10.0.0.1"});
   EXPECT_THAT(hints.WhyNobodyAnswers(), HasSubstr("--rdzv_conf is_host=1"));
+  hints.OnEndpoint({.node_address = "10.0.0.1", .hosts_endpoint = true});
+  EXPECT_EQ(hints.WhyNobodyAnswers(), "") << "another agent of this machine is to have it";
+  hints.OnEndpoint({.node_address = "10.0.0.1", .hosts_endpoint = true, .port_is_taken = true});
+  EXPECT_THAT(hints.WhyNobodyAnswers(), HasSubstr("ss -ltnp 'sport = :1'"));
   EndpointHints told({.text = "host0:1", .hosts_by_address = false}, true);
   told.OnEndpoint({.node_address = "10.0.0.1"});
   EXPECT_EQ(told.WhyNobodyAnswers(), "") << "who hosts was said";
