@@ -24,7 +24,7 @@ class EventLog {
   // Errors: the errno of open(2), with the path.
   static absl::StatusOr<EventLog> Open(const std::string& path, std::string who);
 
-  // Appends one line; a failed write is dropped, since a timeline must not stop a job.
+  // Appends one line; a failed write is dropped, because a timeline must not stop a job.
   void Write(Instant now, const std::string& event, const nlohmann::json& fields = {}) const;
   bool enabled() const { return fd_.valid(); }
 

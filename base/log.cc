@@ -98,9 +98,9 @@ void SetLogWriter(std::function<void(absl::string_view lines)> write) {
   Writer::Get().Set(std::move(write));
 }
 
-void TellLines(absl::string_view lines) { Writer::Get().Write(lines); }
+void NotifyLines(absl::string_view lines) { Writer::Get().Write(lines); }
 
-void Tell(absl::string_view message) {
+void Notify(absl::string_view message) {
   Writer::Get().Write(absl::StrCat("ddprun: ", message, "\n"));
 }
 

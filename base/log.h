@@ -28,10 +28,10 @@ void Log(LogLevel level, absl::string_view message);
 void SetLogWriter(std::function<void(absl::string_view lines)> write);
 
 // Prints lines to stderr as they are.
-void TellLines(absl::string_view lines);
+void NotifyLines(absl::string_view lines);
 
 // Prints "ddprun: message" to stderr, whatever the level: for what a user must see.
-void Tell(absl::string_view message);
+void Notify(absl::string_view message);
 
 }  // namespace ddprun
 

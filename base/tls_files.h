@@ -17,8 +17,8 @@ struct TlsFiles {
   friend auto operator<=>(const TlsFiles&, const TlsFiles&) = default;
 };
 
-// What each certificate of a cluster names, and both sides look for: not a host, since what counts
-// is whether the cluster's CA signed it (docs/decisions/0052).
+// What each certificate of a cluster names, and both sides look for: not a host, because what
+// counts is whether the cluster's CA signed it (docs/decisions/0052).
 inline constexpr char kTlsName[] = "ddprun";
 
 }  // namespace ddprun

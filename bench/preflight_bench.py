@@ -17,7 +17,7 @@ import sys
 _ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 sys.path[:0] = [os.path.join(_ROOT, "tests", "support"), os.path.join(_ROOT, "tests", "cluster")]
 
-import examination as exam  # noqa: E402
+import network_check as check  # noqa: E402
 from bed import Bed  # noqa: E402
 from cluster import Cluster, run_inside  # noqa: E402
 
@@ -29,10 +29,10 @@ def situations(rng):
     """(name, what is done to the hosts), with fresh places."""
     a, b = rng.sample(range(1, HOSTS + 1), 2)
     c, d = rng.sample(range(2, HOSTS + 1), 2)
-    return [("one slow node", exam.slow_node(a)), ("one lossy way", exam.lossy_way(a, b, rng.choice((5, 10, 20)))),
-            ("one cut way", exam.cut_way(c, d)), ("two bad nodes", exam.two_bad_nodes(a, b)),
-            ("all equally slow", exam.all_slow(HOSTS)), ("nothing wrong", exam.nothing),
-            (CUT_OFF, exam.cut_from_endpoint(c, rng.random() < 0.5))]
+    return [("one slow node", check.slow_node(a)), ("one lossy way", check.lossy_way(a, b, rng.choice((5, 10, 20)))),
+            ("one cut way", check.cut_way(c, d)), ("two bad nodes", check.two_bad_nodes(a, b)),
+            ("all equally slow", check.all_slow(HOSTS)), ("nothing wrong", check.nothing),
+            (CUT_OFF, check.cut_from_endpoint(c, rng.random() < 0.5))]
 
 
 def trial(cluster, spoil, wait, keep):
@@ -40,8 +40,8 @@ def trial(cluster, spoil, wait, keep):
     bed = Bed(cluster)
     try:
         expected = spoil(cluster)
-        report, statuses = exam.examine(bed, HOSTS, wait=wait)
-        found = exam.accusations(report)
+        report, statuses = check.examine(bed, HOSTS, wait=wait)
+        found = check.accusations(report)
         right = found == expected and statuses == [1 if expected else 0] * HOSTS
         if keep and not right:
             with open(keep, "w", encoding="utf-8") as file:

@@ -24,7 +24,7 @@ namespace {
 // A schedule falls to this share of its peak.
 constexpr double kLeastRateShare = 0.1;
 // Steps between two at which the loss is read, for the metrics and to see that it is a number.
-constexpr int64_t kTellEvery = 10;
+constexpr int64_t kNotifyEvery = 10;
 
 // For the random changes of the batch whose first sample has this place in the order of the epoch.
 uint64_t BatchSeed(uint64_t seed, uint64_t epoch, uint64_t place) {
@@ -161,7 +161,7 @@ absl::Status Trainer::BeginMetrics() {
                  .total_steps = steps,
                  .parameters = parameters});
   DDPRUN_ASSIGN_OR_RETURN(metrics_, Metrics::Create(context_, {.output_dir = options_.output_dir,
-                                                               .every_steps = kTellEvery,
+                                                               .every_steps = kNotifyEvery,
                                                                .total_steps = steps,
                                                                .resumed_step = progress_.step}));
   if (ddp_ != nullptr) metrics_->Watch(*ddp_);
@@ -306,7 +306,7 @@ absl::Status Trainer::TrainStep(Prefetcher& batches) {
   ++progress_.step;
   progress_.epoch_samples += GlobalBatch();
   if (options_.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options_.step_delay_ms));
-  return TellStep();
+  return NotifyStep();
 }
 
 absl::Status Trainer::CheckStep() {
@@ -315,11 +315,11 @@ absl::Status Trainer::CheckStep() {
   return CheckLoss(loss_, *model_);
 }
 
-absl::Status Trainer::TellStep() {
+absl::Status Trainer::NotifyStep() {
   step_.step = progress_.step;
   step_.loss = loss_;
   const bool writes = context_.is_main() && journal_.is_open();
-  if (writes || progress_.step % kTellEvery == 0) DDPRUN_RETURN_IF_ERROR(CheckStep());
+  if (writes || progress_.step % kNotifyEvery == 0) DDPRUN_RETURN_IF_ERROR(CheckStep());
   DDPRUN_RETURN_IF_ERROR(metrics_->Step(step_));
   if (!writes) return absl::OkStatus();
   return journal_.Write({.generation = context_.generation(),

@@ -71,7 +71,7 @@ class Trainer {
   absl::StatusOr<std::optional<double>> Clip();
   // Reads the last step's loss: an error when it isn't finite.
   absl::Status CheckStep();
-  absl::Status TellStep();
+  absl::Status NotifyStep();
   absl::Status SaveNow();
   // A sentence for people.
   absl::StatusOr<std::string> Evaluate();

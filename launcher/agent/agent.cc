@@ -68,7 +68,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_
 }
 
 Agent::~Agent() {
-  // In the order in which they hold on to each other; the loop last, since all have handles on it.
+  // In the order in which they hold on to each other; the loop last, because all have handles on
+  // it.
   client_.reset();
   master_.End();
   if (agent_server_ != nullptr) agent_server_->Shutdown("the agent ends");
@@ -95,7 +96,7 @@ int Agent::Run() {
   // Writing to a console that is gone is an error to ignore, not a reason to die.
   signal(SIGPIPE, SIG_IGN);
   if (absl::Status status = StartParts(); !status.ok()) {
-    Tell(absl::StrCat("error: ", status.message()));
+    Notify(absl::StrCat("error: ", status.message()));
     WriteEndFiles(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
     return 1;
   }
@@ -202,8 +203,8 @@ void Agent::StartMarks() {
   if (!plan_.count_steps || !plan_.runs_python) return;
   absl::StatusOr<StepMarks> marks = StepMarks::Create(runtime_dir_->File("marks"));
   if (!marks.ok()) {
-    return Tell(absl::StrCat("warning: the steps of scripts that mark nothing are not counted: ",
-                             marks.status().message()));
+    return Notify(absl::StrCat("warning: the steps of scripts that mark nothing are not counted: ",
+                               marks.status().message()));
   }
   marks_.emplace(*std::move(marks));
 }
@@ -217,15 +218,15 @@ void Agent::PrepareWorker(SpawnRequest* request) {
 absl::Status Agent::StartWarm() {
   if (!plan_.warm.on) return absl::OkStatus();
   if (const std::string why = WhyCold(plan_); !why.empty()) {
-    Tell(absl::StrCat("--warm on: workers start cold: ", why));
+    Notify(absl::StrCat("--warm on: workers start cold: ", why));
     return absl::OkStatus();
   }
   WarmStarts::Hooks hooks;
   hooks.record = [this](const std::string& event, auto fields) {
     Do(Record{event, std::move(fields)});
   };
-  hooks.tell = [](const std::string& text) { Tell(text); };
-  hooks.settled = [this] { TellSettled(daemon_.connection); };
+  hooks.tell = [](const std::string& text) { Notify(text); };
+  hooks.settled = [this] { NotifySettled(daemon_.connection); };
   hooks.prepare = [this](std::vector<std::string>* environment) {
     if (marks_.has_value()) marks_->Prepare(FromEnvironment, environment);
   };
@@ -400,14 +401,14 @@ void Agent::Do(const EndGeneration& effect) {
   master_.End();
 }
 
-void Agent::Do(const TellUser& effect) {
+void Agent::Do(const NotifyUser& effect) {
   switch (effect.level) {
-    case TellUser::Level::kInfo:
+    case NotifyUser::Level::kInfo:
       return Log(LogLevel::kInfo, effect.text);
-    case TellUser::Level::kWarning:
-      return Tell(effect.text);
-    case TellUser::Level::kError:
-      return Tell(absl::StrCat("error: ", effect.text));
+    case NotifyUser::Level::kWarning:
+      return Notify(effect.text);
+    case NotifyUser::Level::kError:
+      return Notify(absl::StrCat("error: ", effect.text));
   }
 }
 
@@ -443,19 +444,19 @@ void Agent::LimitConsole() {
   console_limit_->Arm(loop_->Now() + kConsoleLimit);
 }
 
-// One that comes after the end gives the console up at once. By a handler, since the default means
-// nothing to the first process of a container.
+// One that comes after the end gives the console up at once. By a handler, because the default
+// means nothing to the first process of a container.
 void Agent::OnSignal(int number) {
   if (!exit_.has_value()) return Feed(SignalReceived{number});
   if (!plan_.signals.policy.Ends(number)) return;
-  if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
+  if (!std::exchange(told_end_, true)) ReportEnd(plan_, *exit_);
   loop_->Stop();
 }
 
 void Agent::ContinueEnd() {
   if (elected_ != nullptr && !left_service_) return;
   if (!gave_up_console_ && !workers_->Drained()) return;
-  if (!std::exchange(told_end_, true)) TellEnd(plan_, *exit_);
+  if (!std::exchange(told_end_, true)) ReportEnd(plan_, *exit_);
   if (gave_up_console_ || !console_->busy()) return loop_->Stop();
   console_->Forget(this);
   console_->Await(this, [this] { ContinueEnd(); });
@@ -472,7 +473,7 @@ void Agent::WriteConsole(absl::string_view lines) {
 }
 
 void Agent::Fail(const absl::Status& error) {
-  Tell(absl::StrCat("error: ", error.message()));
+  Notify(absl::StrCat("error: ", error.message()));
   if (!exit_.has_value()) Do(Exit{.status = 1, .why = std::string(error.message())});
 }
 

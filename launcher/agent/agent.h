@@ -51,7 +51,7 @@ class Agent {
 
   // Runs the job. Returns the exit status for the shell.
   int Run();
-  // After Run(): whether the job ended here since its service was lost.
+  // After Run(): whether the job ended here because its service was lost.
   bool LostService() const { return supervisor_ != nullptr && supervisor_->LostService(); }
 
  private:
@@ -96,7 +96,7 @@ class Agent {
   void Do(const EndHungWorkers& effect) { hangs_->Do(effect); }
   void Do(const LookAtStopStep& effect) { stop_steps_->Do(effect); }
   void Do(const CommitStopStep& effect) { stop_steps_->Do(effect); }
-  void Do(const TellUser& effect);
+  void Do(const NotifyUser& effect);
   void Do(const Record& effect);
   void Do(const Exit& effect);
 

@@ -64,11 +64,11 @@ void Agent::StandForService(const FoundEndpoint& found) {
            },
        .on_gone =
            [this](const std::string& how) {
-             Tell(absl::StrCat("the rendezvous service of this node ", how,
-                               "; another one takes the job over, workers go on"));
+             Notify(absl::StrCat("the rendezvous service of this node ", how,
+                                 "; another one takes the job over, workers go on"));
              Write("service_gone", {{"how", how}});
            },
-       .on_trouble = [](const std::string& text) { Tell(absl::StrCat("warning: ", text)); }});
+       .on_trouble = [](const std::string& text) { Notify(absl::StrCat("warning: ", text)); }});
   if (!elected.ok()) return Fail(elected.status());
   elected_ = *std::move(elected);
   Connect("", found, /*hosts=*/false);
@@ -82,8 +82,8 @@ absl::StatusOr<std::string> Agent::MakeStateDir() const {
   const absl::Status made = MakeWritableFolder(path);
   if (made.ok()) return path;
   if (given) return absl::FailedPreconditionError(absl::StrCat("--state_dir: ", made.message()));
-  Tell(absl::StrCat("warning: a rendezvous service that dies will have forgotten the job: ",
-                    made.message()));
+  Notify(absl::StrCat("warning: a rendezvous service that dies will have forgotten the job: ",
+                      made.message()));
   return "";
 }
 
@@ -105,7 +105,7 @@ void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
       plan_.service.loss,
       {.on_ready = [this,
                     found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
-       .on_trouble = [](const std::string& text) { Tell(text); },
+       .on_trouble = [](const std::string& text) { Notify(text); },
        .on_restarted =
            [this](const ServiceChild::Restarted& restarted) { OnServiceRestarted(restarted); },
        .on_exit = [this](const std::string& how) { Feed(ServiceExited{how}); }});
@@ -115,8 +115,8 @@ void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
 // back.
 void Agent::OnServiceRestarted(const ServiceChild::Restarted& restarted) {
   const int64_t ms = absl::ToInt64Milliseconds(restarted.missing);
-  Tell(absl::StrCat("the rendezvous service ", restarted.how, "; started again after ", ms,
-                    " ms (pid ", restarted.pid, "); workers go on"));
+  Notify(absl::StrCat("the rendezvous service ", restarted.how, "; started again after ", ms,
+                      " ms (pid ", restarted.pid, "); workers go on"));
   Write("service_restarted", {{"how", restarted.how},
                               {"service_pid", restarted.pid},
                               {"ms", ms},

@@ -39,7 +39,7 @@ absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::
     daemon_ = VisitDaemon(plan_, environment, options);
     plan_.warm.on |= daemon_.is_there;
     if (daemon_.tells) {
-      Tell(absl::StrCat("workers start without the interpreter of ddprun daemon: ", daemon_.why));
+      Notify(absl::StrCat("workers start without the interpreter of ddprun daemon: ", daemon_.why));
     }
   }
   if (daemon_.keeper.has_value()) {
@@ -141,9 +141,9 @@ void Agent::OnGpusReleased(const GpuRelease::Result& result) {
                             {"holders", holders},
                             {"error", result.error}});
   if (!holders.empty()) {
-    Tell(absl::StrCat("warning: the GPU driver still counts memory of ended workers (pid ", holders,
-                      ") after ", absl::FormatDuration(result.waited),
-                      "; going on without (--gpu_memory_wait)"));
+    Notify(absl::StrCat("warning: the GPU driver still counts memory of ended workers (pid ",
+                        holders, ") after ", absl::FormatDuration(result.waited),
+                        "; going on without (--gpu_memory_wait)"));
   }
 }
 

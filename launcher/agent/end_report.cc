@@ -113,7 +113,7 @@ int ErrorCode(const WorkerFailure& failure) {
 void WriteOrWarn(absl::string_view what, const std::string& path, const std::string& bytes) {
   const absl::Status written = WriteFileAtomically(path, bytes);
   if (!written.ok()) {
-    Tell(absl::StrCat("warning: ", what, " was not written: ", written.message()));
+    Notify(absl::StrCat("warning: ", what, " was not written: ", written.message()));
   }
 }
 
@@ -179,27 +179,27 @@ absl::Status CheckReportFile(const LaunchPlan& plan) {
                                                        : plan.report_file.substr(0, slash));
 }
 
-void TellEnd(const LaunchPlan& plan, const Exit& exit) {
+void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
   if (!exit.verdict.has_value()) return;  // said when it happened
   const Verdict& verdict = *exit.verdict;
   if (verdict.outcome == Outcome::kSucceeded) return;
   const std::string rule = verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
   if (verdict.outcome == Outcome::kStopped) {
-    return Tell(absl::StrCat("the job was stopped: ", verdict.reason, rule));
+    return Notify(absl::StrCat("the job was stopped: ", verdict.reason, rule));
   }
   if (verdict.outcome == Outcome::kPreempted) {
-    return Tell(absl::StrCat("the job was preempted, start it again: ", verdict.reason, rule,
-                             "; exit status ", exit.status));
+    return Notify(absl::StrCat("the job was preempted, start it again: ", verdict.reason, rule,
+                               "; exit status ", exit.status));
   }
   const bool for_good = verdict.outcome == Outcome::kFailedForGood;
-  Tell(absl::StrCat("error: the job failed", for_good ? " for good: " : ": ", verdict.reason, rule,
-                    for_good ? absl::StrCat("; exit status ", exit.status) : ""));
+  Notify(absl::StrCat("error: the job failed", for_good ? " for good: " : ": ", verdict.reason,
+                      rule, for_good ? absl::StrCat("; exit status ", exit.status) : ""));
   ReportOptions options{
       .entry_point = plan.entry_point, .time_zone = absl::LocalTimeZone(), .stopped = exit.stopped};
   if (!verdict.failures.empty()) {
     options.advice = Advisor::Known().Advise(verdict.failures.front());
   }
-  TellLines(FailureReport(verdict, options));
+  NotifyLines(FailureReport(verdict, options));
 }
 
 void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exit& exit) {

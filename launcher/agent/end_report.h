@@ -20,7 +20,7 @@ absl::Status CheckReportFile(const LaunchPlan& plan);
 // to fail. `node_id`: this agent's, as in WorkerFailure. Blocks for the writes. Threads: any.
 void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exit& exit);
 // Words and the failure report, on stderr. Threads: any.
-void TellEnd(const LaunchPlan& plan, const Exit& exit);
+void ReportEnd(const LaunchPlan& plan, const Exit& exit);
 
 // The report as JSON; the schema is in docs/LOGS.md. Texts that are no UTF-8 are mended.
 // `now`: the wall clock. Threads: any.

@@ -77,7 +77,7 @@ std::vector<rendezvous::GpuUse> GpuWatch::Take(Instant now) {
   std::vector<rendezvous::GpuUse> seen = std::exchange(shared_->seen, {});
   for (const rendezvous::GpuUse& gpu : seen) {
     if (!gpu.lost || !lost_.insert(gpu.index).second) continue;
-    Tell(
+    Notify(
         absl::StrCat("warning: GPU ", gpu.index,
                      " is lost to its driver: workers that use it fail or hang. 'ddprun doctor' on "
                      "this machine says how to run without it"));

@@ -48,7 +48,7 @@ HangMonitor::HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
       clock_(loop->Now()),
       timer_(std::make_unique<Timer>(loop, [this] { Look(); })) {
   if (plan_->hangs.hang_timeout == absl::ZeroDuration()) return;
-  Tell(
+  Notify(
       absl::StrCat("workers that mark no progress count as hung when they neither read nor write "
                    "nor use the processor for ",
                    absl::FormatDuration(plan_->hangs.hang_timeout), " (--hang_timeout)"));
@@ -74,8 +74,8 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
     if (!pages_->watched()) detector_->OnOpened(Now());
   } else {
     pages_.reset();
-    Tell(absl::StrCat("warning: workers can't mark their progress, so hangs go unnoticed: ",
-                      pages.status().message()));
+    Notify(absl::StrCat("warning: workers can't mark their progress, so hangs go unnoticed: ",
+                        pages.status().message()));
   }
   Arm();
 }
@@ -257,10 +257,10 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
   if (plan_->on_hang == OnHang::kReport && !(stopped && plan_->restart_stopped)) {
     told_.emplace(local_rank, detector_->step(local_rank));
     Arm();
-    return Tell(absl::StrCat("worker rank ", base_rank_ + local_rank, " (pid ", end.pid,
-                             ") hangs: ", end.message, "; ", absl::StrJoin(end.facts, "; "),
-                             "; it is left alone (--on_hang report)",
-                             end.traceback.empty() ? "" : "\n", end.traceback));
+    return Notify(absl::StrCat("worker rank ", base_rank_ + local_rank, " (pid ", end.pid,
+                               ") hangs: ", end.message, "; ", absl::StrJoin(end.facts, "; "),
+                               "; it is left alone (--on_hang report)",
+                               end.traceback.empty() ? "" : "\n", end.traceback));
   }
   if (detector_->counted(local_rank)) {
     hangs_.counted_slack = std::min(kPatience * hangs_.counted_slack, hangs_.first_step_timeout);

@@ -14,8 +14,8 @@
 namespace ddprun::launcher {
 
 // GET /healthz for whoever watches over this agent (TORCHELASTIC_HEALTH_CHECK_PORT): answered on
-// the agent's own loop, so an answer says that the loop turns. On all interfaces, since probes come
-// from outside the container.
+// the agent's own loop, so an answer says that the loop turns. On all interfaces, because probes
+// come from outside the container.
 //
 // Clients are bounded: 64 at a time (a further one takes the oldest one's place), 5 s and 8 KiB
 // each. Threads: the loop's.

@@ -250,10 +250,10 @@ void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
 
 void ServiceProcess::OnBytes() {
   if (!ReadAll()) ready_watch_.reset();  // it says no more; OnExit() tells how it ended
-  if (on_ready_ != nullptr && absl::StrContains(text_, '\n')) TellReady("");
+  if (on_ready_ != nullptr && absl::StrContains(text_, '\n')) NotifyReady("");
 }
 
-// What it has said since it serves.
+// What it has said since it began to serve.
 void ServiceProcess::TakeNews() {
   for (std::string line = TakeLine(); !line.empty(); line = TakeLine()) {
     absl::string_view text = line;
@@ -283,7 +283,7 @@ std::string ServiceProcess::TakeLine() {
 }
 
 // What it said, or that it died (`how`) before. Returns: whether it serves; else we may be gone.
-bool ServiceProcess::TellReady(const std::string& how) {
+bool ServiceProcess::NotifyReady(const std::string& how) {
   const std::string line = TakeLine();
   absl::string_view text = line;
   ServicePorts ports;
@@ -324,7 +324,7 @@ void ServiceProcess::OnExit() {
   const bool orderly = exited && info.si_status == 0;
   const bool replaced = exited && info.si_status == rendezvous::kLeadershipLost;
   const std::string how = replaced ? "lost the job to another service" : DescribeExit(info);
-  if (on_ready_ != nullptr && !TellReady(how)) return;
+  if (on_ready_ != nullptr && !NotifyReady(how)) return;
   TakeNews();
   const auto on_end = on_end_;
   on_end({.how = how, .orderly = orderly, .replaced = replaced, .stale = stale_});

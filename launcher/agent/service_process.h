@@ -87,7 +87,7 @@ class ServiceProcess {
   bool ReadAll();
   std::string TakeLine();
   void TakeNews();
-  bool TellReady(const std::string& how);
+  bool NotifyReady(const std::string& how);
   void OnExit();
 
   pid_t pid_ = 0;

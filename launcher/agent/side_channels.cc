@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<SideChannels>> SideChannels::Create(
   }
   if (plan->events_on_console) {
     channels->events_ = std::make_unique<ElasticEvents>(
-        plan, hostname, loop->Now(), [](const std::string& line) { TellLines(line); });
+        plan, hostname, loop->Now(), [](const std::string& line) { NotifyLines(line); });
   }
   return channels;
 }
@@ -51,13 +51,13 @@ absl::Status SideChannels::StartWatchdog(std::string path) {
 void SideChannels::StartHealth(const std::string& port) {
   uint32_t number = 0;
   if (!absl::SimpleAtoi(port, &number) || number > UINT16_MAX) {
-    return Tell(absl::StrCat("warning: TORCHELASTIC_HEALTH_CHECK_PORT '", port,
-                             "' is no port; there are no health checks"));
+    return Notify(absl::StrCat("warning: TORCHELASTIC_HEALTH_CHECK_PORT '", port,
+                               "' is no port; there are no health checks"));
   }
   auto server =
       HealthServer::Create(loop_, static_cast<uint16_t>(number), [this] { return HealthBody(); });
   if (!server.ok()) {
-    return Tell(absl::StrCat("warning: no health checks: ", server.status().message()));
+    return Notify(absl::StrCat("warning: no health checks: ", server.status().message()));
   }
   health_ = *std::move(server);
 }
@@ -73,7 +73,7 @@ void SideChannels::OnExpired(const TimerTable::Expired& expired) {
     if (local_rank != expired.local_rank) continue;
     const std::string text = absl::StrCat("its watchdog timer '", expired.scope,
                                           "' expired; the agent sent ", SignalName(expired.signal));
-    Tell(absl::StrCat("worker local rank ", local_rank, " (pid ", pid, "): ", text));
+    Notify(absl::StrCat("worker local rank ", local_rank, " (pid ", pid, "): ", text));
     hooks_.record(text);
     expired_[local_rank] = text;
     hooks_.signal_worker(assignment_->generation.value(), pid, expired.signal);

@@ -21,7 +21,7 @@ namespace ddprun::launcher {
 // torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO over which worker processes set
 // and release timers; a worker whose timer expires gets the timer's signal, and nothing else does.
 //
-// A deadline comes as wall-clock time, since that is what workers write; it is turned into one of
+// A deadline comes as wall-clock time, because that is what workers write; it is turned into one of
 // the loop's clock when it is read, so a clock that is set afterwards changes nothing. Threads: the
 // loop's.
 class Watchdog {

@@ -82,12 +82,12 @@ absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assig
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
     DDPRUN_RETURN_IF_ERROR(SpawnWorker(keeper, assignment, local_rank));
   }
-  TellFiles(assignment);
+  NotifyFiles(assignment);
   return absl::OkStatus();
 }
 
 // Which files have the output of these workers.
-void WorkerLauncher::TellFiles(const rendezvous::Assignment& assignment) const {
+void WorkerLauncher::NotifyFiles(const rendezvous::Assignment& assignment) const {
   if (catalog_ == nullptr) return;
   std::vector<LogFile> files;
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {

@@ -102,7 +102,7 @@ class WorkerLauncher {
   void ReadErrorFileOf(const Worker& worker, WorkerEnd* end);
   void ReadPreflight(WorkerEnd* end);
   void AddFacts(WorkerEnd* end);
-  void TellFiles(const rendezvous::Assignment& assignment) const;
+  void NotifyFiles(const rendezvous::Assignment& assignment) const;
 
   EventLoop* loop_;
   const LaunchPlan* plan_;

@@ -32,7 +32,7 @@ has no certificate of this CA can't even ask.
 
   DIR/ca.crt    the CA's certificate: who is of the cluster   on every node
   DIR/node.crt  what nodes show each other                    on every node
-  DIR/node.key  its key: secret, since who has it is a node   on every node
+  DIR/node.key  its key: secret, as who has it is a node      on every node
   DIR/ca.key    signs new certificates: secret                stays here
 
 Before node.crt expires, renew it and copy node.crt and node.key again: running

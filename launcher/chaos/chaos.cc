@@ -77,7 +77,7 @@ int Conclude(const ChaosRun& run, const std::vector<TimelineLine>& lines,
     const absl::Status written =
         WriteReport(run.report_file, ChaosJson(report, run.plan, not_here));
     if (!written.ok()) {
-      Tell(absl::StrCat("error: ", written.message()));
+      Notify(absl::StrCat("error: ", written.message()));
       if (status == 0) return 1;
     }
   }
@@ -104,7 +104,7 @@ std::vector<TimelineLine> LinesOf(const std::string& text, LineClock clock) {
 }
 
 int Fail(const absl::Status& status) {
-  Tell(absl::StrCat("error: ", status.message()));
+  Notify(absl::StrCat("error: ", status.message()));
   return 1;
 }
 

@@ -206,7 +206,7 @@ void ChaosRunner::Reconsider() {
   const Instant now = loop_->Now();
   NoteMarks();
   if (!ending_) {
-    for (const Strike& strike : schedule_.Due(now, view_)) Inject(strike);
+    for (const Injection& injection : schedule_.Due(now, view_)) Inject(injection);
   }
   time_.Arm(ending_ ? Instant::Infinite() : schedule_.NextTime(now, view_));
   Instant look = Instant::Infinite();
@@ -218,20 +218,20 @@ void ChaosRunner::Reconsider() {
 
 // ------------------------------------------------------------- faults
 
-void ChaosRunner::Inject(const Strike& strike) {
-  const FaultPlan& fault = run_->plan.faults[strike.fault];
+void ChaosRunner::Inject(const Injection& injection) {
+  const FaultPlan& fault = run_->plan.faults[injection.fault];
   const Instant now = loop_->Now();
-  nlohmann::json fields = {{"fault", strike.fault + 1},
-                           {"occurrence", strike.occurrence + 1},
+  nlohmann::json fields = {{"fault", injection.fault + 1},
+                           {"occurrence", injection.occurrence + 1},
                            {"kind", FaultName(fault.kind)},
                            {"node", node_id_},
                            {"generation", view_.generation}};
   std::string victim = absl::StrCat("node ", view_.group_rank, " (", node_id_, ")");
-  if (strike.rank.has_value()) {
-    const uint32_t local_rank = *strike.rank - view_.base_rank;
+  if (injection.rank.has_value()) {
+    const uint32_t local_rank = *injection.rank - view_.base_rank;
     fields["local_rank"] = local_rank;
     fields["worker_pid"] = workers_[local_rank].process.pid();
-    victim = absl::StrCat("rank ", *strike.rank);
+    victim = absl::StrCat("rank ", *injection.rank);
   }
   fields["victim"] = victim;
   if (fault.lasts != absl::InfiniteDuration()) fields["for"] = absl::FormatDuration(fault.lasts);
@@ -241,45 +241,45 @@ void ChaosRunner::Inject(const Strike& strike) {
     step = std::max(step.value_or(0), worker.step);
   }
   if (step.has_value()) fields["step"] = *step;
-  const absl::Status hit = Hit(fault, strike);
+  const absl::Status hit = Hit(fault, injection);
   const std::string what =
-      absl::StrCat("chaos: fault ", strike.fault + 1, ": ", DescribeFault(fault), ": ", victim);
+      absl::StrCat("chaos: fault ", injection.fault + 1, ": ", DescribeFault(fault), ": ", victim);
   if (!hit.ok()) {
-    Tell(absl::StrCat("warning: ", what, ": not injected: ", hit.message()));
+    Notify(absl::StrCat("warning: ", what, ": not injected: ", hit.message()));
     return;
   }
-  Tell(what);
-  injected_.insert(strike.fault);
+  Notify(what);
+  injected_.insert(injection.fault);
   own_.Write(now, "fault", fields);
 }
 
-absl::Status ChaosRunner::Hit(const FaultPlan& fault, const Strike& strike) {
-  const uint32_t local_rank = strike.rank.value_or(view_.base_rank) - view_.base_rank;
+absl::Status ChaosRunner::Hit(const FaultPlan& fault, const Injection& injection) {
+  const uint32_t local_rank = injection.rank.value_or(view_.base_rank) - view_.base_rank;
   switch (fault.kind) {
     case FaultKind::kWorkerKilled:
       return workers_[local_rank].process.Signal(fault.signal);
     case FaultKind::kWorkerStopped:
-      return StopFor(fault, strike, workers_[local_rank].process);
+      return StopFor(fault, injection, workers_[local_rank].process);
     case FaultKind::kAgentKilled:
       DDPRUN_RETURN_IF_ERROR(agent_->Signal(SIGKILL));
-      killed_by_ = strike;
+      killed_by_ = injection;
       return absl::OkStatus();
     case FaultKind::kAgentFrozen: {
       DDPRUN_ASSIGN_OR_RETURN(const ProcessHandle agent, ProcessHandle::Open(agent_->pid()));
-      return StopFor(fault, strike, agent);
+      return StopFor(fault, injection, agent);
     }
     case FaultKind::kServiceKilled:
       return service_.Signal(SIGKILL);
     case FaultKind::kServiceStalled:
-      return StopFor(fault, strike, service_);
+      return StopFor(fault, injection, service_);
     case FaultKind::kNetworkCut:
     case FaultKind::kPacketLoss:
-      return CutFor(fault, strike);
+      return CutFor(fault, injection);
   }
   return absl::InternalError("unknown fault");
 }
 
-absl::Status ChaosRunner::StopFor(const FaultPlan& fault, const Strike& strike,
+absl::Status ChaosRunner::StopFor(const FaultPlan& fault, const Injection& injection,
                                   const ProcessHandle& process) {
   DDPRUN_RETURN_IF_ERROR(process.Signal(SIGSTOP));
   if (fault.lasts == absl::InfiniteDuration()) return absl::OkStatus();
@@ -287,25 +287,25 @@ absl::Status ChaosRunner::StopFor(const FaultPlan& fault, const Strike& strike,
   auto again = ProcessHandle::Open(process.pid());
   if (!again.ok()) return absl::OkStatus();  // killed meanwhile
   auto held = std::make_shared<ProcessHandle>(*std::move(again));
-  After(fault.lasts, [this, strike, held] {
+  After(fault.lasts, [this, injection, held] {
     const absl::Status went_on = held->Signal(SIGCONT);
-    NoteOver(strike, went_on.ok() ? "continued" : "gone");
+    NoteOver(injection, went_on.ok() ? "continued" : "gone");
   });
   return absl::OkStatus();
 }
 
-absl::Status ChaosRunner::CutFor(const FaultPlan& fault, const Strike& strike) {
+absl::Status ChaosRunner::CutFor(const FaultPlan& fault, const Injection& injection) {
   const uint64_t id = next_timer_++;
-  DDPRUN_ASSIGN_OR_RETURN(networks_[id], NetworkFault::Begin(loop_, fault, [this, id, strike] {
-                            NoteOver(strike, "healed");
+  DDPRUN_ASSIGN_OR_RETURN(networks_[id], NetworkFault::Begin(loop_, fault, [this, id, injection] {
+                            NoteOver(injection, "healed");
                             networks_.erase(id);
                           }));
   return absl::OkStatus();
 }
 
-void ChaosRunner::NoteOver(const Strike& strike, const std::string& what, pid_t agent_pid) {
+void ChaosRunner::NoteOver(const Injection& injection, const std::string& what, pid_t agent_pid) {
   nlohmann::json fields = {
-      {"fault", strike.fault + 1}, {"occurrence", strike.occurrence + 1}, {"what", what}};
+      {"fault", injection.fault + 1}, {"occurrence", injection.occurrence + 1}, {"what", what}};
   if (agent_pid != 0) fields["agent_pid"] = agent_pid;
   own_.Write(loop_->Now(), "fault_over", fields);
 }
@@ -330,17 +330,17 @@ void ChaosRunner::OnAgentEnd(int how) {
   view_.generation = 0;
   const bool by_plan = killed_by_.has_value() && how == -SIGKILL;
   if (!by_plan) return End(how >= 0 ? how : 128 - how);
-  const Strike strike = *std::exchange(killed_by_, std::nullopt);
-  const absl::Duration rejoin = run_->plan.faults[strike.fault].rejoin;
+  const Injection injection = *std::exchange(killed_by_, std::nullopt);
+  const absl::Duration rejoin = run_->plan.faults[injection.fault].rejoin;
   if (ending_ || rejoin == absl::InfiniteDuration()) return End(0);
-  After(rejoin, [this, strike] {
+  After(rejoin, [this, injection] {
     if (ending_) return;
     const absl::Status started = StartAgent();
     if (!started.ok()) {
-      Tell(absl::StrCat("error: chaos can't start the agent again: ", started.message()));
+      Notify(absl::StrCat("error: chaos can't start the agent again: ", started.message()));
       return End(1);
     }
-    NoteOver(strike, "started again", agent_->pid());
+    NoteOver(injection, "started again", agent_->pid());
   });
 }
 

@@ -65,11 +65,12 @@ class ChaosRunner {
   void NoteReached();
   void Reconsider();
 
-  void Inject(const Strike& strike);
-  absl::Status Hit(const FaultPlan& fault, const Strike& strike);
-  absl::Status StopFor(const FaultPlan& fault, const Strike& strike, const ProcessHandle& process);
-  absl::Status CutFor(const FaultPlan& fault, const Strike& strike);
-  void NoteOver(const Strike& strike, const std::string& what, pid_t agent_pid = 0);
+  void Inject(const Injection& injection);
+  absl::Status Hit(const FaultPlan& fault, const Injection& injection);
+  absl::Status StopFor(const FaultPlan& fault, const Injection& injection,
+                       const ProcessHandle& process);
+  absl::Status CutFor(const FaultPlan& fault, const Injection& injection);
+  void NoteOver(const Injection& injection, const std::string& what, pid_t agent_pid = 0);
   void After(absl::Duration delay, std::function<void()> call);
   void End(int status);
 
@@ -99,8 +100,8 @@ class ChaosRunner {
   std::map<uint64_t, std::unique_ptr<Timer>> timers_;
   uint64_t next_timer_ = 0;
   std::map<uint64_t, std::unique_ptr<NetworkFault>> networks_;
-  std::optional<Strike> killed_by_;  // the agent is dead, or about to be, by the plan
-  bool ending_ = false;              // somebody wants the job to end: no more faults
+  std::optional<Injection> killed_by_;  // the agent is dead, or about to be, by the plan
+  bool ending_ = false;                 // somebody wants the job to end: no more faults
   int status_ = 0;
 };
 

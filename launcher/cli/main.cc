@@ -45,16 +45,16 @@ int Run(LaunchPlan plan) {
   absl::StatusOr<Fd> node_socket;
   if (!plan.node_socket.empty()) node_socket = HoldNodeSocket(plan.node_socket);
   if (!plan.node_socket.empty() && !node_socket.ok()) {
-    Tell(absl::StrCat("error: ", node_socket.status().message()));
+    Notify(absl::StrCat("error: ", node_socket.status().message()));
     return 1;
   }
   const absl::StatusOr<PreflightResult> preflight = PreflightResult::Prepare(&plan);
   if (!preflight.ok()) {
-    Tell(absl::StrCat("error: ", preflight.status().message()));
+    Notify(absl::StrCat("error: ", preflight.status().message()));
     return 1;
   }
   if (const absl::Status can = CheckReportFile(plan); !can.ok()) {
-    Tell(absl::StrCat("error: --report_file: ", can.message()));
+    Notify(absl::StrCat("error: --report_file: ", can.message()));
     return 1;
   }
   if (LogEnabled(LogLevel::kInfo)) Log(LogLevel::kInfo, PlanText(plan));
@@ -62,7 +62,7 @@ int Run(LaunchPlan plan) {
   absl::StatusOr<std::unique_ptr<Agent>> agent =
       Agent::Prepare(plan, plan.node_socket.empty() ? -1 : node_socket->get());
   if (!agent.ok()) {
-    Tell(absl::StrCat("error: ", agent.status().message()));
+    Notify(absl::StrCat("error: ", agent.status().message()));
     WriteEndFiles(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
     return 1;
   }
@@ -84,7 +84,7 @@ int Run(const ServiceOptions& options) {
   if (const absl::Status made =
           config.state_dir.empty() ? absl::OkStatus() : MakeWritableFolder(config.state_dir);
       !made.ok()) {
-    Tell(absl::StrCat("error: --state_dir: ", made.message()));
+    Notify(absl::StrCat("error: --state_dir: ", made.message()));
     return 1;
   }
   return rendezvous::ServeMain(config);
@@ -103,22 +103,22 @@ int Run(ChaosOptions options) {
   if (!options.from_logs.empty()) return ReportFromLogs(run, options.from_logs);
   if (!options.check) return RunChaos(run);
   const absl::Status can = CheckChaos(run.plan);
-  Tell(can.ok() ? absl::StrCat("chaos: ", run.plan_name, ": ", run.plan.faults.size(),
-                               " faults, nothing is wrong")
-                : absl::StrCat("error: ", can.message()));
+  Notify(can.ok() ? absl::StrCat("chaos: ", run.plan_name, ": ", run.plan.faults.size(),
+                                 " faults, nothing is wrong")
+                  : absl::StrCat("error: ", can.message()));
   return can.ok() ? 0 : 1;
 }
 
 int Run(const CertsOptions& options) {
   const absl::StatusOr<std::string> made = MakeCerts(options);
-  Tell(made.ok() ? *made : absl::StrCat("error: ", made.status().message()));
+  Notify(made.ok() ? *made : absl::StrCat("error: ", made.status().message()));
   return made.ok() ? 0 : 1;
 }
 
 int Run(ConfigOptions options) { return WriteConfig(std::move(options), SystemHost()); }
 
 int Run(const Conversion& conversion) {
-  for (const std::string& line : conversion.told) Tell(line);
+  for (const std::string& line : conversion.told) Notify(line);
   std::fputs(conversion.text.c_str(), stdout);
   return 0;
 }
@@ -140,8 +140,8 @@ int Main(int argc, char** argv) {
   CommandLine line =
       ParseCommandLine(std::vector<std::string>(argv + std::min(argc, 1), argv + argc),
                        ProcessEnvironment, SystemHost());
-  for (const std::string& warning : line.warnings) Tell(absl::StrCat("warning: ", warning));
-  for (const std::string& note : line.notes) Tell(note);
+  for (const std::string& warning : line.warnings) Notify(absl::StrCat("warning: ", warning));
+  for (const std::string& note : line.notes) Notify(note);
   return std::visit([](auto& command) { return Run(std::move(command)); }, line.command);
 }
 

@@ -196,7 +196,7 @@ absl::StatusOr<std::string> AskForConfig(const std::string& path, const AskUser&
                                    .option = "--log_dir",
                                    .optional = true})
                              .status());
-  // Last, since options end at the script.
+  // Last, because options end at the script.
   DDPRUN_RETURN_IF_ERROR(dialogue
                              .Put({.text = "Script and its arguments, or nothing",
                                    .fallback = "",

@@ -74,7 +74,7 @@ absl::Status Write(ConfigOptions options, const Host& host) {
   }
   if (options.path != "-") {
     if (absl::Status written = WriteFile(options); !written.ok()) return written;
-    Tell(absl::StrCat("wrote ", options.path, "; run it with: ddprun --config ", options.path));
+    Notify(absl::StrCat("wrote ", options.path, "; run it with: ddprun --config ", options.path));
     return absl::OkStatus();
   }
   const bool shown = std::fputs(options.text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
@@ -86,7 +86,7 @@ absl::Status Write(ConfigOptions options, const Host& host) {
 int WriteConfig(ConfigOptions options, const Host& host) {
   const absl::Status written = Write(std::move(options), host);
   if (written.ok()) return 0;
-  Tell(absl::StrCat("error: ", written.message()));
+  Notify(absl::StrCat("error: ", written.message()));
   return written.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
 }
 

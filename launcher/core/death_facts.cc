@@ -87,7 +87,7 @@ std::vector<std::string> LimitFacts(const Death& death, const Limits& limits) {
     if (when && !fact.empty()) facts.push_back(std::move(fact));
   };
   add(DumpsCore(death.signal) && !death.core_dumped && limits.core_bytes == 0U,
-      "limit: no core file was written, since its size is limited to 0 (`ulimit -c unlimited` "
+      "limit: no core file was written, because its size is limited to 0 (`ulimit -c unlimited` "
       "before ddprun allows it)");
   add(Says(death, "too many open files"), LimitText(limits.open_files, "open files", "-n"));
   add(Says(death, "can't start new thread") || Says(death, "resource temporarily unavailable"),

@@ -60,7 +60,7 @@ bool HangDetector::IsCounted(const Worker& worker) const {
          settings_.watch_marks && settings_.hang_timeout == absl::ZeroDuration();
 }
 
-// By what it does, since it doesn't say.
+// By what it does, because it doesn't say.
 bool HangDetector::WatchesDeeds(const Worker& worker) const {
   return worker.alive && !SaysWhere(worker) && settings_.hang_timeout > absl::ZeroDuration();
 }

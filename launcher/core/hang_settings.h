@@ -12,7 +12,7 @@ struct HangSettings {
   // The limit of a phase that isn't learned yet.
   absl::Duration first_step_timeout = absl::Seconds(600);
   // What a step that is counted for a program may take beside ten steps; grows with each hang that
-  // was found so, since that may have been none. With two samples after it, within 5 s.
+  // was found so, because that may have been none. With two samples after it, within 5 s.
   absl::Duration counted_slack = absl::Milliseconds(2500);
   // --hang_timeout: how long a worker that never marks may do nothing; zero = it isn't watched.
   absl::Duration hang_timeout;

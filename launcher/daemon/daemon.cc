@@ -110,7 +110,7 @@ void Daemon::Accept() {
   Fd socket(accept4(seat_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid() || visitors_.size() >= kVisitorsMax) return;
   if (const absl::Status status = CheckOwnPeer(socket.get()); !status.ok()) {
-    return Tell(absl::StrCat("daemon: refused: ", status.message()));
+    return Notify(absl::StrCat("daemon: refused: ", status.message()));
   }
   const int fd = socket.get();
   const auto visitor = visitors_.insert(visitors_.end(), Visitor{.socket = std::move(socket)});
@@ -175,7 +175,7 @@ void Daemon::OnLease(const daemon::v1::Recipe& recipe, Visitor* visitor) {
   }
   Spare::Leased leased = spare->second->Release();
   spares_.erase(spare);
-  TellOf(asked.id, "has got a job");
+  NotifyOf(asked.id, "has got a job");
   answer.mutable_leased()->set_keeper_pid(static_cast<uint32_t>(leased.keeper.pid));
   answer.mutable_leased()->set_ready(leased.ready);
   std::vector<Fd> fds;
@@ -212,26 +212,26 @@ void Daemon::Do(const StartSpare& effect) {
 }
 
 void Daemon::Do(const EndSpare& effect) {
-  if (spares_.erase(effect.id) != 0) TellOf(effect.id, absl::StrCat("is ended: ", effect.why));
+  if (spares_.erase(effect.id) != 0) NotifyOf(effect.id, absl::StrCat("is ended: ", effect.why));
 }
 
 void Daemon::OnReady(uint64_t id, uint64_t bytes) {
   if (!spares_.contains(id)) return;
-  TellOf(id, absl::StrCat("is ready, ", BytesText(bytes)));
+  NotifyOf(id, absl::StrCat("is ready, ", BytesText(bytes)));
   Do(shelf_.OnReady(loop_->Now(), id, bytes));
   Rearm();
 }
 
 void Daemon::OnGone(uint64_t id, const std::string& why) {
   if (spares_.erase(id) != 0) {
-    TellOf(id, absl::StrCat("is gone: ", why));
+    NotifyOf(id, absl::StrCat("is gone: ", why));
     shelf_.OnGone(id, why);
   }
   Rearm();
 }
 
-void Daemon::TellOf(uint64_t id, const std::string& what) {
-  Tell(absl::StrCat("daemon: the interpreter of ", Quoted(recipes_[id].name()), " ", what));
+void Daemon::NotifyOf(uint64_t id, const std::string& what) {
+  Notify(absl::StrCat("daemon: the interpreter of ", Quoted(recipes_[id].name()), " ", what));
 }
 
 daemon::v1::Shelf Daemon::ShowShelf() const {

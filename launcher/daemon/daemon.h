@@ -31,7 +31,7 @@ struct DaemonConfig {
 
 // `ddprun daemon`: keeps interpreters parked between jobs, and gives them to the jobs of its user
 // on its machine, with the keeper whose children they are (decision 72). Threads: the loop's; one
-// in the process, since wardens are forked.
+// in the process, because wardens are forked.
 class Daemon {
  public:
   // Errors: as TakeDaemonSeat(); of files in the folder.
@@ -64,7 +64,7 @@ class Daemon {
   void Do(const EndSpare& effect);
   void OnReady(uint64_t id, uint64_t bytes);
   void OnGone(uint64_t id, const std::string& why);
-  void TellOf(uint64_t id, const std::string& what);
+  void NotifyOf(uint64_t id, const std::string& what);
   void Rearm() { timer_->Arm(shelf_.NextDeadline()); }
   void ReapWardens();
   daemon::v1::Shelf ShowShelf() const;

@@ -90,7 +90,7 @@ DaemonVisit VisitDaemon(const LaunchPlan& plan, const EnvironmentLookup& environ
   return visit;
 }
 
-void TellSettled(const Fd& connection) {
+void NotifySettled(const Fd& connection) {
   if (!connection.valid()) return;
   daemon::v1::Request request;
   request.mutable_settled();

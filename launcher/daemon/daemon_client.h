@@ -25,7 +25,7 @@ struct DaemonVisit {
   std::string ready;   // what its interpreter has said
   std::string why;     // "" = there is no daemon, or it gave a keeper
   bool tells = false;  // the user wants to know why
-  Fd connection;       // for TellSettled(); until it ends, no next interpreter is parked
+  Fd connection;       // for NotifySettled(); until it ends, no next interpreter is parked
 };
 
 // Asks for a keeper whose interpreter has imported what this job's workers import, and adopts it
@@ -35,7 +35,7 @@ DaemonVisit VisitDaemon(const LaunchPlan& plan, const EnvironmentLookup& environ
                         const KeeperOptions& options);
 
 // Tells the daemon that the job no longer needs the machine for its start.
-void TellSettled(const Fd& connection);
+void NotifySettled(const Fd& connection);
 
 // Asks the daemon what it has (Look), or to end (Stop).
 // Errors: as ConnectToDaemon(); DEADLINE_EXCEEDED; FAILED_PRECONDITION — another ddprun.

@@ -62,15 +62,15 @@ int Serve(const DaemonOptions& options) {
                             .idle_max = forever ? absl::InfiniteDuration() : options.idle_timeout};
   const absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Create(config);
   if (!daemon.ok()) {
-    Tell(absl::StrCat("error: ", daemon.status().message()));
+    Notify(absl::StrCat("error: ", daemon.status().message()));
     return 1;
   }
-  Tell(absl::StrCat("daemon: keeps interpreters ready for your scripts (at most ",
-                    BytesText(config.memory_max), ", ",
-                    forever ? "for as long as it runs"
-                            : absl::StrCat("each for ", absl::FormatDuration(config.idle_max),
-                                           " after its last use"),
-                    "); ", config.folder));
+  Notify(absl::StrCat("daemon: keeps interpreters ready for your scripts (at most ",
+                      BytesText(config.memory_max), ", ",
+                      forever ? "for as long as it runs"
+                              : absl::StrCat("each for ", absl::FormatDuration(config.idle_max),
+                                             " after its last use"),
+                      "); ", config.folder));
   (*daemon)->Run();
   return 0;
 }
@@ -92,11 +92,11 @@ void Show(const daemon::v1::Shelf& shelf) {
 int AskDaemon(const DaemonOptions& options, bool stop) {
   const absl::StatusOr<daemon::v1::Shelf> shelf = AskForShelf(options.folder, stop);
   if (!shelf.ok()) {
-    Tell(absl::StrCat("error: ", shelf.status().message()));
+    Notify(absl::StrCat("error: ", shelf.status().message()));
     return 1;
   }
   if (stop) {
-    Tell(absl::StrCat("daemon: pid ", shelf->pid(), " ends; jobs that run go on"));
+    Notify(absl::StrCat("daemon: pid ", shelf->pid(), " ends; jobs that run go on"));
   } else {
     Show(*shelf);
   }

@@ -11,8 +11,8 @@
 namespace ddprun::launcher {
 
 // Where this user's daemon on this machine and those who ask it meet:
-// XDG_RUNTIME_DIR/ddprun-daemon, else ~/.cache/ddprun/daemon-HOST (or under XDG_CACHE_HOME), since
-// homes may be shared by machines.
+// XDG_RUNTIME_DIR/ddprun-daemon, else ~/.cache/ddprun/daemon-HOST (or under XDG_CACHE_HOME),
+// because homes may be shared by machines.
 // "" = there is neither.
 std::string DaemonFolder(const EnvironmentLookup& environment);
 

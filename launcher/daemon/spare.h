@@ -52,7 +52,7 @@ class Spare {
   void Do(const Keep& effect);
   void Do(const Forget& effect);
   void Do(const WarmNote& /*effect*/) {}
-  void Do(const TellOnce& /*effect*/) {}
+  void Do(const NotifyOnce& /*effect*/) {}
   void LookAtStarter();
   void Leave(std::string why);
 

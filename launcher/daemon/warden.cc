@@ -99,7 +99,7 @@ void Outlive(pid_t keeper, int keeper_pidfd, int socket, int child_signals) {
   }
 }
 
-absl::Status ForkAndTell(int socket, pid_t* pid) {
+absl::Status ForkAndReport(int socket, pid_t* pid) {
   DDPRUN_ASSIGN_OR_RETURN(const daemon::v1::Setup setup, ReadSetup(socket));
   DDPRUN_RETURN_IF_ERROR(Become(setup));
   DDPRUN_ASSIGN_OR_RETURN(KeeperProcess keeper, ForkKeeper({.isolation_timeout = kForever}));
@@ -125,7 +125,7 @@ int RunWarden() {
   if (!socket.valid()) return 1;
   LeaveStreams();
   pid_t keeper = 0;
-  if (const absl::Status status = ForkAndTell(socket.get(), &keeper); !status.ok()) {
+  if (const absl::Status status = ForkAndReport(socket.get(), &keeper); !status.ok()) {
     Report(socket.get(), std::string(status.message()), 0, {});
     if (keeper == 0) return 1;
   }

@@ -49,7 +49,7 @@ MachineFacts ProbeFor(const MachineOptions& options) {
 
 int PrintAll(const std::string& text, int status) {
   if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return status;
-  Tell(absl::StrCat("error: ", ErrnoStatus(errno, "write to standard output").message()));
+  Notify(absl::StrCat("error: ", ErrnoStatus(errno, "write to standard output").message()));
   return 1;
 }
 
@@ -71,7 +71,7 @@ struct NodesText {
 };
 
 // A worker of `ddprun env|doctor --nnodes`. Rank 0 gets the reports of all nodes, by rank; it ends
-// last, since the others' are in the store when they end. Others get none.
+// last, because the others' are in the store when they end. Others get none.
 absl::StatusOr<std::vector<NodeReport>> Exchange(const MachineOptions& options,
                                                  const NodeReport& mine) {
   const auto number = [&options](const char* name) {
@@ -162,7 +162,7 @@ void LeaveError(const MachineOptions& options, const std::string& message) {
   if (path.empty()) return;
   const absl::Status status = WriteFileAtomically(
       path, FormatErrorFile({.message = message, .timestamp = absl::ToUnixSeconds(absl::Now())}));
-  if (!status.ok()) Tell(absl::StrCat("warning: ", status.message()));
+  if (!status.ok()) Notify(absl::StrCat("warning: ", status.message()));
 }
 
 // Params: `compare`: absl::StatusOr<NodesText>(const std::vector<NodeReport>&).
@@ -170,14 +170,14 @@ template <typename Compare>
 int ShowExchange(const MachineOptions& options, const NodeReport& mine, Compare compare) {
   const absl::StatusOr<std::vector<NodeReport>> reports = Exchange(options, mine);
   if (reports.ok() && reports->empty()) {
-    Tell("the first node shows the report of all nodes");
+    Notify("the first node shows the report of all nodes");
     return 0;
   }
   const absl::StatusOr<NodesText> shown =
       reports.ok() ? compare(*reports) : absl::StatusOr<NodesText>(reports.status());
   if (shown.ok() && !shown->failure.empty()) LeaveError(options, shown->failure);
   if (shown.ok()) return PrintAll(shown->text, shown->failure.empty() ? 0 : 1);
-  Tell(absl::StrCat("error: can't compare the nodes: ", shown.status().message()));
+  Notify(absl::StrCat("error: can't compare the nodes: ", shown.status().message()));
   return 1;
 }
 

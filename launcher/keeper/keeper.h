@@ -14,7 +14,7 @@ namespace ddprun::launcher {
 struct KeeperOptions {
   // Silence of a living agent after which the keeper empties its tree (R1).
   absl::Duration isolation_timeout = absl::Seconds(120);
-  // Removed by the keeper when it ends, since it outlives an agent that is killed: a folder with
+  // Removed by the keeper when it ends, because it outlives an agent that is killed: a folder with
   // all that is in it, and one as far as it is empty (launcher/os/folders.h). "" = none.
   std::string remove_folder;
   std::string remove_empty_folders;
@@ -30,7 +30,7 @@ struct KeeperProcess {
   Fd channel;          // SOCK_SEQPACKET; proto keeper/v1: Command out, Event in
   std::string cgroup;  // as in the options
   absl::Duration isolation_timeout;
-  // Of a keeper that isn't the agent's child, since a warden (launcher/daemon/warden.h) forked it
+  // Of a keeper that isn't the agent's child, because a warden (launcher/daemon/warden.h) forked it
   // ahead; invalid = it is.
   Fd pidfd;
   Fd warden_pidfd;  // readable when the keeper and all that was below it are gone

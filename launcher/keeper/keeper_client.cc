@@ -61,7 +61,7 @@ absl::string_view ExecAdvice(int error, const std::string& program) {
 std::string DescribeEnd(const siginfo_t& info) {
   if (info.si_code != CLD_EXITED) return absl::StrCat("was killed by ", SignalName(info.si_status));
   if (info.si_status != 0) return absl::StrCat("exited with status ", info.si_status);
-  return "ended by itself, since this process was silent for longer than the isolation timeout";
+  return "ended by itself, because this process was silent for longer than the isolation timeout";
 }
 
 class ChannelKeeperClient : public KeeperClient {

@@ -20,8 +20,8 @@ absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& tok
 void DefineStatusPageToken(Argument* target, OptionSet* options);
 
 // The password of the status page: that of the file, else of DDPRUN_STATUS_PAGE_TOKEN; "" = none.
-// It has no option of its own, since all users of a machine see its command lines. Errors: those of
-// ReadToken.
+// It has no option of its own, because all users of a machine see its command lines. Errors: those
+// of ReadToken.
 absl::StatusOr<std::string> ReadStatusPageToken(const Argument& file,
                                                 const EnvironmentLookup& environment,
                                                 const Host& host);

@@ -72,7 +72,7 @@ std::string NamePrefix() {
   return absl::StrCat("ddprun-", info.st_ino, "-");
 }
 
-// A folder that isn't empty yet, since what was killed is still dying, stays for the next agent.
+// A folder that isn't empty yet, because what was killed is still dying, stays for the next agent.
 void ClearLeftovers(const std::string& parent, const std::string& prefix) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(parent.c_str()), closedir);
   if (directory == nullptr) return;

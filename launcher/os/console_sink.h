@@ -24,7 +24,7 @@ class ConsoleSink {
   explicit ConsoleSink(int fd);
 
   // Writes what the descriptor takes now. Returns: how many bytes are done with: written, or
-  // dropped since nobody reads any more.
+  // dropped because nobody reads any more.
   size_t Write(absl::string_view bytes);
   // Whether it takes something within `timeout`.
   bool WaitWritable(absl::Duration timeout) const;

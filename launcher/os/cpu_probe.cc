@@ -60,8 +60,8 @@ void KeepLeast(std::optional<uint32_t>* least, std::optional<uint32_t> other) {
   if (other.has_value()) *least = std::min(least->value_or(UINT32_MAX), *other);
 }
 
-// The least quota of `path` and of every cgroup above it, since each limits all below. Levels that
-// can't be seen (a container shows its own cgroup as the root) just give nothing.
+// The least quota of `path` and of every cgroup above it, because each limits all below. Levels
+// that can't be seen (a container shows its own cgroup as the root) just give nothing.
 template <typename ReadQuota>
 std::optional<uint32_t> LeastQuota(const std::string& mount, std::string path, ReadQuota read) {
   std::optional<uint32_t> least;

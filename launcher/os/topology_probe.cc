@@ -74,7 +74,7 @@ class Machine {
     hwloc_topology_t raw = nullptr;
     if (hwloc.topology_init(&raw) != 0) return ErrnoStatus(errno, "hwloc_topology_init");
     Machine machine(hwloc, raw);
-    // With CPUs that we may not use, since cores and caches are known by their lowest CPU.
+    // With CPUs that we may not use, because cores and caches are known by their lowest CPU.
     hwloc.topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     // This one runs on every CPU in turn to ask it; the kernel's files say the same.
     hwloc.topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");

@@ -17,9 +17,9 @@ namespace ddprun::launcher {
 absl::Status PlanBinding(const LaunchArguments& arguments, LaunchPlan* plan);
 
 // Fills worker_cpus, and worker_omp_threads for --omp_threads auto, by what this machine has; asks
-// it nothing without a binding. Apart from PlanBinding, since a file of options is often written on
-// another machine. With --binding_fallback what can't be done is a warning.
-// Errors: plan — as PlanNumaBinding, PlanCpuBinding and Host's.
+// it nothing without a binding. Apart from PlanBinding, because a file of options is often written
+// on another machine. With --binding_fallback what can't be done is a warning. Errors: plan — as
+// PlanNumaBinding, PlanCpuBinding and Host's.
 absl::Status BindWorkers(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                          const Host& host, LaunchPlan* plan, std::vector<std::string>* warnings);
 

@@ -35,9 +35,10 @@ absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan) {
   DDPRUN_ASSIGN_OR_RETURN(plan->gpu_memory_wait,
                           ParseDuration(arguments.gpu_memory_wait, absl::ZeroDuration()));
   if (plan->gpu_memory_wait > kGpuMemoryWaitMax) {
-    return BadValue(arguments.gpu_memory_wait,
-                    "must not be longer than 4s, since a node that takes 5s longer than the grace "
-                    "counts as lost");
+    return BadValue(
+        arguments.gpu_memory_wait,
+        "must not be longer than 4s, because a node that takes 5s longer than the grace "
+        "counts as lost");
   }
   return absl::OkStatus();
 }

@@ -141,7 +141,7 @@ bool DatagramExchange::ReceiveOne() {
 
 void DatagramExchange::Take(const ProbeDatagram& probe, const SocketAddress& source) {
   constexpr uint32_t kHeardMax = 16384;
-  constexpr uint32_t kPassesHeldMax = 64;  // an exam has fewer
+  constexpr uint32_t kPassesHeldMax = 64;  // a network check has fewer
   using Kind = ProbeDatagram::Kind;
   ProbeDatagram pong{.kind = Kind::kPong, .pass = probe.pass, .token = probe.token};
   {
@@ -167,20 +167,22 @@ void DatagramExchange::Take(const ProbeDatagram& probe, const SocketAddress& sou
   SendProbe(pong, source);
 }
 
-NodeLooks DatagramExchange::Looks(uint32_t pass) {
+NodeMeasurements DatagramExchange::Measurements(uint32_t pass) {
   const std::lock_guard lock(mutex_);
-  NodeLooks looks{.overrun = overrun_ - overrun_told_};
+  NodeMeasurements measurements{.overrun = overrun_ - overrun_told_};
   overrun_told_ = overrun_;
   const auto found = passes_.find(pass);
-  if (found == passes_.end()) return looks;
+  if (found == passes_.end()) return measurements;
   for (uint32_t peer = 0; peer < found->second.size(); ++peer) {
     const Seen& seen = found->second[peer];
-    PeerLook look{.peer = peer, .arrived = seen.arrived};
-    if (seen.round_trip_ns != INT64_MAX) look.round_trip = absl::Nanoseconds(seen.round_trip_ns);
-    if (look.arrived > 0 || look.round_trip.has_value()) looks.peers.push_back(look);
+    PeerMeasurement measurement{.peer = peer, .arrived = seen.arrived};
+    if (seen.round_trip_ns != INT64_MAX)
+      measurement.round_trip = absl::Nanoseconds(seen.round_trip_ns);
+    if (measurement.arrived > 0 || measurement.round_trip.has_value())
+      measurements.peers.push_back(measurement);
   }
   passes_.erase(passes_.begin(), std::next(found));
-  return looks;
+  return measurements;
 }
 
 std::set<uint32_t> DatagramExchange::Heard() {

@@ -18,7 +18,7 @@
 
 namespace ddprun::launcher {
 
-// A node's UDP side of the exam. A thread counts and answers from the beginning on, so that nodes
+// A node's UDP side of the check. A thread counts and answers from the beginning on, so that nodes
 // need not begin at the same moment. Threads: the one that made it, beside its own.
 class DatagramExchange {
  public:
@@ -39,7 +39,7 @@ class DatagramExchange {
   void SendHere(uint32_t node, const SocketAddress& address);
 
   // What came in this pass, for each peer that anything is known of.
-  NodeLooks Looks(uint32_t pass);
+  NodeMeasurements Measurements(uint32_t pass);
   // Nodes from which a kHere came.
   std::set<uint32_t> Heard();
 

@@ -13,8 +13,8 @@
 
 namespace ddprun::launcher {
 
-// The job's store as the nodes of an exam use it: over links that may be ill. Connects when it is
-// needed, and anew when a connection breaks or was given up. Threads: one at a time.
+// The job's store as the nodes of a network check use it: over links that may be ill. Connects when
+// it is needed, and anew when a connection breaks or was given up. Threads: one at a time.
 class Meeting {
  public:
   Meeting(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}

@@ -147,7 +147,7 @@ absl::StatusOr<Fd> ConnectPatiently(const SocketAddress& peer, int family) {
   return why;
 }
 
-// nullopt: no connection of an exam.
+// nullopt: no connection of a network check.
 std::optional<TransferKey> ReadKey(absl::string_view bytes) {
   TransferKey key;
   if (bytes.size() != KeyBytes(key).size()) return std::nullopt;
@@ -157,27 +157,28 @@ std::optional<TransferKey> ReadKey(absl::string_view bytes) {
   return key;
 }
 
-absl::Status Connected(int fd, const TransferKey& key, PeerLook* look) {
+absl::Status Connected(int fd, const TransferKey& key, PeerMeasurement* measurement) {
   TuneTransfer(fd);
   const Instant deadline = MonotonicNow() + kLateness;
   DDPRUN_RETURN_IF_ERROR(SendText(fd, KeyBytes(key), deadline));
   DDPRUN_RETURN_IF_ERROR(ReceiveText(fd, 1, deadline).status());
   DDPRUN_RETURN_IF_ERROR(SendFlood(fd));
-  DDPRUN_ASSIGN_OR_RETURN(look->rate, ReceiveFlood(fd, MonotonicNow() + 2 * kReceiving));
+  DDPRUN_ASSIGN_OR_RETURN(measurement->rate, ReceiveFlood(fd, MonotonicNow() + 2 * kReceiving));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-// Errors leave the look without a rate, which says it all.
-void TransferFrom(const SocketAddress& peer, int family, const TransferKey& key, PeerLook* look) {
+// Errors leave the measurement without a rate, which says it all.
+void TransferFrom(const SocketAddress& peer, int family, const TransferKey& key,
+                  PeerMeasurement* measurement) {
   const absl::StatusOr<Fd> fd = ConnectPatiently(peer, family);
-  look->connected = fd.ok();
-  look->refused = !fd.ok();
-  if (fd.ok()) Connected(fd->get(), key, look).IgnoreError();
+  measurement->connected = fd.ok();
+  measurement->refused = !fd.ok();
+  if (fd.ok()) Connected(fd->get(), key, measurement).IgnoreError();
 }
 
-absl::StatusOr<Fd> TransferDoor::AcceptFor(const TransferKey& key) {
+absl::StatusOr<Fd> TransferServer::AcceptFor(const TransferKey& key) {
   constexpr size_t kEarlyMax = 64;
   const Instant deadline = MonotonicNow() + kLateness;
   while (true) {
@@ -203,7 +204,7 @@ absl::StatusOr<Fd> TransferDoor::AcceptFor(const TransferKey& key) {
   }
 }
 
-void TransferDoor::TransferTo(const TransferKey& key, PeerLook* look) {
+void TransferServer::TransferTo(const TransferKey& key, PeerMeasurement* measurement) {
   const absl::StatusOr<Fd> fd = AcceptFor(key);
   if (!fd.ok()) return;
   TuneTransfer(fd->get());
@@ -212,7 +213,7 @@ void TransferDoor::TransferTo(const TransferKey& key, PeerLook* look) {
   if (!SendText(fd->get(), "!", MonotonicNow() + kReceiving).ok()) return;
   const absl::StatusOr<double> rate = ReceiveFlood(fd->get(), MonotonicNow() + kReceiving);
   if (!rate.ok()) return;
-  look->rate = *rate;
+  measurement->rate = *rate;
   if (!SendFlood(fd->get()).ok()) return;
   // The peer closes when it has had enough; before, an own close would throw away what it counts.
   AwaitReady(fd->get(), POLLIN, MonotonicNow() + kReceiving + kSending).IgnoreError();

@@ -23,18 +23,19 @@ struct TransferKey {  // what a connection belongs to
 };
 
 // The end that connects. Fills in connected or refused, and the rate of what came back.
-void TransferFrom(const SocketAddress& peer, int family, const TransferKey& key, PeerLook* look);
+void TransferFrom(const SocketAddress& peer, int family, const TransferKey& key,
+                  PeerMeasurement* measurement);
 
 // The end that accepts. Keeps what comes before its turn: other pairs may be a round ahead.
-class TransferDoor {
+class TransferServer {
  public:
-  explicit TransferDoor(BoundSocket listener) : listener_(std::move(listener)) {}
+  explicit TransferServer(BoundSocket listener) : listener_(std::move(listener)) {}
 
   uint16_t port() const { return listener_.port; }
   int family() const { return listener_.family; }
 
   // Fills in the rate of what came.
-  void TransferTo(const TransferKey& key, PeerLook* look);
+  void TransferTo(const TransferKey& key, PeerMeasurement* measurement);
 
  private:
   absl::StatusOr<Fd> AcceptFor(const TransferKey& key);

@@ -17,7 +17,7 @@
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "launcher/preflight/network_exam.h"
+#include "launcher/preflight/network_check.h"
 #include "launcher/preflight/torch_stage.h"
 
 namespace ddprun::launcher {
@@ -37,7 +37,7 @@ absl::Status Become(const std::vector<std::string>& command) {
 }
 
 int FailWith(const absl::Status& why) {
-  Tell(absl::StrCat("error: ", why.message()));
+  Notify(absl::StrCat("error: ", why.message()));
   return 1;
 }
 
@@ -49,11 +49,11 @@ absl::Status LeaveResult(const PreflightWorker& worker, absl::string_view text) 
   return ddprun::WriteAll(file.get(), text.substr(0, kResultMax));
 }
 
-void ShowNetwork(const PreflightWorker& worker, const ExamVerdict& verdict) {
+void ShowNetwork(const PreflightWorker& worker, const NetworkVerdict& verdict) {
   if (worker.local_rank != 0) return;
   if (worker.node != 0) {
     std::fputs(verdict.brief.c_str(), stderr);
-    if (worker.test) Tell("the report is shown on the first node");
+    if (worker.test) Notify("the report is shown on the first node");
   } else if (!worker.json) {
     std::fputs(verdict.text.c_str(), worker.test ? stdout : stderr);
   }
@@ -69,7 +69,7 @@ absl::string_view FirstError(absl::string_view brief) {
 
 // What is found ends the job: whichever worker comes first, the agents end the others, so a TERM
 // does not cut short what they say.
-int PreventRun(const PreflightWorker& worker, const ExamVerdict& verdict) {
+int PreventRun(const PreflightWorker& worker, const NetworkVerdict& verdict) {
   std::signal(SIGTERM, SIG_IGN);
   // All nodes show the findings in their report of the failure.
   if (worker.node == 0) ShowNetwork(worker, verdict);
@@ -80,7 +80,7 @@ int PreventRun(const PreflightWorker& worker, const ExamVerdict& verdict) {
 }
 
 // The report without torch's part.
-void ShowEnd(const PreflightWorker& worker, const ExamVerdict& verdict, const std::string& why) {
+void ShowEnd(const PreflightWorker& worker, const NetworkVerdict& verdict, const std::string& why) {
   if (worker.local_rank != 0 || worker.node != 0) return;
   if (worker.json) {
     std::printf("{\"network\": %s, \"torch\": null}\n", verdict.json.c_str());
@@ -91,7 +91,7 @@ void ShowEnd(const PreflightWorker& worker, const ExamVerdict& verdict, const st
 }
 
 // For torch_test.py: its last words are the whole report. The descriptor outlives exec.
-absl::Status HandOver(const ExamVerdict& verdict) {
+absl::Status HandOver(const NetworkVerdict& verdict) {
   const int file = memfd_create("ddprun-test", 0);
   if (file < 0) return ErrnoStatus(errno, "memfd_create");
   DDPRUN_RETURN_IF_ERROR(ddprun::WriteAll(file, verdict.json));
@@ -100,8 +100,8 @@ absl::Status HandOver(const ExamVerdict& verdict) {
   return absl::OkStatus();
 }
 
-int TestTorch(const PreflightWorker& worker, const ExamPlace& place, const ExamVerdict& verdict,
-              Meeting* meeting) {
+int TestTorch(const PreflightWorker& worker, const CheckMember& place,
+              const NetworkVerdict& verdict, Meeting* meeting) {
   std::string why = verdict.prevents ? "the network can't carry it" : "";
   if (!verdict.prevents && !worker.network_only) {
     absl::StatusOr<std::string> agreed =
@@ -124,14 +124,14 @@ int TestTorch(const PreflightWorker& worker, const ExamPlace& place, const ExamV
 int RunPreflightWorker(const PreflightWorker& worker) {
   if (!worker.test && !worker.first_start) return FailWith(Become(worker.command));
   Meeting meeting(worker.master_addr, worker.master_port);
-  const ExamPlace place{.node = worker.node,
-                        .nodes = worker.nodes,
-                        .expected = worker.expected,
-                        .claim = worker.claim,
-                        .master_addr = worker.master_addr,
-                        .master_port = worker.master_port};
-  const absl::StatusOr<ExamVerdict> verdict =
-      worker.local_rank == 0 ? ExamineNetwork(place, &meeting) : AwaitExam(&meeting);
+  const CheckMember place{.node = worker.node,
+                          .nodes = worker.nodes,
+                          .expected = worker.expected,
+                          .claim = worker.claim,
+                          .master_addr = worker.master_addr,
+                          .master_port = worker.master_port};
+  const absl::StatusOr<NetworkVerdict> verdict =
+      worker.local_rank == 0 ? CheckNetwork(place, &meeting) : AwaitVerdict(&meeting);
   if (!verdict.ok()) return FailWith(verdict.status());
   if (!worker.test && verdict->prevents) return PreventRun(worker, *verdict);
   ShowNetwork(worker, *verdict);
@@ -161,7 +161,7 @@ int PreflightResult::StatusAfter(int agent_status) const {
   const ssize_t size = pread(file_.get(), text.data(), text.size(), 0);
   if (size <= 0) return agent_status;
   text.resize(static_cast<size_t>(size));
-  Tell(absl::StrCat("error: ", text));
+  Notify(absl::StrCat("error: ", text));
   return agent_status == 0 ? 1 : agent_status;
 }
 

@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-// A worker of `ddprun test` or --preflight: takes part in the exam of the network, then becomes
+// A worker of `ddprun test` or --preflight: takes part in the check of the network, then becomes
 // what it is for. Returns the exit status where it doesn't. What prevents a run it leaves for its
 // agent, which tells the service: the job has failed, at once and without restarts (R7).
 int RunPreflightWorker(const PreflightWorker& worker);

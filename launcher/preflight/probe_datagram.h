@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-// What the nodes of an exam send each other over UDP.
+// What the nodes of a network check send each other over UDP.
 struct ProbeDatagram {
   enum class Kind : uint8_t {
     kData = 1,  // is counted
@@ -20,8 +20,8 @@ struct ProbeDatagram {
   };
   Kind kind = Kind::kData;
   uint32_t from = 0;    // node
-  uint32_t pass = 0;    // of the exam
-  uint64_t token = 0;   // of the exam: strays don't count; 0 in kHere
+  uint32_t pass = 0;    // of the check
+  uint64_t token = 0;   // of the check: strays don't count; 0 in kHere
   int64_t sent_ns = 0;  // on the clock of who sent the ping
 
   friend bool operator==(const ProbeDatagram&, const ProbeDatagram&) = default;

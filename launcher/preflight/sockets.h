@@ -13,7 +13,7 @@
 
 namespace ddprun::launcher {
 
-// Sockets of the exam: non-blocking, closed on exec, for IPv6 and IPv4 at once where the machine
+// Sockets of the check: non-blocking, closed on exec, for IPv6 and IPv4 at once where the machine
 // has IPv6 (ipv6(7), IPV6_V6ONLY off), else for IPv4. Threads: any.
 
 struct SocketAddress {

@@ -32,7 +32,7 @@ std::string WhyNoTorch(const std::string& python) {
 
 }  // namespace
 
-absl::StatusOr<std::string> AgreeOnTorch(const ExamPlace& place, bool first_worker,
+absl::StatusOr<std::string> AgreeOnTorch(const CheckMember& place, bool first_worker,
                                          const std::string& python, Meeting* meeting) {
   const auto deadline = [] { return MonotonicNow() + kOthers; };
   if (first_worker) {

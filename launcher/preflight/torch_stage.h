@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/preflight/meeting.h"
-#include "launcher/preflight/network_exam.h"
+#include "launcher/preflight/network_check.h"
 
 namespace ddprun::launcher {
 
@@ -15,8 +15,8 @@ extern const char kTorchTest[];
 // Whether all nodes have Python with torch: one that has not would be waited for in vain. Each
 // node's first worker asks `python` ("" = none) without importing torch, the others only wait.
 // Returns: "" = all have it; else why the test with torch is left out, for people.
-// Errors: as ExamineNetwork(). Threads: blocks the caller, at most 10 s for Python.
-absl::StatusOr<std::string> AgreeOnTorch(const ExamPlace& place, bool first_worker,
+// Errors: as CheckNetwork(). Threads: blocks the caller, at most 10 s for Python.
+absl::StatusOr<std::string> AgreeOnTorch(const CheckMember& place, bool first_worker,
                                          const std::string& python, Meeting* meeting);
 
 }  // namespace ddprun::launcher

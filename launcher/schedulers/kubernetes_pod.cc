@@ -95,11 +95,11 @@ absl::StatusOr<std::string> KubernetesPod::FirstHost() const {
                      "--rdzv_endpoint HOST, or --no_kubernetes"));
   }
   if (domain.empty()) {
-    return PlanError(
-        absl::StrCat("JOB_COMPLETION_INDEX ", index, ": other pods can't be found by name, since ",
-                     kHostsFile, " has no domain for ", Quoted(hostname),
-                     "; give the pod template a subdomain and make a headless Service of that name "
-                     "(docs/KUBERNETES.md), or give --rdzv_endpoint HOST, or --no_kubernetes"));
+    return PlanError(absl::StrCat(
+        "JOB_COMPLETION_INDEX ", index, ": other pods can't be found by name, because ", kHostsFile,
+        " has no domain for ", Quoted(hostname),
+        "; give the pod template a subdomain and make a headless Service of that name "
+        "(docs/KUBERNETES.md), or give --rdzv_endpoint HOST, or --no_kubernetes"));
   }
   return absl::StrCat(stem, jobs > 1 ? "-0" : "", "-0.", domain);
 }

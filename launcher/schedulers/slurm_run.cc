@@ -38,23 +38,23 @@ int GiveScript(const SlurmJob& job) {
     execlp("sbatch", "sbatch", static_cast<char*>(nullptr));
     status = ErrnoStatus(errno, "run sbatch");
   }
-  Tell(absl::StrCat("error: ", status.message(),
-                    "; without --submit the script is printed, for a machine that has Slurm"));
+  Notify(absl::StrCat("error: ", status.message(),
+                      "; without --submit the script is printed, for a machine that has Slurm"));
   return 1;
 }
 
 int AwaitFirstTask(const std::string& node_socket) {
   const absl::StatusOr<bool> held = AwaitNodeSocket(node_socket, kFirstTaskPatience);
   if (held.ok()) return 0;
-  Tell(absl::StrCat("error: ", held.status().message()));
+  Notify(absl::StrCat("error: ", held.status().message()));
   return 1;
 }
 
 void RequeueJob(const std::string& job) {
-  Tell(absl::StrCat(
+  Notify(absl::StrCat(
       "the node of the service is lost, and the batch script with it: requeueing job ", job));
   execlp("scontrol", "scontrol", "requeue", job.c_str(), static_cast<char*>(nullptr));
-  Tell(absl::StrCat("warning: ", ErrnoStatus(errno, "run scontrol").message()));
+  Notify(absl::StrCat("warning: ", ErrnoStatus(errno, "run scontrol").message()));
 }
 
 }  // namespace ddprun::launcher

@@ -67,10 +67,10 @@ void MasterStore::Probe(EventLoop* loop, const rendezvous::Assignment& assignmen
   const uint32_t port = assignment.master_port;
   probe_ = std::make_unique<StoreProbe>(
       loop, host, static_cast<uint16_t>(port), kReachBound, [host, port](const std::string& why) {
-        Tell(absl::StrCat("warning: this node can't reach ", host, " at port ", port,
-                          " (MASTER_ADDR and MASTER_PORT, where the workers meet): ", why,
-                          ". Does a firewall drop packets between the nodes? Give a port that is "
-                          "open with --master_port, an address with --local_addr on that node"));
+        Notify(absl::StrCat("warning: this node can't reach ", host, " at port ", port,
+                            " (MASTER_ADDR and MASTER_PORT, where the workers meet): ", why,
+                            ". Does a firewall drop packets between the nodes? Give a port that is "
+                            "open with --master_port, an address with --local_addr on that node"));
       });
 }
 

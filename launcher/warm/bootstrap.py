@@ -281,7 +281,7 @@ class _Parked:
     # -- workers
 
     def fork_ahead(self):
-        """Forks the next worker before it is asked for, since a fork of so much memory takes some 30 ms; from a child between,
+        """Forks the next worker before it is asked for, because a fork of so much memory takes some 30 ms; from a child between,
         which ends when the worker is asked for, so that the worker is the keeper's child. True in the worker, false when the next
         one is to be forked."""
         asked, ask = os.pipe()

@@ -58,8 +58,8 @@ class WarmStarts {
   // No process of the node's workers is left.
   void OnEmpty();
   // A node without workers has nobody to learn from: looks whether another one's have told, in a
-  // home that they share. Cheap; to be called now and then, since no file system of a network says
-  // what other machines do.
+  // home that they share. Cheap; to be called now and then, because no file system of a network
+  // says what other machines do.
   void LookAround();
   // How workers start, for people.
   struct Use {
@@ -96,7 +96,7 @@ class WarmStarts {
   void Do(const Keep& effect);
   void Do(const Forget& effect);
   void Do(const WarmNote& effect) { hooks_.record(effect.event, effect.fields); }
-  void Do(const TellOnce& effect) { hooks_.tell(effect.text); }
+  void Do(const NotifyOnce& effect) { hooks_.tell(effect.text); }
   absl::Status ParkInterpreter();
 
   EventLoop* loop_;

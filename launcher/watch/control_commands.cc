@@ -22,7 +22,7 @@ namespace ddprun::launcher {
 namespace {
 
 int Fail(const absl::Status& status) {
-  Tell(absl::StrCat("error: ", status.message()));
+  Notify(absl::StrCat("error: ", status.message()));
   return 1;
 }
 
@@ -112,7 +112,7 @@ int StopJob(StopOptions options) {
   const absl::Status status = rendezvous::RequestStop(*target, options.run_id, options.token,
                                                       options.reason, options.timeout, options.tls);
   if (!status.ok()) return Fail(status);
-  Tell(Printable(absl::StrCat("ended ", what)));
+  Notify(Printable(absl::StrCat("ended ", what)));
   return 0;
 }
 
@@ -128,7 +128,7 @@ int DrainNode(DrainOptions options) {
   request.set_undo(options.undo);
   const auto reply = rendezvous::RequestDrain(*target, request, options.timeout, options.tls);
   if (!reply.ok()) return Fail(reply.status());
-  Tell(Printable(reply->text()));
+  Notify(Printable(reply->text()));
   if (options.undo || !options.wait) return 0;
   rendezvous::v1::WatchEventsRequest watch;
   watch.set_run_id(options.run_id);
@@ -147,7 +147,7 @@ int DrainNode(DrainOptions options) {
     return Fail(status.ok() ? absl::UnavailableError("the job is over, without a verdict")
                             : status);
   }
-  Tell(Printable(how));
+  Notify(Printable(how));
   return 0;
 }
 
@@ -163,7 +163,7 @@ int ShowEvents(EventsOptions options) {
   const absl::Status status = rendezvous::WatchEvents(
       *target, request, options.timeout,
       [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
-        if (event.number() > last + 1 && last > 0) Tell(MissedText(last, event.number()));
+        if (event.number() > last + 1 && last > 0) Notify(MissedText(last, event.number()));
         last = event.number();
         std::fputs(options.json ? EventJson(run_id, event).c_str()
                                 : Printable(EventText(event, absl::LocalTimeZone())).c_str(),

@@ -111,7 +111,7 @@ std::optional<size_t> Ask(absl::string_view command, const std::vector<Choice>& 
     absl::StrAppend(&text, "  ", i + 1, ") ", choices[i].run_id, ": ", choices[i].description, " (",
                     choices[i].target, ")\n");
   }
-  TellLines(absl::StrCat(Printable(text), "1-", choices.size(), ", or nothing: "));
+  NotifyLines(absl::StrCat(Printable(text), "1-", choices.size(), ", or nothing: "));
   char line[32] = "";
   if (std::fgets(line, sizeof(line), stdin) == nullptr) return std::nullopt;
   size_t number = 0;

@@ -96,7 +96,7 @@ class Readers {
   void Fail(const NodeStatus& node, const absl::Status& status) {
     const std::lock_guard lock(mutex_);
     failed_ = true;
-    Tell(Printable(absl::StrCat("error: node ", node.node_id(), ": ", status.message())));
+    Notify(Printable(absl::StrCat("error: node ", node.node_id(), ": ", status.message())));
   }
 
   absl::Status ReadNode(const std::string& run_id, const NodeStatus& node) {
@@ -182,7 +182,7 @@ int ShowLogs(const LogsOptions& options) {
   const absl::Status status = ReadAll(options, &readers);
   const bool ok = readers.Finish();
   if (status.ok()) return ok ? 0 : 1;
-  Tell(absl::StrCat("error: ", Printable(status.message())));
+  Notify(absl::StrCat("error: ", Printable(status.message())));
   return 1;
 }
 

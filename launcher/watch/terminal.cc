@@ -9,8 +9,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace ddprun::launcher {
 namespace {
 
@@ -72,13 +70,7 @@ TopSize Terminal::Size() const {
 }
 
 void Terminal::Draw(const std::vector<std::string>& lines, size_t title) const {
-  std::string text = "\x1b[H";
-  for (size_t i = 0; i < lines.size(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : "\n", i == title ? "\x1b[7m" : "", lines[i],
-                    i == title ? "\x1b[0m" : "", "\x1b[K");
-  }
-  absl::StrAppend(&text, "\x1b[J");
-  std::fputs(text.c_str(), stdout);
+  std::fputs(ScreenText(lines, title).c_str(), stdout);
   std::fflush(stdout);
 }
 

@@ -52,11 +52,10 @@ TopOrder OrderOf(char key, TopOrder now) {
 
 // Until the user has enough of it (OK), or there is nothing to look at any more.
 absl::Status Watch(const TopOptions& options, const std::string& target, JobStatus job) {
-  constexpr size_t kTableTitle = 5;  // line of TopLines
   DDPRUN_ASSIGN_OR_RETURN(const Terminal terminal, Terminal::Open());
   TopOrder order = TopOrder::kRank;
   while (true) {
-    terminal.Draw(TopLines(job, target, order, terminal.Size()), kTableTitle);
+    terminal.Draw(TopLines(job, target, order, terminal.Size()), kTopTitleLine);
     char key = 0;
     switch (terminal.Wait(options.interval, &key)) {
       case Terminal::Wake::kEnd:
@@ -87,7 +86,7 @@ int ShowTop(const TopOptions& options) {
   Terminal::HoldSignals();
   const absl::Status status = FindAndWatch(options);
   if (status.ok()) return 0;
-  Tell(absl::StrCat("error: ", Printable(status.message())));
+  Notify(absl::StrCat("error: ", Printable(status.message())));
   return 1;
 }
 

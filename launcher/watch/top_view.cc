@@ -261,4 +261,13 @@ std::vector<std::string> TopLines(const JobStatus& job, const std::string& targe
   return lines;
 }
 
+std::string ScreenText(const std::vector<std::string>& lines, size_t title) {
+  std::string text = "\x1b[H";
+  for (size_t i = 0; i < lines.size(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : "\n", i == title ? "\x1b[7m" : "", lines[i],
+                    i == title ? "\x1b[0m" : "", "\x1b[K");
+  }
+  return absl::StrCat(text, "\x1b[J");
+}
+
 }  // namespace ddprun::launcher

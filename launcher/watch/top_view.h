@@ -19,11 +19,18 @@ struct TopSize {
   size_t rows = 24;
 };
 
+// The line of TopLines that stands out: the titles of its table.
+inline constexpr size_t kTopTitleLine = 5;
+
 // The screen of `ddprun top`: the job, who is slow, and a row for each rank, and for each node that
 // has none. At most `size.rows` lines of `size.columns` characters, without control characters.
 // Pure; threads: any.
 std::vector<std::string> TopLines(const rendezvous::v1::JobStatus& job, const std::string& target,
                                   TopOrder order, TopSize size);
+
+// These lines as a terminal is told them, from its upper left corner; `title` stands out, what was
+// below them goes. Source: ECMA-48. Threads: any.
+std::string ScreenText(const std::vector<std::string>& lines, size_t title);
 
 }  // namespace ddprun::launcher
 

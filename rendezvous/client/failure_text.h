@@ -11,7 +11,7 @@
 namespace ddprun::rendezvous {
 
 // The end of a call in words. What may pass becomes the bare reason ("127.0.0.1:29400: Connection
-// refused"), since it is told once as part of a sentence; a refusal, and a peer that is something
+// refused"), because it is told once as part of a sentence; a refusal, and a peer that is something
 // else than a rendezvous service (UNIMPLEMENTED), become a sentence that names `target`. Threads:
 // any.
 absl::Status DescribeFailure(const std::string& target, const grpc::Status& status);

@@ -20,7 +20,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// How long a try may take until the owner hears of it. It grows with each try in a row, since a
+// How long a try may take until the owner hears of it. It grows with each try in a row, because a
 // name server that hangs or a network that loses packets may need more.
 constexpr absl::Duration kOpenTimeoutMin = absl::Milliseconds(1800);
 constexpr absl::Duration kOpenTimeoutMax = absl::Seconds(8);
@@ -47,7 +47,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   void Connect();
   void BreakOff(absl::Status why, bool retry);
   void OnOpenTimeout();
-  void TellClosed(const absl::Status& status, bool will_retry);
+  void NotifyClosed(const absl::Status& status, bool will_retry);
   void OnLease(absl::Duration lease);
 
   EventLoop* const loop_;
@@ -129,7 +129,7 @@ void ClientImpl::OnLocated(absl::StatusOr<std::string> target) {
   const bool renews = joined_ && absl::IsUnauthenticated(target.status());
   const bool retry = IsWorthRetrying(target.status()) || renews;
   if (retry) retry_timer_.Arm(loop_->Now() + pauses_.AfterFailure(loop_->Now()));
-  TellClosed(target.status(), retry);
+  NotifyClosed(target.status(), retry);
 }
 
 void ClientImpl::Connect() {
@@ -211,10 +211,10 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
     const Instant now = loop_->Now();
     retry_timer_.Arm(now + (heard_ ? pauses_.AfterStream() : pauses_.AfterFailure(now)));
   }
-  TellClosed(why, retry);
+  NotifyClosed(why, retry);
 }
 
-void ClientImpl::TellClosed(const absl::Status& status, bool will_retry) {
+void ClientImpl::NotifyClosed(const absl::Status& status, bool will_retry) {
   const auto on_closed = callbacks_.on_stream_closed;  // it may destroy us
   on_closed(status, will_retry);
 }
@@ -252,7 +252,7 @@ void ClientImpl::Finish() {
   const absl::Status cancelled = absl::CancelledError("finished before a stream was open");
   if (call_ == nullptr) {
     retry_timer_.Disarm();
-    inbox_->Post([this, cancelled] { TellClosed(cancelled, false); });
+    inbox_->Post([this, cancelled] { NotifyClosed(cancelled, false); });
     return;
   }
   if (!open_) return BreakOff(cancelled, /*retry=*/false);

@@ -82,7 +82,7 @@ class EtcdClient::Operation {
   // Breaks off the try.
   virtual void Cancel() = 0;
   // Tells the caller: of the last try, if it was OK.
-  virtual void Tell(const absl::Status& status) = 0;
+  virtual void Notify(const absl::Status& status) = 0;
 
   absl::Duration Left(Instant now) const { return deadline_ - now; }
   absl::Duration TryTimeout(Instant now) const { return std::min(try_timeout_, Left(now)); }
@@ -142,7 +142,7 @@ class EtcdClient::Unary final : public Operation {
   void Cancel() override {
     if (flight_ != nullptr) flight_->context.TryCancel();
   }
-  void Tell(const absl::Status& status) override {
+  void Notify(const absl::Status& status) override {
     if (!status.ok()) return done_(status);
     done_(std::move(flight_->reply));
   }
@@ -188,7 +188,7 @@ class EtcdClient::Stream final : public Operation {
   void Cancel() override {
     if (flight_ != nullptr) flight_->context.TryCancel();
   }
-  void Tell(const absl::Status& status) override {
+  void Notify(const absl::Status& status) override {
     if (!status.ok()) return done_(status);
     done_(std::move(flight_->reply));
   }
@@ -338,7 +338,7 @@ void EtcdClient::End(uint64_t id, absl::Status status) {
   const std::unique_ptr<Operation> operation = std::move(found->second);
   operations_.erase(found);
   operation->pause.reset();
-  operation->Tell(status);
+  operation->Notify(status);
 }
 
 absl::Status EtcdClient::Explain(const absl::Status& status, size_t member) const {

@@ -24,12 +24,12 @@ void EventRing::Add(Instant now, absl::Time wall_time, const Note& note) {
     bytes_ -= BytesOf(entries_.front().note);
     entries_.pop_front();
   }
-  TellListeners();
+  NotifyListeners();
 }
 
 void EventRing::Close() {
   if (std::exchange(closed_, true)) return;
-  TellListeners();
+  NotifyListeners();
 }
 
 const EventRing::Entry* EventRing::After(uint64_t number) const {
@@ -43,7 +43,7 @@ uint64_t EventRing::Subscribe(std::function<void()> listener) {
   return last_subscription_;
 }
 
-void EventRing::TellListeners() {
+void EventRing::NotifyListeners() {
   std::vector<uint64_t> subscriptions;
   for (const auto& [subscription, listener] : listeners_) subscriptions.push_back(subscription);
   for (const uint64_t subscription : subscriptions) {

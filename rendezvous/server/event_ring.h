@@ -42,7 +42,7 @@ class EventRing {
   void Unsubscribe(uint64_t subscription) { listeners_.erase(subscription); }
 
  private:
-  void TellListeners();
+  void NotifyListeners();
 
   std::deque<Entry> entries_;
   size_t bytes_ = 0;

@@ -138,10 +138,10 @@ void FrontDoor::OutOfDescriptors(int error_number) {
   next_warning_ = now + kWarnEvery;
   const uint64_t limit = DescriptorLimit();
   const std::string why(ErrnoStatus(error_number, "accept").message());
-  Tell(absl::StrCat("warning: ", options_.server, " can't accept connections at the moment: ", why,
-                    "; its limit is ", limit,
-                    " descriptors: raise the hard limit, ulimit -Hn, where other nodes can't "
-                    "connect"));
+  Notify(absl::StrCat("warning: ", options_.server,
+                      " can't accept connections at the moment: ", why, "; its limit is ", limit,
+                      " descriptors: raise the hard limit, ulimit -Hn, where other nodes can't "
+                      "connect"));
   events_->Write(now, "no_descriptor",
                  {{"why", why}, {"limit", limit}, {"strangers", keeper_.strangers()}});
 }

@@ -23,7 +23,7 @@ namespace ddprun::rendezvous {
 // Accepts a server's connections and gives them to gRPC, as far as a Doorkeeper lets them in.
 //
 // Of each stranger's connection a second descriptor is kept: by it the connection is ended, and its
-// end seen, since gRPC shuts a connection down before it closes it. A member's has none.
+// end seen, because gRPC shuts a connection down before it closes it. A member's has none.
 // Threads: the loop's.
 class FrontDoor {
  public:

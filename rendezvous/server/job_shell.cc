@@ -81,12 +81,12 @@ void JobShell::OnPersisted(const absl::Status& status) {
 }
 
 void JobShell::OnRetracted(const absl::Status& status, const absl::Status& retracted) {
-  Tell(absl::StrCat("warning: the record of job ", run_id_, " can't be kept: ", status.message(),
-                    ". The job goes on, but from now on it ends if its rendezvous service does"));
+  Notify(absl::StrCat("warning: the record of job ", run_id_, " can't be kept: ", status.message(),
+                      ". The job goes on, but from now on it ends if its rendezvous service does"));
   if (!retracted.ok()) {
     const std::string why =
         absl::StrCat("what is kept of job ", run_id_, " is of the past: ", retracted.message());
-    Tell(absl::StrCat("warning: ", why, ". Remove it before a service is started from it"));
+    Notify(absl::StrCat("warning: ", why, ". Remove it before a service is started from it"));
     host_->OnRecordStale(this, why);
   }
   EndPersist(status);

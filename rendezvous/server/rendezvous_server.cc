@@ -194,14 +194,14 @@ void ServerImpl::OnStreamSilent(AttendStream* stream) {
 }
 
 void ServerImpl::OnStreamEnded(AttendStream* stream) {
-  TellJobClosed(streams_.at(stream->key()), /*finished=*/false);
+  NotifyJobClosed(streams_.at(stream->key()), /*finished=*/false);
   stream->Close(absl::OkStatus());
 }
 
 void ServerImpl::OnStreamDone(AttendStream* stream) {
   const auto found = streams_.find(stream->key());
   if (found == streams_.end()) return;  // refused by the registry
-  TellJobClosed(found->second, /*finished=*/true);
+  NotifyJobClosed(found->second, /*finished=*/true);
   EndHeartbeats(found->second);
   JobShell* job = found->second.job;
   streams_.erase(found);
@@ -226,7 +226,7 @@ void ServerImpl::NotifyWhenIdle(std::function<void()> on_idle) {
 }
 
 // Each stream that a job knows of is reported closed once.
-void ServerImpl::TellJobClosed(StreamEntry& entry, bool finished) {
+void ServerImpl::NotifyJobClosed(StreamEntry& entry, bool finished) {
   if (entry.job == nullptr || std::exchange(entry.told_job, true)) return;
   EndHeartbeats(entry);
   entry.job->Step(StreamClosed{.stream = entry.stream->key(), .finished = finished});
@@ -236,7 +236,7 @@ void ServerImpl::Refuse(StreamEntry& entry, const std::string& kind, const absl:
                         bool flush) {
   refusals_.Count(loop_->Now(), kind, entry.stream->peer(), status);
   entry.stream->Close(status, flush);
-  TellJobClosed(entry, /*finished=*/false);
+  NotifyJobClosed(entry, /*finished=*/false);
 }
 
 void ServerImpl::SendTo(StreamKey key, const SharedMessage& message) {

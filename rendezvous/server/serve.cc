@@ -31,22 +31,22 @@ constexpr absl::Duration kTakeoverWait = absl::Seconds(120);
 constexpr absl::Duration kTakeoverPause = absl::Milliseconds(200);
 
 // A line of ServeConfig.ready_fd.
-void TellAgent(const ServeConfig& config, absl::string_view word, absl::string_view text) {
+void NotifyAgent(const ServeConfig& config, absl::string_view word, absl::string_view text) {
   const std::string line = absl::StrCat(word, " ", absl::StrReplaceAll(text, {{"\n", " "}}), "\n");
   WriteAll(config.ready_fd, line).IgnoreError();  // an agent that is gone is seen by life_fd
 }
 
-void TellReady(const ServeConfig& config, const absl::StatusOr<int>& port, int page_port = 0) {
+void NotifyReady(const ServeConfig& config, const absl::StatusOr<int>& port, int page_port = 0) {
   if (config.ready_fd >= 0) {
-    if (port.ok()) return TellAgent(config, "ok", absl::StrCat(*port, " ", page_port));
+    if (port.ok()) return NotifyAgent(config, "ok", absl::StrCat(*port, " ", page_port));
     const bool taken = absl::IsUnavailable(port.status());
-    return TellAgent(config, taken ? "taken" : "error", port.status().message());
+    return NotifyAgent(config, taken ? "taken" : "error", port.status().message());
   }
   if (port.ok()) {
-    Tell(absl::StrCat("rendezvous service on ", config.listen, *port == 0 ? "" : ", port ",
-                      *port == 0 ? "" : absl::StrCat(*port), "; Ctrl-C ends it"));
+    Notify(absl::StrCat("rendezvous service on ", config.listen, *port == 0 ? "" : ", port ",
+                        *port == 0 ? "" : absl::StrCat(*port), "; Ctrl-C ends it"));
   } else {
-    Tell(absl::StrCat("error: ", port.status().message()));
+    Notify(absl::StrCat("error: ", port.status().message()));
   }
 }
 
@@ -79,15 +79,15 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
       {.listen = config.status_page, .token = config.token, .password = config.status_page_token},
       server.InProcessChannel());
   if (!page.ok()) {
-    Tell(absl::StrCat("warning: ", page.status().message()));
+    Notify(absl::StrCat("warning: ", page.status().message()));
     return nullptr;
   }
   const std::string host = config.status_page.substr(0, config.status_page.rfind(':'));
   const std::string url = absl::StrCat("http://", host, ":", (*page)->port(), "/");
-  Tell(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
+  Notify(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
   if (config.status_page_token.empty() && !IsLoopbackName(host)) {
-    Tell(absl::StrCat("warning: whoever reaches ", url, " reads of the jobs there: ",
-                      "--status_page_token_file gives the page a password"));
+    Notify(absl::StrCat("warning: whoever reaches ", url, " reads of the jobs there: ",
+                        "--status_page_token_file gives the page a password"));
   }
   events.Write(now, "status_page", {{"url", url}});
   return *std::move(page);
@@ -118,9 +118,9 @@ absl::StatusOr<std::unique_ptr<SqliteJournal>> OpenFolder(const ServeConfig& con
                           JournalFile::IsHeldElsewhere(config.state_dir);
     if (!may_come || loop->Now() >= until) return journal;
     if (!std::exchange(told, true)) {
-      Tell(absl::StrCat(journal.status().message(), "; waiting for it, ",
-                        absl::FormatDuration(kTakeoverWait),
-                        " at most: that machine may be gone, and its lock go later"));
+      Notify(absl::StrCat(journal.status().message(), "; waiting for it, ",
+                          absl::FormatDuration(kTakeoverWait),
+                          " at most: that machine may be gone, and its lock go later"));
     }
     if (!Wait(loop, config, kTakeoverPause)) return journal;
   }
@@ -132,9 +132,9 @@ absl::Status SetDamagedAside(const ServeConfig& config, const std::vector<Damage
   for (const DamagedRecord& each : damaged) {
     if (!config.only_run_id.empty()) return each.why;
     DDPRUN_RETURN_IF_ERROR(journal.SetAside(each));
-    Tell(absl::StrCat("warning: ", each.what,
-                      ": this job is to be started anew, other jobs go on. ",
-                      "Its bytes are kept in the table 'damaged' of ", Quoted(journal.where())));
+    Notify(absl::StrCat("warning: ", each.what,
+                        ": this job is to be started anew, other jobs go on. ",
+                        "Its bytes are kept in the table 'damaged' of ", Quoted(journal.where())));
   }
   return absl::OkStatus();
 }
@@ -169,8 +169,8 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* s
   const absl::Status status = journal.ok() ? kept.status() : journal.status();
   if (!status.ok()) {
     if (wanted) return status;
-    Tell(absl::StrCat("warning: ", status.message(),
-                      ". The job goes on, but it ends if its rendezvous service does"));
+    Notify(absl::StrCat("warning: ", status.message(),
+                        ". The job goes on, but it ends if its rendezvous service does"));
     return absl::OkStatus();
   }
   options.journal = *std::move(journal);
@@ -194,7 +194,7 @@ int ServeMain(const ServeConfig& config) {
   absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
   absl::StatusOr<EventLog> events = OpenEvents(config);
   if (!loop.ok() || !events.ok()) {
-    TellReady(config, loop.ok() ? events.status() : loop.status());
+    NotifyReady(config, loop.ok() ? events.status() : loop.status());
     return 1;
   }
   ServerOptions options;
@@ -204,7 +204,7 @@ int ServeMain(const ServeConfig& config) {
   options.only_run_id = config.only_run_id;
   options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
   options.on_record_stale = [&config](const std::string& why) {
-    if (config.ready_fd >= 0) TellAgent(config, "stale", why);
+    if (config.ready_fd >= 0) NotifyAgent(config, "stale", why);
   };
   absl::Status lost;
   const auto on_lost = [&loop, &lost](absl::Status why) {  // another service may have the job
@@ -215,18 +215,18 @@ int ServeMain(const ServeConfig& config) {
   absl::Status status = TakeSeat(config, loop->get(), on_lost, seat);
   if (status.ok()) status = OpenJournal(config, loop->get(), seat.get(), on_lost, options);
   if (!status.ok()) {
-    TellReady(config, status);
+    NotifyReady(config, status);
     return 1;
   }
   absl::StatusOr<std::unique_ptr<RendezvousServer>> server =
       RendezvousServer::Start(loop->get(), &*events, std::move(options));
   if (!server.ok()) {
-    TellReady(config, server.status());
+    NotifyReady(config, server.status());
     return 1;
   }
   if (seat != nullptr) {
     if (status = seat->Publish((*server)->port()); !status.ok()) {
-      TellReady(config, status);
+      NotifyReady(config, status);
       return 1;
     }
   }
@@ -242,7 +242,7 @@ int ServeMain(const ServeConfig& config) {
     }
   }
   const std::unique_ptr<WebServer> page = ShowStatusPage(config, *events, (*loop)->Now(), **server);
-  TellReady(config, (*server)->port(), page == nullptr ? 0 : page->port());
+  NotifyReady(config, (*server)->port(), page == nullptr ? 0 : page->port());
   (*loop)->Run();
   (*server)->Shutdown();
   if (seat != nullptr) seat->Leave(/*node_lives=*/!agent_gone);

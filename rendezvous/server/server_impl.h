@@ -92,7 +92,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   absl::StatusOr<JobShell*> LiveJob(const std::string& run_id) const;
   void Refuse(StreamEntry& entry, const std::string& kind, const absl::Status& status,
               bool flush = true);
-  void TellJobClosed(StreamEntry& entry, bool finished);
+  void NotifyJobClosed(StreamEntry& entry, bool finished);
   bool Send(StreamEntry& entry, const SharedMessage& message);
   // Streams beside an agent's that carry heartbeats only (R4).
   void OnHeartbeatStream(StreamEntry& entry, const Heartbeat& heartbeat);

@@ -7,7 +7,7 @@
 
 namespace ddprun::rendezvous {
 
-// A status as Prometheus reads it; names and labels are those of docs/STATUS.md. Times are in
+// A status as Prometheus reads it; names and labels are those of docs/MONITORING.md. Times are in
 // seconds. Pure; threads: any.
 // Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text format 0.0.4.
 std::string MetricsText(const v1::GetStatusReply& reply);

@@ -29,7 +29,7 @@ struct WebBounds {
 // Most are for the service, whose process this is: each connection here takes two.
 WebBounds WebBoundsFor(uint64_t descriptors);
 
-// Bounds the connections of an evhttp by a Doorkeeper, since evhttp has no bound on their number
+// Bounds the connections of an evhttp by a Doorkeeper, because evhttp has no bound on their number
 // and age, and accepts again at once, for ever, when no descriptor is left. By a second descriptor
 // a connection is ended, and its end seen: evhttp shuts one down before it closes it. Threads: that
 // of the base.

@@ -23,7 +23,8 @@ absl::StatusOr<AgentMessage> FromProto(const v1::AgentMessage& proto);
 absl::StatusOr<ServiceMessage> FromProto(const v1::ServiceMessage& proto);
 
 // Texts beyond their bound are cut at a character border, with "…"; bytes that are no UTF-8 become
-// U+FFFD. Durations are rounded up to milliseconds, at least 1, since 0 is the default on the wire.
+// U+FFFD. Durations are rounded up to milliseconds, at least 1, because 0 is the default on the
+// wire.
 v1::AgentMessage ToProto(const AgentMessage& message);
 v1::ServiceMessage ToProto(const ServiceMessage& message);
 v1::JobStatus ToProto(const JobView& view);

@@ -35,10 +35,10 @@ int ToMilliseconds(absl::Duration time) {
 }
 
 // Said once: no connection comes in any more, and nobody else would hear why.
-void TellOfMissingDescriptors() {
+void NotifyOfMissingDescriptors() {
   static std::once_flag once;
   std::call_once(once, [] {
-    Tell(absl::StrCat(
+    Notify(absl::StrCat(
         "error: this process has no file descriptor left for a new connection (its limit: ",
         RaiseDescriptorLimit(), "): agents can't join; raise the hard limit, ulimit -Hn"));
   });
@@ -47,7 +47,7 @@ void TellOfMissingDescriptors() {
 // gRPC's own errors say nothing that our statuses don't; a user sees them with LOGLEVEL=INFO.
 void LogFromGrpc(gpr_log_func_args* args) {
   // gRPC calls much an error that is the business of whoever made the call; not so what it dies of.
-  if (absl::StrContains(args->message, "Too many open files")) TellOfMissingDescriptors();
+  if (absl::StrContains(args->message, "Too many open files")) NotifyOfMissingDescriptors();
   const bool last_words = absl::StartsWith(args->message, "assertion failed");
   Log(last_words                                 ? LogLevel::kError
       : args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kInfo

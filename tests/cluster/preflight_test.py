@@ -8,43 +8,43 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import examination as exam  # noqa: E402
+import network_check as check  # noqa: E402
 from job import ClusterTestCase, main  # noqa: E402
 
 HOSTS = 8
 
 
-class Exam(ClusterTestCase):
+class NetworkCheck(ClusterTestCase):
     hosts = HOSTS
 
     def found(self, spoil):
         expected = spoil(self.cluster)
-        report, statuses = exam.examine(self.bed, HOSTS)
-        self.assertEqual(expected, exam.accusations(report))
+        report, statuses = check.examine(self.bed, HOSTS)
+        self.assertEqual(expected, check.accusations(report))
         self.assertEqual([1 if expected else 0] * HOSTS, statuses)
-        self.assertLess(report["seconds"], exam.VERDICT_SECONDS)
+        self.assertLess(report["seconds"], check.VERDICT_SECONDS)
         return report
 
     def test_a_healthy_network(self):
-        report = self.found(exam.nothing)
+        report = self.found(check.nothing)
         self.assertEqual(HOSTS * (HOSTS - 1), len([way for way in report["ways"] if way["bit_s"]]))
         self.assertEqual([True] * HOSTS, [node["answered"] for node in report["nodes"]])
 
     def test_one_slow_node(self):
-        self.found(exam.slow_node(3))
+        self.found(check.slow_node(3))
 
     def test_one_lossy_way(self):
-        self.found(exam.lossy_way(2, 5))
+        self.found(check.lossy_way(2, 5))
 
     def test_one_cut_way(self):
-        report = self.found(exam.cut_way(7, 4))
+        report = self.found(check.cut_way(7, 4))
         self.assertIn("while the other direction works", report["findings"][0]["what"])
 
     def test_two_bad_nodes(self):
-        self.found(exam.two_bad_nodes(1, 6))
+        self.found(check.two_bad_nodes(1, 6))
 
     def test_all_equally_slow(self):
-        self.found(exam.all_slow(HOSTS))
+        self.found(check.all_slow(HOSTS))
 
 
 class EndpointsHost(ClusterTestCase):
@@ -52,8 +52,8 @@ class EndpointsHost(ClusterTestCase):
 
     hosts = HOSTS
 
-    def start_exam(self, ranks):
-        static = ["test", "--network_only", "--nnodes", 3, "--master_addr", "n1", "--master_port", exam.PORT, "--rdzv_conf",
+    def start_check(self, ranks):
+        static = ["test", "--network_only", "--nnodes", 3, "--master_addr", "n1", "--master_port", check.PORT, "--rdzv_conf",
                   "join_timeout=4"]
         return [self.bed.run(f"rank{rank}", [*static, "--node_rank", rank, *(["--json"] if rank == 0 else [])], host=rank + 1)
                 for rank in ranks]
@@ -61,11 +61,11 @@ class EndpointsHost(ClusterTestCase):
     def check(self, *cuts):
         for source, target in cuts:
             self.cluster.cut_one_way(source, target)
-        first, second, third = self.start_exam((0, 1, 2))
+        first, second, third = self.start_check((0, 1, 2))
         for agent in (first, second, third):
             self.assert_status(1, agent)
-        report = exam.report_of(first.text())["network"]
-        self.assertEqual([exam.node("node rank 2", "node_missing", "both")], exam.accusations(report))
+        report = check.report_of(first.text())["network"]
+        self.assertEqual([check.node("node rank 2", "node_missing", "both")], check.accusations(report))
         self.assertEqual({("n1", "n2"), ("n2", "n1")}, {(way["from"], way["to"]) for way in report["ways"] if way["arrived"]})
         self.assertIn("node rank 2 never came", second.text())
         # And the node itself says what it could not reach.
@@ -80,13 +80,13 @@ class EndpointsHost(ClusterTestCase):
         self.check((3, 1))
 
     def test_a_node_that_was_not_started(self):
-        agents = self.start_exam((0, 1))
+        agents = self.start_check((0, 1))
         for agent in agents:
             self.assert_status(1, agent)
         self.assertIn("node rank 2 never came", agents[1].text())
 
     def test_twin_all_come(self):
-        for agent in self.start_exam((0, 1, 2)):
+        for agent in self.start_check((0, 1, 2)):
             self.assert_status(0, agent)
 
 

@@ -94,7 +94,7 @@ class LastWords(ConsoleTestCase):
         self.check(self.run_failing(MISSING, "--log_dir", "/dev/null")[1])
 
     def test_what_ends_right_after_its_words(self):
-        """The end of the pipe comes before the end of the worker: ten times, since it need not be handled before."""
+        """The end of the pipe comes before the end of the worker: ten times, because it need not be handled before."""
         for options in (["--tee", 2], ["--prefix_output"], []):
             for _ in range(10):
                 _, report = self.run_failing(QUICK, *options, "--log_dir", self.bed.path("logs"))

@@ -118,7 +118,7 @@ class Quarantine(RestartsTestCase):
                   self.bed.events.path, "--crash_loop", 0, "--restart_backoff", 0, *options]
         agents = []
         for name, hosts, env in (("host", 1, {}), ("bad", 0, {"BAD": "1"}), ("spare", 0, {})):
-            # One after the other, so that the third is the spare; the host first, since it has the service.
+            # One after the other, so that the third is the spare; the host first, because it has the service.
             agents.append(self.bed.run(name, [*common, "--rdzv_conf", f"is_host={hosts}", "--no_python", "sh", script],
                                        env=env))
             self.bed.event("node_joined", count=len(agents), alive=agents)

@@ -416,7 +416,7 @@ class Player {
     if (effect.generation <= stores_ended_) return Fail("stores end twice");
     stores_ended_ = effect.generation;
   }
-  void Take(const TellUser& effect) {
+  void Take(const NotifyUser& effect) {
     if (effect.text.empty()) Fail("the user is told nothing");
   }
   void Take(const Record& /*effect*/) {}

@@ -22,6 +22,17 @@ _CPP = [
     (r"\babsl::SleepFor\b", CODE_FOLDERS, ("examples/", "worker/env/progress_page.cc"), "wait for the event itself"),
     (r"#\s*include\s+<(iostream)>", PRODUCTION_FOLDERS, ("examples/",), "base/log.h"),
 ]
+# Names that we made up, with the terms of the field that have taken their place.
+_COINAGES = [
+    (r"\bLinkExam\w*|\bNetworkExam\w*", "LinkCheck, CheckNetwork"),
+    (r"\bExamSeat\b|\bExamTable\b", "ProbeEndpoint, EndpointTable"),
+    (r"\bExam(ine|inee|Plan|Place|Verdict)\b", "Check, Participant, ProbePlan, CheckMember, NetworkVerdict"),
+    (r"\bTransferDoor\b", "TransferServer"),
+    (r"\b(Fake)?Ways?\b|\bWayFacts\b", "Link: from one node to another"),
+    (r"\bStrikes?\b", "Injection"),
+    (r"\bk?Tell(?!s[A-Z])([A-Z]\w*|\s*\()", "Notify; Report where somebody keeps it"),
+    (r"\b(Node|Peer)Looks?\b", "NodeMeasurements, PeerMeasurement"),
+]
 _HEADER_ONLY = [(r"\busing\s+namespace\b", "a using-directive in a header reaches everybody who includes it")]
 _PYTHON = [
     (r"\btime\.sleep\s*\(", "wait for the event itself: scripts/lib/timeline.py"),
@@ -45,6 +56,11 @@ _PHRASES = [
     (r"\bempties their tree\b", "kills leftover child processes"),
     (r"\bwants? Debian\b", "need only Debian"),
     (r"\bon 1 nodes\b", "1 node: CountText (rendezvous/core/describe.h)"),
+    (r"\bsince (somebody|nobody|everybody|both|each|who|whoever|that one|that is|it doesn't|it isn't|there is no"
+     r"|no one|all|one alone|otherwise|else)\b", "because: since is for time"),
+    (r"\bclaims? (is|are|that is) honoured\b", "a requested rank is used"),
+    (r"\bin (the )?want of\b", "without"),
+    (r"\bMended since\b|\bmended since\b", "fixed since then"),
 ]
 
 
@@ -68,6 +84,9 @@ def _check_cpp(tree):
             if path.split("/")[0] in folders and not path.startswith(allowed or ("\0",)):
                 findings += [Finding(path, number, f"'{line.strip()[:60]}' is banned: {instead}")
                              for number, line in _lines_with(pattern, code)]
+        for pattern, instead in _COINAGES:
+            findings += [Finding(path, number, f"'{line.strip()[:60]}': the field's word is {instead}")
+                         for number, line in _lines_with(pattern, code)]
         for pattern, why in _HEADER_ONLY if path.endswith(".h") else ():
             findings += [Finding(path, number, why) for number, _ in _lines_with(pattern, code)]
     return findings
@@ -78,7 +97,8 @@ def _check_lines(tree):
     for path in tree.paths():
         if path.startswith("tests/lint/"):  # its own bad examples
             continue
-        rules = _EVERYWHERE + _PHRASES
+        # The page on style quotes what is refused.
+        rules = _EVERYWHERE + (_PHRASES if path != "docs/STYLE.md" else [])
         shebang = tree.text(path)[:40].split("\n")[0]
         if path.endswith(".py"):
             # Examples may be slowed down on purpose, to be watched.

@@ -166,6 +166,18 @@ class Banned(unittest.TestCase):
             self.assertTrue(found(banned.check, "docs/x.md", line + "\n"), line)
         self.assertFalse(found(banned.check, "docs/x.md", "1 of 2 nodes have joined, on 10 nodes\n"))
 
+    def test_coinages(self):
+        for line in ("LinkExam exam(facts);", "std::vector<ExamSeat> seats;", "TransferDoor door;", "Way way;", "Strike strike;",
+                     'Tell("the job ends");', "TellUser{level, text};", "NodeLooks looks;"):
+            self.assertTrue(found(banned.check, "launcher/agent/a.cc", line + "\n"), line)
+        for line in ("LinkCheck check(facts);", "// Tell(x) was its name", 'Notify("Tell(me)");',
+                     "TEST(Log, TellsWhyATryFailed) {}"):
+            self.assertFalse(found(banned.check, "launcher/agent/a.cc", line + "\n"), line)
+
+    def test_since_is_for_time(self):
+        self.assertTrue(found(banned.check, "docs/x.md", "it waits, since nobody answers\n"))
+        self.assertFalse(found(banned.check, "docs/x.md", "it has waited since it began, as nobody answers\n"))
+
 
 class Lengths(unittest.TestCase):
     def test_functions(self):
@@ -236,6 +248,14 @@ class Docs(unittest.TestCase):
         self.assertFalse(found(docs.check, "README.md", "see [that](docs/a.md#the-end)\n", **{"docs__a.md": "# The end\n"}))
         self.assertTrue(found(docs.check, "README.md", "see [that](docs/a.md#no)\n", **{"docs__a.md": "# The end\n"}))
         self.assertFalse(found(docs.check, "docs/a.md", "[web](https://example.org) [here](#x)\n"))
+
+    def test_every_page_within_two_clicks(self):
+        files = {"README.md": "[all](docs/README.md) [why](docs/decisions)", "docs/README.md": "[a](A.md#x)",
+                 "docs/A.md": "[b](tutorials/b.md)", "docs/decisions/0001-x.md": ""}
+        self.assertEqual([], docs.check_reach(Tree(files)))
+        third = [finding.path for finding in docs.check_reach(Tree({**files, "docs/tutorials/b.md": ""}))]
+        self.assertEqual(["docs/tutorials/b.md"], third, "the third click")
+        self.assertEqual(1, len(docs.check_reach(Tree({**files, "README.md": "[all](docs/README.md)"}))), "no way to the decisions")
 
     def test_shellcheck(self):
         with tempfile.TemporaryDirectory() as folder:

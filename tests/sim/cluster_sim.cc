@@ -89,10 +89,10 @@ Storage ClusterSim::MakeStorage() {
   if (sabotage_ == Sabotage::kConfirmAll) storage.slow_percent = 100;
   storage.fails_percent = rng_.Chance(5) && !sound ? 5 : 0;
   if (rng_.Chance(3) && !sound) storage.hangs_percent = 3;
-  storage.tells_before = sabotage_ == Sabotage::kTellBefore;
+  storage.tells_before = sabotage_ == Sabotage::kNotifyBefore;
   storage.forgets = sabotage_ == Sabotage::kForgetRecord;
   storage.keeps_the_last = sabotage_ == Sabotage::kOldRecord;
-  storage.former_tells = sabotage_ == Sabotage::kFormerTells;
+  storage.former_notices = sabotage_ == Sabotage::kFormerNotices;
   storage.believes = sabotage_ == Sabotage::kBelieveDamaged;
   return storage;
 }

@@ -250,9 +250,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Sabotage::kDuplicateRank, Sabotage::kEarlyStopped, Sabotage::kForgetVerdict,
                       Sabotage::kSkipGeneration, Sabotage::kForgetHung, Sabotage::kNoQuarantine,
                       Sabotage::kNoBudgets, Sabotage::kLongPauses, Sabotage::kOtherStopStep,
-                      Sabotage::kForgetDrained, Sabotage::kTellBefore, Sabotage::kForgetRecord,
+                      Sabotage::kForgetDrained, Sabotage::kNotifyBefore, Sabotage::kForgetRecord,
                       Sabotage::kOldRecord, Sabotage::kConfirmAll, Sabotage::kBelieveDamaged,
-                      Sabotage::kNoFence, Sabotage::kFormerTells, Sabotage::kGoBack));
+                      Sabotage::kNoFence, Sabotage::kFormerNotices, Sabotage::kGoBack));
 
 // A failed seed becomes a handful of faults, which still fail in the same way.
 TEST(ClusterSim, ShrinksAFailedSeed) {

@@ -17,13 +17,13 @@ enum class Sabotage {
   kNoBudgets,       // the service's budgets are larger than the job's
   kForgetDrained,   // a drained machine is let in again at once
   kLongPauses,      // the service pauses for longer than the job allows
-  kTellBefore,      // decisions are told before they are recorded
+  kNotifyBefore,    // decisions are told before they are recorded
   kForgetRecord,    // a service that was started again has no record
   kOldRecord,       // or the one before the last
   kConfirmAll,      // agents hear of events as confirmed that are in no record
   kBelieveDamaged,  // a service starts from a record that is damaged
   kNoFence,         // a service that was replaced writes all the same
-  kFormerTells,     // or tells what it can't write
+  kFormerNotices,   // or tells what it can't write
   kGoBack,          // agents go back to it
 };
 

@@ -20,7 +20,7 @@ struct Shrunk {
 
 // Leaves out faults, by halves and then one by one, and nodes, as long as a run still ends with the
 // words of the same checker (numbers and names of nodes don't count). Chance is tried anew a few
-// times with each smaller plan, since every event that is gone shifts what comes by chance later.
+// times with each smaller plan, because every event that is gone shifts what comes by chance later.
 Shrunk Shrink(uint64_t seed, Sabotage sabotage);
 
 // For people: what is left as a script (plan_text.h), then what happened.

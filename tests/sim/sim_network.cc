@@ -133,13 +133,13 @@ void SimNetwork::SendToAgent(uint64_t stream, rendezvous::SharedMessage message,
   Deliver(stream, beside ? kDownBeside : kDown, std::move(message));
 }
 
-void SimNetwork::TellAgentClosed(uint64_t key, const absl::Status& status) {
+void SimNetwork::NotifyAgentClosed(uint64_t key, const absl::Status& status) {
   Stream& stream = *Find(key);
   if (!std::exchange(stream.agent_knows, false)) return;
   ends_.agent_closed(stream.node, stream.epoch, key, status);
 }
 
-void SimNetwork::TellServiceClosed(uint64_t key, bool finished) {
+void SimNetwork::NotifyServiceClosed(uint64_t key, bool finished) {
   Stream& stream = *Find(key);
   if (!std::exchange(stream.service_knows, false)) return;
   ends_.to_service(stream.service, rendezvous::StreamClosed{rendezvous::StreamKey(key), finished});
@@ -151,31 +151,31 @@ void SimNetwork::KillService(size_t service) {
     if (streams_[key - 1].service != service) continue;
     if (!std::exchange(streams_[key - 1].service_knows, false)) continue;
     Deliver(key, kDown, Call([this, key] {
-              TellAgentClosed(key, absl::UnavailableError("connection reset by peer"));
+              NotifyAgentClosed(key, absl::UnavailableError("connection reset by peer"));
             }));
   }
 }
 
 void SimNetwork::Finish(uint64_t stream) {
   Deliver(stream, kUp, Call([this, stream] {
-            TellServiceClosed(stream, /*finished=*/true);
+            NotifyServiceClosed(stream, /*finished=*/true);
             Deliver(stream, kDown,
-                    Call([this, stream] { TellAgentClosed(stream, absl::OkStatus()); }));
+                    Call([this, stream] { NotifyAgentClosed(stream, absl::OkStatus()); }));
           }));
 }
 
 void SimNetwork::End(uint64_t stream, absl::Status status) {
   Stream* const ended = Find(stream);
   if (ended == nullptr) return;
-  Deliver(stream, kDown, Call([this, stream, status] { TellAgentClosed(stream, status); }));
-  queue_->After(Delay(ended->node), [this, stream] { TellServiceClosed(stream, true); });
+  Deliver(stream, kDown, Call([this, stream, status] { NotifyAgentClosed(stream, status); }));
+  queue_->After(Delay(ended->node), [this, stream] { NotifyServiceClosed(stream, true); });
 }
 
 void SimNetwork::Break(uint64_t stream, absl::Duration unnoticed) {
-  Deliver(stream, kUp, Call([this, stream] { TellServiceClosed(stream, /*finished=*/false); }));
+  Deliver(stream, kUp, Call([this, stream] { NotifyServiceClosed(stream, /*finished=*/false); }));
   queue_->After(unnoticed, [this, stream] {
     Deliver(stream, kDown, Call([this, stream] {
-              TellAgentClosed(stream, absl::UnavailableError("connection reset by peer"));
+              NotifyAgentClosed(stream, absl::UnavailableError("connection reset by peer"));
             }));
   });
 }

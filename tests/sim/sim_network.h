@@ -115,8 +115,8 @@ class SimNetwork {
   void Take(uint64_t key, Lane lane, Sent& sent);
   Call Arrival(uint64_t key, Lane lane);
   void Arrive(uint64_t key, Lane lane);
-  void TellAgentClosed(uint64_t key, const absl::Status& status);
-  void TellServiceClosed(uint64_t key, bool finished);
+  void NotifyAgentClosed(uint64_t key, const absl::Status& status);
+  void NotifyServiceClosed(uint64_t key, bool finished);
 
   EventQueue* queue_;
   Rng* rng_;

@@ -74,7 +74,7 @@ void SimService::Step(const Event& event) {
     if (std::holds_alternative<Persist>(effect)) decided_ = step_;
     if (IsOrdinary(effect)) needs_.push_back(decided_);
   }
-  if (storage_.tells_before || (former_ && storage_.former_tells)) {
+  if (storage_.tells_before || (former_ && storage_.former_notices)) {
     for (const Effect& effect : effects) {
       if (!std::holds_alternative<Persist>(effect)) Do(effect);
       if (!up()) return;
@@ -179,7 +179,7 @@ void SimService::Die() {
   if (writing_ && rng_->Chance(50)) Put(*std::exchange(writing_, std::nullopt));
   End();
   ++life_;
-  TellOwed();
+  NotifyOwed();
   hooks_.died();
 }
 
@@ -187,7 +187,7 @@ void SimService::BecomeFormer() {
   Live();
   former_ = true;
   if (writing_ && rng_->Chance(50)) arrived_ = Put(*writing_);
-  TellOwed();
+  NotifyOwed();
 }
 
 void SimService::End() {
@@ -198,7 +198,7 @@ void SimService::End() {
   needs_.clear();
 }
 
-void SimService::TellOwed() {
+void SimService::NotifyOwed() {
   const std::deque<Noted> noted = std::exchange(noted_, {});
   const std::optional<Kept>& kept = store_->kept();
   for (const Noted& each : noted) {

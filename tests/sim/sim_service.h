@@ -42,7 +42,7 @@ struct Storage {
   bool forgets = false;         // the service starts again without it
   bool keeps_the_last = false;  // it starts from the one before
   bool believes = false;        // it doesn't look whether a record is whole
-  bool former_tells = false;    // nothing waits for the record of one that has lost the job
+  bool former_notices = false;  // nothing waits for the record of one that has lost the job
 };
 
 // One job's state machine as a process: it carries out effects in their order, keeps a record, may
@@ -104,7 +104,7 @@ class SimService {
     Instant at;
     rendezvous::Note note;
   };
-  void TellOwed();
+  void NotifyOwed();
   bool Put(Kept kept);
   void OnWritten(bool fails);
   void ExpectRecorded(const rendezvous::Effect& effect);

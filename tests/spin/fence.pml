@@ -30,7 +30,7 @@ byte obeyed_term[AGENTS];
 #define MAY_WRITE (leader == me + 1 && revision == term)
 
 /* All agents that it reaches hear it: each, or not. */
-inline Tell() {
+inline Notify() {
   agent = 0;
   do
   :: agent < AGENTS ->
@@ -84,12 +84,12 @@ idle:
   }
 serving:
   do
-  :: atomic { Tell() }  /* what is current: an agent has come back */
+  :: atomic { Notify() }  /* what is current: an agent has come back */
   :: known < DECISIONS ->
      known++;
 #ifdef TELL_FIRST
      author_known = 1 + me;
-     atomic { Tell() }
+     atomic { Notify() }
 #endif
      if
 #if defined(FILE) || defined(NO_GUARD)
@@ -99,7 +99,7 @@ serving:
      :: atomic { !MAY_WRITE -> goto idle }  /* it was refused: another one serves */
 #endif
      fi;
-     atomic { Tell() }
+     atomic { Notify() }
   :: atomic {  /* it dies */
        if
        :: leader == me + 1 -> leader = 0

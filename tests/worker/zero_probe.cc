@@ -89,7 +89,7 @@ enum class Mistake {
 };
 
 // A way to train: what each step does around forward and backward pass.
-struct Way {
+struct Kind {
   std::string name;
   int stage = 0;  // 0 = DDP with FusedAdamW
   int steps = 30;
@@ -108,7 +108,7 @@ struct Way {
 
 struct Trainer {
   Context& context;
-  Way way;
+  Kind kind;
   Network network;
   std::unique_ptr<DistributedDataParallel> ddp;
   std::unique_ptr<torch::optim::Optimizer> plain;
@@ -122,19 +122,19 @@ struct Trainer {
 torch::optim::AdamWOptions Adam(double decay = 0.01) {
   return torch::optim::AdamWOptions(kRate).weight_decay(decay).eps(0.5);
 }
-torch::optim::SGDOptions Sgd(const Way& way) {
-  return torch::optim::SGDOptions(kSgdRate).momentum(way.exact ? 0 : 0.9);
+torch::optim::SGDOptions Sgd(const Kind& kind) {
+  return torch::optim::SGDOptions(kSgdRate).momentum(kind.exact ? 0 : 0.9);
 }
 
 // It falls, so that what the program sets must reach the shares.
-double RateOf(const Way& way, int step) {
-  if (way.exact) return kSgdRate / (1 << step / 10);
-  return (way.sgd ? kSgdRate : kRate) / (1 + 0.01 * step);
+double RateOf(const Kind& kind, int step) {
+  if (kind.exact) return kSgdRate / (1 << step / 10);
+  return (kind.sgd ? kSgdRate : kRate) / (1 + 0.01 * step);
 }
 
 // Vectors in a group without decay, as is usual; its order isn't the module's.
-std::vector<torch::optim::OptimizerParamGroup> GroupsOf(const Way& way, Network& network) {
-  if (!way.groups) return {{network->parameters()}};
+std::vector<torch::optim::OptimizerParamGroup> GroupsOf(const Kind& kind, Network& network) {
+  if (!kind.groups) return {{network->parameters()}};
   std::vector<torch::Tensor> matrices;
   std::vector<torch::Tensor> vectors;
   for (const torch::Tensor& parameter : network->parameters()) {
@@ -147,36 +147,36 @@ std::vector<torch::optim::OptimizerParamGroup> GroupsOf(const Way& way, Network&
 }
 
 absl::Status MakeOptimizer(Trainer& trainer) {
-  const Way& way = trainer.way;
-  std::vector<torch::optim::OptimizerParamGroup> groups = GroupsOf(way, trainer.network);
+  const Kind& kind = trainer.kind;
+  std::vector<torch::optim::OptimizerParamGroup> groups = GroupsOf(kind, trainer.network);
   const torch::optim::AdamWOptions adam = Adam();
-  if (way.stage == 0 && way.sgd) {
-    trainer.plain = std::make_unique<ddprun::FusedSGD>(std::move(groups), Sgd(way));
-  } else if (way.stage == 0) {
+  if (kind.stage == 0 && kind.sgd) {
+    trainer.plain = std::make_unique<ddprun::FusedSGD>(std::move(groups), Sgd(kind));
+  } else if (kind.stage == 0) {
     trainer.plain = std::make_unique<ddprun::FusedAdamW>(std::move(groups), adam);
   } else {
     ZeroOptions options;
-    options.stage = way.stage;
+    options.stage = kind.stage;
     options.bucket_cap_mb = 0.06;
-    options.offload_to_cpu = way.offload;
-    options.find_unused_parameters = way.unused;
-    if (way.groups) options.groups.swap(groups);
+    options.offload_to_cpu = kind.offload;
+    options.find_unused_parameters = kind.unused;
+    if (kind.groups) options.groups.swap(groups);
     absl::StatusOr<std::unique_ptr<ZeroOptimizer>> made =
-        way.sgd ? ZeroOptimizer::Create(trainer.network.ptr(), trainer.context, Sgd(way), options)
-                : ZeroOptimizer::Create(trainer.network.ptr(), trainer.context, adam, options);
+        kind.sgd ? ZeroOptimizer::Create(trainer.network.ptr(), trainer.context, Sgd(kind), options)
+                 : ZeroOptimizer::Create(trainer.network.ptr(), trainer.context, adam, options);
     DDPRUN_ASSIGN_OR_RETURN(trainer.zero, std::move(made));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(Context& context, const Way& way) {
+absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(Context& context, const Kind& kind) {
   // Different on every rank: the broadcast at the start must fix it.
-  torch::manual_seed(way.alone || context.rank() == 0 ? 7 : 99);
-  std::unique_ptr<Trainer> trainer(new Trainer{.context = context, .way = way});
-  if (way.stage < 2 && !way.alone) {
+  torch::manual_seed(kind.alone || context.rank() == 0 ? 7 : 99);
+  std::unique_ptr<Trainer> trainer(new Trainer{.context = context, .kind = kind});
+  if (kind.stage < 2 && !kind.alone) {
     DDPRUN_ASSIGN_OR_RETURN(
         trainer->ddp, DistributedDataParallel::Create(trainer->network.ptr(), context,
-                                                      {.find_unused_parameters = way.unused}));
+                                                      {.find_unused_parameters = kind.unused}));
   }
   DDPRUN_RETURN_IF_ERROR(MakeOptimizer(*trainer));
   return trainer;
@@ -185,21 +185,21 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(Context& context, const Way
 void Pass(Trainer& trainer, bool use_extra) {
   const double ranks = trainer.context.world_size();
   // Each pass of a step may be divided by the number of ranks once more.
-  double factor = std::pow(ranks, trainer.way.accumulate);
-  if (trainer.way.mistake == Mistake::kSum) factor *= ranks;
+  double factor = std::pow(ranks, trainer.kind.accumulate);
+  if (trainer.kind.mistake == Mistake::kSum) factor *= ranks;
   const auto forward = [&] { return trainer.network(factor, use_extra); };
   torch::Tensor loss = trainer.ddp != nullptr ? trainer.ddp->Forward(forward) : forward();
-  loss = loss / trainer.way.accumulate;
-  if (trainer.way.scaler) loss = trainer.scaler.Scale(loss);
+  loss = loss / trainer.kind.accumulate;
+  if (trainer.kind.scaler) loss = trainer.scaler.Scale(loss);
   loss.backward();
 }
 
 void Passes(Trainer& trainer, bool use_extra) {
-  const Way& way = trainer.way;
-  for (int i = 1; i < way.accumulate; ++i) {
-    if (!way.no_sync) {
+  const Kind& kind = trainer.kind;
+  for (int i = 1; i < kind.accumulate; ++i) {
+    if (!kind.no_sync) {
       Pass(trainer, use_extra);
-    } else if (way.stage == 2) {
+    } else if (kind.stage == 2) {
       const ZeroOptimizer::NoSync guard(*trainer.zero);
       Pass(trainer, use_extra);
     } else if (trainer.ddp != nullptr) {
@@ -231,8 +231,8 @@ absl::Status ClipByOwnNorm(ZeroOptimizer& zero) {
 }
 
 absl::Status Clip(Trainer& trainer) {
-  if (trainer.way.mistake == Mistake::kOwnNorm) return ClipByOwnNorm(*trainer.zero);
-  if (trainer.way.scaler) {
+  if (trainer.kind.mistake == Mistake::kOwnNorm) return ClipByOwnNorm(*trainer.zero);
+  if (trainer.kind.scaler) {
     return trainer.scaler.ClipGradNorm(trainer.optimizer(), *trainer.network, kMaxNorm).status();
   }
   if (trainer.zero != nullptr) return trainer.zero->ClipGradNorm(kMaxNorm).status();
@@ -240,14 +240,14 @@ absl::Status Clip(Trainer& trainer) {
 }
 
 absl::Status TrainStep(Trainer& trainer, int step) {
-  const Way& way = trainer.way;
+  const Kind& kind = trainer.kind;
   Clear(trainer);
-  if (!way.groups) ddprun::SetLearningRate(trainer.optimizer(), RateOf(way, step));
+  if (!kind.groups) ddprun::SetLearningRate(trainer.optimizer(), RateOf(kind, step));
   // No rank uses it in every third step; then each in turn.
   const int turn = step % 3;
-  Passes(trainer, !way.unused || turn == 1 + static_cast<int>(trainer.context.rank() % 2));
-  if (way.clip) DDPRUN_RETURN_IF_ERROR(Clip(trainer));
-  if (way.scaler) {
+  Passes(trainer, !kind.unused || turn == 1 + static_cast<int>(trainer.context.rank() % 2));
+  if (kind.clip) DDPRUN_RETURN_IF_ERROR(Clip(trainer));
+  if (kind.scaler) {
     DDPRUN_RETURN_IF_ERROR(trainer.scaler.Step(trainer.optimizer()).status());
     DDPRUN_RETURN_IF_ERROR(trainer.scaler.Update());
   } else if (trainer.zero != nullptr) {
@@ -272,12 +272,12 @@ torch::Tensor Flat(Network& network) {
   return torch::cat(flat);
 }
 
-absl::StatusOr<Result> Train(Context& context, const Way& way) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, MakeTrainer(context, way));
+absl::StatusOr<Result> Train(Context& context, const Kind& kind) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, MakeTrainer(context, kind));
   torch::manual_seed(1000 + context.rank());
   Result result;
   torch::Tensor stale;
-  for (int step = 0; step < way.steps; ++step) {
+  for (int step = 0; step < kind.steps; ++step) {
     stale = Flat(trainer->network);
     result.largest = std::max(result.largest, stale.abs().max().item<double>());
     DDPRUN_RETURN_IF_ERROR(TrainStep(*trainer, step));
@@ -285,7 +285,7 @@ absl::StatusOr<Result> Train(Context& context, const Way& way) {
   result.parameters = Flat(trainer->network);
   // The first half of the first parameter.
   const int64_t share = trainer->network->parameters()[0].numel() / 2;
-  if (way.mistake == Mistake::kStale) {
+  if (kind.mistake == Mistake::kStale) {
     result.parameters.narrow(0, 0, share).copy_(stale.narrow(0, 0, share));
   }
   return result;
@@ -295,54 +295,54 @@ double Difference(const Result& one, const Result& other) {
   return (one.parameters - other.parameters).abs().max().item<double>();
 }
 
-// Pairs of a way without ZeRO and the same with it.
-std::vector<Way> WaysOf(const Way& plain) {
-  std::vector<Way> ways;
+// Pairs of a kind without ZeRO and the same with it.
+std::vector<Kind> KindsOf(const Kind& plain) {
+  std::vector<Kind> kinds;
   for (const int stage : {1, 2}) {
     for (const bool offload : {false, true}) {
-      Way way = plain;
-      way.stage = stage;
-      way.offload = offload;
-      way.name = absl::StrCat("zero", stage, offload ? "_offload" : "", plain.name);
-      if (!offload || plain.name.empty() || plain.clip || plain.exact) ways.push_back(way);
+      Kind kind = plain;
+      kind.stage = stage;
+      kind.offload = offload;
+      kind.name = absl::StrCat("zero", stage, offload ? "_offload" : "", plain.name);
+      if (!offload || plain.name.empty() || plain.clip || plain.exact) kinds.push_back(kind);
     }
   }
-  return ways;
+  return kinds;
 }
 
 // What the measure must see; all but "alone" with a ZeroOptimizer of stage 2.
-std::vector<Way> MistakesOf(const Way& plain) {
-  std::vector<Way> ways = {{.name = "wrong_stale", .mistake = Mistake::kStale},
-                           {.name = "wrong_sum", .mistake = Mistake::kSum}};
-  if (plain.clip) ways = {{.name = "wrong_norm_clip", .mistake = Mistake::kOwnNorm}};
-  for (Way& way : ways) {
-    way.stage = 2;
-    way.clip = plain.clip;
+std::vector<Kind> MistakesOf(const Kind& plain) {
+  std::vector<Kind> kinds = {{.name = "wrong_stale", .mistake = Mistake::kStale},
+                             {.name = "wrong_sum", .mistake = Mistake::kSum}};
+  if (plain.clip) kinds = {{.name = "wrong_norm_clip", .mistake = Mistake::kOwnNorm}};
+  for (Kind& kind : kinds) {
+    kind.stage = 2;
+    kind.clip = plain.clip;
   }
-  if (plain.name.empty()) ways.push_back({.name = "wrong_alone", .alone = true});
-  return ways;
+  if (plain.name.empty()) kinds.push_back({.name = "wrong_alone", .alone = true});
+  return kinds;
 }
 
-absl::Status Compare(Context& context, const Way& plain, std::ofstream& out) {
+absl::Status Compare(Context& context, const Kind& plain, std::ofstream& out) {
   DDPRUN_ASSIGN_OR_RETURN(const Result expected, Train(context, plain));
   out << "largest" << plain.name << " " << expected.largest << "\n";
-  for (const Way& way : WaysOf(plain)) {
-    DDPRUN_ASSIGN_OR_RETURN(const Result result, Train(context, way));
-    out << way.name << " " << Difference(result, expected) << "\n";
+  for (const Kind& kind : KindsOf(plain)) {
+    DDPRUN_ASSIGN_OR_RETURN(const Result result, Train(context, kind));
+    out << kind.name << " " << Difference(result, expected) << "\n";
     torch::Tensor others = result.parameters.clone();
     DDPRUN_RETURN_IF_ERROR(context.Broadcast(others, 0));
-    out << "same_on_ranks" << way.name << " " << !others.equal(result.parameters) << "\n";
+    out << "same_on_ranks" << kind.name << " " << !others.equal(result.parameters) << "\n";
   }
   if (!plain.name.empty() && plain.name != "_clip") return absl::OkStatus();
-  for (const Way& way : MistakesOf(plain)) {
-    DDPRUN_ASSIGN_OR_RETURN(const Result result, Train(context, way));
-    out << way.name << " " << Difference(result, expected) << "\n";
+  for (const Kind& kind : MistakesOf(plain)) {
+    DDPRUN_ASSIGN_OR_RETURN(const Result result, Train(context, kind));
+    out << kind.name << " " << Difference(result, expected) << "\n";
   }
   return absl::OkStatus();
 }
 
 absl::Status TrainAll(Context& context, bool all, std::ofstream& out) {
-  std::vector<Way> plains = {
+  std::vector<Kind> plains = {
       {.name = ""},
       {.name = "_clip", .clip = true},
       {.name = "_exact", .sgd = true, .exact = true},
@@ -354,12 +354,12 @@ absl::Status TrainAll(Context& context, bool all, std::ofstream& out) {
       {.name = "_unused", .unused = true},
   };
   if (!all) plains.resize(3);
-  for (const Way& plain : plains) DDPRUN_RETURN_IF_ERROR(Compare(context, plain, out));
+  for (const Kind& plain : plains) DDPRUN_RETURN_IF_ERROR(Compare(context, plain, out));
   return absl::OkStatus();
 }
 
 // Three steps of a model of about a million parameters; then what lives, and what is answered.
-absl::Status MeasureMemory(Context& context, const std::string& way, std::ofstream& out) {
+absl::Status MeasureMemory(Context& context, const std::string& kind, std::ofstream& out) {
   static CountingAllocator allocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/1);
   nn::Sequential model(nn::Linear(256, 1024), nn::ReLU(), nn::Linear(1024, 768), nn::ReLU(),
@@ -368,18 +368,18 @@ absl::Status MeasureMemory(Context& context, const std::string& way, std::ofstre
   std::unique_ptr<DistributedDataParallel> ddp;
   std::unique_ptr<torch::optim::Optimizer> plain;
   std::unique_ptr<ZeroOptimizer> zero;
-  if (!absl::StartsWith(way, "2")) {
+  if (!absl::StartsWith(kind, "2")) {
     DDPRUN_ASSIGN_OR_RETURN(ddp, DistributedDataParallel::Create(
                                      model.ptr(), context, {.gradient_as_bucket_view = true}));
   }
-  if (way == "ddp") {
+  if (kind == "ddp") {
     plain = std::make_unique<ddprun::FusedAdamW>(model->parameters(), Adam());
   } else {
     DDPRUN_ASSIGN_OR_RETURN(
         zero, ZeroOptimizer::Create(model.ptr(), context, Adam(),
-                                    {.stage = absl::StartsWith(way, "1") ? 1 : 2,
+                                    {.stage = absl::StartsWith(kind, "1") ? 1 : 2,
                                      .bucket_cap_mb = 0.5,
-                                     .offload_to_cpu = absl::EndsWith(way, "offload")}));
+                                     .offload_to_cpu = absl::EndsWith(kind, "offload")}));
   }
   for (int step = 0; step < 3; ++step) {
     if (step == 2) CountingAllocator::ForgetMost();

@@ -97,7 +97,7 @@ TEST_P(GoesOnBitByBitTest, AfterARestart) {
   EXPECT_FALSE(SameResults("whole", "half"));
 }
 
-std::vector<const char*> Ways() {
+std::vector<const char*> Setups() {
   std::vector<const char*> ways = {"zero1", "zero2 sharded small_buckets", "zero2 offload sharded",
                                    "zero2 scaler", "power_sgd scaler zero1 sharded"};
   if (TestsWhole()) {
@@ -106,7 +106,7 @@ std::vector<const char*> Ways() {
   return ways;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, GoesOnBitByBitTest, ::testing::ValuesIn(Ways()),
+INSTANTIATE_TEST_SUITE_P(Setups, GoesOnBitByBitTest, ::testing::ValuesIn(Setups()),
                          [](const auto& parameter) {
                            return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
                          });
@@ -123,7 +123,8 @@ TEST_P(NotAddedTest, BeginsAnew) {
   EXPECT_FALSE(SameResults("whole", "resumed"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, NotAddedTest, ::testing::Values("scaler forget", "power_sgd forget"),
+INSTANTIATE_TEST_SUITE_P(Setups, NotAddedTest,
+                         ::testing::Values("scaler forget", "power_sgd forget"),
                          [](const auto& parameter) {
                            return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
                          });

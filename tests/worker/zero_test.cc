@@ -102,7 +102,7 @@ class ZeroTrainingTest : public ZeroTest,
                          public ::testing::WithParamInterface<std::tuple<const char*, uint32_t>> {
  protected:
   // For who asks how much of the bound is used: --gtest_output=json.
-  static void Tell(const std::string& name, double difference, double bound) {
+  static void Notify(const std::string& name, double difference, double bound) {
     std::ostringstream text;
     text << difference << " of " << bound;
     RecordProperty(name, text.str());
@@ -124,13 +124,13 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
     for (const char* zero : {"zero1", "zero1_offload", "zero2", "zero2_offload"}) {
       if (!figures.contains(zero + way)) continue;
       ++compared;
-      Tell(zero + way, figures.at(zero + way), bound);
+      Notify(zero + way, figures.at(zero + way), bound);
       EXPECT_LE(figures.at(zero + way), bound) << zero << way;
     }
     for (const char* mistake : {"wrong_alone", "wrong_stale", "wrong_sum", "wrong_norm"}) {
       if (!figures.contains(mistake + way)) continue;
       ++mistakes;
-      Tell(mistake + way, figures.at(mistake + way), bound);
+      Notify(mistake + way, figures.at(mistake + way), bound);
       EXPECT_GT(figures.at(mistake + way), 50 * bound) << mistake << way;
     }
   }

@@ -16,7 +16,7 @@ struct WorkerError {
 
 // The text of an error file in torchelastic's schema (torchrun-contract 4.5):
 // {"message": {"message": …, "extraInfo": {"py_callstack": …, "timestamp": "<epoch seconds>"}}}.
-// Bytes that are not UTF-8 are replaced. Without a stack the message stands in for it, since
+// Bytes that are not UTF-8 are replaced. Without a stack the message stands in for it, because
 // launchers print the call stack.
 std::string ErrorFileText(const WorkerError& error, int64_t epoch_seconds);
 

@@ -27,7 +27,7 @@ void DiskSyncer::Sync() {
     if (synced.ok()) continue;
     const std::lock_guard lock(mutex_);
     if (std::exchange(told_, true)) continue;
-    Tell(absl::StrCat("metrics may be lost when this machine fails: ", synced.message()));
+    Notify(absl::StrCat("metrics may be lost when this machine fails: ", synced.message()));
   }
 }
 

@@ -20,9 +20,9 @@ absl::Status MakeDirectories(const std::string& path) {
   return ErrnoStatus(error.value(), absl::StrCat("making the directory '", path, "' for metrics"));
 }
 
-void TellOfFailure(const absl::Status& written, bool& told) {
+void NotifyOfFailure(const absl::Status& written, bool& told) {
   if (written.ok() || std::exchange(told, true)) return;
-  Tell(absl::StrCat("metrics are lost: ", written.message()));
+  Notify(absl::StrCat("metrics are lost: ", written.message()));
 }
 
 }  // namespace
@@ -58,8 +58,8 @@ MetricsLog::MetricsLog(const MetricsLogOptions& options, std::optional<JsonLines
 }
 
 void MetricsLog::Write(const MetricsRecord& record) {
-  if (json_lines_.has_value()) TellOfFailure(json_lines_->Append(record), json_lines_told_);
-  if (events_.has_value()) TellOfFailure(events_->Append(record), events_told_);
+  if (json_lines_.has_value()) NotifyOfFailure(json_lines_->Append(record), json_lines_told_);
+  if (events_.has_value()) NotifyOfFailure(events_->Append(record), events_told_);
 }
 
 void MetricsLog::ShowStep(int64_t step, absl::Duration elapsed, std::optional<absl::Duration> left,

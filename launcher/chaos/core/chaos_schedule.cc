@@ -72,7 +72,7 @@ bool ChaosSchedule::IsDue(const FaultPlan& fault, const State& state, Instant no
 }
 
 ChaosSchedule::Place ChaosSchedule::Find(size_t index, const ChaosView& view,
-                                         Strike* strike) const {
+                                         Injection* injection) const {
   const FaultPlan& fault = plan_.faults[index];
   const Victim& victim = fault.victim;
   if (HitsService(fault.kind)) {
@@ -89,7 +89,7 @@ ChaosSchedule::Place ChaosSchedule::Find(size_t index, const ChaosView& view,
   }
   uint64_t rank = victim.rank.value_or(0);
   if (victim.random) {
-    Rng rng(plan_.seed ^ (static_cast<uint64_t>(index + 1) << 32 | strike->occurrence));
+    Rng rng(plan_.seed ^ (static_cast<uint64_t>(index + 1) << 32 | injection->occurrence));
     rank = rng.Below(view.world);
   }
   if (rank >= view.world) return Place::kNowhere;
@@ -97,20 +97,20 @@ ChaosSchedule::Place ChaosSchedule::Find(size_t index, const ChaosView& view,
     return Place::kElsewhere;
   }
   if (!HitsWorker(fault.kind)) return view.agent_runs ? Place::kHere : Place::kNowhere;
-  strike->rank = static_cast<uint32_t>(rank);
+  injection->rank = static_cast<uint32_t>(rank);
   return view.workers[rank - view.base_rank].runs ? Place::kHere : Place::kNowhere;
 }
 
-std::vector<Strike> ChaosSchedule::Due(Instant now, const ChaosView& view) {
-  std::vector<Strike> due;
+std::vector<Injection> ChaosSchedule::Due(Instant now, const ChaosView& view) {
+  std::vector<Injection> due;
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const FaultPlan& fault = plan_.faults[i];
     State& state = states_[i];
     if (state.over || !IsDue(fault, state, now, view)) continue;
-    Strike strike{.fault = i, .occurrence = state.occurrences};
-    const Place place = Find(i, view, &strike);
+    Injection injection{.fault = i, .occurrence = state.occurrences};
+    const Place place = Find(i, view, &injection);
     if (place == Place::kNowhere) continue;
-    if (place == Place::kHere) due.push_back(strike);
+    if (place == Place::kHere) due.push_back(injection);
     ++state.occurrences;
     state.last_begun = view.begun;
     state.last = now;

@@ -37,12 +37,12 @@ struct ChaosView {
 };
 
 // One fault that is to be injected here and now.
-struct Strike {
+struct Injection {
   size_t fault = 0;              // index in the plan
   uint32_t occurrence = 0;       // from 0
   std::optional<uint32_t> rank;  // of the worker that is hit
 
-  friend bool operator==(const Strike&, const Strike&) = default;
+  friend bool operator==(const Injection&, const Injection&) = default;
 };
 
 // Decides when this node injects which fault of the plan. Every node of a job has one of the same
@@ -55,7 +55,7 @@ class ChaosSchedule {
   explicit ChaosSchedule(ChaosPlan plan);
 
   // What is due. At most one occurrence of each fault at a time.
-  std::vector<Strike> Due(Instant now, const ChaosView& view);
+  std::vector<Injection> Due(Instant now, const ChaosView& view);
   // When, after `now`, a fault becomes due by time alone; infinite = none does. One that is due and
   // waits for its victim is not among them: what brings the victim is an event of its own.
   Instant NextTime(Instant now, const ChaosView& view) const;
@@ -78,7 +78,7 @@ class ChaosSchedule {
 
   bool IsDue(const FaultPlan& fault, const State& state, Instant now, const ChaosView& view) const;
   Instant DueTime(const FaultPlan& fault, const State& state, const ChaosView& view) const;
-  Place Find(size_t index, const ChaosView& view, Strike* strike) const;
+  Place Find(size_t index, const ChaosView& view, Injection* injection) const;
 
   ChaosPlan plan_;
   std::vector<State> states_;

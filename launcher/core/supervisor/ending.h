@@ -38,7 +38,7 @@ class Ending {
   void OnVerdict(const rendezvous::Verdict& verdict);
   // Why, for people, where no verdict says it.
   void Explain(std::string why) { why_ = std::move(why); }
-  // The node leaves the job on a signal, or since its keeper died.
+  // The node leaves the job on a signal, or because its keeper died.
   void Leave(int signal_number);
   void LeaveWithoutKeeper();
   void LeaveSent() { leave_sent_ = true; }

@@ -7,7 +7,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr absl::Duration kTellLonelyAfter = absl::Seconds(2);
+constexpr absl::Duration kNotifyLonelyAfter = absl::Seconds(2);
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void EndpointHints::OnStandby(Instant now, const rendezvous::Standby& standby) {
   if (!alone || told_) {
     tell_at_ = Instant::Infinite();
   } else if (tell_at_.is_infinite()) {
-    tell_at_ = now + kTellLonelyAfter;
+    tell_at_ = now + kNotifyLonelyAfter;
   }
 }
 

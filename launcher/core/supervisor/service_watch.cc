@@ -10,7 +10,7 @@ namespace ddprun::launcher {
 namespace {
 
 // A user who waits is told so after this long.
-constexpr absl::Duration kTellMissingAfter = absl::Seconds(1);
+constexpr absl::Duration kNotifyMissingAfter = absl::Seconds(1);
 
 }  // namespace
 
@@ -25,7 +25,7 @@ ServiceWatch::ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::Jo
       endpoint_(std::move(endpoint)),
       since_(now),
       last_contact_(now),
-      tell_at_(now + kTellMissingAfter) {}
+      tell_at_(now + kNotifyMissingAfter) {}
 
 void ServiceWatch::OnWelcome() {
   state_ = State::kHeard;
@@ -40,7 +40,7 @@ bool ServiceWatch::OnClosed(Instant now, std::string error) {
   const bool begins = state_ == State::kHeard;
   if (begins) {
     since_ = now;
-    tell_at_ = now + kTellMissingAfter;
+    tell_at_ = now + kNotifyMissingAfter;
   }
   state_ = State::kLost;
   return begins;

@@ -5,7 +5,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr absl::Duration kTellAfter = absl::Seconds(1);
+constexpr absl::Duration kNotifyAfter = absl::Seconds(1);
 
 }  // namespace
 
@@ -13,7 +13,7 @@ bool StandbyNotice::OnStandby(Instant now, const std::string& reason, bool spare
   spare_ = spare;
   if (reason == reason_) return false;
   reason_ = reason;
-  tell_at_ = reason.empty() ? Instant::Infinite() : now + kTellAfter;
+  tell_at_ = reason.empty() ? Instant::Infinite() : now + kNotifyAfter;
   return true;
 }
 

@@ -130,8 +130,8 @@ void Supervisor::Spawn(const rendezvous::Assignment& assignment) {
   stop_.Reset();
   group_.Begin(assignment.generation, assignment.base_rank, worker_count);
   const bool is_restart = assignment.generation.value() > 1;
-  Tell(is_restart ? TellUser::Level::kWarning : TellUser::Level::kInfo,
-       AssignmentText(assignment, worker_count, stream_.job().max_restarts));
+  Notify(is_restart ? NotifyUser::Level::kWarning : NotifyUser::Level::kInfo,
+         AssignmentText(assignment, worker_count, stream_.job().max_restarts));
   effects_.push_back(SpawnGroup{assignment});
 }
 
@@ -167,7 +167,7 @@ void Supervisor::On(const WorkerEnded& event) {
   const GroupAction action = group_.OnEnded(now_, event.end);
   if (group_.failures().size() > failures_before) {
     const std::string text = WorkerEndText(event.end, group_.base_rank());
-    Tell(TellUser::Level::kWarning, text);
+    Notify(NotifyUser::Level::kWarning, text);
     if (failures_before == 0 && phase_ != Phase::kEnding) {
       Send(event.generation, rendezvous::WorkerFailed{group_.Describe(event.end, stream_.node_id(),
                                                                       stream_.node().hostname)});
@@ -188,7 +188,7 @@ void Supervisor::On(const WorkerSuspended& event) {
   RecordFact("worker_suspended", {{"local_rank", absl::StrCat(event.local_rank)},
                                   {"signal", absl::StrCat(event.signal)}});
   const bool ends = restart_stopped_ && Runs(event.generation);
-  Tell(TellUser::Level::kWarning, SuspendedText(event, group_.base_rank(), ends));
+  Notify(NotifyUser::Level::kWarning, SuspendedText(event, group_.base_rank(), ends));
   if (!ends) return;
   effects_.push_back(EndHungWorkers{
       event.generation, {event.local_rank}, absl::StrCat("stopped by ", SignalName(event.signal))});
@@ -272,8 +272,8 @@ void Supervisor::OnMessage(const rendezvous::CommitStop& commit) {
   RecordFact("stop_committed", {{"generation", absl::StrCat(commit.generation.value())},
                                 {"step", absl::StrCat(commit.step)},
                                 {"why", commit.reason}});
-  Tell(TellUser::Level::kWarning,
-       absl::StrCat(commit.reason, "; the workers save and end at step ", commit.step));
+  Notify(NotifyUser::Level::kWarning,
+         absl::StrCat(commit.reason, "; the workers save and end at step ", commit.step));
   effects_.push_back(CommitStopStep{commit.generation, commit.step});
 }
 
@@ -333,8 +333,8 @@ void Supervisor::On(const TimerFired& /*event*/) {
   CheckPreemption();
   if (phase_ == Phase::kEnded) return;
   if (group_.unclean() && ending_.OnUnclean()) return EndUnclean();
-  if (const auto text = standby_.OnTimer(now_)) Tell(TellUser::Level::kWarning, *text);
-  if (const auto text = hints_.OnTimer(now_)) Tell(TellUser::Level::kWarning, *text);
+  if (const auto text = standby_.OnTimer(now_)) Notify(NotifyUser::Level::kWarning, *text);
+  if (const auto text = hints_.OnTimer(now_)) Notify(NotifyUser::Level::kWarning, *text);
   if (barrier_.OnTimer(now_)) return EndExitBarrier();
   if (phase_ != Phase::kEnding) return CheckService();
   if (ending_.OnTimer(now_)) Finish();
@@ -365,8 +365,8 @@ void Supervisor::LookAtStop(uint32_t round, uint64_t step) {
   effects_.push_back(LookAtStopStep{group_.generation(), round, step});
 }
 
-void Supervisor::Tell(TellUser::Level level, std::string text) {
-  effects_.push_back(TellUser{level, std::move(text)});
+void Supervisor::Notify(NotifyUser::Level level, std::string text) {
+  effects_.push_back(NotifyUser{level, std::move(text)});
 }
 
 void Supervisor::RecordFact(std::string event, RecordFields fields) {

@@ -73,7 +73,7 @@ class Supervisor {
   rendezvous::Generation generation() const { return group_.generation(); }
   // It ends, or has ended, for whatever reason.
   bool is_ending() const { return phase_ >= Phase::kEnding; }
-  // Whether this agent ends, or has ended, since it gave the service up.
+  // Whether this agent ends, or has ended, because it gave the service up.
   bool LostService() const { return ending_.gave_up_service(); }
   // One line of state, for logs and invariants.
   std::string DebugString() const;
@@ -148,8 +148,8 @@ class Supervisor {
   // Effects.
   void Send(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
   void LookAtStop(uint32_t round, uint64_t step);
-  void Tell(TellUser::Level level, std::string text);
-  void TellEnd(const std::string& text);
+  void Notify(NotifyUser::Level level, std::string text);
+  void ReportEnd(const std::string& text);
   void RecordFact(std::string event, RecordFields fields);
 
   const SignalPolicy signals_;

@@ -41,8 +41,8 @@ void Supervisor::On(const SignalReceived& event) {
 // At once.
 void Supervisor::OnSecondSignal(int number) {
   if (group_.phase() == WorkerGroup::Phase::kIdle) return Finish();
-  Tell(TellUser::Level::kWarning,
-       absl::StrCat("got ", SignalName(number), " again: killing the workers now"));
+  Notify(NotifyUser::Level::kWarning,
+         absl::StrCat("got ", SignalName(number), " again: killing the workers now"));
   Apply(group_.KillNow(now_, real_now_), "killed by a second signal");
 }
 
@@ -56,10 +56,10 @@ void Supervisor::LeaveOnSignal(int number) {
   }
   BecomeEnding();
   if (group_.phase() != WorkerGroup::Phase::kIdle) {
-    Tell(TellUser::Level::kWarning,
-         absl::StrCat(preemption_.WhyLeaving(number, "got "),
-                      ": stopping the workers, killing what is left after ",
-                      absl::FormatDuration(stream_.job().stop_grace), " (again: at once)"));
+    Notify(NotifyUser::Level::kWarning,
+           absl::StrCat(preemption_.WhyLeaving(number, "got "),
+                        ": stopping the workers, killing what is left after ",
+                        absl::FormatDuration(stream_.job().stop_grace), " (again: at once)"));
   }
   // The others should not wait for our workers to end when the job ends anyhow.
   if (!waits_for_verdict && LeaveEndsJob()) SendLeave();
@@ -102,10 +102,11 @@ void Supervisor::Agree() {
   } else if (!stop_.committed()) {
     preemption_.AwaitAgreement(now_);
   }
-  Tell(TellUser::Level::kWarning,
-       absl::StrCat(preemption_.WhyLeaving(number, "got "),
-                    ": this node is about to be taken away, so all workers of the job are to stop "
-                    "at one step (a signal now: they get it at once)"));
+  Notify(
+      NotifyUser::Level::kWarning,
+      absl::StrCat(preemption_.WhyLeaving(number, "got "),
+                   ": this node is about to be taken away, so all workers of the job are to stop "
+                   "at one step (a signal now: they get it at once)"));
   Send(group_.generation(), rendezvous::Preempt{.reason = preemption_.WhyLeaving(number),
                                                 .deadline = preemption_.deadline(),
                                                 .ends_job = stream_.node().hosts_service,
@@ -124,15 +125,17 @@ void Supervisor::AgreeOrLeave() {
 void Supervisor::OnMessage(const rendezvous::Drain& drain) {
   if (phase_ == Phase::kEnding || preemption_.is_going()) return;
   if (stream_.node().hosts_service) {
-    return Tell(TellUser::Level::kWarning,
-                "this node has the rendezvous service, without which the job can't go on: it isn't "
-                "drained");
+    return Notify(
+        NotifyUser::Level::kWarning,
+        "this node has the rendezvous service, without which the job can't go on: it isn't "
+        "drained");
   }
   if (last_.succeeded()) {  // nothing is left here to be saved
     preemption_.Drain("");
-    return Tell(TellUser::Level::kWarning,
-                "this node is drained; its workers have ended well, so it leaves with the job, or "
-                "when that restarts");
+    return Notify(
+        NotifyUser::Level::kWarning,
+        "this node is drained; its workers have ended well, so it leaves with the job, or "
+        "when that restarts");
   }
   preemption_.Drain(drain.reason.empty() ? "drained" : absl::StrCat("drained: ", drain.reason));
   AgreeOrLeave();
@@ -204,7 +207,7 @@ void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
 
 void Supervisor::EndExitBarrier() {
   ending_.Explain(barrier_.Why());
-  Tell(TellUser::Level::kWarning, barrier_.Why());
+  Notify(NotifyUser::Level::kWarning, barrier_.Why());
   ending_.LeaveSent();
   Send(group_.generation(), rendezvous::Leave{"done, its exit barrier timeout is over", false});
   End(0, "the agent ends");
@@ -215,20 +218,20 @@ void Supervisor::CheckService() {
   if (decision.lost) RecordFact("service_lost", {{"why", *decision.lost}});
   if (decision.give_up) return LoseService(*decision.give_up);
   if (!decision.tell) return;
-  Tell(TellUser::Level::kWarning,
-       absl::StrCat(*decision.tell, watch_.is_joining() ? hints_.WhyNobodyAnswers() : ""));
+  Notify(NotifyUser::Level::kWarning,
+         absl::StrCat(*decision.tell, watch_.is_joining() ? hints_.WhyNobodyAnswers() : ""));
 }
 
 void Supervisor::LoseService(const std::string& why) {
-  TellEnd(absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
-                       endpoint_, ": ", why));
+  ReportEnd(absl::StrCat(phase_ == Phase::kJoining ? "can't join the job at " : "lost the job at ",
+                         endpoint_, ": ", why));
   ending_.GiveUpService();
   End(kExitFailed, "the agent ends");
 }
 
 void Supervisor::On(const KeeperLost& event) {
-  TellEnd(absl::StrCat("the keeper of the workers died (", event.why,
-                       "); the workers died with it. This agent ends"));
+  ReportEnd(absl::StrCat("the keeper of the workers died (", event.why,
+                         "); the workers died with it. This agent ends"));
   group_.KillNow(now_, real_now_);
   if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
   if (phase_ == Phase::kEnding) return ContinueEnding();
@@ -239,7 +242,7 @@ void Supervisor::On(const KeeperLost& event) {
 }
 
 void Supervisor::EndUnclean() {
-  TellEnd(
+  ReportEnd(
       absl::StrCat("processes of generation ", group_.generation().value(),
                    " are still there 5 s after SIGKILL (in uninterruptible sleep: look for state D "
                    "in ps); this node leaves the job"));
@@ -283,10 +286,11 @@ void Supervisor::ContinueEnding() {
 void Supervisor::Finish() {
   phase_ = Phase::kEnded;
   if (preemption_.is_drained() && !ending_.has_verdict()) {
-    Tell(TellUser::Level::kWarning,
-         absl::StrCat("this node has left the job, which goes on without it or waits for another: ",
-                      ending_.why(), "; exit status ", ending_.status(),
-                      ". ddprun drain --undo lets this machine in again"));
+    Notify(
+        NotifyUser::Level::kWarning,
+        absl::StrCat("this node has left the job, which goes on without it or waits for another: ",
+                     ending_.why(), "; exit status ", ending_.status(),
+                     ". ddprun drain --undo lets this machine in again"));
   }
   Exit exit = ending_.ToExit();
   for (const WorkerEnd& end : group_.stopped()) {
@@ -296,9 +300,9 @@ void Supervisor::Finish() {
 }
 
 // An error that ends this agent.
-void Supervisor::TellEnd(const std::string& text) {
+void Supervisor::ReportEnd(const std::string& text) {
   ending_.Explain(text);
-  Tell(TellUser::Level::kError, text);
+  Notify(NotifyUser::Level::kError, text);
 }
 
 }  // namespace ddprun::launcher

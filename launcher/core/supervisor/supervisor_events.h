@@ -173,7 +173,7 @@ struct EndGeneration {
 };
 
 // A line for the user. kInfo is printed on request only.
-struct TellUser {
+struct NotifyUser {
   enum class Level { kInfo, kWarning, kError };
   Level level = Level::kInfo;
   std::string text;
@@ -197,7 +197,7 @@ struct Exit {
 
 using SupervisorEffect = std::variant<SendMessage, FinishStream, SpawnGroup, SignalGroup,
                                       SweepGroup, EndGeneration, LookAtWorkers, EndHungWorkers,
-                                      LookAtStopStep, CommitStopStep, TellUser, Record, Exit>;
+                                      LookAtStopStep, CommitStopStep, NotifyUser, Record, Exit>;
 
 }  // namespace ddprun::launcher
 

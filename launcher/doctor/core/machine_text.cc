@@ -251,7 +251,7 @@ std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvic
   if (advice.has_value()) {
     AppendAdvice(*advice, question, &text);
   } else {
-    absl::StrAppend(&text, "\nadvice: none, since there is no GPU that workers would see\n");
+    absl::StrAppend(&text, "\nadvice: none, because there is no GPU that workers would see\n");
   }
   return text;
 }

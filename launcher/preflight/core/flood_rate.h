@@ -8,8 +8,8 @@
 
 namespace ddprun::launcher {
 
-// How fast a flood of bytes came through a way. The processes at its ends share their processors
-// with others: on a quick way one turn of somebody else, some milliseconds, is longer than the
+// How fast a flood of bytes came through a link. The processes at its ends share their processors
+// with others: on a quick link one turn of somebody else, some milliseconds, is longer than the
 // whole flood. So the flood is looked at in parts of equal size, and what half of them took counts,
 // unless the whole of it was quicker. Pure.
 class FloodRate {

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <functional>
 
-#include "launcher/preflight/core/link_exam.h"
+#include "launcher/preflight/core/link_check.h"
 
 namespace ddprun::launcher {
 namespace {
 
-using Ways = std::vector<bool>;  // by from * nodes + to
+using Links = std::vector<bool>;  // by from * nodes + to
 
-// What a way is worth: nullopt = it has not been measured.
-using Worth = std::function<std::optional<double>(const WayFacts&)>;
+// What a link is worth: nullopt = it has not been measured.
+using Worth = std::function<std::optional<double>(const LinkFacts&)>;
 
 constexpr double kLossAccused = 0.005;
 constexpr double kLossSuspect = 0.002;
@@ -19,14 +19,14 @@ constexpr uint32_t kLostAccused = 3;
 constexpr double kUsualLossFactor = 3;
 constexpr double kSlowAccused = 0.5;
 constexpr double kSlowSuspect = 0.6;
-// Two measurements that are wrong by chance are seen, three at the same way hardly ever; but where
+// Two measurements that are wrong by chance are seen, three at the same link hardly ever; but where
 // all nodes share a few CPUs, half of others' rate is seen by chance often.
 constexpr double kMuchSlower = 0.2;
 constexpr size_t kRatesMuchSlower = 3;
 constexpr size_t kRatesSlower = 6;
-// Of datagrams: a connection's rate over such a way says nothing else.
+// Of datagrams: a connection's rate over such a link says nothing else.
 constexpr double kLossHeavy = 0.03;
-// Datagrams of more than one look: one that is delayed throughout is seen.
+// Datagrams of more than one measurement: one that is delayed throughout is seen.
 constexpr uint32_t kFarDatagrams = 2 * kMoreDatagrams;
 constexpr double kFarFactor = 3;
 // bit/s. What one connection gets through beyond it depends on which CPUs its two ends have their
@@ -35,108 +35,108 @@ constexpr double kNeverSlow = 1e10;
 constexpr double kFarMoreSeconds = 0.0005;
 constexpr double kBusyFactor = 2;
 constexpr size_t kComparedMin = 2;
-// Of more ways only so many are compared with: jobs of 256 nodes have 65,280.
+// Of more links only so many are compared with: jobs of 256 nodes have 65,280.
 constexpr size_t kComparedMax = 700;
 
-bool Touches(Way way, Way other) {
-  return way.from == other.from || way.from == other.to || way.to == other.from ||
-         way.to == other.to;
+bool Touches(Link link, Link other) {
+  return link.from == other.from || link.from == other.to || link.to == other.from ||
+         link.to == other.to;
 }
 
-// Several nodes of a job may be on one machine: a way between them is its memory, and no network.
-bool IsWithinOneMachine(const NetworkFacts& facts, Way way) {
-  const std::string& address = facts.nodes[way.from].address;
-  return !address.empty() && address == facts.nodes[way.to].address;
+// Several nodes of a job may be on one machine: a link between them is its memory, and no network.
+bool IsWithinOneMachine(const NetworkFacts& facts, Link link) {
+  const std::string& address = facts.nodes[link.from].address;
+  return !address.empty() && address == facts.nodes[link.to].address;
 }
 
-std::vector<Way> AllWays(const NetworkFacts& facts) {
-  std::vector<Way> ways;
+std::vector<Link> AllLinks(const NetworkFacts& facts) {
+  std::vector<Link> links;
   const auto count = static_cast<uint32_t>(facts.nodes.size());
   for (uint32_t from = 0; from < count; ++from) {
     for (uint32_t to = 0; to < count; ++to) {
-      if (from != to) ways.push_back({.from = from, .to = to});
+      if (from != to) links.push_back({.from = from, .to = to});
     }
   }
-  return ways;
+  return links;
 }
 
-double WayQuantile(std::vector<double> values, double share) {
+double LinkQuantile(std::vector<double> values, double share) {
   const auto at =
       std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())));
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(at), values.end());
   return values[at];
 }
 
-// The median of the ways that don't touch this one, of those within a machine or of the others as
+// The median of the links that don't touch this one, of those within a machine or of the others as
 // it is one itself. In small networks there are none: then, of all
 // others, `share_of_few` from below, so that a node that spoils most of them isn't the measure.
-std::optional<double> Usual(const NetworkFacts& facts, Way way, double share_of_few,
+std::optional<double> Usual(const NetworkFacts& facts, Link link, double share_of_few,
                             const Worth& worth) {
   std::vector<double> apart;
   std::vector<double> others;
   const size_t count = facts.nodes.size();
-  const bool within = IsWithinOneMachine(facts, way);
-  const size_t stride = 1 + facts.ways.size() / kComparedMax;
-  for (size_t i = 0; i < facts.ways.size(); i += stride) {
-    const Way other{.from = static_cast<uint32_t>(i / count),
-                    .to = static_cast<uint32_t>(i % count)};
-    if (other == way || other.from == other.to) continue;
+  const bool within = IsWithinOneMachine(facts, link);
+  const size_t stride = 1 + facts.links.size() / kComparedMax;
+  for (size_t i = 0; i < facts.links.size(); i += stride) {
+    const Link other{.from = static_cast<uint32_t>(i / count),
+                     .to = static_cast<uint32_t>(i % count)};
+    if (other == link || other.from == other.to) continue;
     if (IsWithinOneMachine(facts, other) != within) continue;
-    const std::optional<double> value = worth(facts.ways[i]);
+    const std::optional<double> value = worth(facts.links[i]);
     if (!value.has_value()) continue;
     others.push_back(*value);
-    if (!Touches(way, other)) apart.push_back(*value);
+    if (!Touches(link, other)) apart.push_back(*value);
   }
-  if (apart.size() >= kComparedMin) return WayQuantile(std::move(apart), 0.5);
+  if (apart.size() >= kComparedMin) return LinkQuantile(std::move(apart), 0.5);
   if (others.empty()) return std::nullopt;
-  return WayQuantile(std::move(others), share_of_few);
+  return LinkQuantile(std::move(others), share_of_few);
 }
 
-std::optional<double> RoundTripOf(const WayFacts& way) {
-  if (!way.round_trip.has_value()) return std::nullopt;
-  return absl::ToDoubleSeconds(*way.round_trip);
+std::optional<double> RoundTripOf(const LinkFacts& link) {
+  if (!link.round_trip.has_value()) return std::nullopt;
+  return absl::ToDoubleSeconds(*link.round_trip);
 }
 
-bool IsFar(const NetworkFacts& facts, Way way) {
-  const std::optional<double> own = RoundTripOf(facts.At(way));
-  const std::optional<double> usual = UsualRoundTrip(facts, way);
+bool IsFar(const NetworkFacts& facts, Link link) {
+  const std::optional<double> own = RoundTripOf(facts.At(link));
+  const std::optional<double> usual = UsualRoundTrip(facts, link);
   return own.has_value() && usual.has_value() && *own > kFarFactor * *usual + kFarMoreSeconds;
 }
 
-bool IsSlower(const NetworkFacts& facts, Way way, double share) {
-  if (IsWithinOneMachine(facts, way)) return false;  // its rate is whose turn on which CPU it was
-  const std::optional<double> own = facts.At(way).BestRate();
-  const std::optional<double> usual = UsualRate(facts, way);
+bool IsSlower(const NetworkFacts& facts, Link link, double share) {
+  if (IsWithinOneMachine(facts, link)) return false;  // its rate is whose turn on which CPU it was
+  const std::optional<double> own = facts.At(link).BestRate();
+  const std::optional<double> usual = UsualRate(facts, link);
   return own.has_value() && usual.has_value() && *own < std::min(share * *usual, kNeverSlow);
 }
 
 // It has been measured often enough for an accusation, the more often the less it is slower.
-bool RatesSettled(const NetworkFacts& facts, Way way) {
-  const size_t enough = IsSlower(facts, way, kMuchSlower) ? kRatesMuchSlower : kRatesSlower;
-  return facts.At(way).rates.size() >= enough;
+bool RatesSettled(const NetworkFacts& facts, Link link) {
+  const size_t enough = IsSlower(facts, link, kMuchSlower) ? kRatesMuchSlower : kRatesSlower;
+  return facts.At(link).rates.size() >= enough;
 }
 
-bool IsCut(const NetworkFacts& facts, Way way) {
-  const WayFacts& seen = facts.At(way);
+bool IsCut(const NetworkFacts& facts, Link link) {
+  const LinkFacts& seen = facts.At(link);
   return seen.sent > 0 && seen.arrived == 0;
 }
 
-bool IsLossy(const NetworkFacts& facts, Way way) {
-  const WayFacts& seen = facts.At(way);
+bool IsLossy(const NetworkFacts& facts, Link link) {
+  const LinkFacts& seen = facts.At(link);
   return seen.sent >= kMoreDatagrams && seen.arrived > 0 &&
          seen.sent - seen.arrived >= kLostAccused &&
-         seen.Loss() > kLossAccused + kUsualLossFactor * UsualLoss(facts, way);
+         seen.Loss() > kLossAccused + kUsualLossFactor * UsualLoss(facts, link);
 }
 
-// ------------------------------------------------------------- from bad ways to who is to blame
+// ------------------------------------------------------------- from bad links to who is to blame
 
-// Bad ways of one kind, and which ways could have been: the ways of a node that nobody has looked
-// at say nothing about it.
+// Bad links of one kind, and which links could have been: the links of a node that nobody has
+// looked at say nothing about it.
 struct Evidence {
   TroubleKind kind;
-  Ways bad;
-  Ways looked_at;
-  double share;  // of a side's ways that must be bad for the node to be blamed
+  Links bad;
+  Links looked_at;
+  double share;  // of a side's links that must be bad for the node to be blamed
 };
 
 class Blamer {
@@ -144,16 +144,16 @@ class Blamer {
   Blamer(const NetworkFacts& facts, Evidence evidence)
       : facts_(facts), evidence_(std::move(evidence)), left_(evidence_.bad) {}
 
-  // Nodes first, the worst first, as long as one explains most of a side's ways.
+  // Nodes first, the worst first, as long as one explains most of a side's links.
   std::vector<Trouble> Blame() {
     while (BlameWorstNode()) {
     }
     MergeSides();
     std::sort(troubles_.begin(), troubles_.end(),
               [](const Trouble& a, const Trouble& b) { return a.node < b.node; });
-    for (const Way& way : AllWays(facts_)) {
-      if (!left_[Index(way)]) continue;
-      troubles_.push_back({.kind = evidence_.kind, .way = way});
+    for (const Link& link : AllLinks(facts_)) {
+      if (!left_[Index(link)]) continue;
+      troubles_.push_back({.kind = evidence_.kind, .link = link});
     }
     return std::move(troubles_);
   }
@@ -164,12 +164,12 @@ class Blamer {
     Side side = Side::kSends;
     uint32_t bad = 0;
     uint32_t of = 0;
-    uint32_t touching = 0;  // bad ways of both sides
+    uint32_t touching = 0;  // bad links of both sides
   };
 
-  size_t Index(Way way) const { return way.from * facts_.nodes.size() + way.to; }
-  static Way Turned(uint32_t node, uint32_t other, Side side) {
-    return side == Side::kSends ? Way{.from = node, .to = other} : Way{.from = other, .to = node};
+  size_t Index(Link link) const { return link.from * facts_.nodes.size() + link.to; }
+  static Link Turned(uint32_t node, uint32_t other, Side side) {
+    return side == Side::kSends ? Link{.from = node, .to = other} : Link{.from = other, .to = node};
   }
 
   Candidate Count(uint32_t node, Side side) const {
@@ -211,8 +211,8 @@ class Blamer {
     troubles_.push_back({.kind = evidence_.kind,
                          .node = worst->node,
                          .side = worst->side,
-                         .way = {},
-                         .ways = worst->bad});
+                         .link = {},
+                         .links = worst->bad});
     return true;
   }
 
@@ -221,7 +221,7 @@ class Blamer {
       for (size_t j = i + 1; j < troubles_.size(); ++j) {
         if (troubles_[i].node != troubles_[j].node) continue;
         troubles_[i].side = Side::kBoth;
-        troubles_[i].ways += troubles_[j].ways;
+        troubles_[i].links += troubles_[j].links;
         troubles_.erase(troubles_.begin() + static_cast<ptrdiff_t>(j));
         break;
       }
@@ -230,33 +230,34 @@ class Blamer {
 
   const NetworkFacts& facts_;
   Evidence evidence_;
-  Ways left_;
+  Links left_;
   std::vector<Trouble> troubles_;
 };
 
-Ways Where(const NetworkFacts& facts, const std::function<bool(Way)>& is) {
-  Ways found(facts.ways.size());
-  for (const Way& way : AllWays(facts)) found[way.from * facts.nodes.size() + way.to] = is(way);
+Links Where(const NetworkFacts& facts, const std::function<bool(Link)>& is) {
+  Links found(facts.links.size());
+  for (const Link& link : AllLinks(facts))
+    found[link.from * facts.nodes.size() + link.to] = is(link);
   return found;
 }
 
-bool IsPartOf(const Trouble& trouble, Way way) {
-  if (!trouble.node.has_value()) return trouble.way == way;
-  return (way.from == *trouble.node && trouble.side != Side::kReceives) ||
-         (way.to == *trouble.node && trouble.side != Side::kSends);
+bool IsPartOf(const Trouble& trouble, Link link) {
+  if (!trouble.node.has_value()) return trouble.link == link;
+  return (link.from == *trouble.node && trouble.side != Side::kReceives) ||
+         (link.to == *trouble.node && trouble.side != Side::kSends);
 }
 
-// Fills in the worst value of the ways that a trouble explains, and what is usual there.
-void Weigh(const NetworkFacts& facts, const Ways& bad, bool small_is_bad, const Worth& worth,
-           const std::function<std::optional<double>(Way)>& usual, Trouble* trouble) {
+// Fills in the worst value of the links that a trouble explains, and what is usual there.
+void Weigh(const NetworkFacts& facts, const Links& bad, bool small_is_bad, const Worth& worth,
+           const std::function<std::optional<double>(Link)>& usual, Trouble* trouble) {
   std::optional<double> worst;
-  for (const Way& way : AllWays(facts)) {
-    if (!bad[way.from * facts.nodes.size() + way.to] || !IsPartOf(*trouble, way)) continue;
-    const std::optional<double> value = worth(facts.At(way));
+  for (const Link& link : AllLinks(facts)) {
+    if (!bad[link.from * facts.nodes.size() + link.to] || !IsPartOf(*trouble, link)) continue;
+    const std::optional<double> value = worth(facts.At(link));
     if (!value.has_value()) continue;
     if (worst.has_value() && (small_is_bad ? *value >= *worst : *value <= *worst)) continue;
     worst = value;
-    trouble->usual = usual(way).value_or(0);
+    trouble->usual = usual(link).value_or(0);
   }
   trouble->value = worst.value_or(0);
 }
@@ -270,43 +271,44 @@ void JudgeNodes(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
     const NodeFacts& node = facts.nodes[i];
     if (!node.told) {
       const TroubleKind kind = node.missing ? TroubleKind::kMissing : TroubleKind::kSilent;
-      troubles->push_back({.kind = kind, .node = i, .way = {}});
+      troubles->push_back({.kind = kind, .node = i, .link = {}});
     }
     if (!node.work.has_value() || works.size() < 2) continue;
     std::vector<double> others = works;
     const double own = absl::ToDoubleSeconds(*node.work);
     others.erase(std::find(others.begin(), others.end(), own));
-    const double usual = WayQuantile(std::move(others), 0.5);
+    const double usual = LinkQuantile(std::move(others), 0.5);
     if (own <= kBusyFactor * usual) continue;
     troubles->push_back(
-        {.kind = TroubleKind::kBusy, .node = i, .way = {}, .value = own, .usual = usual});
+        {.kind = TroubleKind::kBusy, .node = i, .link = {}, .value = own, .usual = usual});
   }
 }
 
 void JudgeReach(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
-  const Ways sent = Where(facts, [&](Way way) { return facts.At(way).sent > 0; });
-  const Ways cut = Where(facts, [&](Way way) { return IsCut(facts, way); });
+  const Links sent = Where(facts, [&](Link link) { return facts.At(link).sent > 0; });
+  const Links cut = Where(facts, [&](Link link) { return IsCut(facts, link); });
   for (const Trouble& trouble : Blamer(facts, {TroubleKind::kCut, cut, sent, 1}).Blame()) {
     troubles->push_back(trouble);
   }
-  const Ways tried = Where(
-      facts, [&](Way way) { return facts.At(way).refused > 0 || facts.At(way).connected > 0; });
-  const Ways blocked = Where(
-      facts, [&](Way way) { return facts.At(way).refused > 1 && facts.At(way).connected == 0; });
+  const Links tried = Where(
+      facts, [&](Link link) { return facts.At(link).refused > 0 || facts.At(link).connected > 0; });
+  const Links blocked = Where(facts, [&](Link link) {
+    return facts.At(link).refused > 1 && facts.At(link).connected == 0;
+  });
   for (const Trouble& trouble : Blamer(facts, {TroubleKind::kBlocked, blocked, tried, 1}).Blame()) {
     troubles->push_back(trouble);
   }
 }
 
-// Two thirds: a bad node's ways are all bad, and chance may hide some.
+// Two thirds: a bad node's links are all bad, and chance may hide some.
 constexpr double kMost = 2.0 / 3;
 
 void JudgeLoss(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
-  const Ways sent =
-      Where(facts, [&](Way way) { return facts.At(way).arrived > 0 && !SuspectLoss(facts, way); });
-  const Ways lossy = Where(facts, [&](Way way) { return IsLossy(facts, way); });
-  const auto loss = [](const WayFacts& way) -> std::optional<double> { return way.Loss(); };
-  const auto usual = [&](Way way) -> std::optional<double> { return UsualLoss(facts, way); };
+  const Links sent = Where(
+      facts, [&](Link link) { return facts.At(link).arrived > 0 && !SuspectLoss(facts, link); });
+  const Links lossy = Where(facts, [&](Link link) { return IsLossy(facts, link); });
+  const auto loss = [](const LinkFacts& link) -> std::optional<double> { return link.Loss(); };
+  const auto usual = [&](Link link) -> std::optional<double> { return UsualLoss(facts, link); };
   for (Trouble& trouble : Blamer(facts, {TroubleKind::kLossy, lossy, sent, kMost}).Blame()) {
     Weigh(facts, lossy, false, loss, usual, &trouble);
     troubles->push_back(trouble);
@@ -314,16 +316,16 @@ void JudgeLoss(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
 }
 
 void JudgeRates(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
-  const auto loses = [&](Way way) { return IsCut(facts, way) || IsLossy(facts, way); };
-  const Ways measured = Where(
-      facts, [&](Way way) { return !facts.At(way).rates.empty() && !SuspectRate(facts, way); });
+  const auto loses = [&](Link link) { return IsCut(facts, link) || IsLossy(facts, link); };
+  const Links measured = Where(
+      facts, [&](Link link) { return !facts.At(link).rates.empty() && !SuspectRate(facts, link); });
   // Lost packets make TCP slow, both ways: that is said already.
-  const Ways slow = Where(facts, [&](Way way) {
-    return IsSlower(facts, way, kSlowAccused) && RatesSettled(facts, way) && !loses(way) &&
-           !loses({.from = way.to, .to = way.from});
+  const Links slow = Where(facts, [&](Link link) {
+    return IsSlower(facts, link, kSlowAccused) && RatesSettled(facts, link) && !loses(link) &&
+           !loses({.from = link.to, .to = link.from});
   });
-  const auto rate = [](const WayFacts& way) { return way.BestRate(); };
-  const auto usual = [&](Way way) { return UsualRate(facts, way); };
+  const auto rate = [](const LinkFacts& link) { return link.BestRate(); };
+  const auto usual = [&](Link link) { return UsualRate(facts, link); };
   for (Trouble& trouble : Blamer(facts, {TroubleKind::kSlow, slow, measured, kMost}).Blame()) {
     Weigh(facts, slow, true, rate, usual, &trouble);
     troubles->push_back(trouble);
@@ -331,17 +333,17 @@ void JudgeRates(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
 }
 
 void JudgeRoundTrips(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
-  const Ways measured = Where(facts, [&](Way way) {
-    return facts.At(way).round_trip.has_value() && !SuspectRoundTrip(facts, way);
+  const Links measured = Where(facts, [&](Link link) {
+    return facts.At(link).round_trip.has_value() && !SuspectRoundTrip(facts, link);
   });
   // A round trip goes both ways: its two ends see the same, and one of them is enough.
-  const Ways far = Where(
-      facts, [&](Way way) { return IsFar(facts, way) && facts.At(way).sent >= kFarDatagrams; });
-  const auto seconds = [](const WayFacts& way) { return RoundTripOf(way); };
-  const auto usual = [&](Way way) { return UsualRoundTrip(facts, way); };
+  const Links far = Where(
+      facts, [&](Link link) { return IsFar(facts, link) && facts.At(link).sent >= kFarDatagrams; });
+  const auto seconds = [](const LinkFacts& link) { return RoundTripOf(link); };
+  const auto usual = [&](Link link) { return UsualRoundTrip(facts, link); };
   for (Trouble& trouble : Blamer(facts, {TroubleKind::kFar, far, measured, kMost}).Blame()) {
-    if (!trouble.node.has_value() && trouble.way.from > trouble.way.to &&
-        far[trouble.way.to * facts.nodes.size() + trouble.way.from]) {
+    if (!trouble.node.has_value() && trouble.link.from > trouble.link.to &&
+        far[trouble.link.to * facts.nodes.size() + trouble.link.from]) {
       continue;
     }
     Weigh(facts, far, false, seconds, usual, &trouble);
@@ -351,11 +353,11 @@ void JudgeRoundTrips(const NetworkFacts& facts, std::vector<Trouble>* troubles) 
 
 }  // namespace
 
-double WayFacts::Loss() const {
+double LinkFacts::Loss() const {
   return sent == 0 ? 0 : static_cast<double>(sent - arrived) / static_cast<double>(sent);
 }
 
-std::optional<double> WayFacts::BestRate() const {
+std::optional<double> LinkFacts::BestRate() const {
   if (rates.empty()) return std::nullopt;
   return *std::max_element(rates.begin(), rates.end());
 }
@@ -364,43 +366,43 @@ bool Prevents(TroubleKind kind) {
   return kind == TroubleKind::kSilent || kind == TroubleKind::kCut || kind == TroubleKind::kBlocked;
 }
 
-std::optional<double> UsualRate(const NetworkFacts& facts, Way way) {
-  return Usual(facts, way, 0.75, [](const WayFacts& each) { return each.BestRate(); });
+std::optional<double> UsualRate(const NetworkFacts& facts, Link link) {
+  return Usual(facts, link, 0.75, [](const LinkFacts& each) { return each.BestRate(); });
 }
 
-std::optional<double> UsualRoundTrip(const NetworkFacts& facts, Way way) {
-  return Usual(facts, way, 0.25, RoundTripOf);
+std::optional<double> UsualRoundTrip(const NetworkFacts& facts, Link link) {
+  return Usual(facts, link, 0.25, RoundTripOf);
 }
 
-double UsualLoss(const NetworkFacts& facts, Way way) {
-  return Usual(facts, way, 0.25,
-               [](const WayFacts& each) -> std::optional<double> {
+double UsualLoss(const NetworkFacts& facts, Link link) {
+  return Usual(facts, link, 0.25,
+               [](const LinkFacts& each) -> std::optional<double> {
                  if (each.arrived == 0) return std::nullopt;
                  return each.Loss();
                })
       .value_or(0);
 }
 
-bool SuspectLoss(const NetworkFacts& facts, Way way) {
-  const WayFacts& seen = facts.At(way);
+bool SuspectLoss(const NetworkFacts& facts, Link link) {
+  const LinkFacts& seen = facts.At(link);
   if (seen.sent == 0 || seen.sent >= kMoreDatagrams || seen.arrived == seen.sent) return false;
-  return seen.Loss() > kLossSuspect + 2 * UsualLoss(facts, way);
+  return seen.Loss() > kLossSuspect + 2 * UsualLoss(facts, link);
 }
 
-bool LosesMuch(const NetworkFacts& facts, Way way) {
-  return facts.At(way).Loss() > kLossHeavy + kUsualLossFactor * UsualLoss(facts, way);
+bool LosesMuch(const NetworkFacts& facts, Link link) {
+  return facts.At(link).Loss() > kLossHeavy + kUsualLossFactor * UsualLoss(facts, link);
 }
 
-bool SuspectRate(const NetworkFacts& facts, Way way) {
-  return IsSlower(facts, way, kSlowSuspect) && !RatesSettled(facts, way);
+bool SuspectRate(const NetworkFacts& facts, Link link) {
+  return IsSlower(facts, link, kSlowSuspect) && !RatesSettled(facts, link);
 }
 
-bool SuspectRoundTrip(const NetworkFacts& facts, Way way) {
-  return IsFar(facts, way) && facts.At(way).sent < kFarDatagrams;
+bool SuspectRoundTrip(const NetworkFacts& facts, Link link) {
+  return IsFar(facts, link) && facts.At(link).sent < kFarDatagrams;
 }
 
-bool SuspectConnection(const NetworkFacts& facts, Way way) {
-  return facts.At(way).refused == 1 && facts.At(way).connected == 0;
+bool SuspectConnection(const NetworkFacts& facts, Link link) {
+  return facts.At(link).refused == 1 && facts.At(link).connected == 0;
 }
 
 std::vector<Trouble> FindLinkTroubles(const NetworkFacts& facts) {

@@ -6,14 +6,14 @@
 namespace ddprun::launcher {
 namespace {
 
-// Round `round` of the circle: the last seat stays, the others move on by one.
-std::vector<Way> CircleRound(uint32_t nodes, uint32_t seats, uint32_t round) {
-  const uint32_t moving = seats - 1;
-  std::vector<Way> pairs;
-  for (uint32_t i = 0; i < seats / 2; ++i) {
+// Round `round` of the circle: the last place stays, the others move on by one.
+std::vector<Link> CircleRound(uint32_t nodes, uint32_t endpoints, uint32_t round) {
+  const uint32_t moving = endpoints - 1;
+  std::vector<Link> pairs;
+  for (uint32_t i = 0; i < endpoints / 2; ++i) {
     const uint32_t a = i == 0 ? moving : (round + i) % moving;
     const uint32_t b = (round + moving - i) % moving;
-    if (a >= nodes || b >= nodes) continue;  // the seat that nobody has
+    if (a >= nodes || b >= nodes) continue;  // the place that nobody has
     pairs.push_back({.from = std::min(a, b), .to = std::max(a, b)});
   }
   std::sort(pairs.begin(), pairs.end());
@@ -22,24 +22,24 @@ std::vector<Way> CircleRound(uint32_t nodes, uint32_t seats, uint32_t round) {
 
 }  // namespace
 
-std::vector<std::vector<Way>> Tournament(uint32_t nodes, uint32_t rounds_max) {
-  std::vector<std::vector<Way>> rounds;
+std::vector<std::vector<Link>> Tournament(uint32_t nodes, uint32_t rounds_max) {
+  std::vector<std::vector<Link>> rounds;
   if (nodes < 2) return rounds;
-  const uint32_t seats = nodes + nodes % 2;
-  const uint32_t all = seats - 1;
+  const uint32_t endpoints = nodes + nodes % 2;
+  const uint32_t all = endpoints - 1;
   const uint32_t count = std::min(all, rounds_max);
   for (uint32_t i = 0; i < count; ++i) {
     const auto round = static_cast<uint32_t>(uint64_t{i} * all / count);
-    rounds.push_back(CircleRound(nodes, seats, round));
+    rounds.push_back(CircleRound(nodes, endpoints, round));
   }
   return rounds;
 }
 
-std::vector<std::vector<Way>> PackRounds(const std::vector<Way>& pairs, uint32_t at_once,
-                                         uint32_t rounds_max) {
-  std::vector<std::vector<Way>> rounds;
+std::vector<std::vector<Link>> PackRounds(const std::vector<Link>& pairs, uint32_t at_once,
+                                          uint32_t rounds_max) {
+  std::vector<std::vector<Link>> rounds;
   std::vector<std::set<uint32_t>> busy;
-  for (const Way& pair : pairs) {
+  for (const Link& pair : pairs) {
     size_t round = 0;
     while (round < rounds.size() &&
            (rounds[round].size() >= at_once || busy[round].count(pair.from) > 0 ||

@@ -14,12 +14,12 @@ namespace ddprun::launcher {
 // is odd (one node has a rest). With more than `rounds_max` only as many of the rounds, evenly
 // chosen. Source: the circle method of round-robin tournaments (E. Lucas, Récréations
 // mathématiques, 1883).
-std::vector<std::vector<Way>> Tournament(uint32_t nodes, uint32_t rounds_max);
+std::vector<std::vector<Link>> Tournament(uint32_t nodes, uint32_t rounds_max);
 
 // The pairs in as few rounds as a greedy choice finds, in their order: at most `at_once` (1 or
 // more) in a round, and at most `rounds_max` rounds; pairs that have no place are left out.
-std::vector<std::vector<Way>> PackRounds(const std::vector<Way>& pairs, uint32_t at_once,
-                                         uint32_t rounds_max);
+std::vector<std::vector<Link>> PackRounds(const std::vector<Link>& pairs, uint32_t at_once,
+                                          uint32_t rounds_max);
 
 }  // namespace ddprun::launcher
 

@@ -9,9 +9,9 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::array<const char*, kTroubleKinds> kWayIds = {"way_missing", "way_silent", "way_cut",
-                                                            "tcp_blocked", "way_lossy",  "way_slow",
-                                                            "way_far",     "way_busy"};
+constexpr std::array<const char*, kTroubleKinds> kLinkIds = {
+    "way_missing", "way_silent", "way_cut", "tcp_blocked",
+    "way_lossy",   "way_slow",   "way_far", "way_busy"};
 constexpr std::array<const char*, kTroubleKinds> kNodeIds = {
     "node_missing", "node_silent", "node_cut", "tcp_blocked_node",
     "node_lossy",   "node_slow",   "node_far", "node_busy"};
@@ -28,8 +28,8 @@ constexpr std::array<const char*, kTroubleKinds> kWhys = {
     "each collective waits for the longest round trip: small ones are slow",
     "all ranks wait for the slowest in each step"};
 
-std::string WayName(const NetworkFacts& facts, Way way) {
-  return absl::StrCat(facts.nodes[way.from].name, " to ", facts.nodes[way.to].name);
+std::string LinkName(const NetworkFacts& facts, Link link) {
+  return absl::StrCat(facts.nodes[link.from].name, " to ", facts.nodes[link.to].name);
 }
 
 std::string Percent(double share) { return absl::StrFormat("%.1f %%", share * 100); }
@@ -68,7 +68,7 @@ std::string NodeText(const NetworkFacts& facts, const Trouble& trouble) {
     case TroubleKind::kSilent:
       return SilentText(facts, *trouble.node);
     case TroubleKind::kCut:
-      return absl::StrCat("nothing of ", side, " arrives (", trouble.ways, " ways)");
+      return absl::StrCat("nothing of ", side, " arrives (", trouble.links, " ways)");
     case TroubleKind::kBlocked:
       return absl::StrCat("TCP connections ",
                           trouble.side == Side::kSends      ? "from "
@@ -77,11 +77,11 @@ std::string NodeText(const NetworkFacts& facts, const Trouble& trouble) {
                           name, " can't be made, though datagrams arrive");
     case TroubleKind::kLossy:
       return absl::StrCat("of ", side, " packets are lost, up to ", Percent(trouble.value), " on ",
-                          trouble.ways, " ways (others: ", Percent(trouble.usual), ")");
+                          trouble.links, " ways (others: ", Percent(trouble.usual), ")");
     case TroubleKind::kSlow:
       return absl::StrCat(side, " is slow: ", RateText(trouble.value),
                           " at worst, where others have ", RateText(trouble.usual), " (",
-                          trouble.ways, " ways)");
+                          trouble.links, " ways)");
     case TroubleKind::kFar:
       return absl::StrCat(name, " is far: a round trip takes up to ", TimeText(trouble.value),
                           ", between others ", TimeText(trouble.usual));
@@ -92,10 +92,10 @@ std::string NodeText(const NetworkFacts& facts, const Trouble& trouble) {
   return name;
 }
 
-std::string WayText(const NetworkFacts& facts, const Trouble& trouble) {
-  const std::string name = WayName(facts, trouble.way);
-  const Way back{.from = trouble.way.to, .to = trouble.way.from};
-  const WayFacts& seen = facts.At(trouble.way);
+std::string LinkText(const NetworkFacts& facts, const Trouble& trouble) {
+  const std::string name = LinkName(facts, trouble.link);
+  const Link back{.from = trouble.link.to, .to = trouble.link.from};
+  const LinkFacts& seen = facts.At(trouble.link);
   switch (trouble.kind) {
     case TroubleKind::kMissing:
     case TroubleKind::kSilent:
@@ -113,8 +113,8 @@ std::string WayText(const NetworkFacts& facts, const Trouble& trouble) {
       return absl::StrCat(name, " is slow: ", RateText(trouble.value), ", where others have ",
                           RateText(trouble.usual));
     case TroubleKind::kFar:
-      return absl::StrCat("between ", facts.nodes[trouble.way.from].name, " and ",
-                          facts.nodes[trouble.way.to].name, " a round trip takes ",
+      return absl::StrCat("between ", facts.nodes[trouble.link.from].name, " and ",
+                          facts.nodes[trouble.link.to].name, " a round trip takes ",
                           TimeText(trouble.value), ", between others ", TimeText(trouble.usual));
   }
   return name;
@@ -131,8 +131,8 @@ uint32_t Onlooker(const NetworkFacts& facts, uint32_t node) {
 // Commands to look further with: on which node, and what.
 std::vector<std::string> NextSteps(const NetworkFacts& facts, const Trouble& trouble) {
   const bool is_node = trouble.node.has_value();
-  const NodeFacts& here = facts.nodes[is_node ? *trouble.node : trouble.way.from];
-  const NodeFacts& there = facts.nodes[is_node ? Onlooker(facts, *trouble.node) : trouble.way.to];
+  const NodeFacts& here = facts.nodes[is_node ? *trouble.node : trouble.link.from];
+  const NodeFacts& there = facts.nodes[is_node ? Onlooker(facts, *trouble.node) : trouble.link.to];
   const std::string to = there.address.empty() ? there.name : there.address;
   const std::string on_here = absl::StrCat("  # on ", here.name);
   switch (trouble.kind) {
@@ -204,8 +204,8 @@ std::vector<LinkFinding> DescribeTroubles(const NetworkFacts& facts) {
     Finding text;
     const bool is_error = Prevents(trouble.kind) || trouble.kind == TroubleKind::kMissing;
     text.severity = is_error ? Severity::kError : Severity::kWarning;
-    text.id = trouble.node.has_value() ? kNodeIds[kind] : kWayIds[kind];
-    text.what = trouble.node.has_value() ? NodeText(facts, trouble) : WayText(facts, trouble);
+    text.id = trouble.node.has_value() ? kNodeIds[kind] : kLinkIds[kind];
+    text.what = trouble.node.has_value() ? NodeText(facts, trouble) : LinkText(facts, trouble);
     text.why = kWhys[kind];
     text.mend = NextSteps(facts, trouble);
     findings.push_back({.text = std::move(text), .trouble = trouble});
@@ -219,22 +219,22 @@ NetworkSummary Summarize(const NetworkFacts& facts) {
   std::vector<double> rates;
   const auto count = static_cast<uint32_t>(facts.nodes.size());
   for (uint32_t i = 0; i < count * count; ++i) {
-    const Way way{.from = i / count, .to = i % count};
-    const WayFacts& seen = facts.ways[i];
+    const Link link{.from = i / count, .to = i % count};
+    const LinkFacts& seen = facts.links[i];
     summary.sent += seen.sent;
     summary.arrived += seen.arrived;
     if (seen.round_trip.has_value()) {
       trips.push_back(absl::ToDoubleSeconds(*seen.round_trip));
       if (trips.back() > summary.round_trip_worst.value_or(-1)) {
         summary.round_trip_worst = trips.back();
-        summary.round_trip_worst_way = way;
+        summary.round_trip_worst_link = link;
       }
     }
     if (const std::optional<double> rate = seen.BestRate(); rate.has_value()) {
       rates.push_back(*rate);
       if (!summary.rate_worst.has_value() || *rate < *summary.rate_worst) {
         summary.rate_worst = *rate;
-        summary.rate_worst_way = way;
+        summary.rate_worst_link = link;
       }
     }
   }
@@ -260,13 +260,13 @@ std::string NetworkText(const NetworkFacts& facts, const std::vector<LinkFinding
   if (summary.round_trip_worst.has_value()) {
     AppendRange("round trip", TimeText(*summary.round_trip_median),
                 absl::StrCat(TimeText(*summary.round_trip_worst), " (",
-                             WayName(facts, summary.round_trip_worst_way), ")"),
+                             LinkName(facts, summary.round_trip_worst_link), ")"),
                 &text);
   }
   if (summary.rate_worst.has_value()) {
     AppendRange("throughput", RateText(*summary.rate_median),
                 absl::StrCat(RateText(*summary.rate_worst), " (",
-                             WayName(facts, summary.rate_worst_way), ")"),
+                             LinkName(facts, summary.rate_worst_link), ")"),
                 &text);
   }
   if (summary.sent > 0) {

@@ -20,17 +20,17 @@ struct LinkFinding {
 };
 std::vector<LinkFinding> DescribeTroubles(const NetworkFacts& facts);
 
-// What all ways come to.
+// What all links come to.
 struct NetworkSummary {
   uint64_t sent = 0;  // datagrams
   uint64_t arrived = 0;
-  // nullopt = nothing was measured. The worst ones with their ways.
+  // nullopt = nothing was measured. The worst ones with their links.
   std::optional<double> round_trip_median;  // seconds
   std::optional<double> round_trip_worst;
-  Way round_trip_worst_way;
+  Link round_trip_worst_link;
   std::optional<double> rate_median;  // bit/s
   std::optional<double> rate_worst;
-  Way rate_worst_way;
+  Link rate_worst_link;
 };
 NetworkSummary Summarize(const NetworkFacts& facts);
 

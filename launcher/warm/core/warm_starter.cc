@@ -169,7 +169,7 @@ std::vector<WarmEffect> WarmStarter::GiveUp(std::string why) {
   why_ = why;
   std::vector<WarmEffect> effects = {
       WarmNote{"warm_off", {{"why", why}}},
-      TellOnce{absl::StrCat("workers start cold from now on: ", why)}};
+      NotifyOnce{absl::StrCat("workers start cold from now on: ", why)}};
   End(&effects);
   return effects;
 }
@@ -180,7 +180,7 @@ std::vector<WarmEffect> WarmStarter::OnShort(std::string why) {
   why_ = why;
   std::vector<WarmEffect> effects = {WarmNote{"warm_short", {{"why", why}}}};
   if (!std::exchange(short_told_, true)) {
-    effects.push_back(TellOnce{absl::StrCat("workers start cold while memory is short: ", why)});
+    effects.push_back(NotifyOnce{absl::StrCat("workers start cold while memory is short: ", why)});
   }
   End(&effects);
   return effects;

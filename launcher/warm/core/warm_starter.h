@@ -24,10 +24,10 @@ struct WarmNote {  // a line for the event log
   std::string event;
   std::vector<std::pair<std::string, std::string>> fields;
 };
-struct TellOnce {  // one line for the user
+struct NotifyOnce {  // one line for the user
   std::string text;
 };
-using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, TellOnce>;
+using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, NotifyOnce>;
 
 // Decides for one agent how its workers start: by the interpreter that is parked, or cold.
 //

@@ -27,7 +27,7 @@ struct Waiting {
   uint32_t candidates = 0;      // nodes that could start now
   bool grows = false;           // the generation takes newcomers in after the last call,
   absl::Duration least_uptime;  // and not before it has run for so long,
-  uint32_t fruitless = 0;       // since so many growths in a row gained nothing
+  uint32_t fruitless = 0;       // so many growths in a row gained nothing
   bool pausing = false;         // before a restart
   std::string missing;          // who is yet to come: "node ranks 3, 5"; "" = can't be said
   std::string recovering;       // who is awaited after a restart of the service; "" = nobody

@@ -32,7 +32,7 @@ Audience AudienceOf(const NodeTable::Nodes& nodes) {
 void Farewell::Begin(Instant now, Verdict verdict, const Audience& audience) {
   DDPRUN_CHECK(state_ == State::kAlive, "a job ends once");
   DDPRUN_CHECK(!verdict.rule.empty(), "a verdict names its rule");
-  state_ = State::kTelling;
+  state_ = State::kNotifying;
   end_ = now + kFarewell;
   verdict_ = std::move(verdict);
   awaits_lost_ = last_loss_ && now < *last_loss_ + kFarewell;
@@ -66,7 +66,7 @@ absl::Status Farewell::Refusal() const {
 }
 
 std::string Farewell::BrokenInvariant() const {
-  if ((state_ == State::kTelling) == end_.is_infinite()) return "a farewell without an end";
+  if ((state_ == State::kNotifying) == end_.is_infinite()) return "a farewell without an end";
   if (begun() == verdict_.rule.empty()) return "a verdict of a job that is not over";
   if (begun() != (whole_ != nullptr && shared_ != nullptr)) return "a verdict without its words";
   return "";

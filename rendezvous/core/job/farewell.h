@@ -53,7 +53,7 @@ class Farewell {
   std::string BrokenInvariant() const;
 
  private:
-  enum class State { kAlive, kTelling, kForgotten };
+  enum class State { kAlive, kNotifying, kForgotten };
 
   State state_ = State::kAlive;
   Instant end_ = Instant::Infinite();  // finite while telling, and only then

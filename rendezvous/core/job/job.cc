@@ -90,7 +90,7 @@ std::vector<Effect> Job::Step(Instant now, const Event& event) {
   DDPRUN_CHECK(outbox_.empty(), "effects of a former step");
   JudgeStall(now);
   now_ = now;
-  if (recovery_.TakeNews()) TellRecovery();
+  if (recovery_.TakeNews()) NotifyRecovery();
   std::visit([this](const auto& e) { On(e); }, event);
   Advance();
   SendDueStandbys();

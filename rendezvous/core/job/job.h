@@ -99,7 +99,7 @@ class Job {
   void RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders);
   void RecordNodes(JobRecord& record) const;
   RoundRecord RecordRound() const;
-  void TellRecovery();
+  void NotifyRecovery();
   void EndRecovery();
   absl::Status CheckNotAhead(const AgentMessage& message) const;
 

@@ -236,7 +236,7 @@ void Job::RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& o
   }
 }
 
-void Job::TellRecovery() {
+void Job::NotifyRecovery() {
   outbox_.AddNote("recovering", {{"phase", PhaseName(phase_)},
                                  {"generation", absl::StrCat(generation_.value())},
                                  {"nodes", absl::StrCat(recovery_.awaited().size())},

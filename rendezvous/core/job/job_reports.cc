@@ -90,7 +90,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
     if (!told || word == 0 || ProgressPhaseOf(word) == ProgressPhase::kCounted) continue;
     record_.SawStep(ProgressStepOf(word));
   }
-  if (told && renewal.time) ledger_.Tell(now_, *node.group_rank, *renewal.time, /*done=*/false);
+  if (told && renewal.time) ledger_.Report(now_, *node.group_rank, *renewal.time, /*done=*/false);
   // Told once: a worker on a lost GPU hangs, or ends by an error that names none.
   for (const uint32_t gpu : lost_gpus) {
     outbox_.AddNote("gpu_lost", {{"node", node.id.value()}, {"gpu", absl::StrCat(gpu)}});
@@ -168,7 +168,7 @@ void Job::OnReport(const Node& node, const WorkerFailed& failed) {
 
 void Job::OnReport(const Node& node, const GroupSucceeded& succeeded) {
   const uint32_t rank = *node.group_rank;
-  if (succeeded.time) ledger_.Tell(now_, rank, *succeeded.time, /*done=*/true);
+  if (succeeded.time) ledger_.Report(now_, rank, *succeeded.time, /*done=*/true);
   round_->SetSucceeded(rank);
   recorder_.Note();
   if (round_->all_succeeded()) {
@@ -187,7 +187,7 @@ void Job::OnReport(const Node& node, const GroupStopped& stopped) {
   }
   round_->AddStep(stopped.step);
   if (stopped.step) record_.SawStep(*stopped.step);
-  if (stopped.time) ledger_.Tell(now_, rank, *stopped.time, /*done=*/false);
+  if (stopped.time) ledger_.Report(now_, rank, *stopped.time, /*done=*/false);
   if (!stopped.clean) return LoseNode(node, LossProof::kUnclean);
   round_->SetState(rank, RoundMember::State::kStopped);
   roster_.Change(node, [&](Node& n) { n.EndStopping(stopped.master_port); });

@@ -45,7 +45,7 @@ void Ledger::Form(Instant now) {
   told_.clear();
 }
 
-void Ledger::Tell(Instant now, uint32_t group_rank, const NodeTime& time, bool done) {
+void Ledger::Report(Instant now, uint32_t group_rank, const NodeTime& time, bool done) {
   if (state_ == State::kRunning || state_ == State::kClosing) told_[group_rank] = {now, time, done};
 }
 

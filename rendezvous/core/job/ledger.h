@@ -26,7 +26,7 @@ class Ledger {
   // A generation has its ranks.
   void Form(Instant now);
   // A node has told how it spends the live generation. `done`: its workers have all ended well.
-  void Tell(Instant now, uint32_t group_rank, const NodeTime& time, bool done);
+  void Report(Instant now, uint32_t group_rank, const NodeTime& time, bool done);
   // It was decided that the generation ends. `fault`: not before then happened what ended it, of
   // which nobody knew; nullopt = nothing went wrong. Ignored when no generation is live.
   void Close(Instant now, std::optional<Instant> fault);

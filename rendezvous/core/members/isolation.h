@@ -14,7 +14,7 @@ namespace ddprun::rendezvous {
 // Params: lease: of the job; who said nothing for half of it is silent.
 bool HearsNobody(const NodeTable::Nodes& nodes, Instant now, absl::Duration lease);
 
-// For how long leases are not judged since nobody is heard. Pure.
+// For how long leases are not judged because nobody is heard. Pure.
 //
 //   connected ─Holds: nobody is heard─► isolated ─Close─► connected
 class Isolation {

@@ -88,7 +88,7 @@ class Context {
   // One store; nothing happens when ddprun didn't start the program. `step` never goes back.
   void Mark(ProgressPhase phase, int64_t step);
 
-  // The same for the top of a training step; true: save and return, since a node of the job is
+  // The same for the top of a training step; true: save and return, because a node of the job is
   // about to be taken away. All ranks get true at the same step, which none of them has begun.
   bool StopAt(int64_t step);
 

@@ -30,7 +30,7 @@ struct GradScalerOptions {
 
 // Loss scaling for fp16, whose small gradients would be rounded to zero: the loss is multiplied by
 // a scale, the gradients are divided by it, and a step whose gradients overflowed is left out and
-// lowers the scale. All ranks of DistributedDataParallel decide alike, since their gradients are;
+// lowers the scale. All ranks of DistributedDataParallel decide alike, because their gradients are;
 // with a ZeroOptimizer of stage 2 they agree.
 //
 //   scaler.Scale(loss).backward();

@@ -30,7 +30,7 @@ struct MetricsOptions {
   int64_t every_steps = 10;
   // For the share that is done and the time left; 0 = unknown.
   int64_t total_steps = 0;
-  // Where training goes on: steps above it that an earlier start recorded are taken back, since
+  // Where training goes on: steps above it that an earlier start recorded are taken back, because
   // they are done once more.
   int64_t resumed_step = 0;
   // Between two lines of a log; a record in between goes to the files alone.

@@ -59,7 +59,7 @@ struct Checkpointer::Implementation {
   // Whether the optimizer has its state in what all ranks read and what is in the own shard.
   bool Suffices(const CheckpointTensors& all, const CheckpointTensors& own) const;
   absl::StatusOr<TrainingProgress> Apply(const CheckpointTensors& tensors) const;
-  void TellOfNone() const;
+  void NotifyOfNone() const;
 };
 
 namespace {
@@ -150,7 +150,7 @@ absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
 }
 
 // A job whose checkpoints went with a node must not begin anew without anybody's noticing.
-void Checkpointer::Implementation::TellOfNone() const {
+void Checkpointer::Implementation::NotifyOfNone() const {
   if (!context.is_main() || !options.tell_of_none) return;
   std::string text = absl::StrCat("no rank finds a checkpoint (checkpoint-*.safetensors in '",
                                   options.directory, "'): training begins at step 0");
@@ -159,7 +159,7 @@ void Checkpointer::Implementation::TellOfNone() const {
                     ". If earlier ones saved some, they are on a node that isn't there any more: "
                     "use a directory that all nodes share");
   }
-  Tell(text);
+  Notify(text);
 }
 
 absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
@@ -175,7 +175,7 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
                          "' has all of its shards; delete them to start from the beginning"));
       }
       if (loaded == nullptr) {
-        self.TellOfNone();
+        self.NotifyOfNone();
         return std::optional<TrainingProgress>();
       }
       CheckpointTensors tensors = worker::FromTensorFile(loaded->file, loaded->owner);

@@ -37,7 +37,7 @@ using worker::WorkerEnvironment;
 // The agent knew the assignment before it started this process.
 constexpr absl::Duration kAssignmentTimeout = absl::Seconds(10);
 // For the store, where there is only a problem to tell.
-constexpr absl::Duration kTellTimeout = absl::Seconds(1);
+constexpr absl::Duration kNotifyTimeout = absl::Seconds(1);
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
@@ -178,9 +178,9 @@ worker::FailureNotice NoticeOf(const Context::Implementation& context) {
 // A rank that can't take part says why to the others, which would wait for it.
 absl::Status Refuse(Context::Implementation& context, const absl::Status& problem) {
   CatchExceptions([&]() -> absl::Status {
-    if (!Join(context, kTellTimeout).ok()) return absl::OkStatus();
+    if (!Join(context, kNotifyTimeout).ok()) return absl::OkStatus();
     worker::AddFailureNotice(NoticeOf(context));
-    worker::TellProblem(*context.store, context.environment.rank, std::string(problem.message()));
+    worker::NotifyProblem(*context.store, context.environment.rank, std::string(problem.message()));
     return absl::OkStatus();
   }).IgnoreError();  // the problem comes first
   return problem;
@@ -193,7 +193,7 @@ absl::Status Connect(Context::Implementation& context, const ContextOptions& opt
   DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan, &reason));
   context.backend = context.group->getDefaultBackend()->getBackendName();
   if (WantedBackend(options) == "auto" && plan.rank == 0) {
-    Tell(absl::StrCat("backend ", reason));
+    Notify(absl::StrCat("backend ", reason));
   }
   DDPRUN_ASSIGN_OR_RETURN(context.group, worker::DebugGroup(context.store, context.group, plan));
   const char* check = std::getenv("DDPRUN_CHECK_COLLECTIVES");
@@ -209,7 +209,7 @@ absl::Status Connect(Context::Implementation& context, const ContextOptions& opt
 void ShowVariables(const Context::Implementation& context) {
   const std::string variables = worker::CommunicationVariables();
   if (variables.empty() || context.environment.rank != 0) return;
-  Tell(absl::StrCat("rank 0 communicates over ", context.backend, " with ", variables));
+  Notify(absl::StrCat("rank 0 communicates over ", context.backend, " with ", variables));
 }
 
 // Without a page the program runs unmarked.
@@ -237,7 +237,7 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& o
     DDPRUN_RETURN_IF_ERROR(Join(*implementation, options.start_timeout));
     worker::AddFailureNotice(NoticeOf(*implementation));
     DDPRUN_RETURN_IF_ERROR(Connect(*implementation, options));
-    worker::TellJoined(NoticeOf(*implementation));
+    worker::NotifyJoined(NoticeOf(*implementation));
     ShowVariables(*implementation);
     return std::unique_ptr<Context>(new Context(std::move(implementation)));
   });

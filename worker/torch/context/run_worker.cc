@@ -26,10 +26,10 @@ std::string* worker_name = nullptr;
 void Report(const absl::Status& status) {
   const worker::WorkerError error = worker::ToWorkerError(status);
   const std::vector<std::string> lines = absl::StrSplit(error.message, '\n');
-  Tell(absl::StrCat(*worker_name, ": ", lines.front()));
+  Notify(absl::StrCat(*worker_name, ": ", lines.front()));
   if (error_file_path->empty()) return;
   const absl::Status written = worker::WriteErrorFile(*error_file_path, error);
-  if (!written.ok()) Tell(absl::StrCat(*worker_name, ": ", written.ToString()));
+  if (!written.ok()) Notify(absl::StrCat(*worker_name, ": ", written.ToString()));
 }
 
 // Gloo throws a collective mismatch on a thread of its own, where nobody can catch it.

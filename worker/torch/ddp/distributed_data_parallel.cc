@@ -150,7 +150,7 @@ absl::Status CompareWithOtherRanks(const DdpImplementation& ddp, Context& contex
   if (context.world_size() == 1) return own;
   c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
   if (!own.ok()) {
-    worker::TellModelProblem(store, context.rank(), std::string(own.message()));
+    worker::NotifyModelProblem(store, context.rank(), std::string(own.message()));
     return own;
   }
   return worker::CompareModels(store,
@@ -268,10 +268,10 @@ void DistributedDataParallel::BeforeForward() {
     ddp.logger->set_runtime_stats_and_log();
     ddp.reducer->prepare_for_forward();
   }
-  if (ddp.joining) ddp.TellJoinedRanks();
+  if (ddp.joining) ddp.NotifyJoinedRanks();
   if (records) ddp.reducer->rebuild_buckets();
   if (ddp.NeedsBuffers()) ddp.BroadcastBuffers(ddp.joining ? ddp.AgreeOnSource(true) : 0);
-  if (ddp.joining) ddp.TellWhetherAveraged();
+  if (ddp.joining) ddp.NotifyWhetherAveraged();
 }
 
 std::vector<torch::Tensor> DistributedDataParallel::AfterForward(

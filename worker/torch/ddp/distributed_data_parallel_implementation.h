@@ -56,9 +56,9 @@ struct DistributedDataParallel::Implementation {
   // `source`'s buffers become everyone's.
   void BroadcastBuffers(int source) const;
   // Tells the ranks that have joined that this one has not, before anything else of a forward pass.
-  void TellJoinedRanks();
+  void NotifyJoinedRanks();
   // Tells them whether this step's backward pass averages.
-  void TellWhetherAveraged() const;
+  void NotifyWhetherAveraged() const;
   // The rank whose buffers count: the highest one that still has inputs.
   int AgreeOnSource(bool candidate) const;
   // What a rank without inputs does until no rank has any.

@@ -28,7 +28,7 @@ torch::Tensor OneNumber(float value, torch::Device device) {
 
 }  // namespace
 
-void DdpImplementation::TellJoinedRanks() {
+void DdpImplementation::NotifyJoinedRanks() {
   torch::Tensor one = OneNumber(1, device);
   reducer->set_forward_pass_work_handle(StartReduction(*group, one, c10d::ReduceOp::SUM),
                                         join_options.divide_by_initial_world_size);
@@ -41,7 +41,7 @@ void DdpImplementation::TellJoinedRanks() {
               "throw_on_early_termination");
 }
 
-void DdpImplementation::TellWhetherAveraged() const {
+void DdpImplementation::NotifyWhetherAveraged() const {
   torch::Tensor averaged = OneNumber(synchronize ? 1 : 0, device);
   StartReduction(*group, averaged, c10d::ReduceOp::SUM);
 }

@@ -30,7 +30,7 @@ std::vector<FailureNotice>& Notices() {
 }
 
 // Where several ranks fail, the first to tell is the cause.
-void TellFailure(const FailureNotice& notice, absl::string_view message) {
+void NotifyFailure(const FailureNotice& notice, absl::string_view message) {
   const std::string text = absl::StrCat(notice.rank, "\n", message.substr(0, kCauseBytesMax));
   notice.store->compareSet(kFailureKey, std::vector<uint8_t>(),
                            std::vector<uint8_t>(text.begin(), text.end()));
@@ -58,7 +58,7 @@ void StayForOthers(const FailureNotice& notice, bool failed) {
 
 void AddFailureNotice(FailureNotice notice) { Notices().push_back(std::move(notice)); }
 
-void TellJoined(const FailureNotice& notice) {
+void NotifyJoined(const FailureNotice& notice) {
   if (notice.rank_zero_hosts) notice.store->set(JoinedKey(notice.rank), std::string("1"));
 }
 
@@ -80,7 +80,7 @@ absl::Status ExchangeFailures(const absl::Status& status) {
       if (of_peer) {
         told = AddCause(notice, told);
       } else {
-        TellFailure(notice, status.message());
+        NotifyFailure(notice, status.message());
       }
     } catch (...) {
       // The store went with its rank or launcher, or the peer had no time to say anything.
@@ -96,7 +96,7 @@ void LeaveStores(const absl::Status& status) {
       if (notice.rank == 0) {
         StayForOthers(notice, !status.ok());
       } else {
-        TellJoined(notice);
+        NotifyJoined(notice);
         notice.store->set(LeftKey(notice.rank), std::string("1"));
       }
     } catch (...) {

@@ -22,7 +22,7 @@ struct FailureNotice {
 void AddFailureNotice(FailureNotice notice);
 
 // All that this context wants of its store for a good run is done.
-void TellJoined(const FailureNotice& notice);
+void NotifyJoined(const FailureNotice& notice);
 
 // This process is about to end with `status`. An error of its own is told to the other ranks. One
 // that a peer caused is returned with the peer's own words, which a broken connection doesn't know;

@@ -126,7 +126,7 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 }
 
 // Each rank sends its mean and variance and how many values they stand for; these are merged after
-// Chan, Golub, LeVeque: Updating formulae for computing sample variances, 1979, since sums of
+// Chan, Golub, LeVeque: Updating formulae for computing sample variances, 1979, because sums of
 // squares would cancel.
 SyncBatchNormImpl::Statistics SyncBatchNormImpl::JoinedStatistics(
     const torch::Tensor& input) const {

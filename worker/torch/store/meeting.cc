@@ -31,7 +31,7 @@ Presence Decode(const std::string& text) {
 
 }  // namespace
 
-void TellProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
+void NotifyProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
   store.set(PresenceKey(rank), Encode({.problem = problem}));
 }
 

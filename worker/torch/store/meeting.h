@@ -21,7 +21,7 @@ struct Presence {
 
 // Tells the others, which wait for this rank, why it won't come. Waits for nothing. Throws as the
 // store does.
-void TellProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
+void NotifyProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
 
 // Tells the others and waits for them; theirs, by rank.
 // Errors: UNAVAILABLE, "PeerError: …" — a rank has a problem; the text names both.

@@ -120,7 +120,7 @@ absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
       "; build the same module, with the same options, on every rank"));
 }
 
-void TellModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
+void NotifyModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
   store.set(rank == 0 ? kVerdictKey : HashesKey(rank),
             absl::StrCat(kProblem, rank, " can't train: ", problem));
 }

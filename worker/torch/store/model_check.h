@@ -28,7 +28,7 @@ absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
 
 // In CompareModels' place on a rank that has nothing to compare: the others get an error with the
 // problem and this rank. Waits for nothing. Throws as the store does.
-void TellModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
+void NotifyModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
 
 }  // namespace ddprun::worker
 

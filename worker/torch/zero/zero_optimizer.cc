@@ -41,11 +41,11 @@ void ClearGradient(torch::Tensor tensor) {
   }
 }
 
-void TellMemory(const Context::Implementation& place, const ZeroMemory& memory, int stage) {
+void NotifyMemory(const Context::Implementation& place, const ZeroMemory& memory, int stage) {
   const std::string text = absl::StrCat("rank ", place.plan.rank, " of ", place.plan.world_size,
                                         ", ZeRO-", stage, ": ", memory.ToText());
   if (place.plan.rank == 0) {
-    Tell(text);
+    Notify(text);
   } else {
     Log(LogLevel::kInfo, text);
   }
@@ -157,7 +157,7 @@ absl::Status ZeroOptimizer::Step() {
     self.update = updated - begin;
     self.gathering = MonotonicNow() - updated;
     if (!std::exchange(self.told_memory, true)) {
-      TellMemory(*self.place, Memory(), self.options.stage);
+      NotifyMemory(*self.place, Memory(), self.options.stage);
     }
     return absl::OkStatus();
   });

@@ -31,7 +31,7 @@ bool Scatters(c10d::ProcessGroup& group) {
   return name != "gloo" && name != "hierarchical";
 }
 
-// One that is filled, one that travels, one to spare; more would only cost memory, since a bucket
+// One that is filled, one that travels, one to spare; more would only cost memory, because a bucket
 // that has to wait for a fourth finds the connection busy anyway.
 constexpr size_t kFullBucketsMax = 3;
 

@@ -116,7 +116,7 @@ absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
   Context::Implementation& place = context.implementation();
   c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
   if (!parameters.ok()) {
-    TellModelProblem(store, context.rank(), std::string(parameters.status().message()));
+    NotifyModelProblem(store, context.rank(), std::string(parameters.status().message()));
     return parameters.status();
   }
   return CompareModels(store,

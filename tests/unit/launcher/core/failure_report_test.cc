@@ -90,7 +90,7 @@ TEST(FailureReport, ExceptionShowsItsStack) {
   failure.traceback =
       "Traceback (most recent call last):\n  File \"t.py\", line 1\nValueError: bad\n";
   failure.error_file = "/logs/job7/attempt_0/1/error.json";
-  failure.stderr_tail = "not shown, since the stack says it";
+  failure.stderr_tail = "not shown, because the stack says it";
   EXPECT_EQ(Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1}),
             R"(============================================================
 train.py FAILED

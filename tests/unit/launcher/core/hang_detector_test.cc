@@ -220,7 +220,7 @@ TEST_F(HangDetectorTest, WhoEndedIsNotMissed) {
 TEST_F(HangDetectorTest, AnswersWhenAsked) {
   detector_.OnAsked(now_, absl::Milliseconds(300));
   const std::vector<HangReport> reports = Advance(absl::Seconds(5));
-  ASSERT_EQ(reports.size(), 1U) << "once, since nobody is suspect";
+  ASSERT_EQ(reports.size(), 1U) << "once, because nobody is suspect";
   EXPECT_EQ(reports[0].workers.size(), 2U);
   EXPECT_EQ(reports[0].workers[0].activity, Activity::kStill);
   EXPECT_EQ(samples_, 3);

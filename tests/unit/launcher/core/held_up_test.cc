@@ -231,7 +231,7 @@ class Machine {
 
   void Step(const SupervisorEvent& event) {
     for (const SupervisorEffect& effect : supervisor_.Step(now_, event)) {
-      if (const auto* tell = std::get_if<TellUser>(&effect))
+      if (const auto* tell = std::get_if<NotifyUser>(&effect))
         absl::StrAppend(&told, tell->text, "\n");
       if (const auto* record = std::get_if<Record>(&effect)) records.push_back(record->event);
       if (std::holds_alternative<Exit>(effect)) exited = true;

@@ -57,7 +57,7 @@ class Bench {
     effects_ = supervisor_.Step(now_, event);
     EXPECT_EQ(supervisor_.BrokenInvariant(), "");
     for (const SupervisorEffect& effect : effects_) {
-      if (const auto* told = std::get_if<TellUser>(&effect)) told_ += told->text + "\n";
+      if (const auto* told = std::get_if<NotifyUser>(&effect)) told_ += told->text + "\n";
       if (const auto* exit = std::get_if<Exit>(&effect)) exit_ = *exit;
     }
   }

@@ -48,7 +48,7 @@ TEST(ChaosSchedule, ATimeAfterTheJobsBeginning) {
   EXPECT_EQ(schedule.NextTime(At(10), view), At(15));
   EXPECT_THAT(schedule.Due(At(14.9), view), IsEmpty());
   EXPECT_THAT(schedule.Due(At(15), view),
-              ElementsAre(Strike{.fault = 0, .occurrence = 0, .rank = 3}));
+              ElementsAre(Injection{.fault = 0, .occurrence = 0, .rank = 3}));
   EXPECT_THAT(schedule.Due(At(99), view), IsEmpty());
   EXPECT_TRUE(schedule.NextTime(At(15), view).is_infinite());
   EXPECT_THAT(schedule.NeverDue(), IsEmpty());
@@ -81,7 +81,7 @@ TEST(ChaosSchedule, AVictimThatIsNowhereIsWaitedFor) {
   view.base_rank = 4;
   view.world = 6;
   EXPECT_THAT(schedule.Due(At(16), view),
-              ElementsAre(Strike{.fault = 0, .occurrence = 0, .rank = 5}));
+              ElementsAre(Injection{.fault = 0, .occurrence = 0, .rank = 5}));
 }
 
 TEST(ChaosSchedule, AWorkerThatEndedIsWaitedFor) {
@@ -104,7 +104,7 @@ TEST(ChaosSchedule, AgainAndAgain) {
   EXPECT_THAT(schedule.Due(At(40), view), IsEmpty()) << "those that were missed come not at once";
   EXPECT_EQ(schedule.NextTime(At(40), view), At(50));
   EXPECT_THAT(schedule.Due(At(50), view),
-              ElementsAre(Strike{.fault = 0, .occurrence = 1, .rank = 2}));
+              ElementsAre(Injection{.fault = 0, .occurrence = 1, .rank = 2}));
   EXPECT_THAT(schedule.Due(At(60), view), IsEmpty());
 }
 
@@ -214,8 +214,8 @@ TEST(ChaosSchedule, NodesAgreeOnARandomVictim) {
     ChaosView here = SecondNode();
     ChaosView there = SecondNode();
     there.base_rank = 0;
-    const std::vector<Strike> ours = first.Due(At(11), here);
-    const std::vector<Strike> theirs = second.Due(At(11), there);
+    const std::vector<Injection> ours = first.Due(At(11), here);
+    const std::vector<Injection> theirs = second.Due(At(11), there);
     ASSERT_EQ(ours.size() + theirs.size(), 1U) << seed;
     hit.at((ours.empty() ? theirs : ours)[0].rank.value()) = true;
   }

@@ -39,7 +39,7 @@ python: 3.11.2 (/usr/bin/python3); torch 2.11.0+cu126, built for CUDA 12.6; NCCL
             R"(DeepSpeed none
 variable: OMP_NUM_THREADS=1
 
-advice: none, since there is no GPU that workers would see
+advice: none, because there is no GPU that workers would see
 )");
 }
 

@@ -25,7 +25,7 @@ struct Name {
   std::string operator()(const Keep&) const { return "keep"; }
   std::string operator()(const Forget&) const { return "forget"; }
   std::string operator()(const WarmNote& note) const { return note.event; }
-  std::string operator()(const TellOnce&) const { return "tell"; }
+  std::string operator()(const NotifyOnce&) const { return "tell"; }
 };
 
 class WarmStarterTest : public ::testing::Test {

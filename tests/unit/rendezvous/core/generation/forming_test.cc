@@ -28,7 +28,7 @@ TEST(Forming, TheLastCallCountsFromWhenThereWereEnough) {
   forming.Watch(later + absl::Seconds(6), false);
   forming.Watch(later + absl::Seconds(7), true);
   EXPECT_EQ(forming.Decide(Spec(), 2, later).until, later + absl::Seconds(37))
-      << "again, since one of them was lost in between";
+      << "again, because one of them was lost in between";
   EXPECT_EQ(forming.BrokenInvariant(later + absl::Seconds(7)), "");
   EXPECT_EQ(forming.BrokenInvariant(later), "enough nodes in the future");
 }

@@ -80,7 +80,7 @@ TEST(StandbyForDeath, NobodyWaitsAfterTheEnd) {
   EXPECT_DEATH(StandbyFor(Spec(), {.phase = JobPhase::kEnded}, {}), "after the end");
 }
 
-TEST(StandbyDue, KnowsWhomToTell) {
+TEST(StandbyDue, KnowsWhomToNotify) {
   StandbyDue due;
   EXPECT_FALSE(due.any());
   due.Mark(3);

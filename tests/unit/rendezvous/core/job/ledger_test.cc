@@ -39,7 +39,7 @@ TEST(Ledger, WhatNobodyMarksIsUnmarked) {
 
 TEST(Ledger, ALiveGenerationGoesOnAsItWasLastTold) {
   Ledger ledger = FormedLedger();
-  ledger.Tell(LedgerAt(1100), 0, TimeOf(200, 790, 10), /*done=*/false);
+  ledger.Report(LedgerAt(1100), 0, TimeOf(200, 790, 10), /*done=*/false);
   const TimeSpent spent = ledger.Spent(LedgerAt(1500));
   EXPECT_EQ(spent[TimeCause::kStartUp], LedgerMs(200));
   EXPECT_EQ(spent[TimeCause::kTraining], LedgerMs(790 + 10 + 400));
@@ -50,10 +50,10 @@ TEST(Ledger, AFaultThatTookTimeToFindIsDetection) {
   Ledger ledger = FormedLedger();
   // Lost at 1000 ms at the earliest; the workers of the other node stood still from 1150 ms on.
   ledger.Close(LedgerAt(2150), LedgerAt(1000));
-  ledger.Tell(LedgerAt(2160), 1, TimeOf(200, 850, 1000), /*done=*/false);
+  ledger.Report(LedgerAt(2160), 1, TimeOf(200, 850, 1000), /*done=*/false);
   ledger.Settle(LedgerAt(2250));
   ledger.Form(LedgerAt(2280));
-  ledger.Tell(LedgerAt(3280), 0, TimeOf(300, 700, 0), /*done=*/false);
+  ledger.Report(LedgerAt(3280), 0, TimeOf(300, 700, 0), /*done=*/false);
   const TimeSpent spent = ledger.Spent(LedgerAt(3280));
   EXPECT_EQ(spent[TimeCause::kDetection], LedgerMs(1000));
   EXPECT_EQ(spent[TimeCause::kTraining], LedgerMs(850 + 700));
@@ -66,7 +66,7 @@ TEST(Ledger, AFaultThatTookTimeToFindIsDetection) {
 TEST(Ledger, TwinWithoutAFaultTheSameTimeWasTraining) {
   Ledger ledger = FormedLedger();
   ledger.Close(LedgerAt(2150), std::nullopt);
-  ledger.Tell(LedgerAt(2160), 1, TimeOf(200, 850, 1000), /*done=*/false);
+  ledger.Report(LedgerAt(2160), 1, TimeOf(200, 850, 1000), /*done=*/false);
   const TimeSpent spent = ledger.Spent(LedgerAt(2150));
   EXPECT_EQ(spent[TimeCause::kDetection], LedgerMs(0));
   EXPECT_EQ(spent[TimeCause::kTraining], LedgerMs(1850));
@@ -75,22 +75,22 @@ TEST(Ledger, TwinWithoutAFaultTheSameTimeWasTraining) {
 TEST(Ledger, AFaultThatWasSeenAtOnceCostsNoDetection) {
   Ledger ledger = FormedLedger();
   ledger.Close(LedgerAt(2150), LedgerAt(2150));
-  ledger.Tell(LedgerAt(2160), 0, TimeOf(200, 1800, 50), /*done=*/false);
+  ledger.Report(LedgerAt(2160), 0, TimeOf(200, 1800, 50), /*done=*/false);
   EXPECT_EQ(ledger.Spent(LedgerAt(2150))[TimeCause::kDetection], LedgerMs(0));
 }
 
 TEST(Ledger, TheLowestRankThatToldItsEndSpeaks) {
   Ledger ledger = FormedLedger();
-  ledger.Tell(LedgerAt(900), 0, TimeOf(1, 700, 0), false);  // and is lost
+  ledger.Report(LedgerAt(900), 0, TimeOf(1, 700, 0), false);  // and is lost
   ledger.Close(LedgerAt(1100), LedgerAt(1100));
-  ledger.Tell(LedgerAt(1110), 2, TimeOf(600, 400, 0), false);
-  ledger.Tell(LedgerAt(1120), 1, TimeOf(500, 500, 0), false);
+  ledger.Report(LedgerAt(1110), 2, TimeOf(600, 400, 0), false);
+  ledger.Report(LedgerAt(1120), 1, TimeOf(500, 500, 0), false);
   EXPECT_EQ(ledger.Spent(LedgerAt(1100))[TimeCause::kStartUp], LedgerMs(500));
 }
 
 TEST(Ledger, ANodeThatIsDoneWaitsForTheOthers) {
   Ledger ledger = FormedLedger();
-  ledger.Tell(LedgerAt(1000), 0, TimeOf(200, 700, 0), /*done=*/true);
+  ledger.Report(LedgerAt(1000), 0, TimeOf(200, 700, 0), /*done=*/true);
   ledger.End(LedgerAt(1600));
   const TimeSpent spent = ledger.Spent(LedgerAt(9000));
   EXPECT_EQ(spent[TimeCause::kEnding], LedgerMs(600));
@@ -99,7 +99,7 @@ TEST(Ledger, ANodeThatIsDoneWaitsForTheOthers) {
 
 TEST(Ledger, MoreThanTheTimeThatWasIsCut) {
   Ledger ledger = FormedLedger();
-  ledger.Tell(LedgerAt(200), 0, TimeOf(1'000'000, 5'000'000, 40), false);
+  ledger.Report(LedgerAt(200), 0, TimeOf(1'000'000, 5'000'000, 40), false);
   const TimeSpent spent = ledger.Spent(LedgerAt(200));
   EXPECT_EQ(spent.Total(), LedgerMs(200));
   for (const absl::Duration part : spent.by) EXPECT_GE(part, absl::ZeroDuration());
@@ -108,10 +108,10 @@ TEST(Ledger, MoreThanTheTimeThatWasIsCut) {
 TEST(Ledger, WorkersThatMarkedBeforeWereOnTheirWay) {
   Ledger ledger = FormedLedger();
   ledger.Close(LedgerAt(1100), LedgerAt(1100));
-  ledger.Tell(LedgerAt(1100), 0, TimeOf(200, 800, 0), false);
+  ledger.Report(LedgerAt(1100), 0, TimeOf(200, 800, 0), false);
   ledger.Settle(LedgerAt(1100));
   ledger.Form(LedgerAt(1100));
-  ledger.Tell(LedgerAt(1400), 0, NodeTime{.last = LedgerMs(300)}, false);
+  ledger.Report(LedgerAt(1400), 0, NodeTime{.last = LedgerMs(300)}, false);
   EXPECT_EQ(ledger.Spent(LedgerAt(1400))[TimeCause::kRestart], LedgerMs(300));
   EXPECT_EQ(ledger.Spent(LedgerAt(1400))[TimeCause::kUnmarked], LedgerMs(0));
 }

@@ -67,7 +67,7 @@ TEST_F(FailureNoticeTest, APeerThatSaidNothingLeavesTheErrorAsItIs) {
 TEST_F(FailureNoticeTest, TheHostOfTheStoreStaysForThoseWhoMustReadWhyItFailed) {
   const auto store = c10::make_intrusive<WaitedStore>();
   AddFailureNotice({.store = store, .rank = 0, .world_size = 3, .rank_zero_hosts = true});
-  TellJoined({.store = store, .rank = 1, .world_size = 3, .rank_zero_hosts = true});
+  NotifyJoined({.store = store, .rank = 1, .world_size = 3, .rank_zero_hosts = true});
   LeaveStores(absl::InternalError("bad sample 17"));
   EXPECT_THAT(store->waited, ElementsAre("left/1", "left/2"));
 }
@@ -83,7 +83,7 @@ TEST_F(FailureNoticeTest, WhenAllHaveJoinedOrLeftTheHostLeavesAtOnce) {
   const auto store = c10::make_intrusive<WaitedStore>();
   const FailureNotice host = {.store = store, .rank = 0, .world_size = 2, .rank_zero_hosts = true};
   const FailureNotice guest = {.store = store, .rank = 1, .world_size = 2, .rank_zero_hosts = true};
-  TellJoined(guest);
+  NotifyJoined(guest);
   AddFailureNotice(host);
   LeaveStores(absl::OkStatus());
   AddFailureNotice(guest);

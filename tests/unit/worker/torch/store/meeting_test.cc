@@ -21,7 +21,7 @@ TEST(MeetingTest, RanksSayWhereTheyAre) {
 
 TEST(MeetingTest, AProblemEndsTheWaitForRanksAfterIt) {
   const StorePointer store = c10::make_intrusive<c10d::HashStore>();
-  TellProblem(*store, 1, "no GPU");
+  NotifyProblem(*store, 1, "no GPU");
   EXPECT_EQ(MeetPeers(*store, 0, 3, {.backend = "nccl"}, absl::Seconds(100)).status(),
             absl::UnavailableError("PeerError: rank 1 can't take part: no GPU"));
 }

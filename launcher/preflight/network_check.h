@@ -1,18 +1,18 @@
-#ifndef DDPRUN_LAUNCHER_PREFLIGHT_NETWORK_EXAM_H_
-#define DDPRUN_LAUNCHER_PREFLIGHT_NETWORK_EXAM_H_
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_NETWORK_CHECK_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_NETWORK_CHECK_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "launcher/preflight/exam_wire.h"
+#include "launcher/preflight/check_wire.h"
 #include "launcher/preflight/meeting.h"
 
 namespace ddprun::launcher {
 
 // Which node a worker is, and where its job's store is: torchrun's variables.
-struct ExamPlace {
+struct CheckMember {
   uint32_t node = 0;                   // GROUP_RANK
   uint32_t nodes = 1;                  // GROUP_WORLD_SIZE
   uint32_t expected = 0;               // nodes that should have come; those that lack are told of
@@ -21,9 +21,9 @@ struct ExamPlace {
   uint16_t master_port = 0;
 };
 
-// The exam of a job's network, as one process on each node. Node 0 leads: it collects, judges and
-// says what to measure next (launcher/preflight/core/link_exam.h); the others measure what they are
-// told. All of it within about 5 s for 8 nodes; a node that doesn't answer costs 2.5 s once.
+// The check of a job's network, as one process on each node. Node 0 leads: it collects, judges and
+// says what to measure next (launcher/preflight/core/link_check.h); the others measure what they
+// are told. All of it within about 5 s for 8 nodes; a node that doesn't answer costs 2.5 s once.
 //
 // In the store, below "ddprun_preflight/": seat/NODE, table, sitting/NODE, plan/PASS,
 // sent/PASS/NODE, counted/PASS, looks/PASS/NODE, verdict.
@@ -31,11 +31,11 @@ struct ExamPlace {
 // Returns: the verdict, the same on all nodes but for its JSON. Errors: DEADLINE_EXCEEDED,
 // UNAVAILABLE — node 0's store can't be reached, or it says nothing; INVALID_ARGUMENT — another
 // release there; errno of sockets. Threads: the caller's, which it blocks, and one more.
-absl::StatusOr<ExamVerdict> ExamineNetwork(const ExamPlace& place, Meeting* meeting);
+absl::StatusOr<NetworkVerdict> CheckNetwork(const CheckMember& place, Meeting* meeting);
 
 // What a worker that isn't its node's first waits for.
-absl::StatusOr<ExamVerdict> AwaitExam(Meeting* meeting);
+absl::StatusOr<NetworkVerdict> AwaitVerdict(Meeting* meeting);
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_PREFLIGHT_NETWORK_EXAM_H_
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_NETWORK_CHECK_H_

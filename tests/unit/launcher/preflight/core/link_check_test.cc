@@ -1,4 +1,4 @@
-#include "launcher/preflight/core/link_exam.h"
+#include "launcher/preflight/core/link_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "launcher/preflight/core/link_rounds.h"
 #include "launcher/preflight/core/link_text.h"
 
-// The exam on networks that are made up, with noise as on a machine that has more to do than it
+// The check on networks that are made up, with noise as on a machine that has more to do than it
 // can.
 namespace ddprun::launcher {
 namespace {
@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-struct FakeWay {
+struct FakeLink {
   bool cut = false;
   uint32_t lost_percent = 0;
   double rate = 1e10;
@@ -37,14 +37,14 @@ class FakeNetwork {
   FakeNetwork(uint32_t nodes, uint64_t seed)
       : nodes_(nodes), rng_(seed), ways_(nodes * nodes), work_(nodes, absl::Milliseconds(1)) {}
 
-  FakeWay& At(uint32_t from, uint32_t to) { return ways_[from * nodes_ + to]; }
-  void All(const std::function<void(FakeWay&)>& change) {
-    for (FakeWay& way : ways_) change(way);
+  FakeLink& At(uint32_t from, uint32_t to) { return ways_[from * nodes_ + to]; }
+  void All(const std::function<void(FakeLink&)>& change) {
+    for (FakeLink& link : ways_) change(link);
   }
-  void Sends(uint32_t node, const std::function<void(FakeWay&)>& change) {
+  void Sends(uint32_t node, const std::function<void(FakeLink&)>& change) {
     for (uint32_t to = 0; to < nodes_; ++to) change(At(node, to));
   }
-  void Receives(uint32_t node, const std::function<void(FakeWay&)>& change) {
+  void Receives(uint32_t node, const std::function<void(FakeLink&)>& change) {
     for (uint32_t from = 0; from < nodes_; ++from) change(At(from, node));
   }
   absl::Duration& Work(uint32_t node) { return work_[node]; }
@@ -53,30 +53,30 @@ class FakeNetwork {
   // more often.
   void set_noisy(bool noisy) { noisy_ = noisy; }
 
-  LinkExam Examine() {
+  LinkCheck Check() {
     std::vector<NodeFacts> facts(nodes_);
     for (uint32_t i = 0; i < nodes_; ++i) {
       facts[i].name = absl::StrCat("n", i);
       facts[i].address = addresses_.contains(i) ? addresses_.at(i) : "";
       facts[i].told = silent_.count(i) == 0;
     }
-    LinkExam exam(facts);
-    for (ExamPlan plan = exam.Next({}, kLimit); !plan.over; plan = exam.Next({}, kLimit)) {
+    LinkCheck check(facts);
+    for (ProbePlan plan = check.Next({}, kLimit); !plan.over; plan = check.Next({}, kLimit)) {
       Check(plan);
-      exam.Add(Answer(plan));
+      check.Add(Answer(plan));
     }
-    return exam;
+    return check;
   }
-  std::vector<Trouble> Troubles() { return FindLinkTroubles(Examine().facts()); }
+  std::vector<Trouble> Troubles() { return FindLinkTroubles(Check().facts()); }
   void Silence(uint32_t node) { silent_.insert(node); }
 
  private:
   static constexpr absl::Duration kLimit = absl::Seconds(3);
 
-  static void Check(const ExamPlan& plan) {
+  static void Check(const ProbePlan& plan) {
     for (const auto& round : plan.rounds) {
       std::set<uint32_t> busy;
-      for (const Way& pair : round) {
+      for (const Link& pair : round) {
         EXPECT_TRUE(busy.insert(pair.from).second && busy.insert(pair.to).second);
       }
     }
@@ -91,54 +91,59 @@ class FakeNetwork {
   }
   double Fraction() { return static_cast<double>(rng_.Below(1000)) / 1000; }
 
-  void AddDatagrams(const ExamPlan& plan, std::vector<std::optional<NodeLooks>>* looks) {
-    for (const Way& way : plan.ways) {
-      const FakeWay& there = At(way.from, way.to);
-      const FakeWay& back = At(way.to, way.from);
+  void AddDatagrams(const ProbePlan& plan,
+                    std::vector<std::optional<NodeMeasurements>>* measurements) {
+    for (const Link& link : plan.links) {
+      const FakeLink& there = At(link.from, link.to);
+      const FakeLink& back = At(link.to, link.from);
       uint32_t arrived = 0;
       for (uint32_t i = 0; i < plan.datagrams && !there.cut; ++i) {
         arrived += rng_.Chance(there.lost_percent) ? 0 : 1;
       }
       if (noisy_ && plan.datagrams < kMoreDatagrams && rng_.Chance(5) && arrived > 0) --arrived;
-      Look(looks, way.to, way.from).arrived = arrived;
+      MeasurementOf(measurements, link.to, link.from).arrived = arrived;
       if (there.cut || back.cut) continue;
-      const double wait = noisy_ && rng_.Chance(plan.ways.size() > 4 ? 10 : 1) ? 20 : 1;
-      Look(looks, way.from, way.to).round_trip = there.round_trip * wait;
+      const double wait = noisy_ && rng_.Chance(plan.links.size() > 4 ? 10 : 1) ? 20 : 1;
+      MeasurementOf(measurements, link.from, link.to).round_trip = there.round_trip * wait;
     }
   }
 
-  void AddTransfers(const ExamPlan& plan, std::vector<std::optional<NodeLooks>>* looks) {
+  void AddTransfers(const ProbePlan& plan,
+                    std::vector<std::optional<NodeMeasurements>>* measurements) {
     for (const auto& round : plan.rounds) {
-      for (const Way& pair : round) {
-        PeerLook& look = Look(looks, pair.from, pair.to);
-        look.refused = At(pair.from, pair.to).blocked;
-        look.connected = !look.refused;
-        if (look.refused) continue;
-        Look(looks, pair.to, pair.from).rate = At(pair.from, pair.to).rate * Noise(round.size());
-        look.rate = At(pair.to, pair.from).rate * Noise(round.size());
+      for (const Link& pair : round) {
+        PeerMeasurement& measurement = MeasurementOf(measurements, pair.from, pair.to);
+        measurement.refused = At(pair.from, pair.to).blocked;
+        measurement.connected = !measurement.refused;
+        if (measurement.refused) continue;
+        MeasurementOf(measurements, pair.to, pair.from).rate =
+            At(pair.from, pair.to).rate * Noise(round.size());
+        measurement.rate = At(pair.to, pair.from).rate * Noise(round.size());
       }
     }
   }
 
-  PeerLook& Look(std::vector<std::optional<NodeLooks>>* looks, uint32_t node, uint32_t peer) {
-    for (PeerLook& look : (*looks)[node]->peers) {
-      if (look.peer == peer) return look;
+  PeerMeasurement& MeasurementOf(std::vector<std::optional<NodeMeasurements>>* measurements,
+                                 uint32_t node, uint32_t peer) {
+    for (PeerMeasurement& measurement : (*measurements)[node]->peers) {
+      if (measurement.peer == peer) return measurement;
     }
-    return (*looks)[node]->peers.emplace_back(PeerLook{.peer = peer});
+    return (*measurements)[node]->peers.emplace_back(PeerMeasurement{.peer = peer});
   }
 
-  std::vector<std::optional<NodeLooks>> Answer(const ExamPlan& plan) {
-    std::vector<std::optional<NodeLooks>> looks(nodes_);
-    for (uint32_t i = 0; i < nodes_; ++i) looks[i].emplace(NodeLooks{.work = work_[i]});
-    AddDatagrams(plan, &looks);
-    AddTransfers(plan, &looks);
-    for (const uint32_t node : silent_) looks[node].reset();
-    return looks;
+  std::vector<std::optional<NodeMeasurements>> Answer(const ProbePlan& plan) {
+    std::vector<std::optional<NodeMeasurements>> measurements(nodes_);
+    for (uint32_t i = 0; i < nodes_; ++i)
+      measurements[i].emplace(NodeMeasurements{.work = work_[i]});
+    AddDatagrams(plan, &measurements);
+    AddTransfers(plan, &measurements);
+    for (const uint32_t node : silent_) measurements[node].reset();
+    return measurements;
   }
 
   uint32_t nodes_;
   Rng rng_;
-  std::vector<FakeWay> ways_;
+  std::vector<FakeLink> ways_;
   std::map<uint32_t, std::string> addresses_;  // "" for others
   std::vector<absl::Duration> work_;
   std::set<uint32_t> silent_;
@@ -156,7 +161,7 @@ std::vector<std::string> Names(const std::vector<Trouble>& troubles) {
     names.push_back(trouble.node.has_value()
                         ? absl::StrCat(kind, " n", *trouble.node, " ",
                                        kSides[static_cast<size_t>(trouble.side)])
-                        : absl::StrCat(kind, " ", trouble.way.from, ">", trouble.way.to));
+                        : absl::StrCat(kind, " ", trouble.link.from, ">", trouble.link.to));
   }
   return names;
 }
@@ -164,10 +169,10 @@ std::vector<std::string> Names(const std::vector<Trouble>& troubles) {
 TEST(Tournament, EachPairOnceAndEachNodeOnceInARound) {
   for (uint32_t nodes = 0; nodes < 20; ++nodes) {
     const auto rounds = Tournament(nodes, 100);
-    std::set<Way> seen;
+    std::set<Link> seen;
     for (const auto& round : rounds) {
       std::set<uint32_t> busy;
-      for (const Way& pair : round) {
+      for (const Link& pair : round) {
         EXPECT_LT(pair.from, pair.to);
         EXPECT_LT(pair.to, nodes);
         EXPECT_TRUE(busy.insert(pair.from).second && busy.insert(pair.to).second);
@@ -181,49 +186,49 @@ TEST(Tournament, EachPairOnceAndEachNodeOnceInARound) {
 }
 
 TEST(PackRounds, LeavesOutWhatHasNoPlace) {
-  const std::vector<Way> pairs = {{0, 1}, {0, 2}, {0, 3}, {1, 2}};
+  const std::vector<Link> pairs = {{0, 1}, {0, 2}, {0, 3}, {1, 2}};
   const auto rounds = PackRounds(pairs, 4, 2);
   ASSERT_EQ(rounds.size(), 2U);
-  EXPECT_THAT(rounds[0], ElementsAre(Way{0, 1}));
-  EXPECT_THAT(rounds[1], ElementsAre(Way{0, 2}));
+  EXPECT_THAT(rounds[0], ElementsAre(Link{0, 1}));
+  EXPECT_THAT(rounds[1], ElementsAre(Link{0, 2}));
   EXPECT_THAT(PackRounds(pairs, 4, 9), SizeIs(3));
   EXPECT_THAT(PackRounds(pairs, 1, 9), SizeIs(4));
 }
 
-TEST(LinkExam, AHealthyNetworkIsMeasuredOnce) {
+TEST(LinkCheck, AHealthyNetworkIsMeasuredOnce) {
   FakeNetwork network(8, 1);
-  const LinkExam exam = network.Examine();
-  EXPECT_EQ(exam.passes(), 2U);
-  EXPECT_THAT(FindLinkTroubles(exam.facts()), IsEmpty());
+  const LinkCheck check = network.Check();
+  EXPECT_EQ(check.passes(), 2U);
+  EXPECT_THAT(FindLinkTroubles(check.facts()), IsEmpty());
 }
 
-TEST(LinkExam, NobodyIsWorseWhereAllAreEquallySlow) {
+TEST(LinkCheck, NobodyIsWorseWhereAllAreEquallySlow) {
   FakeNetwork network(8, 1);
-  network.All([](FakeWay& way) {
-    way.rate = 1e6;
-    way.round_trip = absl::Milliseconds(80);
-    way.lost_percent = 5;
+  network.All([](FakeLink& link) {
+    link.rate = 1e6;
+    link.round_trip = absl::Milliseconds(80);
+    link.lost_percent = 5;
   });
   for (uint32_t i = 0; i < 8; ++i) network.Work(i) = absl::Milliseconds(20);
   EXPECT_THAT(Names(network.Troubles()), IsEmpty());
 }
 
-TEST(LinkExam, ANodeThatSendsSlowly) {
+TEST(LinkCheck, ANodeThatSendsSlowly) {
   FakeNetwork network(8, 1);
-  network.Sends(3, [](FakeWay& way) { way.rate = 2e9; });
+  network.Sends(3, [](FakeLink& link) { link.rate = 2e9; });
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow n3 sends"));
-  network.Receives(3, [](FakeWay& way) { way.rate = 2e9; });
+  network.Receives(3, [](FakeLink& link) { link.rate = 2e9; });
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow n3 both"));
 }
 
-TEST(LinkExam, TwinHalfAsFastIsNotSlow) {
+TEST(LinkCheck, TwinHalfAsFastIsNotSlow) {
   FakeNetwork network(8, 1);
-  network.Sends(3, [](FakeWay& way) { way.rate = 6e9; });
+  network.Sends(3, [](FakeLink& link) { link.rate = 6e9; });
   EXPECT_THAT(Names(network.Troubles()), IsEmpty());
 }
 
 // On one machine it is chance which of two processes has the better place.
-TEST(LinkExam, AWayWithinOneMachineIsNotSlow) {
+TEST(LinkCheck, AWayWithinOneMachineIsNotSlow) {
   FakeNetwork network(2, 1);
   network.At(0, 1).rate = 9e10;
   network.At(1, 0).rate = 2e9;
@@ -233,7 +238,7 @@ TEST(LinkExam, AWayWithinOneMachineIsNotSlow) {
   EXPECT_THAT(Names(network.Troubles()), IsEmpty());
 }
 
-TEST(LinkExam, ANetworkIsNotSlowBesideAMachinesMemory) {
+TEST(LinkCheck, ANetworkIsNotSlowBesideAMachinesMemory) {
   FakeNetwork network(4, 1);
   for (uint32_t node = 0; node < 4; ++node) {
     network.SetAddress(node, node < 2 ? "10.0.0.1" : "10.0.0.2");
@@ -247,7 +252,7 @@ TEST(LinkExam, ANetworkIsNotSlowBesideAMachinesMemory) {
 }
 
 // Beyond 10 Gbit/s one connection shows what its ends' processors do.
-TEST(LinkExam, AQuickWayIsNotSlowBesideAQuickerOne) {
+TEST(LinkCheck, AQuickWayIsNotSlowBesideAQuickerOne) {
   FakeNetwork network(2, 1);
   network.At(0, 1).rate = 7.7e10;
   network.At(1, 0).rate = 1.1e10;
@@ -256,12 +261,12 @@ TEST(LinkExam, AQuickWayIsNotSlowBesideAQuickerOne) {
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow 1>0"));
 }
 
-TEST(LinkExam, OneWayIsCut) {
+TEST(LinkCheck, OneWayIsCut) {
   FakeNetwork network(8, 1);
   network.At(2, 5).cut = true;
-  const LinkExam exam = network.Examine();
-  EXPECT_THAT(Names(FindLinkTroubles(exam.facts())), ElementsAre("cut 2>5"));
-  const auto findings = DescribeTroubles(exam.facts());
+  const LinkCheck check = network.Check();
+  EXPECT_THAT(Names(FindLinkTroubles(check.facts())), ElementsAre("cut 2>5"));
+  const auto findings = DescribeTroubles(check.facts());
   EXPECT_EQ(findings[0].text.id, "way_cut");
   EXPECT_EQ(findings[0].text.what,
             "n2 to n5 is cut: none of 1200 datagrams arrived, while the other direction works");
@@ -269,13 +274,13 @@ TEST(LinkExam, OneWayIsCut) {
   EXPECT_TRUE(Prevents(findings[0].trouble.kind));
 }
 
-TEST(LinkExam, ANodeThatIsCutOff) {
+TEST(LinkCheck, ANodeThatIsCutOff) {
   FakeNetwork network(5, 1);
-  network.Receives(4, [](FakeWay& way) { way.cut = true; });
+  network.Receives(4, [](FakeLink& link) { link.cut = true; });
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("cut n4 receives"));
 }
 
-TEST(LinkExam, OneWayLosesPackets) {
+TEST(LinkCheck, OneWayLosesPackets) {
   FakeNetwork network(8, 1);
   network.At(6, 1).lost_percent = 5;
   network.At(6, 1).rate = 1e8;
@@ -283,34 +288,34 @@ TEST(LinkExam, OneWayLosesPackets) {
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("lossy 6>1"));
 }
 
-TEST(LinkExam, FarNodesAndWays) {
+TEST(LinkCheck, FarNodesAndLinks) {
   FakeNetwork network(8, 1);
   network.At(0, 1).round_trip = network.At(1, 0).round_trip = absl::Milliseconds(5);
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("far 0>1"));
-  const auto far = [](FakeWay& way) { way.round_trip = absl::Milliseconds(5); };
+  const auto far = [](FakeLink& link) { link.round_trip = absl::Milliseconds(5); };
   network.Sends(7, far);
   network.Receives(7, far);
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("far n7 both", "far 0>1"));
 }
 
-TEST(LinkExam, ConnectionsThatCanNotBeMade) {
+TEST(LinkCheck, ConnectionsThatCanNotBeMade) {
   FakeNetwork network(4, 1);
   network.At(0, 2).blocked = true;
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("blocked 0>2"));
 }
 
-TEST(LinkExam, ASlowCpuAndASilentNode) {
+TEST(LinkCheck, ASlowCpuAndASilentNode) {
   FakeNetwork network(4, 1);
   network.Work(2) = absl::Milliseconds(3);
   network.Silence(1);
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("silent n1 both", "busy n2 both"));
 }
 
-TEST(LinkExam, NodesThatNeverCameAreToldOf) {
+TEST(LinkCheck, NodesThatNeverCameAreToldOf) {
   NetworkFacts facts;
   facts.nodes = {{.name = "n1", .address = "10.0.0.1", .told = true},
                  {.name = "node rank 1", .missing = true}};
-  facts.ways.resize(4);
+  facts.links.resize(4);
   const std::vector<LinkFinding> findings = DescribeTroubles(facts);
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].text.id, "node_missing");
@@ -321,13 +326,13 @@ TEST(LinkExam, NodesThatNeverCameAreToldOf) {
               testing::StartsWith("network: 1 of 2 nodes (n1), 1.0 s\n"));
 }
 
-TEST(LinkExam, NobodyIsToLookAtANodeThatNeverCame) {
+TEST(LinkCheck, NobodyIsToLookAtANodeThatNeverCame) {
   NetworkFacts facts;
   facts.nodes = {{.name = "n1", .address = "10.0.0.1", .told = true},
                  {.name = "n2", .address = "10.0.0.2", .told = true},
                  {.name = "n3", .address = "10.0.0.3", .told = true},
                  {.name = "node rank 3", .missing = true}};
-  facts.ways.resize(16);
+  facts.links.resize(16);
   for (uint32_t to : {1U, 2U}) {
     facts.At({.from = 0, .to = to}) = {.sent = 1000, .arrived = 0, .told = true};
     facts.At({.from = to, .to = 0}) = {.sent = 1000, .arrived = 0, .told = true};
@@ -340,45 +345,45 @@ TEST(LinkExam, NobodyIsToLookAtANodeThatNeverCame) {
   EXPECT_THAT(findings[1].text.mend, testing::Contains(testing::HasSubstr("10.0.0.3")));
 }
 
-TEST(LinkExam, SmallNetworks) {
+TEST(LinkCheck, SmallNetworks) {
   FakeNetwork two(2, 1);
   EXPECT_THAT(Names(two.Troubles()), IsEmpty());
   two.At(0, 1).rate = 1e9;
   EXPECT_THAT(Names(two.Troubles()), ElementsAre("slow 0>1"));
   FakeNetwork three(3, 1);
-  three.Sends(2, [](FakeWay& way) { way.rate = 1e9; });
-  three.Receives(2, [](FakeWay& way) { way.rate = 1e9; });
+  three.Sends(2, [](FakeLink& link) { link.rate = 1e9; });
+  three.Receives(2, [](FakeLink& link) { link.rate = 1e9; });
   EXPECT_THAT(Names(three.Troubles()), ElementsAre("slow n2 both"));
   EXPECT_THAT(Names(FakeNetwork(1, 1).Troubles()), IsEmpty());
 }
 
-TEST(LinkExam, LargeNetworksAreMeasuredInPart) {
+TEST(LinkCheck, LargeNetworksAreMeasuredInPart) {
   FakeNetwork network(64, 1);
-  network.Sends(40, [](FakeWay& way) { way.rate = 1e9; });
+  network.Sends(40, [](FakeLink& link) { link.rate = 1e9; });
   EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow n40 sends"));
 }
 
-// What of a node's looks can't be (the wire has checked ranges) does no harm.
-TEST(LinkExam, OverrunIsNotLoss) {
-  LinkExam exam({{.name = "a", .told = true}, {.name = "b", .told = true}});
-  exam.Next({}, absl::Seconds(1));
-  NodeLooks late{.peers = {{.peer = 0, .arrived = kFirstDatagrams - 50}}, .overrun = 50};
-  NodeLooks fine{.peers = {{.peer = 1, .arrived = kFirstDatagrams}}};
-  exam.Add({fine, late});
-  EXPECT_EQ(exam.facts().At({0, 1}).Loss(), 0);
+// What of a node's measurements can't be (the wire has checked ranges) does no harm.
+TEST(LinkCheck, OverrunIsNotLoss) {
+  LinkCheck check({{.name = "a", .told = true}, {.name = "b", .told = true}});
+  check.Next({}, absl::Seconds(1));
+  NodeMeasurements late{.peers = {{.peer = 0, .arrived = kFirstDatagrams - 50}}, .overrun = 50};
+  NodeMeasurements fine{.peers = {{.peer = 1, .arrived = kFirstDatagrams}}};
+  check.Add({fine, late});
+  EXPECT_EQ(check.facts().At({0, 1}).Loss(), 0);
   // The twin.
-  LinkExam lossy({{.name = "a", .told = true}, {.name = "b", .told = true}});
+  LinkCheck lossy({{.name = "a", .told = true}, {.name = "b", .told = true}});
   lossy.Next({}, absl::Seconds(1));
   late.overrun = 0;
   lossy.Add({fine, late});
   EXPECT_EQ(lossy.facts().At({0, 1}).Loss(), 0.25);
 }
 
-TEST(LinkExam, NoPassBeginsAfterTheTime) {
-  LinkExam exam({{.name = "a", .told = true}, {.name = "b", .told = true}});
-  EXPECT_FALSE(exam.Next(absl::Seconds(9), absl::Seconds(1)).over);
-  exam.Add({NodeLooks{}, NodeLooks{}});
-  EXPECT_TRUE(exam.Next(absl::Seconds(9), absl::Seconds(1)).over);
+TEST(LinkCheck, NoPassBeginsAfterTheTime) {
+  LinkCheck check({{.name = "a", .told = true}, {.name = "b", .told = true}});
+  EXPECT_FALSE(check.Next(absl::Seconds(9), absl::Seconds(1)).over);
+  check.Add({NodeMeasurements{}, NodeMeasurements{}});
+  EXPECT_TRUE(check.Next(absl::Seconds(9), absl::Seconds(1)).over);
 }
 
 // ------------------------------------------------------------- many networks
@@ -390,7 +395,7 @@ std::vector<std::string> Spoil(uint64_t seed, FakeNetwork* network) {
   Rng rng(seed);
   const auto node = static_cast<uint32_t>(rng.Below(8));
   const auto other = static_cast<uint32_t>((node + 1 + rng.Below(7)) % 8);
-  const auto slow = [](FakeWay& way) { way.rate = 1e9; };
+  const auto slow = [](FakeLink& link) { link.rate = 1e9; };
   switch (seed % 6) {
     case 0:
       return {};
@@ -416,19 +421,19 @@ std::vector<std::string> Spoil(uint64_t seed, FakeNetwork* network) {
   }
 }
 
-TEST(LinkExam, ManyNoisyNetworksAreJudgedRightly) {
+TEST(LinkCheck, ManyNoisyNetworksAreJudgedRightly) {
   int accused_at_once = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     FakeNetwork network(8, seed);
     network.set_noisy(true);
     const std::vector<std::string> expected = Spoil(seed, &network);
-    const LinkExam exam = network.Examine();
-    EXPECT_EQ(Names(FindLinkTroubles(exam.facts())), expected) << "seed " << seed;
+    const LinkCheck check = network.Check();
+    EXPECT_EQ(Names(FindLinkTroubles(check.facts())), expected) << "seed " << seed;
     // The twin: with the first measurement alone somebody is accused in most healthy networks.
     if (seed % 6 != 0) continue;
-    NetworkFacts once = exam.facts();
-    for (WayFacts& way : once.ways) {
-      if (!way.rates.empty()) way.rates.assign(3, way.rates.front());
+    NetworkFacts once = check.facts();
+    for (LinkFacts& link : once.links) {
+      if (!link.rates.empty()) link.rates.assign(3, link.rates.front());
     }
     accused_at_once += FindLinkTroubles(once).empty() ? 0 : 1;
   }

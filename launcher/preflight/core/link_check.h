@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_EXAM_H_
-#define DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_EXAM_H_
+#ifndef DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_CHECK_H_
+#define DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_CHECK_H_
 
 #include <cstdint>
 #include <optional>
@@ -10,51 +10,51 @@
 
 namespace ddprun::launcher {
 
-// Along each way in the first pass: one in 20 lost is missed once in 28,000 times.
+// Along each link in the first pass: one in 20 lost is missed once in 28,000 times.
 inline constexpr uint32_t kFirstDatagrams = 200;
 // Along a suspect one, in the pass after it.
 inline constexpr uint32_t kMoreDatagrams = 1000;
-// Datagrams that a node sends at most in the first pass: large jobs send fewer along each way.
+// Datagrams that a node sends at most in the first pass: large jobs send fewer along each link.
 inline constexpr uint32_t kDatagramsOfNodeMax = 20'000;
 // Rounds of the first pass: in jobs of more nodes than this, not every pair is measured with TCP.
 inline constexpr uint32_t kRoundsMax = 15;
-// Rounds of a later pass. A way that finds no place in them is not accused.
+// Rounds of a later pass. A link that finds no place in them is not accused.
 inline constexpr uint32_t kMoreRoundsMax = 16;
 // Pairs of a round of a later pass, in small jobs; in others a quarter of the nodes.
 inline constexpr uint32_t kPairsAtOnce = 2;
 // All passes; the first has datagrams only.
 inline constexpr uint32_t kPassesMax = 8;
-// Nodes that can be examined together.
-inline constexpr uint32_t kExamNodesMax = 256;
+// Nodes that can be checked together.
+inline constexpr uint32_t kCheckNodesMax = 256;
 
 // Decides what the nodes of a job measure: all of them once, then only what looks bad, again and
 // with less at the same time. Nothing is accused of what was seen once: on a busy machine any one
 // measurement may be off. Pure; threads: any.
-class LinkExam {
+class LinkCheck {
  public:
   // `nodes`: those that came have `told` set.
-  explicit LinkExam(std::vector<NodeFacts> nodes);
+  explicit LinkCheck(std::vector<NodeFacts> nodes);
 
-  // What to measure next. `elapsed`: since the exam began; no pass begins after `limit`.
-  ExamPlan Next(absl::Duration elapsed, absl::Duration limit);
+  // What to measure next. `elapsed`: since the check began; no pass begins after `limit`.
+  ProbePlan Next(absl::Duration elapsed, absl::Duration limit);
 
   // The answers to the last plan, by node; nullopt = none came, and the node counts as silent.
-  void Add(const std::vector<std::optional<NodeLooks>>& looks);
+  void Add(const std::vector<std::optional<NodeMeasurements>>& measurements);
 
   const NetworkFacts& facts() const { return facts_; }
   uint32_t passes() const { return passes_; }
 
  private:
-  ExamPlan First() const;
-  ExamPlan Again() const;
-  bool Usable(Way way) const;
-  void AddLook(uint32_t node, const PeerLook& look, uint64_t overrun);
+  ProbePlan First() const;
+  ProbePlan Again() const;
+  bool Usable(Link link) const;
+  void AddMeasurement(uint32_t node, const PeerMeasurement& measurement, uint64_t overrun);
 
   NetworkFacts facts_;
-  ExamPlan plan_;
+  ProbePlan plan_;
   uint32_t passes_ = 0;
 };
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_EXAM_H_
+#endif  // DDPRUN_LAUNCHER_PREFLIGHT_CORE_LINK_CHECK_H_
