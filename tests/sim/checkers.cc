@@ -29,6 +29,12 @@ const std::string& NoteField(const rendezvous::Note& note, absl::string_view key
   return *kNone;
 }
 
+absl::Duration MillisecondsOf(const rendezvous::Note& note, absl::string_view key) {
+  int64_t ms = 0;
+  return absl::SimpleAtoi(NoteField(note, key), &ms) ? absl::Milliseconds(ms)
+                                                     : absl::InfiniteDuration();
+}
+
 std::vector<std::string> NodesOf(const rendezvous::Note& formed) {
   std::vector<std::string> nodes;
   for (absl::string_view word : absl::StrSplit(NoteField(formed, "ranks"), ' ')) {

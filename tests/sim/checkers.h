@@ -139,6 +139,8 @@ class VerdictWatch {
 
 // The value of a note's field; "" without it.
 const std::string& NoteField(const rendezvous::Note& note, absl::string_view key);
+// The same of a field that is milliseconds; infinite where there is none.
+absl::Duration MillisecondsOf(const rendezvous::Note& note, absl::string_view key);
 
 // The ids of a generation's nodes, by group rank: "ranks" is "n0=[0..1] n1=[2..2]".
 std::vector<std::string> NodesOf(const rendezvous::Note& formed);

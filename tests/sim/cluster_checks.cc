@@ -18,6 +18,7 @@ using rendezvous::Effect;
 using rendezvous::Event;
 using rendezvous::Generation;
 using rendezvous::Note;
+using rendezvous::StreamKey;
 
 namespace {
 
@@ -137,8 +138,12 @@ std::string ClusterSim::CheckClosed(const rendezvous::JobView& view) const {
 Instant ClusterSim::BackSince(const SimNode& node) const {
   const int number = node.number();
   const bool cut = network_->IsCut(number) || network_->healed_at(number) >= node.away_since();
+  // It waits on a stream that is refused, and can't know while a record is written: when it came
+  // the agent before it, which had lost its power, still counted as live (seed 1125435).
+  if (refused_.contains(StreamKey(node.stream()))) return Instant::Infinite();
   if (cut || node.away_since().is_infinite()) return Instant::Infinite();
-  return std::max({node.away_since(), network_->slow_until(number), losses_.disturbed()});
+  return std::max(
+      {node.away_since(), node.thawed_at(), network_->slow_until(number), losses_.disturbed()});
 }
 
 // R4: of a node that counts as lost.
@@ -192,9 +197,11 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
     }
     // Others have their lease to come back, of many nodes this longer one (R4).
     if (note->event == "isolation_over") {
-      losses_.Disturb(queue_.now() +
-                      std::max(rendezvous::kRecoveryLease - job_.lease, absl::ZeroDuration()));
+      losses_.Excuse(queue_.now() +
+                     std::max(rendezvous::kRecoveryLease - job_.lease, absl::ZeroDuration()));
     }
+    if (note->event == "stall") losses_.OnStall(MillisecondsOf(*note, "ms"), queue_.now());
+    if (note->event == "node_left" && done_.IsDone(NoteField(*note, "node"))) growth_.OnDoneGone();
     if (broken.empty()) broken = CheckIgnored(*note);
     if (broken.empty()) broken = done_.OnNote(*note);
     if (broken.empty()) broken = isolation_.OnNote(*note);

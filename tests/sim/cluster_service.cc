@@ -77,6 +77,7 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
   if (twice.empty()) twice = probe_rate_.OnStep(queue_.now(), effects);
   if (!twice.empty()) Break(twice);
   for (const Effect& effect : effects) {
+    if (const auto* close = std::get_if<CloseStream>(&effect)) refused_.insert(close->stream);
     const auto* note = std::get_if<Note>(&effect);
     if (note == nullptr) continue;
     if (note->event == "verdict") verdict_decided_ = queue_.now();

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -390,11 +391,28 @@ void ClusterSim::OnSpawned(int node, const Assignment& assignment) {
 void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
   Trace(absl::StrCat("agent of node ", node, " exits with ", exit.status,
                      exit.verdict ? " after a verdict" : ""));
-  const std::string broken = verdicts_.OnExit(exit);
+  std::string broken = verdicts_.OnExit(exit);
+  if (broken.empty()) broken = CheckPatience(*nodes_[static_cast<size_t>(node)], exit);
   if (!broken.empty()) Break(broken);
-  if (owed_verdict_.contains(node) && !exit.verdict) {
+  // Whose processes outlive KILL ends by itself, whatever it would be told (R3).
+  const bool unclean = absl::StrContains(exit.why, "still there");
+  if (owed_verdict_.contains(node) && !exit.verdict && !unclean) {
     Break(absl::StrCat("node ", node, " was there at the verdict and ends without it"));
   }
+}
+
+// R5: an agent gives its service up after a whole timeout without a word, whatever was before.
+std::string ClusterSim::CheckPatience(const SimNode& node, const launcher::Exit& exit) const {
+  const bool gives_up =
+      absl::StartsWith(exit.why, "lost the job") && absl::StrContains(exit.why, "no answer within");
+  // By its own clock, which may be 5 % too fast.
+  const absl::Duration least = launcher::ServiceTimeouts().loss_without_workers / 1.06;
+  // It decided that up to a farewell before, and may have heard a word since (seed 117514).
+  constexpr absl::Duration kFarewell = absl::Seconds(2);
+  const absl::Duration silence = queue_.now() - node.heard_at();
+  if (!gives_up || silence >= least || silence < kFarewell) return "";
+  return absl::StrCat("node ", node.number(), " gives its service up although it spoke ",
+                      absl::FormatDuration(silence), " ago");
 }
 
 }  // namespace ddprun::sim

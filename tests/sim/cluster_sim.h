@@ -157,6 +157,7 @@ class ClusterSim {
   void FailPeers(int node, rendezvous::Generation generation);
   void OnSpawned(int node, const rendezvous::Assignment& assignment);
   void OnExited(int node, const launcher::Exit& exit);
+  std::string CheckPatience(const SimNode& node, const launcher::Exit& exit) const;
 
   void Break(const std::string& what);
   void Trace(const std::string& line);
@@ -188,6 +189,7 @@ class ClusterSim {
   // Of each stream the first message without its body, and the last sequence.
   std::map<rendezvous::StreamKey, rendezvous::AgentMessage> headers_;
   std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // and how they must be refused
+  std::set<rendezvous::StreamKey> refused_;  // that a service has ended, told or not
   Instant stalled_until_;
   std::deque<rendezvous::Event> stalled_events_;
   bool resuming_ = false;  // steps what came meanwhile

@@ -92,6 +92,15 @@ bool LossBound::Observe(Instant now, int node, bool mute, uint64_t wakes) {
   return true;
 }
 
+void LossBound::Excuse(Instant until) {
+  excused_ = std::max(excused_, until);
+  Disturb(excused_);
+}
+
+void LossBound::OnStall(absl::Duration stall, Instant now) {
+  if (excused_ > now - stall) Excuse(excused_ + stall);
+}
+
 std::string LossBound::OnLook(int node, absl::Duration lease, Instant now) const {
   const Node known = Find(node, nodes_);
   if (known.mute_since.is_infinite()) return "";
@@ -144,6 +153,9 @@ std::string DoneWatch::OnNote(const Note& note) {
   if (note.event == "generation") {
     running_ = true;
     done_.clear();
+  } else if (note.event == "recovering") {
+    // The note of its closing may have died with the service before (seed 3904947).
+    running_ = NoteField(note, "phase") == "running";
   } else if (note.event == "node_joined" || note.event == "node_left") {  // another agent is there
     done_.erase(NoteField(note, "node"));
   } else if (note.event == "round_closing" || note.event == "verdict") {
@@ -158,9 +170,7 @@ std::string DoneWatch::OnNote(const Note& note) {
 }
 
 std::string GrowthWatch::OnNote(const Note& note, Instant now) {
-  if (note.event == "node_left" && absl::StartsWith(NoteField(note, "why"), "done")) {
-    member_done_ = true;
-  }
+  if (note.event == "node_left" && absl::StartsWith(NoteField(note, "why"), "done")) OnDoneGone();
   if (note.event == "generation") {
     member_done_ = false;
     formed_ = now;

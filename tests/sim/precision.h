@@ -57,6 +57,11 @@ class LossBound {
   std::string OnLook(int node, absl::Duration lease, Instant now) const;
   // The service began anew or was held up: what it waits for is extended.
   void Disturb(Instant until) { disturbed_ = std::max(disturbed_, until); }
+  // Nobody is lost by a lease until then, and all have one from then on.
+  void Excuse(Instant until);
+  // The service noted that it was held up for so long: that isn't counted in the excuse either
+  // (seed 2093845).
+  void OnStall(absl::Duration stall, Instant now);
   Instant disturbed() const { return disturbed_; }
 
  private:
@@ -66,6 +71,7 @@ class LossBound {
   };
   std::vector<Node> nodes_;  // by number
   Instant disturbed_;
+  Instant excused_;
 };
 
 // R8: a generation all of whose workers ended with 0 has its verdict within a second, and what the
@@ -116,6 +122,7 @@ class DoneWatch {
   // What it knew may have died with it.
   void Forget() { done_.clear(); }
   std::string OnNote(const rendezvous::Note& note);
+  bool IsDone(const std::string& node) const { return done_.contains(node); }
 
  private:
   bool running_ = false;
@@ -129,6 +136,8 @@ class GrowthWatch {
   // Looked at from time to time. Params: sound_newcomers: whether nodes wait that have been
   // reachable for a while.
   std::string OnLook(const rendezvous::JobView& view, bool sound_newcomers, Instant now);
+  // A member that is done has gone, whatever its farewell says (seed 455401: it was preempted).
+  void OnDoneGone() { member_done_ = true; }
   // The service began anew, or was held up: what was waited for begins anew.
   void Disturb() { waiting_since_ = Instant::Infinite(); }
 

@@ -108,6 +108,7 @@ void SimNode::SetFrozen(bool frozen) {
     callbacks_.trace(absl::StrCat("agent of node ", number_, frozen ? " freezes" : " thaws"));
   }
   if (frozen) return;
+  thawed_at_ = queue_->now();
   ++wakes_;
   std::vector<Call> calls = std::exchange(frozen_calls_, {});
   for (Call& call : calls) call();
@@ -193,6 +194,7 @@ void SimNode::OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::Servi
     return;
   }
   if (epoch != epoch_ || stream != stream_) return;
+  heard_at_ = queue_->now();
   if (beside) return AnswerBeside(stream, std::get<rendezvous::Probe>(message));
   if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     Touch();

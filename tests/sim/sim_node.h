@@ -107,6 +107,10 @@ class SimNode {
     return agent_runs() && !frozen_ && !leaves() && stream_ != broken_ ? away_since_
                                                                        : Instant::Infinite();
   }
+  // When its agent took the last word of a service; of this agent or one before.
+  Instant heard_at() const { return heard_at_; }
+  // When its agent was last thawed: before, it was on no way (seed 9881656).
+  Instant thawed_at() const { return thawed_at_; }
   // When its agent was killed, and its stream reset by that; infinite = it wasn't.
   Instant reset_at() const { return reset_at_; }
   const std::optional<rendezvous::AgentMessage>& last_join() const { return join_; }
@@ -182,6 +186,7 @@ class SimNode {
   uint64_t broken_ = 0;    // a stream that was, which it may not know yet
   bool welcomed_ = false;  // on this stream
   bool frozen_ = false;
+  Instant thawed_at_;
   bool signalled_ = false;  // asked to end
   bool finishing_ = false;  // the stream was half-closed: no more reconnects
   std::vector<Call> frozen_calls_;
@@ -190,6 +195,7 @@ class SimNode {
   std::optional<rendezvous::AgentMessage> last_event_;  // that was sent on this stream
   rendezvous::Term term_;                               // that it was told
   Instant dead_since_ = Instant::Infinite();
+  Instant heard_at_;
   Instant reset_at_ = Instant::Infinite();
   Instant away_since_ = Instant::Infinite();
   bool hosts_service_ = false;

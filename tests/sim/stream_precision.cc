@@ -26,12 +26,6 @@ constexpr absl::Duration kBack = absl::Milliseconds(50);
 // The pace of probes follows the number of nodes a few ticks later.
 constexpr absl::Duration kSettling = absl::Seconds(3);
 
-absl::Duration MillisecondsOf(const Note& note, const std::string& key) {
-  int64_t ms = 0;
-  return absl::SimpleAtoi(NoteField(note, key), &ms) ? absl::Milliseconds(ms)
-                                                     : absl::InfiniteDuration();
-}
-
 }  // namespace
 
 std::string RepeatWatch::OnStep(const rendezvous::Event& event, const std::vector<Effect>& effects,

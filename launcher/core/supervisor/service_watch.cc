@@ -27,7 +27,14 @@ ServiceWatch::ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::Jo
       last_contact_(now),
       tell_at_(now + kNotifyMissingAfter) {}
 
-void ServiceWatch::OnWelcome() {
+void ServiceWatch::OnHeard(Instant now) {
+  last_contact_ = now;
+  if (state_ == State::kSilent) BeHeard();
+}
+
+void ServiceWatch::OnWelcome() { BeHeard(); }
+
+void ServiceWatch::BeHeard() {
   state_ = State::kHeard;
   since_ = Instant::Infinite();
   tell_at_ = Instant::Infinite();
@@ -58,17 +65,12 @@ void ServiceWatch::OnWorkers(Instant now, bool go_on) {
 ServiceWatch::Decision ServiceWatch::OnTimer(Instant now) {
   DDPRUN_CHECK(now >= last_contact_, "time went back");
   Decision decision;
-  const bool in_lease = now < last_contact_ + lease_;
-  if (state_ == State::kHeard && !in_lease) {
+  if (state_ == State::kHeard && now >= last_contact_ + lease_) {
     state_ = State::kSilent;
     since_ = last_contact_;
     tell_at_ = now;
     last_error_ = absl::StrCat("silent for ", absl::FormatDuration(lease_));
     decision.lost = last_error_;
-  } else if (state_ == State::kSilent && in_lease) {  // it speaks again
-    state_ = State::kHeard;
-    since_ = Instant::Infinite();
-    tell_at_ = Instant::Infinite();
   }
   if (now >= Bound()) {
     decision.give_up = WhyGivenUp();

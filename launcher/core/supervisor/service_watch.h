@@ -14,7 +14,7 @@ namespace ddprun::launcher {
 
 // Whether the service is there, and for how long this agent does without it (R5).
 //
-//   joining ─OnWelcome─► heard ◄─heard again, seen by a timer─ silent
+//   joining ─OnWelcome─► heard ◄──────────── OnHeard ────────── silent
 //                          │ ──────── nothing for a lease ──────► │
 //                          │ OnClosed                             │ OnClosed
 //                          └──────────────► lost ◄────────────────┘
@@ -47,8 +47,9 @@ class ServiceWatch {
   ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::JobSpec& job,
                std::string endpoint, Instant now);
 
-  // Anything came from it.
-  void OnHeard(Instant now) { last_contact_ = now; }
+  // Anything came from it. Who was silent is back by that: a loss that follows, before any timer,
+  // is another one, and has all of its time.
+  void OnHeard(Instant now);
   void OnWelcome();
   // Params: lease: of a job so large that it is probed at longer intervals; zero = the job's own.
   void OnProbe(absl::Duration lease) { lease_ = std::max(lease, job_lease_); }
@@ -77,6 +78,7 @@ class ServiceWatch {
   // What ends the wait.
   enum class Limit { kReach, kLoss, kLossWithoutWorkers };
 
+  void BeHeard();
   bool is_missing() const { return state_ == State::kSilent || state_ == State::kLost; }
   Limit LimitNow() const;
   Instant BoundOf(Limit limit) const;

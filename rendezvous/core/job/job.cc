@@ -164,6 +164,7 @@ void Job::JudgeStall(Instant now) {
   const absl::Duration stall = now - due;
   if (stall <= pace().lease / 4) return;
   roster_.ChangeAll([&](Node& node) { node.Extend(now, stall, pace(), spec().reconnect_grace); });
+  probes_.Forgive(stall);
   forgiven_until_ = now;
   outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
 }

@@ -75,11 +75,13 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   const bool awaited = phase_ == JobPhase::kClosing && node.group_rank &&
                        round_->member(*node.group_rank).state == RoundMember::State::kStopping;
   NoteHeard(node);
+  // An answer that came while the service was held up is worth what it would have been before (R4).
+  const absl::Duration forgiven = probes_.ForgivenSince(renewal.nonce, now_);
   bool told = false;
   bool idle = false;
   std::vector<uint32_t> lost_gpus;
   roster_.Change(node, [&](Node& n) {
-    n.Renew(now_, *sent, pace().lease);
+    n.Renew(now_, *sent, pace().lease + forgiven);
     told = is_member && n.told.TakeProgress(now_, renewal, n.info.worker_count);
     lost_gpus = n.told.TakeGpus(now_, renewal.gpus);
     if (renewal.warm) n.told.warm = renewal.warm;

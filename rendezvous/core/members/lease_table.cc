@@ -1,11 +1,14 @@
 #include "rendezvous/core/members/lease_table.h"
 
+#include <algorithm>
+
+#include "base/check.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::rendezvous {
 
 uint64_t ProbeLog::Send(Instant now) {
-  sent_.push_back(now);
+  sent_.push_back({.at = now, .forgiven = forgiven_});
   if (sent_.size() > kProbesOutstandingMax) {
     sent_.pop_front();
     ++first_nonce_;
@@ -15,7 +18,13 @@ uint64_t ProbeLog::Send(Instant now) {
 
 std::optional<Instant> ProbeLog::SentAt(uint64_t nonce) const {
   if (nonce < first_nonce_ || nonce - first_nonce_ >= sent_.size()) return std::nullopt;
-  return sent_[nonce - first_nonce_];
+  return sent_[nonce - first_nonce_].at;
+}
+
+absl::Duration ProbeLog::ForgivenSince(uint64_t nonce, Instant now) const {
+  DDPRUN_CHECK(SentAt(nonce).has_value(), "a probe that nobody sent");
+  const Sent& sent = sent_[nonce - first_nonce_];
+  return std::min(forgiven_ - sent.forgiven, now - sent.at);
 }
 
 void DeadlineQueue::Set(uint64_t node, Instant at) {

@@ -23,10 +23,20 @@ class ProbeLog {
   uint64_t Send(Instant now);
   // When the probe with that nonce was sent; empty when it is unknown or too old.
   std::optional<Instant> SentAt(uint64_t nonce) const;
+  // The service was held up for so long, which is nobody's silence (R4).
+  void Forgive(absl::Duration stall) { forgiven_ += stall; }
+  // How much of that was after this probe was sent, until now. Requires: SentAt(nonce) has a value.
+  absl::Duration ForgivenSince(uint64_t nonce, Instant now) const;
 
  private:
+  struct Sent {
+    Instant at;
+    absl::Duration forgiven;  // until then
+  };
+
   uint64_t first_nonce_;  // of sent_.front(); > 0
-  std::deque<Instant> sent_;
+  std::deque<Sent> sent_;
+  absl::Duration forgiven_ = absl::ZeroDuration();  // ever
 };
 
 // The earliest deadline of each node, ordered by time, then by node. Bound: O(log n) a change.

@@ -86,7 +86,7 @@ struct Node {
   void Greet(Instant now, std::optional<absl::Duration> lease);
   // Its stream is closed. Params: grace: to come back; nullopt = until its lease is over.
   void MissStream(Instant now, std::optional<absl::Duration> grace);
-  // It renewed the probe of `sent`.
+  // It renewed the probe of `sent`. Params: lease: and what is forgiven since then.
   void Renew(Instant now, Instant sent, absl::Duration lease);
   // It is asked by this probe, which comes after all that it may still have to say.
   void AskIfIdle(uint64_t nonce) { idle_nonce = nonce; }

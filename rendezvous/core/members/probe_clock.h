@@ -35,6 +35,11 @@ class ProbeClock {
 
   // When the probe with that nonce was sent; empty when it is unknown or too old.
   std::optional<Instant> SentAt(uint64_t nonce) const { return log_.SentAt(nonce); }
+  // The service was held up for so long; and how much of that was since the probe was sent.
+  void Forgive(absl::Duration stall) { log_.Forgive(stall); }
+  absl::Duration ForgivenSince(uint64_t nonce, Instant now) const {
+    return log_.ForgivenSince(nonce, now);
+  }
   // The pace in force. Params: lease: of the job.
   ProbePace pace(absl::Duration lease, size_t least = 0) const {
     return pace_ ? *pace_ : ProbePace(lease, least);

@@ -96,6 +96,21 @@ TEST_F(ServiceWatchTest, WhatSpeaksAgainIsNotLost) {
   EXPECT_EQ(watch_.Deadline(), Time(12)) << "the next lease";
 }
 
+// Found by seed 2455709: no timer is due between the two.
+TEST_F(ServiceWatchTest, WhatIsLostAfterItSpokeAgainHasAllItsTime) {
+  watch_.OnHeard(Time(1));
+  watch_.OnWelcome();
+  ASSERT_TRUE(At(6).lost.has_value());
+  watch_.OnHeard(Time(30));
+  EXPECT_FALSE(watch_.Look(Time(30)).has_value());
+  EXPECT_EQ(watch_.last_error(), "");
+  EXPECT_TRUE(watch_.OnClosed(Time(30.5), "reset")) << "another loss";
+  EXPECT_EQ(watch_.Look(Time(31))->lasted, absl::Seconds(0.5));
+  EXPECT_FALSE(At(31).give_up.has_value());
+  EXPECT_FALSE(At(60).give_up.has_value());
+  EXPECT_TRUE(At(60.5).give_up.has_value());
+}
+
 TEST_F(ServiceWatchTest, WorkersThatCanNotGoOnShortenTheWait) {
   watch_.OnWelcome();
   watch_.OnClosed(Time(2), "reset");
