@@ -12,6 +12,7 @@ torchrun's best. 77 without PyTorch.
 """
 
 import argparse
+import datetime
 import json
 import os
 import select
@@ -286,7 +287,9 @@ def run(arguments, hosts):
     show(seconds)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as sink:
-            json.dump(seconds, sink, indent=1)
+            json.dump({"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+                       "hosts": "namespaces" if hosts else "loopback", "seconds": seconds}, sink, indent=1)
+            sink.write("\n")
     if not arguments.check:
         return 0
     ours, torchruns = seconds["daemon"].get("start"), seconds["torchrun"].get("start")

@@ -7,12 +7,19 @@ from mkdocs.structure.files import File
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+_PICTURE = re.compile(r"(!\[[^\]]*\]\()docs/")
+# Index pages, which have other names here.
+_INDEXES = {"docs/README.md": "contents.md", "pictures/README.md": "pictures/pictures.md"}
 
 
 def on_files(files, config):
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as source:
         text = _LINK.sub(_seen_from_docs, source.read())
-    files.append(File.generated(config, "index.md", content=text))
+    files.append(File.generated(config, "index.md", content=_PICTURE.sub(r"\1", text)))
+    # GitHub shows it where the folder is; here that place is the README's.
+    for folder, name in (("", "contents.md"), ("pictures/", "pictures/pictures.md")):
+        with open(os.path.join(ROOT, "docs", folder, "README.md"), encoding="utf-8") as source:
+            files.append(File.generated(config, name, content=source.read()))
     return files
 
 
@@ -21,7 +28,7 @@ def _seen_from_docs(match):
     words, target = match.groups()
     if re.match(r"[a-z]+:|#", target):
         return match.group(0)
-    return f"[{words}]({target[5:] if target.startswith('docs/') else '../' + target})"
+    return f"[{words}]({_INDEXES.get(target) or (target[5:] if target.startswith('docs/') else '../' + target)})"
 
 
 def on_page_markdown(markdown, page, files, **_):
@@ -32,6 +39,8 @@ def on_page_markdown(markdown, page, files, **_):
         words, target = match.groups()
         if re.match(r"[a-z]+:|#", target):
             return match.group(0)
+        if target in _INDEXES:
+            return f"[{words}]({_INDEXES[target]})"
         path = os.path.normpath(os.path.join("docs", folder, target.split("#")[0]))
         within = os.path.relpath(path, "docs")
         if files.get_file_from_path(within) is not None and not within.startswith("decisions/"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docker/: the runtime image is built, and the compose file's two nodes run as containers on hosts of their own.
 
-The base image is made from Debian's packages, since no registry is asked; the programs are those of build/release, in place
+The base image is made from Debian's packages, because no registry is asked; the programs are those of build/release, in place
 of the builder stage, which would build them again. Whatever is missing here skips the tests with the reason.
 """
 

@@ -33,6 +33,25 @@ def check(tree):
     return findings
 
 
+def check_reach(tree):
+    """Pages that a reader of the README doesn't reach with two clicks; the decisions are a folder that one opens."""
+    reached = {"README.md"}
+    for _ in range(2):
+        reached |= {target for path in list(reached) if path.endswith(".md") and path in tree for target in _targets(tree, path)}
+    pages = [path for path in tree.paths(("docs",), (".md",)) if not path.startswith("docs/decisions/")]
+    findings = [Finding(path, 1, "more than two clicks from README.md: name it in docs/README.md") for path in pages
+                if path not in reached]
+    if "docs/decisions" not in reached:
+        findings.append(Finding("README.md", 1, "the decisions are more than two clicks away"))
+    return findings
+
+
+def _targets(tree, path):
+    """Where the links of a document lead to, without anchors."""
+    links = [target.split("#")[0] for target in _LINK.findall(tree.text(path)) if not re.match(r"[a-z]+:|#", target)]
+    return {os.path.normpath(os.path.join(os.path.dirname(path), link)) for link in links}
+
+
 def anchors(text):
     """GitHub's anchors of a document's headings."""
     return {

@@ -24,6 +24,7 @@ CHECKS = {
     "lengths": lengths.check,
     "structure": structure.check,
     "docs": docs.check,
+    "reach": docs.check_reach,
     "advice": advice.check,
     "shell": docs.check_scripts,
 }

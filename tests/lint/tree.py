@@ -24,9 +24,10 @@ class Finding:
 class Tree:
     """Paths relative to the root, with `/`, sorted; contents as text."""
 
-    def __init__(self, files, root=None):
-        """`files`: {path: text}."""
+    def __init__(self, files, root=None, others=()):
+        """`files`: {path: text}. `others`: paths of what is no text."""
         self.root = root
+        self._others = frozenset(others)
         self._files = dict(sorted(files.items()))
 
     @classmethod
@@ -41,7 +42,7 @@ class Tree:
                 os.path.relpath(os.path.join(folder, name), root)
                 for folder, _, names in os.walk(root) for name in names
             ]
-        files = {}
+        files, others = {}, []
         for path in listed:
             full = os.path.join(root, path)
             if not path or path.startswith(_NOT_OURS) or "__pycache__" in path or not os.path.isfile(full):
@@ -50,7 +51,9 @@ class Tree:
                 raw = source.read()
             if b"\0" not in raw:
                 files[path] = raw.decode("utf-8", errors="replace")
-        return cls(files, root)
+            else:
+                others.append(path)
+        return cls(files, root, others)
 
     def paths(self, folders=None, suffixes=None):
         return [
@@ -59,7 +62,7 @@ class Tree:
         ]
 
     def __contains__(self, path):
-        return path in self._files
+        return path in self._files or path in self._others
 
     def text(self, path):
         return self._files[path]

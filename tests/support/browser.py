@@ -1,5 +1,9 @@
-"""How long Chromium takes for a page, asked over its debugging pipe (chromedevtools.github.io/devtools-protocol)."""
+"""How long Chromium takes for a page, and what it shows: asked over its debugging pipe.
 
+Source: chromedevtools.github.io/devtools-protocol.
+"""
+
+import base64
 import json
 import os
 import shutil
@@ -55,6 +59,15 @@ class Browser:
         }})"""
         value = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)["result"]["value"]
         return value[0] / 1000, value[1] / 1000
+
+    def picture(self, url, shown, width, dark):
+        """The whole page as PNG, when the JavaScript expression `shown` is true; `width` in pixels, up to 400 as a phone."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width <= 400)
+        self._call("Emulation.setEmulatedMedia",
+                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.load(url, shown)
+        answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        return base64.b64decode(answer["data"])
 
     def _call(self, method, **parameters):
         self._number += 1

@@ -196,7 +196,7 @@ class EtcdCluster:
         raise AssertionError(f"etcd has no leader: {status}")
 
     def lead(self, index):
-        """Has this member be etcd's leader; returns when the next lease has been renewed, since a new leader prolongs them all
+        """Has this member be etcd's leader; returns when the next lease has been renewed, because a new leader prolongs them all
         by its election timeout once."""
         if self.leader() == index:
             return

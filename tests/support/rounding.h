@@ -28,9 +28,10 @@ struct AdamWPath {
 //   The root halves that; root, correction and epsilon add 5 u.
 // - The quotient is multiplied by the rate: 3 u.
 // - An error of the gradients goes into m as it is, and into the root of v.
-// G / sqrt(v^) is at most `root`, since no gradient has a smaller weight in v^ than the first, and
-// m^ / sqrt(v^) at most `lean`, by Cauchy and Schwarz: the newest gradient is the one whose weight
-// in m^ exceeds that in v^ most. The parameter is rounded by 3 u of itself, for decay and sum.
+// G / sqrt(v^) is at most `root`, because no gradient has a smaller weight in v^ than the first,
+// and m^ / sqrt(v^) at most `lean`, by Cauchy and Schwarz: the newest gradient is the one whose
+// weight in m^ exceeds that in v^ most. The parameter is rounded by 3 u of itself, for decay and
+// sum.
 inline double AdamWRounding(const AdamWPath& path) {
   const double sum1 = (1 - std::pow(path.beta1, path.steps)) / (1 - path.beta1);
   const double sum2 = (1 - std::pow(path.beta2, path.steps)) / (1 - path.beta2);
