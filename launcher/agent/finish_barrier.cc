@@ -1,27 +1,22 @@
 #include "launcher/agent/finish_barrier.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "base/status_macros.h"
+#include "base/unix_address.h"
 
 namespace ddprun::launcher {
 
 absl::StatusOr<std::unique_ptr<FinishBarrier>> FinishBarrier::Create(
     EventLoop* loop, const std::string& path, std::function<void(uint32_t local_rank)> finished) {
   const std::string what = absl::StrCat("listen at ", path, " for workers that have finished");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": the path is too long"));
-  }
-  std::copy(path.begin(), path.end(), address.sun_path);
+  DDPRUN_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid() ||
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||

@@ -138,10 +138,14 @@ std::optional<absl::Duration> SystemHost::SlurmTimeLeft(const std::string& job_i
 absl::StatusOr<uint32_t> SystemHost::TorchDevices(const std::string& python,
                                                   const std::string& kind) const {
   DDPRUN_ASSIGN_OR_RETURN(const std::string path, FindProgram(python));
-  DDPRUN_ASSIGN_OR_RETURN(const std::string said,
-                          ToolOutput({path, "-c", kCountDevices, kind}, kTorchPatience));
+  const absl::StatusOr<std::string> said =
+      ToolOutput({path, "-c", kCountDevices, kind}, kTorchPatience);
+  if (!said.ok()) {
+    return absl::NotFoundError(
+        absl::StrCat("asked for torch's devices, ", said.status().message(), "; has it torch?"));
+  }
   // Imports may print something before.
-  const std::vector<absl::string_view> lines = absl::StrSplit(said, '\n', absl::SkipEmpty());
+  const std::vector<absl::string_view> lines = absl::StrSplit(*said, '\n', absl::SkipEmpty());
   uint32_t count = 0;
   if (lines.empty() || !absl::SimpleAtoi(lines.back(), &count) || count == 0) {
     return absl::NotFoundError(absl::StrCat("the torch of ", path, " finds no such device"));

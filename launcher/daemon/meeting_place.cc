@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
+#include "base/unix_address.h"
 #include "launcher/os/folders.h"
 #include "launcher/os/text_files.h"
 
@@ -26,15 +26,11 @@ constexpr int kBacklog = 16;
 constexpr size_t kHostBytesMax = 256;
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& folder) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
   const std::string path = folder + kSocketName;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", path, "' is too long for a socket; set XDG_RUNTIME_DIR to a shorter one"));
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
+  absl::StatusOr<sockaddr_un> address = UnixAddress(path);
+  if (address.ok()) return address;
+  return absl::InvalidArgumentError(absl::StrCat("'", path, "': ", address.status().message(),
+                                                 "; set XDG_RUNTIME_DIR to a shorter one"));
 }
 
 absl::StatusOr<Fd> LockFolder(const std::string& folder) {

@@ -194,7 +194,7 @@ std::string EndpointJson(const ProbeEndpoint& endpoint) {
 
 absl::StatusOr<ProbeEndpoint> ReadEndpoint(absl::string_view text) {
   ProbeEndpoint endpoint;
-  if (!EndpointOf(ObjectOf(text), &endpoint)) return NotUnderstood("seat");
+  if (!EndpointOf(ObjectOf(text), &endpoint)) return NotUnderstood("endpoint");
   return endpoint;
 }
 

@@ -206,13 +206,17 @@ def _pump(pipe, stream):
 
     def run():
         taken = True
-        while chunk := pipe.read1(65536):
-            try:
-                if taken:
-                    stream.write(decoder.decode(chunk))
-                    stream.flush()
-            except Exception:  # the caller's stream is closed, or fails: the job goes on
-                taken = False
+        with pipe:
+            while True:
+                chunk = pipe.read1(65536)
+                try:
+                    if taken:
+                        stream.write(decoder.decode(chunk, final=not chunk))
+                        stream.flush()
+                except Exception:  # the caller's stream is closed, or fails: the job goes on
+                    taken = False
+                if not chunk:
+                    return
 
     thread = threading.Thread(target=run, name="ddprun output", daemon=True)
     thread.start()

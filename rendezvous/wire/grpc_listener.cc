@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,6 +15,7 @@
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/status_macros.h"
+#include "base/unix_address.h"
 #include "rendezvous/wire/tcp_listener.h"
 #include "rendezvous/wire/tls.h"
 
@@ -26,15 +26,12 @@ constexpr absl::string_view kUnixPrefix = "unix:";
 
 absl::Status CheckUnix(const std::string& listen) {
   const std::string path = listen.substr(kUnixPrefix.size());
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen on '", listen, "': the path has ",
-                                                   path.size(), " bytes, 1 to ",
-                                                   sizeof(address.sun_path) - 1, " are allowed"));
+  const absl::StatusOr<sockaddr_un> address = UnixAddress(path);
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen on '", listen, "': ", address.status().message()));
   }
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&*address);
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0) {
     if (!S_ISSOCK(info.st_mode)) {
@@ -43,7 +40,7 @@ absl::Status CheckUnix(const std::string& listen) {
     }
     const Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     // A live server with a full queue answers EAGAIN.
-    if (!probe.valid() || connect(probe.get(), generic, sizeof(address)) == 0 || errno == EAGAIN) {
+    if (!probe.valid() || connect(probe.get(), generic, sizeof(*address)) == 0 || errno == EAGAIN) {
       return absl::UnavailableError(
           absl::StrCat("cannot listen on ", listen,
                        ": another process serves there: end it, or choose another"));
@@ -52,7 +49,7 @@ absl::Status CheckUnix(const std::string& listen) {
     if (unlink(path.c_str()) != 0) return ListenError(errno, listen);  // left by a dead server
   }
   const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid() || bind(fd.get(), generic, sizeof(address)) != 0) {
+  if (!fd.valid() || bind(fd.get(), generic, sizeof(*address)) != 0) {
     return ListenError(errno, listen);
   }
   unlink(path.c_str());

@@ -33,7 +33,7 @@ bool ReadPreflightBytes(absl::string_view bytes) {
   bool understood = false;
   if (const auto endpoint = ReadEndpoint(bytes); endpoint.ok()) {
     understood = true;
-    DDPRUN_CHECK(ReadEndpoint(EndpointJson(*endpoint)).value() == *endpoint, "another seat");
+    DDPRUN_CHECK(ReadEndpoint(EndpointJson(*endpoint)).value() == *endpoint, "another endpoint");
   }
   if (const auto table = ReadTable(bytes); table.ok()) {
     understood = true;

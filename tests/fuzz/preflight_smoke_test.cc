@@ -57,9 +57,9 @@ TEST(PreflightSmoke, DamagedTexts) {
 
 TEST(PreflightSmoke, WhatCanNotBeIsRefused) {
   EXPECT_FALSE(ReadPreflightBytes(""));
-  EXPECT_FALSE(ReadPlan(R"({"datagrams":1,"links":[[0,3]],"rounds":[],"over":false})", 3).ok());
-  EXPECT_FALSE(ReadPlan(R"({"datagrams":1,"links":[[1,1]],"rounds":[],"over":false})", 3).ok());
-  EXPECT_TRUE(ReadPlan(R"({"datagrams":1,"links":[[1,2]],"rounds":[],"over":false})", 3).ok());
+  EXPECT_FALSE(ReadPlan(R"({"datagrams":1,"ways":[[0,3]],"rounds":[],"over":false})", 3).ok());
+  EXPECT_FALSE(ReadPlan(R"({"datagrams":1,"ways":[[1,1]],"rounds":[],"over":false})", 3).ok());
+  EXPECT_TRUE(ReadPlan(R"({"datagrams":1,"ways":[[1,2]],"rounds":[],"over":false})", 3).ok());
   EXPECT_FALSE(ReadEndpoint(R"({"host":"h","address":"","datagrams":65536,"transfers":1})").ok());
 }
 

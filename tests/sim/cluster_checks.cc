@@ -72,6 +72,8 @@ std::string ClusterSim::CheckHeard() const {
   if (verdict_) return "";
   for (const auto& node : nodes_) {
     if (LiveStream(*node) == 0) continue;
+    // It was sent away before: its processes outlived KILL (R3, seed 4728564).
+    if (refused_.contains(StreamKey(node->stream()))) continue;
     const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
     if (since.is_infinite() || queue_.now() < since + 2 * job_.lease + kHearing) continue;
     return absl::StrCat("the job ends and ", node->id().value(),
@@ -175,11 +177,12 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   const bool recorded = std::holds_alternative<rendezvous::PersistDone>(event);
   // Until the first record nobody can be probed; leases count from it (R4).
-  if (recorded && !std::exchange(recorded_, true)) losses_.Disturb(queue_.now());
+  if (recorded && !std::exchange(recorded_, true)) losses_.Excuse(queue_.now());
   std::string broken;
   const bool ignored = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
     const auto* note = std::get_if<Note>(&effect);
-    return note != nullptr && note->event == "ignored";
+    // A service that was started again takes nothing on a stream of its former life.
+    return note != nullptr && (note->event == "ignored" || note->event == "node_refused");
   });
   if (received != nullptr && !ignored &&
       std::holds_alternative<rendezvous::GroupSucceeded>(received->message.body) &&

@@ -403,16 +403,14 @@ void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
 
 // R5: an agent gives its service up after a whole timeout without a word, whatever was before.
 std::string ClusterSim::CheckPatience(const SimNode& node, const launcher::Exit& exit) const {
-  const bool gives_up =
-      absl::StartsWith(exit.why, "lost the job") && absl::StrContains(exit.why, "no answer within");
   // By its own clock, which may be 5 % too fast.
   const absl::Duration least = launcher::ServiceTimeouts().loss_without_workers / 1.06;
-  // It decided that up to a farewell before, and may have heard a word since (seed 117514).
-  constexpr absl::Duration kFarewell = absl::Seconds(2);
-  const absl::Duration silence = queue_.now() - node.heard_at();
-  if (!gives_up || silence >= least || silence < kFarewell) return "";
-  return absl::StrCat("node ", node.number(), " gives its service up although it spoke ",
-                      absl::FormatDuration(silence), " ago");
+  const bool gives_up = absl::StartsWith(exit.why, "lost the job");
+  if (!gives_up || !absl::StrContains(exit.why, "no answer within")) return "";
+  if (node.gave_up_after() >= least) return "";
+  return absl::StrCat("node ", node.number(), " gave its service up ",
+                      absl::FormatDuration(node.gave_up_after()),
+                      " after its last word: ", exit.why);
 }
 
 }  // namespace ddprun::sim

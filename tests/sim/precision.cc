@@ -174,6 +174,7 @@ std::string GrowthWatch::OnNote(const Note& note, Instant now) {
   if (note.event == "generation") {
     member_done_ = false;
     formed_ = now;
+    generation_ = NumberOf(note, "generation");
     members_ = NumberOf(note, "nodes");
     if (members_before_ && members_ <= *members_before_) {
       members_before_.reset();
@@ -209,7 +210,10 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
     special |= node.state == "succeeded" || node.state == "draining";
   }
   const bool room = members < view.spec.nodes_max;
-  if (view.phase != "running" || !waits || !room || special || member_done_ || !sound_newcomers) {
+  // Since when it runs, and whether it gained anything, the note tells (seed 4117882).
+  const bool known = view.generation == Generation(generation_);
+  if (view.phase != "running" || !known || !waits || !room || special || member_done_ ||
+      !sound_newcomers) {
     Disturb();
     return "";
   }

@@ -143,6 +143,7 @@ class GrowthWatch {
 
  private:
   Instant formed_;
+  uint32_t generation_ = 0;  // of the last note; a slow record holds up the next one's
   uint32_t members_ = 0;
   uint32_t fruitless_ = 0;
   std::optional<uint32_t> members_before_;  // of a growth whose gain isn't known yet

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace ddprun::sim {
@@ -194,7 +195,7 @@ void SimNode::OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::Servi
     return;
   }
   if (epoch != epoch_ || stream != stream_) return;
-  heard_at_ = queue_->now();
+  if (!beside || welcomed_) heard_at_ = queue_->now();  // no service speaks beside others (117514)
   if (beside) return AnswerBeside(stream, std::get<rendezvous::Probe>(message));
   if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     Touch();
@@ -255,18 +256,15 @@ void SimNode::Handle(const SupervisorEvent& event) {
   std::vector<SupervisorEffect> effects = supervisor_->Step(LocalNow(), event);
   // What an answer to a probe breaks is still broken at the next step that matters.
   constexpr uint64_t kLook = 8;
-  const bool matters = !std::all_of(effects.begin(), effects.end(), IsRenewal);
-  if (matters || ++steps_ % kLook == 0) CheckSupervisor();
+  const bool look =
+      !std::all_of(effects.begin(), effects.end(), IsRenewal) || ++steps_ % kLook == 0;
+  const std::string broken = look ? supervisor_->BrokenInvariant() : "";
+  if (!broken.empty()) callbacks_.broken(absl::StrCat("node ", number_, ": ", broken));
   for (SupervisorEffect& effect : effects) {
     Take(effect);
     if (!agent_runs()) return;
   }
   ArmTimer();
-}
-
-void SimNode::CheckSupervisor() const {
-  const std::string broken = supervisor_->BrokenInvariant();
-  if (!broken.empty()) callbacks_.broken(absl::StrCat("node ", number_, ": ", broken));
 }
 
 void SimNode::Send(rendezvous::AgentMessage&& message) {
@@ -284,6 +282,8 @@ void SimNode::Take(SupervisorEffect& effect) {
   Touch();
   if (auto* send = std::get_if<launcher::SendMessage>(&effect)) {
     if (stream_ != 0) Send(std::move(send->message));
+  } else if (const auto* notice = std::get_if<launcher::NotifyUser>(&effect)) {
+    if (absl::StartsWith(notice->text, "lost the job")) gave_up_after_ = queue_->now() - heard_at_;
   } else if (std::holds_alternative<launcher::FinishStream>(effect)) {
     finishing_ = true;
     if (stream_ != 0) network_->Finish(stream_);

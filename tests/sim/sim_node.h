@@ -107,8 +107,8 @@ class SimNode {
     return agent_runs() && !frozen_ && !leaves() && stream_ != broken_ ? away_since_
                                                                        : Instant::Infinite();
   }
-  // When its agent took the last word of a service; of this agent or one before.
-  Instant heard_at() const { return heard_at_; }
+  // How long it had heard nothing when it gave its service up; infinite = it didn't.
+  absl::Duration gave_up_after() const { return gave_up_after_; }
   // When its agent was last thawed: before, it was on no way (seed 9881656).
   Instant thawed_at() const { return thawed_at_; }
   // When its agent was killed, and its stream reset by that; infinite = it wasn't.
@@ -150,7 +150,6 @@ class SimNode {
   void AnswerBeside(uint64_t stream, const rendezvous::Probe& probe);
   void Send(rendezvous::AgentMessage&& message);
   void Handle(const launcher::SupervisorEvent& event);
-  void CheckSupervisor() const;
   void Take(launcher::SupervisorEffect& effect);
   void ArmTimer();
   void Spawn(const rendezvous::Assignment& assignment);
@@ -196,6 +195,7 @@ class SimNode {
   rendezvous::Term term_;                               // that it was told
   Instant dead_since_ = Instant::Infinite();
   Instant heard_at_;
+  absl::Duration gave_up_after_ = absl::InfiniteDuration();
   Instant reset_at_ = Instant::Infinite();
   Instant away_since_ = Instant::Infinite();
   bool hosts_service_ = false;

@@ -86,6 +86,8 @@ TEST(Config, ChecksAsARunDoes) {
 TEST(Config, GpusMayBeElsewhere) {
   EXPECT_THAT(OptionsOf({"--nproc_per_node", "gpu:1,3"}).text,
               HasSubstr("nproc_per_node: \"gpu:1,3\"\n"));
+  // Devices of a machine that isn't this one, which torch isn't asked about.
+  EXPECT_THAT(OptionsOf({"--nproc_per_node", "xpu"}).text, HasSubstr("nproc_per_node: xpu\n"));
 }
 
 TEST(Config, TheEnvironmentPlaysNoPart) {
