@@ -28,6 +28,7 @@ using c10d::ProcessGroupGloo;
 // With all peers present a connection takes milliseconds; a peer that dies between its address and
 // its connection costs five of these.
 constexpr std::chrono::seconds kConnectTimeout(5);
+constexpr int kConnectTries = 5;  // c10d's
 
 using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 
@@ -75,6 +76,9 @@ c10::intrusive_ptr<ProcessGroupGloo> ConnectGloo(const c10::intrusive_ptr<c10d::
   auto backend = c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
                                                        static_cast<int>(ranks), options);
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
+  // Who has all its connections and ends at once would break those that wait for the other side of
+  // theirs.
+  AwaitAll(*store, "connected", ranks, kConnectTries * absl::FromChrono(kConnectTimeout));
   return backend;
 }
 

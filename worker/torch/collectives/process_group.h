@@ -38,8 +38,8 @@ struct ProcessGroupPlan {
 // or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —
 // NCCL or shared memory was asked for and this build or machine, or the ranks' hosts, have none.
 // INVALID_ARGUMENT — the ranks were asked for different backends.
-// Bound: start_timeout + 5 connect timeouts of 5 s (c10d's retries, when a peer dies at that
-// moment).
+// Bound: start_timeout + 10 connect timeouts of 5 s (c10d's retries, when a peer dies at that
+// moment, and as long for the others to have connected).
 absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
     std::string* reason = nullptr);

@@ -31,6 +31,12 @@ Presence Decode(const std::string& text) {
 
 }  // namespace
 
+void AwaitAll(c10d::Store& store, const std::string& key, size_t ranks, absl::Duration timeout) {
+  const std::string all = absl::StrCat(key, "/all");
+  if (store.add(key, 1) == static_cast<int64_t>(ranks)) store.set(all, std::string("1"));
+  store.wait({all}, absl::ToChronoMilliseconds(timeout));
+}
+
 void NotifyProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
   store.set(PresenceKey(rank), Encode({.problem = problem}));
 }

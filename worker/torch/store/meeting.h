@@ -31,6 +31,11 @@ absl::StatusOr<std::vector<Presence>> MeetPeers(c10d::Store& store, uint32_t ran
                                                 uint32_t world_size, const Presence& mine,
                                                 absl::Duration timeout);
 
+// Waits until `ranks` of them have come here with the same store and key: only then is what each
+// has made good for all. torch's init_process_group waits so, too (_store_based_barrier). Throws as
+// the store does, also where not all come within `timeout`.
+void AwaitAll(c10d::Store& store, const std::string& key, size_t ranks, absl::Duration timeout);
+
 // OK when all are about to connect the same backend. Pure.
 absl::Status CompareBackends(const std::vector<Presence>& ranks);
 
