@@ -72,6 +72,9 @@ struct ProbePace {
         lease(std::max(
             of_lease, interval > ProbeInterval(of_lease) ? kProbesInLease * interval : of_lease)) {}
 
+  // A pause of the service that is no stall yet (R4).
+  absl::Duration pause() const { return lease / 4; }
+
   absl::Duration interval;
   absl::Duration lease;  // at least four intervals
 };

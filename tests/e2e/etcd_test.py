@@ -46,6 +46,27 @@ class EtcdTestCase(BedTestCase):
         started = self.bed.event("service_started", count=count, alive=nodes)
         return started, next(node for node in nodes if node.pid == started["pid"])
 
+    def survive(self, nodes):
+        """The loss of the service that has the job by now: others may have lost it before, while etcd was away."""
+        killed = self.kill_newest_service(nodes)
+        back = self.bed.event("recovered", after=killed, alive=nodes)
+        self.assertEqual((str(len(nodes)), "0"), (back["back"], back["gone"]))
+        self.assert_one_generation()
+
+    def kill_newest_service(self, nodes):
+        """Returns when."""
+        started = {"t": 0.0}
+        while True:
+            started = self.bed.event("service_started", after=started["t"], alive=nodes)
+            if self.bed.events.find("service_started", after=started["t"]):
+                continue
+            killed = time.monotonic()
+            try:
+                os.kill(started["service_pid"], signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it has ended by itself: another one starts
+            return killed
+
     def assert_one_generation(self):
         self.bed.follower.refresh()
         self.assertEqual(["1"], [line["generation"] for line in self.bed.events.find("generation")])
@@ -93,11 +114,8 @@ class Jobs(EtcdTestCase):
 class Takeover(EtcdTestCase):
     def test_of_a_service_that_was_killed(self):
         nodes, workers = self.start_nodes(3)
-        for times in (1, 2, 3):
-            started, _ = self.serving(nodes, times)
-            os.kill(started["service_pid"], signal.SIGKILL)
-            back = self.bed.event("recovered", count=times, alive=nodes)
-            self.assertEqual(("3", "0"), (back["back"], back["gone"]))
+        for _ in range(3):
+            self.survive(nodes)
         self.assert_one_generation()
         self.end(workers, nodes)
 
@@ -261,14 +279,6 @@ class OwnEtcd(EtcdTestCase):
         self.etcd = EtcdCluster(**options)
         self.addCleanup(self.etcd.stop)
 
-    def survive(self, nodes, times):
-        """The loss of the service, the one of that number."""
-        started, _ = self.serving(nodes, times)
-        os.kill(started["service_pid"], signal.SIGKILL)
-        back = self.bed.event("recovered", count=times, alive=nodes)
-        self.assertEqual((str(len(nodes)), "0"), (back["back"], back["gone"]))
-        self.assert_one_generation()
-
 
 class Tls(OwnEtcd):
     """etcd shows a certificate, and wants one."""
@@ -298,7 +308,7 @@ class Tls(OwnEtcd):
         self.start_etcd(authority=self.old)
         self.give(self.old)
         nodes, workers = self.start_nodes(2, *self.conf())
-        self.survive(nodes, 1)
+        self.survive(nodes)
         self.end(workers, nodes)
 
     def assert_refused(self, says, *conf):
@@ -344,8 +354,7 @@ class Tls(OwnEtcd):
         nodes, workers = self.start_between_two()
         self.give(self.new, self.old)
         self.go_over()
-        started = self.bed.events.find("service_started")
-        self.survive(nodes, len(started))
+        self.survive(nodes)
         self.end(workers, nodes)
 
     def test_twin_whose_nodes_get_theirs_too_late(self):
@@ -415,10 +424,10 @@ class Tokens(OwnEtcd):
         nodes = [self.bed.agent(f"node{index}", self.options("--nnodes", 2, "--rdzv_conf", "etcd_user=train"),
                                 env={**self.bed.environment, "DDPRUN_ETCD_PASSWORD": "pass"}) for index in range(2)]
         workers = self.bed.workers(1, 2, alive=nodes)
-        for times in (1, 2):
-            self.serving(nodes, times)
+        self.serving(nodes)
+        for _ in range(2):
             self.etcd.wait_for_lease(4)  # all agents that only watch have been silent for longer than a token lasts
-            self.survive(nodes, times)
+            self.survive(nodes)
         self.assertIn("invalid auth token", self.etcd.log())
         self.end(workers, nodes)
 

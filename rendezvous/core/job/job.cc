@@ -162,7 +162,7 @@ void Job::JudgeStall(Instant now) {
   if (roster_.empty()) forgiven_until_ = now;  // it is nothing to who comes now
   if (roster_.empty()) return;
   const absl::Duration stall = now - due;
-  if (stall <= pace().lease / 4) return;
+  if (stall <= pace().pause()) return;
   roster_.ChangeAll([&](Node& node) { node.Extend(now, stall, pace(), spec().reconnect_grace); });
   probes_.Forgive(stall);
   forgiven_until_ = now;

@@ -152,15 +152,16 @@ void Node::Retire() {
   GiveUp();  // it has until the end of the farewell (R8)
 }
 
-// What came meanwhile is read only after this step, so nothing may end before it can be.
+// What came meanwhile is read only after this step, and perhaps after one more pause, so nothing
+// may end before it can be.
 void Node::Extend(Instant now, absl::Duration stall, const ProbePace& pace, absl::Duration grace) {
   DDPRUN_CHECK(stall > absl::ZeroDuration(), absl::FormatDuration(stall));
   const auto extend = [&](Instant& end, absl::Duration least) {
     if (!end.is_infinite()) end = std::max(end + stall, now + least);
   };
-  extend(lease_end, pace.interval);
+  extend(lease_end, pace.interval + pace.pause());
   extend(grace_end, grace);
-  extend(stop_bound, pace.interval);
+  extend(stop_bound, pace.interval + pace.pause());
   heard = heard + stall;
 }
 

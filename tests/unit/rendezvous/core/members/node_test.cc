@@ -121,7 +121,7 @@ TEST(Node, AStallOfTheServiceIsNobodysSilence) {
   const Instant now = kNow + absl::Seconds(60);
   node.Extend(now, absl::Seconds(1), kLease, kGrace);
   EXPECT_EQ(node.grace_end, now + kGrace) << "a whole grace from now";
-  EXPECT_EQ(node.lease_end, now + absl::Seconds(1)) << "a probe from now";
+  EXPECT_EQ(node.lease_end, now + absl::Milliseconds(2250)) << "a probe and a pause from now";
   EXPECT_TRUE(node.stop_bound.is_infinite()) << "it has none";
   Node late = Connected();
   late.Extend(kNow + absl::Seconds(2), absl::Seconds(2), kLease, kGrace);
