@@ -26,8 +26,6 @@ namespace {
 // The first steps of a job have the machine for themselves; then the next interpreter imports.
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr size_t kVisitorsMax = 1024;
-// Less than this part of the memory is free: none is parked.
-constexpr uint64_t kFreePartMin = 4;
 
 void Send(int socket, const daemon::v1::Answer& answer, std::vector<Fd> fds = {}) {
   // Who has left meanwhile needs no answer; what was meant for it is closed.
@@ -45,11 +43,6 @@ const char* WordOf(SpareShelf::State state, bool starts) {
       return starts ? "waits" : "none";
   }
   return "";
-}
-
-bool MemoryIsShort() {
-  const absl::StatusOr<Memory> memory = MachineMemory();
-  return memory.ok() && memory->available < memory->total / kFreePartMin;
 }
 
 }  // namespace

@@ -20,8 +20,8 @@
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
+#include "launcher/os/memory_cgroup.h"
 #include "launcher/plan/warm_options.h"
-#include "launcher/warm/memory.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -49,8 +49,8 @@ constexpr double kPercentDefault = 25;
 
 uint64_t BytesOf(const WarmPlan& memory) {
   if (memory.memory_bytes.has_value()) return *memory.memory_bytes;
-  const absl::StatusOr<Memory> machine = MachineMemory();
-  if (!machine.ok()) return UINT64_MAX;
+  const std::optional<Memory> machine = MachineMemory();
+  if (!machine.has_value()) return UINT64_MAX;
   const double percent = memory.memory_percent.value_or(kPercentDefault);
   return static_cast<uint64_t>(static_cast<double>(machine->total) / 100 * percent);
 }

@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/text.h"
 #include "launcher/os/host_probe.h"
+#include "launcher/os/memory_cgroup.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -28,13 +29,7 @@ std::optional<uint64_t> Number(absl::string_view text) {
   return number;
 }
 
-// The number behind "oom_kill " in lines of "name number".
-std::optional<uint64_t> OomKills(absl::string_view text) {
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::ConsumePrefix(&line, "oom_kill ")) return Number(line);
-  }
-  return std::nullopt;
-}
+std::optional<uint64_t> OomKills(absl::string_view text) { return NumberOf("oom_kill", text); }
 
 std::optional<uint64_t> Since(std::optional<uint64_t> before, std::optional<uint64_t> now) {
   if (!before.has_value() || !now.has_value()) return std::nullopt;
@@ -68,31 +63,16 @@ std::string Newest(const std::string& pattern) {
 
 }  // namespace
 
-DeathProbe::DeathProbe(std::string root) : root_(std::move(root)) { FindCgroup(); }
+DeathProbe::DeathProbe(std::string root) : root_(std::move(root)) {
+  const std::optional<MemoryCgroup> cgroup = FindMemoryCgroup(root_);
+  if (!cgroup.has_value()) return;
+  cgroup_ = cgroup->folder;
+  is_v2_ = cgroup->is_v2;
+}
 
 std::string DeathProbe::Text(const std::string& path) const {
   std::ifstream file(root_ + path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-// In a container the path may be the host's, and ours the root of what is mounted.
-void DeathProbe::FindCgroup() {
-  const std::string own = Text("/proc/self/cgroup");
-  for (absl::string_view line : absl::StrSplit(own, '\n')) {
-    const std::vector<absl::string_view> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (fields.size() != 3) continue;
-    const bool v2 = fields[0] == "0";
-    if (!v2 && fields[1] != "memory") continue;
-    const std::string mount = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const char* file = v2 ? "/memory.events" : "/memory.oom_control";
-    const std::string path = fields[2] == "/" ? "" : std::string(fields[2]);
-    for (const std::string& folder : {mount + path, mount}) {
-      if (!OomKills(Text(folder + file)).has_value()) continue;
-      cgroup_ = folder;
-      is_v2_ = v2;
-      return;
-    }
-  }
 }
 
 DeathProbe::Counters DeathProbe::Count() const {

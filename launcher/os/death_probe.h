@@ -30,7 +30,6 @@ class DeathProbe {
     std::optional<uint64_t> cgroup_kills;
     std::optional<uint64_t> host_kills;
   };
-  void FindCgroup();
   Counters Count() const;
   MemoryWitness Witness() const;
   std::string CoreFact(const Death& death) const;

@@ -5,17 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <string>
+#include <optional>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/errno_status.h"
-#include "base/status_macros.h"
-#include "launcher/os/text_files.h"
+#include "launcher/os/memory_cgroup.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -26,19 +21,9 @@ constexpr char kTrigger[] = "some 200000 2000000";
 
 }  // namespace
 
-absl::StatusOr<Memory> MachineMemory() {
-  DDPRUN_ASSIGN_OR_RETURN(const std::string text, ReadFile("/proc/meminfo", 64 << 10));
-  Memory memory;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    uint64_t* value = absl::ConsumePrefix(&line, "MemTotal:")       ? &memory.total
-                      : absl::ConsumePrefix(&line, "MemAvailable:") ? &memory.available
-                                                                    : nullptr;
-    if (value == nullptr || !absl::ConsumeSuffix(&line, " kB")) continue;
-    uint64_t kibibytes = 0;
-    if (absl::SimpleAtoi(absl::StripAsciiWhitespace(line), &kibibytes)) *value = kibibytes << 10;
-  }
-  if (memory.total == 0) return absl::NotFoundError("/proc/meminfo has no MemTotal");
-  return memory;
+bool MemoryIsShort() {
+  const std::optional<Memory> memory = OwnMemory();
+  return memory.has_value() && memory->available < memory->total / kFreePartMin;
 }
 
 absl::StatusOr<std::unique_ptr<PressureWatch>> PressureWatch::Create(
@@ -66,7 +51,7 @@ absl::StatusOr<std::unique_ptr<PressureWatch>> PressureWatch::Create(
 void PressureWatch::OnReady() {
   epoll_event event{};
   epoll_wait(epoll_.get(), &event, 1, 0);  // to take it
-  on_pressure_();
+  if (MemoryIsShort()) on_pressure_();
 }
 
 }  // namespace ddprun::launcher

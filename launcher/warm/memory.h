@@ -11,15 +11,13 @@
 
 namespace ddprun::launcher {
 
-struct Memory {
-  uint64_t total = 0;      // bytes
-  uint64_t available = 0;  // bytes; without swapping
-};
-// Of this machine. Errors: of the file, or what it lacks. Source: proc(5), /proc/meminfo.
-absl::StatusOr<Memory> MachineMemory();
+// Of what we may have (OwnMemory) less than this part is left: it belongs to the training.
+inline constexpr uint64_t kFreePartMin = 4;
+bool MemoryIsShort();
 
-// Tells when processes of this machine stand still for lack of memory, a tenth of the time.
-// The kernel wakes us; nothing is looked at meanwhile. Source: Documentation/accounting/psi.rst.
+// Tells when processes of this machine stand still for lack of memory, a tenth of the time, and
+// ours is short: where it isn't, they are others', at a limit of their own cgroup. The kernel wakes
+// us; nothing is looked at meanwhile. Source: Documentation/accounting/psi.rst.
 // Threads: the loop's.
 class PressureWatch {
  public:

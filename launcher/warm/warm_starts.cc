@@ -15,21 +15,19 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/memory_cgroup.h"
 #include "launcher/os/text_files.h"
 #include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// Less than this part of the memory is free: it belongs to the training.
-constexpr uint64_t kFreePartMin = 4;
-
 // What --warm_memory comes to; 0 = no bound.
 uint64_t BytesMax(const WarmPlan& plan) {
   if (plan.memory_bytes.has_value()) return std::max<uint64_t>(*plan.memory_bytes, 1);
   if (!plan.memory_percent.has_value()) return 0;
-  const absl::StatusOr<Memory> memory = MachineMemory();
-  if (!memory.ok()) return 0;
+  const std::optional<Memory> memory = MachineMemory();
+  if (!memory.has_value()) return 0;
   const double bytes = static_cast<double>(memory->total) / 100 * *plan.memory_percent;
   return std::max<uint64_t>(static_cast<uint64_t>(bytes), 1);
 }
@@ -225,9 +223,11 @@ void WarmStarts::Do(const struct Park& /*effect*/) {
 std::string WarmStarts::LackOfMemory() const {
   const WarmPlan& warm = plan_->warm;
   if (warm.memory_bytes.has_value() || warm.memory_percent.has_value()) return "";
-  const absl::StatusOr<Memory> memory = MachineMemory();
-  if (!memory.ok() || memory->available >= memory->total / kFreePartMin) return "";
-  return absl::StrCat("of this machine's memory ", memory->available * 100 / memory->total,
+  if (!MemoryIsShort()) return "";
+  const std::optional<Memory> memory = OwnMemory();
+  if (!memory.has_value()) return "";
+  return absl::StrCat("of this ", memory->of_cgroup ? "cgroup" : "machine", "'s memory ",
+                      memory->available * 100 / memory->total,
                       " % are free; an interpreter is kept ready from ", 100 / kFreePartMin,
                       " % on, or with --warm_memory");
 }

@@ -10,7 +10,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
-from bed import CACHE, DDPRUN, PATIENCE, ROOT, SLOW, TORCH_PYTHON, Bed, free_port, has_failed  # noqa: E402, F401
+from bed import CACHE, DDPRUN, PATIENCE, ROOT, SLOW, TORCH_PYTHON, Bed, free_port, has_failed, silent_port  # noqa: E402, F401
 from timeline import TimelineError, kill_tagged, leftovers, tagged, wait_readable  # noqa: E402, F401
 
 PROBE = os.path.join(HERE, "probe.py")

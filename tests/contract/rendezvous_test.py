@@ -92,11 +92,12 @@ class Forming(RendezvousCase):
     def test_90_nobody_listens(self):
         for launcher in self.launchers():
             job = self.job(launcher)
-            port = jobs.free_port()
-            ended = job.run([*job.c10d(2, port, is_host=0, read_timeout=5), job.script("")])
+            port, nobody = jobs.silent_port()
+            with nobody:
+                ended = job.run([*job.c10d(2, port, is_host=0, read_timeout=5), job.script("")])
             self.assertEqual(1, ended.status)
             self.assertIn(str(port), ended.err)
-            self.assertTrue(4.9 <= ended.took <= (12 * jobs.SLOW if job.ours else launcher.patience), ended.took)
+            self.assertTrue(4.9 <= ended.took <= (12 * jobs.SLOW if job.ours else launcher.patience), (ended.took, ended.err))
 
     @check(92, recorded=True)
     def test_92_static_port_is_taken(self):

@@ -10,7 +10,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port, silent_port  # noqa: E402
 from etcd import Authority, EtcdCluster, etcd_is_there  # noqa: E402
 from timeline import wait_readable  # noqa: E402
 
@@ -105,9 +105,11 @@ class Jobs(EtcdTestCase):
         self.end(self.bed.workers(2, 2, alive=nodes), nodes)
 
     def test_nothing_there(self):
-        agent = self.bed.run("alone", ["--rdzv_backend", "etcd", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
-                                       "--rdzv_conf", "read_timeout=6", "--nnodes", 2, MARKING_WORKER])
-        self.assert_status(1, agent)
+        port, nobody = silent_port()
+        with nobody:
+            agent = self.bed.run("alone", ["--rdzv_backend", "etcd", "--rdzv_endpoint", f"127.0.0.1:{port}",
+                                           "--rdzv_conf", "read_timeout=6", "--nnodes", 2, MARKING_WORKER])
+            self.assert_status(1, agent)
         self.assertRegex(agent.text(), r"etcd at 127\.0\.0\.1:\d+ does not answer; 127\.0\.0\.1:\d+: .*Connection refused")
 
 

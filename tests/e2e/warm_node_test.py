@@ -12,9 +12,9 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, PATIENCE, SLOW, TORCH_PYTHON, free_port, torch_is_there  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, TORCH_PYTHON, free_port, torch_is_there  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
-from warm_case import TRAINING, WarmTestCase  # noqa: E402
+from warm_case import TRAINING, MemoryPressure, WarmTestCase  # noqa: E402
 
 SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
@@ -22,6 +22,7 @@ KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
 # still for every page.
 THRASH = """
 import os, select, sys
+own = b"1" * int(sys.argv[2])
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 os.unlink(sys.argv[1])
 for _ in range(96):
@@ -261,30 +262,61 @@ class Spare(WarmTestCase):
 class WhenMemoryIsShort(WarmTestCase):
     """The last one by its name: the kernel tells of the pressure for some seconds more."""
 
-    def test_it_goes_when_memory_is_short_and_comes_back_with_the_next_workers(self):
-        if not os.access("/proc/pressure/memory", os.W_OK):
+    LIMIT = int(400 * SLOWNESS) << 20
+
+    def setUp(self):
+        if not os.access(MemoryPressure.FILE, os.W_OK):
             self.skipTest("this kernel tells nobody that memory is short (/proc/pressure/memory)")
-        cgroup = MemoryCgroup(24 << 20)
+        super().setUp()
+
+    def cgroup(self, name, limit):
+        cgroup = MemoryCgroup(limit, name)
         self.addCleanup(cgroup.close)
-        agent = self.preloading("decimal")
+        return cgroup
+
+    def thrash(self, cgroup, own=0):
+        """Two that read more than the cgroup has room for, again and again; the first one has `own` bytes, too."""
+        processes = [subprocess.Popen([sys.executable, "-c", THRASH, self.bed.path(f"thrash{i}"), str(own * (i == 0))],
+                                      stdin=subprocess.PIPE, preexec_fn=cgroup.enter) for i in range(2)]
+
+        def end():
+            for process in processes:
+                process.stdin.close()
+                process.wait()
+        self.addCleanup(end)
+        return end
+
+    def test_it_goes_when_memory_is_short_and_comes_back_with_the_next_workers(self):
+        cgroup = self.cgroup("job", self.LIMIT)
+        agent = self.preloading("decimal", preexec_fn=cgroup.enter)
         workers = self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
         parked = os.pidfd_open(self.parked())
         self.addCleanup(os.close, parked)
         self.assertFalse(select.select([parked], [], [], 0)[0])
         # It is these that make the difference: until now it stayed.
-        thrash = [subprocess.Popen([sys.executable, "-c", THRASH, self.bed.path(f"thrash{i}")], stdin=subprocess.PIPE,
-                                   preexec_fn=cgroup.enter) for i in range(2)]
-        try:
-            self.assertIn("/proc/pressure/memory", self.bed.event("warm_short", alive=[agent])["why"])
-            self.assertTrue(select.select([parked], [], [], 5 * SLOW)[0])
-        finally:
-            for process in thrash:
-                process.stdin.close()
-                process.wait()
+        end = self.thrash(cgroup, own=int(0.85 * self.LIMIT) - cgroup.held())
+        self.assertIn("/proc/pressure/memory", self.bed.event("warm_short", alive=[agent])["why"])
+        self.assertTrue(select.select([parked], [], [], 5 * SLOW)[0])
+        end()
         self.bed.signal_workers(workers[1:], signal.SIGKILL)
         self.ready(count=2, alive=[agent])
         self.bed.finish(self.bed.workers(2, 2, alive=[agent]))
         self.assert_status(0, agent)
+
+    def test_twin_others_at_a_limit_of_their_own(self):
+        agent = self.preloading("decimal")
+        self.ready(alive=[agent])
+        end = self.thrash(self.cgroup("others", 24 << 20))
+        pressure = MemoryPressure()
+        self.addCleanup(pressure.close)
+        for _ in range(2):  # its two seconds needn't be the agent's
+            self.assertTrue(pressure.wait(20 * SLOW))
+        end()
+        self.bed.finish(self.restart(agent, 1, 2))
+        self.assert_status(0, agent)
+        self.assertEqual([True, True], self.starts(2))
+        self.assertEqual([], self.bed.events.find("warm_short"))
 
 
 if __name__ == "__main__":

@@ -56,17 +56,25 @@ def read_until(stream, pattern, timeout):
     return text
 
 
-def free_port():
-    """A TCP port that nobody uses now, below those that the kernel gives to connections and to port 0:
-    else another agent's own sockets may take it before the service listens. A job of static nodes uses the next one too."""
+def silent_port():
+    """A TCP port of the loopback where nobody listens, or can as long as the socket is open that comes with it. Below those that
+    the kernel gives to connections and to port 0: else another agent's own sockets may take it before the service listens."""
     while True:
         port = random.randrange(20000, 29000, 2)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        nobody = socket.socket()
+        try:
+            nobody.bind(("127.0.0.1", port))
+        except OSError:
+            nobody.close()
+            continue
+        return port, nobody
+
+
+def free_port():
+    """A TCP port that nobody uses now, as above. A job of static nodes uses the next one too."""
+    port, nobody = silent_port()
+    nobody.close()
+    return port
 
 
 class Bed:
@@ -113,9 +121,10 @@ class Bed:
             self.follower.watch(options["output"])
         return agent
 
-    def agent(self, name, options, worker=("wait",), host=None, env=None):
+    def agent(self, name, options, worker=("wait",), host=None, env=None, **process):
         """An agent of a job of worker.py workers."""
-        return self.run(name, [*options, "--event_log", self.events.path, WORKER, self.journal.path, *worker], host, env)
+        return self.run(name, [*options, "--event_log", self.events.path, WORKER, self.journal.path, *worker], host, env,
+                        **process)
 
     # ---------------------------------------------------------------- waiting
 

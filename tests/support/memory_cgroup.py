@@ -10,10 +10,10 @@ class MemoryCgroup:
     """Processes that enter() share `limit` bytes of RAM; whoever can't have one skips with the reason. Ends with close(), when
     it is empty."""
 
-    def __init__(self, limit):
+    def __init__(self, limit, name="one"):
         v2 = os.path.exists(os.path.join(V2, "cgroup.controllers"))
         mount = V2 if v2 else V1
-        self._folder = os.path.join(mount, f"ddprun-test-{os.getpid()}")
+        self._folder = os.path.join(mount, f"ddprun-test-{os.getpid()}-{name}")
         try:
             if v2:
                 self._write(os.path.join(mount, "cgroup.subtree_control"), "+memory")
@@ -25,6 +25,12 @@ class MemoryCgroup:
         if v2:
             self._write(self._file("memory.swap.max"), 0, needed=False)
         self._processes = self._file("cgroup.procs")
+
+    def held(self):
+        """Bytes that its processes have of their own: not the page cache."""
+        with open(self._file("memory.stat"), encoding="ascii") as stat:
+            numbers = dict(line.split() for line in stat)
+        return int(numbers["anon"] if "anon" in numbers else numbers["total_rss"])
 
     def enter(self):
         """For this process and its later children."""

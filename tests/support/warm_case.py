@@ -1,7 +1,7 @@
 """What the tests of warm starts stand on."""
 
 import os
-import re
+import select
 import signal
 
 from bed import ROOT, BedTestCase
@@ -38,20 +38,28 @@ os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run whil
 """
 
 
-def memory_pressure():
-    """For which share of the last ten seconds somebody stood still for lack of memory, in percent; 0 where nobody tells."""
-    try:
-        with open("/proc/pressure/memory", encoding="ascii") as pressure:
-            return float(re.search(r"some avg10=([\d.]+)", pressure.read()).group(1))
-    except OSError:
-        return 0
+class MemoryPressure:
+    """The kernel tells when somebody stood still for lack of memory for a tenth of two seconds, as it tells the agent."""
+
+    FILE = "/proc/pressure/memory"
+
+    def __init__(self):
+        self._trigger = os.open(self.FILE, os.O_RDWR | os.O_NONBLOCK)
+        os.write(self._trigger, b"some 200000 2000000\0")
+        self._poll = select.poll()
+        self._poll.register(self._trigger, select.POLLPRI)
+
+    def wait(self, seconds):
+        """False: it has told nothing."""
+        return bool(self._poll.poll(1000 * seconds))
+
+    def close(self):
+        os.close(self._trigger)
 
 
 class WarmTestCase(BedTestCase):
     def setUp(self):
         super().setUp()
-        # A test before this one may have made memory short, which ends interpreters that are parked.
-        self.bed.wait(lambda: memory_pressure() < 5, "the pressure on memory to be over", timeout=60)
         self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
         os.mkdir(self.bed.path("modules"))
         self.bed.environment["PYTHONPATH"] = self.bed.path("modules")
@@ -88,9 +96,9 @@ class WarmTestCase(BedTestCase):
         workers = {line["worker_pid"] for line in self.bed.events.find("worker_started")}
         return next(pid for pid in self.children() if pid not in workers)
 
-    def preloading(self, *modules, nproc=2, options=(), worker=("wait",)):
+    def preloading(self, *modules, nproc=2, options=(), worker=("wait",), **process):
         return self.bed.agent("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 9, "--warm", "on",
-                                        "--preload", ",".join(modules), *options], worker)
+                                        "--preload", ",".join(modules), *options], worker, **process)
 
     def observe(self, name, *options):
         """What two workers see of how they were started."""

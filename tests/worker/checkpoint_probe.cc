@@ -7,6 +7,7 @@
 //   scaler           scales the loss; its scale changes every few steps
 //   power_sgd        compresses, under DDP
 //   keep2            two checkpoints stay
+//   async            checkpoints are written beside training
 //   forget           doesn't add the two to the checkpoints
 //   picky            adds a state that rank 1 can't take back
 //   big              32 MiB of parameters more
@@ -210,7 +211,9 @@ absl::Status Run(Context& context, const Job& job) {
   fflush(stdout);
   while (step < job.steps) {
     DDPRUN_RETURN_IF_ERROR(TrainStep(job, training));
-    if (++step % 3 == 0) DDPRUN_RETURN_IF_ERROR(checkpointer.Save({.step = step}));
+    if (++step % 3 != 0) continue;
+    DDPRUN_RETURN_IF_ERROR(job.Has("async") ? checkpointer.SaveAsync({.step = step})
+                                            : checkpointer.Save({.step = step}));
   }
   DDPRUN_RETURN_IF_ERROR(Dump(context, job, training));
   return context.Barrier();

@@ -219,6 +219,8 @@ class ResumeTest(ExampleTest):
 
 
 class MetricsTest(ExampleTest):
+    maxDiff = None
+
     def test_a_run_leaves_its_figures(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

@@ -247,6 +247,59 @@ TEST_F(CheckpointedStateTest, IncompleteCheckpointsDontCountAmongThoseThatStay) 
   EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 6U);
 }
 
+class BesideTrainingTest : public CheckpointedStateTest,
+                           public ::testing::WithParamInterface<const char*> {};
+
+// Training goes on while they are written, and the last ones are written by the destructor.
+TEST_P(BesideTrainingTest, TheSameFilesAreWritten) {
+  const std::string words = GetParam();
+  Run({.words = words, .steps = "9", .result = "whole", .directories = {"at_once"}});
+  Run({.words = words + " async", .steps = "9", .result = "same"});
+  EXPECT_TRUE(SameResults("whole", "same"));
+  const std::vector<std::filesystem::path> expected = Files("at_once", "checkpoint-");
+  const std::vector<std::filesystem::path> written = Files("checkpoints", "checkpoint-");
+  ASSERT_EQ(written.size(), expected.size());
+  for (size_t i = 0; i < written.size(); ++i) {
+    EXPECT_TRUE(ReadFile(written[i]) == ReadFile(expected[i])) << written[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, BesideTrainingTest,
+                         ::testing::Values("plain", "zero2 sharded small_buckets",
+                                           "zero1 power_sgd scaler"),
+                         [](const auto& parameter) {
+                           return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
+                         });
+
+TEST_F(CheckpointedStateTest, OldOnesGoWhereTheyAreWrittenBesideTraining) {
+  Run({.words = "plain async", .steps = "15", .result = "result"});
+  EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 3U);
+  // Of shards, when all ranks know that the newest has all of its own: at the next one.
+  Run({.words = "zero1 sharded async",
+       .steps = "15",
+       .result = "result",
+       .directories = {"with_shards"}});
+  EXPECT_EQ(Files("with_shards", "-r0000").size(), 8U);
+}
+
+// Where a shard isn't written, there is no checkpoint; and who wrote its own learns why.
+TEST_F(CheckpointedStateTest, WhatCannotBeWrittenBesideTrainingIsAnErrorAtTheNextOne) {
+  // It isn't there when the run begins, and can't be made later.
+  std::filesystem::create_symlink(directory_.File("gone") + "/away", directory_.File("blocked"));
+  Run({.words = "zero1 sharded async",
+       .steps = "6",
+       .result = "never",
+       .directories = {"disk", "blocked"}},
+      /*succeeds=*/false);
+  EXPECT_THAT(Output(1), HasSubstr("create directory '" + directory_.File("blocked") + "'"));
+  EXPECT_THAT(Output(0), HasSubstr("PeerError: rank 1 could not write the checkpoint: create"));
+  ASSERT_EQ(Files("disk", "checkpoint-").size(), 1U);
+  EXPECT_THAT(Files("disk", "checkpoint-")[0].filename().string(), HasSubstr("-r00000-of-00002"));
+  // The last one has no next.
+  Run({.words = "plain async", .steps = "3", .result = "ends", .directories = {"blocked"}});
+  EXPECT_THAT(Output(0), HasSubstr("the last checkpoint was not written: "));
+}
+
 // A file of 96 MiB, of which the state's 64 are to be in memory; it used to be read and copied
 // first, by each rank.
 TEST_F(CheckpointedStateTest, ResumingTakesNoMoreMemoryThanWhatIsResumed) {

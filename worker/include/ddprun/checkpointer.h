@@ -48,6 +48,8 @@ struct CheckpointerOptions {
 //   checkpointer.Add("scaler", scaler);
 //   checkpointer.Add("power_sgd", *hook);
 //   const auto progress = checkpointer.Restore();
+//   …
+//   checkpointer.SaveAsync({.step = step});
 //
 // Files are safetensors with a checksum, written to a temporary name, synced and renamed, so that a
 // crash at any moment leaves whole checkpoints only; one that is damaged all the same is reported
@@ -59,9 +61,9 @@ struct CheckpointerOptions {
 // Restore maps the files: what it takes of memory is what is resumed. Ranks that don't find the
 // file hold it for as long as Restore takes.
 //
-// Save and Restore are collectives: all ranks call them in the same order. On the same number of
-// ranks a resumed run is bit-identical with one that was never interrupted.
-// A ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
+// Restore, Save, SaveAsync and Wait are collectives: all ranks call them in the same order. On the
+// same number of ranks a resumed run is bit-identical with one that was never interrupted. A
+// ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
 // other's, at any number of ranks, in any stage, with any size of buckets. (Sharded ones too, when
 // their files can be found together.) Threads: one. Requires: context, optimizer and what is added
 // outlive it.
@@ -92,6 +94,15 @@ class Checkpointer {
   // rank writes a file: the same on that rank, ABORTED with its words on the others.
   // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
   absl::Status Save(const TrainingProgress& progress);
+
+  // The same beside training: copies what is to be written, which takes as much memory once more on
+  // the ranks that write, and returns; a thread writes it. One at a time: waits for the one before.
+  // Errors: as Save's, of this one until its copy is taken, and of the one before.
+  absl::Status SaveAsync(const TrainingProgress& progress);
+
+  // Waits until the last SaveAsync is written. Save, SaveAsync and Restore do so by themselves, as
+  // does the destructor, which logs an error. Errors: as Save's.
+  absl::Status Wait();
 
  private:
   struct Implementation;

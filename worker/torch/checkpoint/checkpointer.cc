@@ -12,9 +12,11 @@
 #include "base/status_macros.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/background_write.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/optimizer_state.h"
 #include "worker/torch/zero/zero_state.h"
@@ -32,12 +34,24 @@ struct Checkpointer::Implementation {
     CheckpointedState& state;
   };
 
+  // What SaveAsync has copied.
+  struct Pending {
+    CheckpointId id;
+    uint64_t number = 0;  // of those that this generation has begun
+    CheckpointTensors main;
+    CheckpointTensors shard;
+  };
+
   Context& context;
   std::shared_ptr<torch::nn::Module> module;
   torch::optim::Optimizer& optimizer;
   CheckpointerOptions options;
   std::vector<Extra> extras;
   uint64_t fence = 1;  // of what this generation writes
+  uint64_t saves = 0;
+  std::optional<CheckpointId> pending;  // the same on all ranks
+  worker::TensorCopies main_copies;
+  worker::TensorCopies shard_copies;
 
   // Null: the optimizer is none.
   ZeroOptimizer* zero() const { return dynamic_cast<ZeroOptimizer*>(&optimizer); }
@@ -45,10 +59,15 @@ struct Checkpointer::Implementation {
   bool WritesShards() const;
   // The optimizer's tensors that rank 0 writes; a collective.
   absl::StatusOr<CheckpointTensors> OptimizerState() const;
-  absl::Status WriteShard(const CheckpointId& id) const;
-  absl::Status WriteMain(const CheckpointId& id, const TrainingProgress& progress,
-                         const CheckpointTensors& optimizer_state,
-                         const std::vector<torch::Tensor>& generators) const;
+  // What this rank writes: rank 0, nothing on others, a collective; and of its own.
+  absl::StatusOr<CheckpointTensors> MainTensors(const TrainingProgress& progress) const;
+  absl::StatusOr<CheckpointTensors> ShardTensors() const;
+  absl::Status WriteShard(const CheckpointId& id, const CheckpointTensors& tensors) const;
+  absl::Status WriteMain(const CheckpointId& id, const CheckpointTensors& tensors) const;
+  CheckpointId IdOf(const TrainingProgress& progress) const;
+  // Copies what is to be written, and has it written.
+  absl::Status Begin(const TrainingProgress& progress);
+  absl::Status WriteBeside(const Pending& next, const c10::intrusive_ptr<c10d::Store>& store) const;
   absl::Status Write(const std::string& name, const CheckpointTensors& tensors,
                      uint32_t shards) const;
   // Removes what is older than the last `keep` whole checkpoints; a collective where each rank
@@ -60,6 +79,8 @@ struct Checkpointer::Implementation {
   bool Suffices(const CheckpointTensors& all, const CheckpointTensors& own) const;
   absl::StatusOr<TrainingProgress> Apply(const CheckpointTensors& tensors) const;
   void NotifyOfNone() const;
+
+  worker::BackgroundWrite write;  // last: it uses the others
 };
 
 namespace {
@@ -79,8 +100,7 @@ Checkpointer::Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> 
     : implementation_(new Implementation{.context = context,
                                          .module = std::move(module),
                                          .optimizer = optimizer,
-                                         .options = std::move(options),
-                                         .extras = {}}) {
+                                         .options = std::move(options)}) {
   implementation_->options.keep = std::max<uint32_t>(implementation_->options.keep, 1);
 }
 
@@ -164,6 +184,7 @@ void Checkpointer::Implementation::NotifyOfNone() const {
 
 absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
   Implementation& self = *implementation_;
+  DDPRUN_RETURN_IF_ERROR(Wait());
   return worker::CatchExceptions([&]() -> absl::StatusOr<std::optional<TrainingProgress>> {
     std::optional<CheckpointId> before;
     while (true) {
@@ -218,7 +239,7 @@ absl::Status Checkpointer::Implementation::Write(const std::string& name,
   return worker::WriteFileAtomically(absl::StrCat(options.directory, "/", name), pieces);
 }
 
-absl::Status Checkpointer::Implementation::WriteShard(const CheckpointId& id) const {
+absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::ShardTensors() const {
   CheckpointTensors tensors;
   if (options.sharded && zero() != nullptr) {
     DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors state, zero()->ShardedState());
@@ -228,21 +249,35 @@ absl::Status Checkpointer::Implementation::WriteShard(const CheckpointId& id) co
     if (!extra.state.differs_by_rank()) continue;
     worker::AddTensors(worker::ExtraPrefix(extra.name), extra.state.SaveState(), tensors);
   }
-  return Write(worker::ShardName(id, context.rank(), context.world_size()), tensors, 0);
+  return tensors;
 }
 
-absl::Status Checkpointer::Implementation::WriteMain(
-    const CheckpointId& id, const TrainingProgress& progress,
-    const CheckpointTensors& optimizer_state, const std::vector<torch::Tensor>& generators) const {
-  CheckpointTensors tensors = worker::CollectTensors(*module, progress);
+absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::MainTensors(
+    const TrainingProgress& progress) const {
+  const torch::Tensor generators = worker::GetGenerators(context.device()).to(context.device());
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, context.AllGather(generators));
+  DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors optimizer_state, OptimizerState());
+  CheckpointTensors tensors;
+  if (!context.is_main()) return tensors;
+  tensors = worker::CollectTensors(*module, progress);
   worker::AddTensors(worker::kOptimizerPrefix, optimizer_state, tensors);
   for (const Extra& extra : extras) {
     if (extra.state.differs_by_rank()) continue;
     worker::AddTensors(worker::ExtraPrefix(extra.name), extra.state.SaveState(), tensors);
   }
-  for (size_t rank = 0; rank < generators.size(); ++rank) {
-    tensors[absl::StrCat("generators.", rank)] = generators[rank];
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    tensors[absl::StrCat("generators.", rank)] = all[rank];
   }
+  return tensors;
+}
+
+absl::Status Checkpointer::Implementation::WriteShard(const CheckpointId& id,
+                                                      const CheckpointTensors& tensors) const {
+  return Write(worker::ShardName(id, context.rank(), context.world_size()), tensors, 0);
+}
+
+absl::Status Checkpointer::Implementation::WriteMain(const CheckpointId& id,
+                                                     const CheckpointTensors& tensors) const {
   return Write(worker::CheckpointName(id), tensors, WritesShards() ? context.world_size() : 0);
 }
 
@@ -269,29 +304,99 @@ absl::Status Checkpointer::Implementation::Prune(const CheckpointId& newest, boo
   return context.Barrier();
 }
 
+CheckpointId Checkpointer::Implementation::IdOf(const TrainingProgress& progress) const {
+  return {.fence = fence,
+          .generation = context.generation(),
+          .step = static_cast<uint64_t>(progress.step)};
+}
+
 absl::Status Checkpointer::Save(const TrainingProgress& progress) {
   Implementation& self = *implementation_;
+  DDPRUN_RETURN_IF_ERROR(Wait());
   self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
   return worker::CatchExceptions([&]() -> absl::Status {
     const bool shards = self.WritesShards();
-    const torch::Tensor generators =
-        worker::GetGenerators(self.context.device()).to(self.context.device());
-    DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                            self.context.AllGather(generators));
-    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors state, self.OptimizerState());
-    const CheckpointId id = {.fence = self.fence,
-                             .generation = self.context.generation(),
-                             .step = static_cast<uint64_t>(progress.step)};
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors main, self.MainTensors(progress));
+    const CheckpointId id = self.IdOf(progress);
     // First the shards: where there is a checkpoint, there are all of them.
     if (shards) {
-      DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, self.WriteShard(id),
-                                                    "write its shard of the checkpoint"));
+      const absl::StatusOr<CheckpointTensors> shard = self.ShardTensors();
+      DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(
+          self.context, shard.ok() ? self.WriteShard(id, *shard) : shard.status(),
+          "write its shard of the checkpoint"));
     }
     absl::Status written;
-    if (self.context.is_main()) written = self.WriteMain(id, progress, state, all);
+    if (self.context.is_main()) written = self.WriteMain(id, main);
     if (shards) written = worker::AgreeOnSuccess(self.context, written, "write the checkpoint");
     DDPRUN_RETURN_IF_ERROR(written);
     return self.Prune(id, shards);
+  });
+}
+
+absl::Status Checkpointer::SaveAsync(const TrainingProgress& progress) {
+  Implementation& self = *implementation_;
+  DDPRUN_RETURN_IF_ERROR(Wait());
+  self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
+  return worker::CatchExceptions([&] { return self.Begin(progress); });
+}
+
+absl::Status Checkpointer::Implementation::Begin(const TrainingProgress& progress) {
+  DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors main, MainTensors(progress));
+  Pending next = {.id = IdOf(progress), .number = saves++, .main = {}, .shard = {}};
+  const absl::Status copied = worker::CatchExceptions([&]() -> absl::Status {
+    next.main = main_copies.Take(main);
+    if (!WritesShards()) return absl::OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors shard, ShardTensors());
+    next.shard = shard_copies.Take(shard);
+    return absl::OkStatus();
+  });
+  // A rank without one would be waited for by the others' threads.
+  DDPRUN_RETURN_IF_ERROR(
+      WritesShards() ? worker::AgreeOnSuccess(context, copied, "copy its shard of the checkpoint")
+                     : copied);
+  pending = next.id;
+  // Its own connection, where there is one: a call that waits keeps it.
+  auto store = context.world_size() > 1 ? context.implementation().store->clone() : nullptr;
+  write.Start([this, next = std::move(next), store] { return WriteBeside(next, store); });
+  return absl::OkStatus();
+}
+
+// In the thread. It has no collectives, which are training's; ranks tell rank 0 by the store.
+absl::Status Checkpointer::Implementation::WriteBeside(
+    const Pending& next, const c10::intrusive_ptr<c10d::Store>& store) const {
+  if (!WritesShards()) {
+    if (!context.is_main()) return absl::OkStatus();
+    DDPRUN_RETURN_IF_ERROR(WriteMain(next.id, next.main));
+    return Prune(next.id, /*shards=*/false);
+  }
+  const absl::Status written = WriteShard(next.id, next.shard);
+  if (store == nullptr) {
+    DDPRUN_RETURN_IF_ERROR(written);
+    return WriteMain(next.id, next.main);
+  }
+  const auto key = [&](uint32_t rank) {
+    return absl::StrCat("ddprun/checkpoint/", next.number, "/", rank);
+  };
+  store->set(key(context.rank()), written.ok() ? "written" : "failed");
+  if (!context.is_main()) return written;
+  bool all_written = true;
+  for (uint32_t rank = 0; rank < context.world_size(); ++rank) {
+    all_written = store->get_to_str(key(rank)) == "written" && all_written;
+    store->deleteKey(key(rank));
+  }
+  // Who failed says so when they agree on it.
+  return all_written ? WriteMain(next.id, next.main) : written;
+}
+
+absl::Status Checkpointer::Wait() {
+  Implementation& self = *implementation_;
+  if (!self.pending.has_value()) return absl::OkStatus();
+  const CheckpointId id = *std::exchange(self.pending, std::nullopt);
+  return worker::CatchExceptions([&]() -> absl::Status {
+    const absl::Status written = self.write.Finish();
+    if (!self.WritesShards()) return written;  // and pruned
+    DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, written, "write the checkpoint"));
+    return self.Prune(id, /*shards=*/true);
   });
 }
 

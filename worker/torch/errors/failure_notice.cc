@@ -95,10 +95,10 @@ void LeaveStores(const absl::Status& status) {
     try {
       if (notice.rank == 0) {
         StayForOthers(notice, !status.ok());
-      } else {
+      } else if (!status.ok()) {
         NotifyJoined(notice);
         notice.store->set(LeftKey(notice.rank), std::string("1"));
-      }
+      }  // else it has joined, and a host that ended well too may be gone: c10d warns of that
     } catch (...) {
       // The host was killed, or a peer of it was and will never say that it left.
     }

@@ -32,7 +32,8 @@ absl::Status ExchangeFailures(const absl::Status& status);
 
 // The last thing that this process does with the stores, having ended with `status`. Where it hosts
 // one, it stays until the others have joined, so that they can, and, where it failed, until they
-// have left, so that they learn why; for 5 s at most, as one that was killed never does.
+// have left, so that they learn why; for 5 s at most, as one that was killed, or ended well before
+// that, never says so.
 void LeaveStores(const absl::Status& status);
 
 // A peer's error with the words of its cause in front; unchanged where it has them already. Pure.

@@ -93,6 +93,14 @@ TEST_F(FailureNoticeTest, WhenAllHaveJoinedOrLeftTheHostLeavesAtOnce) {
   EXPECT_THAT(store->waited, IsEmpty());
 }
 
+// c10d warns of a host that is gone.
+TEST_F(FailureNoticeTest, WhoEndsWellSaysNothingMoreToAHostThatMayBeGone) {
+  const auto store = c10::make_intrusive<WaitedStore>();
+  AddFailureNotice({.store = store, .rank = 1, .world_size = 2, .rank_zero_hosts = true});
+  LeaveStores(absl::OkStatus());
+  EXPECT_EQ(store->getNumKeys(), 0);
+}
+
 // Twin: the agent or the launcher serves it.
 TEST_F(FailureNoticeTest, NobodyStaysForAStoreThatOutlivesTheWorkers) {
   const auto store = c10::make_intrusive<WaitedStore>();
