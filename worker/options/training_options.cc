@@ -1,8 +1,9 @@
-#include "examples/common/training_options.h"
+#include "ddprun/training_options.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 namespace {
 
 // Far beyond what fits, and far below where products overflow.
@@ -98,7 +99,7 @@ void AddFiles(TrainingOptions* options, OptionTable* table) {
 void AddTrainingOptions(TrainingOptions* options, const std::string& data_help,
                         OptionTable* table) {
   table->Group("Data");
-  table->Text("data", "FILE", &options->data, data_help);
+  if (!data_help.empty()) table->Text("data", "FILE", &options->data, data_help);
   table->Integer("num_workers", {0, 256}, &options->num_workers,
                  "Threads of each worker that load batches ahead; 0: each batch is loaded when it "
                  "is needed. Results don't depend on it.");
@@ -116,6 +117,10 @@ void AddTrainingOptions(TrainingOptions* options, const std::string& data_help,
 }
 
 absl::Status CheckTrainingOptions(const TrainingOptions& options) {
+  TrainingOptions copy = options;
+  OptionTable table("");
+  AddTrainingOptions(&copy, "", &table);
+  DDPRUN_RETURN_IF_ERROR(table.CheckDefaults());
   if (options.static_graph && options.gradient_accumulation_steps > 1) {
     return absl::InvalidArgumentError(
         "static_graph and gradient_accumulation_steps above 1 exclude each other: LibTorch looks "
@@ -136,4 +141,4 @@ std::string TrainingOptions::CheckpointDirectory() const {
   return absl::StrCat(output_dir, "/checkpoints");
 }
 
-}  // namespace ddprun::examples
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "examples/common/option_table.h"
+#include "ddprun/option_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/training_options.h"
+#include "ddprun/training_options.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 namespace {
 
 using ::testing::HasSubstr;
@@ -158,5 +158,12 @@ TEST_F(OptionTableTest, OptionsThatExcludeEachOtherAreNamed) {
   EXPECT_TRUE(CheckTrainingOptions({}).ok());
 }
 
+TEST_F(OptionTableTest, WhatAProgramSetsIsCheckedAsTheCommandLineIs) {
+  EXPECT_THAT(CheckTrainingOptions({.zero_stage = "3"}).ToString(),
+              StartsWith("INVALID_ARGUMENT: zero_stage '3': give one of 0, 1, 2"));
+  EXPECT_THAT(CheckTrainingOptions({.batch_size = 0}).ToString(),
+              StartsWith("INVALID_ARGUMENT: batch_size '0': give a whole number from 1"));
+}
+
 }  // namespace
-}  // namespace ddprun::examples
+}  // namespace ddprun
