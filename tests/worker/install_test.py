@@ -59,7 +59,7 @@ class InstallTest(unittest.TestCase):
 
     def test_the_tutorials_project_builds_and_runs(self):
         self.run_command("cmake", "--install", BUILD, "--prefix", self.path("prefix"))
-        built, ran, resumed, by_hand = self.follow()
+        built, ran, resumed, _, by_hand = self.follow()
         self.assertIn("LibTorch 2.11.0", built)
         self.assertIn("step 100/100 (100%)", ran)
         self.assertIn("step 200/200 (100%)", resumed)
