@@ -241,7 +241,9 @@ int main(int argc, char** argv) {
                     .checkpoint_every = 100},
        .introduction = "Trains a small GPT on a text, byte by byte, on as many workers as there "
                        "are:\n  ddprun --nproc_per_node 2 --no_python char_gpt --steps 500\n",
-       .data_help = "Any text; a tenth of it is held out.",
+       .uses = {.data = "Any text; a tenth of it is held out.",
+                .gradient_checkpointing = true,
+                .sync_batch_norm = true},
        .add_options =
            [&shape](ddprun::OptionTable& table) {
              table.Integer("layers", {1, 1000}, &shape.layers, "Blocks.");

@@ -169,6 +169,8 @@ int main(int argc, char** argv) {
        .training = {.data = DefaultDigitsPath(), .epochs = 16, .learning_rate = 4e-3},
        .introduction = "Trains a small CNN on UCI's handwritten digits, on as many workers as "
                        "there are:\n  ddprun --nproc_per_node 2 --no_python digits --epochs 16\n",
-       .data_help = "digits.csv.gz; also DDPRUN_DIGITS."},
+       .uses = {.data = "digits.csv.gz; also DDPRUN_DIGITS.",
+                .gradient_checkpointing = true,
+                .sync_batch_norm = true}},
       Train);
 }

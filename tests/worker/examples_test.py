@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ BIN = Path(os.environ["DDPRUN_EXAMPLES_BIN"])
 CACHE = Path(os.environ.get("DDPRUN_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddprun")
 PYTHON = Path(os.environ.get("DDPRUN_TEST_PYTHON") or CACHE / "py-full/bin/python3")
+SAFETENSORS_PYTHON = CACHE / "py-launchers/bin/python3"
 TIMEOUT_S = 280
 # Also what only repeats with other options what is shown otherwise.
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
@@ -104,7 +106,7 @@ class OptionsTest(ExampleTest):
                     self.assertIn(file.name + reason, json.loads(job.error_files[rank])["message"]["message"])
 
     def test_bad_options_are_found_before_anybody_is_waited_for(self):
-        """A rank that knew its options only after it has met the others would wait for ten minutes, and this test for half of that."""
+        """A rank that looked at them after it had met the others would wait for ten minutes, this test for half of that."""
         job = run([BIN / "char_gpt"], "--mixed_precision", "half", absent=1)
         self.assertEqual(job.statuses, [2])
         self.assertIn("--mixed_precision 'half': give one of no, fp16, bf16", job.errors[1])
@@ -253,6 +255,38 @@ class LearningTest(ExampleTest):
         means = {precision: sum(losses) / len(losses) for precision, losses in last.items()}
         self.assertAlmostEqual(means["bf16"] / means["no"], 1, delta=0.05)
         self.assertAlmostEqual(means["fp16"] / means["no"], 1, delta=0.05)
+
+
+@unittest.skipUnless(SAFETENSORS_PYTHON.exists(), f"no Python with safetensors at {SAFETENSORS_PYTHON}; scripts/setup makes it")
+class FineTuneTest(ExampleTest):
+    """Weights that Python wrote are where training begins."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ddprun-finetune-")
+        self.addCleanup(folder.cleanup)
+        self.weights = Path(folder.name) / "digits.safetensors"
+        subprocess.run([SAFETENSORS_PYTHON, ROOT / "examples/finetune/pretrain.py", CACHE / "digits/digits.csv.gz", self.weights],
+                       check=True, stdout=subprocess.DEVNULL)
+
+    def accuracy(self, *options):
+        job = self.trained("finetune", "--weights", self.weights, *options)
+        return float(re.search(r"^final accuracy ([\d.]+)%", job.outputs[0], re.MULTILINE).group(1))
+
+    def test_what_python_learned_helps(self):
+        # On 296 digits that neither has seen: 10 % are 30 of them.
+        loaded = self.accuracy()
+        self.assertGreater(loaded, self.accuracy("--weights", "") + 10)  # twin: from scratch
+        # Frozen, the body is still Python's, in any stage.
+        for stage in ("0", "2"):
+            self.assertGreater(self.accuracy("--body_rate", "0", "--zero_stage", stage), 75)
+
+    def test_weights_that_are_not_there_or_of_another_model_are_refused(self):
+        job = run([BIN / "finetune"], "--weights", "/nowhere.safetensors")
+        self.assertEqual(job.statuses, [1, 1])
+        self.assertIn("/nowhere.safetensors", job.errors[0])
+        job = run([BIN / "finetune"], "--weights", __file__)
+        self.assertEqual(job.statuses, [1, 1])
+        self.assertIn("examples_test.py", job.errors[1])
 
 
 @unittest.skipUnless(PYTHON.exists(), f"there is no Python with torch at {PYTHON}; scripts/setup makes it")

@@ -87,6 +87,7 @@ void Misuse(Session& session, std::ofstream& out) {
   wrong("early_save", [&] { session.Save(); });
   wrong("early_optimizer", [&] { session.optimizer(); });
   wrong("early_metrics", [&] { session.metrics(); });
+  wrong("no_load", [&] { session.Prepare(Line(1, 1), Sgd(), {.size = 64}); });
   auto line = session.Prepare(Line(1, 1), Sgd(), Points());
   wrong("second_prepare", [&] { session.Prepare(Line(1, 1), Sgd(), Points()); });
   wrong("backward_outside", [&] { session.Backward(torch::ones({})); });

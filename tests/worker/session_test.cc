@@ -143,6 +143,7 @@ TEST_F(SessionTest, MistakesSayWhatIsMissingAndLeaveTheSessionAsItWas) {
       {"early_save", "FAILED_PRECONDITION: Save() before Prepare()"},
       {"early_optimizer", "FAILED_PRECONDITION: optimizer() before Prepare()"},
       {"early_metrics", "FAILED_PRECONDITION: metrics() before Prepare()"},
+      {"no_load", "INVALID_ARGUMENT: Prepare() with a dataset of 64 samples without a function"},
       {"second_prepare", "FAILED_PRECONDITION: Prepare() was called twice"},
       {"backward_outside", "FAILED_PRECONDITION: Backward() without a batch"},
       {"step_outside", "FAILED_PRECONDITION: Step() without a batch"},

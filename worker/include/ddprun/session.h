@@ -101,10 +101,10 @@ class SessionModel {
 struct SessionOptions {
   std::string name = "training";  // of the program, for people
   TrainingOptions training;
-  // For RunSession. What --help begins with, and what --data is ("" = there is no such option).
+  // For RunSession: what --help begins with, and which options it has.
   std::string introduction = "";
-  std::string data_help = "";
-  // Adds the program's own options; null = none.
+  UsedOptions uses = {};
+  // Adds the program's own; null = none.
   std::function<void(OptionTable& table)> add_options = nullptr;
 };
 

@@ -54,8 +54,15 @@ struct TrainingOptions {
   std::string CheckpointDirectory() const;
 };
 
-// Adds a row for each. `data_help`: what --data is; "" = the program has no such file.
-void AddTrainingOptions(TrainingOptions* options, const std::string& data_help, OptionTable* table);
+// Options that only some programs heed; the others don't have them.
+struct UsedOptions {
+  std::string data = "";                // what --data is; "" = the program reads no such file
+  bool gradient_checkpointing = false;  // the model can use CheckpointActivations
+  bool sync_batch_norm = false;         // the model can use nn::SyncBatchNorm
+};
+
+// Adds a row for each.
+void AddTrainingOptions(TrainingOptions* options, const UsedOptions& used, OptionTable* table);
 
 // Whether all are in their ranges, which the command line can't leave but a program can, and fit
 // together. Errors: INVALID_ARGUMENT, naming the options.

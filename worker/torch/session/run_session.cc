@@ -12,7 +12,7 @@ namespace ddprun {
 int RunSession(int argc, char** argv, SessionOptions options,
                const std::function<void(Session& session)>& train) {
   OptionTable table(options.introduction);
-  AddTrainingOptions(&options.training, options.data_help, &table);
+  AddTrainingOptions(&options.training, options.uses, &table);
   if (options.add_options != nullptr) {
     table.Group("Model");
     options.add_options(table);

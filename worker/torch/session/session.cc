@@ -290,6 +290,11 @@ void Session::PrepareModule(std::shared_ptr<torch::nn::Module> module,
     OrThrow(Misuse(
         "Prepare() was called twice: a session trains one model; put several into one module"));
   }
+  if (data.load == nullptr) {
+    OrThrow(absl::InvalidArgumentError(
+        absl::StrCat("Prepare() with a dataset of ", data.size,
+                     " samples without a function `load`: set it, or take TensorDataset()")));
+  }
   implementation_->model = std::move(module);
   implementation_->data = std::move(data);
   OrThrow(implementation_->Prepare(optimizer, std::move(groups)));

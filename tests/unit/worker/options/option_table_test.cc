@@ -21,7 +21,7 @@ class OptionTableTest : public ::testing::Test {
   absl::StatusOr<bool> Parse(const std::vector<std::string>& arguments) {
     options_ = {};
     OptionTable table("Trains.\n");
-    AddTrainingOptions(&options_, "Any text.", &table);
+    AddTrainingOptions(&options_, used_, &table);
     absl::StatusOr<bool> help = table.Parse(arguments);
     help_ = table.Help();
     return help;
@@ -43,6 +43,8 @@ class OptionTableTest : public ::testing::Test {
   }
 
   const std::string directory_ = ::testing::TempDir();
+  UsedOptions used_ = {
+      .data = "Any text.", .gradient_checkpointing = true, .sync_batch_norm = true};
   TrainingOptions options_;
   std::string help_;
 };
@@ -150,6 +152,13 @@ TEST_F(OptionTableTest, HelpExplainsEveryOptionWithItsDefault) {
   EXPECT_THAT(help_, HasSubstr("  --gradient_checkpointing\n"));
   EXPECT_THAT(help_, HasSubstr("[32]\n"));
   EXPECT_THAT(help_, HasSubstr("  --config FILE\n"));
+}
+
+TEST_F(OptionTableTest, WhatAProgramDoesNotHeedIsNoOption) {
+  used_ = {};
+  for (const char* option : {"--data=x", "--gradient_checkpointing", "--sync_batch_norm"}) {
+    EXPECT_THAT(ErrorOf({option}), StartsWith("unknown option '--")) << option;
+  }
 }
 
 TEST_F(OptionTableTest, OptionsThatExcludeEachOtherAreNamed) {
