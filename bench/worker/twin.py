@@ -1,6 +1,6 @@
 """What the examples' twins in plain PyTorch share: options, order of samples, training loop, journal.
 
-A twin is examples/common/trainer.cc said in Python: DistributedDataParallel over Gloo, the same options, seed, weights,
+A twin is worker/torch/session said in Python: DistributedDataParallel over Gloo, the same options, seed, weights,
 order of samples and schedule, and a journal of the same form. Nothing here knows of ddprun.
 """
 
@@ -48,7 +48,7 @@ def batch_seed(seed, epoch, place):
 
 
 def parser(description, **defaults):
-    """The options of examples/common/training_options.cc that a comparison needs."""
+    """The options of worker/options/training_options.cc that a comparison needs."""
     options = argparse.ArgumentParser(description=description)
     options.add_argument("--data")
     options.add_argument("--epochs", type=int)

@@ -1,5 +1,5 @@
-// Trains a small GPT to continue a text, byte by byte: what a program brings beside what all share
-// (Trainer). Every Debian has a text for it.
+// Trains a small GPT to continue a text, byte by byte: a model, its data and a loss; the rest is
+// the Session's. Every Debian has a text for it.
 //   ddprun --nproc_per_node 2 --no_python char_gpt --steps 500 --output_dir out
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -8,7 +8,6 @@
 #include <torch/nn/modules.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -18,10 +17,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
 #include "ddprun/activation_checkpoint.h"
-#include "ddprun/context.h"
-#include "examples/common/example.h"
+#include "ddprun/session.h"
 
 namespace ddprun::examples {
 namespace {
@@ -160,111 +157,101 @@ absl::StatusOr<Text> ReadText(const std::string& path) {
 }
 
 // A sample is a window of context_length bytes and the byte after each of them.
-class CharGpt : public Task {
- public:
-  CharGpt(const TrainingOptions& options, const GptOptions& shape, Context& context,
-          const Text& text)
-      : context_(context), gpt_(shape, text.words, options.gradient_checkpointing) {
-    const int64_t window = shape.context_length + 1;
-    const int64_t learned = text.tokens.size(0) * 9 / 10;
-    training_ = text.tokens.slice(0, 0, learned).unfold(0, window, 1);
-    held_out_ = text.tokens.slice(0, learned).unfold(0, window, shape.context_length);
-  }
+Batch Divide(const torch::Tensor& windows) {
+  const int64_t length = windows.size(1) - 1;
+  return {.inputs = windows.slice(1, 0, length), .targets = windows.slice(1, 1)};
+}
 
-  std::string name() const override { return "char_gpt"; }
-  std::string samples_name() const override { return "windows"; }
-  std::shared_ptr<torch::nn::Module> model() const override { return gpt_.ptr(); }
-  int64_t size() const override { return training_.size(0); }
+Dataset TrainingData(const torch::Tensor& windows) {
+  const auto load = [windows](const std::vector<int64_t>& samples, const at::Generator&) {
+    return Divide(windows.index_select(0, torch::tensor(samples)));
+  };
+  return {.size = windows.size(0), .load = load, .samples_name = "windows"};
+}
 
-  Batch Load(const std::vector<int64_t>& samples,
-             const at::Generator& /*generator*/) const override {
-    return Divide(training_.index_select(0, torch::tensor(samples)));
-  }
+torch::Tensor LossOf(const torch::Tensor& logits, const torch::Tensor& words) {
+  return functional::cross_entropy(logits.view({-1, logits.size(-1)}), words.reshape({-1}));
+}
 
-  std::string figure_name() const override { return "loss"; }
-
-  torch::Tensor Forward(const torch::Tensor& inputs) override { return gpt_->forward(inputs); }
-
-  torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) override {
-    return functional::cross_entropy(outputs.view({-1, outputs.size(-1)}), targets.reshape({-1}));
-  }
-
-  // Mean loss over windows that don't overlap; every rank looks at its part.
-  absl::StatusOr<double> Evaluate() override {
-    const torch::Tensor mine =
-        torch::arange(context_.rank(), held_out_.size(0), context_.world_size(), torch::kLong);
-    torch::Tensor sum =
-        torch::zeros({1}, torch::TensorOptions(context_.device()).dtype(torch::kDouble));
+// Mean loss over windows that don't overlap; every rank looks at its part.
+Evaluation HeldOutLoss(Session& session, SessionModel<GptImpl> gpt, const torch::Tensor& windows) {
+  const auto figure = [&session, gpt, windows]() mutable {
+    const torch::Tensor mine = session.OwnRows(windows.size(0));
+    const torch::Device device = session.device();
+    torch::Tensor sum = torch::zeros({}, torch::TensorOptions(device).dtype(torch::kDouble));
     for (int64_t begin = 0; begin < mine.size(0); begin += kEvaluationBatch) {
       const torch::Tensor rows = mine.slice(0, begin, begin + kEvaluationBatch);
-      const Batch batch = Divide(held_out_.index_select(0, rows));
-      const torch::Tensor outputs = gpt_->forward(batch.inputs.to(context_.device()));
-      sum += Loss(outputs, batch.targets.to(context_.device())) * static_cast<double>(rows.size(0));
+      const Batch batch = Divide(windows.index_select(0, rows));
+      const torch::Tensor loss = LossOf(gpt(batch.inputs.to(device)), batch.targets.to(device));
+      sum += loss * static_cast<double>(rows.size(0));
     }
-    DDPRUN_RETURN_IF_ERROR(context_.AllReduceSum(sum));
-    return sum.item<double>() / static_cast<double>(held_out_.size(0));
-  }
+    return session.SumOverRanks(sum) / static_cast<double>(windows.size(0));
+  };
+  const auto describe = [count = windows.size(0)](double loss) {
+    return absl::StrFormat("loss %.4f on %d held-out windows", loss, count);
+  };
+  return {.name = "loss", .figure = figure, .describe = describe};
+}
 
-  std::string Describe(double figure) const override {
-    return absl::StrFormat("loss %.4f on %d held-out windows", figure, held_out_.size(0));
-  }
+absl::Status CheckShape(const GptOptions& shape) {
+  if (shape.width % shape.heads == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--width ", shape.width, " is no multiple of --heads ", shape.heads, "; give one that is"));
+}
 
- private:
-  static Batch Divide(const torch::Tensor& windows) {
-    const int64_t length = windows.size(1) - 1;
-    return {.inputs = windows.slice(1, 0, length), .targets = windows.slice(1, 1)};
-  }
-
-  Context& context_;
-  Gpt gpt_;
-  torch::Tensor training_;  // [samples, context_length + 1] int64, a view of the text
-  torch::Tensor held_out_;
-};
-
-absl::StatusOr<std::unique_ptr<Task>> MakeTask(const TrainingOptions& options,
-                                               const GptOptions& shape, Context& context) {
-  if (shape.width % shape.heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--width ", shape.width, " is no multiple of --heads ", shape.heads, "; give one that is"));
-  }
-  DDPRUN_ASSIGN_OR_RETURN(const Text text, ReadText(options.data));
+absl::Status CheckLength(const Text& text, const std::string& path, const GptOptions& shape) {
   // Of the tenth that is held out there must be a window.
   const int64_t least = 10 * (shape.context_length + 2);
-  if (text.tokens.size(0) < least) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the text '", options.data, "' has ", text.tokens.size(0),
-                     " bytes; --context_length ", shape.context_length, " needs at least ", least));
+  if (text.tokens.size(0) >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the text '", path, "' has ", text.tokens.size(0),
+                                                 " bytes; --context_length ", shape.context_length,
+                                                 " needs at least ", least));
+}
+
+void Train(Session& session, const GptOptions& shape) {
+  const TrainingOptions& options = session.options();
+  OrThrow(CheckShape(shape));
+  const Text text = OrThrow(ReadText(options.data));
+  OrThrow(CheckLength(text, options.data, shape));
+  const int64_t window = shape.context_length + 1;
+  const int64_t learned = text.tokens.size(0) * 9 / 10;
+  auto gpt = session.Prepare(Gpt(shape, text.words, options.gradient_checkpointing), AdamW(),
+                             TrainingData(text.tokens.slice(0, 0, learned).unfold(0, window, 1)));
+  session.EvaluateWith(HeldOutLoss(
+      session, gpt, text.tokens.slice(0, learned).unfold(0, window, shape.context_length)));
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(LossOf(gpt(batch.inputs), batch.targets));
+    session.Step();
   }
-  return std::make_unique<CharGpt>(options, shape, context, text);
 }
 
 }  // namespace
 }  // namespace ddprun::examples
 
 int main(int argc, char** argv) {
-  using ddprun::examples::OptionTable;
-  using ddprun::examples::TrainingOptions;
-  ddprun::examples::GptOptions shape;
-  return ddprun::examples::RunExample(
+  using namespace ddprun::examples;
+  GptOptions shape;
+  return ddprun::RunSession(
       argc, argv,
-      {.introduction = "Trains a small GPT on a text, byte by byte, on as many workers as there "
+      {.name = "char_gpt",
+       .training = {.data = "/usr/share/common-licenses/GPL-3",
+                    .batch_size = 8,
+                    .lr_schedule = "cosine",
+                    .weight_decay = 0.01,
+                    .checkpoint_every = 100},
+       .introduction = "Trains a small GPT on a text, byte by byte, on as many workers as there "
                        "are:\n  ddprun --nproc_per_node 2 --no_python char_gpt --steps 500\n",
-       .data_help = "Any text; a tenth of it is held out.",
-       .options = {.data = "/usr/share/common-licenses/GPL-3",
-                   .batch_size = 8,
-                   .lr_schedule = "cosine",
-                   .weight_decay = 0.01,
-                   .checkpoint_every = 100},
+       .uses = {.data = "Any text; a tenth of it is held out.",
+                .gradient_checkpointing = true,
+                .sync_batch_norm = true},
        .add_options =
-           [&shape](OptionTable* table) {
-             table->Integer("layers", {1, 1000}, &shape.layers, "Blocks.");
-             table->Integer("width", {1, 100000}, &shape.width,
-                            "Values a position; a multiple of heads.");
-             table->Integer("heads", {1, 1000}, &shape.heads, "Of attention.");
-             table->Integer("context_length", {1, 100000}, &shape.context_length,
-                            "Bytes of a window.");
-           },
-       .make_task = [&shape](
-                        const TrainingOptions& options,
-                        ddprun::Context& context) { return MakeTask(options, shape, context); }});
+           [&shape](ddprun::OptionTable& table) {
+             table.Integer("layers", {1, 1000}, &shape.layers, "Blocks.");
+             table.Integer("width", {1, 100000}, &shape.width,
+                           "Values a position; a multiple of heads.");
+             table.Integer("heads", {1, 1000}, &shape.heads, "Of attention.");
+             table.Integer("context_length", {1, 100000}, &shape.context_length,
+                           "Bytes of a window.");
+           }},
+      [&shape](ddprun::Session& session) { Train(session, shape); });
 }

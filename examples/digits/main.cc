@@ -1,4 +1,5 @@
-// Trains a small CNN on handwritten digits: what a program brings beside what all share (Trainer).
+// Trains a small CNN on handwritten digits: a model, its data and a loss; the rest is the
+// Session's.
 //   ddprun --nproc_per_node 2 --no_python digits --data digits.csv.gz --output_dir out
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
@@ -6,17 +7,15 @@
 #include <torch/utils.h>
 
 #include <cmath>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
 #include "ddprun/activation_checkpoint.h"
 #include "ddprun/context.h"
+#include "ddprun/session.h"
 #include "ddprun/sync_batch_norm.h"
-#include "examples/common/example.h"
 #include "examples/digits/digits_data.h"
 
 namespace ddprun::examples {
@@ -110,82 +109,68 @@ struct Split {
   int64_t size() const { return labels.size(0); }
 };
 
-class Digits : public Task {
- public:
-  Digits(const TrainingOptions& options, Context& context, const DigitsData& digits)
-      : context_(context), net_(options, context) {
-    const torch::Tensor images = torch::tensor(digits.pixels).view({-1, 1, kDigitSide, kDigitSide});
-    const torch::Tensor labels = torch::tensor(digits.labels);
-    const int64_t learned = digits.size() * 4 / 5;
-    training_ = {images.slice(0, 0, learned), labels.slice(0, 0, learned)};
-    // The last fifth: other people wrote them.
-    held_out_ = {images.slice(0, learned), labels.slice(0, learned)};
-  }
-
-  std::string name() const override { return "digits"; }
-  std::string samples_name() const override { return "digits"; }
-  std::shared_ptr<torch::nn::Module> model() const override { return net_.ptr(); }
-  int64_t size() const override { return training_.size(); }
-
-  Batch Load(const std::vector<int64_t>& samples, const at::Generator& generator) const override {
-    const torch::Tensor rows = torch::tensor(samples);
-    return {.inputs = Augment(training_.images.index_select(0, rows), generator),
-            .targets = training_.labels.index_select(0, rows)};
-  }
-
-  std::string figure_name() const override { return "accuracy"; }
-
-  torch::Tensor Forward(const torch::Tensor& inputs) override { return net_->forward(inputs); }
-
-  torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) override {
-    return functional::cross_entropy(outputs, targets,
-                                     functional::CrossEntropyFuncOptions().label_smoothing(0.1));
-  }
-
-  // Share of the held-out digits that are recognised; every rank looks at its part.
-  absl::StatusOr<double> Evaluate() override {
-    const torch::Tensor mine =
-        torch::arange(context_.rank(), held_out_.size(), context_.world_size(), torch::kLong);
-    const torch::Device device = context_.device();
-    const torch::Tensor guesses =
-        net_->forward(held_out_.images.index_select(0, mine).to(device)).argmax(1);
-    const torch::Tensor labels = held_out_.labels.index_select(0, mine).to(device);
-    torch::Tensor right = (guesses == labels).sum().to(torch::kDouble).view({1});
-    DDPRUN_RETURN_IF_ERROR(context_.AllReduceSum(right));
-    return right.item<double>() / static_cast<double>(held_out_.size());
-  }
-
-  std::string Describe(double figure) const override {
-    return absl::StrFormat("accuracy %.1f%% on %d held-out digits", figure * 100, held_out_.size());
-  }
-
- private:
-  Context& context_;
-  Net net_;
-  Split training_;
-  Split held_out_;
+struct Splits {
+  Split training;
+  Split held_out;  // the last fifth: other people wrote them
 };
+
+Splits Divide(const DigitsData& digits) {
+  const torch::Tensor images = torch::tensor(digits.pixels).view({-1, 1, kDigitSide, kDigitSide});
+  const torch::Tensor labels = torch::tensor(digits.labels);
+  const int64_t learned = digits.size() * 4 / 5;
+  return {.training = {images.slice(0, 0, learned), labels.slice(0, 0, learned)},
+          .held_out = {images.slice(0, learned), labels.slice(0, learned)}};
+}
+
+Dataset TrainingData(const Split& split) {
+  const auto load = [split](const std::vector<int64_t>& samples, const at::Generator& generator) {
+    const torch::Tensor rows = torch::tensor(samples);
+    return Batch{.inputs = Augment(split.images.index_select(0, rows), generator),
+                 .targets = split.labels.index_select(0, rows)};
+  };
+  return {.size = split.size(), .load = load, .samples_name = "digits"};
+}
+
+// Share of the held-out digits that are recognised; every rank looks at its part.
+Evaluation Accuracy(Session& session, SessionModel<NetImpl> net, const Split& held_out) {
+  const auto figure = [&session, net, held_out]() mutable {
+    const torch::Tensor mine = session.OwnRows(held_out.size());
+    const torch::Tensor guesses =
+        net(held_out.images.index_select(0, mine).to(session.device())).argmax(1);
+    const torch::Tensor labels = held_out.labels.index_select(0, mine).to(session.device());
+    return session.SumOverRanks((guesses == labels).sum()) / static_cast<double>(held_out.size());
+  };
+  const auto describe = [size = held_out.size()](double accuracy) {
+    return absl::StrFormat("accuracy %.1f%% on %d held-out digits", accuracy * 100, size);
+  };
+  return {.name = "accuracy", .figure = figure, .describe = describe};
+}
+
+void Train(Session& session) {
+  const Splits digits = Divide(OrThrow(LoadDigits(session.options().data)));
+  auto net = session.Prepare(Net(session.options(), session.context()), AdamW(),
+                             TrainingData(digits.training));
+  session.EvaluateWith(Accuracy(session, net, digits.held_out));
+  const auto smoothed = functional::CrossEntropyFuncOptions().label_smoothing(0.1);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(functional::cross_entropy(net(batch.inputs), batch.targets, smoothed));
+    session.Step();
+  }
+}
 
 }  // namespace
 }  // namespace ddprun::examples
 
 int main(int argc, char** argv) {
-  using ddprun::examples::DefaultDigitsPath;
-  using ddprun::examples::Digits;
-  using ddprun::examples::LoadDigits;
-  using ddprun::examples::Task;
-  using ddprun::examples::TrainingOptions;
-  return ddprun::examples::RunExample(
+  using namespace ddprun::examples;
+  return ddprun::RunSession(
       argc, argv,
-      {.introduction = "Trains a small CNN on UCI's handwritten digits, on as many workers as "
+      {.name = "digits",
+       .training = {.data = DefaultDigitsPath(), .epochs = 16, .learning_rate = 4e-3},
+       .introduction = "Trains a small CNN on UCI's handwritten digits, on as many workers as "
                        "there are:\n  ddprun --nproc_per_node 2 --no_python digits --epochs 16\n",
-       .data_help = "digits.csv.gz; also DDPRUN_DIGITS.",
-       .options = {.data = DefaultDigitsPath(), .epochs = 16, .learning_rate = 4e-3},
-       .add_options = nullptr,
-       .make_task = [](const TrainingOptions& options,
-                       ddprun::Context& context) -> absl::StatusOr<std::unique_ptr<Task>> {
-         DDPRUN_ASSIGN_OR_RETURN(const ddprun::examples::DigitsData digits,
-                                 LoadDigits(options.data));
-         return std::make_unique<Digits>(options, context, digits);
-       }});
+       .uses = {.data = "digits.csv.gz; also DDPRUN_DIGITS.",
+                .gradient_checkpointing = true,
+                .sync_batch_norm = true}},
+      Train);
 }

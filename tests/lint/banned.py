@@ -19,7 +19,8 @@ _CPP = [
     (r"\b(strcpy|strcat|sprintf|vsprintf|gets|strtok|atoi|atol|atof)\s*\(", CODE_FOLDERS, (),
      "absl::SimpleAtoi, absl::StrCat, absl::SNPrintF"),
     (r"(?<![\w.>:])(throw)\s+\w", PRODUCTION_FOLDERS, ("worker/torch/",), "return absl::Status"),
-    (r"\babsl::SleepFor\b", CODE_FOLDERS, ("examples/", "worker/env/progress_page.cc"), "wait for the event itself"),
+    (r"\babsl::SleepFor\b", CODE_FOLDERS, ("worker/torch/session/session.cc", "worker/env/progress_page.cc"),
+     "wait for the event itself"),
     (r"#\s*include\s+<(iostream)>", PRODUCTION_FOLDERS, ("examples/",), "base/log.h"),
 ]
 # Names that we made up, with the terms of the field that have taken their place.

@@ -59,14 +59,22 @@ class InstallTest(unittest.TestCase):
 
     def test_the_tutorials_project_builds_and_runs(self):
         self.run_command("cmake", "--install", BUILD, "--prefix", self.path("prefix"))
-        built, ran = self.follow()
+        built, ran, resumed, _, by_hand = self.follow()
         self.assertIn("LibTorch 2.11.0", built)
-        self.assertIn("train\n  processes: 2\n", ran)
-        self.assertIn("step 20/20 (100%)", ran)
-        with open(self.path("run", "metrics.jsonl"), encoding="utf-8") as lines:
+        self.assertIn("step 100/100 (100%)", ran)
+        self.assertIn("step 200/200 (100%)", resumed)
+        losses = self.losses("run", range(10, 201, 10))
+        self.assertLess(losses[-1], losses[0] / 2)
+        self.assertIn("step 20/20 (100%)", by_hand)
+        losses = self.losses("run_by_hand", range(1, 21))
+        self.assertLess(losses[-1], losses[0] / 2)
+
+    def losses(self, folder, steps):
+        """Those of the records in a folder, which must be of these steps."""
+        with open(self.path(folder, "metrics.jsonl"), encoding="utf-8") as lines:
             records = [json.loads(line) for line in lines]
-        self.assertEqual([record["step"] for record in records], list(range(1, 21)))
-        self.assertLess(records[-1]["loss"], records[0]["loss"] / 2)
+        self.assertEqual([record["step"] for record in records], list(steps))
+        return [record["loss"] for record in records]
 
     def test_a_version_that_is_not_there_is_refused(self):
         self.run_command("cmake", "--install", BUILD, "--prefix", self.path("prefix"))

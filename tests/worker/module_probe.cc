@@ -1,10 +1,10 @@
 // A worker for the tests of modules: compares with what one process computes, and writes the
 // greatest differences to FILE.RANK as lines "name value".
-//   module_probe sync_batch_norm FILE FIRST   rank 0 has FIRST of the ten samples, rank 1 the
-//   others module_probe checkpoint FILE              DDP with and without checkpointed activations
-//   module_probe reads FILE PASSES [JOURNAL]   25 steps of the examples' trainer, of so many
-//   passes, and how often a number was read out of a tensor module_probe weights FILE FROM TO loads
-//   weights, adds 1 to each, and writes them
+//   module_probe sync_batch_norm FILE FIRST    rank 0 has FIRST of the ten samples, rank 1 the
+//   others module_probe checkpoint FILE               DDP with and without checkpointed activations
+//   module_probe reads FILE PASSES [JOURNAL]   25 steps of a Session, of so many passes, and how
+//                                              often a number was read out of a tensor
+//   module_probe weights FILE FROM TO          loads weights, adds 1 to each, and writes them
 #include <ATen/record_function.h>
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
@@ -27,9 +27,9 @@
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/parameters.h"
 #include "ddprun/run_worker.h"
+#include "ddprun/session.h"
 #include "ddprun/sync_batch_norm.h"
 #include "ddprun/weights.h"
-#include "examples/common/trainer.h"
 
 namespace {
 
@@ -189,31 +189,7 @@ absl::Status AddOne(Context& context, const std::string& from, const std::string
 }
 
 // A line through no points in particular.
-class Line : public ddprun::examples::Task {
- public:
-  std::string name() const override { return "line"; }
-  std::string samples_name() const override { return "points"; }
-  std::shared_ptr<nn::Module> model() const override { return layer_.ptr(); }
-  int64_t size() const override { return 1000; }
-  ddprun::examples::Batch Load(const std::vector<int64_t>& samples,
-                               const at::Generator& /*generator*/) const override {
-    const torch::Tensor x = torch::tensor(samples).to(torch::kFloat).view({-1, 1}) / 1000;
-    return {.inputs = x, .targets = x * 3 + 1};
-  }
-  torch::Tensor Forward(const torch::Tensor& inputs) override { return layer_(inputs); }
-  torch::Tensor Loss(const torch::Tensor& outputs, const torch::Tensor& targets) override {
-    return (outputs - targets).square().mean();
-  }
-  std::string figure_name() const override { return "none"; }
-  absl::StatusOr<double> Evaluate() override { return 0.0; }
-  std::string Describe(double /*figure*/) const override { return "none"; }
-
- private:
-  mutable nn::Linear layer_{1, 1};
-};
-
-absl::Status CountReads(Context& context, int64_t passes, const std::string& journal,
-                        std::ofstream& out) {
+absl::Status CountReads(int64_t passes, const std::string& journal, const std::string& file) {
   static std::atomic<int> reads = 0;
   at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function)
                                                        -> std::unique_ptr<at::ObserverContext> {
@@ -221,18 +197,19 @@ absl::Status CountReads(Context& context, int64_t passes, const std::string& jou
                             ++reads;
                           return nullptr;
                         }).scopes({at::RecordScope::FUNCTION}));
-  ddprun::examples::TrainingOptions options;
-  options.steps = 25;
-  options.batch_size = 2;
-  options.gradient_accumulation_steps = passes;
-  ddprun::examples::Journal opened;
-  if (!journal.empty()) {
-    DDPRUN_ASSIGN_OR_RETURN(opened, ddprun::examples::Journal::Open(journal));
+  ddprun::Session session({.training = {.steps = 25,
+                                        .batch_size = 2,
+                                        .gradient_accumulation_steps = passes,
+                                        .backend = "gloo",
+                                        .journal = journal}});
+  const torch::Tensor x = torch::arange(1000).to(torch::kFloat).view({-1, 1}) / 1000;
+  auto line =
+      session.Prepare(nn::Linear(1, 1), ddprun::AdamW(), ddprun::TensorDataset(x, x * 3 + 1));
+  for (const ddprun::Batch& batch : session.Batches()) {
+    session.Backward((line(batch.inputs) - batch.targets).square().mean());
+    session.Step();
   }
-  Line task;
-  ddprun::examples::Trainer trainer(options, context, task, std::move(opened));
-  DDPRUN_RETURN_IF_ERROR(trainer.Run());
-  out << "reads " << reads << "\n";
+  std::ofstream(absl::StrCat(file, ".", session.context().rank())) << "reads " << reads << "\n";
   return absl::OkStatus();
 }
 
@@ -242,14 +219,14 @@ absl::Status Main(int argc, char** argv) {
   if (arguments.size() < 2) {
     return absl::InvalidArgumentError("see the head of module_probe.cc for its arguments");
   }
+  if (arguments[0] == "reads") {
+    const std::string journal = arguments.size() > 3 ? arguments[3] : "";
+    return CountReads(std::stoll(arguments.at(2)), journal, arguments[1]);
+  }
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context,
                           Context::Create({.backend = "gloo"}));
   std::ofstream out(absl::StrCat(arguments[1], ".", context->rank()));
   torch::manual_seed(3);
-  if (arguments[0] == "reads") {
-    const std::string journal = arguments.size() > 3 ? arguments[3] : "";
-    return CountReads(*context, std::stoll(arguments.at(2)), journal, out);
-  }
   if (arguments[0] == "weights") return AddOne(*context, arguments.at(2), arguments.at(3));
   if (arguments[0] == "checkpoint") return CompareCheckpointed(*context, out);
   for (const torch::ScalarType type : {torch::kFloat, torch::kDouble}) {

@@ -87,8 +87,8 @@ TEST_F(ModuleTest, CheckpointedActivationsTrainBitByBitAsPlainOnesInsideDdp) {
   EXPECT_EQ(figures.at("other_same"), 0);
 }
 
-// A number that is read waits for the device. The trainer read two in each pass.
-TEST_F(ModuleTest, TheTrainerReadsTheLossWhereItIsTold) {
+// A number that is read waits for the device.
+TEST_F(ModuleTest, ASessionReadsTheLossOnlyWhereItIsReported) {
   const double reads = Run({"reads", "1"}).at("reads");
   EXPECT_EQ(Run({"reads", "4"}).at("reads"), reads);
   // Twin: with a journal each of the 25 steps' is told.

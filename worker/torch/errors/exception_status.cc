@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "ddprun/status_error.h"
 
 namespace ddprun::worker {
 namespace {
@@ -70,6 +71,8 @@ bool IsPeerError(absl::string_view type, absl::string_view text) {
 absl::Status StatusFromCurrentException() {
   try {
     throw;
+  } catch (const StatusError& error) {
+    return error.status();
   } catch (const c10::Error& error) {
     return MakeStatus(Demangle(typeid(error)), error.what_without_backtrace(), StackOf(error));
   } catch (const std::exception& error) {

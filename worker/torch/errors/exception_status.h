@@ -28,7 +28,8 @@ bool IsPeerError(absl::string_view type, absl::string_view text);
 
 // The exception that is being handled as a status: "[PeerError: ]<type>: <text>" with UNAVAILABLE
 // for a peer's fault and INTERNAL otherwise. Where it was thrown, as far as LibTorch recorded it,
-// is kept in the status and comes out by ToWorkerError. Requires: called inside a catch clause.
+// is kept in the status and comes out by ToWorkerError. Of a StatusError: its own status.
+// Requires: called inside a catch clause.
 absl::Status StatusFromCurrentException();
 
 // An exception for library code that wants one; caught again it becomes a status of the same kind.

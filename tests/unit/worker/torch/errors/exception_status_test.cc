@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "ddprun/status_error.h"
 
 namespace ddprun::worker {
 namespace {
@@ -54,6 +55,16 @@ TEST(ExceptionStatusTest, APeersFaultIsMarkedFirst) {
       []() -> absl::Status { throw std::runtime_error("x: Connection closed by peer"); });
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(ToWorkerError(status).message, StartsWith("PeerError: std::runtime_error: x"));
+}
+
+TEST(ExceptionStatusTest, AStatusErrorIsItsOwnStatus) {
+  const absl::Status status = CatchExceptions([]() -> absl::Status {
+    OrThrow(absl::OkStatus());
+    OrThrow(absl::DataLossError("shard 7 is cut short"));
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status, absl::DataLossError("shard 7 is cut short"));
+  EXPECT_EQ(OrThrow(absl::StatusOr<int>(7)), 7);
 }
 
 TEST(ExceptionStatusTest, WhatIsNoExceptionTypeIsNamedToo) {

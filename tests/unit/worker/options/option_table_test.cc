@@ -1,4 +1,4 @@
-#include "examples/common/option_table.h"
+#include "ddprun/option_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/training_options.h"
+#include "ddprun/training_options.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 namespace {
 
 using ::testing::HasSubstr;
@@ -21,7 +21,7 @@ class OptionTableTest : public ::testing::Test {
   absl::StatusOr<bool> Parse(const std::vector<std::string>& arguments) {
     options_ = {};
     OptionTable table("Trains.\n");
-    AddTrainingOptions(&options_, "Any text.", &table);
+    AddTrainingOptions(&options_, used_, &table);
     absl::StatusOr<bool> help = table.Parse(arguments);
     help_ = table.Help();
     return help;
@@ -43,6 +43,8 @@ class OptionTableTest : public ::testing::Test {
   }
 
   const std::string directory_ = ::testing::TempDir();
+  UsedOptions used_ = {
+      .data = "Any text.", .gradient_checkpointing = true, .sync_batch_norm = true};
   TrainingOptions options_;
   std::string help_;
 };
@@ -152,11 +154,25 @@ TEST_F(OptionTableTest, HelpExplainsEveryOptionWithItsDefault) {
   EXPECT_THAT(help_, HasSubstr("  --config FILE\n"));
 }
 
+TEST_F(OptionTableTest, WhatAProgramDoesNotHeedIsNoOption) {
+  used_ = {};
+  for (const char* option : {"--data=x", "--gradient_checkpointing", "--sync_batch_norm"}) {
+    EXPECT_THAT(ErrorOf({option}), StartsWith("unknown option '--")) << option;
+  }
+}
+
 TEST_F(OptionTableTest, OptionsThatExcludeEachOtherAreNamed) {
   ASSERT_TRUE(Parse({"--static_graph", "--gradient_accumulation_steps", "2"}).ok());
   EXPECT_THAT(CheckTrainingOptions(options_).message(), HasSubstr("exclude each other"));
   EXPECT_TRUE(CheckTrainingOptions({}).ok());
 }
 
+TEST_F(OptionTableTest, WhatAProgramSetsIsCheckedAsTheCommandLineIs) {
+  EXPECT_THAT(CheckTrainingOptions({.zero_stage = "3"}).ToString(),
+              StartsWith("INVALID_ARGUMENT: zero_stage '3': give one of 0, 1, 2"));
+  EXPECT_THAT(CheckTrainingOptions({.batch_size = 0}).ToString(),
+              StartsWith("INVALID_ARGUMENT: batch_size '0': give a whole number from 1"));
+}
+
 }  // namespace
-}  // namespace ddprun::examples
+}  // namespace ddprun

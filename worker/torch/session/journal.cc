@@ -1,4 +1,4 @@
-#include "examples/common/journal.h"
+#include "worker/torch/session/journal.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/errno_status.h"
 
-namespace ddprun::examples {
+namespace ddprun::worker {
 
 absl::StatusOr<Journal> Journal::Open(const std::string& path) {
   Journal journal;
@@ -32,4 +32,4 @@ absl::Status Journal::Write(const Line& line) const {
   return WriteAll(fd_.get(), absl::StrCat(json.dump(), "\n"));
 }
 
-}  // namespace ddprun::examples
+}  // namespace ddprun::worker

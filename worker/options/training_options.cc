@@ -1,8 +1,9 @@
-#include "examples/common/training_options.h"
+#include "ddprun/training_options.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 namespace {
 
 // Far beyond what fits, and far below where products overflow.
@@ -38,19 +39,22 @@ void AddBatch(TrainingOptions* options, OptionTable* table) {
               "Gradients whose norm is larger are scaled down to it; 0: never.");
 }
 
-void AddMemory(TrainingOptions* options, OptionTable* table) {
+void AddMemory(TrainingOptions* options, const UsedOptions& used, OptionTable* table) {
   table->Group("Precision and memory");
   table->Choice("mixed_precision", {"no", "fp16", "bf16"}, &options->mixed_precision,
                 "Type of products and convolutions; parameters stay float32. fp16 scales the "
                 "loss.");
-  table->Switch("gradient_checkpointing", &options->gradient_checkpointing,
-                "Computes activations a second time in the backward pass instead of keeping them.");
+  if (used.gradient_checkpointing) {
+    table->Switch(
+        "gradient_checkpointing", &options->gradient_checkpointing,
+        "Computes activations a second time in the backward pass instead of keeping them.");
+  }
   table->Choice("zero_stage", {"0", "1", "2"}, &options->zero_stage,
                 "What is kept once over all workers instead of once in each: 0 nothing, 1 the "
                 "optimizer's state, 2 the gradients too.");
 }
 
-void AddWorkers(TrainingOptions* options, OptionTable* table) {
+void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* table) {
   table->Group("Workers together");
   table->Choice("backend", {"auto", "shm", "hierarchical", "gloo", "nccl"}, &options->backend,
                 "What carries gradients; 'auto' takes the fastest that all workers have, and says "
@@ -69,8 +73,10 @@ void AddWorkers(TrainingOptions* options, OptionTable* table) {
   table->Choice("comm_hook", {"none", "allreduce", "fp16", "bf16", "power_sgd"},
                 &options->comm_hook,
                 "How gradients travel: as they are, in half the bytes, or as thin matrices.");
-  table->Switch("sync_batch_norm", &options->sync_batch_norm,
-                "Batch norm over the batches of all workers together.");
+  if (used.sync_batch_norm) {
+    table->Switch("sync_batch_norm", &options->sync_batch_norm,
+                  "Batch norm over the batches of all workers together.");
+  }
 }
 
 void AddFiles(TrainingOptions* options, OptionTable* table) {
@@ -95,17 +101,16 @@ void AddFiles(TrainingOptions* options, OptionTable* table) {
 
 }  // namespace
 
-void AddTrainingOptions(TrainingOptions* options, const std::string& data_help,
-                        OptionTable* table) {
+void AddTrainingOptions(TrainingOptions* options, const UsedOptions& used, OptionTable* table) {
   table->Group("Data");
-  table->Text("data", "FILE", &options->data, data_help);
+  if (!used.data.empty()) table->Text("data", "FILE", &options->data, used.data);
   table->Integer("num_workers", {0, 256}, &options->num_workers,
                  "Threads of each worker that load batches ahead; 0: each batch is loaded when it "
                  "is needed. Results don't depend on it.");
   AddLength(options, table);
   AddBatch(options, table);
-  AddMemory(options, table);
-  AddWorkers(options, table);
+  AddMemory(options, used, table);
+  AddWorkers(options, used, table);
   AddFiles(options, table);
   table->Group("Other");
   table->Integer("seed", {0, std::numeric_limits<int64_t>::max()}, &options->seed,
@@ -116,6 +121,10 @@ void AddTrainingOptions(TrainingOptions* options, const std::string& data_help,
 }
 
 absl::Status CheckTrainingOptions(const TrainingOptions& options) {
+  TrainingOptions copy = options;
+  OptionTable table("");
+  AddTrainingOptions(&copy, {}, &table);
+  DDPRUN_RETURN_IF_ERROR(table.CheckDefaults());
   if (options.static_graph && options.gradient_accumulation_steps > 1) {
     return absl::InvalidArgumentError(
         "static_graph and gradient_accumulation_steps above 1 exclude each other: LibTorch looks "
@@ -136,4 +145,4 @@ std::string TrainingOptions::CheckpointDirectory() const {
   return absl::StrCat(output_dir, "/checkpoints");
 }
 
-}  // namespace ddprun::examples
+}  // namespace ddprun

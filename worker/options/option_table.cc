@@ -1,4 +1,4 @@
-#include "examples/common/option_table.h"
+#include "ddprun/option_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "base/yaml_document.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 namespace {
 
 constexpr size_t kHelpWidth = 80;
@@ -25,7 +25,7 @@ constexpr size_t kFileBytesMax = 65536;
 constexpr size_t kPathBytesShown = 80;
 
 template <typename Number>
-std::string OutOfRange(absl::string_view kind, Range<Number> range) {
+std::string OutOfRange(absl::string_view kind, OptionRange<Number> range) {
   if (range.max == std::numeric_limits<Number>::max()) {
     return absl::StrCat("give ", kind, ", at least ", range.min);
   }
@@ -87,7 +87,7 @@ void OptionTable::Choice(const std::string& name, const std::vector<std::string>
   });
 }
 
-void OptionTable::Integer(const std::string& name, Range<int64_t> range, int64_t* target,
+void OptionTable::Integer(const std::string& name, OptionRange<int64_t> range, int64_t* target,
                           const std::string& help) {
   Add(name, "N", help, absl::StrCat(*target), [=](const std::string& text) {
     int64_t value = 0;
@@ -99,7 +99,7 @@ void OptionTable::Integer(const std::string& name, Range<int64_t> range, int64_t
   });
 }
 
-void OptionTable::Real(const std::string& name, Range<double> range, double* target,
+void OptionTable::Real(const std::string& name, OptionRange<double> range, double* target,
                        const std::string& help) {
   Add(name, "X", help, absl::StrCat(*target), [=](const std::string& text) {
     double value = 0;
@@ -136,6 +136,14 @@ absl::Status OptionTable::Store(const Given& given) {
   const std::string problem = given.row->store(given.text);
   if (problem.empty()) return absl::OkStatus();
   return Wrong(given.where, given.text, problem);
+}
+
+absl::Status OptionTable::CheckDefaults() {
+  for (const Row& row : rows_) {
+    if (row.is_switch() || row.default_text.empty()) continue;
+    DDPRUN_RETURN_IF_ERROR(Store({.row = &row, .where = row.name, .text = row.default_text}));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<OptionTable::Given> OptionTable::TakeArgument(
@@ -237,4 +245,4 @@ std::string OptionTable::Help() const {
   return absl::StrCat(text, "  --help\n", indent, "Print this and exit.\n");
 }
 
-}  // namespace ddprun::examples
+}  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "examples/common/prefetcher.h"
+#include "ddprun/prefetcher.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <latch>
 #include <stdexcept>
 
-namespace ddprun::examples {
+namespace ddprun {
 namespace {
 
 Batch Numbered(int64_t number) { return {.inputs = at::full({1}, number), .targets = {}}; }
@@ -80,4 +80,4 @@ TEST(Prefetcher, WithoutThreadsLoadsWhenAsked) {
 }
 
 }  // namespace
-}  // namespace ddprun::examples
+}  // namespace ddprun

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_EXAMPLES_COMMON_OPTION_TABLE_H_
-#define DDPRUN_EXAMPLES_COMMON_OPTION_TABLE_H_
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_OPTION_TABLE_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_OPTION_TABLE_H_
 
 #include <cstdint>
 #include <functional>
@@ -12,11 +12,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 
 // The smallest and the largest value that an option takes.
 template <typename Number>
-struct Range {
+struct OptionRange {
   Number min = 0;
   Number max = std::numeric_limits<Number>::max();
 };
@@ -48,14 +48,19 @@ class OptionTable {
             const std::string& help);
   void Choice(const std::string& name, const std::vector<std::string>& choices, std::string* target,
               const std::string& help);
-  void Integer(const std::string& name, Range<int64_t> range, int64_t* target,
+  void Integer(const std::string& name, OptionRange<int64_t> range, int64_t* target,
                const std::string& help);
-  void Real(const std::string& name, Range<double> range, double* target, const std::string& help);
+  void Real(const std::string& name, OptionRange<double> range, double* target,
+            const std::string& help);
   void Switch(const std::string& name, bool* target, const std::string& help);
 
   // Fills the targets. `arguments` are without the program's name.
   // Returns: true = --help was asked for, and nothing else was looked at.
   absl::StatusOr<bool> Parse(const std::vector<std::string>& arguments);
+
+  // Whether the options take what the targets held when they were added: INVALID_ARGUMENT, as for
+  // the command line. Afterwards the targets hold what --help shows, rounded.
+  absl::Status CheckDefaults();
 
   std::string Help() const;
 
@@ -96,6 +101,6 @@ class OptionTable {
   std::string config_;  // --config
 };
 
-}  // namespace ddprun::examples
+}  // namespace ddprun
 
-#endif  // DDPRUN_EXAMPLES_COMMON_OPTION_TABLE_H_
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_OPTION_TABLE_H_

@@ -1,14 +1,15 @@
-#ifndef DDPRUN_EXAMPLES_COMMON_TRAINING_OPTIONS_H_
-#define DDPRUN_EXAMPLES_COMMON_TRAINING_OPTIONS_H_
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_TRAINING_OPTIONS_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_TRAINING_OPTIONS_H_
 
 #include <cstdint>
 #include <string>
 
-#include "examples/common/option_table.h"
+#include "ddprun/option_table.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 
-// What all examples can be told. An example sets its own defaults before the options are read.
+// What every training over a Session can be told. A program sets defaults of its own before the
+// options are read.
 struct TrainingOptions {
   std::string data;         // path
   int64_t num_workers = 0;  // threads that load batches ahead; 0 = the training thread loads
@@ -53,12 +54,20 @@ struct TrainingOptions {
   std::string CheckpointDirectory() const;
 };
 
-// Adds a row for each. `data_help`: what --data is.
-void AddTrainingOptions(TrainingOptions* options, const std::string& data_help, OptionTable* table);
+// Options that only some programs heed; the others don't have them.
+struct UsedOptions {
+  std::string data = "";                // what --data is; "" = the program reads no such file
+  bool gradient_checkpointing = false;  // the model can use CheckpointActivations
+  bool sync_batch_norm = false;         // the model can use nn::SyncBatchNorm
+};
 
-// What no single option shows. Errors: INVALID_ARGUMENT, naming the options.
+// Adds a row for each.
+void AddTrainingOptions(TrainingOptions* options, const UsedOptions& used, OptionTable* table);
+
+// Whether all are in their ranges, which the command line can't leave but a program can, and fit
+// together. Errors: INVALID_ARGUMENT, naming the options.
 absl::Status CheckTrainingOptions(const TrainingOptions& options);
 
-}  // namespace ddprun::examples
+}  // namespace ddprun
 
-#endif  // DDPRUN_EXAMPLES_COMMON_TRAINING_OPTIONS_H_
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_TRAINING_OPTIONS_H_

@@ -1,4 +1,4 @@
-#include "examples/common/prefetcher.h"
+#include "ddprun/prefetcher.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace ddprun::examples {
+namespace ddprun {
 
 Prefetcher::Prefetcher(std::function<Batch(int64_t number)> load, int64_t count, int64_t threads)
     : load_(std::move(load)), count_(count), ahead_(2 * threads) {
@@ -65,4 +65,4 @@ Batch Prefetcher::Next() {
   return std::move(loaded.batch);
 }
 
-}  // namespace ddprun::examples
+}  // namespace ddprun

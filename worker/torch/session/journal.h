@@ -1,5 +1,5 @@
-#ifndef DDPRUN_EXAMPLES_COMMON_JOURNAL_H_
-#define DDPRUN_EXAMPLES_COMMON_JOURNAL_H_
+#ifndef DDPRUN_WORKER_TORCH_SESSION_JOURNAL_H_
+#define DDPRUN_WORKER_TORCH_SESSION_JOURNAL_H_
 
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/fd.h"
 
-namespace ddprun::examples {
+namespace ddprun::worker {
 
 // One JSON line for each training step: {"t": CLOCK_MONOTONIC seconds, "generation", "rank",
 // "world", "step", "loss", "pid"}. Workers of all generations append to one file.
@@ -32,6 +32,6 @@ class Journal {
   Fd fd_;
 };
 
-}  // namespace ddprun::examples
+}  // namespace ddprun::worker
 
-#endif  // DDPRUN_EXAMPLES_COMMON_JOURNAL_H_
+#endif  // DDPRUN_WORKER_TORCH_SESSION_JOURNAL_H_

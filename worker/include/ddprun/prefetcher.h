@@ -1,7 +1,5 @@
-#ifndef DDPRUN_EXAMPLES_COMMON_PREFETCHER_H_
-#define DDPRUN_EXAMPLES_COMMON_PREFETCHER_H_
-
-#include <torch/types.h>
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_PREFETCHER_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_PREFETCHER_H_
 
 #include <condition_variable>
 #include <cstdint>
@@ -12,13 +10,9 @@
 #include <thread>
 #include <vector>
 
-namespace ddprun::examples {
+#include "ddprun/dataset.h"
 
-// What one backward pass learns from.
-struct Batch {
-  torch::Tensor inputs;   // [n, …]
-  torch::Tensor targets;  // [n, …]
-};
+namespace ddprun {
 
 // Loads batches on threads of its own while the training loop computes, and hands them out in
 // order. At most two batches a thread are ready or in the making.
@@ -60,6 +54,6 @@ class Prefetcher {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace ddprun::examples
+}  // namespace ddprun
 
-#endif  // DDPRUN_EXAMPLES_COMMON_PREFETCHER_H_
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_PREFETCHER_H_

@@ -1,0 +1,167 @@
+// The Session over real processes: what it trains, and how its errors reach every rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/worker/fake_agent.h"
+#include "tests/worker/processes.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Key;
+using ::testing::StartsWith;
+
+class SessionTest : public ::testing::Test {
+ protected:
+  // Runs the probe; what each rank wrote, by name.
+  std::vector<std::map<std::string, std::string>> Run(const std::string& what,
+                                                      const std::vector<std::string>& options = {},
+                                                      uint32_t ranks = 2) {
+    std::filesystem::remove(directory_.File("agent"));
+    const auto agent =
+        FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
+    std::vector<std::string> command = {DDPRUN_SESSION_PROBE, what, directory_.File("seen")};
+    command.insert(command.end(), options.begin(), options.end());
+    std::vector<Process> processes;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      processes.emplace_back(command, WorkerVariables(directory_.path(), rank, ranks),
+                             directory_.File("output." + std::to_string(rank)));
+    }
+    exits_.clear();
+    for (Process& process : processes) exits_.push_back(process.Wait());
+    std::vector<std::map<std::string, std::string>> seen(ranks);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      std::istringstream lines(ReadFile(directory_.File("seen." + std::to_string(rank))));
+      std::string name;
+      while (lines >> name) std::getline(lines >> std::ws, seen[rank][name]);
+    }
+    return seen;
+  }
+
+  // The same, of a training that ends well and is the same on all ranks but for their files.
+  std::map<std::string, std::string> RunWell(const std::string& what,
+                                             const std::vector<std::string>& options = {}) {
+    const auto seen = Run(what, options);
+    EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
+    EXPECT_EQ(seen[0], seen[1]);
+    return seen[0];
+  }
+
+  std::string Message(uint32_t rank) const {
+    const std::string text = ReadFile(directory_.File("error." + std::to_string(rank)));
+    return text.empty() ? "" : nlohmann::json::parse(text)["message"]["message"].get<std::string>();
+  }
+  std::string Output(uint32_t rank) const {
+    return ReadFile(directory_.File("output." + std::to_string(rank)));
+  }
+
+  TemporaryDirectory directory_;
+  std::vector<int> exits_;
+};
+
+// 64 points, 4 of each rank's in a pass: 8 steps of 8 in an epoch, of which there are two.
+TEST_F(SessionTest, EveryBatchIsTrainedOnAndAccumulatedOnesMakeOneStep) {
+  const auto plain = RunWell("train");
+  EXPECT_EQ(plain.at("batches"), "16");
+  EXPECT_EQ(plain.at("stepped"), "16");
+  const auto accumulated = RunWell("train", {"--gradient_accumulation_steps", "2"});
+  EXPECT_EQ(accumulated.at("batches"), "16");
+  EXPECT_EQ(accumulated.at("stepped"), "8");
+  EXPECT_EQ(accumulated.at("steps"), "8");
+}
+
+// With two ranks a sum has one order, and halving is exact; each stage's SGD may round an update,
+// of at most 1, and a weight, of at most 4, otherwise than another's: 16 steps of 5 units in the
+// last place, which momentum of a half doubles at most.
+TEST_F(SessionTest, ZeroIsOneOptionAndChangesNothingButMemory) {
+  const double bound = 2 * 16 * 5 * std::ldexp(1.0, -24);
+  for (const char* passes : {"1", "2"}) {
+    const auto expected = RunWell("train", {"--gradient_accumulation_steps", passes});
+    for (const char* stage : {"1", "2"}) {
+      const auto shared =
+          RunWell("train", {"--gradient_accumulation_steps", passes, "--zero_stage", stage});
+      for (const char* name : {"weight", "bias"}) {
+        EXPECT_NEAR(std::stod(shared.at(name)), std::stod(expected.at(name)), bound) << stage;
+      }
+    }
+  }
+  // Twin: another order of the samples ends elsewhere.
+  const auto plain = RunWell("train");
+  const auto other = RunWell("train", {"--seed", "2"});
+  EXPECT_GT(std::abs(std::stod(other.at("weight")) - std::stod(plain.at("weight"))), 100 * bound);
+}
+
+TEST_F(SessionTest, ParameterGroupsKeepTheirShareOfTheRate) {
+  for (const char* stage : {"0", "2"}) {
+    const auto seen = RunWell(
+        "groups", {"--lr_schedule", "constant", "--weight_decay", "0.5", "--zero_stage", stage});
+    EXPECT_EQ(seen.at("rate0"), "0.25");
+    EXPECT_EQ(seen.at("decay0"), "0.5");
+    EXPECT_EQ(seen.at("rate1"), "0.03125");
+    EXPECT_EQ(seen.at("decay1"), "0");
+  }
+}
+
+TEST_F(SessionTest, AThrownStatusReachesEveryRankAsAReturnedOneWould) {
+  Run("throw");
+  EXPECT_EQ(exits_, std::vector<int>({1, 1}));
+  EXPECT_THAT(Message(1), StartsWith("DATA_LOSS: points.csv is cut short"));
+  EXPECT_THAT(Message(0), StartsWith("PeerError: rank 1 failed: "));
+  EXPECT_THAT(Message(0), HasSubstr("points.csv is cut short"));
+}
+
+TEST_F(SessionTest, DataThatFillNoStepAreRefusedWithTheFigures) {
+  Run("train", {"--batch_size", "33"});
+  EXPECT_EQ(exits_, std::vector<int>({1, 1}));
+  EXPECT_THAT(Message(1), HasSubstr("the 64 samples don't fill one step of 66"));
+}
+
+TEST_F(SessionTest, OptionsThatAreNotUnderstoodEndWithTwo) {
+  Run("train", {"--zero_stage", "3"});
+  EXPECT_EQ(exits_, std::vector<int>({2, 2}));
+  EXPECT_THAT(Message(0), HasSubstr("--zero_stage '3': give one of 0, 1, 2"));
+}
+
+TEST_F(SessionTest, MistakesSayWhatIsMissingAndLeaveTheSessionAsItWas) {
+  const auto seen = Run("misuse", {"--gradient_accumulation_steps", "2", "--steps", "2"}, 1)[0];
+  EXPECT_EQ(exits_, std::vector<int>({0})) << Output(0);
+  const std::map<std::string, std::string> expected = {
+      {"zero_stage", "INVALID_ARGUMENT: zero_stage '3': give one of 0, 1, 2"},
+      {"rows", "INVALID_ARGUMENT: a dataset of 3 inputs and 4 targets"},
+      {"early_loop", "FAILED_PRECONDITION: Batches() before Prepare()"},
+      {"early_save", "FAILED_PRECONDITION: Save() before Prepare()"},
+      {"early_optimizer", "FAILED_PRECONDITION: optimizer() before Prepare()"},
+      {"early_metrics", "FAILED_PRECONDITION: metrics() before Prepare()"},
+      {"no_load", "INVALID_ARGUMENT: Prepare() with a dataset of 64 samples without a function"},
+      {"second_prepare", "FAILED_PRECONDITION: Prepare() was called twice"},
+      {"backward_outside", "FAILED_PRECONDITION: Backward() without a batch"},
+      {"step_outside", "FAILED_PRECONDITION: Step() without a batch"},
+      {"early_step", "FAILED_PRECONDITION: Step() before Backward()"},
+      {"bypassed", "FAILED_PRECONDITION: Backward() of a loss that the session's model had no"},
+      {"vector", "INVALID_ARGUMENT: Backward() takes a loss of one number, this one is [4, 1]"},
+      {"undefined", "INVALID_ARGUMENT: Backward() takes a loss of one number, this one is undef"},
+      {"detached", "INVALID_ARGUMENT: the loss depends on no parameter that is trained"},
+      {"second_backward", "FAILED_PRECONDITION: Backward() was called twice for one batch"},
+      {"no_step", "FAILED_PRECONDITION: a batch of step 1 got no Step()"},
+      {"second_step", "FAILED_PRECONDITION: Step() without a batch"},
+      {"save_midway", "FAILED_PRECONDITION: Save() in the middle of a step"},
+      {"steps", "2"}};
+  for (const auto& [name, text] : expected) {
+    ASSERT_THAT(seen, Contains(Key(name)));
+    EXPECT_THAT(seen.at(name), StartsWith(text)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,36 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_DATASET_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_DATASET_H_
+
+#include <ATen/core/Generator.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ddprun {
+
+// What one backward pass learns from.
+struct Batch {
+  torch::Tensor inputs;   // [n, …]
+  torch::Tensor targets;  // [n, …]; undefined where there are none
+};
+
+// Samples by number.
+struct Dataset {
+  int64_t size = 0;  // number of samples
+  // The samples with these numbers, below size, on the CPU. Everything random comes from
+  // `generator`, so that a resumed run sees what an uninterrupted one would have seen.
+  // Threads: any, several at once. What it throws ends the training.
+  std::function<Batch(const std::vector<int64_t>& samples, const at::Generator& generator)> load;
+  std::string samples_name = "samples";  // for people: "digits"
+};
+
+// Rows of two tensors in memory, on the CPU: sample i is inputs[i], targets[i].
+// targets may be undefined. Errors: throws INVALID_ARGUMENT — another number of rows.
+Dataset TensorDataset(torch::Tensor inputs, torch::Tensor targets);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_DATASET_H_

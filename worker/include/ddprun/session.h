@@ -1,0 +1,250 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_SESSION_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_SESSION_H_
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ddprun/context.h"
+#include "ddprun/dataset.h"
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/metrics.h"
+#include "ddprun/option_table.h"
+#include "ddprun/status_error.h"
+#include "ddprun/training_options.h"
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
+
+// A training program: model, data and loss are the program's, all else is the Session's.
+//
+//   int main(int argc, char** argv) {
+//     return ddprun::RunSession(argc, argv, {.name = "train"}, [](ddprun::Session& session) {
+//       auto model = session.Prepare(Net(), ddprun::AdamW(), ddprun::TensorDataset(x, y));
+//       for (const ddprun::Batch& batch : session.Batches()) {
+//         session.Backward(cross_entropy(model(batch.inputs), batch.targets));
+//         session.Step();
+//       }
+//     });
+//   }
+//
+// How it trains is said by TrainingOptions, whose defaults the program sets and the command line
+// overrides: --zero_stage 2, --mixed_precision bf16, --max_grad_norm 1, --output_dir out.
+//
+// Errors at this level are exceptions: StatusError, beside what LibTorch throws (docs/decisions,
+// 79). The parts that a Session is made of stay usable without it, and answer absl::Status.
+namespace ddprun {
+
+class Session;
+
+// The optimizer: AdamW(), Sgd{.momentum = 0.9}. Learning rate and weight decay are options, which
+// the command line can change: AdamW(3e-4) doesn't compile.
+struct FieldsByName {};
+struct AdamW {
+  FieldsByName only = {};
+  std::pair<double, double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+};
+struct Sgd {
+  FieldsByName only = {};
+  double momentum = 0;
+  bool nesterov = false;
+};
+using OptimizerKind = std::variant<AdamW, Sgd>;
+
+// Parameters that are trained in a way of their own.
+struct ParameterGroup {
+  std::vector<torch::Tensor> parameters;
+  double learning_rate_factor = 1;     // of the program's; above 0
+  std::optional<double> weight_decay;  // in place of the program's
+};
+
+// A figure over samples that are not trained on, after each epoch and at the end.
+struct Evaluation {
+  std::string name;  // "accuracy": in the metrics
+  // Called by all ranks, on the model in evaluation mode, without gradients.
+  std::function<double()> figure;
+  // "accuracy 97.8% on 360 held-out digits"; null: name and figure.
+  std::function<std::string(double figure)> describe;
+};
+
+// A module as the Session trains it: call it where the module would be called, with what its
+// forward() takes. Inside a batch that goes through DistributedDataParallel; outside, as in an
+// evaluation, it is a plain call. The forward() returns a tensor or a vector of tensors.
+template <typename Impl>
+class SessionModel {
+ public:
+  SessionModel(Session& session, std::shared_ptr<Impl> module)
+      : session_(&session), module_(std::move(module)) {}
+
+  template <typename... Arguments>
+  auto operator()(Arguments&&... arguments);
+  // The module itself, for anything but its forward().
+  Impl* operator->() const { return module_.get(); }
+  Impl& operator*() const { return *module_; }
+
+ private:
+  Session* session_;
+  std::shared_ptr<Impl> module_;
+};
+
+struct SessionOptions {
+  std::string name = "training";  // of the program, for people
+  TrainingOptions training;
+  // For RunSession: what --help begins with, and which options it has.
+  std::string introduction = "";
+  UsedOptions uses = {};
+  // Adds the program's own; null = none.
+  std::function<void(OptionTable& table)> add_options = nullptr;
+};
+
+// One training of one model on all workers.
+//
+// No sample is seen twice in an epoch, and none is left out but the last ones that don't fill a
+// step, whatever happens: progress is counted in samples of all ranks, saved with the model, and
+// each epoch's order is a function of seed and epoch. So a job goes on where its newest checkpoint
+// stands, also with another number of workers.
+//
+// Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
+// what is missing. Else those of the parts that do the work. Collectives, called by all ranks in
+// the same order: the constructor, Prepare, the loop over Batches, Backward, Step, SumOverRanks.
+// Threads: one.
+class Session {
+ public:
+  // Meets the other workers; torch's generator then holds the seed, so that all make one model.
+  explicit Session(SessionOptions options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Makes everything that training needs, and goes on from the newest checkpoint, if there is one.
+  // Parameters in none of `groups` are trained by the options alone. Once in a session.
+  // Errors: INVALID_ARGUMENT — the data don't fill one step, options that don't fit together or to
+  // the model. FAILED_PRECONDITION — a checkpoint of another model or optimizer.
+  template <typename Impl>
+  SessionModel<Impl> Prepare(const torch::nn::ModuleHolder<Impl>& module,
+                             const OptimizerKind& optimizer, Dataset data,
+                             std::vector<ParameterGroup> groups = {}) {
+    return Prepare(module.ptr(), optimizer, std::move(data), std::move(groups));
+  }
+  template <typename Impl>
+  SessionModel<Impl> Prepare(std::shared_ptr<Impl> module, const OptimizerKind& optimizer,
+                             Dataset data, std::vector<ParameterGroup> groups = {}) {
+    PrepareModule(module, optimizer, std::move(data), std::move(groups));
+    return SessionModel<Impl>(*this, std::move(module));
+  }
+
+  // Evaluates from now on. Before the loop.
+  void EvaluateWith(Evaluation evaluation);
+
+  // The batches of this rank that are still to be trained on, on the context's device: one for each
+  // backward pass. Between two of them the session saves, evaluates and reports; before the loop
+  // ends it saves the last state, also when it ends early because all ranks were told to stop.
+  // From a batch to its Backward everything runs under the options' mixed precision.
+  // Leave the loop only after a Step(); what came after the newest checkpoint isn't saved then.
+  class BatchRange;
+  BatchRange Batches();
+
+  // The backward pass of a batch: `loss` is one number, made from what the model returned.
+  // Gradients of several batches add up as --gradient_accumulation_steps says, are averaged over
+  // all ranks in the last one, and scaled for fp16.
+  void Backward(const torch::Tensor& loss);
+
+  // The end of a batch. In the last one of a step the optimizer steps: gradients are clipped as
+  // --max_grad_norm says, and a checkpoint is saved when it is due.
+  // Returns whether the optimizer stepped: not between accumulated batches, nor when fp16 left an
+  // overflow out.
+  bool Step();
+
+  // Saves a checkpoint now, where the options keep any.
+  void Save();
+
+  Context& context();
+  const TrainingOptions& options() const;
+  torch::Device device() { return context().device(); }
+  // Optimizer steps done, those of earlier starts included.
+  int64_t step() const;
+  // Whether the loop ended because all ranks were told to stop.
+  bool stopped() const;
+  torch::optim::Optimizer& optimizer();  // after Prepare
+  Metrics& metrics();                    // after Prepare
+
+  // The rows that this rank evaluates, of so many: [n] int64.
+  torch::Tensor OwnRows(int64_t rows);
+  // The sum of one number over all ranks; a collective.
+  double SumOverRanks(const torch::Tensor& number);
+
+  // For SessionModel.
+  template <typename Function>
+  auto Forward(Function&& forward) {
+    DistributedDataParallel* ddp = BeginForward();
+    return ddp == nullptr ? forward() : ddp->Forward(std::forward<Function>(forward));
+  }
+
+ private:
+  struct Implementation;
+
+  void PrepareModule(std::shared_ptr<torch::nn::Module> module, const OptimizerKind& optimizer,
+                     Dataset data, std::vector<ParameterGroup> groups);
+  // null: a plain call.
+  DistributedDataParallel* BeginForward();
+  // The next batch; null: training is over.
+  const Batch* Advance();
+
+  std::unique_ptr<Implementation> implementation_;
+};
+
+class Session::BatchRange {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(Session* session) : session_(session) {
+      if (session_ != nullptr) ++*this;
+    }
+    const Batch& operator*() const { return *batch_; }
+    const Batch* operator->() const { return batch_; }
+    Iterator& operator++() {
+      batch_ = session_->Advance();
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return batch_ == other.batch_; }
+
+   private:
+    Session* session_;
+    const Batch* batch_ = nullptr;
+  };
+
+  explicit BatchRange(Session& session) : session_(session) {}
+  Iterator begin() { return Iterator(&session_); }
+  Iterator end() { return Iterator(nullptr); }
+
+ private:
+  Session& session_;
+};
+
+template <typename Impl>
+template <typename... Arguments>
+auto SessionModel<Impl>::operator()(Arguments&&... arguments) {
+  return session_->Forward([&] { return module_->forward(std::forward<Arguments>(arguments)...); });
+}
+
+// A training program's main(): reads the command line and the file of options that it names, meets
+// the other workers, and trains.
+// Returns: the exit code: 0; 1 = an error; 2 = options that can't be understood. Errors are also in
+// the error file (ddprun/run_worker.h).
+int RunSession(int argc, char** argv, SessionOptions options,
+               const std::function<void(Session& session)>& train);
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_SESSION_H_

@@ -1,0 +1,43 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_STATUS_ERROR_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_STATUS_ERROR_H_
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ddprun {
+
+// How a Session, and a program over it, reports errors: it throws this, with the status that a part
+// of the runtime answered. RunSession and RunWorker write the status into the error file as if it
+// had been returned. Everything below a Session answers absl::Status and throws nothing of its own.
+class StatusError : public std::exception {
+ public:
+  // Requires: !status.ok().
+  explicit StatusError(absl::Status status);
+
+  const absl::Status& status() const { return status_; }
+  // "<CODE>: <message>".
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  absl::Status status_;
+  std::string text_;
+};
+
+// For the parts of the runtime that answer a status, inside a program that throws:
+//
+//   ddprun::OrThrow(ddprun::LoadWeights(*model, "model.safetensors"));
+void OrThrow(const absl::Status& status);
+
+template <typename Value>
+Value OrThrow(absl::StatusOr<Value> result) {
+  OrThrow(result.status());
+  return *std::move(result);
+}
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_STATUS_ERROR_H_

@@ -1,0 +1,371 @@
+#include "ddprun/session.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/status_macros.h"
+#include "ddprun/clip_grad_norm.h"
+#include "worker/torch/session/session_implementation.h"
+
+namespace ddprun {
+namespace {
+
+// For the random changes of the batch whose first sample has this place in the order of the epoch.
+uint64_t BatchSeed(uint64_t seed, uint64_t epoch, uint64_t place) {
+  const uint64_t of_epoch = Rng(Rng(seed).Next() ^ epoch).Next();
+  return Rng(of_epoch ^ place).Next();
+}
+
+absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionError(what); }
+
+}  // namespace
+
+int64_t Session::Implementation::GlobalBatch() const {
+  return options.batch_size * options.gradient_accumulation_steps *
+         static_cast<int64_t>(context->world_size());
+}
+
+int64_t Session::Implementation::StepsPerEpoch() const { return data.size / GlobalBatch(); }
+
+int64_t Session::Implementation::SchedulePlace() const {
+  if (options.steps > 0) return progress.step;
+  // Not the number of steps done: after a change of the number of workers steps have another size.
+  return progress.epoch * StepsPerEpoch() + progress.epoch_samples / GlobalBatch();
+}
+
+bool Session::Implementation::Done() const {
+  return options.steps > 0 ? progress.step >= options.steps : progress.epoch >= options.epochs;
+}
+
+absl::StatusOr<const Batch*> Session::Implementation::Advance() {
+  switch (place) {
+    case Place::kUnprepared:
+      return Misuse("Batches() before Prepare(): there is no model yet that learns from them");
+    case Place::kBatch:
+    case Place::kBackwardDone:
+      return Misuse(absl::StrCat(
+          "a batch of step ", progress.step + 1, " got no ",
+          place == Place::kBatch ? "Backward() and Step()" : "Step()",
+          ": each batch needs both, accumulated ones too (Step() knows which is the step's last)"));
+    case Place::kEnded:
+      return nullptr;
+    case Place::kBetweenBatches:
+      break;
+  }
+  if (passes_left == 0) {
+    DDPRUN_ASSIGN_OR_RETURN(const bool more, BeginStep());
+    if (!more) {
+      batches.reset();
+      place = Place::kEnded;
+      return nullptr;
+    }
+  }
+  TakeBatch();
+  return &batch;
+}
+
+absl::StatusOr<bool> Session::Implementation::BeginStep() {
+  while (true) {
+    if (Done()) {
+      DDPRUN_RETURN_IF_ERROR(End());
+      return false;
+    }
+    if (batches == nullptr) DDPRUN_RETURN_IF_ERROR(BeginEpoch());
+    if (steps_left > 0) break;
+    DDPRUN_RETURN_IF_ERROR(EndEpoch());
+  }
+  if (context->StopAt(progress.step)) {  // a node is about to be taken away
+    stopped = true;
+    DDPRUN_RETURN_IF_ERROR(Save());
+    return false;
+  }
+  step_metrics = {.learning_rate = schedule.At(SchedulePlace()),
+                  .samples = options.batch_size * options.gradient_accumulation_steps};
+  rates->Set(*optimizer, schedule, SchedulePlace());
+  zero != nullptr ? zero->ZeroGrad() : ddp->ZeroGrad();
+  loss = torch::Tensor();
+  passes_left = options.gradient_accumulation_steps;
+  --steps_left;
+  return true;
+}
+
+absl::Status Session::Implementation::BeginEpoch() {
+  // Of the whole order; LoadBatch deals it out.
+  DistributedSampler sampler(static_cast<uint64_t>(data.size), /*rank=*/0, /*world_size=*/1,
+                             {.seed = static_cast<uint64_t>(options.seed)});
+  sampler.SetEpoch(static_cast<uint64_t>(progress.epoch));
+  order = sampler.Indices();
+  epoch_begin = progress.epoch_samples;
+  steps_left = (data.size - epoch_begin) / GlobalBatch();
+  const int64_t accumulated = options.gradient_accumulation_steps;
+  batches = std::make_unique<Prefetcher>(
+      [this, accumulated](int64_t number) {
+        return LoadBatch(epoch_begin + number * GlobalBatch() / accumulated);
+      },
+      steps_left * accumulated, options.num_workers);
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::EndEpoch() {
+  batches.reset();
+  ++progress.epoch;
+  progress.epoch_samples = 0;
+  if (Done()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
+  if (!context->is_main()) return absl::OkStatus();
+  worker::Print(absl::StrFormat("epoch %d  step %d  loss %.4f%s", progress.epoch, progress.step,
+                                loss.defined() ? loss.item<double>() : 0,
+                                figure.empty() ? "" : absl::StrCat("  ", figure)));
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::End() {
+  DDPRUN_RETURN_IF_ERROR(Save());
+  DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
+  if (!context->is_main()) return absl::OkStatus();
+  worker::Print(absl::StrFormat("final%s (step %d, world %d, generation %d)",
+                                figure.empty() ? "" : absl::StrCat(" ", figure), progress.step,
+                                context->world_size(), context->generation()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Session::Implementation::Evaluate() {
+  if (evaluation.figure == nullptr) return "";
+  context->Mark(ProgressPhase::kEvaluation, progress.step);
+  const torch::NoGradGuard no_grad;
+  model->eval();
+  const double figure = evaluation.figure();
+  model->train();
+  metrics->Scalar("evaluation/" + evaluation.name, progress.step, figure);
+  metrics->RestartClock();
+  return evaluation.describe != nullptr ? evaluation.describe(figure)
+                                        : absl::StrFormat("%s %.4f", evaluation.name, figure);
+}
+
+Batch Session::Implementation::LoadBatch(int64_t first_of_all) const {
+  const auto world_size = static_cast<int64_t>(context->world_size());
+  const int64_t first = first_of_all + context->rank();
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < options.batch_size; ++i) {
+    samples.push_back(order[static_cast<size_t>(first + i * world_size)]);
+  }
+  const uint64_t seed =
+      BatchSeed(static_cast<uint64_t>(options.seed), static_cast<uint64_t>(progress.epoch),
+                static_cast<uint64_t>(first));
+  return data.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed));
+}
+
+void Session::Implementation::TakeBatch() {
+  const Instant asked = MonotonicNow();
+  batch = batches->Next();
+  const absl::Duration waited = MonotonicNow() - asked;
+  step_metrics.data_time += waited;
+  context->AddDataWait(waited);
+  batch.inputs = batch.inputs.to(context->device());
+  if (batch.targets.defined()) batch.targets = batch.targets.to(context->device());
+  if (passes_left > 1 && ddp != nullptr) no_sync.emplace(*ddp);
+  if (passes_left > 1 && ddp == nullptr) zero_no_sync.emplace(*zero);
+  autocast.emplace(context->device().type(), precision);
+  forward_called = false;
+  place = Place::kBatch;
+}
+
+absl::Status Session::Implementation::CheckBackward(const torch::Tensor& of_batch) const {
+  if (place == Place::kBackwardDone) {
+    return Misuse(
+        "Backward() was called twice for one batch: gradients are averaged in the first; add the "
+        "losses up and call it once");
+  }
+  if (place != Place::kBatch) {
+    return Misuse(
+        "Backward() without a batch: it belongs inside `for (const Batch& batch : "
+        "session.Batches())`");
+  }
+  if (!forward_called) {
+    return Misuse(
+        "Backward() of a loss that the session's model had no part in: call what Prepare() "
+        "returned instead of the module, or gradients would not be averaged over the workers");
+  }
+  if (!of_batch.defined() || of_batch.numel() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Backward() takes a loss of one number, this one is ",
+        of_batch.defined() ? absl::StrCat("[", absl::StrJoin(of_batch.sizes(), ", "), "]")
+                           : std::string("undefined"),
+        ": call mean()"));
+  }
+  if (!of_batch.requires_grad()) {
+    return absl::InvalidArgumentError(
+        "the loss depends on no parameter that is trained: was it computed from a detach()ed "
+        "tensor, or are all parameters frozen?");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Session::Implementation::EndBatch() {
+  if (place == Place::kBatch) {
+    return Misuse("Step() before Backward(): this batch has no gradients yet");
+  }
+  if (place != Place::kBackwardDone) {
+    return Misuse(
+        "Step() without a batch: it comes once for each, after Backward(); was it called twice?");
+  }
+  no_sync.reset();
+  zero_no_sync.reset();
+  place = Place::kBetweenBatches;
+  if (--passes_left > 0) return false;
+  DDPRUN_RETURN_IF_ERROR(StepOptimizer());
+  ++progress.step;
+  progress.epoch_samples += GlobalBatch();
+  if (options.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options.step_delay_ms));
+  DDPRUN_RETURN_IF_ERROR(ReportStep());
+  if (progress.step % options.checkpoint_every == 0) DDPRUN_RETURN_IF_ERROR(Save());
+  return stepped;
+}
+
+absl::StatusOr<std::optional<double>> Session::Implementation::Clip() {
+  if (options.max_grad_norm == 0) return std::nullopt;
+  DDPRUN_ASSIGN_OR_RETURN(const double norm,
+                          scaler->ClipGradNorm(*optimizer, *model, options.max_grad_norm));
+  // Beyond fp16's range there is none, and the scaler leaves this step out.
+  return std::isfinite(norm) ? std::optional<double>(norm) : std::nullopt;
+}
+
+absl::Status Session::Implementation::StepOptimizer() {
+  DDPRUN_ASSIGN_OR_RETURN(step_metrics.gradient_norm, Clip());
+  DDPRUN_ASSIGN_OR_RETURN(stepped, scaler->Step(*optimizer));
+  return scaler->Update();
+}
+
+absl::Status Session::Implementation::CheckStep() {
+  // What overflowed was left out; the loss may have been what did.
+  if (!loss.defined() || !stepped) return absl::OkStatus();
+  return CheckLoss(loss, *model);
+}
+
+absl::Status Session::Implementation::ReportStep() {
+  step_metrics.step = progress.step;
+  step_metrics.loss = loss;
+  const bool writes = context->is_main() && journal.is_open();
+  if (writes || progress.step % worker::kNotifyEvery == 0) DDPRUN_RETURN_IF_ERROR(CheckStep());
+  DDPRUN_RETURN_IF_ERROR(metrics->Step(step_metrics));
+  if (!writes) return absl::OkStatus();
+  return journal.Write({.generation = context->generation(),
+                        .rank = context->rank(),
+                        .world = context->world_size(),
+                        .step = progress.step,
+                        .loss = loss.item<double>()});
+}
+
+absl::Status Session::Implementation::Save() {
+  if (checkpointer == nullptr) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(CheckStep());  // nothing is resumed from a model that is lost
+  const absl::Status saved = checkpointer->Save(progress);
+  metrics->RestartClock();
+  return saved;
+}
+
+Session::Session(SessionOptions options)
+    : implementation_(std::make_unique<Implementation>(std::move(options))) {
+  OrThrow(CheckTrainingOptions(implementation_->options));
+  OrThrow(implementation_->Connect());
+}
+
+Session::~Session() = default;
+
+void Session::PrepareModule(std::shared_ptr<torch::nn::Module> module,
+                            const OptimizerKind& optimizer, Dataset data,
+                            std::vector<ParameterGroup> groups) {
+  if (implementation_->model != nullptr) {
+    OrThrow(Misuse(
+        "Prepare() was called twice: a session trains one model; put several into one module"));
+  }
+  if (data.load == nullptr) {
+    OrThrow(absl::InvalidArgumentError(
+        absl::StrCat("Prepare() with a dataset of ", data.size,
+                     " samples without a function `load`: set it, or take TensorDataset()")));
+  }
+  implementation_->model = std::move(module);
+  implementation_->data = std::move(data);
+  OrThrow(implementation_->Prepare(optimizer, std::move(groups)));
+}
+
+void Session::EvaluateWith(Evaluation evaluation) {
+  implementation_->evaluation = std::move(evaluation);
+}
+
+Session::BatchRange Session::Batches() { return BatchRange(*this); }
+
+const Batch* Session::Advance() { return OrThrow(implementation_->Advance()); }
+
+DistributedDataParallel* Session::BeginForward() {
+  if (implementation_->place != Implementation::Place::kBatch || !at::GradMode::is_enabled()) {
+    return nullptr;
+  }
+  implementation_->forward_called = true;
+  return implementation_->ddp.get();
+}
+
+void Session::Backward(const torch::Tensor& loss) {
+  Implementation& self = *implementation_;
+  OrThrow(self.CheckBackward(loss));
+  self.place = Implementation::Place::kBackwardDone;
+  const int64_t accumulated = self.options.gradient_accumulation_steps;
+  self.autocast.reset();
+  const torch::Tensor part = accumulated > 1 ? loss / accumulated : loss;
+  self.scaler->Scale(part).backward();
+  // Not read here: a GPU would have to be waited for in every pass.
+  const torch::Tensor value = part.detach().to(torch::kDouble);
+  self.loss = self.loss.defined() ? self.loss + value : value;
+}
+
+bool Session::Step() { return OrThrow(implementation_->EndBatch()); }
+
+void Session::Save() {
+  if (implementation_->place == Implementation::Place::kUnprepared) {
+    OrThrow(Misuse("Save() before Prepare(): there is nothing to save yet"));
+  }
+  if (implementation_->passes_left > 0) {
+    OrThrow(Misuse("Save() in the middle of a step: call it after the Step() that returns true"));
+  }
+  OrThrow(implementation_->Save());
+}
+
+Context& Session::context() { return *implementation_->context; }
+const TrainingOptions& Session::options() const { return implementation_->options; }
+int64_t Session::step() const { return implementation_->progress.step; }
+bool Session::stopped() const { return implementation_->stopped; }
+
+torch::optim::Optimizer& Session::optimizer() {
+  if (implementation_->optimizer == nullptr) OrThrow(Misuse("optimizer() before Prepare()"));
+  return *implementation_->optimizer;
+}
+
+Metrics& Session::metrics() {
+  if (implementation_->metrics == nullptr) OrThrow(Misuse("metrics() before Prepare()"));
+  return *implementation_->metrics;
+}
+
+torch::Tensor Session::OwnRows(int64_t rows) {
+  const int64_t rank = context().rank();
+  if (rank >= rows) return torch::empty({0}, torch::kLong);
+  return torch::arange(rank, rows, static_cast<int64_t>(context().world_size()), torch::kLong);
+}
+
+double Session::SumOverRanks(const torch::Tensor& number) {
+  torch::Tensor sum = number.detach().to(device(), torch::kDouble).reshape({1}).clone();
+  OrThrow(context().AllReduceSum(sum));
+  return sum.item<double>();
+}
+
+}  // namespace ddprun

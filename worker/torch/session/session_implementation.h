@@ -1,0 +1,143 @@
+#ifndef DDPRUN_WORKER_TORCH_SESSION_SESSION_IMPLEMENTATION_H_
+#define DDPRUN_WORKER_TORCH_SESSION_SESSION_IMPLEMENTATION_H_
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/autocast.h"
+#include "ddprun/checkpointer.h"
+#include "ddprun/context.h"
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/distributed_sampler.h"
+#include "ddprun/grad_scaler.h"
+#include "ddprun/learning_rate.h"
+#include "ddprun/metrics.h"
+#include "ddprun/power_sgd.h"
+#include "ddprun/prefetcher.h"
+#include "ddprun/session.h"
+#include "ddprun/zero_optimizer.h"
+#include "worker/torch/session/journal.h"
+
+namespace ddprun {
+
+namespace worker {
+
+// Steps between two at which the loss is read, for the metrics and to see that it is a number.
+inline constexpr int64_t kNotifyEvery = 10;
+
+// A line on standard output, at once.
+inline void Print(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace worker
+
+// Its methods answer a status, as everything below the Session's own does.
+// Members die in reverse order: the context last.
+struct Session::Implementation {
+  // Where the program is.
+  enum class Place { kUnprepared, kBetweenBatches, kBatch, kBackwardDone, kEnded };
+
+  explicit Implementation(SessionOptions options_in) : settings(std::move(options_in)) {}
+
+  absl::Status Connect();
+
+  // Once, before training (session_setup.cc).
+  absl::Status Prepare(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
+  absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Groups(
+      const OptimizerKind& kind, std::vector<ParameterGroup> groups) const;
+  absl::Status MakeOptimizer(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
+  absl::Status MakeDdp();
+  absl::Status Resume();
+  std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory);
+  absl::StatusOr<std::optional<TrainingProgress>> RestoreElsewhere();
+  absl::Status BeginMetrics();
+  LearningRateSchedule Schedule() const;
+
+  // Samples of all ranks in one step.
+  int64_t GlobalBatch() const;
+  int64_t StepsPerEpoch() const;
+  // Place in the schedule: the step number, at the present number of workers.
+  int64_t SchedulePlace() const;
+  bool Done() const;
+
+  // The loop (session.cc).
+  absl::StatusOr<const Batch*> Advance();
+  // False: training is over.
+  absl::StatusOr<bool> BeginStep();
+  absl::Status BeginEpoch();
+  absl::Status EndEpoch();
+  absl::Status End();
+  void TakeBatch();
+  // This rank's batch of the backward pass whose samples, all ranks' together, begin there.
+  Batch LoadBatch(int64_t first_of_all) const;
+  absl::Status CheckBackward(const torch::Tensor& of_batch) const;
+  absl::StatusOr<bool> EndBatch();
+  absl::Status StepOptimizer();
+  // The norm before clipping; unset: not measured, or beyond fp16's range.
+  absl::StatusOr<std::optional<double>> Clip();
+  // Reads the last step's loss: an error when it isn't finite.
+  absl::Status CheckStep();
+  absl::Status ReportStep();
+  absl::Status Save();
+  // A sentence for people; "" = there is no evaluation.
+  absl::StatusOr<std::string> Evaluate();
+
+  const SessionOptions settings;
+  const TrainingOptions& options = settings.training;
+  std::unique_ptr<Context> context;
+  worker::Journal journal;
+  Place place = Place::kUnprepared;
+
+  std::shared_ptr<torch::nn::Module> model;
+  Dataset data;
+  Evaluation evaluation;  // figure null = none
+  MixedPrecision precision = MixedPrecision::kNo;
+  LearningRateSchedule schedule;
+  std::optional<GroupLearningRates> rates;
+  // Made once the model is where it belongs. zero: with a zero_stage, the same as optimizer.
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  ZeroOptimizer* zero = nullptr;
+  std::unique_ptr<GradScaler> scaler;
+  std::shared_ptr<PowerSgd> power_sgd;           // null = another hook
+  std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2
+  std::unique_ptr<Checkpointer> checkpointer;    // null = none
+  std::unique_ptr<Metrics> metrics;
+  TrainingProgress progress;
+
+  // Of the current epoch.
+  std::vector<int64_t> order;
+  int64_t epoch_begin = 0;  // what all ranks have seen of it, however many they were then
+  int64_t steps_left = 0;
+  std::unique_ptr<Prefetcher> batches;  // null: it is to begin
+
+  // Of the current step.
+  int64_t passes_left = 0;
+  StepMetrics step_metrics;
+  // Of all its passes [], on the model's device; undefined before the first step.
+  torch::Tensor loss;
+  bool stepped = true;  // the last step; false: it was left out
+
+  // Of the current batch.
+  Batch batch;
+  bool forward_called = false;
+  std::optional<Autocast> autocast;
+  // Gradients are added up here until the last backward pass, which averages them.
+  std::optional<DistributedDataParallel::NoSync> no_sync;
+  std::optional<ZeroOptimizer::NoSync> zero_no_sync;
+
+  bool stopped = false;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_TORCH_SESSION_SESSION_IMPLEMENTATION_H_
