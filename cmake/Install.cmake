@@ -28,7 +28,7 @@ if(DDPRUN_WORKER)
   # ddprun::worker, and what it is made of.
   set_target_properties(ddprun_worker PROPERTIES EXPORT_NAME worker)
   target_compile_features(ddprun_worker INTERFACE cxx_std_20)
-  install(TARGETS ddprun_worker ddprun_worker_client ddprun_worker_cuda ddprun_worker_data_core ddprun_worker_env
+  install(TARGETS ddprun_worker ddprun_worker_client ddprun_worker_cuda ddprun_worker_data ddprun_worker_data_core ddprun_worker_env
                   ddprun_worker_metrics
                   ddprun_worker_shm ddprun_base ddprun_base_core ddprun_agent_proto ddprun_tensorboard_proto
     EXPORT ddprun
