@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A training whose model is how often it has seen each sample: counting_worker.py JOURNAL FOLDER elastic|distributed
+"""A training under DDP whose model learns how often it has seen each sample: counting_worker.py JOURNAL FOLDER KIND
 
-Rank 0 saves model and sampler in FOLDER after each step; a start goes on from there, at whatever world size. `elastic` reads by
-ddprun's sampler, `distributed` by torch's as people write it: at a restart it skips the batches that were trained.
+Rank 0 saves model and sampler in FOLDER after each step; a start goes on from there, at whatever world size. KIND
+`elastic` reads by ddprun's sampler, `distributed` by torch's as people write it: at a restart it skips the batches that were
+trained.
 
 What a test writes into FOLDER is done in the middle of an epoch, with a step half done. `strike` with "RANK PID": that rank kills
 PID (0: itself); with "RANK hold" it waits for its end. `finish`: all end with the epoch. Written down are each rank's start, and
@@ -15,6 +16,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -34,6 +36,17 @@ class Samples(Dataset):
         return index
 
 
+class Model(torch.nn.Module):
+    """Its gradient is how often each sample is in the batch, divided by the batch's size."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.zeros(SIZE))
+
+    def forward(self, batch):
+        return self.weights[batch].mean()
+
+
 class Elastic:
     def __init__(self, state):
         self.sampler = ElasticSampler(SIZE, batch_per_rank=BATCH, seed=5)
@@ -42,10 +55,12 @@ class Elastic:
             self.sampler.load_state_dict(state)
 
     def __iter__(self):
-        """(the batch, whether it is the epoch's last)"""
+        """(the batch, its weight, how many samples all ranks have, whether it is the epoch's last)"""
         while True:
             for batch in self.loader:
-                yield [] if batch is None else batch.tolist(), self.sampler.step().last_of_epoch
+                step = self.sampler.step()
+                # A rank without samples takes part in the sums with one that doesn't count.
+                yield torch.tensor([0]) if batch is None else batch, step.weight, step.global_count, step.last_of_epoch
 
     def committed(self):
         self.sampler.commit()
@@ -63,7 +78,7 @@ class Distributed:
             self.sampler.set_epoch(self.epoch)
             for number, batch in enumerate(self.loader):
                 if number >= self.done:
-                    yield batch.tolist(), number == len(self.loader) - 1
+                    yield batch, 1, len(batch) * WORLD, number == len(self.loader) - 1
             if self.done >= len(self.loader):  # another world size: all batches count as trained
                 self.epoch, self.done = self.epoch + 1, 0
 
@@ -99,14 +114,15 @@ def main():
     dist.init_process_group("gloo")
     write_line(journal, "worker", rank=RANK, world=WORLD, generation=int(os.environ["DDPRUN_GENERATION"]), state=state)
     data = {"elastic": Elastic, "distributed": Distributed}[kind](state)
+    model = DistributedDataParallel(Model())
     step = 0
-    for batch, last in data:
+    for batch, weight, global_count, last in data:
         strike(journal, folder, step := step + 1)
-        sums = torch.zeros(SIZE + 1)
-        sums.index_add_(0, torch.tensor(batch, dtype=torch.long), torch.ones(len(batch)))
-        sums[SIZE] = RANK == 0 and os.path.exists(os.path.join(folder, "finish"))
-        dist.all_reduce(sums)
-        counts += sums[:SIZE]
+        model.zero_grad()
+        (model(batch) * weight).backward()
+        counts += (model.module.weights.grad * global_count).round()
+        finish = torch.tensor([float(RANK == 0 and os.path.exists(os.path.join(folder, "finish")))])
+        dist.all_reduce(finish)
         state = data.committed()
         if last:
             history.append({"repeated": int((counts > 1).sum()), "lost": int((counts == 0).sum())})
@@ -115,7 +131,7 @@ def main():
         if RANK == 0:
             torch.save((counts, history, state), saved + ".new")
             os.replace(saved + ".new", saved)
-        if last and sums[SIZE]:
+        if last and finish.item():
             break
     write_line(journal, "done", rank=RANK, world=WORLD, epochs=history)
     dist.barrier()
