@@ -190,12 +190,14 @@ class ElasticSampler:
             self._epoch, self._consumed = epoch, 0
             self._deal_anew()
 
-    def step(self):
-        """The Step that commit() would commit: the one that is being trained."""
-        count = self._count_at(self._consumed)
+    def step(self, ahead=0):
+        """The Step that commit() would commit: the one that is being trained; or one of the epoch's `ahead` steps later."""
+        first = self._consumed + ahead * self._batch()
+        if ahead < 0 or first >= self._size:
+            raise ValueError(f"no step of epoch {self._epoch} is {ahead} after the one at sample {self._consumed} of {self._size}")
+        count = self._count_at(first)
         mine = self._slice(count)[1]
-        return Step(self._epoch, self._consumed, count, mine, mine * self._world_size / count,
-                    self._consumed + count == self._size)
+        return Step(self._epoch, first, count, mine, mine * self._world_size / count, first + count == self._size)
 
     def commit(self):
         """The step is done, on all ranks: its samples count as consumed."""

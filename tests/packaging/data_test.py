@@ -127,6 +127,19 @@ class Steps(unittest.TestCase):
         self.assertIsNone(data.collate([]))
         self.assertEqual(3, data.collate([1, 2], sum))
 
+    def test_steps_ahead_are_those_that_follow(self):
+        """As who accumulates gradients over several batches needs their weights."""
+        sampler = ElasticSampler(11, global_batch=4, rank=1, world_size=2)
+        ahead = [sampler.step(number) for number in range(3)]
+        for expected in ahead:
+            self.assertEqual(len(next(iter(sampler))), expected.count)
+            self.assertEqual(expected, sampler.step())
+            sampler.commit()
+        self.assertEqual([0, 4, 8], [step.first for step in ahead])
+        for number in (-1, 3):
+            with self.assertRaisesRegex(ValueError, f"no step of epoch 1 is {number} after the one at sample 0 of 11"):
+                sampler.step(number)
+
     def test_length_counts_the_steps_that_are_left(self):
         sampler = ElasticSampler(10, global_batch=4, rank=0, world_size=1)
         for left in (3, 2, 1, 3):

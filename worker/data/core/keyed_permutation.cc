@@ -13,8 +13,8 @@ constexpr uint64_t kGolden = 0x9e3779b97f4a7c15U;
 constexpr uint64_t kEpochSalt = 0x5851f42d4c957f2dU;
 // Halves of few values mix slowly: below this size more rounds (decision 77).
 constexpr uint64_t kSmallSize = 65536;
-constexpr int kRoundsOfSmall = 24;
-constexpr int kRounds = 12;
+constexpr size_t kRoundsOfSmall = 24;
+constexpr size_t kRounds = 12;
 
 // SplitMix64's output function.
 constexpr uint64_t Mix(uint64_t z) {
@@ -42,12 +42,12 @@ KeyedPermutation::KeyedPermutation(uint64_t size, uint64_t seed, uint64_t epoch)
   high_ += high_ % 2;
   low_ = (size + high_ - 1) / high_;
   const uint64_t key = Mix(Mix(seed + kGolden) ^ Mix((epoch + 1) * kGolden + kEpochSalt));
-  for (int round = 0; round < rounds_; ++round) {
-    keys_[round] = Mix(key + (static_cast<uint64_t>(round) + 1) * kGolden);
+  for (size_t round = 0; round < rounds_; ++round) {
+    keys_[round] = Mix(key + (round + 1) * kGolden);
   }
 }
 
-uint64_t KeyedPermutation::Addend(int round, uint64_t half, uint64_t bound) const {
+uint64_t KeyedPermutation::Addend(size_t round, uint64_t half, uint64_t bound) const {
   // The upper 32 bits, scaled: halves have at most 2^31 + 1 values.
   return ((Mix(keys_[round] + half * kGolden) >> 32) * bound) >> 32;
 }
@@ -55,7 +55,7 @@ uint64_t KeyedPermutation::Addend(int round, uint64_t half, uint64_t bound) cons
 uint64_t KeyedPermutation::Forward(uint64_t value) const {
   uint64_t high = value / low_;
   uint64_t low = value % low_;
-  for (int round = 0; round < rounds_; round += 2) {
+  for (size_t round = 0; round < rounds_; round += 2) {
     high += Addend(round, low, high_);
     if (high >= high_) high -= high_;
     low += Addend(round + 1, high, low_);
@@ -67,10 +67,10 @@ uint64_t KeyedPermutation::Forward(uint64_t value) const {
 uint64_t KeyedPermutation::Backward(uint64_t value) const {
   uint64_t high = value / low_;
   uint64_t low = value % low_;
-  for (int round = rounds_ - 2; round >= 0; round -= 2) {
-    const uint64_t from_low = Addend(round + 1, high, low_);
+  for (size_t round = rounds_; round > 0; round -= 2) {
+    const uint64_t from_low = Addend(round - 1, high, low_);
     low = low >= from_low ? low - from_low : low + low_ - from_low;
-    const uint64_t from_high = Addend(round, low, high_);
+    const uint64_t from_high = Addend(round - 2, low, high_);
     high = high >= from_high ? high - from_high : high + high_ - from_high;
   }
   return high * low_ + low;

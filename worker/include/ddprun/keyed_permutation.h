@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_INCLUDE_DDPRUN_KEYED_PERMUTATION_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace ddprun {
@@ -28,18 +29,18 @@ class KeyedPermutation {
   uint64_t PlaceOf(uint64_t number) const;
 
  private:
-  static constexpr int kRoundsMax = 24;
+  static constexpr size_t kRoundsMax = 24;
 
   // One pass through the network, and back. Both stay below high_ * low_.
   uint64_t Forward(uint64_t value) const;
   uint64_t Backward(uint64_t value) const;
   // What round `round` adds to one half for the other half, below `bound`.
-  uint64_t Addend(int round, uint64_t half, uint64_t bound) const;
+  uint64_t Addend(size_t round, uint64_t half, uint64_t bound) const;
 
   uint64_t size_;
   uint64_t high_;  // values of the upper half, even
   uint64_t low_;   // values of the lower half
-  int rounds_;
+  size_t rounds_;
   std::array<uint64_t, kRoundsMax> keys_{};
 };
 

@@ -66,7 +66,7 @@ class Gate {
 };
 
 TEST(ElasticLoader, HandsOutStepsInOrderWithAnyNumberOfThreads) {
-  for (const uint32_t threads : {0, 1, 2, 7}) {
+  for (const uint32_t threads : {0U, 1U, 2U, 7U}) {
     ElasticSampler expected = SamplerOf(50, 8);
     Loader loader(SamplerOf(50, 8), Double, {.threads = threads});
     for (int step = 0; step < 40; ++step) {
@@ -146,7 +146,7 @@ TEST(ElasticLoader, EachSampleOnceAnEpochWhateverBecomesOfTheRanks) {
   constexpr uint64_t kSize = 101;
   std::multiset<int64_t> learned;
   std::vector<std::unique_ptr<Loader>> ranks;
-  for (uint32_t world : {3, 1, 4, 2, 6, 5, 3, 2}) {
+  for (uint32_t world : {3U, 1U, 4U, 2U, 6U, 5U, 3U, 2U}) {
     const SamplerState state = ranks.empty() ? SamplerOf(kSize, 5).state() : ranks[0]->state();
     ranks.resize(std::min<size_t>(ranks.size(), world));
     for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
@@ -172,7 +172,7 @@ TEST(ElasticLoader, EachSampleOnceAnEpochWhateverBecomesOfTheRanks) {
 }
 
 TEST(ElasticLoader, AShareThatCannotBeLoadedIsNotSkipped) {
-  for (const uint32_t threads : {0, 2}) {
+  for (const uint32_t threads : {0U, 2U}) {
     std::mutex mutex;
     bool broken = true;
     Loader loader(SamplerOf(50, 8),

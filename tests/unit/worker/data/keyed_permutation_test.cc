@@ -117,7 +117,7 @@ TEST(KeyedPermutation, AllOrdersOfAFewAreAsLikely) {
 }
 
 TEST(KeyedPermutation, EachPlaceGetsEachNumberAsOften) {
-  for (const uint64_t size : {50, 97, 256}) {
+  for (const uint64_t size : {50U, 97U, 256U}) {
     std::vector<std::vector<uint64_t>> counts(3, std::vector<uint64_t>(size));
     for (uint64_t epoch = 0; epoch < 50 * size; ++epoch) {
       const KeyedPermutation order(size, 11, epoch);
