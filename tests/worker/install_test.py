@@ -23,6 +23,22 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/all_headers.h "${headers}")
 target_compile_options(train PRIVATE -include ${CMAKE_CURRENT_BINARY_DIR}/all_headers.h)
 """
 
+# A program that takes the data alone, of whose library the tutorial's program uses nothing.
+DATA = """
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/data.cc [=[
+#include "ddprun/elastic_loader.h"
+int main() {
+  ddprun::ElasticLoader<int64_t> loader(
+      ddprun::ElasticSampler::Create(7, {.global_batch = 7}, 0, 1).value(),
+      [](const ddprun::StepShare& share) -> absl::StatusOr<int64_t> { return share.indices.size(); });
+  return loader.Next()->batch == 7 ? 0 : 1;
+}
+]=])
+add_executable(data ${CMAKE_CURRENT_BINARY_DIR}/data.cc)
+target_link_libraries(data PRIVATE ddprun::worker)
+add_custom_command(TARGET data POST_BUILD COMMAND data)
+"""
+
 
 class InstallTest(unittest.TestCase):
     def setUp(self):
@@ -54,7 +70,7 @@ class InstallTest(unittest.TestCase):
                 continue
             name = re.match(r"(?:#|//) file: (\S+)\n", text).group(1)
             with open(self.path(name), "w", encoding="utf-8") as sink:
-                sink.write(text + (ALL_HEADERS if name == "CMakeLists.txt" else ""))
+                sink.write(text + (ALL_HEADERS + DATA if name == "CMakeLists.txt" else ""))
         return outputs
 
     def test_the_tutorials_project_builds_and_runs(self):
