@@ -56,6 +56,17 @@ TEST(StatusText, ShowsHowFarTheWorkersAre) {
   EXPECT_THAT(text, HasSubstr("120 ms  40 to 41          12.5  checkpoint, train 10.0.0.1\n"));
 }
 
+TEST(StatusText, ClosingIsSinceTheGenerationEnded) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  reply.mutable_jobs(0)->set_phase("closing");
+  reply.mutable_jobs(0)->set_age_ms(780'000);
+  reply.mutable_jobs(0)->mutable_history(0)->set_ended_ms_ago(3000);
+  EXPECT_THAT(StatusText(reply, "h:1"),
+              HasSubstr("job job7: closing for 3.0 s (the job is 13 min 0 s old), generation 2"));
+  reply.mutable_jobs(0)->clear_history();
+  EXPECT_THAT(StatusText(reply, "h:1"), HasSubstr("job job7: closing for 13 min 0 s, "));
+}
+
 TEST(StatusText, WideHasEachRankAndAllGenerations) {
   rendezvous::v1::GetStatusReply reply = Sample();
   auto* job = reply.mutable_jobs(0);
