@@ -20,6 +20,7 @@
 #include "base/version.h"
 #include "launcher/agent/end_report.h"
 #include "launcher/agent/log_catalog.h"
+#include "launcher/agent/log_sampler.h"
 #include "launcher/core/output_layout.h"
 #include "launcher/os/folders.h"
 #include "rendezvous/wire/text.h"
@@ -329,6 +330,10 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();
     workers_->set_log_catalog(options.logs);
+    if (const absl::Status status = StartLogSampler(options.logs); !status.ok()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("ddprun logs --since shows everything: ", status.message()));
+    }
   }
   DDPRUN_ASSIGN_OR_RETURN(agent_server_, AgentServer::Start(loop_.get(), std::move(options)));
   return absl::OkStatus();

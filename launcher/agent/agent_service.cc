@@ -1,9 +1,11 @@
 #include "launcher/agent/agent_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "launcher/agent/log_call.h"
 #include "launcher/stores/store_wire.h"
@@ -88,6 +90,11 @@ grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
   }
   LogRequest wanted{.follow = request->follow()};
   if (request->has_rank()) wanted.rank = request->rank();
+  if (request->has_since_ms()) {
+    // Longer ago than this clock goes is from the beginning.
+    const auto ms = static_cast<int64_t>(std::min<uint64_t>(request->since_ms(), INT64_MAX / 2));
+    wanted.since = MonotonicNow() - absl::Milliseconds(ms);
+  }
   if (request->has_tail_lines()) wanted.tail_lines = request->tail_lines();
   return LogCall::Start(options_.logs, wanted, &log_readers_);
 }

@@ -72,6 +72,8 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
       warm_->OnStarted(generation, parked);
     }
     Write("worker_started", std::move(fields));
+    if (const std::string note = std::exchange(plan_.note_at_start, ""); !note.empty())
+      Notify(note);
     gpus_->OnStarted(pid);
     side_channels_->OnStarted(local_rank, pid);
     hangs_->OnStarted(local_rank, pid);

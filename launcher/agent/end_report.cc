@@ -18,6 +18,7 @@
 #include "launcher/os/error_file.h"
 #include "launcher/os/folders.h"
 #include "launcher/os/host_probe.h"
+#include "rendezvous/core/policy_rule.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -179,11 +180,18 @@ absl::Status CheckReportFile(const LaunchPlan& plan) {
                                                        : plan.report_file.substr(0, slash));
 }
 
+// " (rule crash_loop)"; "" = it says nothing: that no restart is left of none is no news.
+std::string RuleText(const LaunchPlan& plan, const Verdict& verdict) {
+  const bool is_plain = plan.job.max_restarts == 0 &&
+                        verdict.rule == rendezvous::RuleName(rendezvous::Rule::kRestartsSpent);
+  return verdict.rule.empty() || is_plain ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
+}
+
 void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
   if (!exit.verdict.has_value()) return;  // said when it happened
   const Verdict& verdict = *exit.verdict;
   if (verdict.outcome == Outcome::kSucceeded) return;
-  const std::string rule = verdict.rule.empty() ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
+  const std::string rule = RuleText(plan, verdict);
   if (verdict.outcome == Outcome::kStopped) {
     return Notify(absl::StrCat("the job was stopped: ", verdict.reason, rule));
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "launcher/core/stack_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -36,6 +37,17 @@ std::string StateText(char state) {
     default:
       return std::string(1, state);
   }
+}
+
+// Where tools for stacks are looked for: first beside the workers' own interpreter, where pip puts
+// py-spy also when the environment isn't activated.
+std::string ToolPath(const LaunchPlan& plan) {
+  const char* path = std::getenv("PATH");
+  const std::string usual = path == nullptr ? "" : path;
+  const std::string program = plan.argv.empty() ? "" : plan.argv.front();
+  const size_t slash = program.rfind('/');
+  if (slash == std::string::npos || slash == 0) return usual;
+  return absl::StrCat(program.substr(0, slash), ":", usual);
 }
 
 }  // namespace
@@ -217,9 +229,8 @@ void HangMonitor::Do(const EndHungWorkers& order) {
 void HangMonitor::EndWorker(uint32_t local_rank, const std::string& evidence) {
   WorkerVital vital = probe_.Look({pids_[local_rank]}).front();
   if (IsStopped(vital.state)) return Conclude(local_rank, evidence, vital, {});
-  const char* path = std::getenv("PATH");
   stacks_[local_rank] =
-      NativeStack::Start(loop_, pids_[local_rank], path == nullptr ? "" : path, kNativeStackLimit,
+      NativeStack::Start(loop_, pids_[local_rank], ToolPath(*plan_), kNativeStackLimit,
                          [this, local_rank, evidence, vital](const NativeStack::Result& native) {
                            const auto running = stacks_.extract(local_rank);  // lives to the end
                            const bool runs = pids_[local_rank] != 0;
@@ -245,7 +256,11 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
   if (!stack.empty() && stack != "0") end.facts.push_back(absl::StrCat("kernel: ", stack));
   const std::string& place = detector_->witness(local_rank).place;
   if (!place.empty() && !stopped) end.facts.push_back(absl::StrCat("python: ", place));
-  if (!native.text.empty()) end.traceback = absl::StrCat(native.tool, ":\n", native.text);
+  const std::string stacks = WithoutEmptyStacks(native.text);
+  if (!stacks.empty()) end.traceback = absl::StrCat(native.tool, ":\n", stacks);
+  const std::string fact =
+      stopped ? "" : StackFact(native.tool, !stacks.empty(), plan_->runs_python);
+  if (!fact.empty()) end.facts.push_back(fact);
   hooks_.record("hang", {{"generation", absl::StrCat(generation_.value())},
                          {"local_rank", absl::StrCat(local_rank)},
                          {"rank", absl::StrCat(base_rank_ + local_rank)},
@@ -253,7 +268,7 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                          {"state", std::string(1, vital.state)},
                          {"kernel", stack},
                          {"python", stopped ? "" : place},
-                         {"native", native.text.empty() ? "" : native.tool}});
+                         {"native", stacks.empty() ? "" : native.tool}});
   if (plan_->on_hang == OnHang::kReport && !(stopped && plan_->restart_stopped)) {
     told_.emplace(local_rank, detector_->step(local_rank));
     Arm();

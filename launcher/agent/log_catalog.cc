@@ -26,6 +26,11 @@ bool LogCatalog::closed() const {
   return closed_;
 }
 
+void LogCatalog::ThinHistories(Instant now) const {
+  const std::lock_guard lock(mutex_);
+  for (const LogFile& file : files_) file.history->Thin(now);
+}
+
 std::vector<LogFile> LogCatalog::TakeNew(uint64_t* seen) const {
   const std::lock_guard lock(mutex_);
   const size_t first = *seen > dropped_ ? static_cast<size_t>(*seen - dropped_) : 0;

@@ -10,8 +10,31 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/instant.h"
+#include "launcher/agent/core/log_times.h"
 
 namespace ddprun::launcher {
+
+// The sizes of one file, which a thread notes and readers ask for. Threads: any.
+class LogHistory {
+ public:
+  void Note(Instant now, uint64_t size) {
+    const std::lock_guard lock(mutex_);
+    times_.Note(now, size);
+  }
+  void Thin(Instant now) {
+    const std::lock_guard lock(mutex_);
+    times_.Thin(now);
+  }
+  uint64_t SizeBefore(Instant at) const {
+    const std::lock_guard lock(mutex_);
+    return times_.SizeBefore(at);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  LogTimes times_;
+};
 
 // A file that has what one worker wrote to one stream.
 struct LogFile {
@@ -21,6 +44,7 @@ struct LogFile {
   uint32_t local_rank = 0;
   bool is_stderr = false;
   std::string path;
+  std::shared_ptr<LogHistory> history = std::make_shared<LogHistory>();
 };
 
 // The log files of one node's workers, in the order of their generations: the loop adds those of
@@ -39,6 +63,9 @@ class LogCatalog {
   // The agent ends: nothing is written any more.
   void Close();
   bool closed() const;
+
+  // LogTimes::Thin() of all files.
+  void ThinHistories(Instant now) const;
 
   // Those beyond the first `*seen` that were added; counts them in.
   std::vector<LogFile> TakeNew(uint64_t* seen) const;

@@ -44,6 +44,21 @@ off_t StartOfTail(int fd, uint64_t lines) {
   return 0;
 }
 
+// Where the line begins that the byte at `offset` is in.
+off_t StartOfLine(int fd, off_t offset) {
+  std::string bytes(kPieceBytes, '\0');
+  off_t end = offset;
+  while (end > 0) {
+    const off_t start = std::max<off_t>(0, end - static_cast<off_t>(kPieceBytes));
+    const ssize_t n = pread(fd, bytes.data(), static_cast<size_t>(end - start), start);
+    if (n <= 0) return offset;
+    const size_t newline = bytes.rfind('\n', static_cast<size_t>(n) - 1);
+    if (newline != std::string::npos) return start + static_cast<off_t>(newline) + 1;
+    end = start;
+  }
+  return 0;
+}
+
 void Discard(int fd) {
   std::array<char, 4096> bytes;
   while (read(fd, bytes.data(), bytes.size()) > 0) {
@@ -95,11 +110,19 @@ absl::Status LogReader::Open(const LogFile& file) {
     return ErrnoStatus(errno,
                        absl::StrCat("watch '", file.path, "' (fs.inotify.max_user_watches?)"));
   }
-  if (request_.tail_lines.has_value() && tails_) {
-    lseek(opened.fd.get(), StartOfTail(opened.fd.get(), *request_.tail_lines), SEEK_SET);
-  }
+  lseek(opened.fd.get(), StartOf(opened), SEEK_SET);
   open_.push_back(std::move(opened));
   return absl::OkStatus();
+}
+
+off_t LogReader::StartOf(const OpenFile& file) const {
+  off_t start = 0;
+  if (request_.tail_lines.has_value() && tails_) {
+    start = StartOfTail(file.fd.get(), *request_.tail_lines);
+  }
+  if (!request_.since.has_value()) return start;
+  const auto before = static_cast<off_t>(file.file.history->SizeBefore(*request_.since));
+  return std::max(start, StartOfLine(file.fd.get(), before));
 }
 
 absl::Status LogReader::ReadOnce(const Sink& sink, OpenFile* file, bool* any) {

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_AGENT_LOG_READER_H_
 #define DDPRUN_LAUNCHER_AGENT_LOG_READER_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -20,6 +22,7 @@ namespace ddprun::launcher {
 struct LogRequest {
   std::optional<uint32_t> rank;        // only this one
   std::optional<uint64_t> tail_lines;  // only these of each file of the newest generation
+  std::optional<Instant> since;        // only lines that were written later, and some before
   bool follow = false;
 };
 
@@ -51,6 +54,7 @@ class LogReader {
   void TakeNew();
   absl::Status OpenNext();
   absl::Status Open(const LogFile& file);
+  off_t StartOf(const OpenFile& file) const;
   absl::Status ReadOnce(const Sink& sink, OpenFile* file, bool* any);
   void Wait() const;
 

@@ -5,11 +5,13 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/nearest.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -25,6 +27,7 @@
 #include "launcher/plan/binding.h"
 #include "launcher/plan/launch_arguments.h"
 #include "launcher/plan/launch_planner.h"
+#include "launcher/plan/worker_command.h"
 #include "launcher/preflight/test_command.h"
 #include "launcher/schedulers/kubernetes_defaults.h"
 #include "launcher/schedulers/slurm_defaults.h"
@@ -127,8 +130,11 @@ CommandLine PlanRun(LaunchWords* words, const EnvironmentLookup& environment, co
 // A word that is no script may be meant as a command.
 void AddSuggestion(const std::vector<std::string>& words, const Host& host, ExitNow* exit) {
   if (words.empty() || host.KindOf(words.front()) != Host::PathKind::kMissing) return;
+  if (!absl::StrContains(exit->text, "can't read the script")) return;  // an option is wrong
   const std::string suggestion = SuggestCommand(words.front(), CommandNames());
-  if (!suggestion.empty()) exit->text.insert(exit->text.size() - 1, absl::StrCat("; ", suggestion));
+  if (suggestion.empty()) return;
+  const std::string text(absl::StripSuffix(absl::StripSuffix(exit->text, "\n"), kPathAdvice));
+  exit->text = absl::StrCat(text, "; ", suggestion, "\n");
 }
 
 // Of options that only a launcher has, and that the script gets.

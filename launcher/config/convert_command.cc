@@ -27,7 +27,7 @@ constexpr char kConvertIntroduction[] =
 
 Prints what another launcher was given, as ddprun takes it:
   a file of accelerate config    as a file for ddprun --config
-  a line with torchrun or python -m torch.distributed.run
+  a line with torchrun or python3 -m torch.distributed.run
                                  as a line with ddprun; a line with variables or
                                  quotes is given as one word, in quotes
   a batch script for Slurm with such a line
@@ -209,6 +209,11 @@ std::vector<std::string> JoinedLines(absl::string_view text) {
   return lines;
 }
 
+// One word that is no launcher can only be a file's name.
+bool IsPath(absl::string_view word) {
+  return !absl::StrContains(word, ' ') && Basename(word) != "torchrun";
+}
+
 // A script keeps what is no launcher's line; lines joined by backslashes stay joined.
 absl::StatusOr<Conversion> ConvertScript(const std::string& name, const std::string& text,
                                          const CheckLaunch& check) {
@@ -226,7 +231,7 @@ absl::StatusOr<Conversion> ConvertScript(const std::string& name, const std::str
   }
   if (!found) {
     return PlanError(absl::StrCat(name,
-                                  ": there is no line with torchrun or python -m "
+                                  ": there is no line with torchrun or python3 -m "
                                   "torch.distributed.run in it"));
   }
   if (in_slurm) {
@@ -298,6 +303,11 @@ absl::StatusOr<OptionsOrHelp<Conversion>> Convert(const std::vector<std::string>
   if (arguments.size() == 1 && host.KindOf(first) == Host::PathKind::kFile) {
     DDPRUN_ASSIGN_OR_RETURN(result.options, ConvertFile(first, host, check));
     return result;
+  }
+  if (arguments.size() == 1 && IsPath(first)) {
+    return PlanError(absl::StrCat(Quoted(first),
+                                  ": there is no such file; give one, or a line with torchrun or "
+                                  "python3 -m torch.distributed.run in quotes"));
   }
   // Words that bash has read are written as it reads them; a single one is a whole line.
   std::vector<std::string> words;

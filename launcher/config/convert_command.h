@@ -21,7 +21,7 @@ struct Conversion {
 // Whether ddprun takes these words: options, script and arguments. Errors: usage and plan errors.
 using CheckLaunch = std::function<absl::Status(const std::vector<std::string>& words)>;
 
-// A file of accelerate config becomes a file for --config; a line with torchrun or python -m
+// A file of accelerate config becomes a file for --config; a line with torchrun or python3 -m
 // torch.distributed.run becomes one with ddprun; a batch script keeps its other lines. In a step of
 // Slurm, options that Slurm answers (docs/SLURM.md) are left out. Nothing is dropped untold.
 // Params: arguments: one that is a file's path, or a line, or a line's words.

@@ -17,12 +17,18 @@
 #include "absl/strings/strip.h"
 #include "base/signal_name.h"
 #include "base/text.h"
+#include "rendezvous/core/hang_evidence.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using rendezvous::Verdict;
 using rendezvous::WorkerFailure;
+
+// It hung with others, of which none is known to be the cause (R13): nobody is blamed by name.
+bool IsTiedHang(const WorkerFailure& failure) {
+  return failure.hung && absl::StrContains(failure.message, rendezvous::kTiedEvidence);
+}
 
 constexpr size_t kRuleWidth = 60;  // torchrun's
 constexpr size_t kTextWidth = 80;
@@ -273,10 +279,15 @@ void AddFailures(const Verdict& verdict, const ReportOptions& options, std::stri
   const size_t causes = std::clamp<size_t>(verdict.first_causes, 1, verdict.failures.size());
   AddOthers(verdict, causes, options, report);
   const size_t tied = causes + verdict.causes_left_out;
-  absl::StrAppend(report, Rule('-'),
-                  tied == 1 ? "Root Cause (first observed failure):\n"
-                            : absl::StrCat("Root Cause (a tie: ", tied,
-                                           " failures, none of them known to be the first):\n"));
+  absl::StrAppend(report, Rule('-'));
+  if (IsTiedHang(verdict.failures.front())) {
+    absl::StrAppend(report, "Root Cause (not known; one of the workers that hung):\n");
+  } else if (tied == 1) {
+    absl::StrAppend(report, "Root Cause (first observed failure):\n");
+  } else {
+    absl::StrAppend(report, "Root Cause (a tie: ", tied,
+                    " failures, none of them known to be the first):\n");
+  }
   AddCause(0, verdict.failures.front(), options, report);
   AddLeftOut(verdict, report);
   const size_t shown = std::min(causes, 1 + kOthersShown);
@@ -289,6 +300,9 @@ void AddFailures(const Verdict& verdict, const ReportOptions& options, std::stri
 std::string DescribeFailure(const WorkerFailure& failure) {
   if (!failure.start_error.empty()) {
     return absl::StrCat("could not be started: ", OneLine(failure.start_error));
+  }
+  if (IsTiedHang(failure)) {
+    return "hung with others, none of which is known to be the cause; ddprun killed it";
   }
   if (failure.hung) return "hung, so ddprun killed it";
   if (failure.preflight) return "the preflight found what prevents the run (docs/PREFLIGHT.md)";

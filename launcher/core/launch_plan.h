@@ -120,8 +120,9 @@ struct LaunchPlan {
   std::optional<uint32_t> node_rank;  // explicit claim
   uint32_t worker_count = 1;
   std::string role = "default";
-  std::string local_addr;               // --local_addr; "" = found out
-  std::string master_addr;              // --master_addr without brackets; "" = the node's own
+  std::string note_at_start;  // for people, once the first workers have started; "" = none
+  std::string local_addr;     // --local_addr; "" = found out
+  std::string master_addr;    // --master_addr without brackets; "" = the node's own
   std::optional<uint16_t> master_port;  // --master_port, only when given
   // The agent of rank 0's node serves the store at the master port; else worker rank 0 does.
   bool agent_store = true;

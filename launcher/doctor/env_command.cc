@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
+#include "launcher/options/output_form.h"
 #include "launcher/options/values.h"
 #include "launcher/plan/worker_command.h"
 
@@ -56,13 +57,13 @@ Examples:
 ddprun env shows the machine. docs/ENV.md lists all findings.)";
 
 struct MachineArguments {
+  OutputArguments output;
   Argument timeout{.text = DurationText(MachineOptions().limit)};
 };
 
-void DefineMachine(MachineArguments* arguments, MachineOptions* target, OptionSet* options) {
+void DefineMachine(MachineArguments* arguments, OptionSet* options) {
   options->Group("Report");
-  options->AddFlag(&target->json,
-                   {.names = "--json", .help = "One JSON object on stdout.", .environment = ""});
+  DefineOutput(&arguments->output, "", "one object on stdout", options);
   options->AddValue(&arguments->timeout,
                     {.names = "--timeout",
                      .placeholder = "SECONDS",
@@ -180,6 +181,8 @@ absl::StatusOr<bool> ParseMachine(const std::vector<std::string>& words,
     return UsageError(absl::StrCat("unexpected word ", Quoted(parsed.positionals.front()),
                                    "; this command takes options only (see --help)"));
   }
+  DDPRUN_ASSIGN_OR_RETURN(const OutputForm form, ReadOutput(arguments.output, /*has_wide=*/false));
+  target->json = form == OutputForm::kJson;
   DDPRUN_ASSIGN_OR_RETURN(target->limit, ParseDuration(arguments.timeout, absl::Milliseconds(10)));
   // A machine without Python can still be shown.
   const absl::StatusOr<std::string> python = FindPython(environment, host);
@@ -213,7 +216,7 @@ absl::StatusOr<OptionsOrHelp<EnvOptions>> ParseEnvOptions(const std::vector<std:
                             .default_text = "the one advised",
                             .environment = ""});
   MachineArguments machine;
-  DefineMachine(&machine, &result.options, &options);
+  DefineMachine(&machine, &options);
   JobArguments job;
   DefineJob(&job, &options);
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseMachine(arguments, environment, host, machine,
@@ -239,7 +242,7 @@ absl::StatusOr<OptionsOrHelp<DoctorOptions>> ParseDoctorOptions(
   OptionsOrHelp<DoctorOptions> result;
   OptionSet options(kDoctorIntroduction);
   MachineArguments machine;
-  DefineMachine(&machine, &result.options, &options);
+  DefineMachine(&machine, &options);
   options.AddFlag(
       &result.options.strict,
       {.names = "--strict", .help = "End with status 1 for warnings too.", .environment = ""});

@@ -139,7 +139,7 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
 void DefineWorkers(LaunchArguments* target, OptionSet* options) {
   options->Group("Workers");
   options->AddFlag(&target->module, {.names = "-m,--module",
-                                     .help = "The script is a Python module, as in python -m."});
+                                     .help = "The script is a Python module, as in python3 -m."});
   options->AddFlag(&target->no_python,
                    {.names = "--no-python",
                     .help = "The script is a program that is run as it is, not with Python. (The "

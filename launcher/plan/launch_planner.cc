@@ -63,13 +63,12 @@ class Planner {
     if (!command.ok() && absl::IsInvalidArgument(command.status())) return command.status();
     const size_t told = warnings_->size();
     const absl::Status options = PlanOptions();
-    // Wrong usage first; then the script, as a missing one is the most usual mistake.
-    if (!options.ok() && absl::IsInvalidArgument(options)) return options;
+    // What was typed wrong stays wrong when the script is found.
+    DDPRUN_RETURN_IF_ERROR(options);
     if (!command.ok()) {
       warnings_->resize(told);
       return command.status();
     }
-    DDPRUN_RETURN_IF_ERROR(options);
     PlanCommand(arguments_, *std::move(command), &plan_);
     DDPRUN_RETURN_IF_ERROR(PlanWarm(arguments_, environment_, &plan_));
     return std::move(plan_);
@@ -84,7 +83,10 @@ class Planner {
   absl::Status PlanOptions() {
     DDPRUN_RETURN_IF_ERROR(PlanSize());
     if (DefaultsOmpThreads(plan_, environment_)) {
-      Warn("OMP_NUM_THREADS is 1 for each worker; set it, or give --omp_threads auto");
+      plan_.note_at_start =
+          "each worker has one CPU thread (OMP_NUM_THREADS=1, as with torchrun); --omp_threads "
+          "auto "
+          "shares the CPUs out";
     }
     DDPRUN_RETURN_IF_ERROR(PlanMode());
     DDPRUN_RETURN_IF_ERROR(PlanNames());

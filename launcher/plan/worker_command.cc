@@ -48,6 +48,22 @@ if barrier:
         pass  # the agent is gone, and lets nobody wait
 )";
 
+// Python's own words for these are about null bytes, or syntax.
+absl::Status CheckIsPython(const std::string& script, const Host& host) {
+  const absl::StatusOr<std::string> bytes = host.ReadFile(script);
+  if (!bytes.ok()) return absl::OkStatus();  // Python's business
+  absl::string_view first = *bytes;
+  first = first.substr(0, first.find('\n'));
+  const bool is_shell = absl::StartsWith(first, "#!") && absl::EndsWith(first, "sh");
+  if (!is_shell && !absl::StartsWith(first,
+                                     "\x7f"
+                                     "ELF"))
+    return absl::OkStatus();
+  return PlanError(absl::StrCat("script ", Quoted(script), " is a ",
+                                is_shell ? "shell script" : "program",
+                                ", and not for Python: add --no_python"));
+}
+
 absl::Status CheckScript(const std::string& script, const Host& host) {
   if (script == "-") return absl::OkStatus();  // Python reads its standard input
   const Host::PathKind kind = host.KindOf(script);
@@ -57,11 +73,18 @@ absl::Status CheckScript(const std::string& script, const Host& host) {
         absl::StrCat("script ", Quoted(script), " is a directory without a readable __main__.py"));
   }
   const absl::Status readable = host.CheckReadable(script);
+  // Reading a pipe would take the script away from Python.
+  if (readable.ok() && kind == Host::PathKind::kFile) return CheckIsPython(script, host);
   if (readable.ok()) return absl::OkStatus();
-  const bool is_program = kind == Host::PathKind::kMissing && host.FindProgram(script).ok();
-  return PlanError(
-      absl::StrCat("can't read the script: ", readable.message(),
-                   is_program ? "; to run the program of that name add --no_python" : ""));
+  absl::string_view cure = kPathAdvice;
+  if (kind != Host::PathKind::kMissing) {
+    cure = "; may this user read it (ls -l)?";
+  } else if (script == "python" || script == "python3" || absl::StartsWith(script, "python3.")) {
+    cure = "; ddprun starts Python itself: leave that word out";
+  } else if (host.FindProgram(script).ok()) {
+    cure = "; to run the program of that name add --no_python";
+  }
+  return PlanError(absl::StrCat("can't read the script: ", readable.message(), cure));
 }
 
 // As scripts are told to that take DeepSpeed or something else: --deepspeed, --deepspeed_config,
@@ -142,7 +165,11 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
   if (no_python) {
     command.kind = WorkerCommand::Kind::kProgram;
     if (absl::Status found = host.FindProgram(command.entry_point).status(); !found.ok()) {
-      return PlanError(absl::StrCat("can't run the program: ", found.message()));
+      const bool is_there = host.KindOf(command.entry_point) == Host::PathKind::kFile;
+      return PlanError(absl::StrCat("can't run the program: ", found.message(),
+                                    is_there ? "; chmod +x makes it a program, and without "
+                                               "--no_python Python runs it"
+                                             : "; give its path, or a name in PATH"));
     }
     command.argv = arguments.command;
     return command;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/options/host.h"
@@ -19,6 +20,9 @@ struct WorkerCommand {
   std::vector<std::string> argv;  // {python, "-u", "-m", script, …} or {program, …}
   std::string entry_point;        // script, module or program as given
 };
+
+// How the error of a script that is missing ends, unless something else may be meant.
+inline constexpr absl::string_view kPathAdvice = "; give its path, from this folder or from /";
 
 // The command that each worker runs. Scripts and programs are looked at before anything starts;
 // modules are Python's to find.

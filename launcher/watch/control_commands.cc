@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -33,29 +34,29 @@ bool WaitForNextLook(absl::Duration time) {
   return ppoll(&output, 1, &timeout, nullptr) == 0;
 }
 
-// One object for each service; and one, with no job, for nodes that hear none.
-absl::Status PrintJson(const std::vector<FoundService>& services,
-                       const std::vector<agent::v1::NodeState>& cut_off) {
+// One object for each service; and one, with no job, for nodes that hear none. Who looks again and
+// again gets a line for each.
+void PrintJson(const std::vector<FoundService>& services,
+               const std::vector<agent::v1::NodeState>& cut_off, bool is_one_of_many) {
+  const auto layout =
+      is_one_of_many ? rendezvous::JsonLayout::kOneLine : rendezvous::JsonLayout::kIndented;
+  const absl::Time now = absl::Now();
   for (const FoundService& service : services) {
-    DDPRUN_ASSIGN_OR_RETURN(const std::string text, rendezvous::StatusJson(service.reply));
-    std::fputs(text.c_str(), stdout);
-    std::fputs("\n", stdout);
+    std::puts(rendezvous::StatusJson(service.reply, now, layout).c_str());
   }
-  if (cut_off.empty()) return absl::OkStatus();
+  if (cut_off.empty()) return;
   std::vector<std::string> nodes;
+  nodes.reserve(cut_off.size());
   for (const agent::v1::NodeState& node : cut_off) {
-    DDPRUN_ASSIGN_OR_RETURN(nodes.emplace_back(), rendezvous::StatusJson(node));
+    nodes.push_back(rendezvous::StatusJson(node, now, layout));
   }
-  const std::string text =
-      absl::StrCat("{\"jobs\":[],\"cut_off\":[", absl::StrJoin(nodes, ","), "]}\n");
-  std::fputs(text.c_str(), stdout);
-  return absl::OkStatus();
+  std::puts(absl::StrCat("{\"jobs\":[],\"cut_off\":[", absl::StrJoin(nodes, ","), "]}").c_str());
 }
 
 void PrintText(const std::vector<FoundService>& services,
-               const std::vector<agent::v1::NodeState>& cut_off) {
+               const std::vector<agent::v1::NodeState>& cut_off, StatusDetail detail) {
   for (const FoundService& service : services) {
-    std::fputs(Printable(StatusText(service.reply, service.target)).c_str(), stdout);
+    std::fputs(Printable(StatusText(service.reply, service.target, detail)).c_str(), stdout);
   }
   for (const agent::v1::NodeState& node : cut_off) {
     std::fputs(Printable(NodeStateText(node)).c_str(), stdout);
@@ -71,12 +72,13 @@ absl::Status Look(const StatusOptions& options) {
   // Their agents know what a service can't say that doesn't answer.
   const std::vector<agent::v1::NodeState> cut_off = FindCutOffNodes(options, services);
   if (!found.ok() && cut_off.empty()) return found.status();
-  const bool redraws = options.watch > absl::ZeroDuration() && isatty(STDOUT_FILENO) != 0;
-  if (redraws && !options.json) std::fputs("\x1b[H\x1b[2J", stdout);
-  if (options.json) {
-    DDPRUN_RETURN_IF_ERROR(PrintJson(services, cut_off));
+  const bool watches = options.watch > absl::ZeroDuration();
+  if (options.form == OutputForm::kJson) {
+    PrintJson(services, cut_off, watches);
   } else {
-    PrintText(services, cut_off);
+    if (watches && isatty(STDOUT_FILENO) != 0) std::fputs("\x1b[H\x1b[2J", stdout);
+    PrintText(services, cut_off,
+              options.form == OutputForm::kWide ? StatusDetail::kWide : StatusDetail::kPlain);
   }
   std::fflush(stdout);
   return absl::OkStatus();
@@ -93,6 +95,13 @@ std::string WhatIsThere(const std::string& target, const QueryOptions& options) 
     description = absl::StrCat(" (", reply->jobs(0).description(), ")");
   }
   return absl::StrCat("job ", name.empty() ? "" : Quoted(name), description, " at ", target);
+}
+
+std::string ShownEvent(OutputForm form, const std::string& run_id,
+                       const rendezvous::v1::JobEvent& event) {
+  if (form == OutputForm::kJson) return EventJson(run_id, event);
+  const EventTime time = form == OutputForm::kWide ? EventTime::kWithDate : EventTime::kOfDay;
+  return Printable(EventText(event, absl::LocalTimeZone(), time));
 }
 
 }  // namespace
@@ -157,17 +166,17 @@ int ShowEvents(EventsOptions options) {
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
   request.set_token(options.token);
-  request.set_after(options.since);
+  request.set_after(options.after);
   request.set_follow(options.follow);
-  uint64_t last = options.since;
+  const absl::Time first = absl::Now() - options.since;
+  uint64_t last = options.after;
   const absl::Status status = rendezvous::WatchEvents(
       *target, request, options.timeout,
       [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
         if (event.number() > last + 1 && last > 0) Notify(MissedText(last, event.number()));
         last = event.number();
-        std::fputs(options.json ? EventJson(run_id, event).c_str()
-                                : Printable(EventText(event, absl::LocalTimeZone())).c_str(),
-                   stdout);
+        if (absl::FromUnixMillis(static_cast<int64_t>(event.wall_time_ms())) < first) return true;
+        std::fputs(ShownEvent(options.form, run_id, event).c_str(), stdout);
         std::fflush(stdout);
         return true;
       },

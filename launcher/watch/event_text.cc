@@ -27,10 +27,11 @@ std::string FieldText(const EventField& field) {
 
 }  // namespace
 
-std::string EventText(const JobEvent& event, absl::TimeZone zone) {
+std::string EventText(const JobEvent& event, absl::TimeZone zone, EventTime form) {
   const absl::Time time = absl::FromUnixMillis(static_cast<int64_t>(event.wall_time_ms()));
+  const char* const format = form == EventTime::kWithDate ? "%Y-%m-%d %H:%M:%E3S%Ez" : "%H:%M:%E3S";
   std::string text = absl::StrFormat("%5d  %s  %-16s", event.number(),
-                                     absl::FormatTime("%H:%M:%E3S", time, zone), event.event());
+                                     absl::FormatTime(format, time, zone), event.event());
   for (const EventField& field : event.fields()) absl::StrAppend(&text, FieldText(field));
   return absl::StrCat(text, "\n");
 }

@@ -9,8 +9,11 @@
 
 namespace ddprun::launcher {
 
-// How `ddprun events` prints an event: number, time of day, name and fields; one line, ended.
-std::string EventText(const rendezvous::v1::JobEvent& event, absl::TimeZone zone);
+enum class EventTime { kOfDay, kWithDate };
+
+// How `ddprun events` prints an event: number, time, name and fields; one line, ended.
+std::string EventText(const rendezvous::v1::JobEvent& event, absl::TimeZone zone,
+                      EventTime form = EventTime::kOfDay);
 
 // The same as a line of JSON: the service's line of the event log (docs/EVENTS.md) with "number".
 std::string EventJson(const std::string& run_id, const rendezvous::v1::JobEvent& event);

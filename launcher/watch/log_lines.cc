@@ -1,5 +1,6 @@
 #include "launcher/watch/log_lines.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -10,11 +11,29 @@ namespace {
 
 constexpr size_t kLineBytesMax = 64U << 10;
 
-std::string LineOf(const LogLines::Source& source, absl::string_view text) {
-  return absl::StrCat("[rank", source.rank, "]:", text, "\n");
+absl::string_view StreamOf(const LogLines::Source& source) {
+  return source.is_stderr ? "stderr" : "stdout";
+}
+
+std::string JsonLine(const LogLines::Source& source, absl::string_view text) {
+  const nlohmann::ordered_json line = {{"node", source.node},
+                                       {"rank", source.rank},
+                                       {"local_rank", source.local_rank},
+                                       {"generation", source.generation},
+                                       {"restart_count", source.restart_count},
+                                       {"stream", StreamOf(source)},
+                                       {"line", text}};
+  return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
 
 }  // namespace
+
+std::string LogLines::LineOf(const Source& source, absl::string_view text) const {
+  if (form_ == OutputForm::kJson) return JsonLine(source, text);
+  if (form_ == OutputForm::kText) return absl::StrCat("[rank", source.rank, "]:", text, "\n");
+  return absl::StrCat("[", source.node, " rank", source.rank, " generation", source.generation, " ",
+                      StreamOf(source), "]:", text, "\n");
+}
 
 std::string LogLines::Add(const Source& source, absl::string_view bytes) {
   std::string& part = parts_[source];

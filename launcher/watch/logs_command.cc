@@ -30,18 +30,25 @@ using agent::v1::LogPiece;
 using rendezvous::v1::JobStatus;
 using rendezvous::v1::NodeStatus;
 
-// Prints whole lines of many readers: stdout's on stdout, stderr's on stderr. Threads: any.
+// Prints whole lines of many readers: stdout's on stdout, stderr's on stderr; as JSON, which names
+// the stream, all on stdout. Threads: any.
 class Printer {
  public:
-  explicit Printer(bool raw) : raw_(raw) {}
+  explicit Printer(const LogsOptions& options)
+      : raw_(options.raw),
+        stderr_(options.form == OutputForm::kJson ? stdout : stderr),
+        lines_(options.form) {}
 
-  void Print(const LogPiece& piece) {
+  void Print(const std::string& node, const LogPiece& piece) {
     const std::lock_guard lock(mutex_);
-    FILE* const to = piece.is_stderr() ? stderr : stdout;
+    FILE* const to = piece.is_stderr() ? stderr_ : stdout;
     const std::string text = raw_ ? piece.data()
                                   : lines_.Add({.generation = piece.generation(),
                                                 .rank = piece.rank(),
-                                                .is_stderr = piece.is_stderr()},
+                                                .is_stderr = piece.is_stderr(),
+                                                .node = node,
+                                                .local_rank = piece.local_rank(),
+                                                .restart_count = piece.restart_count()},
                                                piece.data());
     std::fwrite(text.data(), 1, text.size(), to);
     std::fflush(to);
@@ -49,12 +56,13 @@ class Printer {
   void End() {
     const std::lock_guard lock(mutex_);
     std::fputs(lines_.EndAll(/*is_stderr=*/false).c_str(), stdout);
-    std::fputs(lines_.EndAll(/*is_stderr=*/true).c_str(), stderr);
+    std::fputs(lines_.EndAll(/*is_stderr=*/true).c_str(), stderr_);
     std::fflush(nullptr);
   }
 
  private:
   const bool raw_;
+  FILE* const stderr_;
   std::mutex mutex_;
   LogLines lines_;
 };
@@ -62,7 +70,7 @@ class Printer {
 // The readers of a job's nodes, a thread each.
 class Readers {
  public:
-  explicit Readers(const LogsOptions& options) : options_(options), printer_(options.raw) {}
+  explicit Readers(const LogsOptions& options) : options_(options), printer_(options) {}
 
   // Begins to read those nodes that are new.
   void Begin(const JobStatus& job) {
@@ -106,7 +114,10 @@ class Readers {
     request.set_follow(options_.follow);
     if (options_.rank.has_value()) request.set_rank(*options_.rank);
     if (options_.tail.has_value()) request.set_tail_lines(*options_.tail);
-    const auto print = [this](const LogPiece& piece) { printer_.Print(piece); };
+    if (options_.since != absl::InfiniteDuration()) {
+      request.set_since_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.since)));
+    }
+    const auto print = [&](const LogPiece& piece) { printer_.Print(node.node_id(), piece); };
     if (!node.agent_address().empty())
       return ReadLogs(node.agent_address(), request, print, options_.tls);
     // A job of one node: its agent has a socket in its own folder, and others refuse.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
@@ -13,6 +14,14 @@
 
 namespace ddprun::launcher {
 namespace {
+
+// How long ago something was, with its unit: "5m".
+absl::StatusOr<absl::Duration> ReadAge(const Argument& since, absl::string_view or_else) {
+  const std::optional<absl::Duration> age = ReadDuration(since.text);
+  if (age.has_value() && *age >= absl::ZeroDuration()) return *age;
+  return UsageError(absl::StrCat(since.source, " ", Quoted(since.text),
+                                 ": give a time with its unit, as 90s, 5m or 2h", or_else));
+}
 
 constexpr char kDrainIntroduction[] = R"(usage: ddprun drain NODE [options]
 
@@ -37,9 +46,10 @@ service's a job with a token needs it.
 
 Examples:
   ddprun events --rdzv_endpoint host0:29400
-  ddprun events --rdzv_endpoint host0:29400 --follow --json)";
+  ddprun events --since 10m
+  ddprun events --rdzv_endpoint host0:29400 --follow -o json)";
 
-constexpr char kLogsIntroduction[] = R"(usage: ddprun logs [options]
+constexpr char kLogsIntroduction[] = R"(usage: ddprun logs [RANK] [options]
 
 Prints what the workers of a job have written, on all its nodes, with the rank in
 front of each line. The job must keep its output in files: --tee 3 (files and
@@ -48,7 +58,8 @@ it; without one a node's logs are read on its own machine only.
 
 Examples:
   ddprun logs --rdzv_endpoint host0:29400 --token_file secret -f
-  ddprun logs --rank 3 --tail 20)";
+  ddprun logs rank3 -n 20                  # the same: --rank 3 --tail 20
+  ddprun logs --since 5m -o json | jq -r .line)";
 
 constexpr char kTopIntroduction[] = R"(usage: ddprun top [options]
 
@@ -61,6 +72,66 @@ another machine than the service's a job with a token needs it.
 
 Example:
   ddprun top --rdzv_endpoint host0:29400)";
+
+struct LogsArguments {
+  Argument rank;
+  Argument tail;
+  Argument since;
+  OutputArguments output;
+};
+
+void DefineLogs(LogsArguments* target, LogsOptions* logs, OptionSet* options) {
+  options->Group("Logs");
+  options->AddFlag(&logs->follow,
+                   {.names = "-f,--follow",
+                    .help = "Go on with what the workers write, across restarts and on nodes that "
+                            "come, until the job has ended.",
+                    .environment = ""});
+  options->AddValue(&target->rank, {.names = "--rank",
+                                    .placeholder = "R",
+                                    .help = "Only this global rank; the same as the word RANK.",
+                                    .default_text = "all",
+                                    .environment = ""});
+  options->AddValue(&target->tail,
+                    {.names = "-n,--tail",
+                     .placeholder = "LINES",
+                     .help = "Begin with so many last lines of each stream of the newest "
+                             "generation.",
+                     .default_text = "with everything",
+                     .environment = ""});
+  options->AddValue(&target->since,
+                    {.names = "--since",
+                     .placeholder = "TIME",
+                     .help = "Begin with what was written 5m, 90s or 2h ago; up to 6 % earlier.",
+                     .default_text = "with everything",
+                     .environment = ""});
+  DefineOutput(&target->output, "with node, generation and stream",
+               "a line for each line, with all of that", options);
+  options->AddFlag(&logs->raw, {.names = "--raw",
+                                .help = "Bytes as they are, without the ranks in front.",
+                                .environment = ""});
+}
+
+absl::Status FinishLogs(const LogsArguments& arguments, LogsOptions* logs) {
+  const Argument& rank = arguments.rank;
+  if (rank.given() && !absl::SimpleAtoi(rank.text, &logs->rank.emplace())) {
+    return UsageError(
+        absl::StrCat(rank.source, " ", Quoted(rank.text), ": give a global rank, from 0"));
+  }
+  const Argument& tail = arguments.tail;
+  if (tail.given() && !absl::SimpleAtoi(tail.text, &logs->tail.emplace())) {
+    return UsageError(
+        absl::StrCat(tail.source, " ", Quoted(tail.text), ": give a number of lines"));
+  }
+  if (arguments.since.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(logs->since, ReadAge(arguments.since, ""));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(logs->form, ReadOutput(arguments.output, /*has_wide=*/true));
+  if (logs->raw && logs->form != OutputForm::kText) {
+    return UsageError("--raw and --output exclude each other: give one of them");
+  }
+  return absl::OkStatus();
+}
 
 // Everything but the node; `words` are what isn't an option, and what follows that.
 absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrain(const std::vector<std::string>& arguments,
@@ -101,6 +172,50 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrain(const std::vector<std::st
   return result;
 }
 
+// Everything; `words` are what isn't an option, and what follows that.
+absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogs(const std::vector<std::string>& arguments,
+                                                     const EnvironmentLookup& environment,
+                                                     const Host& host,
+                                                     std::vector<std::string>* words) {
+  OptionSet options(kLogsIntroduction);
+  QueryArguments query;
+  DefineQuery(&query, "The job.", "the only one of the service", &options);
+  CredentialArguments credentials;
+  DefineCredentials(&credentials, &options);
+  OptionsOrHelp<LogsOptions> result;
+  LogsArguments logs;
+  DefineLogs(&logs, &result.options, &options);
+  DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options.Parse(arguments, environment));
+  *words = std::move(parsed.positionals);
+  if (parsed.help) {
+    result.help = options.Help();
+    return result;
+  }
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishLogs(logs, &result.options));
+  DDPRUN_RETURN_IF_ERROR(
+      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
+  return result;
+}
+
+// "rank3" or "3".
+absl::StatusOr<uint32_t> ReadRankWord(const std::string& word) {
+  uint32_t rank = 0;
+  if (absl::SimpleAtoi(absl::StripPrefix(word, "rank"), &rank)) return rank;
+  return UsageError(absl::StrCat("unexpected word ", Quoted(word),
+                                 "; a rank is called rank3 or 3, and a job is named with "
+                                 "--rdzv_id (see --help)"));
+}
+
+// The word that isn't an option may stand before the options, after them, or among them: of such a
+// line the options before the word and those after it. Requires: `words` were parsed from `line`,
+// and not empty.
+std::vector<std::string> WithoutFirstWord(std::vector<std::string> line,
+                                          const std::vector<std::string>& words) {
+  line.erase(line.end() - static_cast<std::ptrdiff_t>(words.size()));
+  return line;
+}
+
 }  // namespace
 
 // The node's name may stand before the options, after them, or among them.
@@ -116,9 +231,8 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrainOptions(
   }
   const std::string node = words.front();
   if (words.size() > 1) {
-    std::vector<std::string> others = arguments;
-    others.erase(others.end() - static_cast<std::ptrdiff_t>(words.size()));
-    DDPRUN_ASSIGN_OR_RETURN(result, ParseDrain(others, environment, host, &words));
+    DDPRUN_ASSIGN_OR_RETURN(
+        result, ParseDrain(WithoutFirstWord(arguments, words), environment, host, &words));
     if (!result.help.empty()) return result;
     if (!words.empty()) {
       return UsageError(absl::StrCat("unexpected word ", Quoted(words.front()),
@@ -144,15 +258,15 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
                   {.names = "-f,--follow",
                    .help = "Go on with what happens, until the job has ended.",
                    .environment = ""});
-  options.AddFlag(&result.options.json,
-                  {.names = "--json",
-                   .help = "Print JSON lines for programs, as in the event log.",
-                   .environment = ""});
-  Argument since{.text = "0"};
+  OutputArguments output;
+  DefineOutput(&output, "with the date and zone", "lines for programs, as in the event log",
+               &options);
+  Argument since;
   options.AddValue(&since, {.names = "--since",
-                            .placeholder = "NUMBER",
-                            .help = "Only events after the one with this number.",
-                            .default_text = "0, all that are remembered",
+                            .placeholder = "TIME|NUMBER",
+                            .help = "Only events of the last 5m, 90s or 2h; or, without a unit, "
+                                    "those after the one with this number.",
+                            .default_text = "all that are remembered",
                             .environment = ""});
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   if (help) {
@@ -160,10 +274,15 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
     return result;
   }
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
-  if (!absl::SimpleAtoi(since.text, &result.options.since)) {
-    return UsageError(
-        absl::StrCat(since.source, " ", Quoted(since.text),
-                     ": give the number of an event, as ddprun events shows it first"));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.form, ReadOutput(output, /*has_wide=*/true));
+  uint64_t number = 0;
+  if (absl::SimpleAtoi(since.text, &number)) {
+    result.options.after = number;
+  } else if (since.given()) {
+    DDPRUN_ASSIGN_OR_RETURN(result.options.since,
+                            ReadAge(since,
+                                    ", or the number of an event, as ddprun events shows "
+                                    "it first"));
   }
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
@@ -202,50 +321,23 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
 absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogsOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host) {
-  OptionSet options(kLogsIntroduction);
-  QueryArguments query;
-  DefineQuery(&query, "The job.", "the only one of the service", &options);
-  CredentialArguments credentials;
-  DefineCredentials(&credentials, &options);
-  options.Group("Logs");
-  OptionsOrHelp<LogsOptions> result;
-  options.AddFlag(&result.options.follow,
-                  {.names = "-f,--follow",
-                   .help = "Go on with what the workers write, across restarts and on nodes that "
-                           "come, until the job has ended.",
-                   .environment = ""});
-  Argument rank;
-  options.AddValue(&rank, {.names = "--rank",
-                           .placeholder = "R",
-                           .help = "Only this global rank.",
-                           .default_text = "all",
-                           .environment = ""});
-  Argument tail;
-  options.AddValue(&tail, {.names = "--tail",
-                           .placeholder = "LINES",
-                           .help = "Begin with so many last lines of each stream of the newest "
-                                   "generation.",
-                           .default_text = "with everything",
-                           .environment = ""});
-  options.AddFlag(&result.options.raw, {.names = "--raw",
-                                        .help = "Bytes as they are, without the ranks in front.",
-                                        .environment = ""});
-  DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
-  if (help) {
-    result.help = options.Help();
-    return result;
+  std::vector<std::string> words;
+  DDPRUN_ASSIGN_OR_RETURN(OptionsOrHelp<LogsOptions> result,
+                          ParseLogs(arguments, environment, host, &words));
+  if (!result.help.empty() || words.empty()) return result;
+  DDPRUN_ASSIGN_OR_RETURN(const uint32_t rank, ReadRankWord(words.front()));
+  DDPRUN_ASSIGN_OR_RETURN(result,
+                          ParseLogs(WithoutFirstWord(arguments, words), environment, host, &words));
+  if (!result.help.empty()) return result;
+  if (!words.empty()) {
+    return UsageError(absl::StrCat("unexpected word ", Quoted(words.front()),
+                                   "; one rank is shown, or all (see --help)"));
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
-  if (rank.given() && !absl::SimpleAtoi(rank.text, &result.options.rank.emplace())) {
-    return UsageError(
-        absl::StrCat(rank.source, " ", Quoted(rank.text), ": give a global rank, from 0"));
+  if (result.options.rank.value_or(rank) != rank) {
+    return UsageError(absl::StrCat("rank", rank, " and --rank ", *result.options.rank,
+                                   " are two ranks; one is shown, or all (see --help)"));
   }
-  if (tail.given() && !absl::SimpleAtoi(tail.text, &result.options.tail.emplace())) {
-    return UsageError(
-        absl::StrCat(tail.source, " ", Quoted(tail.text), ": give a number of lines"));
-  }
-  DDPRUN_RETURN_IF_ERROR(
-      FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
+  result.options.rank = rank;
   return result;
 }
 

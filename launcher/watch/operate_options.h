@@ -11,6 +11,7 @@
 #include "launcher/core/environment.h"
 #include "launcher/options/host.h"
 #include "launcher/options/options_or_help.h"
+#include "launcher/options/output_form.h"
 #include "launcher/options/query_options.h"
 
 namespace ddprun::launcher {
@@ -26,8 +27,10 @@ struct DrainOptions : QueryOptions {
 // `ddprun events`: what happened to a job.
 struct EventsOptions : QueryOptions {
   bool follow = false;
-  bool json = false;
-  uint64_t since = 0;  // only events with larger numbers
+  OutputForm form = OutputForm::kText;
+  uint64_t after = 0;  // only events with larger numbers
+  // Only events that are not older.
+  absl::Duration since = absl::InfiniteDuration();
 };
 
 // `ddprun top`: a job on the terminal.
@@ -39,6 +42,9 @@ struct TopOptions : QueryOptions {
 struct LogsOptions : QueryOptions {
   std::optional<uint32_t> rank;  // only this one
   std::optional<uint64_t> tail;  // only so many last lines of each file
+  // Only what was written since so long ago.
+  absl::Duration since = absl::InfiniteDuration();
+  OutputForm form = OutputForm::kText;
   bool follow = false;
   bool raw = false;  // bytes as they are, without prefixes
 };

@@ -81,7 +81,8 @@ with a token needs it.
 
 Examples:
   ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
-  ddprun status --rdzv_endpoint host0:29400 --watch 1)");
+  ddprun status --rdzv_endpoint host0:29400 --watch 1
+  ddprun status -o json | jq '.jobs[].nodes[].state')");
   QueryArguments query;
   DefineQuery(&query, "The job to show.", "all", &options);
   CredentialArguments credentials;
@@ -94,8 +95,9 @@ Examples:
                             .default_text = "look once",
                             .environment = ""});
   OptionsOrHelp<StatusOptions> result;
-  options.AddFlag(&result.options.json,
-                  {.names = "--json", .help = "Print JSON for programs.", .environment = ""});
+  OutputArguments output;
+  DefineOutput(&output, "also each rank, and all generations",
+               "for programs, indented, with --watch on one line each time", &options);
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   if (help) {
     result.help = options.Help();
@@ -105,6 +107,7 @@ Examples:
   if (!watch.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
   }
+  DDPRUN_ASSIGN_OR_RETURN(result.options.form, ReadOutput(output, /*has_wide=*/true));
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;

@@ -11,6 +11,7 @@
 #include "launcher/core/environment.h"
 #include "launcher/options/host.h"
 #include "launcher/options/options_or_help.h"
+#include "launcher/options/output_form.h"
 #include "launcher/options/query_options.h"
 
 namespace ddprun::launcher {
@@ -29,7 +30,7 @@ struct ServiceOptions {
 
 // `ddprun status`.
 struct StatusOptions : QueryOptions {
-  bool json = false;
+  OutputForm form = OutputForm::kText;
   absl::Duration watch = absl::ZeroDuration();  // time between two looks; zero = one look
 };
 

@@ -67,7 +67,17 @@ std::string WarmText(const NodeStatus& node) {
   return text;
 }
 
-std::string NodeText(const NodeStatus& node) {
+// "         rank 3: train, step 41", a line for each.
+std::string RanksText(const NodeStatus& node) {
+  std::string text;
+  for (const WorkerStatus& worker : node.workers()) {
+    absl::StrAppend(&text, "         rank ", worker.rank(), ": ", worker.phase(),
+                    IsMarked(worker) ? absl::StrCat(", step ", worker.step()) : "", "\n");
+  }
+  return text;
+}
+
+std::string NodeText(const NodeStatus& node, StatusDetail detail) {
   const std::string rank = node.has_group_rank() ? absl::StrCat(node.group_rank()) : "-";
   std::string text =
       absl::StrFormat("  %5s  %-28s %-12s %7d  %8s  %-14s %7s  %-12s %s\n", rank, node.node_id(),
@@ -77,6 +87,7 @@ std::string NodeText(const NodeStatus& node) {
   if (!gpus.empty()) absl::StrAppend(&text, "         GPU ", gpus, "\n");
   if (node.has_warm()) absl::StrAppend(&text, "         warm: ", WarmText(node), "\n");
   if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
+  if (detail == StatusDetail::kWide) absl::StrAppend(&text, RanksText(node));
   return text;
 }
 
@@ -142,24 +153,24 @@ std::string RecordText(const JobStatus& job) {
   return text;
 }
 
-std::string JobText(const JobStatus& job) {
-  std::string text =
-      absl::StrFormat("job %s: %s for %s, generation %d, restarts %d of %d\n  %s\n", job.run_id(),
-                      job.phase(), TimeText(job.age_ms()), job.generation(), job.restart_count(),
-                      job.max_restarts(), job.description());
+std::string JobText(const JobStatus& job, StatusDetail detail) {
+  std::string text = absl::StrFormat("job %s: %s, generation %d, restarts %d of %d\n  %s\n",
+                                     job.run_id(), PhaseText(job), job.generation(),
+                                     job.restart_count(), job.max_restarts(), job.description());
   if (!job.reason().empty()) absl::StrAppend(&text, "  ", job.reason(), "\n");
   absl::StrAppend(&text, RecordText(job), LedgerText(job));
   absl::StrAppendFormat(&text, "  %5s  %-28s %-12s %7s  %8s  %-14s %7s  %-12s %s\n", "rank", "node",
                         "state", "workers", "silent", "step", "steps/s", "phase", "address");
-  for (const NodeStatus& node : job.nodes()) absl::StrAppend(&text, NodeText(node));
+  for (const NodeStatus& node : job.nodes()) absl::StrAppend(&text, NodeText(node, detail));
   for (const DrainedNode& drained : job.drained()) {
     absl::StrAppend(&text, "  drained: ", drained.node_id(), " on ", drained.hostname(),
                     drained.reason().empty() ? "" : absl::StrCat(" (", drained.reason(), ")"),
                     "; ddprun drain --undo lets that machine in again\n");
   }
-  const int first = std::max(0, job.history_size() - kGenerationsShown);
+  const int shown = detail == StatusDetail::kWide ? job.history_size() : kGenerationsShown;
+  const int first = std::max(0, job.history_size() - shown);
   if (job.history_size() > 0) absl::StrAppend(&text, "  generations\n");
-  if (first > 0) absl::StrAppend(&text, "      …  ", first, " more before (see --json)\n");
+  if (first > 0) absl::StrAppend(&text, "      …  ", first, " more before (see -o wide)\n");
   for (int i = first; i < job.history_size(); ++i) {
     absl::StrAppend(&text, GenerationText(job.history(i)));
   }
@@ -188,11 +199,14 @@ std::string NodeStateText(const agent::v1::NodeState& node) {
   return text;
 }
 
-std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target) {
+std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target,
+                       StatusDetail detail) {
   std::string text = absl::StrFormat(
       "ddprun rendezvous service %s at %s, term %x, %s\n", reply.release(), target, reply.term(),
       absl::StrCat(reply.jobs_size(), reply.jobs_size() == 1 ? " job" : " jobs"));
-  for (const JobStatus& job : reply.jobs()) absl::StrAppend(&text, JobText(job));
+  for (const JobStatus& job : reply.jobs()) {
+    absl::StrAppend(&text, JobText(job, detail));
+  }
   return text;
 }
 

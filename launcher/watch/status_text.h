@@ -8,9 +8,13 @@
 
 namespace ddprun::launcher {
 
+// kWide: also each rank, and all generations that the service remembers.
+enum class StatusDetail { kPlain, kWide };
+
 // What `ddprun status` prints of a service at `target` ("host:port"): for each job its nodes with
 // how far their workers are, and its generations. Lines, each ended. Pure; threads: any.
-std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target);
+std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target,
+                       StatusDetail detail = StatusDetail::kPlain);
 
 // What it prints of a node that hears no service. Requires: absence. Lines, as above.
 std::string NodeStateText(const agent::v1::NodeState& node);

@@ -14,6 +14,15 @@ std::string TimeText(uint64_t ms) {
   return absl::StrCat(seconds / 86400, " d ", seconds / 3600 % 24, " h");
 }
 
+std::string PhaseText(const rendezvous::v1::JobStatus& job) {
+  const int generations = job.history_size();
+  const bool between = job.phase() != "running" && generations > 0 &&
+                       job.history(generations - 1).has_ended_ms_ago();
+  if (!between) return absl::StrCat(job.phase(), " for ", TimeText(job.age_ms()));
+  return absl::StrCat(job.phase(), " for ", TimeText(job.history(generations - 1).ended_ms_ago()),
+                      " (the job is ", TimeText(job.age_ms()), " old)");
+}
+
 std::string RangeText(uint64_t first, uint64_t last) {
   return first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last);
 }

@@ -4,10 +4,16 @@
 #include <cstdint>
 #include <string>
 
+#include "ddprun/rendezvous/v1/status.pb.h"
+
 namespace ddprun::launcher {
 
 // "850 ms", "12.3 s", "4 min 5 s", "3 h 12 min", "2 d 4 h".
 std::string TimeText(uint64_t ms);
+
+// How long the job has been in its phase, as far as a status tells: "running for 1 h 2 min", which
+// is the job's age, and "closing for 3.0 s (the job is 13 min 2 s old)".
+std::string PhaseText(const rendezvous::v1::JobStatus& job);
 
 // "7", or "7 to 9".
 std::string RangeText(uint64_t first, uint64_t last);

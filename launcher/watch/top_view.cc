@@ -176,8 +176,7 @@ std::string RowText(const Row& row, const TopLayout& layout) {
 }
 
 std::string JobLine(const JobStatus& job, const std::string& target) {
-  std::string text =
-      absl::StrCat("job ", job.run_id(), ": ", job.phase(), " for ", TimeText(job.age_ms()));
+  std::string text = absl::StrCat("job ", job.run_id(), ": ", PhaseText(job));
   if (job.generation() > 0) {
     absl::StrAppend(&text, ", generation ", job.generation(), ", restarts ", job.restart_count(),
                     " of ", job.max_restarts());

@@ -1,4 +1,4 @@
-"""python -m ddprun_torch.enable [--remove]: makes this environment look at DDPRUN_SHIM.
+"""python3 -m ddprun_torch.enable [--remove]: makes this environment look at DDPRUN_SHIM.
 
 Writes one .pth file into site-packages; each start of the interpreter reads it, and does nothing
 further unless DDPRUN_SHIM is 1.
@@ -23,7 +23,7 @@ def pth_text():
 
 def main(arguments):
     if arguments not in ([], ["--remove"]):
-        print("usage: python -m ddprun_torch.enable [--remove]", file=sys.stderr)
+        print("usage: python3 -m ddprun_torch.enable [--remove]", file=sys.stderr)
         return 2
     try:
         if arguments:

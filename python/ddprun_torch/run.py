@@ -1,4 +1,4 @@
-"""python -m ddprun_torch.run …: ddprun, with this interpreter for the workers."""
+"""python3 -m ddprun_torch.run …: ddprun, with this interpreter for the workers."""
 
 import sys
 

@@ -15,7 +15,7 @@ _OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 def install():
     """From now on this interpreter launches with ddprun. Calling it again changes nothing.
 
-    - Was it started as `python -m torch.distributed.run …` (or `.launch`), it becomes ddprun at once,
+    - Was it started as `python3 -m torch.distributed.run …` (or `.launch`), it becomes ddprun at once,
       before torch is imported.
     - Otherwise torch.distributed.launcher.api.launch_agent is replaced when that module is imported
       (now, if it has been): elastic_launch(), torch.distributed.run.run() and main(), and what is built

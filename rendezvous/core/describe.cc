@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "base/signal_name.h"
+#include "rendezvous/core/hang_evidence.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -50,6 +52,10 @@ std::string FailureText(const WorkerFailure& failure) {
   }
   if (failure.hung) {
     const std::string how = failure.message.substr(0, failure.message.find('\n'));
+    if (absl::StrContains(failure.message, kTiedEvidence)) {
+      return absl::StrCat("the job hung, and which worker held it up isn't known: ",
+                          Bounded(how, kMessageShownMax));
+    }
     return absl::StrCat(who, " hung: ", Bounded(how, kMessageShownMax));
   }
   if (failure.signal != 0) {

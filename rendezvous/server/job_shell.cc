@@ -4,11 +4,32 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+// What the node that has the service says of one that was started with other options: its own user
+// may look at this console alone. "" = no such refusal.
+std::string MismatchText(const Note& note) {
+  if (note.event != "node_refused") return "";
+  std::string node;
+  std::string why;
+  for (const auto& [name, value] : note.fields) {
+    if (name == "node") node = value;
+    if (name == "why") why = value;
+  }
+  const bool is_mismatch = absl::StrContains(why, "this node differs in") ||
+                           absl::StrContains(why, "give this node another");
+  if (!is_mismatch) return "";
+  return Printable(absl::StrCat("warning: node ", node, " was refused, and was told: ", why));
+}
+
+}  // namespace
 
 JobShell::JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host,
                    std::string run_id, Term term, const std::string& token)
@@ -101,6 +122,7 @@ void JobShell::EndPersist(const absl::Status& status) {
 
 void JobShell::Do(const Note& effect) {
   ring_->Add(loop_->Now(), absl::Now(), effect);
+  if (const std::string warning = MismatchText(effect); !warning.empty()) Notify(warning);
   if (log_->enabled()) {
     nlohmann::json fields = {{"run_id", run_id_}};
     for (const auto& [key, value] : effect.fields) fields[key] = value;

@@ -46,7 +46,7 @@ void NotifyReady(const ServeConfig& config, const absl::StatusOr<int>& port, int
     Notify(absl::StrCat("rendezvous service on ", config.listen, *port == 0 ? "" : ", port ",
                         *port == 0 ? "" : absl::StrCat(*port), "; Ctrl-C ends it"));
   } else {
-    Notify(absl::StrCat("error: ", port.status().message()));
+    Notify(absl::StrCat("error: --listen: ", port.status().message()));
   }
 }
 

@@ -30,12 +30,19 @@ function kindOf(state) {
   return "wait";
 }
 
+// "closing for" is since its generation ended; "running for" is the job's age.
+function phaseAndTime(job) {
+  const last = job.history[job.history.length - 1];
+  const between = job.phase !== "running" && last && last.ended_ms_ago !== undefined;
+  return [`${job.phase} for`, duration(Number(between ? last.ended_ms_ago : job.age_ms))];
+}
+
 function figures(job) {
   const steps = job.nodes.flatMap(node => node.workers.filter(w => w.phase !== "unmarked").map(w => Number(w.step)));
   const slowest = Math.max(0, ...job.nodes.map(node => node.step_us));
   const live = job.history[job.history.length - 1];
   return [
-    ["running for", duration(Number(job.age_ms))],
+    phaseAndTime(job),
     ["generation", job.generation],
     ["ranks", live && job.phase === "running" ? live.world_size : "–"],
     ["step", steps.length ? Math.min(...steps) : "–"],
@@ -148,11 +155,17 @@ function describeGpus(node) {
 
 function rowOf(node) {
   const row = make("tr");
-  const state = make("td");
+  // On a narrow screen each cell has its column's name in front (page.css).
+  const cell = (label, text, kind) => {
+    const made = make("td", text, kind);
+    made.dataset.label = label;
+    return made;
+  };
+  const state = cell("state");
   state.append(make("span", node.state, `badge ${kindOf(node.state)}`));
-  row.append(make("td", node.group_rank === undefined ? "–" : node.group_rank), make("td", node.node_id), state,
-    make("td", describeRanks(node)), make("td", rate(node)), make("td", describeGpus(node), "gpus"),
-    make("td", duration(Number(node.silent_ms))), make("td", node.address));
+  row.append(cell("rank", node.group_rank === undefined ? "–" : node.group_rank), cell("node", node.node_id), state,
+    cell("ranks: step", describeRanks(node)), cell("steps/s", rate(node)), cell("GPUs", describeGpus(node), "gpus"),
+    cell("silent", duration(Number(node.silent_ms))), cell("address", node.address));
   return row;
 }
 

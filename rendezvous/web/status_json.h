@@ -5,14 +5,22 @@
 
 #include <google/protobuf/message.h>
 
-#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace ddprun::rendezvous {
 
-// A status in protobuf's JSON form with the proto's names, absent numbers and texts included; what
-// `ddprun status --json` prints and the page reads. 64-bit numbers are strings there.
-// Errors: INTERNAL — protobuf can't. Threads: any.
-absl::StatusOr<std::string> StatusJson(const google::protobuf::Message& status);
+enum class JsonLayout { kOneLine, kIndented };
+
+// A status as JSON with the proto's names, absent numbers and texts included; what `ddprun status
+// -o json` prints and the page reads. Numbers are numbers, but for `term`, which is text: it has
+// more digits than JavaScript keeps. Each age has a time of the wall clock beside it
+// ("began_ms_ago", "began_at": "2026-01-02T12:04:05.123Z").
+// Params: now: when the status was asked for. Threads: any.
+std::string StatusJson(const google::protobuf::Message& status, absl::Time now,
+                       JsonLayout layout = JsonLayout::kOneLine);
+
+// "2026-01-02T12:04:05.123Z".
+std::string WallTimeText(absl::Time time);
 
 }  // namespace ddprun::rendezvous
 

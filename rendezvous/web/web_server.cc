@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/fd.h"
 #include "base/status_macros.h"
@@ -82,17 +83,15 @@ using Status = absl::StatusOr<v1::GetStatusReply>;
 struct StatusPath {
   absl::string_view path;
   const char* type;
-  absl::StatusOr<std::string> (*show)(const v1::GetStatusReply& reply);
+  std::string (*show)(const v1::GetStatusReply& reply);
 };
 constexpr StatusPath kStatusPaths[] = {
     {"/api/v1/status", "application/json",
-     [](const v1::GetStatusReply& reply) { return StatusJson(reply); }},
+     [](const v1::GetStatusReply& reply) { return StatusJson(reply, absl::Now()); }},
     {"/metrics", "text/plain; version=0.0.4; charset=utf-8",
-     [](const v1::GetStatusReply& reply) -> absl::StatusOr<std::string> {
-       return MetricsText(reply);
-     }},
+     [](const v1::GetStatusReply& reply) { return MetricsText(reply); }},
     {kHealthPath, "text/plain; charset=utf-8",
-     [](const v1::GetStatusReply&) -> absl::StatusOr<std::string> { return "ok\n"; }},
+     [](const v1::GetStatusReply&) { return std::string("ok\n"); }},
 };
 
 class WebServerImpl final : public WebServer {
@@ -240,12 +239,10 @@ class WebServerImpl final : public WebServer {
   }
 
   static Answer FromStatus(const StatusPath& path, const Status& status) {
-    absl::StatusOr<std::string> body =
-        status.ok() ? path.show(*status) : absl::StatusOr<std::string>(status.status());
-    if (body.ok()) return {.type = path.type, .body = *std::move(body)};
+    if (status.ok()) return {.type = path.type, .body = path.show(*status)};
     return {.status = HTTP_SERVUNAVAIL,
-            .body = absl::StrCat("the rendezvous service doesn't answer: ", body.status().message(),
-                                 "\n")};
+            .body = absl::StrCat(
+                "the rendezvous service doesn't answer: ", status.status().message(), "\n")};
   }
 
   const Options options_;

@@ -35,7 +35,7 @@ class AdviceTestCase(BedTestCase):
 class PlainPrograms(AdviceTestCase):
     def test_missing_module(self):
         advice = self.assert_advised("missing_module", "import flash_attn_of_nobody\n")
-        self.assertIn("python -m pip install flash_attn_of_nobody", advice["next"])
+        self.assertIn("python3 -m pip install flash_attn_of_nobody", advice["next"])
         self.assertEqual("ModuleNotFoundError: No module named 'flash_attn_of_nobody'", advice["line"])
 
     def test_port_that_two_workers_want(self):

@@ -72,6 +72,21 @@ class Marked(HangTestCase):
         self.assertIn("neither computes nor moves data", hang["evidence"])
         self.assert_goes_on(agent)
 
+    def test_of_those_that_cant_be_told_apart_none_is_the_cause(self):
+        """Both wait at the same step in the same place; its twin, in which one is the cause, is the stopped worker above."""
+        agent = self.start(f"*@{LEARNED}=read", steps=LEARNED + 100, restarts=0, options=("--report_file", "report.json"))
+        hang = self.bed.event("hang", who="service", alive=[agent])
+        self.assertEqual("0,1", hang["ranks"])
+        self.assertIn("2 workers can't be told apart", hang["evidence"])
+        self.assert_status(1, agent)
+        text = agent.text()
+        self.assertIn("the job failed: the job hung, and which worker held it up isn't known: no progress in train, ", text)
+        self.assertRegex(text, r"worker rank \d \(local rank \d, pid \d+\) hangs as others do: ")
+        self.assertIn("Root Cause (not known; one of the workers that hung):", text)
+        self.assertIn("hung with others, none of which is known to be the cause; ddprun killed it", " ".join(text.split()))
+        # Its stacks, or how the next report has them.
+        self.assertRegex(text, r"gdb:|py-spy:|  stack     : ")
+
     def test_a_worker_that_spins_is_named_when_it_is_overdue(self):
         agent = self.start(f"1@{LEARNED}=spin", steps=LEARNED + 100)
         hang = self.bed.event("hang", who="service", timeout=40 * SLOW, alive=[agent])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`ddprun logs` (docs/LOGS.md#ddprun-logs): what the workers of all nodes write, also while and after they restart."""
 
+import json
 import os
 import signal
 import subprocess
@@ -120,6 +121,35 @@ class Logs(LogsTestCase):
         self.bed.wait(lambda: f"2999 {text}" in follower.text(), "the last line", alive=[follower])
         self.assertEqual(other.text(), follower.text())
         self.assertEqual([str(i) for i in range(3000)], [line.split()[0] for line in follower.text().splitlines()[1:]])
+
+    def test_kubectls_habits(self):
+        self.start_job()
+        self.say(3, "hello")
+        self.bed.wait(lambda: "hello" in self.logs("--rank", 3).stdout, "the line", alive=self.agents)
+        self.assertEqual("[rank3]:hello\n", self.logs("rank3", "-n", 1).stdout)
+        self.assertEqual("[rank3]:hello\n", self.logs("-n1", 3).stdout)
+        line = json.loads(self.logs("rank3", "-n", 1, "-o", "json").stdout)
+        wide = self.logs("rank3", "-n", 1, "-o", "wide").stdout
+        self.assertEqual(("stdout", "hello", 3, 1), tuple(line[key] for key in ("stream", "line", "rank", "local_rank")))
+        self.assertEqual(f"[{line['node']} rank3 generation1 stdout]:hello\n", wide)
+        self.assertIn("a job is named with --rdzv_id", self.logs("job7", status=2).stderr)
+
+    def test_since_is_what_was_written_lately(self):
+        """What workers write to files themselves has no times: the agent has looked how large they were."""
+        self.start_job(nodes=1)
+        recent = self.command("--since", "1s", "--rank", 0)
+
+        def shown():
+            return subprocess.run(recent, env=self.bed.environment, capture_output=True, text=True, check=True,
+                                  timeout=60 * SLOW).stdout
+        self.bed.wait(lambda: "begin 0" not in shown(), "the first line to be old", alive=self.agents)
+        follower = self.bed.start_process("logs", [*recent, "-f"], output=self.bed.path("logs.out"))
+        self.say(0, "new")
+        self.wait_for_line(follower, "[rank0]:new")
+        self.assertNotIn("begin 0", follower.text())
+        # Its twins: with a longer time, and without one, the first line is there.
+        for options in (("--since", "2h"), ()):
+            self.assertEqual("[rank0]:begin 0\n[rank0]:new\n", self.logs("--rank", 0, *options).stdout)
 
     def test_without_files_it_says_which_option_makes_them(self):
         self.start_job(nodes=1, log_options=())

@@ -254,7 +254,7 @@ class InABrowser(StatusTestCase):
         dom = self.browse("--dump-dom")
         self.assertIn("<title>job7: running – ddprun</title>", dom)
         for pattern in (r"<strong>2 </strong>4 ranks on 2 nodes", r"Ended [^<]* ago: [^<]*SIGKILL",
-                        r"<td>0: \d+ {2}1: \d+</td>", r"<dt>restarts</dt><dd>1 of 3</dd>",
+                        r"<td data-label=\"ranks: step\">0: \d+ {2}1: \d+</td>", r"<dt>restarts</dt><dd>1 of 3</dd>",
                         r'<rect [^>]*class="gap"><title>[^<]*SIGKILL'):
             self.assertRegex(dom, pattern)
         pictures = []

@@ -28,7 +28,7 @@ _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/tim
               "absl/algorithm/", "absl/base/", "absl/hash/")
 # What others' pure cores may see of the service's: plain types.
 _SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h",
-                "rendezvous/core/time_spent.h"}
+                "rendezvous/core/time_spent.h", "rendezvous/core/hang_evidence.h"}
 
 # What the table calls the outside world, and how its headers are told.
 _OUTSIDE = {

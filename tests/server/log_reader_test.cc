@@ -66,6 +66,27 @@ TEST_F(LogReaderTest, OneRank) {
   EXPECT_EQ(text_, "b");
 }
 
+TEST_F(LogReaderTest, SinceBeginsWithTheLineThatWasWrittenThen) {
+  Write("a", "old\nhalf");
+  Write("b", "old, too\n");
+  const LogFile a = File("a", 1);
+  const LogFile b = File("b", 2);
+  a.history->Note(Instant() + absl::Seconds(1), 8);
+  b.history->Note(Instant() + absl::Seconds(1), 9);
+  Write("a", " a line\nnew\n");
+  a.history->Note(Instant() + absl::Seconds(9), 20);
+  catalog_->Add({a});
+  catalog_->Add({b});
+  ASSERT_TRUE(Read({.since = Instant() + absl::Seconds(5)}).ok());
+  EXPECT_EQ(text_, "half a line\nnew\n");
+  text_.clear();
+  ASSERT_TRUE(Read({.since = Instant()}).ok());
+  EXPECT_EQ(text_, "old\nhalf a line\nnew\nold, too\n");
+  text_.clear();
+  ASSERT_TRUE(Read({.tail_lines = 9, .since = Instant() + absl::Seconds(5)}).ok());
+  EXPECT_EQ(text_, "");
+}
+
 TEST_F(LogReaderTest, TheLastLinesOfTheNewestGeneration) {
   Write("old", "old\n");
   Write("a", "1\n2\n" + std::string(50'000, '3') + "\n4\n");

@@ -60,14 +60,23 @@ class Browser:
         value = self._call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)["result"]["value"]
         return value[0] / 1000, value[1] / 1000
 
+    def value(self, url, shown, width, expression):
+        """What the JavaScript expression gives on the page, when `shown` is true; `width` as for picture()."""
+        self._resize(width)
+        self.load(url, shown)
+        return self._call("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
+
     def picture(self, url, shown, width, dark):
         """The whole page as PNG, when the JavaScript expression `shown` is true; `width` in pixels, up to 400 as a phone."""
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width <= 400)
+        self._resize(width)
         self._call("Emulation.setEmulatedMedia",
                    features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.load(url, shown)
         answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         return base64.b64decode(answer["data"])
+
+    def _resize(self, width):
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width <= 400)
 
     def _call(self, method, **parameters):
         self._number += 1

@@ -44,7 +44,7 @@ std::string EndpointHints::WhyNobodyAnswers() const {
     return absl::StrCat(" Another process of this machine has port ", port,
                         " and is no rendezvous service that this node can use (see it with: ss "
                         "-ltnp 'sport = :",
-                        port, "'): end it, or give another port on all nodes");
+                        port, "'): end it, or give another port in --rdzv_endpoint on all nodes");
   }
   if (keeps_others_away_) return absl::StrCat(" Note that", LoopbackText());
   if (!endpoint_.hosts_by_address || !is_elsewhere_) return "";

@@ -4,10 +4,12 @@
 #include <csignal>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/signal_name.h"
 #include "rendezvous/core/bounds.h"
+#include "rendezvous/core/hang_evidence.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -19,6 +21,9 @@ constexpr absl::Duration kSweepBound = absl::Seconds(5);
 
 std::string DescribeEnd(const WorkerEnd& end) {
   if (!end.start_error.empty()) return absl::StrCat("could not be started: ", end.start_error);
+  if (end.hung && absl::StrContains(end.message, rendezvous::kTiedEvidence)) {
+    return absl::StrCat("hangs as others do: ", end.message);
+  }
   if (end.hung) return absl::StrCat("hangs: ", end.message);
   if (end.preflight) return "stopped the job in its preflight";
   if (end.signal == 0) return absl::StrCat("exited with status ", end.exit_code);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rendezvous/core/hang_evidence.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -84,7 +85,7 @@ HangVerdict Accuse(const Ranks& guilty, const Ranks& all, const std::string& why
   });
   verdict.evidence = absl::StrCat(why, StepsText(others));
   if (verdict.guilty.size() > 1) {
-    absl::StrAppend(&verdict.evidence, "; ", verdict.guilty.size(), " workers can't be told apart");
+    absl::StrAppend(&verdict.evidence, "; ", verdict.guilty.size(), " ", kTiedEvidence);
   }
   return verdict;
 }

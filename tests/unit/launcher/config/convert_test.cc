@@ -85,6 +85,7 @@ TEST(ConvertLine, WhatIsUnknownIsRefused) {
   ExpectRefused({"convert torchrun --nnodes=0 train.py", 1, "at least 1 node"});
   ExpectRefused({"convert mpirun -np 4 train.py", 1, "no line with torchrun"});
   ExpectRefused({"convert torchrun", 2, "script"});
+  ExpectRefused({"convert nofile", 1, "'nofile': there is no such file; give one"});
   ExpectRefused({"convert", 2, "there is nothing to convert"});
   EXPECT_THAT(ExitOf(Parse({"convert", "--help"})).text, HasSubstr("usage: ddprun convert"));
 }

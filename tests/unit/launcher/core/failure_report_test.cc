@@ -38,6 +38,18 @@ std::string Report(const Verdict& verdict) {
   return FailureReport(verdict, {.entry_point = "train.py"});
 }
 
+TEST(FailureReport, OfHangsThatCantBeToldApartNobodyIsTheCause) {
+  WorkerFailure hung = Failure(0);
+  hung.hung = true;
+  hung.message = "no progress in train, step 7, for 3s; 2 workers can't be told apart";
+  Verdict verdict{.outcome = Outcome::kFailed, .failures = {hung}, .first_causes = 1};
+  EXPECT_THAT(Report(verdict), HasSubstr("Root Cause (not known; one of the workers that hung):"));
+  EXPECT_THAT(Report(verdict), HasSubstr("hung with others, none of which is known to be the"));
+  verdict.failures.front().message = "no progress in train, step 7, for 3s; behind the others";
+  EXPECT_THAT(Report(verdict), HasSubstr("Root Cause (first observed failure):"));
+  EXPECT_THAT(Report(verdict), HasSubstr("hung, so ddprun killed it"));
+}
+
 TEST(FailureReport, KilledWorkerHeadsTheReport) {
   WorkerFailure killed = Failure(3);
   killed.signal = SIGKILL;

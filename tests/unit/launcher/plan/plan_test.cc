@@ -98,6 +98,10 @@ TEST(Refusals, Rendezvous) {
   for (const Refused& c : kCases) ExpectRefused(c);
 }
 
+TEST(Script, OfAnotherInterpreterIsPythonsBusiness) {
+  EXPECT_EQ(PlanOf("uv.py").argv.back(), "uv.py");
+}
+
 TEST(Refusals, TimesAndScripts) {
   const Refused kCases[] = {
       // Ours
@@ -112,13 +116,19 @@ TEST(Refusals, TimesAndScripts) {
       {"--lease 1 --reconnect_grace 2 train.py", 1, "must not be longer than the lease (1s)"},
       {"--token_file nowhere train.py", 1, "--token_file: 'nowhere': No such file"},
       {"--token_file blank train.py", 1, "the file holds no secret"},
-      // The script, after wrong usage and before what can't be done
+      // The script, after what is wrong anyway
       {"--nproc_per_node 2 --node_rank x nosuch.py", 2, "--node_rank 'x'"},
-      {"--lease 0.001 nosuch.py", 1, "can't read the script"},
+      {"--lease 0.001 nosuch.py", 1, "--lease '0.001': must be from 200ms"},
       {"nosuch.py", 1, "can't read the script: 'nosuch.py': No such file or directory (errno 2"},
       {"secret.py", 1, "can't read the script: 'secret.py': Permission denied (errno 13, EACCES)"},
       {"empty", 1, "is a directory without a readable __main__.py"},
       {"echo hello", 1, "to run the program of that name add --no_python"},
+      {"nosuch.py", 1, "; give its path, from this folder or from /"},
+      {"python train.py", 1, "ddprun starts Python itself: leave that word out"},
+      {"run.sh", 1, "script 'run.sh' is a shell script, and not for Python: add --no_python"},
+      {"a.out", 1, "script 'a.out' is a program, and not for Python: add --no_python"},
+      {"--no_python ./train.py", 1, "chmod +x makes it a program"},
+      {"--no_python nosuch", 1, "; give its path, or a name in PATH"},
   };
   for (const Refused& c : kCases) ExpectRefused(c);
 }
@@ -319,8 +329,7 @@ TEST(Standalone, IsAFreshJobOfOneNode) {  // 41
   EXPECT_EQ(plan.worker_count, 2U);
   EXPECT_EQ(plan.master_addr, "127.0.0.1");
   EXPECT_THAT(parsed.warnings,
-              ElementsAre(HasSubstr("OMP_NUM_THREADS is 1"), HasSubstr("ignores --rdzv_endpoint"),
-                          HasSubstr("ignores --rdzv_id")));
+              ElementsAre(HasSubstr("ignores --rdzv_endpoint"), HasSubstr("ignores --rdzv_id")));
 }
 
 TEST(RunId, EmptyMeansRandom) {  // 35

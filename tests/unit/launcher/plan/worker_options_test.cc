@@ -183,11 +183,13 @@ TEST(OmpThreads, AreTheUsersChoice) {  // 42
 }
 
 TEST(OmpThreads, TheDefaultIsSaidInOneLine) {
-  EXPECT_THAT(Parse(Words("--nproc_per_node 2 train.py")).warnings,
-              ElementsAre(HasSubstr("OMP_NUM_THREADS is 1 for each worker")));
-  EXPECT_THAT(Parse(Words("--nproc_per_node 2 --omp_threads 1 train.py")).warnings, IsEmpty());
-  EXPECT_THAT(Parse(Words("--nproc_per_node 2 train.py"), {{"OMP_NUM_THREADS", "5"}}).warnings,
-              IsEmpty());
+  const CommandLine parsed = Parse(Words("--nproc_per_node 2 train.py"));
+  EXPECT_THAT(parsed.warnings, IsEmpty());
+  EXPECT_THAT(PlanOf(parsed).note_at_start, HasSubstr("OMP_NUM_THREADS=1"));
+  EXPECT_EQ(PlanOf("--nproc_per_node 2 --omp_threads 1 train.py").note_at_start, "");
+  EXPECT_EQ(PlanOf(Parse(Words("--nproc_per_node 2 train.py"), {{"OMP_NUM_THREADS", "5"}}))
+                .note_at_start,
+            "");
 }
 
 TEST(OutputOptions, LocalRanksFilter) {  // 28, 77

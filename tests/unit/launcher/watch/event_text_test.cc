@@ -29,6 +29,11 @@ TEST(EventText, IsALine) {
             "   12  22:13:20.250  node_lost         node=b  why=\"lease expired\"\n");
 }
 
+TEST(EventText, WideHasTheDateAndTheZone) {
+  EXPECT_EQ(EventText(EventWith("formed", {}), absl::UTCTimeZone(), EventTime::kWithDate),
+            "   12  2023-11-14 22:13:20.250+00:00  formed          \n");
+}
+
 TEST(EventText, JsonIsTheEventLogsLine) {
   const auto line =
       nlohmann::json::parse(EventJson("job7", EventWith("drain", {{"node", "b\xff"}})));

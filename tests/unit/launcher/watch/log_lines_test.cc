@@ -25,5 +25,20 @@ TEST(LogLines, ALineWithoutAnEndFillsNoMemory) {
   EXPECT_EQ(lines.Add(kOut, flood).size(), 100'000 + std::string("[rank3]:\n").size());
 }
 
+TEST(LogLines, WideAndJson) {
+  const LogLines::Source source = {.generation = 2,
+                                   .rank = 3,
+                                   .is_stderr = true,
+                                   .node = "host1/1",
+                                   .local_rank = 1,
+                                   .restart_count = 4};
+  LogLines wide(OutputForm::kWide);
+  EXPECT_EQ(wide.Add(source, "a\n"), "[host1/1 rank3 generation2 stderr]:a\n");
+  LogLines json(OutputForm::kJson);
+  EXPECT_EQ(json.Add(source, "a\"\xff\nb"),
+            "{\"node\":\"host1/1\",\"rank\":3,\"local_rank\":1,\"generation\":2,"
+            "\"restart_count\":4,\"stream\":\"stderr\",\"line\":\"a\\\"\xEF\xBF\xBD\"}\n");
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

@@ -51,13 +51,20 @@ TEST(Drain, OneNodeIsNamed) {
 TEST(Events, Options) {
   const auto plain = OperateOptionsOf<EventsOptions>("events");
   EXPECT_FALSE(plain.follow);
-  EXPECT_FALSE(plain.json);
-  EXPECT_EQ(plain.since, 0U);
+  EXPECT_EQ(plain.form, OutputForm::kText);
+  EXPECT_EQ(plain.after, 0U);
+  EXPECT_EQ(plain.since, absl::InfiniteDuration());
   const auto full = OperateOptionsOf<EventsOptions>("events -f --json --since 41 --rdzv_id j");
   EXPECT_TRUE(full.follow);
-  EXPECT_TRUE(full.json);
-  EXPECT_EQ(full.since, 41U);
+  EXPECT_EQ(full.form, OutputForm::kJson);
+  EXPECT_EQ(full.after, 41U);
   EXPECT_EQ(full.run_id, "j");
+  const auto last = OperateOptionsOf<EventsOptions>("events --since 1h30m -o wide");
+  EXPECT_EQ(last.since, absl::Minutes(90));
+  EXPECT_EQ(last.after, 0U);
+  EXPECT_EQ(last.form, OutputForm::kWide);
+  EXPECT_THAT(ExitOf(Parse(Words("events -o yaml"))).text, HasSubstr("'yaml': give json or wide"));
+  EXPECT_EQ(ExitOf(Parse(Words("events --since -5m"))).status, 2);
   EXPECT_EQ(ExitOf(Parse(Words("events --since yesterday"))).status, 2);
   EXPECT_EQ(ExitOf(Parse(Words("events extra"))).status, 2);
 }
@@ -72,6 +79,24 @@ TEST(Logs, Options) {
   EXPECT_EQ(full.token, "t");
   EXPECT_EQ(ExitOf(Parse(Words("logs --rank x"))).status, 2);
   EXPECT_EQ(ExitOf(Parse(Words("logs --tail=-1"))).status, 2);
+}
+
+TEST(Logs, KubectlsHabits) {
+  for (const char* line :
+       {"logs rank3 -n 20 --since 5m -o json", "logs -n20 rank3 --since=5m -ojson",
+        "logs --tail 20 --since 5m --json 3", "logs 3 --rank 3 -n 20 --since 300 --json"}) {
+    const auto options = OperateOptionsOf<LogsOptions>(line);
+    EXPECT_EQ(options.rank, 3U) << line;
+    EXPECT_EQ(options.tail, 20U) << line;
+    EXPECT_EQ(options.since, absl::Minutes(5)) << line;
+    EXPECT_EQ(options.form, OutputForm::kJson) << line;
+  }
+  EXPECT_EQ(OperateOptionsOf<LogsOptions>("logs").since, absl::InfiniteDuration());
+  EXPECT_THAT(ExitOf(Parse(Words("logs job7"))).text, HasSubstr("a job is named with --rdzv_id"));
+  EXPECT_THAT(ExitOf(Parse(Words("logs rank1 rank2"))).text, HasSubstr("one rank is shown"));
+  EXPECT_THAT(ExitOf(Parse(Words("logs rank1 --rank 2"))).text, HasSubstr("are two ranks"));
+  EXPECT_THAT(ExitOf(Parse(Words("logs --since soon"))).text, HasSubstr("as 90s, 5m or 2h"));
+  EXPECT_THAT(ExitOf(Parse(Words("logs --raw -o wide"))).text, HasSubstr("exclude each other"));
 }
 
 TEST(Top, Options) {

@@ -42,14 +42,14 @@ TEST(Status, Options) {
   EXPECT_EQ(plain.host, "localhost");
   EXPECT_EQ(plain.port, 29400);
   EXPECT_EQ(plain.run_id, "");
-  EXPECT_FALSE(plain.json);
+  EXPECT_EQ(plain.form, OutputForm::kText);
   EXPECT_EQ(plain.timeout, absl::Seconds(5));
   const auto full =
       OptionsOf<StatusOptions>("status --rdzv-endpoint host0:7 --rdzv_id j --json --timeout 1");
   EXPECT_EQ(full.host, "host0");
   EXPECT_EQ(full.port, 7);
   EXPECT_EQ(full.run_id, "j");
-  EXPECT_TRUE(full.json);
+  EXPECT_EQ(full.form, OutputForm::kJson);
   EXPECT_EQ(full.timeout, absl::Seconds(1));
   EXPECT_EQ(OptionsOf<StatusOptions>("status", {{"PET_RDZV_ENDPOINT", "h:9"}}).port, 9);
   EXPECT_TRUE(OptionsOf<StatusOptions>("status", {{"PET_RDZV_ENDPOINT", "h:9"}}).endpoint_given);

@@ -56,6 +56,36 @@ TEST(StatusText, ShowsHowFarTheWorkersAre) {
   EXPECT_THAT(text, HasSubstr("120 ms  40 to 41          12.5  checkpoint, train 10.0.0.1\n"));
 }
 
+TEST(StatusText, ClosingIsSinceTheGenerationEnded) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  reply.mutable_jobs(0)->set_phase("closing");
+  reply.mutable_jobs(0)->set_age_ms(780'000);
+  reply.mutable_jobs(0)->mutable_history(0)->set_ended_ms_ago(3000);
+  EXPECT_THAT(StatusText(reply, "h:1"),
+              HasSubstr("job job7: closing for 3.0 s (the job is 13 min 0 s old), generation 2"));
+  reply.mutable_jobs(0)->clear_history();
+  EXPECT_THAT(StatusText(reply, "h:1"), HasSubstr("job job7: closing for 13 min 0 s, "));
+}
+
+TEST(StatusText, WideHasEachRankAndAllGenerations) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  auto* job = reply.mutable_jobs(0);
+  job->mutable_nodes(0)->mutable_workers(1)->set_rank(1);
+  job->mutable_nodes(0)->add_workers()->set_phase("unmarked");
+  for (uint64_t generation = 2; generation <= 12; ++generation) {
+    job->add_history()->set_generation(generation);
+  }
+  const std::string wide = StatusText(reply, "h:1", StatusDetail::kWide);
+  EXPECT_THAT(wide,
+              HasSubstr("\n         rank 0: train, step 41\n         rank 1: checkpoint, step "
+                        "40\n         rank 0: unmarked\n"));
+  EXPECT_THAT(wide, HasSubstr("\n      1  2 ranks"));
+  const std::string plain = StatusText(reply, "h:1");
+  EXPECT_THAT(plain, Not(HasSubstr("rank 0: train")));
+  EXPECT_THAT(plain, Not(HasSubstr("\n      1  2 ranks")));
+  EXPECT_THAT(plain, HasSubstr("2 more before (see -o wide)\n"));
+}
+
 TEST(StatusText, ShowsGpusThatAreTold) {
   rendezvous::v1::GetStatusReply reply = Sample();
   auto* node = reply.mutable_jobs(0)->mutable_nodes(0);
@@ -134,7 +164,7 @@ TEST(StatusText, OfManyGenerationsTheLastOnesAreShown) {
   auto reply = Sample();
   for (uint64_t i = 2; i <= 15; ++i) reply.mutable_jobs(0)->add_history()->set_generation(i);
   const std::string text = StatusText(reply, "h:1");
-  EXPECT_THAT(text, HasSubstr("      …  5 more before (see --json)\n      6  "));
+  EXPECT_THAT(text, HasSubstr("      …  5 more before (see -o wide)\n      6  "));
   EXPECT_THAT(text, Not(HasSubstr("\n      5  ")));
 }
 

@@ -1,0 +1,54 @@
+#include "rendezvous/web/status_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ddprun/rendezvous/v1/status.pb.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using Json = nlohmann::json;
+
+const absl::Time kNow = absl::FromUnixMillis(1'767'355'445'123);  // 2026-01-02 12:04:05.123 UTC
+
+v1::GetStatusReply TimedSample() {
+  v1::GetStatusReply reply;
+  reply.set_term(UINT64_MAX);
+  auto* job = reply.add_jobs();
+  job->set_run_id("job7\x1b");
+  job->set_age_ms(3'605'000);
+  auto* done = job->add_history();
+  done->set_began_ms_ago(5000);
+  done->set_ended_ms_ago(123);
+  job->add_history()->set_began_ms_ago(1);
+  return reply;
+}
+
+TEST(StatusJson, NumbersAreNumbersButForTheTerm) {
+  const Json json = Json::parse(StatusJson(TimedSample(), kNow));
+  EXPECT_EQ(json["term"], "18446744073709551615");
+  EXPECT_EQ(json["jobs"][0]["age_ms"], 3'605'000);
+  EXPECT_EQ(json["jobs"][0]["restart_count"], 0);
+  EXPECT_EQ(json["jobs"][0]["nodes"], Json::array());
+  EXPECT_EQ(json["jobs"][0]["run_id"], "job7\x1b");
+}
+
+TEST(StatusJson, AgesHaveTimesOfTheWallClockBesideThem) {
+  const Json job = Json::parse(StatusJson(TimedSample(), kNow))["jobs"][0];
+  EXPECT_EQ(job["began_at"], "2026-01-02T11:04:00.123Z");
+  EXPECT_EQ(job["history"][0]["began_at"], "2026-01-02T12:04:00.123Z");
+  EXPECT_EQ(job["history"][0]["ended_at"], "2026-01-02T12:04:05.000Z");
+  EXPECT_FALSE(job["history"][1].contains("ended_at"));
+  EXPECT_FALSE(job["history"][1].contains("ended_ms_ago"));
+}
+
+TEST(StatusJson, OneLineOrIndented) {
+  EXPECT_EQ(StatusJson(TimedSample(), kNow).find('\n'), std::string::npos);
+  const std::string indented = StatusJson(TimedSample(), kNow, JsonLayout::kIndented);
+  EXPECT_NE(indented.find("\n      \"run_id\": \"job7\\u001b\",\n"), std::string::npos) << indented;
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
