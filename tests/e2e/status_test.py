@@ -75,7 +75,7 @@ class StatusTestCase(BedTestCase):
     def wait_until_all_told(self, generation=1):
         def told(job):
             workers = [worker for node in job["nodes"] for worker in node["workers"]]
-            return job["generation"] == str(generation) and len(workers) == 4 and all(int(w["step"]) > 1 for w in workers) \
+            return job["generation"] == generation and len(workers) == 4 and all(int(w["step"]) > 1 for w in workers) \
                 and "last_step" in job["history"][-1]
         return self.wait_for_job(told, f"steps of all workers of generation {generation}")
 
@@ -125,7 +125,7 @@ class ServicesPage(StatusTestCase):
     def test_a_program_that_marks_nothing_has_no_steps(self):
         self.start_job(plans=["unmarked"])
         job = self.wait_for_job(lambda job: sum(len(node["workers"]) for node in job["nodes"]) == 4, "all workers")
-        self.assertEqual({("unmarked", "0")}, {(w["phase"], w["step"]) for node in job["nodes"] for w in node["workers"]})
+        self.assertEqual({("unmarked", 0)}, {(w["phase"], w["step"]) for node in job["nodes"] for w in node["workers"]})
         self.assertNotIn("last_step", job["history"][0])
         self.stop()
 

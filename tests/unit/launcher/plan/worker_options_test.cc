@@ -187,9 +187,9 @@ TEST(OmpThreads, TheDefaultIsSaidInOneLine) {
   EXPECT_THAT(parsed.warnings, IsEmpty());
   EXPECT_THAT(PlanOf(parsed).note_at_start, HasSubstr("OMP_NUM_THREADS=1"));
   EXPECT_EQ(PlanOf("--nproc_per_node 2 --omp_threads 1 train.py").note_at_start, "");
-  EXPECT_EQ(PlanOf(Parse(Words("--nproc_per_node 2 train.py"), {{"OMP_NUM_THREADS", "5"}}))
-                .note_at_start,
-            "");
+  EXPECT_EQ(
+      PlanOf(Parse(Words("--nproc_per_node 2 train.py"), {{"OMP_NUM_THREADS", "5"}})).note_at_start,
+      "");
 }
 
 TEST(OutputOptions, LocalRanksFilter) {  // 28, 77
