@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
-#include "launcher/os/memory_cgroup.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -21,9 +20,11 @@ constexpr char kTrigger[] = "some 200000 2000000";
 
 }  // namespace
 
+bool IsShort(const Memory& memory) { return memory.available < memory.total / kFreePartMin; }
+
 bool MemoryIsShort() {
   const std::optional<Memory> memory = OwnMemory();
-  return memory.has_value() && memory->available < memory->total / kFreePartMin;
+  return memory.has_value() && IsShort(*memory);
 }
 
 absl::StatusOr<std::unique_ptr<PressureWatch>> PressureWatch::Create(

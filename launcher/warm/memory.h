@@ -8,11 +8,14 @@
 #include "absl/status/statusor.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "launcher/os/memory_cgroup.h"
 
 namespace ddprun::launcher {
 
 // Of what we may have (OwnMemory) less than this part is left: it belongs to the training.
 inline constexpr uint64_t kFreePartMin = 4;
+bool IsShort(const Memory& memory);
+// Of OwnMemory; false where it isn't told.
 bool MemoryIsShort();
 
 // Tells when processes of this machine stand still for lack of memory, a tenth of the time, and

@@ -223,9 +223,8 @@ void WarmStarts::Do(const struct Park& /*effect*/) {
 std::string WarmStarts::LackOfMemory() const {
   const WarmPlan& warm = plan_->warm;
   if (warm.memory_bytes.has_value() || warm.memory_percent.has_value()) return "";
-  if (!MemoryIsShort()) return "";
   const std::optional<Memory> memory = OwnMemory();
-  if (!memory.has_value()) return "";
+  if (!memory.has_value() || !IsShort(*memory)) return "";
   return absl::StrCat("of this ", memory->of_cgroup ? "cgroup" : "machine", "'s memory ",
                       memory->available * 100 / memory->total,
                       " % are free; an interpreter is kept ready from ", 100 / kFreePartMin,
