@@ -142,6 +142,35 @@ TEST_F(AgentClientTest, AnotherGenerationAndAnotherJobAreRefused) {
   EXPECT_EQ(foreign->Store(4)->Set("k", "v").code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(AgentClientTest, TheEndOfAGenerationIsToldWithItsReason) {
+  std::promise<absl::StatusOr<std::string>> heard;
+  const auto watch = client_->WatchGeneration(
+      1, 4, [&](absl::StatusOr<std::string> why) { heard.set_value(std::move(why)); });
+  agent_->EndGeneration("rank 0 was killed");
+  const absl::StatusOr<std::string> why = heard.get_future().get();
+  ASSERT_TRUE(why.ok()) << why.status();
+  EXPECT_EQ(*why, "rank 0 was killed");
+}
+
+TEST_F(AgentClientTest, AnEndedWatchSaysNothingAnyMore) {
+  bool heard = false;
+  client_->WatchGeneration(1, 4, [&](const absl::StatusOr<std::string>&) { heard = true; }).reset();
+  agent_->EndGeneration("rank 0 was killed");
+  std::promise<void> later;
+  const auto other = client_->WatchGeneration(
+      0, 4, [&](const absl::StatusOr<std::string>&) { later.set_value(); });
+  later.get_future().wait();
+  EXPECT_FALSE(heard);
+}
+
+TEST_F(AgentClientTest, AWatchThatLosesItsAgentSaysSo) {
+  std::promise<absl::StatusOr<std::string>> heard;
+  const auto client = AgentClient::Create(directory_.File("nobody"), "test");
+  const auto watch = client->WatchGeneration(
+      1, 4, [&](absl::StatusOr<std::string> why) { heard.set_value(std::move(why)); });
+  EXPECT_EQ(heard.get_future().get().status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(AgentClientTest, AMissingAgentIsAnErrorAtOnce) {
   const auto nobody = AgentClient::Create(directory_.File("nobody"), "test");
   const absl::Status status = nobody->Store(4)->Set("k", "v");

@@ -28,6 +28,14 @@ class Service : public wire::Agent::Service {
   grpc::Status GetAssignment(grpc::ServerContext*, const wire::GetAssignmentRequest* request,
                              wire::WorkerAssignment* reply) override {
     Lock lock(mutex_);
+    if (request->timeout_ms() > 0 && options_.generation <= request->after_generation()) {
+      ++rejoining_;
+      changed_.notify_all();
+      const auto deadline = std::chrono::steady_clock::now() + Milliseconds(request->timeout_ms());
+      changed_.wait_until(lock, deadline, [&] {
+        return gone_ || options_.generation > request->after_generation();
+      });
+    }
     if (!over_.empty()) return Aborted();
     if (request->local_rank() >= options_.world_size) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "no such local rank"};
@@ -46,6 +54,20 @@ class Service : public wire::Agent::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status AwaitGenerationEnd(grpc::ServerContext* context,
+                                  const wire::AwaitGenerationEndRequest* request,
+                                  wire::GenerationEnd* reply) override {
+    Lock lock(mutex_);
+    // Looks now and then whether the caller is gone, which only this kind of server has to ask for.
+    while (over_.empty() && options_.generation == request->generation()) {
+      if (context->IsCancelled()) return grpc::Status::CANCELLED;
+      changed_.wait_for(lock, Milliseconds(20));
+    }
+    if (gone_) return Aborted();
+    reply->set_why(why_);
+    return grpc::Status::OK;
+  }
+
   grpc::Status Store(grpc::ServerContext*, const wire::StoreRequest* request,
                      wire::StoreReply* reply) override {
     Lock lock(mutex_);
@@ -58,10 +80,26 @@ class Service : public wire::Agent::Service {
     return status;
   }
 
-  void End(const std::string& why) {
+  void End(const std::string& why, bool gone) {
     const Lock lock(mutex_);
     over_ = why;
+    why_ = why;
+    gone_ = gone;
     changed_.notify_all();
+  }
+
+  void Begin(uint64_t generation, uint32_t world_size) {
+    const Lock lock(mutex_);
+    options_.generation = generation;
+    options_.world_size = world_size;
+    over_.clear();
+    data_.clear();
+    changed_.notify_all();
+  }
+
+  void AwaitRejoining(int count) {
+    Lock lock(mutex_);
+    changed_.wait(lock, [&] { return rejoining_ >= count; });
   }
 
   void AwaitWaiters(int count) {
@@ -112,10 +150,11 @@ class Service : public wire::Agent::Service {
     const auto deadline = std::chrono::steady_clock::now() + Milliseconds(timeout_ms);
     ++waiters_;
     changed_.notify_all();
-    const bool done =
-        changed_.wait_until(lock, deadline, [&] { return !over_.empty() || HaveAll(keys); });
+    const uint64_t generation = options_.generation;
+    const auto ended = [&] { return !over_.empty() || options_.generation != generation; };
+    const bool done = changed_.wait_until(lock, deadline, [&] { return ended() || HaveAll(keys); });
     --waiters_;
-    if (!over_.empty()) return Aborted();
+    if (ended()) return Aborted();
     if (!done) return {grpc::StatusCode::DEADLINE_EXCEEDED, "key '" + keys[0] + "' is missing"};
     return grpc::Status::OK;
   }
@@ -144,11 +183,14 @@ class Service : public wire::Agent::Service {
     return grpc::Status::OK;
   }
 
-  const FakeAgent::Options options_;
+  FakeAgent::Options options_;  // of the newest generation
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> data_;
   std::string over_;  // why the generation ended; "" = it runs
+  std::string why_;   // why the last one did that ended
+  bool gone_ = false;
+  int rejoining_ = 0;  // calls that have waited for the next generation
   int waiters_ = 0;
 };
 
@@ -162,11 +204,15 @@ class FakeAgentServer : public FakeAgent {
     DDPRUN_CHECK(server_ != nullptr, options.socket_path);
   }
   ~FakeAgentServer() override {
-    service_.End("the agent is gone");
+    service_.End("the agent is gone", /*gone=*/true);
     server_->Shutdown();
   }
 
-  void EndGeneration(const std::string& why) override { service_.End(why); }
+  void EndGeneration(const std::string& why) override { service_.End(why, /*gone=*/false); }
+  void BeginGeneration(uint64_t generation, uint32_t world_size) override {
+    service_.Begin(generation, world_size);
+  }
+  void AwaitRejoining(int count) override { service_.AwaitRejoining(count); }
   void AwaitWaiters(int count) override { service_.AwaitWaiters(count); }
 
  private:

@@ -21,8 +21,14 @@ class FakeAgent {
   static std::unique_ptr<FakeAgent> Start(const Options& options);
   virtual ~FakeAgent() = default;
 
-  // Everything pending and later gets ABORTED with `why`.
+  // Everything pending and later gets ABORTED with `why`, but for calls that wait for this, or for
+  // the next generation.
   virtual void EndGeneration(const std::string& why) = 0;
+  // The next one, with an empty store. Requires: the one before has ended.
+  virtual void BeginGeneration(uint64_t generation, uint32_t world_size) = 0;
+  // Returns when so many workers have been told that their generation is over, and wait for the
+  // next one, all in all.
+  virtual void AwaitRejoining(int count) = 0;
   // Returns when `count` calls wait for a key.
   virtual void AwaitWaiters(int count) = 0;
 };

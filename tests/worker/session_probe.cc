@@ -2,14 +2,21 @@
 //   session_probe train FILE [OPTION...]    weights, and how often there was a batch and a step
 //   session_probe groups FILE [OPTION...]   learning rate and weight decay of each parameter group
 //   session_probe throw FILE [OPTION...]    rank 1 throws a StatusError in its third step
+//   session_probe fault FILE [OPTION...]    as train; SESSION_PROBE_FAULT="STEP MOMENT SIGNAL": in
+//   the
+//                                           first generation the highest rank sends itself a signal
+//                                           there; MOMENT: load, forward, backward, between, after
 //   session_probe misuse FILE [OPTION...]   one rank: calls in a wrong order, and their errors
 #include <torch/nn/modules.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -30,6 +37,66 @@ ddprun::Dataset Points() {
 
 torch::Tensor Loss(const torch::Tensor& y, const Batch& batch) {
   return (y - batch.targets).square().mean();
+}
+
+// What SESSION_PROBE_FAULT says, for the rank that it is meant for.
+struct Fault {
+  int64_t step = -1;  // none
+  std::string moment;
+  int signal = 0;
+
+  static Fault Read(Session& session) {
+    Fault fault;
+    const char* text = std::getenv("SESSION_PROBE_FAULT");
+    const ddprun::Context& context = session.context();
+    const bool meant = context.rank() + 1 == context.world_size() && context.generation() == 1;
+    if (text != nullptr && meant)
+      std::istringstream(text) >> fault.step >> fault.moment >> fault.signal;
+    return fault;
+  }
+  // Once: the step may come again.
+  void At(Session& session, const std::string& now) const {
+    static bool is_over = false;
+    if (is_over || session.step() != step || now != moment) return;
+    is_over = true;
+    raise(signal);
+  }
+};
+
+// A layer in whose backward pass the fault may lie, before its weight's gradient is there.
+torch::Tensor Watched(Session& session, const Fault& fault, torch::Tensor y) {
+  fault.At(session, "forward");
+  y.register_hook([&session, fault](const torch::Tensor& gradient) {
+    fault.At(session, "backward");
+    return gradient;
+  });
+  return y;
+}
+
+void TrainWithFault(Session& session, std::ofstream& out) {
+  const Fault fault = Fault::Read(session);
+  ddprun::Dataset points = Points();
+  points.load = [&session, fault, load = points.load](const std::vector<int64_t>& samples,
+                                                      const at::Generator& generator) {
+    fault.At(session, "load");
+    return load(samples, generator);
+  };
+  torch::nn::Sequential net(Line(1, 4), torch::nn::BatchNorm1d(4), Line(4, 1));
+  auto model = session.Prepare(net, Sgd{.momentum = 0.5}, points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(Watched(session, fault, model(batch.inputs)), batch));
+    fault.At(session, "between");
+    session.Step();
+    fault.At(session, "after");
+  }
+  double sum = 0;
+  for (const torch::Tensor& tensor : net->parameters())
+    sum += tensor.to(torch::kDouble).abs().sum().item<double>();
+  double buffers = 0;
+  for (const torch::Tensor& tensor : net->buffers())
+    buffers += tensor.to(torch::kDouble).abs().sum().item<double>();
+  out << "parameters " << sum << "\nbuffers " << buffers << "\nsteps " << session.step()
+      << "\ngeneration " << session.context().generation() << "\n";
 }
 
 void Train(Session& session, bool throws, std::ofstream& out) {
@@ -130,6 +197,7 @@ int main(int argc, char** argv) {
         std::ofstream out(absl::StrCat(file, ".", session.context().rank()));
         out.precision(9);
         if (what == "misuse") return Misuse(session, out);
+        if (what == "fault") return TrainWithFault(session, out);
         if (what == "groups") return ShowGroups(session, out);
         Train(session, what == "throw", out);
       });

@@ -3,7 +3,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -171,6 +173,44 @@ absl::Status CheckAssignment(const WorkerAssignment& assignment, uint32_t local_
       " of ", assignment.local_world_size, ", asked for local rank ", local_rank));
 }
 
+// One call of AwaitGenerationEnd, in a thread of its own: when that has been joined nothing of the
+// call is left, which gRPC's callbacks don't promise to a process that is about to end.
+class GrpcGenerationWatch : public GenerationWatch {
+ public:
+  using OnEnd = std::function<void(absl::StatusOr<std::string>)>;
+
+  GrpcGenerationWatch(std::shared_ptr<const Connection> connection, uint32_t local_rank,
+                      uint64_t generation, OnEnd on_end)
+      : connection_(std::move(connection)), on_end_(std::move(on_end)) {
+    request_.set_local_rank(local_rank);
+    request_.set_generation(generation);
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  ~GrpcGenerationWatch() override {
+    given_up_ = true;
+    context_.TryCancel();
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    wire::GenerationEnd reply;
+    const absl::Status failed = connection_->ToStatus(
+        connection_->stub->AwaitGenerationEnd(&context_, request_, &reply),
+        absl::StrCat("waiting for the end of generation ", request_.generation()));
+    if (given_up_) return;
+    failed.ok() ? on_end_(reply.why()) : on_end_(failed);
+  }
+
+  const std::shared_ptr<const Connection> connection_;
+  const OnEnd on_end_;
+  grpc::ClientContext context_;  // without a deadline
+  wire::AwaitGenerationEndRequest request_;
+  std::atomic<bool> given_up_ = false;
+  std::thread thread_;
+};
+
 class GrpcAgentClient : public AgentClient {
  public:
   explicit GrpcAgentClient(std::shared_ptr<const Connection> connection)
@@ -191,6 +231,13 @@ class GrpcAgentClient : public AgentClient {
     WorkerAssignment assignment = FromWire(reply);
     DDPRUN_RETURN_IF_ERROR(CheckAssignment(assignment, local_rank));
     return assignment;
+  }
+
+  std::unique_ptr<GenerationWatch> WatchGeneration(
+      uint32_t local_rank, uint64_t generation,
+      std::function<void(absl::StatusOr<std::string>)> on_end) override {
+    return std::make_unique<GrpcGenerationWatch>(connection_, local_rank, generation,
+                                                 std::move(on_end));
   }
 
   std::shared_ptr<KeyValueStore> Store(uint64_t generation) override {

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_CLIENT_AGENT_CLIENT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,6 +67,14 @@ class KeyValueStore {
 // How long the agents may take for what waits for nothing.
 inline constexpr absl::Duration kStoreCallTimeout = absl::Seconds(30);
 
+// Waits for the end of a generation for as long as it lives.
+class GenerationWatch {
+ public:
+  // Gives up the wait; once it returns, the function isn't called any more, nor running. Not to be
+  // destroyed inside of it.
+  virtual ~GenerationWatch() = default;
+};
+
 // A worker's connection to the agent of its node. Threads: any.
 class AgentClient {
  public:
@@ -83,6 +92,15 @@ class AgentClient {
   virtual absl::StatusOr<WorkerAssignment> GetAssignment(uint32_t local_rank,
                                                          uint64_t after_generation,
                                                          absl::Duration timeout) = 0;
+
+  // Calls `on_end` once when `generation`, which the worker `local_rank` takes part in, is over:
+  // with why, or with why that can't be known (UNAVAILABLE — the agent is gone; UNIMPLEMENTED — it
+  // is an older one; ABORTED — the job is over). From the call on the agent expects that this
+  // worker then lets go of the generation, and asks for its next place: GetAssignment after it.
+  // Threads: `on_end` runs in one of the watch's own.
+  virtual std::unique_ptr<GenerationWatch> WatchGeneration(
+      uint32_t local_rank, uint64_t generation,
+      std::function<void(absl::StatusOr<std::string>)> on_end) = 0;
 
   // The store of a generation. It stays usable when this client is gone.
   virtual std::shared_ptr<KeyValueStore> Store(uint64_t generation) = 0;

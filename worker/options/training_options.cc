@@ -73,6 +73,10 @@ void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* 
   table->Choice("comm_hook", {"none", "allreduce", "fp16", "bf16", "power_sgd"},
                 &options->comm_hook,
                 "How gradients travel: as they are, in half the bytes, or as thin matrices.");
+  table->Switch("in_process_restart", &options->in_process_restart,
+                "Workers go on in their process when another one fails, or nodes come and go; new "
+                "ones get the state from them. Without: all are started anew, and resume from a "
+                "checkpoint.");
   if (used.sync_batch_norm) {
     table->Switch("sync_batch_norm", &options->sync_batch_norm,
                   "Batch norm over the batches of all workers together.");
@@ -136,6 +140,14 @@ absl::Status CheckTrainingOptions(const TrainingOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("zero_stage 2 averages gradients itself, so comm_hook ", options.comm_hook,
                      " would have no effect; give zero_stage 1 or comm_hook none"));
+  }
+  if (options.in_process_restart &&
+      (options.zero_stage != "0" || options.comm_hook == "power_sgd")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("in_process_restart needs a worker's state on the others, and with ",
+                     options.zero_stage != "0" ? absl::StrCat("zero_stage ", options.zero_stage)
+                                               : "comm_hook power_sgd",
+                     " each has a part of its own; leave one of them out"));
   }
   return absl::OkStatus();
 }

@@ -89,6 +89,11 @@ class Checkpointer {
   // gone. After an error module and optimizer may have changed, on some ranks.
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
 
+  // After Context::Rejoin, and on ranks that got their state from others instead of by Restore:
+  // what is saved from now on is newer than what any rank has resumed from. A collective. Errors:
+  // UNAVAILABLE — a peer is gone.
+  absl::Status GoOnWithOthers();
+
   // Writes a checkpoint.
   // Errors, on rank 0: those of the file system, with the path; older checkpoints stay. Where every
   // rank writes a file: the same on that rank, ABORTED with its words on the others.

@@ -32,6 +32,9 @@ struct ContextOptions {
   // finding mistakes: it costs two or three calls of the agent's store a collective. The variable
   // DDPRUN_CHECK_COLLECTIVES=1 does the same.
   bool check_collectives = false;
+  // This process goes on when another worker fails, or nodes come and go: see Rejoin. The agent
+  // then neither signals nor replaces it, but waits for it.
+  bool in_process_restart = false;
 };
 
 // A worker's place in its generation and its connection to the other workers.
@@ -42,7 +45,7 @@ struct ContextOptions {
 //
 // Collectives are called by all ranks, in the same order. An error whose text starts with
 // "PeerError: " means that another worker, not this one, failed: end the process, and the agents
-// start the next generation.
+// start the next generation; or, with in_process_restart, Rejoin.
 // As in Python, TORCH_DISTRIBUTED_DEBUG=DETAIL compares collectives over a second Gloo group, and
 // LibTorch's own variables (NCCL_*, TORCH_NCCL_*, GLOO_*) have their effect; rank 0 says at the
 // start which of them are set. SIGPIPE is ignored from then on, unless the program has a handler of
@@ -91,6 +94,22 @@ class Context {
   // The same for the top of a training step; true: save and return, because a node of the job is
   // about to be taken away. All ranks get true at the same step, which none of them has begun.
   bool StopAt(int64_t step);
+
+  // Whether Rejoin can be tried: with in_process_restart, under ddprun, without NCCL. Threads: any.
+  bool CanRejoin() const;
+  // Whether the generation that this worker takes part in has ended. From then on its collectives
+  // end with a PeerError, those that are under way, too. Never without CanRejoin. Threads: any.
+  bool GenerationIsOver() const;
+  // Takes this process' place in the next generation, instead of a new one: waits for the end of
+  // this generation (10 s at most, as a PeerError is followed by it) and for the next one, and
+  // connects to its workers, of whom some may be new and others gone. Rank, world size, generation
+  // and restart count change. What was made from this context (DistributedDataParallel,
+  // ZeroOptimizer, Group) belongs to the old generation: make it anew. Tensors are as the broken
+  // step left them, and may differ between the ranks. Errors: FAILED_PRECONDITION — not CanRejoin.
+  // DEADLINE_EXCEEDED — this generation goes on, so its PeerError has another cause. ABORTED — the
+  // job is over. "PeerError: …" — the next generation broke, too: call it again. Others: as
+  // Create's. After all but that one end the process.
+  absl::Status Rejoin();
 
   // Adds to the time for which this worker has waited for data, which is shown apart from training
   // (docs/GOODPUT.md). Negative times are ignored.

@@ -115,6 +115,13 @@ struct SessionOptions {
 // each epoch's order is a function of seed and epoch. So a job goes on where its newest checkpoint
 // stands, also with another number of workers.
 //
+// With --in_process_restart a worker that lives goes on in its process when another one fails, or
+// nodes come and go: the step that was under way is done again by all, from the state of the rank
+// that had come furthest, and new workers get it from there, not from a checkpoint. The program
+// notices nothing but a batch that comes again, and a Step() that returns false. What it keeps of
+// its own between steps is its own affair; and an error of a collective that it calls by itself
+// (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the process, as without the option.
+//
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
 // what is missing. Else those of the parts that do the work. Collectives, called by all ranks in
 // the same order: the constructor, Prepare, the loop over Batches, Backward, Step, SumOverRanks.
@@ -163,7 +170,7 @@ class Session {
   // The end of a batch. In the last one of a step the optimizer steps: gradients are clipped as
   // --max_grad_norm says, and a checkpoint is saved when it is due.
   // Returns whether the optimizer stepped: not between accumulated batches, nor when fp16 left an
-  // overflow out.
+  // overflow out, nor when the step is going to be done again.
   bool Step();
 
   // Saves a checkpoint now, where the options keep any.
@@ -187,8 +194,14 @@ class Session {
   // For SessionModel.
   template <typename Function>
   auto Forward(Function&& forward) {
-    DistributedDataParallel* ddp = BeginForward();
-    return ddp == nullptr ? forward() : ddp->Forward(std::forward<Function>(forward));
+    if (DistributedDataParallel* ddp = BeginForward(); ddp != nullptr) {
+      try {
+        return ddp->Forward(forward);
+      } catch (...) {
+        OnForwardError();
+      }
+    }
+    return forward();
   }
 
  private:
@@ -198,6 +211,9 @@ class Session {
                      Dataset data, std::vector<ParameterGroup> groups);
   // null: a plain call.
   DistributedDataParallel* BeginForward();
+  // Throws what was thrown, unless the step is going to be done again: then this one's results
+  // don't count.
+  void OnForwardError();
   // The next batch; null: training is over.
   const Batch* Advance();
 

@@ -39,6 +39,7 @@ struct TrainingOptions {
   bool sync_batch_norm = false;
   std::string backend = "auto";
 
+  bool in_process_restart = false;  // survivors of a fault keep their process
   int64_t seed = 1;
   int64_t threads = 1;  // LibTorch's, of each worker
 

@@ -214,6 +214,17 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
   });
 }
 
+absl::Status Checkpointer::GoOnWithOthers() {
+  Implementation& self = *implementation_;
+  const torch::Tensor own = torch::tensor({static_cast<int64_t>(self.fence)});
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
+                          self.context.AllGather(own.to(self.context.device())));
+  for (const torch::Tensor& fence : all) {
+    self.fence = std::max(self.fence, static_cast<uint64_t>(fence.item<int64_t>()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::OptimizerState() const {
   if (zero() == nullptr) {
     if (!context.is_main()) return CheckpointTensors{};

@@ -73,8 +73,12 @@ c10::intrusive_ptr<ProcessGroupGloo> ConnectGloo(const c10::intrusive_ptr<c10d::
                                                  const ProcessGroupPlan& plan) {
   auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
   options->devices = GlooDevices(plan.bind_address);
-  auto backend = c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
-                                                       static_cast<int>(ranks), options);
+  c10::intrusive_ptr<ProcessGroupGloo> backend;
+  const auto connect = [&] {
+    backend = c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
+                                                    static_cast<int>(ranks), options);
+  };
+  plan.abort != nullptr ? plan.abort->RecordSockets(connect) : connect();
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
   // Who has all its connections and ends at once would break those that wait for the other side of
   // theirs.
@@ -234,6 +238,7 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
         return CreateForCpu(group_store, plan, layout, why);
       });
   if (reason != nullptr) *reason = std::move(why);
+  if (group.ok() && plan.abort != nullptr) plan.abort->Add((*group)->getDefaultBackend());
   return group;
 }
 

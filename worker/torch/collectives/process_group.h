@@ -2,11 +2,13 @@
 #define DDPRUN_WORKER_TORCH_COLLECTIVES_PROCESS_GROUP_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "worker/torch/collectives/group_abort.h"
 
 namespace ddprun::worker {
 
@@ -28,6 +30,7 @@ struct ProcessGroupPlan {
   std::string bind_address;
   absl::Duration start_timeout;       // for all peers to appear
   absl::Duration collective_timeout;  // for one collective
+  std::shared_ptr<GroupAbort> abort;  // can end what is made; null = nobody will
 };
 
 // Meets all peers through `store` (no rank is bound or connected before all have come), then

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
@@ -36,6 +37,11 @@ using worker::WorkerEnvironment;
 
 // The agent knew the assignment before it started this process.
 constexpr absl::Duration kAssignmentTimeout = absl::Seconds(10);
+// In what a broken collective is followed by the end of its generation: agents notice a death in
+// milliseconds, a lost node within a lease.
+constexpr absl::Duration kEndTimeout = absl::Seconds(10);
+// A job may wait for long for a node to come.
+constexpr absl::Duration kNextAssignmentTimeout = absl::Hours(24 * 30);
 // For the store, where there is only a problem to tell.
 constexpr absl::Duration kNotifyTimeout = absl::Seconds(1);
 
@@ -57,17 +63,33 @@ absl::Status CheckStillCurrent(const WorkerEnvironment& environment,
   return absl::OkStatus();
 }
 
+// NCCL's groups could be aborted, too, but nobody has tried it yet.
+bool CanRejoin(const Context::Implementation& context) {
+  return context.options.in_process_restart && context.agent != nullptr &&
+         context.plan.backend != BackendKind::kNccl;
+}
+
+// The store of the generation that `context.environment` speaks of.
+void TakeStore(Context::Implementation& context, const WorkerAssignment& assignment) {
+  context.node_address = assignment.node_address;
+  context.store =
+      c10::make_intrusive<worker::AgentStore>(context.agent->Store(assignment.generation));
+  if (!CanRejoin(context)) return;
+  context.plan.abort = std::make_shared<worker::GroupAbort>();
+  context.end = std::make_unique<worker::GenerationEnd>(*context.agent, assignment.local_rank,
+                                                        assignment.generation, context.plan.abort);
+}
+
 // Takes the live assignment, and its store, from the own agent.
 absl::Status JoinThroughAgent(Context::Implementation& context) {
   WorkerEnvironment& environment = context.environment;
-  const std::unique_ptr<AgentClient> agent =
-      AgentClient::Create(environment.agent_socket, environment.run_id);
+  context.agent = AgentClient::Create(environment.agent_socket, environment.run_id);
   DDPRUN_ASSIGN_OR_RETURN(
       const WorkerAssignment assignment,
-      agent->GetAssignment(environment.local_rank, environment.generation - 1, kAssignmentTimeout));
+      context.agent->GetAssignment(environment.local_rank, environment.generation - 1,
+                                   kAssignmentTimeout));
   DDPRUN_RETURN_IF_ERROR(CheckStillCurrent(environment, assignment));
-  context.node_address = assignment.node_address;
-  context.store = c10::make_intrusive<worker::AgentStore>(agent->Store(environment.generation));
+  TakeStore(context, assignment);
   return absl::OkStatus();
 }
 
@@ -225,21 +247,64 @@ void OpenProgress(Context::Implementation& context) {
   context.progress.Mark(ProgressPhase::kStart, 0);
 }
 
+// What the environment would say if this process had been started for that assignment.
+void TakePlace(Context::Implementation& context, const WorkerAssignment& assignment) {
+  WorkerEnvironment& environment = context.environment;
+  environment.generation = assignment.generation;
+  environment.rank = assignment.rank;
+  environment.world_size = assignment.world_size;
+  environment.local_world_size = assignment.local_world_size;
+  environment.group_rank = assignment.group_rank;
+  environment.restart_count = assignment.restart_count;
+  environment.master_addr = assignment.master_addr;
+  environment.master_port = assignment.master_port;
+  context.groups_created = 0;
+  context.models_created = 0;
+}
+
+// Closes all connections to the other workers.
+void LetGo(Context::Implementation& context) {
+  worker::RemoveFailureNotice(context.store.get());
+  if (context.plan.abort != nullptr) context.plan.abort->Abort();
+  context.end.reset();
+  context.check.reset();
+  context.group.reset();
+  context.plan.abort.reset();
+  context.store.reset();
+}
+
+absl::Status MeetOthers(Context::Implementation& context) {
+  worker::AddFailureNotice(NoticeOf(context));
+  DDPRUN_RETURN_IF_ERROR(Connect(context, context.options));
+  worker::NotifyJoined(NoticeOf(context));
+  return absl::OkStatus();
+}
+
+// A process that has been started needn't be started again because another one wasn't.
+absl::Status RejoinWhile(Context& context, absl::Status met) {
+  while (!met.ok() && context.CanRejoin() &&
+         absl::StartsWith(met.message(), worker::kPeerErrorPrefix)) {
+    met = context.Rejoin();
+  }
+  return met;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
   return CatchExceptions([&]() -> absl::StatusOr<std::unique_ptr<Context>> {
     auto implementation = std::make_unique<Implementation>();
     DDPRUN_ASSIGN_OR_RETURN(implementation->environment, worker::ReadWorkerEnvironment());
+    implementation->options = options;
     OpenProgress(*implementation);
     const absl::Status planned = Plan(*implementation, options);
     if (!planned.ok()) return Refuse(*implementation, planned);
     DDPRUN_RETURN_IF_ERROR(Join(*implementation, options.start_timeout));
-    worker::AddFailureNotice(NoticeOf(*implementation));
-    DDPRUN_RETURN_IF_ERROR(Connect(*implementation, options));
-    worker::NotifyJoined(NoticeOf(*implementation));
-    ShowVariables(*implementation);
-    return std::unique_ptr<Context>(new Context(std::move(implementation)));
+    const absl::Status met = CatchExceptions([&] { return MeetOthers(*implementation); });
+    std::unique_ptr<Context> context(new Context(std::move(implementation)));
+    DDPRUN_RETURN_IF_ERROR(RejoinWhile(*context, met));
+    ShowVariables(context->implementation());
+    return context;
   });
 }
 
@@ -279,6 +344,36 @@ void Context::Mark(ProgressPhase phase, int64_t step) {
 
 bool Context::StopAt(int64_t step) {
   return implementation_->progress.StopAt(static_cast<uint64_t>(std::max<int64_t>(step, 0)));
+}
+
+bool Context::CanRejoin() const { return implementation_->end != nullptr; }
+
+bool Context::GenerationIsOver() const {
+  return implementation_->end != nullptr && implementation_->end->is_over();
+}
+
+absl::Status Context::Rejoin() {
+  Implementation& self = *implementation_;
+  if (!CanRejoin()) {
+    return absl::FailedPreconditionError(
+        "this worker can't go on in another generation: that takes in_process_restart, ddprun as "
+        "the launcher, and another backend than nccl");
+  }
+  return CatchExceptions([&]() -> absl::Status {
+    const absl::StatusOr<std::string> why = self.end->Await(kEndTimeout);
+    DDPRUN_RETURN_IF_ERROR(why.status());
+    Log(LogLevel::kInfo,
+        absl::StrCat("rank ", rank(), " leaves generation ", generation(), ": ", *why));
+    LetGo(self);
+    DDPRUN_ASSIGN_OR_RETURN(
+        const WorkerAssignment assignment,
+        self.agent->GetAssignment(local_rank(), generation(), kNextAssignmentTimeout));
+    TakePlace(self, assignment);
+    self.progress.Mark(ProgressPhase::kStart, 0);
+    DDPRUN_RETURN_IF_ERROR(Plan(self, self.options));
+    TakeStore(self, assignment);
+    return MeetOthers(self);
+  });
 }
 
 void Context::AddDataWait(absl::Duration waited) { implementation_->progress.AddDataWait(waited); }

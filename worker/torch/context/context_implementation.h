@@ -8,15 +8,18 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "ddprun/context.h"
+#include "worker/client/agent_client.h"
 #include "worker/env/progress_page.h"
 #include "worker/env/worker_environment.h"
 #include "worker/torch/collectives/process_group.h"
+#include "worker/torch/context/generation_end.h"
 #include "worker/torch/store/collective_check.h"
 
 namespace ddprun {
 
 // Members die in reverse order: the group uses the store to its end.
 struct Context::Implementation {
+  ContextOptions options;
   worker::WorkerEnvironment environment;
   worker::ProgressPage progress;
   std::string node_address;  // "" = unknown
@@ -26,8 +29,10 @@ struct Context::Implementation {
   uint64_t groups_created = 0;
   uint64_t models_created = 0;
   std::shared_ptr<worker::CollectiveCheck> check;  // null: nothing is compared
+  std::unique_ptr<worker::AgentClient> agent;      // null: not started by ddprun
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  std::unique_ptr<worker::GenerationEnd> end;  // of this generation; null: never heard of
 };
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 #include "worker/torch/errors/failure_notice.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -57,6 +58,14 @@ void StayForOthers(const FailureNotice& notice, bool failed) {
 }  // namespace
 
 void AddFailureNotice(FailureNotice notice) { Notices().push_back(std::move(notice)); }
+
+void RemoveFailureNotice(const c10d::Store* store) {
+  std::vector<FailureNotice>& notices = Notices();
+  notices.erase(
+      std::remove_if(notices.begin(), notices.end(),
+                     [store](const FailureNotice& one) { return one.store.get() == store; }),
+      notices.end());
+}
 
 void NotifyJoined(const FailureNotice& notice) {
   if (notice.rank_zero_hosts) notice.store->set(JoinedKey(notice.rank), std::string("1"));

@@ -21,6 +21,9 @@ struct FailureNotice {
 // Threads of all: main() only.
 void AddFailureNotice(FailureNotice notice);
 
+// A context has let go of this store.
+void RemoveFailureNotice(const c10d::Store* store);
+
 // All that this context wants of its store for a good run is done.
 void NotifyJoined(const FailureNotice& notice);
 

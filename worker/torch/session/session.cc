@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
+#include "worker/torch/errors/exception_status.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
@@ -64,7 +65,7 @@ absl::StatusOr<const Batch*> Session::Implementation::Advance() {
       break;
   }
   if (passes_left == 0) {
-    DDPRUN_ASSIGN_OR_RETURN(const bool more, BeginStep());
+    DDPRUN_ASSIGN_OR_RETURN(const bool more, BeginStepAnywhere());
     if (!more) {
       batches.reset();
       place = Place::kEnded;
@@ -75,7 +76,22 @@ absl::StatusOr<const Batch*> Session::Implementation::Advance() {
   return &batch;
 }
 
+absl::StatusOr<bool> Session::Implementation::BeginStepAnywhere() {
+  while (true) {
+    absl::Status ended = std::exchange(broken, absl::OkStatus());
+    if (ended.ok()) {
+      const absl::StatusOr<bool> more = worker::CatchExceptions([this] { return BeginStep(); });
+      if (more.ok() || !CanRecover(more.status())) return more;
+      ended = more.status();
+    }
+    DDPRUN_RETURN_IF_ERROR(Recover(ended));
+  }
+}
+
 absl::StatusOr<bool> Session::Implementation::BeginStep() {
+  if (context->GenerationIsOver()) {
+    return absl::UnavailableError(absl::StrCat(worker::kPeerErrorPrefix, "the generation is over"));
+  }
   while (true) {
     if (Done()) {
       DDPRUN_RETURN_IF_ERROR(End());
@@ -97,6 +113,7 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
   loss = torch::Tensor();
   passes_left = options.gradient_accumulation_steps;
   --steps_left;
+  KeepStepStart();
   return true;
 }
 
@@ -223,14 +240,22 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
   no_sync.reset();
   zero_no_sync.reset();
   place = Place::kBetweenBatches;
-  if (--passes_left > 0) return false;
+  if (!broken.ok()) passes_left = 1;  // the others of this step are in vain
+  if (--passes_left > 0 || !broken.ok()) return false;
+  const absl::Status ended = EndStep();
+  if (!ended.ok() && !CanRecover(ended)) return ended;
+  broken = ended;
+  return stepped;
+}
+
+absl::Status Session::Implementation::EndStep() {
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress.step;
   progress.epoch_samples += GlobalBatch();
   if (options.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options.step_delay_ms));
   DDPRUN_RETURN_IF_ERROR(ReportStep());
-  if (progress.step % options.checkpoint_every == 0) DDPRUN_RETURN_IF_ERROR(Save());
-  return stepped;
+  if (progress.step % options.checkpoint_every == 0) return Save();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<double>> Session::Implementation::Clip() {
@@ -309,24 +334,40 @@ Session::BatchRange Session::Batches() { return BatchRange(*this); }
 const Batch* Session::Advance() { return OrThrow(implementation_->Advance()); }
 
 DistributedDataParallel* Session::BeginForward() {
-  if (implementation_->place != Implementation::Place::kBatch || !at::GradMode::is_enabled()) {
-    return nullptr;
-  }
-  implementation_->forward_called = true;
-  return implementation_->ddp.get();
+  Implementation& self = *implementation_;
+  if (self.place != Implementation::Place::kBatch || !at::GradMode::is_enabled()) return nullptr;
+  self.forward_called = true;
+  return self.broken.ok() ? self.ddp.get() : nullptr;
+}
+
+void Session::OnForwardError() {
+  const absl::Status status = worker::StatusFromCurrentException();
+  if (!implementation_->CanRecover(status)) throw;
+  implementation_->broken = status;
 }
 
 void Session::Backward(const torch::Tensor& loss) {
   Implementation& self = *implementation_;
   OrThrow(self.CheckBackward(loss));
   self.place = Implementation::Place::kBackwardDone;
-  const int64_t accumulated = self.options.gradient_accumulation_steps;
   self.autocast.reset();
-  const torch::Tensor part = accumulated > 1 ? loss / accumulated : loss;
-  self.scaler->Scale(part).backward();
+  if (!self.broken.ok()) return;
+  try {
+    self.AddGradients(loss);
+  } catch (...) {
+    const absl::Status status = worker::StatusFromCurrentException();
+    if (!self.CanRecover(status)) throw;
+    self.broken = status;
+  }
+}
+
+void Session::Implementation::AddGradients(const torch::Tensor& of_batch) {
+  const int64_t accumulated = options.gradient_accumulation_steps;
+  const torch::Tensor part = accumulated > 1 ? of_batch / accumulated : of_batch;
+  scaler->Scale(part).backward();
   // Not read here: a GPU would have to be waited for in every pass.
   const torch::Tensor value = part.detach().to(torch::kDouble);
-  self.loss = self.loss.defined() ? self.loss + value : value;
+  loss = loss.defined() ? loss + value : value;
 }
 
 bool Session::Step() { return OrThrow(implementation_->EndBatch()); }
@@ -338,6 +379,7 @@ void Session::Save() {
   if (implementation_->passes_left > 0) {
     OrThrow(Misuse("Save() in the middle of a step: call it after the Step() that returns true"));
   }
+  if (!implementation_->broken.ok()) return;  // that step is going to be done again
   OrThrow(implementation_->Save());
 }
 

@@ -57,9 +57,14 @@ struct Session::Implementation {
       const OptimizerKind& kind, std::vector<ParameterGroup> groups) const;
   absl::Status MakeOptimizer(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
   absl::Status MakeDdp();
+  // How long training is with so many workers.
+  absl::Status PlanSteps();
+  // What all ranks of a generation do at its beginning.
+  absl::Status StartTogether();
   absl::Status Resume();
   std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory);
   absl::StatusOr<std::optional<TrainingProgress>> RestoreElsewhere();
+  void ShowBanner() const;
   absl::Status BeginMetrics();
   LearningRateSchedule Schedule() const;
 
@@ -70,10 +75,29 @@ struct Session::Implementation {
   int64_t SchedulePlace() const;
   bool Done() const;
 
+  // In-process restarts (session_recovery.cc).
+  struct StepStart {
+    int64_t step = 0;
+    std::vector<torch::Tensor> buffers;  // copies
+    torch::Tensor generators;            // worker::GetGenerators
+  };
+  // Whether such an error is followed by a generation in which this process can go on.
+  bool CanRecover(const absl::Status& status) const;
+  // Keeps what a step changes before the optimizer does, and puts it back if that step isn't done.
+  void KeepStepStart();
+  absl::Status ReturnToStepStart();
+  void LetGoOfStep();
+  // Goes on in the next generation, after the last step that any rank has done.
+  absl::Status Recover(const absl::Status& why);
+  // False: no rank has any state, so that all resume from a checkpoint.
+  absl::StatusOr<bool> TakeStateOfOthers();
+
   // The loop (session.cc).
   absl::StatusOr<const Batch*> Advance();
   // False: training is over.
   absl::StatusOr<bool> BeginStep();
+  // The same; goes on in the next generation where this one ends.
+  absl::StatusOr<bool> BeginStepAnywhere();
   absl::Status BeginEpoch();
   absl::Status EndEpoch();
   absl::Status End();
@@ -81,7 +105,11 @@ struct Session::Implementation {
   // This rank's batch of the backward pass whose samples, all ranks' together, begin there.
   Batch LoadBatch(int64_t first_of_all) const;
   absl::Status CheckBackward(const torch::Tensor& of_batch) const;
+  // Throws as LibTorch does.
+  void AddGradients(const torch::Tensor& of_batch);
   absl::StatusOr<bool> EndBatch();
+  // After the last backward pass of a step.
+  absl::Status EndStep();
   absl::Status StepOptimizer();
   // The norm before clipping; unset: not measured, or beyond fp16's range.
   absl::StatusOr<std::optional<double>> Clip();
@@ -113,6 +141,11 @@ struct Session::Implementation {
   std::unique_ptr<Checkpointer> checkpointer;    // null = none
   std::unique_ptr<Metrics> metrics;
   TrainingProgress progress;
+  bool has_state = false;               // it has taken part in training
+  std::optional<StepStart> step_start;  // none: it isn't wanted
+  // Not OK: a collective of this generation failed since the loop was last asked for a batch; what
+  // is done until it is asked again doesn't count, unless the step was done before.
+  absl::Status broken;
 
   // Of the current epoch.
   std::vector<int64_t> order;

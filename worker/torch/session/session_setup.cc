@@ -77,11 +77,10 @@ std::unique_ptr<torch::optim::Optimizer> Fused(
 absl::Status Session::Implementation::Connect() {
   if (!options.log_level.empty()) SetLogLevel(options.log_level);
   at::set_num_threads(static_cast<int>(options.threads));
-  DDPRUN_ASSIGN_OR_RETURN(context, Context::Create({.backend = options.backend}));
+  DDPRUN_ASSIGN_OR_RETURN(
+      context, Context::Create(
+                   {.backend = options.backend, .in_process_restart = options.in_process_restart}));
   torch::manual_seed(static_cast<uint64_t>(options.seed));
-  if (!options.journal.empty() && context->is_main()) {
-    DDPRUN_ASSIGN_OR_RETURN(journal, worker::Journal::Open(options.journal));
-  }
   return absl::OkStatus();
 }
 
@@ -105,25 +104,44 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
                                   settings.name, context->world_size(), context->backend(),
                                   data.size, data.samples_name, GlobalBatch()));
   }
-  if (StepsPerEpoch() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the ", data.size, " ", data.samples_name, " don't fill one step of ", GlobalBatch(),
-        " (batch_size x gradient_accumulation_steps x workers): lower batch_size"));
-  }
+  DDPRUN_RETURN_IF_ERROR(PlanSteps());
   DDPRUN_ASSIGN_OR_RETURN(precision, ParseMixedPrecision(options.mixed_precision));
-  schedule = Schedule();
-  DDPRUN_RETURN_IF_ERROR(schedule.Check());
   model->to(context->device());
   model->train();
   scaler = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision == MixedPrecision::kFloat16});
   DDPRUN_RETURN_IF_ERROR(MakeOptimizer(kind, std::move(groups)));
+  rates.emplace(*optimizer);
+  place = Place::kBetweenBatches;
+  absl::Status started = StartTogether();
+  if (!started.ok() && CanRecover(started)) started = Recover(started);
+  return started;
+}
+
+absl::Status Session::Implementation::PlanSteps() {
+  if (StepsPerEpoch() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ", data.size, " ", data.samples_name, " don't fill one step of ", GlobalBatch(),
+        " (batch_size x gradient_accumulation_steps x workers): lower batch_size"));
+  }
+  schedule = Schedule();
+  return schedule.Check();
+}
+
+absl::Status Session::Implementation::StartTogether() {
+  DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
   // Zero averages gradients itself in stage 2.
   if (options.zero_stage != "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
-  rates.emplace(*optimizer);
-  DDPRUN_RETURN_IF_ERROR(Resume());
-  place = Place::kBetweenBatches;
-  return BeginMetrics();
+  if (checkpointer == nullptr && !options.CheckpointDirectory().empty()) {
+    checkpointer = MakeCheckpointer(options.CheckpointDirectory());
+  }
+  if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
+  if (others_know && checkpointer != nullptr) {
+    DDPRUN_RETURN_IF_ERROR(checkpointer->GoOnWithOthers());
+  }
+  DDPRUN_RETURN_IF_ERROR(BeginMetrics());
+  has_state = true;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Session::Implementation::Groups(
@@ -200,8 +218,7 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
   return result;
 }
 
-absl::Status Session::Implementation::BeginMetrics() {
-  const int64_t steps = progress.step + schedule.total_steps - SchedulePlace();
+void Session::Implementation::ShowBanner() const {
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : Parameters(*model)) parameters += parameter.numel();
   PrintStartBanner(*context,
@@ -211,8 +228,16 @@ absl::Status Session::Implementation::BeginMetrics() {
                     .gradient_accumulation_steps = options.gradient_accumulation_steps,
                     .dataset_samples = data.size,
                     .epochs = options.steps > 0 ? 0 : options.epochs,
-                    .total_steps = steps,
+                    .total_steps = progress.step + schedule.total_steps - SchedulePlace(),
                     .parameters = parameters});
+}
+
+absl::Status Session::Implementation::BeginMetrics() {
+  if (!options.journal.empty() && context->is_main() && !journal.is_open()) {
+    DDPRUN_ASSIGN_OR_RETURN(journal, worker::Journal::Open(options.journal));
+  }
+  if (!has_state) ShowBanner();
+  const int64_t steps = progress.step + schedule.total_steps - SchedulePlace();
   DDPRUN_ASSIGN_OR_RETURN(metrics, Metrics::Create(*context, {.output_dir = options.output_dir,
                                                               .every_steps = worker::kNotifyEvery,
                                                               .total_steps = steps,
@@ -223,8 +248,7 @@ absl::Status Session::Implementation::BeginMetrics() {
 
 absl::Status Session::Implementation::Resume() {
   std::optional<TrainingProgress> found;
-  if (!options.CheckpointDirectory().empty()) {
-    checkpointer = MakeCheckpointer(options.CheckpointDirectory());
+  if (checkpointer != nullptr) {
     DDPRUN_ASSIGN_OR_RETURN(found, checkpointer->Restore());
   }
   if (!found.has_value() && !options.resume_from.empty()) {

@@ -1,0 +1,203 @@
+// Sessions whose workers live on when others don't: over real processes, and an agent that the test
+// plays.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <deque>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/worker/fake_agent.h"
+#include "tests/worker/processes.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class InProcessRestartTest : public ::testing::Test {
+ protected:
+  void SetUp() override { agent_ = FakeAgent::Start({.socket_path = directory_.File("agent")}); }
+
+  // A worker of `world` in `generation`. `fault`: as SESSION_PROBE_FAULT.
+  Process& Start(uint32_t rank, uint32_t world, uint64_t generation, const std::string& fault = "",
+                 std::vector<std::string> options = {"--in_process_restart"}) {
+    auto variables = WorkerVariables(directory_.path(), rank, world, generation);
+    variables["SESSION_PROBE_FAULT"] = fault;
+    std::vector<std::string> command = {DDPRUN_SESSION_PROBE, "fault", directory_.File("seen")};
+    command.insert(command.end(), options.begin(), options.end());
+    const std::string output = "output." + std::to_string(rank) + "." + std::to_string(generation);
+    return processes_.emplace_back(command, variables, directory_.File(output));
+  }
+  std::string Output(uint32_t rank, uint64_t generation) const {
+    return ReadFile(
+        directory_.File("output." + std::to_string(rank) + "." + std::to_string(generation)));
+  }
+
+  // What a rank wrote at its end, by name.
+  std::map<std::string, std::string> Seen(uint32_t rank) const {
+    std::map<std::string, std::string> seen;
+    std::istringstream lines(ReadFile(directory_.File("seen." + std::to_string(rank))));
+    std::string name;
+    std::string value;
+    while (lines >> name >> value) seen[name] = value;
+    return seen;
+  }
+
+  // What the same training comes to when nothing happens, by rank: batch norm's last statistics are
+  // each rank's own.
+  std::vector<std::map<std::string, std::string>> Undisturbed(
+      const std::vector<std::string>& options) {
+    Process& one = Start(0, 2, 1, "", options);
+    Process& other = Start(1, 2, 1, "", options);
+    EXPECT_EQ(one.Wait(), 0) << Output(0, 1);
+    EXPECT_EQ(other.Wait(), 0) << Output(1, 1);
+    std::vector<std::map<std::string, std::string>> seen = {Seen(0), Seen(1)};
+    for (auto& of_rank : seen) of_rank.erase("generation");
+    agent_->EndGeneration("it is done");
+    agent_->BeginGeneration(1, 2);
+    return seen;
+  }
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<FakeAgent> agent_;
+  std::deque<Process> processes_;
+};
+
+// 64 points, 4 of each rank's in a pass: 16 steps. Sums of two ranks have one order, so the
+// survivor ends with the very numbers of a run in which nothing happened, batch norm's statistics
+// included, which the broken step had changed already.
+TEST_F(InProcessRestartTest, TheBrokenStepIsDoneAgainWithANewWorker) {
+  for (const char* backend : {"gloo", "shm"}) {
+    const std::vector<std::string> options = {"--in_process_restart", "--backend", backend};
+    const auto expected = Undisturbed(options);
+    for (const char* moment : {"load", "forward", "backward", "between", "after"}) {
+      Process& survivor = Start(0, 2, 1, "", options);
+      Process& victim = Start(1, 2, 1, std::string("5 ") + moment + " 9", options);
+      EXPECT_EQ(victim.Wait(), -SIGKILL);
+      agent_->EndGeneration("rank 1 was killed");
+      agent_->BeginGeneration(2, 2);
+      Process& successor = Start(1, 2, 2, "", options);
+      EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
+      EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
+      for (const uint32_t rank : {0, 1}) {
+        auto seen = Seen(rank);
+        EXPECT_EQ(seen["generation"], "2");
+        seen.erase("generation");
+        EXPECT_EQ(seen, expected[rank]) << backend << " " << moment << " rank " << rank;
+      }
+      EXPECT_THAT(Output(0, 1), HasSubstr("generation 2: goes on after step "));
+      agent_->EndGeneration("it is done");
+      agent_->BeginGeneration(1, 2);
+    }
+  }
+}
+
+TEST_F(InProcessRestartTest, TwinWithoutTheOptionEndsWithItsPeer) {
+  Process& survivor = Start(0, 2, 1, "", {});
+  Process& victim = Start(1, 2, 1, "5 backward 9", {});
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  EXPECT_EQ(survivor.Wait(), 1);
+  EXPECT_THAT(Output(0, 1), HasSubstr("PeerError: "));
+}
+
+// Rank 0 is new: what it begins with must not become everybody's.
+TEST_F(InProcessRestartTest, ANewRankZeroTakesTheStateOfTheWorkerThatLives) {
+  auto expected = Undisturbed({"--in_process_restart"});
+  // The local rank is the rank here, so the roles change instead: rank 1 lives.
+  Process& victim = Start(0, 2, 1);
+  Process& survivor = Start(1, 2, 1, "5 backward 19");  // stops itself
+  ASSERT_TRUE(survivor.AwaitStop());
+  victim.Kill(SIGKILL);
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  survivor.Kill(SIGCONT);
+  agent_->EndGeneration("rank 0 was killed");
+  agent_->BeginGeneration(2, 2);
+  Process& successor = Start(0, 2, 2);
+  EXPECT_EQ(successor.Wait(), 0) << Output(0, 2);
+  EXPECT_EQ(survivor.Wait(), 0) << Output(1, 1);
+  // Batch norm's statistics are rank 0's of each step, and went with it: rank 1's own took their
+  // place.
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_EQ(Seen(rank)["parameters"], expected[rank]["parameters"]) << "rank " << rank;
+    EXPECT_EQ(Seen(rank)["steps"], "16");
+  }
+  EXPECT_THAT(Output(0, 2), HasSubstr("with the state of a worker that lives"));
+}
+
+// Nobody closes the connections of a machine that has lost its power, or of a process that stands
+// still: the agent's word ends what waits for it.
+TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
+  for (const char* backend : {"gloo", "shm"}) {
+    Process& survivor = Start(0, 2, 1, "", {"--in_process_restart", "--backend", backend});
+    Process& silent =
+        Start(1, 2, 1, "5 backward 19", {"--in_process_restart", "--backend", backend});
+    ASSERT_TRUE(silent.AwaitStop());
+    agent_->EndGeneration("rank 1 stands still");
+    agent_->BeginGeneration(2, 1);
+    EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
+    EXPECT_EQ(Seen(0)["generation"], "2");
+    EXPECT_THAT(Output(0, 1), HasSubstr("on 1 workers"));
+    silent.Kill(SIGKILL);
+    EXPECT_EQ(silent.Wait(), -SIGKILL);
+    agent_->EndGeneration("it is done");
+    agent_->BeginGeneration(1, 2);
+  }
+}
+
+TEST_F(InProcessRestartTest, ANextGenerationThatBreaksTooIsFollowedByAnother) {
+  const auto expected = Undisturbed({"--in_process_restart"});
+  Process& survivor = Start(0, 2, 1);
+  Process& victim = Start(1, 2, 1, "5 backward 9");
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  agent_->EndGeneration("rank 1 was killed");
+  agent_->AwaitRejoining(1);
+  agent_->BeginGeneration(2, 2);
+  agent_->AwaitWaiters(1);  // the survivor meets nobody
+  agent_->EndGeneration("rank 1 could not be started");
+  agent_->AwaitRejoining(2);
+  agent_->BeginGeneration(3, 2);
+  Process& successor = Start(1, 2, 3);
+  EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
+  EXPECT_EQ(successor.Wait(), 0) << Output(1, 3);
+  auto seen = Seen(0);
+  EXPECT_EQ(seen["generation"], "3");
+  seen.erase("generation");
+  EXPECT_EQ(seen, expected[0]);
+}
+
+TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
+  agent_->EndGeneration("");
+  agent_->BeginGeneration(1, 1);
+  Process& first = Start(0, 1, 1, "5 backward 19");
+  ASSERT_TRUE(first.AwaitStop());
+  agent_->EndGeneration("a node has come");
+  agent_->BeginGeneration(2, 2);
+  first.Kill(SIGCONT);
+  Process& second = Start(1, 2, 2);
+  EXPECT_EQ(first.Wait(), 0) << Output(0, 1);
+  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
+  EXPECT_EQ(Seen(0)["steps"], Seen(1)["steps"]);
+  EXPECT_THAT(Output(0, 1), HasSubstr("on 2 workers"));
+  EXPECT_THAT(Output(0, 1), Not(HasSubstr("goes on after step 0")));
+}
+
+// It has met nobody yet.
+TEST_F(InProcessRestartTest, AWorkerWhosePeerDoesNotEvenBeginGoesOn) {
+  Process& survivor = Start(0, 2, 1);
+  Process& culprit = Start(1, 2, 1, "", {"--in_process_restart", "--zero_stage", "1"});
+  EXPECT_EQ(culprit.Wait(), 2);
+  EXPECT_THAT(Output(1, 1), HasSubstr("in_process_restart needs a worker's state on the others"));
+  agent_->EndGeneration("rank 1 exited with 1");
+  agent_->BeginGeneration(2, 1);
+  EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
+}
+
+}  // namespace
+}  // namespace ddprun::testing

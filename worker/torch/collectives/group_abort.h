@@ -1,0 +1,46 @@
+#ifndef DDPRUN_WORKER_TORCH_COLLECTIVES_GROUP_ABORT_H_
+#define DDPRUN_WORKER_TORCH_COLLECTIVES_GROUP_ABORT_H_
+
+#include <functional>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace ddprun::worker {
+
+// Breaks the connections of process groups, so that whatever waits there for a peer ends with an
+// error, now and from now on. Our own backends and NCCL have an abort() for that; Gloo's does
+// nothing, so its sockets are shut down.
+// Threads: any.
+class GroupAbort {
+ public:
+  GroupAbort() = default;
+  // Shuts Gloo's sockets down: peers that still wait for this rank learn that it has left.
+  ~GroupAbort();
+  GroupAbort(const GroupAbort&) = delete;
+  GroupAbort& operator=(const GroupAbort&) = delete;
+
+  // Runs `connect`, and takes the TCP sockets that are connected meanwhile for Gloo's, which tells
+  // nobody which it has. Requires: no other thread of this process connects any.
+  void RecordSockets(const std::function<void()>& connect);
+
+  // Aborts this one, too, if it still lives then.
+  void Add(const c10::intrusive_ptr<c10d::Backend>& backend);
+
+  void Abort();
+
+ private:
+  void ShutDown();
+
+  std::mutex mutex_;
+  bool aborted_ = false;
+  // Copies of Gloo's descriptors: a number that Gloo has closed may be another file's by now.
+  std::vector<Fd> sockets_;
+  std::vector<c10::weak_intrusive_ptr<c10d::Backend>> backends_;
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_COLLECTIVES_GROUP_ABORT_H_

@@ -1,0 +1,99 @@
+// How a session goes on, in this process, in the next generation.
+#include <torch/utils.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "ddprun/parameters.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/checkpoint/peer_state.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/session/session_implementation.h"
+
+namespace ddprun {
+
+bool Session::Implementation::CanRecover(const absl::Status& status) const {
+  return context->CanRejoin() && absl::StartsWith(status.message(), worker::kPeerErrorPrefix);
+}
+
+void Session::Implementation::KeepStepStart() {
+  if (!context->CanRejoin()) return;
+  StepStart start = {
+      .step = progress.step, .buffers = {}, .generators = worker::GetGenerators(context->device())};
+  const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& buffer : Buffers(*model)) start.buffers.push_back(buffer.clone());
+  step_start = std::move(start);
+}
+
+absl::Status Session::Implementation::ReturnToStepStart() {
+  // Parameters change only in the optimizer's step, which waits for nobody.
+  if (!step_start.has_value() || step_start->step != progress.step) return absl::OkStatus();
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> buffers = Buffers(*model);
+  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(step_start->buffers[i]);
+  return worker::SetGenerators(context->device(), step_start->generators);
+}
+
+// In this order: what is made from the context dies before its group does.
+void Session::Implementation::LetGoOfStep() {
+  autocast.reset();
+  no_sync.reset();
+  batches.reset();
+  batch = Batch();
+  loss = torch::Tensor();
+  passes_left = 0;
+  place = Place::kBetweenBatches;
+  model->train();  // unless an evaluation broke
+  metrics.reset();
+  ddp.reset();
+  // They may lie in the buckets of what has just gone.
+  for (torch::Tensor& parameter : Parameters(*model)) parameter.mutable_grad().reset();
+}
+
+absl::Status Session::Implementation::Recover(const absl::Status& why) {
+  const Instant began = MonotonicNow();
+  Log(LogLevel::kInfo, absl::StrCat("rank ", context->rank(), " stops in step ", progress.step + 1,
+                                    ": ", why.message()));
+  LetGoOfStep();
+  DDPRUN_RETURN_IF_ERROR(ReturnToStepStart());
+  while (true) {
+    absl::Status joined = context->Rejoin();
+    if (joined.ok()) joined = PlanSteps();  // with another number of workers
+    if (joined.ok()) joined = StartTogether();
+    if (joined.ok()) break;
+    if (!CanRecover(joined)) return joined;
+    LetGoOfStep();  // the next generation broke as well
+  }
+  if (context->is_main()) {
+    worker::Print(absl::StrFormat(
+        "generation %d: goes on after step %d on %d workers, this one without a restart (%d ms)",
+        context->generation(), progress.step, context->world_size(),
+        absl::ToInt64Milliseconds(MonotonicNow() - began)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
+  if (!context->CanRejoin()) return false;
+  const auto own = has_state ? std::optional(progress) : std::nullopt;
+  DDPRUN_ASSIGN_OR_RETURN(
+      const std::optional<TrainingProgress> newest,
+      worker::TakeNewestState(
+          *context,
+          {.module = *model, .optimizer = *optimizer, .extras = {{"scaler", scaler.get()}}}, own));
+  if (!newest.has_value()) return false;
+  progress = *newest;
+  if (!has_state && context->is_main()) {
+    worker::Print(
+        absl::StrFormat("goes on at step %d, epoch %d, with the state of a worker that lives",
+                        progress.step, progress.epoch));
+  }
+  return true;
+}
+
+}  // namespace ddprun
