@@ -327,6 +327,13 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.token = plan_.token;
   options.tls = plan_.tls;
   options.node_state = [this] { return NodeState(); };
+  options.on_can_rejoin = [this](Generation generation, uint32_t local_rank) {
+    Write("worker_can_rejoin", {{"generation", generation.value()}, {"local_rank", local_rank}});
+    Feed(WorkerCanRejoin{generation, local_rank});
+  };
+  options.on_let_go = [this](Generation generation, uint32_t local_rank) {
+    Feed(WorkerLetGo{generation, local_rank});
+  };
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();
     workers_->set_log_catalog(options.logs);
@@ -377,13 +384,14 @@ void Agent::Do(const FinishStream& /*effect*/) {
 }
 
 void Agent::Do(const SpawnGroup& effect) {
-  agent_server_->BeginGeneration(effect.assignment);
+  kept_ = {effect.kept.begin(), effect.kept.end()};
+  agent_server_->BeginGeneration(effect.assignment, kept_);
   side_channels_->OnAssignment(effect.assignment);
   Write("spawn", {{"generation", effect.assignment.generation.value()}});
-  hangs_->Begin(effect.assignment);
+  hangs_->Begin(effect.assignment, kept_);
   stop_steps_->Begin();
   absl::Status status = master_.Begin(loop_.get(), effect.assignment);
-  if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment);
+  if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment, kept_);
   if (status.ok()) return;
   // What could not be spawned has failed; what could is stopped as with any failure.
   for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
@@ -392,13 +400,19 @@ void Agent::Do(const SpawnGroup& effect) {
 }
 
 void Agent::Do(const SignalGroup& effect) {
-  if (effect.stops) hangs_->CloseBook();
-  keeper_->Signal(effect.generation.value(), effect.signal);
+  if (effect.stops) {
+    hangs_->CloseBook();
+    agent_server_->EndTurn(effect.generation, effect.why,
+                           {effect.spared.begin(), effect.spared.end()});
+  }
+  keeper_->Signal(effect.generation.value(), effect.signal, effect.spared);
 }
 
 void Agent::Do(const SweepGroup& effect) {
   hangs_->CloseBook();
-  keeper_->Sweep(effect.generation.value());
+  kept_ = {effect.spared.begin(), effect.spared.end()};
+  agent_server_->EndTurn(effect.generation, effect.why, kept_);
+  keeper_->Sweep(effect.generation.value(), effect.spared);
 }
 
 void Agent::Do(const EndGeneration& effect) {

@@ -230,7 +230,7 @@ WorkerExit KeeperUnderTest::RunUntilExited(uint64_t generation, uint32_t local_r
 }
 
 std::optional<uint32_t> KeeperUnderTest::Sweep(uint64_t generation) {
-  client->Sweep(generation);
+  client->Sweep(generation, {});
   if (!RunUntil([&] { return empty.contains(generation); })) return std::nullopt;
   return empty[generation];
 }
