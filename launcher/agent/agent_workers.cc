@@ -1,4 +1,5 @@
-// The agent's side of its workers' lives: what guards them, and what the keeper tells of them.
+// The agent's side of its workers' lives: what guards them, how they start and are stopped, and
+// what the keeper tells of them.
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,6 +107,38 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     Feed(KeeperLost{std::string(why.message())});
   };
   return callbacks;
+}
+
+void Agent::Do(const SpawnGroup& effect) {
+  kept_ = {effect.kept.begin(), effect.kept.end()};
+  agent_server_->BeginGeneration(effect.assignment, kept_);
+  side_channels_->OnAssignment(effect.assignment);
+  Write("spawn", {{"generation", effect.assignment.generation.value()}});
+  hangs_->Begin(effect.assignment, kept_);
+  stop_steps_->Begin();
+  absl::Status status = master_.Begin(loop_.get(), effect.assignment);
+  if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment, kept_);
+  if (status.ok()) return;
+  // What could not be spawned has failed; what could is stopped as with any failure.
+  for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
+    FeedEnd(effect.assignment.generation, workers_->DescribeStartFailure(local_rank, status));
+  }
+}
+
+void Agent::Do(const SignalGroup& effect) {
+  if (effect.stops) {
+    hangs_->CloseBook();
+    agent_server_->EndTurn(effect.generation, effect.why,
+                           {effect.spared.begin(), effect.spared.end()});
+  }
+  keeper_->Signal(effect.generation.value(), effect.signal, effect.spared);
+}
+
+void Agent::Do(const SweepGroup& effect) {
+  hangs_->CloseBook();
+  kept_ = {effect.spared.begin(), effect.spared.end()};
+  agent_server_->EndTurn(effect.generation, effect.why, kept_);
+  keeper_->Sweep(effect.generation.value(), effect.spared);
 }
 
 void Agent::WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked) {

@@ -94,8 +94,8 @@ class KeeperClient {
   // generation before: a keeper that is sweeping refuses (EBUSY).
   virtual absl::Status Spawn(SpawnRequest request) = 0;
   // To the process groups of all live workers of the generation but those of the local ranks
-  // `spared`; SIGCONT follows one that asks for
-  // the end (TERM, INT, HUP, QUIT), so that stopped ones see it.
+  // `spared`; SIGCONT follows one that asks for the end (TERM, INT, HUP, QUIT), so that who is
+  // stopped sees it.
   virtual void Signal(uint64_t generation, int signal_number,
                       const std::vector<uint32_t>& spared) = 0;
   // The same to one worker, if it still lives.

@@ -2,7 +2,9 @@
 """Survivors of a fault keep their process (docs/PROTOCOL.md, R3): workers that ask their agent for the end of their
 generation go on in the next one; others are started anew, as ever."""
 
+import glob
 import os
+import re
 import signal
 import sys
 import unittest
@@ -86,6 +88,29 @@ class Survivors(RejoinTestCase):
         self.assertTrue(is_alive(first[0]["child"]))
         self.assertFalse(is_alive(first[1]["child"]))
         self.end(agent, second)
+
+    def test_beside_plain_workers(self):
+        """Those are stopped and started anew, in the same generation."""
+        agent, first = self.start("plain=1", nproc=3)
+        self.ready(2)
+        self.kill(first[2])
+        second = self.bed.workers(2, 3, alive=[agent])
+        self.assertEqual([True, False, False], [a["pid"] == b["pid"] for a, b in zip(first, second)])
+        self.assertEqual(1, len(self.bed.events.find("worker_kept")))
+        self.end(agent, second)
+
+    def test_output_goes_on_where_it_went(self):
+        folder = self.bed.path("logs")
+        agent, first = self.start(options=["--tee", 3, "--log_dir", folder])
+        self.ready(2)
+        self.kill(first[1])
+        second = self.bed.workers(2, 2, alive=[agent])
+        self.end(agent, second)
+        self.assertEqual(1, len(re.findall(r"default0\]:rank 0 in generation 2$", agent.text(), re.MULTILINE)))
+        files = glob.glob(os.path.join(folder, "*", "attempt_0", "0", "stdout.log"))
+        self.assertEqual(1, len(files), os.listdir(folder))
+        with open(files[0], encoding="utf-8") as source:
+            self.assertEqual("rank 0 in generation 1\nrank 0 in generation 2\n", source.read())
 
     def test_who_does_not_let_go_is_started_anew(self):
         agent, first = self.start("stubborn")

@@ -132,8 +132,10 @@ class Player {
         return Step(ServiceExited{"was killed by SIGKILL"});
       case 2:
       case 3: {
-        const WorkerCanRejoin event{AboutGeneration(), AboutRank()};
-        if (event.generation == group_.generation) group_.can_rejoin.insert(event.local_rank);
+        const WorkerCanRejoin event{AboutGeneration(), AboutRank(), bytes_.Chance(230)};
+        if (event.generation == group_.generation && event.can) {
+          group_.can_rejoin.insert(event.local_rank);
+        }
         return Step(event);
       }
       case 4:

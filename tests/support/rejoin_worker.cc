@@ -1,18 +1,19 @@
 // A worker that goes on in the next generation as the process that it is, as docs/PROTOCOL.md has
 // it (R3):
 //
-//   rejoin_worker JOURNAL [plain | stubborn | child]…
+//   rejoin_worker JOURNAL [plain[=RANK] | stubborn | child]…
 //
 // It writes a line into the journal as worker.py does, at its start and for each generation that it
-// rejoins. `plain`: it asks for nothing. `stubborn`: it is told that its generation is over, and
-// doesn't let go of it. `child`: it has a child process, which its line names. SIGUSR1 ends it with
-// 0, SIGUSR2 with 3.
+// rejoins, and says the same to stdout. `plain`: it (or who starts with this rank) asks for
+// nothing. `stubborn`: it is told that its generation is over, and doesn't let go of it. `child`:
+// it has a child process, which its line names. SIGUSR1 ends it with 0, SIGUSR2 with 3.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -57,7 +58,10 @@ class Worker {
                        {"world", place_.world_size()},
                        {"restart_count", place_.restart_count()},
                        {"child", child_}});
-      if (Wants("plain")) Stay();
+      std::printf("rank %u in generation %llu\n", place_.rank(),
+                  static_cast<unsigned long long>(place_.generation()));
+      std::fflush(stdout);
+      if (Wants("plain") || Wants(absl::StrCat("plain=", place_.rank()).c_str())) Stay();
       v1::GenerationEnd end;
       if (const grpc::Status status = Await(&end); !status.ok()) {
         Write("refused", {{"code", status.error_code()}, {"why", status.error_message()}});

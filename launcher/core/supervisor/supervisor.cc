@@ -189,6 +189,7 @@ void Supervisor::On(const WorkerEnded& event) {
     }
   }
   Apply(action, "all workers of this node ended");
+  StopWhenSettled();
 }
 
 void Supervisor::On(const WorkerSuspended& event) {
@@ -317,9 +318,12 @@ void Supervisor::Apply(GroupAction action, const std::string& why) {
       break;
     case GroupAction::kSweep:
       if (!MayRejoin()) group_.SpareNobody();
-      TellLate();
-      // Where all ended well, other nodes' workers still use the stores that are here (R8).
-      if (!group_.succeeded()) EndStores(group_.why().empty() ? why : group_.why());
+      NotifyLate();
+      // Where all ended well, other nodes' workers still use the stores that are here (R8); so they
+      // may where all have saved at a stop step.
+      if (!group_.succeeded() && (!stop_.committed() || group_.spared().empty())) {
+        EndStores(group_.why().empty() ? why : group_.why());
+      }
       effects_.push_back(SweepGroup{group_.generation(), group_.spared(), why});
       break;
   }

@@ -128,11 +128,12 @@ class Supervisor {
   // Workers that rejoin: supervisor_rejoin.cc.
   bool MayRejoin() const;
   void Signal(const std::string& why);
-  std::vector<uint32_t> TellLate();
+  std::vector<uint32_t> NotifyLate();
   absl::Duration LetGoBound() const;
   std::string KeptText(const rendezvous::Assignment& assignment) const;
   void OnKeptEnded(const WorkerEnd& end);
   void SweepKept();
+  void StopWhenSettled();
   void SendStopped(bool clean);
 
   // A node that is taken away, and the end: supervisor_ending.cc.

@@ -61,10 +61,12 @@ struct WorkerEnded {
   WorkerEnd end;
 };
 
-// A worker waits for the end of its generation, to rejoin the next one as the process that it is.
+// A worker waits for the end of its generation, to rejoin the next one as the process that it is;
+// or it has done its work, and no longer can.
 struct WorkerCanRejoin {
   rendezvous::Generation generation;
   uint32_t local_rank = 0;
+  bool can = true;
 };
 
 // Such a worker has let go of its generation: it has no process groups of it any more, and asks for

@@ -9,12 +9,19 @@
 namespace ddprun::launcher {
 
 void Supervisor::On(const WorkerCanRejoin& event) {
-  if (event.generation == group_.generation()) group_.OnCanRejoin(event.local_rank);
+  if (event.generation == group_.generation()) group_.OnCanRejoin(event.local_rank, event.can);
 }
 
 void Supervisor::On(const WorkerLetGo& event) {
   if (event.generation != group_.generation()) return;
   Apply(group_.OnLetGo(now_, event.local_rank), group_.why());
+  StopWhenSettled();
+}
+
+// At a stop step (R14) some end, and others save and let go.
+void Supervisor::StopWhenSettled() {
+  if (!stop_.committed() || !Runs(group_.generation()) || !group_.AllSettled()) return;
+  StopGroup(preemption_.is_going() ? preemption_.signal() : SIGTERM, std::string(group_.why()));
 }
 
 // A node that goes away, or ends, leaves nothing behind.
@@ -23,8 +30,11 @@ bool Supervisor::MayRejoin() const {
 }
 
 void Supervisor::Signal(const std::string& why) {
-  const std::vector<uint32_t> late = TellLate();
-  SignalGroup signal{.generation = group_.generation(), .signal = group_.stop_signal(), .why = why};
+  const std::vector<uint32_t> late = NotifyLate();
+  SignalGroup signal{.generation = group_.generation(),
+                     .signal = group_.stop_signal(),
+                     .stops = !Runs(group_.generation()),
+                     .why = why};
   if (late.empty()) {
     signal.spared = group_.spared();
   } else {
@@ -36,23 +46,27 @@ void Supervisor::Signal(const std::string& why) {
     }
   }
   // Who waits for a key there would not let go in time.
-  if (!group_.spared().empty()) EndStores(why);
+  if (signal.stops && !group_.spared().empty()) EndStores(why);
   effects_.push_back(std::move(signal));
 }
 
-// Those that are killed because they have not let go.
-std::vector<uint32_t> Supervisor::TellLate() {
+// Those that are killed because they have not let go; or because they have, and nobody else did.
+std::vector<uint32_t> Supervisor::NotifyLate() {
   const std::vector<uint32_t> late = group_.TakeLate();
-  const absl::Duration bound = LetGoBound();
+  const bool forsaken = Runs(group_.generation());
+  const absl::Duration bound = forsaken ? kForsakenBound : LetGoBound();
   for (const uint32_t local_rank : late) {
-    RecordFact("let_go_late", {{"generation", absl::StrCat(group_.generation().value())},
-                               {"local_rank", absl::StrCat(local_rank)},
-                               {"worker_pid", absl::StrCat(group_.pid(local_rank))},
-                               {"waited_ms", absl::StrCat(absl::ToInt64Milliseconds(bound))},
-                               {"then", "killed"}});
+    RecordFact(forsaken ? "forsaken" : "let_go_late",
+               {{"generation", absl::StrCat(group_.generation().value())},
+                {"local_rank", absl::StrCat(local_rank)},
+                {"worker_pid", absl::StrCat(group_.pid(local_rank))},
+                {"waited_ms", absl::StrCat(absl::ToInt64Milliseconds(bound))},
+                {"then", "killed"}});
     Notify(NotifyUser::Level::kWarning,
            absl::StrCat("rank ", group_.base_rank() + local_rank, " (pid ", group_.pid(local_rank),
-                        ") has not let go of generation ", group_.generation().value(), " within ",
+                        forsaken ? ") let go of generation " : ") has not let go of generation ",
+                        group_.generation().value(),
+                        forsaken ? ", which has not ended within " : " within ",
                         absl::FormatDuration(bound), ": it is killed and started anew"));
   }
   return late;

@@ -76,15 +76,20 @@ GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   return is_last ? Sweep(now) : GroupAction::kNone;
 }
 
-void WorkerGroup::OnCanRejoin(uint32_t local_rank) {
+void WorkerGroup::OnCanRejoin(uint32_t local_rank, bool can) {
   if (phase_ != Phase::kRunning || local_rank >= workers_.size()) return;
-  if (!workers_[local_rank].ended) workers_[local_rank].can_rejoin = true;
+  Worker& worker = workers_[local_rank];
+  worker.can_rejoin = can && !worker.ended;
+  worker.let_go = worker.let_go && worker.can_rejoin;
 }
 
 GroupAction WorkerGroup::OnLetGo(Instant now, uint32_t local_rank) {
   const bool runs = phase_ == Phase::kRunning || phase_ == Phase::kStopping;
   if (!runs || local_rank >= workers_.size()) return GroupAction::kNone;
   Worker& worker = workers_[local_rank];
+  if (!worker.let_go && worker.can_rejoin && phase_ == Phase::kRunning) {
+    forsaken_end_ = std::min(forsaken_end_, now + kForsakenBound);
+  }
   worker.let_go = worker.can_rejoin;
   return phase_ == Phase::kStopping && AllSettled() ? Sweep(now) : GroupAction::kNone;
 }
@@ -107,6 +112,7 @@ GroupAction WorkerGroup::Stop(Instant now, Instant sent, int signal_number, absl
     return GroupAction::kNone;
   }
   phase_ = Phase::kStopping;
+  forsaken_end_ = Instant::Infinite();
   stop_requested_ = true;
   stop_signal_ = signal_number;
   stop_began_ = sent;
@@ -124,14 +130,9 @@ GroupAction WorkerGroup::KillNow(Instant now, Instant sent) {
 }
 
 GroupAction WorkerGroup::OnTimer(Instant now, Instant sent) {
-  if (phase_ == Phase::kStopping && now >= let_go_end_) {
-    let_go_end_ = Instant::Infinite();
-    for (uint32_t local_rank = 0; local_rank < workers_.size(); ++local_rank) {
-      Worker& worker = workers_[local_rank];
-      if (!worker.can_rejoin || worker.let_go) continue;
-      worker.can_rejoin = false;
-      late_.push_back(local_rank);
-    }
+  if (now >= std::min(let_go_end_, forsaken_end_)) {
+    let_go_end_ = forsaken_end_ = Instant::Infinite();
+    GiveUpLate();
     if (now < grace_end_ && !late_.empty()) return GroupAction::kSignal;
   }
   if (phase_ == Phase::kStopping && now >= grace_end_) return KillNow(now, sent);
@@ -142,9 +143,19 @@ GroupAction WorkerGroup::OnTimer(Instant now, Instant sent) {
   return GroupAction::kNone;
 }
 
+// Who has not let go of what is stopped, or has of what isn't.
+void WorkerGroup::GiveUpLate() {
+  for (uint32_t local_rank = 0; local_rank < workers_.size(); ++local_rank) {
+    Worker& worker = workers_[local_rank];
+    if (!worker.can_rejoin || worker.let_go == (phase_ == Phase::kStopping)) continue;
+    worker.can_rejoin = worker.let_go = false;
+    late_.push_back(local_rank);
+  }
+}
+
 GroupAction WorkerGroup::Sweep(Instant now) {
   phase_ = Phase::kSweeping;
-  let_go_end_ = Instant::Infinite();
+  let_go_end_ = forsaken_end_ = Instant::Infinite();
   sweep_end_ = now + kSweepBound;
   // Who has not let go until now is swept with the others.
   for (Worker& worker : workers_) worker.can_rejoin = worker.let_go;
@@ -184,8 +195,9 @@ Instant WorkerGroup::Deadline() const {
       return std::min(grace_end_, let_go_end_);
     case Phase::kSweeping:
       return sweep_end_;
-    case Phase::kIdle:
     case Phase::kRunning:
+      return forsaken_end_;
+    case Phase::kIdle:
       break;
   }
   return Instant::Infinite();
@@ -240,6 +252,9 @@ std::string WorkerGroup::BrokenInvariant() const {
     return "nobody is waited for, and all is not swept";
   if (!let_go_end_.is_infinite() && phase_ != Phase::kStopping) {
     return "workers are to let go of what isn't stopped";
+  }
+  if (!forsaken_end_.is_infinite() && phase_ != Phase::kRunning) {
+    return "workers have let go of what doesn't run";
   }
   if (phase_ == Phase::kStopping && !stop_requested_) return "workers stop without being asked";
   if (!stop_began_.is_infinite() && !stop_requested_) return "a stop began that nobody asked for";

@@ -14,6 +14,8 @@ namespace ddprun::launcher {
 // R3: how long a worker that can rejoin has to let go of its generation; the stop grace, if that is
 // shorter.
 inline constexpr absl::Duration kLetGoBound = absl::Seconds(5);
+// R3: how long who has let go of a generation waits for its end before it counts as failed.
+inline constexpr absl::Duration kForsakenBound = absl::Seconds(60);
 
 // How one worker ended, as the shell found it: the keeper's facts and what the worker left behind.
 struct WorkerEnd {
@@ -77,8 +79,8 @@ class WorkerGroup {
   // kIdle it is that of a worker that was kept, and no more is.
   GroupAction OnEnded(Instant now, const WorkerEnd& end);
 
-  // A worker is able to rejoin the next generation. Too late once it is stopped.
-  void OnCanRejoin(uint32_t local_rank);
+  // A worker is able to rejoin the next generation, or no longer. Too late once it is stopped.
+  void OnCanRejoin(uint32_t local_rank, bool can);
   // It has let go of its generation. kSweep when it was the last that was waited for.
   GroupAction OnLetGo(Instant now, uint32_t local_rank);
   // Nobody is spared. Requires: it isn't kStopping.
@@ -96,11 +98,11 @@ class WorkerGroup {
   // Gives up waiting: kSweep unless that is under way. `sent`: as above.
   GroupAction KillNow(Instant now, Instant sent);
 
-  // The deadline has come: kSweep when the grace is over; kSignal when somebody has not let go in
-  // time, and is to be killed: with SIGKILL for all but spared(). After a sweep's own bound (5 s,
-  // R3) unclean() turns true.
+  // The deadline has come: kSweep when the grace is over; kSignal when TakeLate() says whom to
+  // kill. After a sweep's own bound (5 s, R3) unclean() turns true.
   GroupAction OnTimer(Instant now, Instant sent);
-  // The local ranks of workers that have not let go in time. Each is told once.
+  // The local ranks of workers that have not let go in time; in kRunning of those that let go of a
+  // generation that didn't end. Each is told once.
   std::vector<uint32_t> TakeLate();
 
   // Nothing is left. Requires: kSweeping.
@@ -126,6 +128,8 @@ class WorkerGroup {
   bool is_kept(uint32_t local_rank) const {
     return local_rank < workers_.size() && workers_[local_rank].kept;
   }
+  // Each has ended, or let go.
+  bool AllSettled() const;
   // All workers ended with 0 and no stop was asked for.
   bool succeeded() const;
   bool all_started() const { return started_ == workers_.size(); }
@@ -158,7 +162,7 @@ class WorkerGroup {
   };
 
   GroupAction Sweep(Instant now);
-  bool AllSettled() const;
+  void GiveUpLate();
 
   Phase phase_ = Phase::kIdle;
   rendezvous::Generation generation_;  // 0 only before the first Begin
@@ -172,7 +176,8 @@ class WorkerGroup {
   // By the keeper's clock; finite only with stop_requested_.
   Instant stop_began_ = Instant::Infinite();
   Instant grace_end_ = Instant::Infinite();
-  Instant let_go_end_ = Instant::Infinite();  // finite only in kStopping; not after the grace
+  Instant let_go_end_ = Instant::Infinite();    // finite only in kStopping; not after the grace
+  Instant forsaken_end_ = Instant::Infinite();  // finite only in kRunning
   Instant sweep_end_ = Instant::Infinite();
   std::string why_;  // "" in kIdle
   bool any_suspect_ = false;

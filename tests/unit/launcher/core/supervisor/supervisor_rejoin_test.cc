@@ -193,7 +193,7 @@ TEST_F(SupervisorRejoinTest, OnStandbyTheyWait) {
   LetGo(1, 1);
   bench_.Empty(1);
   bench_.FeedMessage(rendezvous::Standby{.reason = "enough nodes", .spare = true});
-  bench_.Advance(absl::Minutes(10));
+  bench_.Advance(absl::Seconds(8));
   EXPECT_FALSE(bench_.Effect<SweepGroup>().has_value());
   bench_.Assign(3);
   EXPECT_THAT(bench_.Effect<SpawnGroup>()->kept, ElementsAre(0, 1));
@@ -219,6 +219,48 @@ TEST_F(SupervisorRejoinTest, ALostKeeperHasTakenThemWithIt) {
   bench_.Empty(1);
   bench_.Feed(KeeperLost{"killed by SIGKILL"});
   EXPECT_FALSE(bench_.Effect<SweepGroup>().has_value());
+}
+
+// Its peers are well, for all that is known: a failure as any other ends the generation.
+TEST_F(SupervisorRejoinTest, WhoLetsGoOfAGenerationThatGoesOnIsKilled) {
+  Run({0, 1});
+  LetGo(1, 0);
+  bench_.Advance(kForsakenBound - absl::Milliseconds(1));
+  EXPECT_FALSE(bench_.Effect<SignalGroup>().has_value());
+  bench_.Advance(absl::Milliseconds(1));
+  ASSERT_TRUE(bench_.Effect<SignalGroup>().has_value());
+  EXPECT_EQ(bench_.Effect<SignalGroup>()->signal, SIGKILL);
+  EXPECT_FALSE(bench_.Effect<SignalGroup>()->stops);
+  EXPECT_THAT(bench_.Effect<SignalGroup>()->spared, ElementsAre(1));
+  EXPECT_FALSE(bench_.Effect<EndGeneration>().has_value());
+  EXPECT_THAT(Facts("forsaken"), HasSubstr("waited_ms=60000 then=killed"));
+  EXPECT_THAT(bench_.told_, HasSubstr("let go of generation 1, which has not ended within 1m"));
+  bench_.End(1, 0, 0, SIGKILL);
+  EXPECT_TRUE(bench_.Sent<rendezvous::WorkerFailed>().has_value());
+  EXPECT_THAT(bench_.Effect<SignalGroup>()->spared, ElementsAre(1));
+}
+
+TEST_F(SupervisorRejoinTest, AtAStopStepOneEndsAndOneLetsGo) {
+  Run({0, 1});
+  bench_.FeedMessage(rendezvous::CommitStop{.generation = Generation(1),
+                                            .step = 7,
+                                            .within = absl::Seconds(4),
+                                            .reason = "node b is drained"});
+  bench_.End(1, 1, 0);
+  EXPECT_FALSE(bench_.Effect<SweepGroup>().has_value());
+  LetGo(1, 0);
+  ASSERT_TRUE(bench_.Effect<SweepGroup>().has_value());
+  EXPECT_THAT(bench_.Effect<SweepGroup>()->spared, ElementsAre(0));
+  EXPECT_FALSE(bench_.Effect<EndGeneration>().has_value()) << "others may still save";
+  bench_.Feed(GroupEmpty{.generation = Generation(1), .master_port = 4242, .stopped_at = 7});
+  EXPECT_TRUE(bench_.Sent<rendezvous::GroupStopped>().has_value());
+}
+
+TEST_F(SupervisorRejoinTest, WhoHasDoneItsWorkIsStoppedLikeOthers) {
+  Run({0, 1});
+  bench_.Feed(WorkerCanRejoin{Generation(1), 0, /*can=*/false});
+  bench_.FeedMessage(rendezvous::StopWorkers{Generation(1), "node b was lost"});
+  EXPECT_THAT(bench_.Effect<SignalGroup>()->spared, ElementsAre(1));
 }
 
 TEST_F(SupervisorRejoinTest, WordsOfOtherGenerationsAreIgnored) {

@@ -109,8 +109,8 @@ TEST(WorkerGroupTest, EndsAreCountedOnce) {
 
 TEST(WorkerGroupTest, WhoLetsGoIsSparedAndKept) {
   WorkerGroup group = Running(3);
-  group.OnCanRejoin(0);
-  group.OnCanRejoin(1);
+  group.OnCanRejoin(0, true);
+  group.OnCanRejoin(1, true);
   EXPECT_EQ(group.Stop(At(1), At(1), SIGTERM, absl::Seconds(30)), GroupAction::kSignal);
   EXPECT_EQ(group.spared(), std::vector<uint32_t>({0, 1}));
   EXPECT_EQ(group.Deadline(), At(6));
@@ -132,7 +132,7 @@ TEST(WorkerGroupTest, WhoLetsGoIsSparedAndKept) {
 
 TEST(WorkerGroupTest, WhoIsLateIsKilledAlone) {
   WorkerGroup group = Running(3);
-  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank);
+  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank, true);
   group.Stop(At(1), At(1), SIGTERM, absl::Seconds(30));
   group.OnLetGo(At(2), 1);
   EXPECT_EQ(group.OnTimer(At(5.9), At(5.9)), GroupAction::kNone);
@@ -148,7 +148,7 @@ TEST(WorkerGroupTest, WhoIsLateIsKilledAlone) {
 
 TEST(WorkerGroupTest, AShortGraceIsTheBound) {
   WorkerGroup group = Running(2);
-  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank);
+  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank, true);
   group.Stop(At(1), At(1), SIGTERM, absl::Seconds(2));
   group.OnLetGo(At(2), 1);
   EXPECT_EQ(group.Deadline(), At(3));
@@ -159,7 +159,7 @@ TEST(WorkerGroupTest, AShortGraceIsTheBound) {
 
 TEST(WorkerGroupTest, WhoLetsGoOfAGenerationThatRunsWaitsForItsEnd) {
   WorkerGroup group = Running(2);
-  group.OnCanRejoin(0);
+  group.OnCanRejoin(0, true);
   EXPECT_EQ(group.OnLetGo(At(1), 0), GroupAction::kNone);
   EXPECT_EQ(group.OnEnded(At(2), Ended(1, 2)), GroupAction::kNone);
   EXPECT_EQ(group.phase(), Phase::kRunning);
@@ -169,7 +169,7 @@ TEST(WorkerGroupTest, WhoLetsGoOfAGenerationThatRunsWaitsForItsEnd) {
 
 TEST(WorkerGroupTest, WhoIsKeptCanBeDroppedOrDie) {
   WorkerGroup group = Running(2);
-  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank);
+  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank, true);
   group.Stop(At(1), At(1), SIGTERM, absl::Seconds(30));
   for (const uint32_t rank : {0U, 1U}) group.OnLetGo(At(1), rank);
   group.OnEmpty();
