@@ -186,6 +186,7 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
   hooks.record = [this](const std::string& text) { Write("timer_expired", {{"why", text}}); };
   hooks.finished = [this](uint32_t local_rank) {
     hangs_->OnFinished(local_rank);
+    Feed(WorkerCanRejoin{supervisor_->generation(), local_rank, /*can=*/false});
     Write("worker_finished", {{"local_rank", local_rank}});
   };
   DDPRUN_ASSIGN_OR_RETURN(
@@ -327,6 +328,13 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.token = plan_.token;
   options.tls = plan_.tls;
   options.node_state = [this] { return NodeState(); };
+  options.on_can_rejoin = [this](Generation generation, uint32_t local_rank) {
+    Write("worker_can_rejoin", {{"generation", generation.value()}, {"local_rank", local_rank}});
+    Feed(WorkerCanRejoin{generation, local_rank});
+  };
+  options.on_let_go = [this](Generation generation, uint32_t local_rank) {
+    Feed(WorkerLetGo{generation, local_rank});
+  };
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();
     workers_->set_log_catalog(options.logs);
@@ -374,31 +382,6 @@ void Agent::Do(const SendMessage& effect) {
 
 void Agent::Do(const FinishStream& /*effect*/) {
   if (client_ != nullptr) client_->Finish();
-}
-
-void Agent::Do(const SpawnGroup& effect) {
-  agent_server_->BeginGeneration(effect.assignment);
-  side_channels_->OnAssignment(effect.assignment);
-  Write("spawn", {{"generation", effect.assignment.generation.value()}});
-  hangs_->Begin(effect.assignment);
-  stop_steps_->Begin();
-  absl::Status status = master_.Begin(loop_.get(), effect.assignment);
-  if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment);
-  if (status.ok()) return;
-  // What could not be spawned has failed; what could is stopped as with any failure.
-  for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
-    FeedEnd(effect.assignment.generation, workers_->DescribeStartFailure(local_rank, status));
-  }
-}
-
-void Agent::Do(const SignalGroup& effect) {
-  if (effect.stops) hangs_->CloseBook();
-  keeper_->Signal(effect.generation.value(), effect.signal);
-}
-
-void Agent::Do(const SweepGroup& effect) {
-  hangs_->CloseBook();
-  keeper_->Sweep(effect.generation.value());
 }
 
 void Agent::Do(const EndGeneration& effect) {

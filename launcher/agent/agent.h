@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,7 @@ class Agent {
                           int node_socket);
   std::vector<int> FdsOfThisProcess() const;
   std::optional<rendezvous::WarmUse> WarmUse();
+  void WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked);
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
   void WatchSignals();
   void StartEndpoint();
@@ -145,6 +147,7 @@ class Agent {
   rendezvous::Incarnation incarnation_;
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
+  std::set<uint32_t> kept_;              // local ranks that outlive, or outlived, their generation
   std::optional<Exit> exit_;
   bool left_service_ = false;     // elected_ has ended
   bool gave_up_console_ = false;  // it isn't waited for any more

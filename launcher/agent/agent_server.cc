@@ -54,7 +54,9 @@ class AgentServerImpl final : public AgentServer {
   absl::Status Listen();
 
   int peer_port() const override { return peer_port_; }
-  void BeginGeneration(const Assignment& assignment) override;
+  void BeginGeneration(const Assignment& assignment, const std::set<uint32_t>& kept) override;
+  void EndTurn(Generation generation, const std::string& why,
+               const std::set<uint32_t>& spared) override;
   void EndGeneration(Generation generation, const std::string& why) override;
   void Shutdown(const std::string& why) override;
 
@@ -82,10 +84,12 @@ class AgentServerImpl final : public AgentServer {
   // Answers the call if it can be, or gives it to who will; else it stays parked.
   void Route(uint64_t id);
   void Route(uint64_t id, const AssignmentExchange& exchange);
+  void Route(uint64_t id, const EndExchange& exchange);
   void Route(uint64_t id, StoreExchange& exchange);
   void Route(uint64_t id, const StateExchange& exchange);
   absl::Status Fence(Generation generation) const;
   agent::v1::WorkerAssignment AssignmentOf(uint32_t local_rank) const;
+  void NoteWaiting(uint32_t local_rank, Generation after) const;
 
   void Park(std::shared_ptr<AgentCall> call, absl::Duration patience);
   void Unpark(uint64_t id, Waits waits);
@@ -109,6 +113,8 @@ class AgentServerImpl final : public AgentServer {
 
   std::optional<Assignment> newest_;    // generation that began here
   std::optional<std::string> over_;     // why it has ended; none while it is current
+  std::set<uint32_t> can_rejoin_;       // local ranks of its workers
+  std::optional<std::string> turn_;     // why its workers are stopped; none = they aren't
   std::optional<KeyValueStore> store_;  // while it is current and rank 0 is here
   std::unique_ptr<PeerStore> peer_;     // rank 0's agent, when it was elsewhere
 
@@ -171,7 +177,8 @@ void AgentServerImpl::Known(const std::string& peer) {
 
 // ------------------------------------------------------------- generations
 
-void AgentServerImpl::BeginGeneration(const Assignment& assignment) {
+void AgentServerImpl::BeginGeneration(const Assignment& assignment,
+                                      const std::set<uint32_t>& kept) {
   DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
   const uint64_t number = assignment.generation.value();
   if (shut_down_) return;
@@ -186,6 +193,8 @@ void AgentServerImpl::BeginGeneration(const Assignment& assignment) {
   }
   newest_ = assignment;
   over_.reset();
+  can_rejoin_ = kept;
+  turn_.reset();
   if (assignment.store_address.empty()) {
     peer_.reset();
     store_.emplace();
@@ -201,6 +210,21 @@ void AgentServerImpl::BeginGeneration(const Assignment& assignment) {
         });
   }
   for (const auto& [deadline, id] : std::vector(parked_.begin(), parked_.end())) Route(id);
+  Rearm();
+}
+
+void AgentServerImpl::EndTurn(Generation generation, const std::string& why,
+                              const std::set<uint32_t>& spared) {
+  DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
+  if (shut_down_ || !newest_.has_value() || newest_->generation != generation) return;
+  if (!turn_.has_value()) turn_ = why;
+  std::erase_if(can_rejoin_, [&](uint32_t local_rank) { return !spared.contains(local_rank); });
+  for (const auto& [deadline, id] : std::vector(parked_.begin(), parked_.end())) {
+    const auto* exchange = std::get_if<EndExchange>(&pending_.at(id).call->exchange());
+    if (exchange == nullptr) continue;
+    const bool rejoins = can_rejoin_.contains(exchange->request->local_rank());
+    rejoins ? Route(id, *exchange) : Answer(id, absl::AbortedError(why));
+  }
   Rearm();
 }
 
@@ -249,9 +273,10 @@ void AgentServerImpl::OnCall(std::shared_ptr<AgentCall> call) {
   const auto* assignment = std::get_if<AssignmentExchange>(&call->exchange());
   const auto* store = std::get_if<StoreExchange>(&call->exchange());
   if (store != nullptr && !store->peer.empty()) Known(store->peer);
-  Park(std::move(call), assignment == nullptr
-                            ? options_.generation_wait
-                            : absl::Milliseconds(assignment->request->timeout_ms()));
+  absl::Duration patience = options_.generation_wait;
+  if (assignment != nullptr) patience = absl::Milliseconds(assignment->request->timeout_ms());
+  if (std::holds_alternative<EndExchange>(call->exchange())) patience = absl::InfiniteDuration();
+  Park(std::move(call), patience);
   Route(id);
   ExpireParked();
   Rearm();
@@ -291,9 +316,45 @@ void AgentServerImpl::Route(uint64_t id) {
 
 void AgentServerImpl::Route(uint64_t id, const AssignmentExchange& exchange) {
   const Generation after(exchange.request->after_generation());
-  if (over_.has_value() || !newest_.has_value() || newest_->generation <= after) return;
+  if (over_.has_value() || !newest_.has_value() || newest_->generation <= after) {
+    return NoteWaiting(exchange.request->local_rank(), after);
+  }
   *exchange.reply = AssignmentOf(exchange.request->local_rank());
   Answer(id, absl::OkStatus());
+}
+
+// Who can rejoin, and asks for what comes after its generation, has let go of that; also one that
+// was kept for it and had not heard of it before it was over.
+void AgentServerImpl::NoteWaiting(uint32_t local_rank, Generation after) const {
+  if (!can_rejoin_.contains(local_rank) || !options_.on_let_go) return;
+  const bool is_over = turn_.has_value() || over_.has_value();
+  const bool of_it = is_over ? after <= newest_->generation : after == newest_->generation;
+  if (of_it) options_.on_let_go(newest_->generation, local_rank);
+}
+
+void AgentServerImpl::Route(uint64_t id, const EndExchange& exchange) {
+  const uint32_t local_rank = exchange.request->local_rank();
+  const Generation generation(exchange.request->generation());
+  const bool is_newest = newest_.has_value() && newest_->generation == generation;
+  if (is_newest && !turn_.has_value() && !over_.has_value()) {
+    const bool is_news = can_rejoin_.insert(local_rank).second;
+    if (is_news && options_.on_can_rejoin) options_.on_can_rejoin(generation, local_rank);
+    return;
+  }
+  const bool is_known = newest_.has_value() && can_rejoin_.contains(local_rank);
+  if (is_known && generation <= newest_->generation) {
+    exchange.reply->set_why(is_newest
+                                ? turn_.value_or(over_.value_or(""))
+                                : absl::StrCat("generation ", generation.value(), " is over"));
+    return Answer(id, absl::OkStatus());
+  }
+  Answer(id, absl::FailedPreconditionError(absl::StrCat(
+                 "end of generation ", generation.value(), ": local rank ", local_rank,
+                 is_newest ? " is being stopped" : " is not one of its workers",
+                 newest_.has_value()
+                     ? absl::StrCat("; the newest here is ", newest_->generation.value())
+                     : "; none has begun here",
+                 turn_.has_value() && !turn_->empty() ? absl::StrCat(" (", *turn_, ")") : "")));
 }
 
 void AgentServerImpl::Route(uint64_t id, StoreExchange& exchange) {

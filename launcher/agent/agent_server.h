@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -32,6 +33,11 @@ struct AgentServerOptions {
   TlsFiles tls;       // of peer_listen, and towards other nodes' agents; none = without TLS
   // What GetNodeState answers; never empty. Called on the loop, until Shutdown.
   std::function<agent::v1::NodeState()> node_state;
+  // What workers say by their calls, on the loop; none = nobody wants to know. A worker waits for
+  // the end of the generation that it takes part in, to rejoin the next one; and: it has let go of
+  // its generation.
+  std::function<void(rendezvous::Generation, uint32_t local_rank)> on_can_rejoin;
+  std::function<void(rendezvous::Generation, uint32_t local_rank)> on_let_go;
   std::shared_ptr<LogCatalog> logs;  // null: the workers' output goes to no file
   // Agents learn of a generation one after the other: how long a store call waits for a generation
   // that its sender knows already and this agent does not.
@@ -62,7 +68,17 @@ class AgentServer {
   virtual int peer_port() const = 0;
   // A generation begins: waiting GetAssignment calls are answered, a new empty store is opened, and
   // calls of older generations get ABORTED. One that isn't newer than all before is ignored.
-  virtual void BeginGeneration(const rendezvous::Assignment& assignment) = 0;
+  // `kept`: local ranks of workers that were in the one before, and can rejoin the next one, too.
+  virtual void BeginGeneration(const rendezvous::Assignment& assignment,
+                               const std::set<uint32_t>& kept) = 0;
+  void BeginGeneration(const rendezvous::Assignment& assignment) {
+    BeginGeneration(assignment, {});
+  }
+  // The workers of the generation are about to be stopped. Those of the local ranks `spared` are
+  // told that it is over by the answer to their AwaitGenerationEnd, also to one that comes later;
+  // that of others gets ABORTED or FAILED_PRECONDITION. Ignored unless it is the newest.
+  virtual void EndTurn(rendezvous::Generation generation, const std::string& why,
+                       const std::set<uint32_t>& spared) = 0;
   // The generation is over: its store is dropped, its pending calls and later ones get ABORTED with
   // `why`. Ignored unless it is current.
   virtual void EndGeneration(rendezvous::Generation generation, const std::string& why) = 0;

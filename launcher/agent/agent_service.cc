@@ -49,7 +49,20 @@ AgentService::AgentService(const AgentServerOptions& options, std::shared_ptr<Lo
 grpc::ServerUnaryReactor* AgentService::GetAssignment(
     grpc::CallbackServerContext* context, const agent::v1::GetAssignmentRequest* request,
     agent::v1::WorkerAssignment* reply) {
-  return Accept(AssignmentExchange{request, reply}, CheckAssignment(*request, IsPeer(*context)));
+  return Accept(AssignmentExchange{request, reply},
+                CheckWorker("assignment", request->local_rank(), IsPeer(*context)));
+}
+
+grpc::ServerUnaryReactor* AgentService::AwaitGenerationEnd(
+    grpc::CallbackServerContext* context, const agent::v1::AwaitGenerationEndRequest* request,
+    agent::v1::GenerationEnd* reply) {
+  absl::Status checked =
+      CheckWorker("end of a generation", request->local_rank(), IsPeer(*context));
+  if (checked.ok() && request->generation() == 0) {
+    checked = absl::InvalidArgumentError(
+        "end of a generation: the request has no generation; take it from your assignment");
+  }
+  return Accept(EndExchange{request, reply}, std::move(checked));
 }
 
 grpc::ServerUnaryReactor* AgentService::Store(grpc::CallbackServerContext* context,
@@ -140,16 +153,16 @@ void AgentService::OnCancel(uint64_t id) {
 
 void AgentService::OnDone() { --calls_; }
 
-absl::Status AgentService::CheckAssignment(const agent::v1::GetAssignmentRequest& request,
-                                           bool from_peer) const {
+absl::Status AgentService::CheckWorker(absl::string_view what, uint32_t local_rank,
+                                       bool from_peer) const {
   if (from_peer) {
-    return absl::PermissionDeniedError(
-        "assignment: only workers of this node may ask for it; use the unix socket DDPRUN_AGENT");
+    return absl::PermissionDeniedError(absl::StrCat(
+        what, ": only workers of this node may ask for it; use the unix socket DDPRUN_AGENT"));
   }
-  if (request.local_rank() >= options_.worker_count) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "assignment: there is no local rank ", request.local_rank(), ", this node has ",
-        options_.worker_count, " workers; take LOCAL_RANK of the environment"));
+  if (local_rank >= options_.worker_count) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": there is no local rank ", local_rank,
+                                                   ", this node has ", options_.worker_count,
+                                                   " workers; take LOCAL_RANK of the environment"));
   }
   return absl::OkStatus();
 }

@@ -32,6 +32,10 @@ struct StoreExchange {
   StoreOperation operation;  // what the request asks for
   std::string peer;          // gRPC's name of another node's agent; "" = a worker of this node asks
 };
+struct EndExchange {
+  const agent::v1::AwaitGenerationEndRequest* request;
+  agent::v1::GenerationEnd* reply;
+};
 struct StateExchange {
   agent::v1::NodeState* reply;
 };
@@ -42,7 +46,7 @@ class AgentService;
 // it while it owes the answer.
 class AgentCall final : public grpc::ServerUnaryReactor {
  public:
-  using Exchange = std::variant<AssignmentExchange, StoreExchange, StateExchange>;
+  using Exchange = std::variant<AssignmentExchange, EndExchange, StoreExchange, StateExchange>;
 
   // `service` outlives gRPC's interest in the call.
   static std::shared_ptr<AgentCall> Create(AgentService* service, uint64_t id, Exchange exchange);
@@ -90,6 +94,9 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   grpc::ServerUnaryReactor* GetAssignment(grpc::CallbackServerContext* context,
                                           const agent::v1::GetAssignmentRequest* request,
                                           agent::v1::WorkerAssignment* reply) override;
+  grpc::ServerUnaryReactor* AwaitGenerationEnd(grpc::CallbackServerContext* context,
+                                               const agent::v1::AwaitGenerationEndRequest* request,
+                                               agent::v1::GenerationEnd* reply) override;
   grpc::ServerUnaryReactor* Store(grpc::CallbackServerContext* context,
                                   const agent::v1::StoreRequest* request,
                                   agent::v1::StoreReply* reply) override;
@@ -104,8 +111,8 @@ class AgentService final : public agent::v1::Agent::CallbackService {
  private:
   absl::Status CheckPeer(const grpc::CallbackServerContext& context) const;
   absl::Status CheckLogs(const agent::v1::ReadLogsRequest& request, const std::string& peer) const;
-  absl::Status CheckAssignment(const agent::v1::GetAssignmentRequest& request,
-                               bool from_peer) const;
+  // `what` is asked for by a worker that says to be of this local rank.
+  absl::Status CheckWorker(absl::string_view what, uint32_t local_rank, bool from_peer) const;
   absl::Status CheckStore(const agent::v1::StoreRequest& request) const;
   grpc::ServerUnaryReactor* Accept(AgentCall::Exchange exchange, absl::Status checked);
 

@@ -1,4 +1,5 @@
-// The agent's side of its workers' lives: what guards them, and what the keeper tells of them.
+// The agent's side of its workers' lives: what guards them, how they start and are stopped, and
+// what the keeper tells of them.
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,18 +63,7 @@ std::vector<int> Agent::FdsOfThisProcess() const {
 KeeperClient::Callbacks Agent::KeeperCallbacks() {
   KeeperClient::Callbacks callbacks;
   callbacks.on_started = [this](uint64_t generation, uint32_t local_rank, pid_t pid, bool parked) {
-    nlohmann::json fields = {
-        {"generation", generation}, {"local_rank", local_rank}, {"worker_pid", pid}};
-    if (local_rank < plan_.worker_cpus.size()) {
-      fields["cpus"] = CpuSetText(plan_.worker_cpus[local_rank]);
-    }
-    if (warm_ != nullptr) {
-      fields["warm"] = parked;
-      warm_->OnStarted(generation, parked);
-    }
-    Write("worker_started", std::move(fields));
-    if (const std::string note = std::exchange(plan_.note_at_start, ""); !note.empty())
-      Notify(note);
+    if (!kept_.contains(local_rank)) WriteStart(generation, local_rank, pid, parked);
     gpus_->OnStarted(pid);
     side_channels_->OnStarted(local_rank, pid);
     hangs_->OnStarted(local_rank, pid);
@@ -91,6 +81,9 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
                           {"signal", exit.signal},
                           {"swept", exit.swept},
                           {"t_seen", static_cast<double>(exit.seen.nanoseconds()) / 1e9}});
+    // One that was to be kept: that it can't be comes next, as a start that failed.
+    if (Generation(exit.generation) != supervisor_->generation()) return;
+    kept_.erase(exit.local_rank);
     if (!hangs_->OnEnded(exit.local_rank)) return;  // it was told when it was found to hang
     FeedEnd(Generation(exit.generation), workers_->Describe(exit));
   };
@@ -116,6 +109,52 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
   return callbacks;
 }
 
+void Agent::Do(const SpawnGroup& effect) {
+  kept_ = {effect.kept.begin(), effect.kept.end()};
+  agent_server_->BeginGeneration(effect.assignment, kept_);
+  side_channels_->OnAssignment(effect.assignment);
+  Write("spawn", {{"generation", effect.assignment.generation.value()}});
+  hangs_->Begin(effect.assignment, kept_);
+  stop_steps_->Begin();
+  absl::Status status = master_.Begin(loop_.get(), effect.assignment);
+  if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment, kept_);
+  if (status.ok()) return;
+  // What could not be spawned has failed; what could is stopped as with any failure.
+  for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
+    FeedEnd(effect.assignment.generation, workers_->DescribeStartFailure(local_rank, status));
+  }
+}
+
+void Agent::Do(const SignalGroup& effect) {
+  if (effect.stops) {
+    hangs_->CloseBook();
+    agent_server_->EndTurn(effect.generation, effect.why,
+                           {effect.spared.begin(), effect.spared.end()});
+  }
+  keeper_->Signal(effect.generation.value(), effect.signal, effect.spared);
+}
+
+void Agent::Do(const SweepGroup& effect) {
+  hangs_->CloseBook();
+  kept_ = {effect.spared.begin(), effect.spared.end()};
+  agent_server_->EndTurn(effect.generation, effect.why, kept_);
+  keeper_->Sweep(effect.generation.value(), effect.spared);
+}
+
+void Agent::WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked) {
+  nlohmann::json fields = {
+      {"generation", generation}, {"local_rank", local_rank}, {"worker_pid", pid}};
+  if (local_rank < plan_.worker_cpus.size()) {
+    fields["cpus"] = CpuSetText(plan_.worker_cpus[local_rank]);
+  }
+  if (warm_ != nullptr) {
+    fields["warm"] = parked;
+    warm_->OnStarted(generation, parked);
+  }
+  Write("worker_started", std::move(fields));
+  if (const std::string note = std::exchange(plan_.note_at_start, ""); !note.empty()) Notify(note);
+}
+
 void Agent::FeedEnd(Generation generation, WorkerEnd end) {
   if (!end.ok()) hangs_->CloseBook();
   side_channels_->OnEnded(&end);
@@ -126,14 +165,15 @@ void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
   if (swept > 0) Write("swept", {{"generation", generation}, {"processes", swept}});
   if (warm_ != nullptr) warm_->OnEmpty();
   const uint64_t stopped_at = stop_steps_->StoppedAt();
-  side_channels_->OnEmpty();
+  side_channels_->OnEmpty(kept_);
   const HangMonitor::Summary summary = hangs_->OnEmpty();
-  gpus_->Await([this, generation, summary, stopped_at](const GpuRelease::Result& result) {
-    OnGpusReleased(result);
-    master_.RenewPort();
-    Feed(
-        GroupEmpty{Generation(generation), master_.port(), summary.step, stopped_at, summary.time});
-  });
+  gpus_->Await(side_channels_->PidsOf(kept_),
+               [this, generation, summary, stopped_at](const GpuRelease::Result& result) {
+                 OnGpusReleased(result);
+                 master_.RenewPort();
+                 Feed(GroupEmpty{Generation(generation), master_.port(), summary.step, stopped_at,
+                                 summary.time});
+               });
 }
 
 void Agent::OnGpusReleased(const GpuRelease::Result& result) {

@@ -75,15 +75,19 @@ GpuRelease::~GpuRelease() {
   ended ? thread_.join() : thread_.detach();
 }
 
-void GpuRelease::Await(std::function<void(const Result&)> released) {
-  if (shared_ == nullptr || pids_.empty()) return released({});
+void GpuRelease::Await(const std::set<pid_t>& kept, std::function<void(const Result&)> released) {
+  std::set<pid_t> pids;
+  std::set_difference(pids_.begin(), pids_.end(), kept.begin(), kept.end(),
+                      std::inserter(pids, pids.end()));
+  pids_ = kept;
+  if (shared_ == nullptr || pids.empty()) return released({});
   released_ = std::move(released);
   const Instant now = loop_->Now();
   const Instant deadline = now + limit_;
   limit_timer_->Arm(deadline + kLookInterval * 5);  // the thread's own limit comes first
   const std::lock_guard lock(shared_->mutex);
   shared_->request = {
-      .number = ++waits_, .pids = std::exchange(pids_, {}), .asked = now, .deadline = deadline};
+      .number = ++waits_, .pids = std::move(pids), .asked = now, .deadline = deadline};
   shared_->changed.notify_all();
 }
 

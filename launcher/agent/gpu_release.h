@@ -37,9 +37,10 @@ class GpuRelease {
 
   // A worker was started, whose memory the next wait is about.
   void OnStarted(pid_t pid) { pids_.insert(pid); }
-  // All of them have ended. Calls `released` on the loop when none holds memory, or at the limit;
-  // at once and within the call where there is no driver. Not before the last wait is over.
-  void Await(std::function<void(const Result&)> released);
+  // All of them have ended but those that are kept, which may hold it. Calls `released` on the loop
+  // when none holds memory, or at the limit; at once and within the call where there is no driver.
+  // Not before the last wait is over.
+  void Await(const std::set<pid_t>& kept, std::function<void(const Result&)> released);
 
  private:
   struct Shared;

@@ -68,7 +68,7 @@ HangMonitor::HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
 
 HangMonitor::~HangMonitor() = default;
 
-void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
+void HangMonitor::Begin(const rendezvous::Assignment& assignment, const std::set<uint32_t>& kept) {
   generation_ = assignment.generation;
   base_rank_ = assignment.base_rank;
   pids_.assign(plan_->worker_count, 0);
@@ -76,14 +76,19 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment) {
   told_.clear();
   detector_ = std::make_unique<HangDetector>(hangs_, plan_->worker_count, Now());
   book_.emplace(assignment.redone_to, loop_->Now());
-  auto pages = ProgressPages::Create(loop_, generation_.value(), plan_->worker_count, [this] {
-    if (detector_ == nullptr) return;
-    detector_->OnOpened(Now());
-    Arm();
-  });
+  const std::unique_ptr<ProgressPages> last = std::move(last_pages_);
+  auto pages = ProgressPages::Create(
+      loop_, generation_.value(), plan_->worker_count,
+      [this] {
+        if (detector_ == nullptr) return;
+        detector_->OnOpened(Now());
+        Arm();
+      },
+      last.get(), kept);
   if (pages.ok()) {
     pages_ = *std::move(pages);
-    if (!pages_->watched()) detector_->OnOpened(Now());
+    // Who was kept doesn't open its page again.
+    if (!pages_->watched() || !kept.empty()) detector_->OnOpened(Now());
   } else {
     pages_.reset();
     Notify(absl::StrCat("warning: workers can't mark their progress, so hangs go unnoticed: ",
@@ -139,7 +144,7 @@ HangMonitor::Summary HangMonitor::OnEmpty() {
   timer_->Disarm();
   stacks_.clear();
   detector_.reset();
-  pages_.reset();
+  last_pages_ = std::move(pages_);
   return summary;
 }
 

@@ -46,8 +46,9 @@ class HangMonitor {
   HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks);
   ~HangMonitor();
 
-  // Before the workers of a generation are spawned.
-  void Begin(const rendezvous::Assignment& assignment);
+  // Before the workers of a generation are spawned. Those of the local ranks `kept` go on with the
+  // page that they have, as if they had not marked yet.
+  void Begin(const rendezvous::Assignment& assignment, const std::set<uint32_t>& kept);
   // DDPRUN_PROGRESS of a worker; "" = there is no page.
   std::string page_path(uint32_t local_rank) const;
   // Null when there is none.
@@ -104,6 +105,7 @@ class HangMonitor {
   rendezvous::Generation generation_;
   uint32_t base_rank_ = 0;
   std::unique_ptr<ProgressPages> pages_;                     // null = none could be made
+  std::unique_ptr<ProgressPages> last_pages_;                // of the generation before
   std::unique_ptr<HangDetector> detector_;                   // null = no generation
   std::optional<TimeBook> book_;                             // null = no generation
   std::vector<pid_t> pids_;                                  // by local rank; 0 = doesn't run

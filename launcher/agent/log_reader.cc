@@ -104,6 +104,14 @@ absl::Status LogReader::OpenNext() {
 }
 
 absl::Status LogReader::Open(const LogFile& file) {
+  // A worker that was kept goes on in its file, of which each byte comes once.
+  const auto same = std::find_if(open_.begin(), open_.end(), [&](const OpenFile& opened) {
+    return opened.file.path == file.path;
+  });
+  if (same != open_.end()) {
+    same->file = file;
+    return absl::OkStatus();
+  }
   OpenFile opened{.file = file, .fd = Fd(open(file.path.c_str(), O_RDONLY | O_CLOEXEC))};
   if (!opened.fd.valid()) return ErrnoStatus(errno, absl::StrCat("open '", file.path, "'"));
   if (request_.follow && inotify_add_watch(inotify_.get(), file.path.c_str(), IN_MODIFY) < 0) {

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -46,7 +47,13 @@ class Sampler {
     const std::vector<LogFile> files = catalog_->TakeNew(&seen_);
     if (files.empty()) return;
     for (const LogFile& file : files_) Look(file);
-    std::erase_if(files_, [before](const LogFile& file) { return file.generation < before; });
+    std::erase_if(files_, [&](const LogFile& file) {
+      // A worker that was kept goes on in its file.
+      const bool goes_on = std::any_of(files.begin(), files.end(), [&](const LogFile& other) {
+        return other.path == file.path;
+      });
+      return file.generation < before || goes_on;
+    });
     files_.insert(files_.end(), files.begin(), files.end());
     catalog_->ThinHistories(MonotonicNow());
   }

@@ -122,10 +122,18 @@ void SideChannels::OnEnded(WorkerEnd* end) {
   if (events_ != nullptr) events_->OnEnded(*end);
 }
 
-void SideChannels::OnEmpty() {
-  workers_.clear();
+void SideChannels::OnEmpty(const std::set<uint32_t>& kept) {
+  std::erase_if(workers_, [&](const auto& entry) { return !kept.contains(entry.second); });
   if (watchdog_ != nullptr) watchdog_->Clear();
   if (events_ != nullptr) events_->OnEmpty(loop_->Now());
+}
+
+std::set<pid_t> SideChannels::PidsOf(const std::set<uint32_t>& local_ranks) const {
+  std::set<pid_t> pids;
+  for (const auto& [pid, local_rank] : workers_) {
+    if (local_ranks.contains(local_rank)) pids.insert(pid);
+  }
+  return pids;
 }
 
 void SideChannels::OnExit(bool failed) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -59,7 +60,10 @@ class SideChannels {
   void OnStarted(uint32_t local_rank, pid_t pid);
   // May turn the end into a failure: of a worker whose timer expired.
   void OnEnded(WorkerEnd* end);
-  void OnEmpty();
+  // Workers of these local ranks still run, and wait for the next generation.
+  void OnEmpty(const std::set<uint32_t>& kept);
+  // Of those that run.
+  std::set<pid_t> PidsOf(const std::set<uint32_t>& local_ranks) const;
   void OnExit(bool failed);
 
  private:

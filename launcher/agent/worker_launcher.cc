@@ -72,39 +72,55 @@ WorkerLauncher::WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolde
 
 WorkerLauncher::~WorkerLauncher() = default;
 
-absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assignment& assignment) {
-  workers_.assign(plan_->worker_count, Worker());
+absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assignment& assignment,
+                                   const std::set<uint32_t>& kept) {
+  workers_.resize(plan_->worker_count);
+  for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
+    if (!kept.contains(local_rank)) workers_[local_rank] = Worker();
+  }
   base_rank_ = assignment.base_rank;
   began_ = absl::Now();
   probe_.Begin();
   DDPRUN_RETURN_IF_ERROR(BeginAttempt(assignment));
   BeginCollapsing(assignment);
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
-    DDPRUN_RETURN_IF_ERROR(SpawnWorker(keeper, assignment, local_rank));
+    DDPRUN_RETURN_IF_ERROR(kept.contains(local_rank)
+                               ? keeper->Keep(assignment.generation.value(), local_rank)
+                               : SpawnWorker(keeper, assignment, local_rank));
   }
   NotifyFiles(assignment);
   return absl::OkStatus();
 }
 
 // Which files have the output of these workers.
-void WorkerLauncher::NotifyFiles(const rendezvous::Assignment& assignment) const {
+void WorkerLauncher::NotifyFiles(const rendezvous::Assignment& assignment) {
   if (catalog_ == nullptr) return;
   std::vector<LogFile> files;
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
-    for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
-      const StreamSink sink = SinkOf(plan_->output, stream, local_rank);
-      if (sink != StreamSink::kFile && sink != StreamSink::kTee) continue;
-      const bool is_stderr = stream == OutputStream::kStderr;
-      files.push_back({.generation = assignment.generation.value(),
-                       .restart_count = assignment.restart_count,
-                       .rank = assignment.base_rank + local_rank,
-                       .local_rank = local_rank,
-                       .is_stderr = is_stderr,
-                       .path = absl::StrCat(attempt_folder_, "/", local_rank,
-                                            is_stderr ? "/stderr.log" : "/stdout.log")});
+    Worker& worker = workers_[local_rank];
+    if (worker.log_files.empty()) worker.log_files = LogFilesOf(local_rank);
+    for (LogFile& file : worker.log_files) {
+      file.generation = assignment.generation.value();
+      file.restart_count = assignment.restart_count;
+      file.rank = assignment.base_rank + local_rank;
+      files.push_back(file);
     }
   }
   catalog_->Add(files);
+}
+
+std::vector<LogFile> WorkerLauncher::LogFilesOf(uint32_t local_rank) const {
+  std::vector<LogFile> files;
+  for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
+    const StreamSink sink = SinkOf(plan_->output, stream, local_rank);
+    if (sink != StreamSink::kFile && sink != StreamSink::kTee) continue;
+    const bool is_stderr = stream == OutputStream::kStderr;
+    files.push_back({.local_rank = local_rank,
+                     .is_stderr = is_stderr,
+                     .path = absl::StrCat(attempt_folder_, "/", local_rank,
+                                          is_stderr ? "/stderr.log" : "/stdout.log")});
+  }
+  return files;
 }
 
 absl::Status WorkerLauncher::BeginAttempt(const rendezvous::Assignment& assignment) {

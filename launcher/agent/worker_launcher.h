@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,12 @@ class WorkerLauncher {
                  std::string agent_socket);
   ~WorkerLauncher();
 
-  // Spawns all workers through the keeper. Errors: a directory, file or pipe can't be made, or the
-  // keeper is gone; the text names it. What was spawned before stays to be swept.
-  absl::Status Start(KeeperClient* keeper, const rendezvous::Assignment& assignment);
+  // Spawns all workers through the keeper, but for those of the local ranks `kept`, which go on as
+  // they are: with their streams, log files and error files. Errors: a directory, file or pipe
+  // can't be made, or the keeper is gone; the text names it. What was spawned before stays to be
+  // swept.
+  absl::Status Start(KeeperClient* keeper, const rendezvous::Assignment& assignment,
+                     const std::set<uint32_t>& kept);
 
   // The end of a worker with all that is known about it.
   WorkerEnd Describe(const WorkerExit& exit);
@@ -82,6 +86,7 @@ class WorkerLauncher {
     std::shared_ptr<LineTail> tail =
         std::make_shared<LineTail>();  // of stderr, as far as it passes through us
     std::string why_no_tail;           // "" = stderr is kept
+    std::vector<LogFile> log_files;    // as the catalog has them
   };
   // What a worker gets for one of its output streams.
   struct Sink {
@@ -102,7 +107,8 @@ class WorkerLauncher {
   void ReadErrorFileOf(const Worker& worker, WorkerEnd* end);
   void ReadPreflight(WorkerEnd* end);
   void AddFacts(WorkerEnd* end);
-  void NotifyFiles(const rendezvous::Assignment& assignment) const;
+  void NotifyFiles(const rendezvous::Assignment& assignment);
+  std::vector<LogFile> LogFilesOf(uint32_t local_rank) const;
 
   EventLoop* loop_;
   const LaunchPlan* plan_;

@@ -29,7 +29,8 @@ constexpr const char* kKept[] = {
     "assignment",  "fault",          "fault_over",       "group_empty",       "hang_suspect",
     "marked",      "node_lost",      "reached",          "round_closed",      "round_closing",
     "stop_begin",  "service_lost",   "service_exited",   "service_restarted", "verdict",
-    "worker_exit", "worker_started", "worker_suspended", "chaos_start",       "agent_start"};
+    "worker_exit", "worker_started", "worker_suspended", "chaos_start",       "agent_start",
+    "worker_kept"};
 
 bool IsKept(const std::string& event) {
   return std::find(std::begin(kKept), std::end(kKept), event) != std::end(kKept);
@@ -125,7 +126,7 @@ void ChaosRunner::OnOwnAgent(const TimelineLine& line) {
     view_.world = static_cast<uint32_t>(line.Number("world").value_or(0));
   } else if (line.event == "spawn") {
     OnSpawn(generation);
-  } else if (line.event == "worker_started") {
+  } else if (line.event == "worker_started" || line.event == "worker_kept") {
     OnWorkerStarted(line);
   } else if (line.event == "worker_exit") {
     const uint64_t rank = line.Number("local_rank").value_or(UINT64_MAX);

@@ -85,9 +85,10 @@ class ChannelKeeperClient : public KeeperClient {
   ~ChannelKeeperClient() override;
 
   absl::Status Spawn(SpawnRequest request) override;
-  void Signal(uint64_t generation, int signal_number) override;
+  void Signal(uint64_t generation, int signal_number, const std::vector<uint32_t>& spared) override;
   void SignalWorker(uint64_t generation, pid_t pid, int signal_number) override;
-  void Sweep(uint64_t generation) override;
+  void Sweep(uint64_t generation, const std::vector<uint32_t>& spared) override;
+  absl::Status Keep(uint64_t generation, uint32_t local_rank) override;
   absl::Status Park(const ParkRequest& request) override;
   void Unpark() override;
   KeeperProcess Release() override;
@@ -200,8 +201,14 @@ absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
   return sent;
 }
 
-void ChannelKeeperClient::Signal(uint64_t generation, int signal_number) {
-  SignalWorker(generation, 0, signal_number);
+void ChannelKeeperClient::Signal(uint64_t generation, int signal_number,
+                                 const std::vector<uint32_t>& spared) {
+  v1::Command command;
+  command.mutable_signal()->set_generation(generation);
+  command.mutable_signal()->set_signal(signal_number);
+  command.mutable_signal()->mutable_spared()->Assign(spared.begin(), spared.end());
+  // A keeper that is lost has no workers any more, and on_keeper_lost tells of it.
+  Send(command).IgnoreError();
 }
 
 void ChannelKeeperClient::SignalWorker(uint64_t generation, pid_t pid, int signal_number) {
@@ -209,14 +216,21 @@ void ChannelKeeperClient::SignalWorker(uint64_t generation, pid_t pid, int signa
   command.mutable_signal()->set_generation(generation);
   command.mutable_signal()->set_signal(signal_number);
   command.mutable_signal()->set_pid(static_cast<uint32_t>(pid));
-  // A keeper that is lost has no workers any more, and on_keeper_lost tells of it.
-  Send(command).IgnoreError();
+  Send(command).IgnoreError();  // as above
 }
 
-void ChannelKeeperClient::Sweep(uint64_t generation) {
+void ChannelKeeperClient::Sweep(uint64_t generation, const std::vector<uint32_t>& spared) {
   v1::Command command;
   command.mutable_sweep()->set_generation(generation);
+  command.mutable_sweep()->mutable_spared()->Assign(spared.begin(), spared.end());
   Send(command).IgnoreError();  // as above
+}
+
+absl::Status ChannelKeeperClient::Keep(uint64_t generation, uint32_t local_rank) {
+  v1::Command command;
+  command.mutable_keep()->set_generation(generation);
+  command.mutable_keep()->set_local_rank(local_rank);
+  return Send(command);
 }
 
 absl::Status ChannelKeeperClient::Park(const ParkRequest& request) {
@@ -331,6 +345,12 @@ void ChannelKeeperClient::OnParkedEnded(const v1::ParkedEnded& ended) {
 }
 
 void ChannelKeeperClient::OnStartFailed(const v1::StartFailed& failed) {
+  if (failed.stage() == "keep") {
+    return callbacks_->on_start_failed(
+        failed.generation(), failed.local_rank(),
+        absl::NotFoundError("it ended while it waited for this generation; it is started anew with "
+                            "the next"));
+  }
   const auto entry = starting_.extract({failed.generation(), failed.local_rank()});
   const std::string program = entry.empty() ? "" : entry.mapped();
   const absl::Status error =

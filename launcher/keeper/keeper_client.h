@@ -93,14 +93,20 @@ class KeeperClient {
   // the keeper is lost. What fails later comes as on_start_failed. Not before on_empty of the
   // generation before: a keeper that is sweeping refuses (EBUSY).
   virtual absl::Status Spawn(SpawnRequest request) = 0;
-  // To the process groups of all live workers of the generation; SIGCONT follows one that asks for
-  // the end (TERM, INT, HUP, QUIT), so that stopped ones see it.
-  virtual void Signal(uint64_t generation, int signal_number) = 0;
+  // To the process groups of all live workers of the generation but those of the local ranks
+  // `spared`; SIGCONT follows one that asks for the end (TERM, INT, HUP, QUIT), so that who is
+  // stopped sees it.
+  virtual void Signal(uint64_t generation, int signal_number,
+                      const std::vector<uint32_t>& spared) = 0;
   // The same to one worker, if it still lives.
   virtual void SignalWorker(uint64_t generation, pid_t pid, int signal_number) = 0;
   // SIGKILLs all that is left of the generation until nothing is; on_empty follows. A process that
-  // the kernel can't kill yet (state D) delays that without bound.
-  virtual void Sweep(uint64_t generation) = 0;
+  // the kernel can't kill yet (state D) delays that without bound. Workers of the local ranks
+  // `spared` stay, with what descends from them, until they are kept or swept.
+  virtual void Sweep(uint64_t generation, const std::vector<uint32_t>& spared) = 0;
+  // Takes a worker that the last sweep spared into this generation: on_started follows; or
+  // on_start_failed, when it has ended meanwhile. Errors: FAILED_PRECONDITION — the keeper is lost.
+  virtual absl::Status Keep(uint64_t generation, uint32_t local_rank) = 0;
   // Starts the process that is to become workers. It stays over sweeps, and there is one at most:
   // asked for a second one, on_parked_ended says that it could not be started. Errors: as Spawn().
   virtual absl::Status Park(const ParkRequest& request) = 0;

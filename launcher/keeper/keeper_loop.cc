@@ -10,10 +10,7 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "launcher/keeper/exec_child.h"
@@ -24,9 +21,6 @@ namespace {
 
 namespace v1 = keeper::v1;
 
-constexpr absl::string_view kTagVariable = "DDPRUN_WORKER_TAG";
-// A tree that isn't gone after so many rounds of kills forks faster than it dies.
-constexpr int kRoundsBeforeCgroup = 64;
 // How many children one round reaps before commands are looked at again.
 constexpr int kReapsPerRound = 256;
 // No machine has so many; bounds the mask for the kernel.
@@ -140,8 +134,9 @@ void KeeperLoop::OnCommand(const v1::Command& command, std::vector<Fd> fds) {
     case v1::Command::kSignal:
       return OnSignal(command.signal());
     case v1::Command::kSweep:
-      sweeps_.insert(command.sweep().generation());
-      return;
+      return OnSweep(command.sweep());
+    case v1::Command::kKeep:
+      return OnKeep(command.keep());
     case v1::Command::kPark:
       return OnPark(command.park());
     case v1::Command::kUnpark:
@@ -168,7 +163,7 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
     return SendStartFailed(generation, local_rank, "read the command", EINVAL);
   }
   if (sweeping()) return SendStartFailed(generation, local_rank, "sweep", EBUSY);
-  output_rest_.Add(std::move(rests));
+  output_rest_.Add(local_rank, std::move(rests));
 
   const std::vector<std::string> unset(spawn.unset().begin(), spawn.unset().end());
   std::vector<std::string> overrides(spawn.environment().begin(), spawn.environment().end());
@@ -205,7 +200,8 @@ void KeeperLoop::Exec(ParkedStart start) {
   ended_sessions_.erase(result.child.pid);
   workers_[result.child.pid] = {.generation = start.generation,
                                 .local_rank = start.local_rank,
-                                .start_report = std::move(result.child.report)};
+                                .start_report = std::move(result.child.report),
+                                .tag_generation = start.generation};
 }
 
 void KeeperLoop::OnPark(const v1::Park& park) {
@@ -234,7 +230,9 @@ void KeeperLoop::LookAtParked() {
   ParkedProcess::Outcome outcome = parked_.Look(MonotonicNow());
   for (ParkedProcess::Outcome::Set& set : outcome.set) {
     Worker& worker = workers_[set.pid];
-    worker = {.generation = set.start.generation, .local_rank = set.start.local_rank};
+    worker = {.generation = set.start.generation,
+              .local_rank = set.start.local_rank,
+              .tag_generation = set.start.generation};
     children_left_ = true;
     ended_sessions_.erase(set.pid);
     SendStarted(set.pid, worker, /*parked=*/true);
@@ -283,12 +281,15 @@ void KeeperLoop::SendParkedEnd(const ParkedProcess::End& end) {
 
 void KeeperLoop::OnSignal(const v1::Signal& command) {
   const int signal_number = command.signal();
-  if (AsksForTheEnd(signal_number) && command.pid() == 0) {
+  const bool ends = AsksForTheEnd(signal_number) || signal_number == SIGKILL;
+  if (ends && command.pid() == 0) {
     CancelParked(command.generation(), "stop", ECANCELED);
   }
+  const std::set<uint32_t> spared(command.spared().begin(), command.spared().end());
   for (const auto& [pid, worker] : workers_) {
     if (worker.generation != command.generation()) continue;
     if (command.pid() != 0 && static_cast<pid_t>(command.pid()) != pid) continue;
+    if (spared.contains(worker.local_rank)) continue;
     // Without a session of its own yet, it is just itself.
     if (kill(-pid, signal_number) != 0) kill(pid, signal_number);
     if (AsksForTheEnd(signal_number)) kill(-pid, SIGCONT);
@@ -332,7 +333,7 @@ void KeeperLoop::ReapChildren() {
     }
     children_left_ = true;
     if (child.si_pid == 0) {
-      children_left_ = OthersThanParkedLeft();
+      children_left_ = OthersThanSparedLeft();
       return;
     }
     if (child.si_code == CLD_STOPPED || child.si_code == CLD_TRAPPED) {
@@ -342,16 +343,6 @@ void KeeperLoop::ReapChildren() {
     }
   }
   reap_again_ = true;
-}
-
-// Requires: no child waits to be reaped. A process joins the list of our children before its parent
-// can be reaped, and leaves it only when we reap it, so that none is missing in it.
-bool KeeperLoop::OthersThanParkedLeft() const {
-  // Without an agent it has to go, too.
-  if (!sweeping() || agent_lost_ || parked_.pid() == 0) return true;
-  const std::vector<pid_t> children = DirectChildren();
-  return std::any_of(children.begin(), children.end(),
-                     [&](pid_t child) { return child != parked_.pid(); });
 }
 
 void KeeperLoop::OnStopped(const siginfo_t& child) {
@@ -385,6 +376,7 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
   const Worker worker = std::move(found->second);
   // From here on its tag and its session mark leftovers.
   workers_.erase(found);
+  spared_.erase(pid);
   ended_sessions_.insert(pid);
   const uint32_t swept = KillLeftovers();
   kill(-pid, SIGKILL);
@@ -407,56 +399,12 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
   Send(event);
 }
 
-// SIGKILLs all that lives; what loses its parent by that is met in the next round.
-void KeeperLoop::KillAll() {
-  if (++kill_rounds_ == kRoundsBeforeCgroup) seat_.cgroup.Kill();
-  if (agent_lost_) parked_.Kill();
-  for (const pid_t child : DirectChildren()) {
-    if (child != parked_.pid()) KillChildAndGroup(child);
-  }
-}
-
-// SIGKILLs the direct children that ended workers have left. Returns how many there were.
-uint32_t KeeperLoop::KillLeftovers() {
-  uint32_t count = 0;
-  for (const pid_t child : DirectChildren()) {
-    if (workers_.contains(child) || child == parked_.pid() || parked_.IsOnItsWay(child)) continue;
-    if (IsZombie(child) || !IsLeftover(child)) continue;
-    KillChildAndGroup(child);
-    ++count;
-  }
-  return count;
-}
-
-// Whose an orphan is: by the tag in its environment, else by its session. What has neither stays
-// until the sweep, so that no living worker loses a helper.
-bool KeeperLoop::IsLeftover(pid_t child) const {
-  const std::string tag = InitialVariable(child, kTagVariable);
-  if (!absl::StartsWith(tag, tag_prefix_)) return ended_sessions_.contains(getsid(child));
-  return std::none_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
-    return TagOf(entry.second.generation, entry.second.local_rank) == tag;
-  });
-}
-
-// With our pid: a worker may run a ddprun of its own.
-std::string KeeperLoop::TagOf(uint64_t generation, uint32_t local_rank) const {
-  return absl::StrCat(tag_prefix_, generation, ".", local_rank);
-}
-
-void KeeperLoop::FinishSweep() {
-  if (children_left_ || parked_.Forking()) return;
-  for (const uint64_t generation : sweeps_) {
-    v1::Event event;
-    event.mutable_empty()->set_generation(generation);
-    event.mutable_empty()->set_swept(killed_);
-    Send(event);
-  }
-  if (kill_rounds_ >= kRoundsBeforeCgroup) seat_.cgroup.Renew();
-  kill_rounds_ = 0;
-  if (!agent_lost_) output_rest_.Clear();
-  sweeps_.clear();
-  ended_sessions_.clear();
-  killed_ = 0;
+// Whoever was spared has to go, too: another look, however the last one ended.
+void KeeperLoop::LoseAgent() {
+  if (std::exchange(agent_lost_, true)) return;
+  spared_.clear();
+  children_left_ = true;
+  reap_again_ = true;
 }
 
 void KeeperLoop::Send(const v1::Event& event) {

@@ -32,8 +32,9 @@ namespace ddprun::launcher {
 // children or none; when waitid(2) says ECHILD, nothing is left, whatever was forked, double-forked
 // or put into another session meanwhile. A tree that forks faster than it
 // dies meets the kernel's own kill of the workers' cgroup, where there is one. The parked process
-// (Park) is one of our children, too, and outlives all that but our own end: beside it waitid(2)
-// never says ECHILD, so the list of children is read.
+// (Park) is one of our children, too, and outlives all that but our own end, and so do workers that
+// a sweep spares, with what they have lost of their own trees: beside these waitid(2) never says
+// ECHILD, so the list of children is read.
 //
 // Invariants: only this loop reaps; a worker is in workers_ exactly while its process is not
 // reaped. Requires: SIGCHLD is blocked and has its default disposition; the process is a subreaper.
@@ -47,11 +48,15 @@ class KeeperLoop {
   const KeeperOptions& options() const { return seat_.options; }
 
  private:
+  // In the environment of each worker, and of what descends from it.
+  static constexpr const char* kTagVariable = "DDPRUN_WORKER_TAG";
+
   struct Worker {
     uint64_t generation = 0;
     uint32_t local_rank = 0;
-    Fd start_report;            // valid until exec(2) succeeded or failed
-    bool start_failed = false;  // StartFailed was sent, so no Exited follows
+    Fd start_report;              // valid until exec(2) succeeded or failed
+    bool start_failed = false;    // StartFailed was sent, so no Exited follows
+    uint64_t tag_generation = 0;  // in which it was started: its tag says so for life
   };
   using Workers = std::map<pid_t, Worker>;
 
@@ -63,6 +68,8 @@ class KeeperLoop {
   void OnCommand(const keeper::v1::Command& command, std::vector<Fd> fds);
   void OnSpawn(const keeper::v1::Spawn& spawn, std::vector<Fd> fds);
   void OnSignal(const keeper::v1::Signal& command);
+  void OnSweep(const keeper::v1::Sweep& sweep);
+  void OnKeep(const keeper::v1::Keep& keep);
   void OnPark(const keeper::v1::Park& park);
   void OnAdopt(const keeper::v1::Adopt& adopt, std::vector<Fd> fds);
 
@@ -79,15 +86,17 @@ class KeeperLoop {
   void OnDead(const siginfo_t& child);
   void OnWorkerDead(const siginfo_t& child, Workers::iterator found);
 
-  bool OthersThanParkedLeft() const;
+  bool OthersThanSparedLeft() const;
   bool sweeping() const { return agent_lost_ || !sweeps_.empty(); }
   void KillAll();
   uint32_t KillLeftovers();
   bool IsLeftover(pid_t child) const;
+  bool IsSpared(pid_t child) const;
   std::string TagOf(uint64_t generation, uint32_t local_rank) const;
+  std::string TagOf(const Worker& worker) const;
   void FinishSweep();
 
-  void LoseAgent() { agent_lost_ = true; }
+  void LoseAgent();
   void Send(const keeper::v1::Event& event);
   void SendStartFailed(uint64_t generation, uint32_t local_rank, const char* stage, int error);
 
@@ -101,6 +110,7 @@ class KeeperLoop {
   ParkedProcess parked_;
   std::set<pid_t> ended_sessions_;  // of workers that ended since the last Empty
   std::set<uint64_t> sweeps_;       // generations whose Empty is owed
+  std::set<pid_t> spared_;          // workers that the newest sweep leaves alone; they live
   uint32_t killed_ = 0;             // not workers; since the last Empty
   int kill_rounds_ = 0;             // of the sweep that is under way
   bool children_left_ = false;      // as of the last ReapChildren()

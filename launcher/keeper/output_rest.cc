@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -29,13 +28,17 @@ std::string ReadSome(int fd) {
 
 }  // namespace
 
-void OutputRest::Add(std::vector<Fd> ends) {
-  std::move(ends.begin(), ends.end(), std::back_inserter(ends_));
+void OutputRest::Add(uint32_t local_rank, std::vector<Fd> ends) {
+  for (Fd& end : ends) ends_.emplace(local_rank, std::move(end));
+}
+
+void OutputRest::ClearAllBut(const std::set<uint32_t>& local_ranks) {
+  std::erase_if(ends_, [&](const auto& entry) { return !local_ranks.contains(entry.first); });
 }
 
 void OutputRest::Pour() const {
   ConsoleSink console(STDERR_FILENO);
-  for (const Fd& end : ends_) {
+  for (const auto& [local_rank, end] : ends_) {
     // A stray writer that can't be killed must not make us wait.
     if (!SetNonBlocking(end.get(), true).ok()) continue;
     for (std::string rest = ReadSome(end.get()); !rest.empty(); rest = ReadSome(end.get())) {

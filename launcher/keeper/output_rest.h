@@ -1,6 +1,9 @@
 #ifndef DDPRUN_LAUNCHER_KEEPER_OUTPUT_REST_H_
 #define DDPRUN_LAUNCHER_KEEPER_OUTPUT_REST_H_
 
+#include <cstdint>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "base/fd.h"
@@ -12,16 +15,17 @@ namespace ddprun::launcher {
 // Threads: the keeper's only one.
 class OutputRest {
  public:
-  // The agent reads from these, too.
-  void Add(std::vector<Fd> ends);
-  // Nobody writes to them any more, and the agent reads them to their end.
-  void Clear() { ends_.clear(); }
+  // The agent reads from these, too, what the worker of this local rank writes.
+  void Add(uint32_t local_rank, std::vector<Fd> ends);
+  // Nobody writes to them any more but workers of these local ranks, and the agent reads them to
+  // their end.
+  void ClearAllBut(const std::set<uint32_t>& local_ranks);
   // Writes what is left in them. Waits for a slow console, but no longer than 200 ms for nothing.
   // Requires: the agent is gone.
   void Pour() const;
 
  private:
-  std::vector<Fd> ends_;
+  std::multimap<uint32_t, Fd> ends_;  // by local rank
 };
 
 }  // namespace ddprun::launcher

@@ -29,9 +29,16 @@ void Put(void* page, size_t offset, uint64_t value) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProgressPages>> ProgressPages::Create(
-    EventLoop* loop, uint64_t generation, uint32_t worker_count, std::function<void()> on_opened) {
+    EventLoop* loop, uint64_t generation, uint32_t worker_count, std::function<void()> on_opened,
+    ProgressPages* last, const std::set<uint32_t>& kept) {
   std::unique_ptr<ProgressPages> pages(new ProgressPages());
-  for (uint32_t i = 0; i < worker_count; ++i) DDPRUN_RETURN_IF_ERROR(pages->Add(generation));
+  for (uint32_t i = 0; i < worker_count; ++i) {
+    if (last != nullptr && i < last->count() && kept.contains(i)) {
+      pages->Take(&last->pages_[i], generation);
+    } else {
+      DDPRUN_RETURN_IF_ERROR(pages->Add(generation));
+    }
+  }
   pages->Watch(loop, std::move(on_opened));
   return pages;
 }
@@ -52,6 +59,25 @@ absl::Status ProgressPages::Add(uint64_t generation) {
   Put(memory, kProgressVersionOffset, kProgressVersion);
   Put(memory, kProgressGenerationOffset, generation);
   return absl::OkStatus();
+}
+
+// What its worker says for life stays: that it asks for stop steps, and its waits for data.
+void ProgressPages::Take(Page* page, uint64_t generation) {
+  Page& taken = pages_.emplace_back(std::move(*page));
+  page->memory = nullptr;
+  const auto store = [&](size_t offset, uint64_t value) {
+    __atomic_store_n(Field(taken.memory, offset), value, __ATOMIC_SEQ_CST);
+  };
+  const auto load = [&](size_t offset) {
+    return __atomic_load_n(Field(taken.memory, offset), __ATOMIC_SEQ_CST);
+  };
+  taken.data_wait_before = load(kProgressDataWaitOffset);
+  store(kProgressGenerationOffset, generation);
+  store(kProgressPrepareOffset, 0);
+  store(kProgressCommitOffset, 0);
+  store(kProgressAnswerOffset, load(kProgressAnswerOffset) & 1);
+  store(kProgressTimeOffset, 0);
+  store(kProgressWordOffset, 0);
 }
 
 // Until a page is opened nothing is marked, and nothing need be looked at.
@@ -108,7 +134,8 @@ absl::Duration ProgressPages::DataWait() const {
   for (const Page& page : pages_) {
     const auto* waited = reinterpret_cast<const uint64_t*>(static_cast<const char*>(page.memory) +
                                                            kProgressDataWaitOffset);
-    most = std::max(most, __atomic_load_n(waited, __ATOMIC_RELAXED));
+    const uint64_t all = __atomic_load_n(waited, __ATOMIC_RELAXED);
+    if (all > page.data_wait_before) most = std::max(most, all - page.data_wait_before);
   }
   // A worker may have stored anything.
   return absl::Nanoseconds(static_cast<int64_t>(std::min<uint64_t>(most, INT64_MAX)));

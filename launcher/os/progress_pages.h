@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,13 @@ class ProgressPages {
   // `on_opened` is called when a worker opens its page for the first time; where the kernel can't
   // tell that (inotify(7)), watched() is false.
   // Errors: of memfd_create(2), mmap(2): RESOURCE_EXHAUSTED when there are too many descriptors.
+  // Workers of the local ranks `kept` have a page among `last` (null = nobody has) already, which
+  // is taken from there, as if it had never been marked: they must have stopped to mark.
   static absl::StatusOr<std::unique_ptr<ProgressPages>> Create(EventLoop* loop, uint64_t generation,
                                                                uint32_t worker_count,
-                                                               std::function<void()> on_opened);
+                                                               std::function<void()> on_opened,
+                                                               ProgressPages* last = nullptr,
+                                                               const std::set<uint32_t>& kept = {});
   ~ProgressPages();
   ProgressPages(const ProgressPages&) = delete;
   ProgressPages& operator=(const ProgressPages&) = delete;
@@ -67,10 +72,12 @@ class ProgressPages {
   struct Page {
     Fd file;
     void* memory = nullptr;
+    uint64_t data_wait_before = 0;  // nanoseconds, in earlier generations
   };
 
   ProgressPages() = default;
   absl::Status Add(uint64_t generation);
+  void Take(Page* page, uint64_t generation);
   void Watch(EventLoop* loop, std::function<void()> on_opened);
 
   std::vector<Page> pages_;

@@ -127,7 +127,9 @@ void WarmStarts::Prepare(SpawnRequest* request) {
   if (std::exchange(generation_, request->generation) != request->generation) {
     prepared_ = loop_->Now();
     started_ = Use();
+    wanted_ = 0;
   }
+  ++wanted_;
   request->parked_patience = starter_.Patience(loop_->Now());
   if (!starter_.WantsToLearn() || request->local_rank >= learners()) return;
   std::string path = folder_ + "/hook";
@@ -181,7 +183,7 @@ void WarmStarts::OnStarted(uint64_t generation, bool parked) {
     started_.why_cold = starter_.WhyCold();
   }
   starter_.OnStarted(parked);
-  if (started_.warm + started_.cold != plan_->worker_count) return;
+  if (started_.warm + started_.cold != wanted_) return;
   if (started_.cold == 0 && hooks_.settled) hooks_.settled();
   hooks_.record("warm_start",
                 {{"generation", absl::StrCat(generation)},

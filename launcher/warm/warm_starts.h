@@ -110,6 +110,7 @@ class WarmStarts {
   uint64_t generation_ = 0;                  // the newest that was prepared
   Instant prepared_;                         // when its first worker was
   Use started_;                              // of its workers; not the parked one's fields
+  uint32_t wanted_ = 0;                      // workers of it that are started
   Version kept_version_;                     // of the file that was read last
   std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us
   Fd written_;                      // inotify(7): a worker has written down what it imported

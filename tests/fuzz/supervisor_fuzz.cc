@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,9 @@ class Player {
     bool is_there = false;
     bool swept = false;
     std::vector<bool> ended;
+    std::set<uint32_t> can_rejoin;
+    std::set<uint32_t> let_go;
+    std::set<uint32_t> spared;  // by the sweep; then: kept
   };
 
   static SupervisorConfig Config(uint8_t shape, uint8_t options) {
@@ -122,9 +126,24 @@ class Player {
         if (keeper_died_) return;
         keeper_died_ = true;
         group_.is_there = false;
+        group_.spared.clear();
         return Step(KeeperLost{"killed by SIGKILL"});
       case 1:
         return Step(ServiceExited{"was killed by SIGKILL"});
+      case 2:
+      case 3: {
+        const WorkerCanRejoin event{AboutGeneration(), AboutRank(), bytes_.Chance(230)};
+        if (event.generation == group_.generation && event.can) {
+          group_.can_rejoin.insert(event.local_rank);
+        }
+        return Step(event);
+      }
+      case 4:
+      case 5: {
+        const WorkerLetGo event{AboutGeneration(), AboutRank()};
+        if (event.generation == group_.generation) group_.let_go.insert(event.local_rank);
+        return Step(event);
+      }
       default:
         return Step(HeartbeatHeard{});
     }
@@ -266,6 +285,7 @@ class Player {
     }
     if (event.generation == group_.generation && event.end.local_rank < group_.ended.size()) {
       group_.ended[event.end.local_rank] = true;
+      group_.spared.erase(event.end.local_rank);
     }
     Step(event);
   }
@@ -389,11 +409,15 @@ class Player {
     if (group_.is_there) return Fail("workers are started beside those of another generation");
     if (effect.assignment.generation <= group_.generation) return Fail("a generation comes again");
     if (keeper_died_) return Fail("workers are started without a keeper");
+    const std::set<uint32_t> kept(effect.kept.begin(), effect.kept.end());
+    if (kept != group_.spared) return Fail("workers are started beside those that are kept");
     group_ = {.generation = effect.assignment.generation,
               .is_there = true,
               .swept = false,
-              .ended = std::vector<bool>(workers_)};
+              .ended = std::vector<bool>(workers_),
+              .can_rejoin = kept};
     ++result_.spawned;
+    result_.kept += kept.size();
   }
 
   void Take(const SignalGroup& effect) { ExpectGroup(effect.generation, "signalled"); }
@@ -402,8 +426,18 @@ class Player {
   void Take(const CommitStopStep& effect) { ExpectGroup(effect.generation, "let go"); }
   void Take(const EndHungWorkers& effect) { ExpectGroup(effect.generation, "ended"); }
   void Take(const SweepGroup& effect) {
+    const std::set<uint32_t> spared(effect.spared.begin(), effect.spared.end());
+    const std::set<uint32_t> kept = std::exchange(group_.spared, spared);
+    // Once for all, and once more for those that were kept.
+    if (!group_.is_there && !kept.empty()) group_.is_there = true;
     ExpectGroup(effect.generation, "swept");
-    if (std::exchange(group_.swept, true)) Fail("workers are swept twice");
+    if (std::exchange(group_.swept, true) && kept.empty()) Fail("workers are swept twice");
+    for (const uint32_t local_rank : spared) {
+      if (!group_.can_rejoin.contains(local_rank) || !group_.let_go.contains(local_rank) ||
+          group_.ended.at(local_rank)) {
+        Fail("a worker is spared that has not let go");
+      }
+    }
   }
   void ExpectGroup(Generation generation, const char* what) {
     if (!group_.is_there || generation != group_.generation) {
@@ -424,6 +458,7 @@ class Player {
     exited_ = true;
     if (effect.status < 0 || effect.status > 255) Fail("no exit status");
     if (group_.is_there && !group_.swept) Fail("an agent ends before its workers");
+    if (!group_.is_there && !group_.spared.empty()) Fail("an agent ends before who was kept");
   }
 
   InputBytes& bytes_;

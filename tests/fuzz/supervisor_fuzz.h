@@ -10,6 +10,7 @@ namespace ddprun::launcher {
 struct SupervisorFuzzResult {
   std::string problem;  // "" = none
   uint64_t spawned = 0;
+  uint64_t kept = 0;      // workers that went on in another generation
   uint64_t done = 0;      // generations whose workers all ended well
   uint64_t verdicts = 0;  // that were heard
 };

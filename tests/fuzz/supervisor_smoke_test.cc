@@ -20,11 +20,13 @@ TEST(SupervisorSmoke, InvariantsHoldUnderRandomEvents) {
     const SupervisorFuzzResult result = FuzzSupervisor(bytes.data(), bytes.size());
     ASSERT_EQ(result.problem, "") << "seed " << seed;
     sum.spawned += result.spawned;
+    sum.kept += result.kept;
     sum.done += result.done;
     sum.verdicts += result.verdicts;
   }
   // The events got somewhere.
   EXPECT_GT(sum.spawned, 4000u);
+  EXPECT_GT(sum.kept, 40u);
   EXPECT_GT(sum.done, 400u);
   EXPECT_GT(sum.verdicts, 400u);
 }

@@ -173,9 +173,10 @@ TEST(KeeperTest, AFrozenKeeperHoldsUpNobody) {
   PipeReader& out = keeper.Spawn(1, 0, Misbehave({"ignore-term"}));
   out.ReadyPid();
   kill(keeper.keeper_pid, SIGSTOP);
-  for (int i = 0; i < 3000; ++i) keeper.client->Signal(1, SIGUSR2 + 100);  // no signal: no effect
-  keeper.client->Signal(1, SIGTERM);
-  keeper.client->Sweep(1);
+  for (int i = 0; i < 3000; ++i)
+    keeper.client->Signal(1, SIGUSR2 + 100, {});  // no signal: no effect
+  keeper.client->Signal(1, SIGTERM, {});
+  keeper.client->Sweep(1, {});
   kill(keeper.keeper_pid, SIGCONT);
   EXPECT_TRUE(keeper.RunUntil([&] { return keeper.empty.contains(1); }));
   EXPECT_EQ((keeper.exited[{1, 0}].signal), SIGKILL);

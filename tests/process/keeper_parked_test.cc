@@ -98,7 +98,7 @@ TEST_F(KeeperParkedTest, AProcessThatIsNotOursIsNoWorker) {
 TEST_F(KeeperParkedTest, AStopEndsAStartThatWaits) {
   Park("silent");
   Spawn(1, kPatience);
-  keeper_.client->Signal(1, SIGTERM);
+  keeper_.client->Signal(1, SIGTERM, {});
   ASSERT_TRUE(keeper_.RunUntil([&] { return keeper_.start_failed.contains({1, 0}); }));
   EXPECT_TRUE(absl::StrContains((keeper_.start_failed[{1, 0}].message()), "stop"));
   EXPECT_EQ(keeper_.Sweep(1), 0U);

@@ -108,8 +108,8 @@ TEST(KeeperTreeTest, AChildThatHoldsThePipeDiesWithItsWorker) {
 
 TEST(KeeperTreeTest, AnEmptyTreeIsEmptyAtOnceAndEveryQuestionIsAnswered) {
   KeeperUnderTest keeper;
-  keeper.client->Sweep(7);
-  keeper.client->Sweep(8);
+  keeper.client->Sweep(7, {});
+  keeper.client->Sweep(8, {});
   EXPECT_TRUE(keeper.RunUntil([&] { return keeper.empty.size() == 2; }));
   EXPECT_EQ(keeper.empty[7], 0U);
 }
@@ -119,7 +119,7 @@ TEST(KeeperTreeTest, NothingStartsWhileASweepIsUnderWay) {
   keeper.Spawn(1, 0, Misbehave({"live"})).ReadyPid();
   // Both commands meet the keeper together.
   kill(keeper.keeper_pid, SIGSTOP);
-  keeper.client->Sweep(1);
+  keeper.client->Sweep(1, {});
   keeper.Spawn(2, 0, Misbehave({"live"}));
   kill(keeper.keeper_pid, SIGCONT);
   EXPECT_TRUE(keeper.RunUntil([&] { return keeper.start_failed.contains({2, 0}); }));

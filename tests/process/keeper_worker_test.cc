@@ -237,7 +237,7 @@ TEST(KeeperWorkerTest, TellsAStopAndContinuesWhatItTerminates) {
   ASSERT_EQ(kill(pid, SIGTERM), 0);
   EXPECT_EQ(ProcessState(pid), 'T');
 
-  keeper.client->Signal(1, SIGTERM);
+  keeper.client->Signal(1, SIGTERM, {});
   EXPECT_EQ(keeper.RunUntilExited(1, 0).signal, SIGTERM);
 }
 
@@ -249,9 +249,9 @@ TEST(KeeperWorkerTest, SignalsOnlyTheGenerationAndItsWholeGroups) {
   first.ReadyPid();
   second.ReadyPid();
   tree.ReadyPid();
-  keeper.client->Signal(1, SIGTERM);
+  keeper.client->Signal(1, SIGTERM, {});
   EXPECT_EQ(first.Line(), "TERM");
-  keeper.client->Signal(1, SIGKILL);
+  keeper.client->Signal(1, SIGKILL, {});
   EXPECT_EQ(keeper.RunUntilExited(1, 0).signal, SIGKILL);
   EXPECT_TRUE(tree.EndsWithin());
   EXPECT_NE(ProcessState(keeper.RunUntilStarted(2, 0)), 'Z');

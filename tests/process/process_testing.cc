@@ -229,8 +229,9 @@ WorkerExit KeeperUnderTest::RunUntilExited(uint64_t generation, uint32_t local_r
   return exited[key];
 }
 
-std::optional<uint32_t> KeeperUnderTest::Sweep(uint64_t generation) {
-  client->Sweep(generation);
+std::optional<uint32_t> KeeperUnderTest::Sweep(uint64_t generation,
+                                               const std::vector<uint32_t>& spared) {
+  client->Sweep(generation, spared);
   if (!RunUntil([&] { return empty.contains(generation); })) return std::nullopt;
   return empty[generation];
 }

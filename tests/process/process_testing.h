@@ -88,7 +88,7 @@ class KeeperUnderTest {
   // A worker's end; `pid` is 0 when it didn't come.
   launcher::WorkerExit RunUntilExited(uint64_t generation, uint32_t local_rank);
   // Sweeps and gives how many were swept; none when Empty didn't come.
-  std::optional<uint32_t> Sweep(uint64_t generation);
+  std::optional<uint32_t> Sweep(uint64_t generation, const std::vector<uint32_t>& spared = {});
 
   pid_t keeper_pid = 0;
   std::unique_ptr<EventLoop> loop;

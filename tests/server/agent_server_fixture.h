@@ -41,6 +41,7 @@ struct Outcome {
 using StoreOutcome = std::shared_ptr<Outcome<agent::v1::StoreReply>>;
 using NodeStateOutcome = std::shared_ptr<Outcome<agent::v1::NodeState>>;
 using AssignmentOutcome = std::shared_ptr<Outcome<agent::v1::WorkerAssignment>>;
+using EndOutcome = std::shared_ptr<Outcome<agent::v1::GenerationEnd>>;
 
 // A worker, or an agent of another node, as the server sees it. Its calls end on the loop.
 class Client {
@@ -87,6 +88,16 @@ class Client {
     request.set_timeout_ms(timeout_ms);
     auto outcome = std::make_shared<Outcome<agent::v1::WorkerAssignment>>();
     stub_->async()->GetAssignment(
+        &outcome->context, &request, &outcome->reply,
+        [this, outcome](const grpc::Status& status) { End(outcome, status); });
+    return outcome;
+  }
+  EndOutcome AwaitGenerationEnd(uint32_t local_rank, uint64_t generation) {
+    agent::v1::AwaitGenerationEndRequest request;
+    request.set_local_rank(local_rank);
+    request.set_generation(generation);
+    auto outcome = std::make_shared<Outcome<agent::v1::GenerationEnd>>();
+    stub_->async()->AwaitGenerationEnd(
         &outcome->context, &request, &outcome->reply,
         [this, outcome](const grpc::Status& status) { End(outcome, status); });
     return outcome;

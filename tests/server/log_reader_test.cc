@@ -87,6 +87,21 @@ TEST_F(LogReaderTest, SinceBeginsWithTheLineThatWasWrittenThen) {
   EXPECT_EQ(text_, "");
 }
 
+// A worker that goes on in another generation writes to the file that it has.
+TEST_F(LogReaderTest, AFileOfTwoGenerationsIsReadOnce) {
+  Write("kept", "1");
+  Write("b", "2");
+  Write("c", "3");
+  catalog_->Add({File("kept", 1, 0), File("b", 1, 1)});
+  catalog_->Add({File("kept", 2, 1), File("c", 2, 0)});
+  catalog_->Add({File("kept", 3, 1)});
+  ASSERT_TRUE(Read({}).ok());
+  EXPECT_EQ(text_, "123");
+  text_.clear();
+  ASSERT_TRUE(Read({.tail_lines = 5}).ok());
+  EXPECT_EQ(text_, "1");
+}
+
 TEST_F(LogReaderTest, TheLastLinesOfTheNewestGeneration) {
   Write("old", "old\n");
   Write("a", "1\n2\n" + std::string(50'000, '3') + "\n4\n");

@@ -163,7 +163,8 @@ class FaultReader {
     if (next_ == nullptr) return;
     const uint64_t generation = next_->Number("generation").value_or(0);
     for (const TimelineLine& line : lines_) {
-      if (line.at >= next_->at && line.event == "worker_started" && IsOf(line, generation)) {
+      const bool begins = line.event == "worker_started" || line.event == "worker_kept";
+      if (line.at >= next_->at && begins && IsOf(line, generation)) {
         cost_.resumed = Since(line);
       }
     }

@@ -128,11 +128,13 @@ void Supervisor::Spawn(const rendezvous::Assignment& assignment) {
   barrier_.OnAssigned(assignment.group_rank);
   last_.OnAssigned();
   stop_.Reset();
+  const std::vector<uint32_t> kept = group_.spared();
+  const std::string kept_text = KeptText(assignment);
   group_.Begin(assignment.generation, assignment.base_rank, worker_count);
   const bool is_restart = assignment.generation.value() > 1;
   Notify(is_restart ? NotifyUser::Level::kWarning : NotifyUser::Level::kInfo,
-         AssignmentText(assignment, worker_count, stream_.job().max_restarts));
-  effects_.push_back(SpawnGroup{assignment});
+         AssignmentText(assignment, worker_count, stream_.job().max_restarts) + kept_text);
+  effects_.push_back(SpawnGroup{assignment, kept});
 }
 
 bool Supervisor::Runs(rendezvous::Generation generation) const {
@@ -156,6 +158,11 @@ bool Supervisor::WorkersGoOn() const {
 
 void Supervisor::On(const WorkerStarted& event) {
   if (event.generation != group_.generation()) return;
+  if (group_.is_kept(event.local_rank)) {
+    RecordFact("worker_kept", {{"generation", absl::StrCat(event.generation.value())},
+                               {"local_rank", absl::StrCat(event.local_rank)},
+                               {"worker_pid", absl::StrCat(event.pid)}});
+  }
   if (group_.OnStarted(event.local_rank, event.pid)) {
     Send(event.generation, rendezvous::WorkersStarted{});
   }
@@ -163,6 +170,7 @@ void Supervisor::On(const WorkerStarted& event) {
 
 void Supervisor::On(const WorkerEnded& event) {
   if (event.generation != group_.generation()) return;
+  if (group_.phase() == WorkerGroup::Phase::kIdle) return OnKeptEnded(event.end);
   const size_t failures_before = group_.failures().size();
   const GroupAction action = group_.OnEnded(now_, event.end);
   if (group_.failures().size() > failures_before) {
@@ -181,6 +189,7 @@ void Supervisor::On(const WorkerEnded& event) {
     }
   }
   Apply(action, "all workers of this node ended");
+  StopWhenSettled();
 }
 
 void Supervisor::On(const WorkerSuspended& event) {
@@ -286,11 +295,17 @@ void Supervisor::Explain(const std::string& why) {
 
 void Supervisor::KillGroup(const std::string& why) {
   Explain(why);
+  if (Runs(group_.generation()) && !MayRejoin()) group_.SpareNobody();
+  // Those that can rejoin hang because of another.
+  if (Runs(group_.generation()) && !group_.spared().empty()) {
+    return Apply(group_.Stop(now_, real_now_, SIGKILL, LetGoBound()), why);
+  }
   Apply(group_.KillNow(now_, real_now_), why);
 }
 
 void Supervisor::StopGroup(int signal_number, const std::string& why) {
   Explain(why);
+  if (Runs(group_.generation()) && !MayRejoin()) group_.SpareNobody();
   Apply(group_.Stop(now_, real_now_, signal_number, stream_.job().stop_grace), why);
 }
 
@@ -299,12 +314,17 @@ void Supervisor::Apply(GroupAction action, const std::string& why) {
     case GroupAction::kNone:
       break;
     case GroupAction::kSignal:
-      effects_.push_back(SignalGroup{group_.generation(), group_.stop_signal()});
+      Signal(why);
       break;
     case GroupAction::kSweep:
-      // Where all ended well, other nodes' workers still use the stores that are here (R8).
-      if (!group_.succeeded()) EndStores(group_.why().empty() ? why : group_.why());
-      effects_.push_back(SweepGroup{group_.generation()});
+      if (!MayRejoin()) group_.SpareNobody();
+      NotifyLate();
+      // Where all ended well, other nodes' workers still use the stores that are here (R8); so they
+      // may where all have saved at a stop step.
+      if (!group_.succeeded() && (!stop_.committed() || group_.spared().empty())) {
+        EndStores(group_.why().empty() ? why : group_.why());
+      }
+      effects_.push_back(SweepGroup{group_.generation(), group_.spared(), why});
       break;
   }
 }

@@ -92,6 +92,8 @@ class Supervisor {
   void On(const ServiceExited&);
   void On(const WorkerStarted&);
   void On(const WorkerEnded&);
+  void On(const WorkerCanRejoin&);
+  void On(const WorkerLetGo&);
   void On(const WorkerSuspended&);
   void On(const ProgressFound&);
   void On(const StopStepLooked&);
@@ -122,6 +124,16 @@ class Supervisor {
   void Explain(const std::string& why);
   void Apply(GroupAction action, const std::string& why);
   void EndStores(const std::string& why);
+
+  // Workers that rejoin: supervisor_rejoin.cc.
+  bool MayRejoin() const;
+  void Signal(const std::string& why);
+  std::vector<uint32_t> NotifyLate();
+  absl::Duration LetGoBound() const;
+  std::string KeptText(const rendezvous::Assignment& assignment) const;
+  void OnKeptEnded(const WorkerEnd& end);
+  void SweepKept();
+  void StopWhenSettled();
   void SendStopped(bool clean);
 
   // A node that is taken away, and the end: supervisor_ending.cc.

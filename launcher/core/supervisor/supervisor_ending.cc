@@ -234,6 +234,7 @@ void Supervisor::On(const KeeperLost& event) {
                          "); the workers died with it. This agent ends"));
   group_.KillNow(now_, real_now_);
   if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
+  group_.ForgetKept();
   if (phase_ == Phase::kEnding) return ContinueEnding();
   // To the job this is an orderly loss of the node: it has no workers any more.
   ending_.LeaveWithoutKeeper();
@@ -266,6 +267,7 @@ void Supervisor::End(int status, const std::string& why) {
 }
 
 void Supervisor::ContinueEnding() {
+  SweepKept();
   const bool is_idle = group_.phase() == WorkerGroup::Phase::kIdle;
   switch (ending_.Next(now_, {.workers_gone = is_idle || group_.unclean(),
                               .stream_open = stream_.is_open(),

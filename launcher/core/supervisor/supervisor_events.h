@@ -61,6 +61,21 @@ struct WorkerEnded {
   WorkerEnd end;
 };
 
+// A worker waits for the end of its generation, to rejoin the next one as the process that it is;
+// or it has done its work, and no longer can.
+struct WorkerCanRejoin {
+  rendezvous::Generation generation;
+  uint32_t local_rank = 0;
+  bool can = true;
+};
+
+// Such a worker has let go of its generation: it has no process groups of it any more, and asks for
+// its next place.
+struct WorkerLetGo {
+  rendezvous::Generation generation;
+  uint32_t local_rank = 0;
+};
+
 // A worker was stopped by a signal that isn't ours (SIGSTOP, SIGTSTP).
 struct WorkerSuspended {
   rendezvous::Generation generation;
@@ -84,8 +99,8 @@ struct StopStepLooked {
   bool all_stopped = false;  // all that live are at the committed step, and save
 };
 
-// No process of the generation is left; `master_port` is reserved for the next one (0 = none), and
-// `step` is the highest that its workers marked (nullopt = none did).
+// No process of the generation is left but those that were spared; `master_port` is reserved for
+// the next one (0 = none), and `step` is the highest that its workers marked (nullopt = none did).
 struct GroupEmpty {
   rendezvous::Generation generation;
   uint32_t master_port = 0;
@@ -107,8 +122,9 @@ struct TimerFired {};
 
 using SupervisorEvent =
     std::variant<EndpointFound, StreamOpened, ServiceMessageReceived, HeartbeatHeard,
-                 ServiceStreamClosed, ServiceExited, WorkerStarted, WorkerEnded, WorkerSuspended,
-                 ProgressFound, StopStepLooked, GroupEmpty, KeeperLost, SignalReceived, TimerFired>;
+                 ServiceStreamClosed, ServiceExited, WorkerStarted, WorkerEnded, WorkerCanRejoin,
+                 WorkerLetGo, WorkerSuspended, ProgressFound, StopStepLooked, GroupEmpty,
+                 KeeperLost, SignalReceived, TimerFired>;
 
 // ------------------------------------------------------------- effects: what the shell must do
 
@@ -120,15 +136,21 @@ struct SendMessage {
 // Half-close the stream and don't reconnect.
 struct FinishStream {};
 
-// Start all workers of this node.
+// Start all workers of this node, but for those that are kept: these get the assignment as the
+// processes that they are. WorkerStarted comes for all.
 struct SpawnGroup {
   rendezvous::Assignment assignment;
+  std::vector<uint32_t> kept = {};  // local ranks
 };
 
 struct SignalGroup {
   rendezvous::Generation generation;
   int signal = 0;
   bool stops = true;  // they are to end of it
+  // Local ranks that don't get it. If it stops the others, these are told that their generation is
+  // over, and why.
+  std::vector<uint32_t> spared = {};
+  std::string why = {};
 };
 
 // Take two samples of the workers, and answer with ProgressFound.
@@ -160,9 +182,12 @@ struct CommitStopStep {
   uint64_t step = 0;
 };
 
-// Kill all that is left of the generation; GroupEmpty follows.
+// Kill all that is left of the generation, but for the workers that are spared, and what descends
+// from them; GroupEmpty follows. Comes again when spared ones are to be killed after all.
 struct SweepGroup {
   rendezvous::Generation generation;
+  std::vector<uint32_t> spared = {};  // local ranks
+  std::string why = {};               // the generation ends, for workers that ask the agent
 };
 
 // The generation is over for all nodes: drop its stores. Comes once for each, unless the next

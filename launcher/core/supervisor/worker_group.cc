@@ -34,11 +34,17 @@ std::string DescribeEnd(const WorkerEnd& end) {
 void WorkerGroup::Begin(rendezvous::Generation generation, uint32_t base_rank,
                         uint32_t worker_count) {
   DDPRUN_CHECK(phase_ == Phase::kIdle, "a group begins only after the last one is empty");
+  const std::vector<uint32_t> kept = spared();
+  std::vector<Worker> before = std::move(workers_);
   *this = WorkerGroup();
   phase_ = Phase::kRunning;
   generation_ = generation;
   base_rank_ = base_rank;
   workers_.resize(worker_count);
+  for (const uint32_t local_rank : kept) {
+    if (local_rank >= worker_count) continue;
+    workers_[local_rank] = {.kept = true, .can_rejoin = true, .pid = before[local_rank].pid};
+  }
 }
 
 bool WorkerGroup::OnStarted(uint32_t local_rank, uint32_t pid) {
@@ -52,17 +58,51 @@ bool WorkerGroup::OnStarted(uint32_t local_rank, uint32_t pid) {
 }
 
 GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
-  if (phase_ == Phase::kIdle || end.local_rank >= workers_.size()) return GroupAction::kNone;
+  if (end.local_rank >= workers_.size()) return GroupAction::kNone;
   Worker& worker = workers_[end.local_rank];
-  if (worker.ended) return GroupAction::kNone;
+  if (worker.ended || (phase_ == Phase::kIdle && !worker.let_go)) return GroupAction::kNone;
   worker.ended = true;
+  worker.can_rejoin = worker.let_go = false;
   ++ended_;
+  if (phase_ == Phase::kIdle) return GroupAction::kNone;
   // What ended after our signal went out is our doing, whatever its status says (R12).
   const bool own_failure = !end.ok() && (!stop_requested_ || end.seen < stop_began_);
   std::vector<WorkerEnd>& list = own_failure ? failures_ : stopped_;
   if (!end.ok() && list.size() < rendezvous::kFailuresMax) list.push_back(end);
-  if (ended_ < workers_.size() || phase_ == Phase::kSweeping) return GroupAction::kNone;
+  if (phase_ == Phase::kSweeping) return GroupAction::kNone;
+  // Who let go of a generation that runs waits for its end like everybody.
+  const bool is_last = phase_ == Phase::kStopping ? AllSettled() : ended_ == workers_.size();
   // Not from when it was seen: we may have been held up since.
+  return is_last ? Sweep(now) : GroupAction::kNone;
+}
+
+void WorkerGroup::OnCanRejoin(uint32_t local_rank, bool can) {
+  if (phase_ != Phase::kRunning || local_rank >= workers_.size()) return;
+  Worker& worker = workers_[local_rank];
+  worker.can_rejoin = can && !worker.ended;
+  worker.let_go = worker.let_go && worker.can_rejoin;
+}
+
+GroupAction WorkerGroup::OnLetGo(Instant now, uint32_t local_rank) {
+  const bool runs = phase_ == Phase::kRunning || phase_ == Phase::kStopping;
+  if (!runs || local_rank >= workers_.size()) return GroupAction::kNone;
+  Worker& worker = workers_[local_rank];
+  if (!worker.let_go && worker.can_rejoin && phase_ == Phase::kRunning) {
+    forsaken_end_ = std::min(forsaken_end_, now + kForsakenBound);
+  }
+  worker.let_go = worker.can_rejoin;
+  return phase_ == Phase::kStopping && AllSettled() ? Sweep(now) : GroupAction::kNone;
+}
+
+void WorkerGroup::SpareNobody() {
+  DDPRUN_CHECK(phase_ != Phase::kStopping, "who was told to let go isn't signalled any more");
+  for (Worker& worker : workers_) worker.can_rejoin = worker.let_go = false;
+}
+
+GroupAction WorkerGroup::DropKept(Instant now) {
+  DDPRUN_CHECK(phase_ == Phase::kIdle, "workers are kept from one generation to the next");
+  if (spared().empty()) return GroupAction::kNone;
+  SpareNobody();
   return Sweep(now);
 }
 
@@ -72,10 +112,13 @@ GroupAction WorkerGroup::Stop(Instant now, Instant sent, int signal_number, absl
     return GroupAction::kNone;
   }
   phase_ = Phase::kStopping;
+  forsaken_end_ = Instant::Infinite();
   stop_requested_ = true;
   stop_signal_ = signal_number;
   stop_began_ = sent;
+  if (AllSettled()) return Sweep(now);
   grace_end_ = now + grace;
+  if (!spared().empty()) let_go_end_ = now + std::min(grace, kLetGoBound);
   return GroupAction::kSignal;
 }
 
@@ -87,6 +130,11 @@ GroupAction WorkerGroup::KillNow(Instant now, Instant sent) {
 }
 
 GroupAction WorkerGroup::OnTimer(Instant now, Instant sent) {
+  if (now >= std::min(let_go_end_, forsaken_end_)) {
+    let_go_end_ = forsaken_end_ = Instant::Infinite();
+    GiveUpLate();
+    if (now < grace_end_ && !late_.empty()) return GroupAction::kSignal;
+  }
   if (phase_ == Phase::kStopping && now >= grace_end_) return KillNow(now, sent);
   if (phase_ == Phase::kSweeping && now >= sweep_end_) {
     unclean_ = true;
@@ -95,10 +143,39 @@ GroupAction WorkerGroup::OnTimer(Instant now, Instant sent) {
   return GroupAction::kNone;
 }
 
+// Who has not let go of what is stopped, or has of what isn't.
+void WorkerGroup::GiveUpLate() {
+  for (uint32_t local_rank = 0; local_rank < workers_.size(); ++local_rank) {
+    Worker& worker = workers_[local_rank];
+    if (!worker.can_rejoin || worker.let_go == (phase_ == Phase::kStopping)) continue;
+    worker.can_rejoin = worker.let_go = false;
+    late_.push_back(local_rank);
+  }
+}
+
 GroupAction WorkerGroup::Sweep(Instant now) {
   phase_ = Phase::kSweeping;
+  let_go_end_ = forsaken_end_ = Instant::Infinite();
   sweep_end_ = now + kSweepBound;
+  // Who has not let go until now is swept with the others.
+  for (Worker& worker : workers_) worker.can_rejoin = worker.let_go;
   return GroupAction::kSweep;
+}
+
+// Nobody is waited for any more.
+bool WorkerGroup::AllSettled() const {
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](const Worker& worker) { return worker.ended || worker.let_go; });
+}
+
+std::vector<uint32_t> WorkerGroup::TakeLate() { return std::exchange(late_, {}); }
+
+std::vector<uint32_t> WorkerGroup::spared() const {
+  std::vector<uint32_t> spared;
+  for (uint32_t local_rank = 0; local_rank < workers_.size(); ++local_rank) {
+    if (workers_[local_rank].can_rejoin) spared.push_back(local_rank);
+  }
+  return spared;
 }
 
 void WorkerGroup::OnEmpty() {
@@ -115,11 +192,12 @@ void WorkerGroup::Explain(std::string why) {
 Instant WorkerGroup::Deadline() const {
   switch (phase_) {
     case Phase::kStopping:
-      return grace_end_;
+      return std::min(grace_end_, let_go_end_);
     case Phase::kSweeping:
       return sweep_end_;
-    case Phase::kIdle:
     case Phase::kRunning:
+      return forsaken_end_;
+    case Phase::kIdle:
       break;
   }
   return Instant::Infinite();
@@ -164,8 +242,20 @@ std::string WorkerGroup::BrokenInvariant() const {
   const auto ended = std::count_if(workers_.begin(), workers_.end(),
                                    [](const Worker& worker) { return worker.ended; });
   if (started != started_ || ended != ended_) return "workers are counted wrongly";
+  for (const Worker& worker : workers_) {
+    if (worker.let_go && !worker.can_rejoin) return "a worker let go that can't rejoin";
+    if (worker.ended && worker.can_rejoin) return "a worker that has ended rejoins";
+  }
   const bool runs = phase_ == Phase::kRunning || phase_ == Phase::kStopping;
   if (runs && ended_ == workers_.size()) return "all workers ended, and aren't swept";
+  if (phase_ == Phase::kStopping && AllSettled())
+    return "nobody is waited for, and all is not swept";
+  if (!let_go_end_.is_infinite() && phase_ != Phase::kStopping) {
+    return "workers are to let go of what isn't stopped";
+  }
+  if (!forsaken_end_.is_infinite() && phase_ != Phase::kRunning) {
+    return "workers have let go of what doesn't run";
+  }
   if (phase_ == Phase::kStopping && !stop_requested_) return "workers stop without being asked";
   if (!stop_began_.is_infinite() && !stop_requested_) return "a stop began that nobody asked for";
   if (phase_ == Phase::kIdle && !why_.empty()) return "a stop is explained that is over";

@@ -11,6 +11,12 @@
 
 namespace ddprun::launcher {
 
+// R3: how long a worker that can rejoin has to let go of its generation; the stop grace, if that is
+// shorter.
+inline constexpr absl::Duration kLetGoBound = absl::Seconds(5);
+// R3: how long who has let go of a generation waits for its end before it counts as failed.
+inline constexpr absl::Duration kForsakenBound = absl::Seconds(60);
+
 // How one worker ended, as the shell found it: the keeper's facts and what the worker left behind.
 struct WorkerEnd {
   uint32_t local_rank = 0;
@@ -44,38 +50,60 @@ enum class GroupAction {
 
 // The workers of one generation on this node:
 //
-//            Begin            Stop                    grace over, KillNow,
-//    kIdle ────────► kRunning ─────► kStopping ──┐    or all ended
+//            Begin            Stop                    grace over, KillNow, or all
+//    kIdle ────────► kRunning ─────► kStopping ──┐    ended or let go of it
 //      ▲                │ all ended              ▼
 //      │                └──────────────────► kSweeping
 //      └───────────────── OnEmpty ───────────────┘
 //
+// A worker that *can rejoin* isn't signalled by Stop: it has kLetGoBound to let go of its
+// generation, which spares it in the sweep; from OnEmpty on it is kept, and waits for the next
+// generation as the process that it is. Who takes longer is killed.
+//
 // Invariants: a worker is counted as ended once; failures() holds only workers that failed by
-// themselves (before any signal of ours was sent); nothing starts before OnEmpty().
+// themselves (before any signal of ours was sent); nothing starts before OnEmpty(); only who can
+// rejoin has let go.
 // Pure; one thread.
 class WorkerGroup {
  public:
   enum class Phase { kIdle, kRunning, kStopping, kSweeping };
 
-  // Requires: kIdle. `base_rank`: global rank of local rank 0.
+  // Requires: kIdle. `base_rank`: global rank of local rank 0. Those that are kept belong to the
+  // new generation from here on: they can rejoin the next one, too.
   void Begin(rendezvous::Generation generation, uint32_t base_rank, uint32_t worker_count);
 
   // True when it was the last one: all workers run. Unknown or repeated starts are ignored.
   bool OnStarted(uint32_t local_rank, uint32_t pid);
 
-  // Takes the end of a worker. The answer is what to do next: kSweep when it was the last one.
+  // Takes the end of a worker. The answer is what to do next: kSweep when it was the last one. In
+  // kIdle it is that of a worker that was kept, and no more is.
   GroupAction OnEnded(Instant now, const WorkerEnd& end);
 
-  // Begins to stop with `signal_number`; kNone when that is under way or nothing runs. `sent`: now
-  // by the keeper's clock, as WorkerEnd.seen.
+  // A worker is able to rejoin the next generation, or no longer. Too late once it is stopped.
+  void OnCanRejoin(uint32_t local_rank, bool can);
+  // It has let go of its generation. kSweep when it was the last that was waited for.
+  GroupAction OnLetGo(Instant now, uint32_t local_rank);
+  // Nobody is spared. Requires: it isn't kStopping.
+  void SpareNobody();
+  // Kills those that are kept: kSweep, if there are any. Requires: kIdle.
+  GroupAction DropKept(Instant now);
+  // Those that are kept are dead. Requires: kIdle.
+  void ForgetKept() { SpareNobody(); }
+
+  // Begins to stop with `signal_number`, which is for those that can't rejoin; kNone when that is
+  // under way or nothing runs, kSweep when nobody is left to wait for. `sent`: now by the keeper's
+  // clock, as WorkerEnd.seen.
   GroupAction Stop(Instant now, Instant sent, int signal_number, absl::Duration grace);
 
   // Gives up waiting: kSweep unless that is under way. `sent`: as above.
   GroupAction KillNow(Instant now, Instant sent);
 
-  // The deadline has come: kSweep when the grace is over. After a sweep's own bound (5 s, R3)
-  // unclean() turns true.
+  // The deadline has come: kSweep when the grace is over; kSignal when TakeLate() says whom to
+  // kill. After a sweep's own bound (5 s, R3) unclean() turns true.
   GroupAction OnTimer(Instant now, Instant sent);
+  // The local ranks of workers that have not let go in time; in kRunning of those that let go of a
+  // generation that didn't end. Each is told once.
+  std::vector<uint32_t> TakeLate();
 
   // Nothing is left. Requires: kSweeping.
   void OnEmpty();
@@ -92,6 +120,16 @@ class WorkerGroup {
   rendezvous::Generation generation() const { return generation_; }
   int stop_signal() const { return stop_signal_; }
   bool stop_requested() const { return stop_requested_; }
+  // Local ranks that signals and sweeps leave out; in kIdle those that are kept.
+  std::vector<uint32_t> spared() const;
+  // 0 = it was never started.
+  uint32_t pid(uint32_t local_rank) const { return workers_.at(local_rank).pid; }
+  // The worker is of an earlier generation, and goes on.
+  bool is_kept(uint32_t local_rank) const {
+    return local_rank < workers_.size() && workers_[local_rank].kept;
+  }
+  // Each has ended, or let go.
+  bool AllSettled() const;
   // All workers ended with 0 and no stop was asked for.
   bool succeeded() const;
   bool all_started() const { return started_ == workers_.size(); }
@@ -117,10 +155,14 @@ class WorkerGroup {
   struct Worker {
     bool started = false;
     bool ended = false;  // also of one that never started
+    bool kept = false;   // it was one of the generation before
+    bool can_rejoin = false;
+    bool let_go = false;  // only if can_rejoin
     uint32_t pid = 0;
   };
 
   GroupAction Sweep(Instant now);
+  void GiveUpLate();
 
   Phase phase_ = Phase::kIdle;
   rendezvous::Generation generation_;  // 0 only before the first Begin
@@ -134,9 +176,12 @@ class WorkerGroup {
   // By the keeper's clock; finite only with stop_requested_.
   Instant stop_began_ = Instant::Infinite();
   Instant grace_end_ = Instant::Infinite();
+  Instant let_go_end_ = Instant::Infinite();    // finite only in kStopping; not after the grace
+  Instant forsaken_end_ = Instant::Infinite();  // finite only in kRunning
   Instant sweep_end_ = Instant::Infinite();
   std::string why_;  // "" in kIdle
   bool any_suspect_ = false;
+  std::vector<uint32_t> late_;       // told by the next TakeLate()
   std::vector<WorkerEnd> failures_;  // kFailuresMax at most
   std::vector<WorkerEnd> stopped_;   // kFailuresMax at most
 };

@@ -116,6 +116,37 @@ TEST_F(ProgressPagesTest, NoWorkerChangesTheSize) {
   EXPECT_EQ(pages_->Words().size(), 2U);
 }
 
+TEST_F(ProgressPagesTest, WhoIsKeptKeepsItsPageAsIfItHadNotMarked) {
+  const Fd page = Open(1);
+  const auto put = [&](off_t offset, uint64_t value) {
+    ASSERT_EQ(pwrite(page.get(), &value, sizeof(value), offset), 8);
+  };
+  put(kProgressWordOffset, PackProgress(ProgressPhase::kTrain, 7));
+  put(kProgressAnswerOffset, 7 << 1 | 1);
+  put(kProgressDataWaitOffset, 5'000);
+  pages_->PrepareStop(9);
+  const std::string path = pages_->path(1);
+  auto next = ProgressPages::Create(loop_.get(), 43, 2, [] {}, pages_.get(), {1});
+  ASSERT_TRUE(next.ok());
+  pages_.reset();
+  EXPECT_EQ((*next)->path(1), path);
+  EXPECT_EQ((*next)->Words(), (std::vector<uint64_t>{0, 0}));
+  EXPECT_EQ((*next)->DataWait(), absl::ZeroDuration());
+  EXPECT_TRUE((*next)->Answer(1).heeds);
+  EXPECT_EQ((*next)->Answer(1).stands_at, 0U);
+  const auto at = [&](off_t offset) {
+    uint64_t value = 0;
+    EXPECT_EQ(pread(page.get(), &value, sizeof(value), offset), 8);
+    return value;
+  };
+  EXPECT_EQ(at(kProgressGenerationOffset), 43U);
+  EXPECT_EQ(at(kProgressPrepareOffset), 0U);
+  put(kProgressWordOffset, PackProgress(ProgressPhase::kStart, 0));
+  put(kProgressDataWaitOffset, 5'300);
+  EXPECT_EQ((*next)->Words()[1], PackProgress(ProgressPhase::kStart, 0));
+  EXPECT_EQ((*next)->DataWait(), absl::Nanoseconds(300));
+}
+
 TEST_F(ProgressPagesTest, GoneWithTheGeneration) {
   const std::string path = pages_->path(0);
   pages_.reset();

@@ -107,6 +107,80 @@ TEST(WorkerGroupTest, EndsAreCountedOnce) {
   EXPECT_EQ(group.OnEnded(At(1), Ended(9, 1, 1)), GroupAction::kNone);
 }
 
+TEST(WorkerGroupTest, WhoLetsGoIsSparedAndKept) {
+  WorkerGroup group = Running(3);
+  group.OnCanRejoin(0, true);
+  group.OnCanRejoin(1, true);
+  EXPECT_EQ(group.Stop(At(1), At(1), SIGTERM, absl::Seconds(30)), GroupAction::kSignal);
+  EXPECT_EQ(group.spared(), std::vector<uint32_t>({0, 1}));
+  EXPECT_EQ(group.Deadline(), At(6));
+  EXPECT_EQ(group.OnLetGo(At(1.1), 0), GroupAction::kNone);
+  EXPECT_EQ(group.OnLetGo(At(1.1), 2), GroupAction::kNone);  // it didn't say that it can
+  EXPECT_EQ(group.OnEnded(At(1.2), Ended(2, 1.2, 0, SIGTERM)), GroupAction::kNone);
+  EXPECT_EQ(group.OnLetGo(At(1.3), 1), GroupAction::kSweep);
+  EXPECT_EQ(group.BrokenInvariant(), "");
+  group.OnEmpty();
+  EXPECT_FALSE(group.succeeded());
+  group.Begin(Generation(2), 7, 3);
+  EXPECT_TRUE(group.is_kept(0));
+  EXPECT_TRUE(group.is_kept(1));
+  EXPECT_FALSE(group.is_kept(2));
+  EXPECT_EQ(group.pid(1), 101U);
+  EXPECT_EQ(group.pid(2), 0U);
+  EXPECT_EQ(group.spared(), std::vector<uint32_t>({0, 1}));
+}
+
+TEST(WorkerGroupTest, WhoIsLateIsKilledAlone) {
+  WorkerGroup group = Running(3);
+  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank, true);
+  group.Stop(At(1), At(1), SIGTERM, absl::Seconds(30));
+  group.OnLetGo(At(2), 1);
+  EXPECT_EQ(group.OnTimer(At(5.9), At(5.9)), GroupAction::kNone);
+  EXPECT_EQ(group.OnTimer(At(6), At(6)), GroupAction::kSignal);
+  EXPECT_EQ(group.TakeLate(), std::vector<uint32_t>({0}));
+  EXPECT_TRUE(group.TakeLate().empty());
+  EXPECT_EQ(group.spared(), std::vector<uint32_t>({1}));
+  EXPECT_EQ(group.Deadline(), At(31));  // of the plain one
+  group.OnEnded(At(6.1), Ended(0, 6.1, 0, SIGKILL));
+  EXPECT_EQ(group.OnEnded(At(7), Ended(2, 7, 0, SIGTERM)), GroupAction::kSweep);
+  EXPECT_TRUE(group.failures().empty());
+}
+
+TEST(WorkerGroupTest, AShortGraceIsTheBound) {
+  WorkerGroup group = Running(2);
+  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank, true);
+  group.Stop(At(1), At(1), SIGTERM, absl::Seconds(2));
+  group.OnLetGo(At(2), 1);
+  EXPECT_EQ(group.Deadline(), At(3));
+  EXPECT_EQ(group.OnTimer(At(3), At(3)), GroupAction::kSweep);
+  EXPECT_EQ(group.TakeLate(), std::vector<uint32_t>({0}));
+  EXPECT_EQ(group.spared(), std::vector<uint32_t>({1}));
+}
+
+TEST(WorkerGroupTest, WhoLetsGoOfAGenerationThatRunsWaitsForItsEnd) {
+  WorkerGroup group = Running(2);
+  group.OnCanRejoin(0, true);
+  EXPECT_EQ(group.OnLetGo(At(1), 0), GroupAction::kNone);
+  EXPECT_EQ(group.OnEnded(At(2), Ended(1, 2)), GroupAction::kNone);
+  EXPECT_EQ(group.phase(), Phase::kRunning);
+  EXPECT_EQ(group.Stop(At(3), At(3), SIGTERM, absl::Seconds(30)), GroupAction::kSweep);
+  EXPECT_EQ(group.spared(), std::vector<uint32_t>({0}));
+}
+
+TEST(WorkerGroupTest, WhoIsKeptCanBeDroppedOrDie) {
+  WorkerGroup group = Running(2);
+  for (const uint32_t rank : {0U, 1U}) group.OnCanRejoin(rank, true);
+  group.Stop(At(1), At(1), SIGTERM, absl::Seconds(30));
+  for (const uint32_t rank : {0U, 1U}) group.OnLetGo(At(1), rank);
+  group.OnEmpty();
+  EXPECT_EQ(group.OnEnded(At(2), Ended(0, 2, 0, SIGSEGV)), GroupAction::kNone);
+  EXPECT_EQ(group.spared(), std::vector<uint32_t>({1}));
+  EXPECT_EQ(group.DropKept(At(3)), GroupAction::kSweep);
+  EXPECT_TRUE(group.spared().empty());
+  group.OnEmpty();
+  EXPECT_EQ(group.DropKept(At(4)), GroupAction::kNone);
+}
+
 TEST(DescribeEndTest, Words) {
   EXPECT_EQ(DescribeEnd(Ended(0, 0, 3)), "exited with status 3");
   EXPECT_EQ(DescribeEnd(Ended(0, 0, 0, SIGKILL)), "was killed by SIGKILL");

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <csignal>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/core/supervisor/supervisor.h"
+
+// Workers that outlive their generation as the processes that they are (R3).
+namespace ddprun::launcher {
+
+void Supervisor::On(const WorkerCanRejoin& event) {
+  if (event.generation == group_.generation()) group_.OnCanRejoin(event.local_rank, event.can);
+}
+
+void Supervisor::On(const WorkerLetGo& event) {
+  if (event.generation != group_.generation()) return;
+  Apply(group_.OnLetGo(now_, event.local_rank), group_.why());
+  StopWhenSettled();
+}
+
+// At a stop step (R14) some end, and others save and let go.
+void Supervisor::StopWhenSettled() {
+  if (!stop_.committed() || !Runs(group_.generation()) || !group_.AllSettled()) return;
+  StopGroup(preemption_.is_going() ? preemption_.signal() : SIGTERM, std::string(group_.why()));
+}
+
+// A node that goes away, or ends, leaves nothing behind.
+bool Supervisor::MayRejoin() const {
+  return phase_ != Phase::kEnding && phase_ != Phase::kEnded && !preemption_.is_going();
+}
+
+void Supervisor::Signal(const std::string& why) {
+  const std::vector<uint32_t> late = NotifyLate();
+  SignalGroup signal{.generation = group_.generation(),
+                     .signal = group_.stop_signal(),
+                     .stops = !Runs(group_.generation()),
+                     .why = why};
+  if (late.empty()) {
+    signal.spared = group_.spared();
+  } else {
+    signal.signal = SIGKILL;
+    for (uint32_t local_rank = 0; local_rank < stream_.node().worker_count; ++local_rank) {
+      if (std::find(late.begin(), late.end(), local_rank) == late.end()) {
+        signal.spared.push_back(local_rank);
+      }
+    }
+  }
+  // Who waits for a key there would not let go in time.
+  if (signal.stops && !group_.spared().empty()) EndStores(why);
+  effects_.push_back(std::move(signal));
+}
+
+// Those that are killed because they have not let go; or because they have, and nobody else did.
+std::vector<uint32_t> Supervisor::NotifyLate() {
+  const std::vector<uint32_t> late = group_.TakeLate();
+  const bool forsaken = Runs(group_.generation());
+  const absl::Duration bound = forsaken ? kForsakenBound : LetGoBound();
+  for (const uint32_t local_rank : late) {
+    RecordFact(forsaken ? "forsaken" : "let_go_late",
+               {{"generation", absl::StrCat(group_.generation().value())},
+                {"local_rank", absl::StrCat(local_rank)},
+                {"worker_pid", absl::StrCat(group_.pid(local_rank))},
+                {"waited_ms", absl::StrCat(absl::ToInt64Milliseconds(bound))},
+                {"then", "killed"}});
+    Notify(NotifyUser::Level::kWarning,
+           absl::StrCat("rank ", group_.base_rank() + local_rank, " (pid ", group_.pid(local_rank),
+                        forsaken ? ") let go of generation " : ") has not let go of generation ",
+                        group_.generation().value(),
+                        forsaken ? ", which has not ended within " : " within ",
+                        absl::FormatDuration(bound), ": it is killed and started anew"));
+  }
+  return late;
+}
+
+absl::Duration Supervisor::LetGoBound() const {
+  return std::min(kLetGoBound, stream_.job().stop_grace);
+}
+
+// "; rank 1 (pid 123) goes on without a restart".
+std::string Supervisor::KeptText(const rendezvous::Assignment& assignment) const {
+  const std::vector<uint32_t> kept = group_.spared();
+  if (kept.empty()) return "";
+  const std::string names = absl::StrJoin(kept, ", ", [&](std::string* text, uint32_t local_rank) {
+    absl::StrAppend(text, assignment.base_rank + local_rank, " (pid ", group_.pid(local_rank), ")");
+  });
+  return absl::StrCat("; rank", kept.size() == 1 ? " " : "s ", names,
+                      kept.size() == 1 ? " goes" : " go", " on without a restart");
+}
+
+// The end of a worker while there is no generation.
+void Supervisor::OnKeptEnded(const WorkerEnd& end) {
+  const std::vector<uint32_t> kept = group_.spared();
+  if (std::find(kept.begin(), kept.end(), end.local_rank) == kept.end()) return;
+  group_.OnEnded(now_, end);
+  Notify(NotifyUser::Level::kWarning,
+         absl::StrCat(WorkerEndText(end, group_.base_rank()),
+                      " while it waited for the next generation, for which it is started anew"));
+}
+
+// Whoever was kept for a next generation, which won't come.
+void Supervisor::SweepKept() {
+  if (group_.phase() != WorkerGroup::Phase::kIdle) return;
+  Apply(group_.DropKept(now_), ending_.why());
+}
+
+}  // namespace ddprun::launcher

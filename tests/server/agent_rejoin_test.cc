@@ -1,0 +1,156 @@
+// Workers that rejoin: what one agent's server makes of AwaitGenerationEnd and of what follows it
+// (R3 of docs/PROTOCOL.md).
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "launcher/agent/agent_server.h"
+#include "tests/server/agent_server_fixture.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class AgentRejoinTest : public AgentServerTest {
+ protected:
+  AgentRejoinTest() : server_(StartServer(Telling())), worker_(loop_.get(), Target("a")) {}
+
+  AgentServerOptions Telling() {
+    AgentServerOptions options = Options("a");
+    options.on_can_rejoin = [this](rendezvous::Generation generation, uint32_t local_rank) {
+      told_.push_back(absl::StrCat("can ", generation.value(), ".", local_rank));
+    };
+    options.on_let_go = [this](rendezvous::Generation generation, uint32_t local_rank) {
+      told_.push_back(absl::StrCat("let go ", generation.value(), ".", local_rank));
+    };
+    return options;
+  }
+  void EndTurn(uint64_t generation, const std::set<uint32_t>& spared) {
+    server_->EndTurn(rendezvous::Generation(generation), "rank 1 was killed", spared);
+  }
+  // What was told since.
+  std::vector<std::string> Told() {
+    Settle(&worker_);
+    return std::exchange(told_, {});
+  }
+
+  std::vector<std::string> told_;
+  std::unique_ptr<AgentServer> server_;
+  Client worker_;
+};
+
+TEST_F(AgentRejoinTest, AWorkerWaitsLetsGoAndGetsItsNextPlace) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  EXPECT_THAT(Told(), ElementsAre("can 1.0"));
+  EXPECT_FALSE(end->done);
+  EndTurn(1, {0});
+  ASSERT_EQ(EndOf(end), "OK");
+  EXPECT_EQ(end->reply.why(), "rank 1 was killed");
+  EXPECT_THAT(Told(), IsEmpty());
+  const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
+  EXPECT_THAT(Told(), ElementsAre("let go 1.0"));
+  server_->BeginGeneration(Generation(2), {0});
+  ASSERT_EQ(EndOf(next), "OK");
+  EXPECT_EQ(next->reply.generation(), 2U);
+}
+
+// The twin: who doesn't wait for the end of its generation lets go of nothing.
+TEST_F(AgentRejoinTest, TwinAPlainWorkerOnlyAsks) {
+  server_->BeginGeneration(Generation(1));
+  EndTurn(1, {});
+  const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
+  EXPECT_THAT(Told(), IsEmpty());
+  server_->BeginGeneration(Generation(2));
+  EXPECT_EQ(EndOf(next), "OK");
+}
+
+TEST_F(AgentRejoinTest, TheEndIsToldAgainAndOfOlderGenerations) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  EndTurn(1, {0});
+  EXPECT_EQ(EndOf(end), "OK");
+  EXPECT_EQ(Finished(worker_.AwaitGenerationEnd(0, 1))->reply.why(), "rank 1 was killed");
+  server_->BeginGeneration(Generation(2), {0});
+  EXPECT_EQ(Finished(worker_.AwaitGenerationEnd(0, 1))->reply.why(), "generation 1 is over");
+}
+
+TEST_F(AgentRejoinTest, WhoWasKeptHasLetGoOfWhatItNeverHeardOf) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  EndTurn(1, {0});
+  EXPECT_EQ(EndOf(end), "OK");
+  server_->BeginGeneration(Generation(2), {0});
+  EndTurn(2, {0});
+  server_->EndGeneration(rendezvous::Generation(2), "rank 1 was killed again");
+  Told();
+  const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
+  EXPECT_THAT(Told(), ElementsAre("let go 2.0"));
+  server_->BeginGeneration(Generation(3), {0});
+  EXPECT_EQ(Finished(next)->reply.generation(), 3U);
+  // Its successor is another process.
+  EndTurn(3, {});
+  EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(0, 3)), StartsWith("FAILED_PRECONDITION"));
+}
+
+TEST_F(AgentRejoinTest, WhoIsNotSparedIsTold) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  EndTurn(1, {});
+  EXPECT_THAT(EndOf(end), AllOf(StartsWith("ABORTED"), HasSubstr("rank 1 was killed")));
+  EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(1, 1)),
+              AllOf(StartsWith("FAILED_PRECONDITION"), HasSubstr("is being stopped"),
+                    HasSubstr("rank 1 was killed")));
+  const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
+  EXPECT_THAT(Told(), ElementsAre("can 1.0"));
+  server_->Shutdown("the job is over");
+  EXPECT_THAT(EndOf(next), AllOf(StartsWith("ABORTED"), HasSubstr("the job is over")));
+}
+
+TEST_F(AgentRejoinTest, TheEndOfTheJobIsToldToWhoWaits) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  server_->Shutdown("the job has succeeded");
+  EXPECT_THAT(EndOf(end), AllOf(StartsWith("ABORTED"), HasSubstr("the job has succeeded")));
+}
+
+TEST_F(AgentRejoinTest, OthersAreRefused) {
+  EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(0, 1)),
+              AllOf(StartsWith("FAILED_PRECONDITION"), HasSubstr("none has begun here")));
+  server_->BeginGeneration(Generation(2));
+  EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(0, 0)), StartsWith("INVALID_ARGUMENT"));
+  EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(7, 2)),
+              AllOf(StartsWith("INVALID_ARGUMENT"), HasSubstr("no local rank 7")));
+  for (const uint64_t generation : {1, 3}) {
+    EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(0, generation)),
+                AllOf(StartsWith("FAILED_PRECONDITION"), HasSubstr("the newest here is 2")));
+  }
+  Client stranger(loop_.get(), Peer(*server_));
+  EXPECT_THAT(EndOf(stranger.AwaitGenerationEnd(0, 2)), StartsWith("PERMISSION_DENIED"));
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(AgentRejoinTest, ACallerThatIsGoneLeavesItsWord) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  end->context.TryCancel();
+  EXPECT_THAT(EndOf(end), StartsWith("CANCELLED"));
+  EXPECT_THAT(Told(), ElementsAre("can 1.0"));
+  EndTurn(1, {0});
+  EXPECT_EQ(EndOf(worker_.AwaitGenerationEnd(0, 1)), "OK");
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
