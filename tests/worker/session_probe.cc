@@ -6,10 +6,14 @@
 //   the
 //                                           first generation the highest rank sends itself a signal
 //                                           there; MOMENT: load, forward, backward, between, after
+//   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
+//   this
+//                                           process has done: its parameters' digest, and who it is
 //   session_probe misuse FILE [OPTION...]   one rank: calls in a wrong order, and their errors
 #include <torch/nn/modules.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -21,6 +25,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
 #include "ddprun/session.h"
 
 namespace {
@@ -97,6 +103,35 @@ void TrainWithFault(Session& session, std::ofstream& out) {
     buffers += tensor.to(torch::kDouble).abs().sum().item<double>();
   out << "parameters " << sum << "\nbuffers " << buffers << "\nsteps " << session.step()
       << "\ngeneration " << session.context().generation() << "\n";
+}
+
+// The same for the same bits.
+uint64_t Digest(torch::nn::Module& module) {
+  std::string bytes;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    const torch::Tensor plain = parameter.detach().contiguous();
+    bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  }
+  return std::hash<std::string>()(bytes);
+}
+
+void Live(Session& session, const std::string& path) {
+  torch::nn::Sequential net(Line(1, 32), Line(32, 32), Line(32, 1));
+  auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
+  // Whole lines of several processes: one write each.
+  std::ofstream journal(path, std::ios::app);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    if (!session.Step()) continue;
+    const ddprun::Context& context = session.context();
+    const double now = static_cast<double>(ddprun::MonotonicNow().nanoseconds()) / 1e9;
+    journal << absl::StrFormat(
+                   R"({"event":"step","t":%.6f,"who":"worker","pid":%d,"rank":%d,"world":%d,)"
+                   R"("generation":%d,"step":%d,"digest":"%x"})",
+                   now, getpid(), context.rank(), context.world_size(), context.generation(),
+                   session.step(), Digest(*net))
+            << std::endl;
+  }
 }
 
 void Train(Session& session, bool throws, std::ofstream& out) {
@@ -194,6 +229,7 @@ int main(int argc, char** argv) {
       {.name = "session_probe",
        .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
       [&](Session& session) {
+        if (what == "live") return Live(session, file);
         std::ofstream out(absl::StrCat(file, ".", session.context().rank()));
         out.precision(9);
         if (what == "misuse") return Misuse(session, out);

@@ -1,0 +1,164 @@
+"""A training of Sessions with --in_process_restart whose workers are killed at random moments: who lives goes on in its process.
+
+Each worker writes down every step that it has done, with a digest of its parameters. Used by a test and, with many kills, by
+a benchmark.
+"""
+
+import os
+import re
+import signal
+import threading
+import time
+
+from bed import SLOW, Bed, TimelineError, free_port
+
+PROBE = os.environ.get("DDPRUN_SESSION_PROBE")
+PATIENCE = 60 * SLOW
+# One kill in so many comes while the workers still meet after the one before.
+DURING_RECOVERY = 4
+
+
+class Wrong(Exception):
+    """What a training has shown that mustn't be."""
+
+
+def require(holds, what):
+    if not holds:
+        raise Wrong(what)
+
+
+class LiveTraining:
+    """A job of so many nodes, all of this machine, or hosts of a cluster."""
+
+    def __init__(self, nodes, per_node, rng, hosts=None, backend="auto", options=("--in_process_restart",)):
+        self.bed, self.rng = Bed(hosts), rng
+        self.nodes, self.per_node, self.hosts, self.backend, self.options = nodes, per_node, hosts, backend, options
+        self.victims = []  # (pid, moment), in order
+        self.agents = []
+
+    def start(self):
+        address = "n1:29400" if self.hosts else f"127.0.0.1:{free_port()}"
+        for node in range(self.nodes):
+            place = [] if self.hosts else ["--local_addr", "127.0.0.1", "--rdzv_conf", f"is_host={int(node == 0)}"]
+            self.agents.append(self.bed.run(
+                f"node{node}", ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, "--max_restarts", 100000,
+                                "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, "--event_log", self.bed.events.path,
+                                PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--step_delay_ms", 2,
+                                "--learning_rate", 0.001, "--lr_schedule", "constant", "--backend", self.backend, *self.options],
+                host=node + 1 if self.hosts else None))
+
+    @property
+    def world(self):
+        return self.nodes * self.per_node
+
+    def steps(self, pid=None):
+        lines = self.bed.journal.find("step")
+        return lines if pid is None else [line for line in lines if line["pid"] == pid]
+
+    def started(self):
+        """The pids of the newest generation's workers by their start."""
+        ended = {line["worker_pid"] for line in self.bed.events.find("worker_exit")}
+        return [pid for pid in (int(line["worker_pid"]) for line in self.bed.events.find("worker_started")) if pid not in ended]
+
+    def wait_for_steps(self, count, after=0.0):
+        """Until all ranks of one generation have done so many steps after that moment."""
+        def done():
+            lines = [line for line in self.steps() if line["t"] > after]
+            if not lines:
+                return False
+            newest = max(line["generation"] for line in lines)
+            by_rank = {}
+            for line in lines:
+                if line["generation"] == newest:
+                    by_rank[line["rank"]] = by_rank.get(line["rank"], 0) + 1
+            return len(by_rank) == self.world and min(by_rank.values()) >= count
+        self.bed.wait(done, f"{count} steps of {self.world} ranks", PATIENCE, self.agents)
+
+    def kill(self):
+        """kill -9 for a worker; at a random moment of a step, or of what comes after the last kill."""
+        if self.victims and self.rng.randrange(DURING_RECOVERY) == 0:
+            threading.Event().wait(self.rng.uniform(0, 0.5))  # the kernel's timer decides, not the job's progress
+        else:
+            self.wait_for_steps(3, self.victims[-1][1] if self.victims else 0.0)
+            threading.Event().wait(self.rng.uniform(0, 0.01))
+        self.bed.follower.refresh()
+        alive = self.started()
+        trained = {line["pid"] for line in self.steps()}
+        holders = [pid for pid in alive if pid in trained]
+        # With the last one that has trained the state would go, which a checkpoint is for.
+        pid = self.rng.choice([pid for pid in alive if holders != [pid]] or alive)
+        moment = time.monotonic()
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.victims.append((pid, moment))
+
+    def check(self):
+        """Who wasn't killed lives, or ended with the job; nobody has left a step out; all had the same parameters after each."""
+        victims = {pid for pid, _ in self.victims}
+        trained = {line["pid"] for line in self.steps()}
+        # Who hasn't told the agent yet that it can is started anew.
+        lost = {int(line["worker_pid"]) for line in self.bed.events.find("worker_exit")} - victims
+        require(not lost & trained, f"{len(lost & trained)} workers were started anew that nobody had killed")
+        replaced = len(self.bed.events.find("worker_started")) - self.world
+        require(replaced == len(victims) + len(lost), f"{replaced} workers were started anew for {len(victims)} killed ones")
+        digests, last = {}, {}
+        for line in self.steps():
+            digests.setdefault(line["step"], set()).add(line["digest"])
+            before = last.get(line["pid"])
+            # Who was behind by the step that was under way takes it from the others.
+            require(before is None or line["step"] - before in (1, 2), f"pid {line['pid']} went from step {before} to {line['step']}")
+            last[line["pid"]] = line["step"]
+        differ = sorted(step for step, found in digests.items() if len(found) > 1)
+        require(not differ, f"ranks have different parameters after steps {differ[:5]}")
+        missing = sorted(set(range(1, max(digests) + 1)) - set(digests))
+        require(not missing, f"nobody has done steps {missing[:5]}")
+        for pid, moment in self.victims:
+            self.check_loss(pid, moment)
+
+    def check_loss(self, pid, moment):
+        """What the killed one had done, and one step more at most, was done when the others went on."""
+        done = max((line["step"] for line in self.steps(pid)), default=0)
+        after = [line for line in self.steps() if line["t"] > moment and line["pid"] != pid]
+        if after:
+            first = min(after, key=lambda line: line["t"])
+            require(first["step"] >= done, f"step {first['step']} was done after the death of who had done step {done}")
+
+    def stall_after(self, moment):
+        """Seconds between the last step that was done before a kill, by anybody, and the next one of a survivor."""
+        before = [line["t"] for line in self.steps() if line["t"] <= moment]
+        after = [line["t"] for line in self.steps() if line["t"] > moment + 0.01]
+        return min(after) - max(before) if before and after else None
+
+    def story(self):
+        return "\n".join(line for line in self.bed.story().split("\n") if not re.match(r" +\S+ worker +step ", line))
+
+    def end(self):
+        """Stops the job; nothing may be left of it."""
+        for agent in self.agents:
+            agent.signal(signal.SIGTERM)
+        for agent in self.agents:
+            agent.wait(PATIENCE)
+
+    def close(self):
+        left = self.bed.stop()
+        self.bed.close()
+        require(not left, f"processes outlived their agents: {left}")
+
+
+def run(training, kills):
+    """A whole training with so many kills. Errors: Wrong, TimelineError, with the story printed."""
+    try:
+        training.start()
+        for _ in range(kills):
+            training.kill()
+        training.wait_for_steps(3, training.victims[-1][1])
+        training.bed.follower.refresh()
+        training.check()
+        training.end()
+    except (Wrong, TimelineError, AssertionError):
+        print(training.story(), flush=True)
+        raise
+    finally:
+        training.close()

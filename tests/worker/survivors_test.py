@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Workers of a Session are killed under the real launcher; who lives keeps process and state."""
+
+import os
+import random
+import sys
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+
+import survivors  # noqa: E402
+
+SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+KILLS = 5
+
+
+class Survivors(unittest.TestCase):
+    def setUp(self):
+        print(f"seed {SEED}", flush=True)
+
+    def test_one_node(self):
+        survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED)), KILLS)
+
+    def test_two_nodes_over_gloo(self):
+        survivors.run(survivors.LiveTraining(2, 1, random.Random(SEED), backend="gloo"), KILLS)
+
+    def test_two_nodes_of_two_workers(self):
+        survivors.run(survivors.LiveTraining(2, 2, random.Random(SEED)), KILLS)
+
+    def test_twin_without_the_option_starts_all_workers_anew(self):
+        with self.assertRaisesRegex(survivors.Wrong, "2 workers were started anew that nobody had killed"):
+            survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=()), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
