@@ -35,6 +35,7 @@ class LiveTraining:
         self.nodes, self.per_node, self.hosts, self.backend, self.options = nodes, per_node, hosts, backend, options
         self.victims = []  # (pid, moment), in order
         self.agents = []
+        self.outlived = 0  # generations that one worker has seen the end of, and gone on
 
     def start(self):
         address = "n1:29400" if self.hosts else f"127.0.0.1:{free_port()}"
@@ -43,7 +44,7 @@ class LiveTraining:
             self.agents.append(self.bed.run(
                 f"node{node}", ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, "--max_restarts", 100000,
                                 "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, "--event_log", self.bed.events.path,
-                                PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--step_delay_ms", 2,
+                                PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--step_delay_ms", 10,
                                 "--learning_rate", 0.001, "--lr_schedule", "constant", "--backend", self.backend, *self.options],
                 host=node + 1 if self.hosts else None))
 
@@ -116,6 +117,7 @@ class LiveTraining:
         require(not missing, f"nobody has done steps {missing[:5]}")
         for pid, moment in self.victims:
             self.check_loss(pid, moment)
+        self.outlived = max(len({line["generation"] for line in self.steps(pid)}) for pid in trained) - 1
 
     def check_loss(self, pid, moment):
         """What the killed one had done, and one step more at most, was done when the others went on."""
