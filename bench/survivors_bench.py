@@ -79,8 +79,8 @@ def run(arguments):
         else:
             good += 1
             stalls += training.stalls
-            print(f"{shape}: {kills} kills, the longest-lived worker saw {training.outlived} of them: {describe(training.stalls)}",
-                  flush=True)
+            outlived = f"one worker outlived {training.outlived} of them"
+            print(f"{shape}: {kills} kills, {outlived}: {describe(training.stalls)}", flush=True)
         done += kills
     twin = Twin(2, 2, rng, hosts=hosts, options=())
     survivors.run(twin, TWIN_KILLS)

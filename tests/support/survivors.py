@@ -41,12 +41,11 @@ class LiveTraining:
         address = "n1:29400" if self.hosts else f"127.0.0.1:{free_port()}"
         for node in range(self.nodes):
             place = [] if self.hosts else ["--local_addr", "127.0.0.1", "--rdzv_conf", f"is_host={int(node == 0)}"]
-            self.agents.append(self.bed.run(
-                f"node{node}", ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, "--max_restarts", 100000,
-                                "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, "--event_log", self.bed.events.path,
-                                PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--step_delay_ms", 10,
-                                "--learning_rate", 0.001, "--lr_schedule", "constant", "--backend", self.backend, *self.options],
-                host=node + 1 if self.hosts else None))
+            job = ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, "--max_restarts", 100000,
+                   "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, "--event_log", self.bed.events.path]
+            training = [PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--step_delay_ms", 10,
+                        "--learning_rate", 0.001, "--lr_schedule", "constant", "--backend", self.backend, *self.options]
+            self.agents.append(self.bed.run(f"node{node}", [*job, *training], host=node + 1 if self.hosts else None))
 
     @property
     def world(self):
@@ -109,7 +108,8 @@ class LiveTraining:
             digests.setdefault(line["step"], set()).add(line["digest"])
             before = last.get(line["pid"])
             # Who was behind by the step that was under way takes it from the others.
-            require(before is None or line["step"] - before in (1, 2), f"pid {line['pid']} went from step {before} to {line['step']}")
+            went = before is None or line["step"] - before in (1, 2)
+            require(went, f"pid {line['pid']} went from step {before} to {line['step']}")
             last[line["pid"]] = line["step"]
         differ = sorted(step for step, found in digests.items() if len(found) > 1)
         require(not differ, f"ranks have different parameters after steps {differ[:5]}")
@@ -128,10 +128,13 @@ class LiveTraining:
             require(first["step"] >= done, f"step {first['step']} was done after the death of who had done step {done}")
 
     def stall_after(self, moment):
-        """Seconds between the last step that was done before a kill, by anybody, and the next one of a survivor."""
-        before = [line["t"] for line in self.steps() if line["t"] <= moment]
-        after = [line["t"] for line in self.steps() if line["t"] > moment + 0.01]
-        return min(after) - max(before) if before and after else None
+        """Seconds between the last step that was done before a kill, by anybody, and the first one of a later generation."""
+        before = [line for line in self.steps() if line["t"] <= moment]
+        if not before:
+            return None
+        generation = max(line["generation"] for line in before)
+        after = [line["t"] for line in self.steps() if line["generation"] > generation]
+        return min(after) - max(line["t"] for line in before) if after else None
 
     def story(self):
         return "\n".join(line for line in self.bed.story().split("\n") if not re.match(r" +\S+ worker +step ", line))

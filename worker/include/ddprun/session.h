@@ -8,16 +8,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "ddprun/context.h"
 #include "ddprun/dataset.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/metrics.h"
+#include "ddprun/optimizer_kind.h"
 #include "ddprun/option_table.h"
 #include "ddprun/status_error.h"
 #include "ddprun/training_options.h"
@@ -46,28 +45,6 @@ class Optimizer;
 namespace ddprun {
 
 class Session;
-
-// The optimizer: AdamW(), Sgd{.momentum = 0.9}. Learning rate and weight decay are options, which
-// the command line can change: AdamW(3e-4) doesn't compile.
-struct FieldsByName {};
-struct AdamW {
-  FieldsByName only = {};
-  std::pair<double, double> betas = {0.9, 0.999};
-  double eps = 1e-8;
-};
-struct Sgd {
-  FieldsByName only = {};
-  double momentum = 0;
-  bool nesterov = false;
-};
-using OptimizerKind = std::variant<AdamW, Sgd>;
-
-// Parameters that are trained in a way of their own.
-struct ParameterGroup {
-  std::vector<torch::Tensor> parameters;
-  double learning_rate_factor = 1;     // of the program's; above 0
-  std::optional<double> weight_decay;  // in place of the program's
-};
 
 // A figure over samples that are not trained on, after each epoch and at the end.
 struct Evaluation {
