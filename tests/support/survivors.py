@@ -82,7 +82,8 @@ class LiveTraining:
             self.wait_for_steps(3, self.victims[-1][1] if self.victims else 0.0)
             threading.Event().wait(self.rng.uniform(0, 0.01))
         self.bed.follower.refresh()
-        alive = self.started()
+        killed = {pid for pid, _ in self.victims}
+        alive = [pid for pid in self.started() if pid not in killed]
         trained = {line["pid"] for line in self.steps()}
         holders = [pid for pid in alive if pid in trained]
         # With the last one that has trained the state would go, which a checkpoint is for.

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_TORCH_COLLECTIVES_GROUP_ABORT_H_
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -12,7 +13,7 @@ namespace ddprun::worker {
 
 // Breaks the connections of process groups, so that whatever waits there for a peer ends with an
 // error, now and from now on. Our own backends and NCCL have an abort() for that; Gloo's does
-// nothing, so its sockets are shut down.
+// nothing, so its sockets are shut down, and a connect that is under way is left to itself.
 // Threads: any.
 class GroupAbort {
  public:
@@ -22,20 +23,28 @@ class GroupAbort {
   GroupAbort(const GroupAbort&) = delete;
   GroupAbort& operator=(const GroupAbort&) = delete;
 
-  // Runs `connect`, and takes the TCP sockets that are connected meanwhile for Gloo's, which tells
-  // nobody which it has. Requires: no other thread of this process connects any.
-  void RecordSockets(const std::function<void()>& connect);
+  // Runs `connect` in a thread of its own, and takes the TCP sockets that are connected meanwhile
+  // for Gloo's, which tells nobody which it has. Throws what it throws; PeerFailure when there is
+  // an Abort meanwhile: then `connect` still runs, for as long as Gloo's timeouts last, so it must
+  // own what it uses. Requires: no other thread of this process connects TCP sockets.
+  void Connect(std::function<void()> connect);
 
   // Aborts this one, too, if it still lives then.
   void Add(const c10::intrusive_ptr<c10d::Backend>& backend);
 
   void Abort();
 
+  // Waits for all that was left to itself: a process that ends would pull the floor from under it.
+  static void JoinAbandoned();
+
  private:
+  struct Attempt;
+
   void ShutDown();
 
   std::mutex mutex_;
   bool aborted_ = false;
+  std::shared_ptr<Attempt> attempt_;  // under way; null = none
   // Copies of Gloo's descriptors: a number that Gloo has closed may be another file's by now.
   std::vector<Fd> sockets_;
   std::vector<c10::weak_intrusive_ptr<c10d::Backend>> backends_;

@@ -73,12 +73,18 @@ c10::intrusive_ptr<ProcessGroupGloo> ConnectGloo(const c10::intrusive_ptr<c10d::
                                                  const ProcessGroupPlan& plan) {
   auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
   options->devices = GlooDevices(plan.bind_address);
-  c10::intrusive_ptr<ProcessGroupGloo> backend;
-  const auto connect = [&] {
-    backend = c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
-                                                    static_cast<int>(ranks), options);
+  const auto connect = [=] {
+    return c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
+                                                 static_cast<int>(ranks), options);
   };
-  plan.abort != nullptr ? plan.abort->RecordSockets(connect) : connect();
+  c10::intrusive_ptr<ProcessGroupGloo> backend;
+  if (plan.abort == nullptr) {
+    backend = connect();
+  } else {
+    auto made = std::make_shared<c10::intrusive_ptr<ProcessGroupGloo>>();
+    plan.abort->Connect([=] { *made = connect(); });
+    backend = *made;
+  }
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
   // Who has all its connections and ends at once would break those that wait for the other side of
   // theirs.

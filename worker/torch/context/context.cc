@@ -312,6 +312,7 @@ Context::Context(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
 
 Context::~Context() {
+  worker::GroupAbort::JoinAbandoned();
   // What the program does without the others is its own affair.
   Mark(ProgressPhase::kDone,
        static_cast<int64_t>(ProgressStepOf(implementation_->progress.word())));
