@@ -87,7 +87,10 @@ class LiveTraining:
         trained = {line["pid"] for line in self.steps()}
         holders = [pid for pid in alive if pid in trained]
         # With the last one that has trained the state would go, which a checkpoint is for.
-        pid = self.rng.choice([pid for pid in alive if holders != [pid]] or alive)
+        candidates = [pid for pid in alive if holders != [pid]]
+        if not candidates:
+            return
+        pid = self.rng.choice(candidates)
         moment = time.monotonic()
         try:
             os.kill(pid, signal.SIGKILL)
@@ -157,7 +160,7 @@ def run(training, kills):
     """A whole training with so many kills. Errors: Wrong, TimelineError, with the story printed."""
     try:
         training.start()
-        for _ in range(kills):
+        while len(training.victims) < kills:
             training.kill()
         training.wait_for_steps(3, training.victims[-1][1])
         training.bed.follower.refresh()
