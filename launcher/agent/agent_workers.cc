@@ -111,12 +111,13 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
 
 void Agent::Do(const SpawnGroup& effect) {
   kept_ = {effect.kept.begin(), effect.kept.end()};
-  agent_server_->BeginGeneration(effect.assignment, kept_);
   side_channels_->OnAssignment(effect.assignment);
   Write("spawn", {{"generation", effect.assignment.generation.value()}});
   hangs_->Begin(effect.assignment, kept_);
   stop_steps_->Begin();
   absl::Status status = master_.Begin(loop_.get(), effect.assignment);
+  // From here on those that are kept are at work: all they meet is there.
+  agent_server_->BeginGeneration(effect.assignment, kept_);
   if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment, kept_);
   if (status.ok()) return;
   // What could not be spawned has failed; what could is stopped as with any failure.

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from bed import DDPRUN, ROOT, SLOW, free_port  # noqa: E402
 from preempt_test import BOUND, PREEMPTED, PreemptTestCase  # noqa: E402
 
+REJOIN_WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
 SCHEMA = os.path.join(ROOT, "docs", "event_log.schema.json")
 # Debian's python3-jsonschema is for Debian's python3, which need not be the one that runs this.
 PYTHONS = [sys.executable, "/usr/bin/python3"]
@@ -88,6 +89,16 @@ class Lines(PreemptTestCase):
                           "stop_begin", "group_empty", "drain", "undrain", "node_joined", "node_refused", "node_left",
                           "node_lost", "generation", "started", "round_closing", "round_closed", "stop_prepared",
                           "stop_committed", "verdict", "agent_exit")
+
+    def test_of_workers_that_rejoin(self):
+        agent = self.bed.run("ddprun", ["--nproc_per_node", 3, "--max_restarts", 1, "--event_log", self.bed.events.path,
+                                        "--no_python", REJOIN_WORKER, self.bed.journal.path, "stubborn=1"])
+        first = self.bed.workers(1, 3, alive=[agent])
+        self.bed.event("worker_can_rejoin", count=3, alive=[agent])
+        self.bed.signal_workers(first[2:], signal.SIGKILL)
+        self.bed.finish(self.bed.workers(2, 3, alive=[agent]))
+        self.assert_status(0, agent, BOUND)
+        self.assert_lines("worker_can_rejoin", "worker_kept", "let_go_late")
 
     def test_events_are_lines_of_it_too(self):
         agents = self.two("2", preempts=())

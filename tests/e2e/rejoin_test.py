@@ -89,6 +89,14 @@ class Survivors(RejoinTestCase):
         self.assertFalse(is_alive(first[1]["child"]))
         self.end(agent, second)
 
+    def test_of_a_hang_too(self):
+        agent, first = self.start(options=["--on_stopped", "restart"])
+        self.ready(2)
+        os.kill(first[1]["pid"], signal.SIGSTOP)
+        second = self.bed.workers(2, 2, alive=[agent])
+        self.assertEqual([True, False], [a["pid"] == b["pid"] for a, b in zip(first, second)])
+        self.end(agent, second)
+
     def test_beside_plain_workers(self):
         """Those are stopped and started anew, in the same generation."""
         agent, first = self.start("plain=1", nproc=3)

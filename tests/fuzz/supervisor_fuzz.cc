@@ -82,7 +82,7 @@ class Player {
   }
 
   void PlayOne() {
-    switch (bytes_.Below(16)) {
+    switch (bytes_.Below(20)) {
       case 0:
         return open_ ? CloseStream(bytes_.Chance(230)) : OpenStream();
       case 1:
@@ -115,6 +115,12 @@ class Player {
         return AdvanceToDeadline();
       case 14:
         return bytes_.Chance(60) ? Step(SignalReceived{kSignals[bytes_.Below(6)]}) : OpenStream();
+      case 15:
+      case 16:
+        return SayThatItCanRejoin();
+      case 17:
+      case 18:
+        return LetGo();
       default:
         return PlayRare();
     }
@@ -130,20 +136,6 @@ class Player {
         return Step(KeeperLost{"killed by SIGKILL"});
       case 1:
         return Step(ServiceExited{"was killed by SIGKILL"});
-      case 2:
-      case 3: {
-        const WorkerCanRejoin event{AboutGeneration(), AboutRank(), bytes_.Chance(230)};
-        if (event.generation == group_.generation && event.can) {
-          group_.can_rejoin.insert(event.local_rank);
-        }
-        return Step(event);
-      }
-      case 4:
-      case 5: {
-        const WorkerLetGo event{AboutGeneration(), AboutRank()};
-        if (event.generation == group_.generation) group_.let_go.insert(event.local_rank);
-        return Step(event);
-      }
       default:
         return Step(HeartbeatHeard{});
     }
@@ -287,6 +279,20 @@ class Player {
       group_.ended[event.end.local_rank] = true;
       group_.spared.erase(event.end.local_rank);
     }
+    Step(event);
+  }
+
+  void SayThatItCanRejoin() {
+    const WorkerCanRejoin event{AboutGeneration(), AboutRank(), bytes_.Chance(230)};
+    if (event.generation == group_.generation && event.can) {
+      group_.can_rejoin.insert(event.local_rank);
+    }
+    Step(event);
+  }
+
+  void LetGo() {
+    const WorkerLetGo event{AboutGeneration(), AboutRank()};
+    if (event.generation == group_.generation) group_.let_go.insert(event.local_rank);
     Step(event);
   }
 

@@ -1,7 +1,7 @@
 // A worker that goes on in the next generation as the process that it is, as docs/PROTOCOL.md has
 // it (R3):
 //
-//   rejoin_worker JOURNAL [plain[=RANK] | stubborn | child]…
+//   rejoin_worker JOURNAL [plain[=RANK] | stubborn[=RANK] | child]…
 //
 // It writes a line into the journal as worker.py does, at its start and for each generation that it
 // rejoins, and says the same to stdout. `plain`: it (or who starts with this rank) asks for
@@ -68,7 +68,7 @@ class Worker {
         Stay();
       }
       Write("over", {{"generation", place_.generation()}, {"why", end.why()}});
-      if (Wants("stubborn")) Stay();
+      if (Wants("stubborn") || Wants(absl::StrCat("stubborn=", place_.rank()).c_str())) Stay();
       if (!Next()) return 1;
     }
   }

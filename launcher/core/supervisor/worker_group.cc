@@ -60,7 +60,8 @@ bool WorkerGroup::OnStarted(uint32_t local_rank, uint32_t pid) {
 GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   if (end.local_rank >= workers_.size()) return GroupAction::kNone;
   Worker& worker = workers_[end.local_rank];
-  if (worker.ended || (phase_ == Phase::kIdle && !worker.let_go)) return GroupAction::kNone;
+  if (worker.ended) return GroupAction::kNone;
+  if (phase_ == Phase::kIdle && !worker.let_go) return GroupAction::kNone;
   worker.ended = true;
   worker.can_rejoin = worker.let_go = false;
   ++ended_;
