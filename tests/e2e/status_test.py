@@ -72,6 +72,14 @@ class StatusTestCase(BedTestCase):
                                    "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options, self.url],
                                   capture_output=True, text=True, check=False, timeout=60 * SLOW).stdout
 
+    def wait_for_rates(self, number):
+        """The curves of the latest looks, once the last ones have a speed."""
+        def shown():
+            curves = json.loads(self.get("api/v1/curves")[0])["jobs"]
+            rates = curves[0]["latest"]["steps_per_second"][-number:] if curves else []
+            return curves[0] if len(rates) == number and None not in rates else None
+        return self.bed.wait(shown, "curves", alive=self.agents)
+
     def wait_until_all_told(self, generation=1):
         def told(job):
             workers = [worker for node in job["nodes"] for worker in node["workers"]]
@@ -122,6 +130,21 @@ class ServicesPage(StatusTestCase):
             self.assertLess(int(node["progress_age_ms"]), 5000 * SLOW)
         self.stop()
 
+    def test_a_page_that_is_opened_late_has_curves(self):
+        """Nobody asks for the status meanwhile."""
+        self.start_job()
+        self.wait_for_step(100)
+        curves = self.wait_for_rates(2)
+        for part in ("latest", "whole"):
+            self.assertEqual({"ms_ago", "steps_per_second", "loss", "samples_per_second", "gpu_busy"}, set(curves[part]))
+            self.assertEqual(1, len({len(values) for values in curves[part].values()}))
+            ages = curves[part]["ms_ago"]
+            self.assertEqual(sorted(ages, reverse=True), ages)
+        # A step sleeps for 5 ms.
+        self.assertTrue(all(0 < rate < 200 for rate in curves["latest"]["steps_per_second"][-2:]), curves)
+        self.assertEqual({None}, set(curves["latest"]["loss"]))
+        self.stop()
+
     def test_a_program_that_marks_nothing_has_no_steps(self):
         self.start_job(plans=["unmarked"])
         job = self.wait_for_job(lambda job: sum(len(node["workers"]) for node in job["nodes"]) == 4, "all workers")
@@ -152,6 +175,8 @@ class ServicesPage(StatusTestCase):
         for rank in range(4):
             self.assertRegex(text, rf'(?m)^ddprun_worker_step{{run_id="job7",node="[^"]+",rank="{rank}"}} \d+$')
         self.assertIn('ddprun_job_info{run_id="job7",phase="running"} 1\n', text)
+        self.assertRegex(text, r'(?m)^ddprun_build_info{version="[^"]+",compiler="[^"]+"} 1$')
+        self.assertRegex(text, r"(?m)^process_start_time_seconds \d{10}(\.\d+)?$")
         if PROMTOOL is not None:
             checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
             self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
@@ -251,11 +276,13 @@ class InABrowser(StatusTestCase):
     def test_the_page_shows_ranks_generations_and_faults(self):
         self.start_job("--max_restarts", 3)
         self.fail_one()
+        self.wait_for_rates(2)
         dom = self.browse("--dump-dom")
         self.assertIn("<title>job7: running – ddprun</title>", dom)
         for pattern in (r"<strong>2 </strong>4 ranks on 2 nodes", r"Ended [^<]* ago: [^<]*SIGKILL",
-                        r"<td data-label=\"ranks: step\">0: \d+ {2}1: \d+</td>", r"<dt>restarts</dt><dd>1 of 3</dd>",
-                        r'<rect [^>]*class="gap"><title>[^<]*SIGKILL'):
+                        r'>0–1</button></td><td data-label="node"[^>]*>[^<]+</td>', r"<dt>restarts</dt><dd>1 of 3</dd>",
+                        r'<rect [^>]*class="gap bad"><title>[^<]*SIGKILL', r'<text [^>]*class="bad">rank 3 on [^<]*: SIGKILL<',
+                        r'<path d="M[^"]+" class="line">'):
             self.assertRegex(dom, pattern)
         pictures = []
         for theme in ("0", "1"):  # dark, light

@@ -5,7 +5,8 @@ marking_worker.py JOURNAL PORT STEP_MS STEPS [RANK@STEP=KIND]…
 
 Ranks meet at rank 0, which listens on PORT of MASTER_ADDR: who is late or hangs holds up all, as a collective
 does. At STEP of the first attempt RANK does KIND: spin, read (waits for ever), slower (sleeps ten times as long from
-then on), checkpoint (a second, marked as such), stop (SIGSTOP). RANK * is all. "unmarked" among the plans marks nothing.
+then on), checkpoint (a second, marked as such), stop (SIGSTOP). RANK * is all. "unmarked" among the plans marks nothing, with
+"alone" nobody waits for the others.
 Writes a "step" line at every hundredth step and at the last one.
 """
 
@@ -87,7 +88,7 @@ def main():
                generation=int(os.environ["DDPRUN_GENERATION"]), rank=rank, world=world,
                group_rank=int(os.environ["GROUP_RANK"]), restart_count=attempt, arguments=plans)
     mark(marks["START"], 0)
-    meeting = Meeting(rank, world, (os.environ["MASTER_ADDR"], int(port)))
+    meeting = None if "alone" in plans else Meeting(rank, world, (os.environ["MASTER_ADDR"], int(port)))
     for step in range(1, int(steps) + 1):
         mark(marks["TRAIN"], step)
         for plan in plans if attempt == 0 else ():
@@ -101,7 +102,8 @@ def main():
                     work(1)
                 misbehave(kind)
         work(pause)
-        meeting.meet()
+        if meeting is not None:
+            meeting.meet()
         if step % 100 == 0 or step == int(steps):
             write_line(journal, "step", step=step, rank=rank, attempt=attempt)
     mark(marks["DONE"], int(steps))
