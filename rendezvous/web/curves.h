@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_WEB_CURVES_H_
 #define DDPRUN_RENDEZVOUS_WEB_CURVES_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "rendezvous/web/core/curve_book.h"
 
 namespace ddprun::rendezvous {
+
+// Figures that are older are those of a driver, or a node, that doesn't answer any more.
+inline constexpr uint64_t kFiguresFreshMs = 5000;
 
 // What a status says for the curves. Params: now: when it was asked for. Pure; threads: any.
 std::vector<JobReading> ReadingsOf(const v1::GetStatusReply& reply, Instant now);

@@ -9,7 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "rendezvous/web/training.h"
+#include "rendezvous/web/curves.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::rendezvous {
 namespace {

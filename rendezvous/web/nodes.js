@@ -3,7 +3,7 @@
 
 const NODES_SHOWN = 16;     // so many nodes are all shown
 const LOOKS_SHOWN = 64;     // at most so many of those that need a look, while the others are folded
-const LOOKS_UNFOLDED = 8;   // of them, those that show their ranks by themselves
+const LOOKS_UNFOLDED = 8;   // of them, those that show their ranks by themselves, where these aren't alike
 const RANKS_UNFOLDED = 16;  // ranks of a node that are all shown; of larger ones those that lag, unless asked for
 
 // How much a node needs a look, and why: the worse, the larger.
@@ -147,8 +147,8 @@ class NodeTable {
   _rowsOf(node, unfolds, fastest, used) {
     const row = this._row(node.node_id, used, "node");
     const many = node.workers.length > 1;
-    const open = many && (this._chosen.get(node.node_id) ?? unfolds);
     const [trouble, why] = troubleOf(node);
+    const open = many && (this._chosen.get(node.node_id) ?? (unfolds && ["behind", "GPU lost"].includes(why)));
     const [ranks, name, state, step, rate, gpus, silent, address] = row.children;
     row.classList.toggle("look", trouble > 0);
     this._showRanks(ranks, node, many, open);

@@ -288,7 +288,9 @@ class AThousandRanks(InChromium):
         self.assertIn(["silent", "behind", "slow"], [[row[3] for row in rows if row[0] == "node look"]])
         others = self.value(url, "document.querySelector('.others').innerText")
         self.assertIn(f"{nodes - 3} more nodes, {(nodes - 3) * workers} ranks; step 7114; 0.988 steps/s", others)
-        self.assertLess(len(rows), 3 * workers + 4)
+        ranks = [row[1] for row in rows if row[0] == "rank"]
+        behind = nodes // 2 * workers
+        self.assertEqual([str(behind + i) for i in range(workers)] if workers > 1 else [], ranks, "where they aren't alike")
         return url
 
     def test_many_ranks_a_node(self):

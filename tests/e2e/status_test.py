@@ -182,16 +182,46 @@ class ServicesPage(StatusTestCase):
             self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
         self.stop()
 
+    def test_loss_and_throughput(self):
+        """What workers report is on the page, in status and metrics: a mean of losses, a sum of samples."""
+        self.start_job("--max_restarts", 3, plans=["reports"])
+        job = self.wait_for_job(lambda job: sum("training" in node for node in job["nodes"]) == 2, "what both nodes report")
+        self.assertEqual([{"loss": 1.0, "loss_workers": 2, "samples_per_second": 2000},
+                          {"loss": 3.0, "loss_workers": 2, "samples_per_second": 2000}],
+                         sorted((node["training"] for node in job["nodes"]), key=lambda told: told["loss"]))
+        text = self.get("metrics")[0]
+        self.assertIn('ddprun_job_loss{run_id="job7"} 2\n', text)
+        self.assertIn('ddprun_job_samples_per_second{run_id="job7"} 4000\n', text)
+        self.assertIn("\n  loss 2; 4000 samples/s\n", self.status().stdout)
+
+        def told():
+            latest = json.loads(self.get("api/v1/curves")[0])["jobs"][0]["latest"]
+            return latest["loss"][-1:] == [2] and latest["samples_per_second"][-1:] == [4000]
+        self.bed.wait(told, "curves of both", alive=self.agents)
+        # Workers of the next generation report anew.
+        self.fail_one()
+        self.wait_for_job(lambda job: sum("training" in node for node in job["nodes"]) == 2, "what both nodes report")
+        self.stop()
+
+    def test_twin_without_reports(self):
+        self.start_job()
+        self.wait_until_all_told()
+        self.assertFalse(any("training" in node for node in self.job()["nodes"]))
+        self.assertNotIn("ddprun_job_loss", self.get("metrics")[0])
+        self.assertNotIn("  loss ", self.status().stdout)
+        self.stop()
+
     def test_the_dashboard_asks_for_what_there_is(self):
         """docs/grafana: each expression is PromQL, about metrics that a job with marks has."""
         with open(os.path.join(ROOT, "docs", "grafana", "ddprun.json"), encoding="utf-8") as source:
             board = json.load(source)
         expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
         self.assertGreater(len(expressions), 8)
-        self.start_job(envs=(self.with_gpus("gpus", "memory_mib=81920;utilization=97"), None))
+        self.start_job(plans=["reports"], envs=(self.with_gpus("gpus", "memory_mib=81920;utilization=97"), None))
         self.wait_for_step(100)
         self.wait_for_job(lambda job: all(node["step_us"] > 0 for node in job["nodes"]) and
-                          any(node["gpus"] for node in job["nodes"]), "step times of all nodes and GPUs of one")
+                          any(node["gpus"] for node in job["nodes"]) and all("training" in node for node in job["nodes"]),
+                          "step times and reports of all nodes, GPUs of one")
         text = self.get("metrics")[0]
         for expression in expressions:
             for name in re.findall(r"\bddprun_\w+", expression):

@@ -140,6 +140,7 @@ class Top(StatusTestCase):
 
     def test_a_rank_that_lags_stands_out_at_60_columns(self):
         self.start_job(plans=["alone", "3@200=slower"])
+        self.wait_until_all_told()
         terminal = self.top(columns=60)
         screen = terminal.wait(lambda lines: lines[4].startswith("slowest: rank 3 on ") and " behind " in lines[9],
                                "who is slowest")

@@ -6,7 +6,7 @@ marking_worker.py JOURNAL PORT STEP_MS STEPS [RANK@STEP=KIND]…
 Ranks meet at rank 0, which listens on PORT of MASTER_ADDR: who is late or hangs holds up all, as a collective
 does. At STEP of the first attempt RANK does KIND: spin, read (waits for ever), slower (sleeps ten times as long from
 then on), checkpoint (a second, marked as such), stop (SIGSTOP). RANK * is all. "unmarked" among the plans marks nothing, with
-"alone" nobody waits for the others.
+"alone" nobody waits for the others, with "reports" all report a loss of rank + 0.5, and 1000 samples a second.
 Writes a "step" line at every hundredth step and at the last one.
 """
 
@@ -27,10 +27,10 @@ def work(seconds):
     threading.Event().wait(seconds)
 
 
-def snippet():
-    """The first Python block of the docs' page."""
+def snippet(of="def mark("):
+    """The first Python block of the docs' page that has this."""
     with open(os.path.join(ROOT, "docs", "PROGRESS.md"), encoding="utf-8") as page:
-        return re.search(r"```python\n(.*?)```", page.read(), re.DOTALL).group(1)
+        return next(block for block in re.findall(r"```python\n(.*?)```", page.read(), re.DOTALL) if of in block)
 
 
 class Meeting:
@@ -82,6 +82,9 @@ def main():
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     marks = {}
     exec(snippet(), marks)  # pylint: disable=exec-used
+    if "reports" in plans:
+        exec(snippet("def report("), marks)  # pylint: disable=exec-used
+        marks["report"](rank + 0.5, 1000)
     mark = (lambda *_: None) if "unmarked" in plans else marks["mark"]
     pause = float(step_ms) / 1000
     write_line(journal, "worker", host=os.uname().nodename, environment={n: os.environ.get(n) for n in _NAMES},

@@ -94,7 +94,7 @@ rendezvous::v1::JobStatus WithGpus() {
 }
 
 TEST(TopView, ShowsGpus) {
-  const auto lines = Lines(WithGpus(), TopOrder::kRank, {.columns = 90, .rows = 24});
+  const auto lines = Lines(WithGpus(), TopOrder::kRank, {.columns = 89, .rows = 24});
   EXPECT_THAT(lines[3], EndsWith("; 3 GPUs 94%, 130.0/240.0 GiB"));
   EXPECT_EQ(lines[5],
             " RANK  NODE        STATE           STEP BEHIND STEPS/S            SILENT  GPU     GPU "

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "rendezvous/web/training.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::rendezvous {
 namespace {
