@@ -149,10 +149,10 @@ class JobSection {
   }
 }
 
-const sections = new Map();               // by run id
-let curvesOfJobs = new Map();             // by run id
-let curvesAt = -Infinity;                 // when they were asked for
-let last = null;                          // the status that is shown
+const sections = new Map();    // by run id
+let curvesOfJobs = new Map();  // by run id
+let curvesAt = -Infinity;      // when they were asked for
+let last = null;               // the status that is shown
 
 async function askForCurves(jobs) {
   if (performance.now() - curvesAt < CURVES_PAUSE_MS * Math.max(1, jobs)) return;
@@ -178,10 +178,9 @@ function showJobs(jobs) {
 async function look() {
   const service = document.getElementById("service");
   try {
-    const response = await fetch("api/v1/status");
+    const [response] = await Promise.all([fetch("api/v1/status"), askForCurves(sections.size)]);
     if (!response.ok) throw new Error(await response.text());
     const status = await response.json();
-    await askForCurves(status.jobs.length);
     setText(service, `rendezvous service ${status.release}, ${count(status.jobs.length, "job")}`);
     service.className = "";
     document.title = status.jobs.length === 1 ? `${status.jobs[0].run_id}: ${status.jobs[0].phase} – ddprun` : "ddprun";
