@@ -47,7 +47,7 @@ def fetch(url):
 def parts_seconds(url):
     """All that a browser asks for before it can show the job."""
     began = time.monotonic()
-    for part in ("", "page.css", "page.js", "api/v1/status"):
+    for part in ("", "page.css", "common.js", "course.js", "nodes.js", "page.js", "api/v1/curves", "api/v1/status"):
         fetch(url + part)
     return time.monotonic() - began
 

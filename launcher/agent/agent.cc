@@ -377,7 +377,7 @@ void Agent::Do(const SendMessage& effect) {
   hangs_->FillIn(message);
   std::get<rendezvous::Renewal>(message.body).warm = WarmUse();
   std::get<rendezvous::Renewal>(message.body).gpus = gpu_watch_->Take(loop_->Now());
-  client_->Send(message);
+  client_->SendRenewal(message, hangs_->training());
 }
 
 void Agent::Do(const FinishStream& /*effect*/) {

@@ -60,6 +60,10 @@ class HangMonitor {
   absl::Duration step_time() const {
     return detector_ == nullptr ? absl::ZeroDuration() : detector_->step_time();
   }
+  // What the workers report of their training.
+  TrainingReport training() const {
+    return pages_ == nullptr ? TrainingReport() : pages_->Training();
+  }
   // Adds what people who watch are told of the workers, if there are any. Requires: it is a
   // Renewal.
   void FillIn(rendezvous::AgentMessage& renewal);

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -139,6 +141,28 @@ absl::Duration ProgressPages::DataWait() const {
   }
   // A worker may have stored anything.
   return absl::Nanoseconds(static_cast<int64_t>(std::min<uint64_t>(most, INT64_MAX)));
+}
+
+// A worker may have stored anything: a loss is what it says, a rate that can't be is none.
+TrainingReport ProgressPages::Training() const {
+  TrainingReport report;
+  double losses = 0;
+  for (const Page& page : pages_) {
+    const auto load = [memory = page.memory](size_t offset) {
+      return __atomic_load_n(Field(memory, offset), __ATOMIC_ACQUIRE);
+    };
+    const uint64_t told = load(kTrainingToldOffset);
+    if ((told & kTrainingToldLoss) != 0) {
+      losses += std::bit_cast<double>(load(kTrainingLossOffset));
+      ++report.loss_workers;
+    }
+    const auto rate = std::bit_cast<double>(load(kTrainingRateOffset));
+    if ((told & kTrainingToldRate) != 0 && std::isfinite(rate) && rate >= 0) {
+      report.samples_per_second = report.samples_per_second.value_or(0) + rate;
+    }
+  }
+  if (report.loss_workers > 0) report.loss = losses / report.loss_workers;
+  return report;
 }
 
 std::vector<Witness> ProgressPages::Witnesses(Instant now, absl::Duration fresh) const {

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/instant.h"
 #include "base/progress_page.h"
+#include "base/training_report.h"
 #include "launcher/core/witness.h"
 
 namespace ddprun::launcher {
@@ -59,6 +60,9 @@ class ProgressPages {
   std::vector<Witness> Witnesses(Instant now, absl::Duration fresh) const;
   // How long the worker that waited longest for data has done so, as they say.
   absl::Duration DataWait() const;
+
+  // What the workers report of their training, all together.
+  TrainingReport Training() const;
 
   uint32_t count() const { return static_cast<uint32_t>(pages_.size()); }
   // Holds workers that mark this step or a later one, until it is raised or committed.

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "launcher/watch/gpu_text.h"
 #include "launcher/watch/time_text.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -153,12 +154,45 @@ std::string RecordText(const JobStatus& job) {
   return text;
 }
 
+// "  loss 2.31; 4000 samples/s"; "" = no worker reports any.
+std::string TrainingText(const JobStatus& job) {
+  const rendezvous::JobTraining training = rendezvous::TrainingOf(job);
+  std::vector<std::string> parts;
+  if (training.loss) parts.push_back(absl::StrFormat("loss %.4g", *training.loss));
+  if (training.samples_per_second) {
+    parts.push_back(absl::StrFormat("%.*f samples/s", *training.samples_per_second < 100 ? 2 : 0,
+                                    *training.samples_per_second));
+  }
+  return parts.empty() ? "" : absl::StrCat("  ", absl::StrJoin(parts, "; "), "\n");
+}
+
+// "  warm start of generation 4: 7 of 8 workers, 6.4 s saved; 1.5 GiB parked", of all nodes; "" =
+// none has workers that could.
+std::string WarmStartText(const JobStatus& job) {
+  uint64_t warm = 0;
+  uint64_t cold = 0;
+  uint64_t parked = 0;
+  uint32_t saved_ms = 0;
+  for (const NodeStatus& node : job.nodes()) {
+    warm += node.warm().warm_workers();
+    cold += node.warm().cold_workers();
+    parked += node.warm().parked_bytes();
+    saved_ms = std::max(saved_ms, node.warm().saved_ms());
+  }
+  if (warm + cold == 0) return "";
+  std::string text = absl::StrCat("  warm start of generation ", job.generation(), ": ", warm,
+                                  " of ", warm + cold, warm + cold == 1 ? " worker" : " workers");
+  if (saved_ms > 0) absl::StrAppend(&text, ", ", TimeText(saved_ms), " saved");
+  if (parked > 0) absl::StrAppend(&text, "; ", BytesText(parked), " parked");
+  return text + "\n";
+}
+
 std::string JobText(const JobStatus& job, StatusDetail detail) {
   std::string text = absl::StrFormat("job %s: %s, generation %d, restarts %d of %d\n  %s\n",
                                      job.run_id(), PhaseText(job), job.generation(),
                                      job.restart_count(), job.max_restarts(), job.description());
   if (!job.reason().empty()) absl::StrAppend(&text, "  ", job.reason(), "\n");
-  absl::StrAppend(&text, RecordText(job), LedgerText(job));
+  absl::StrAppend(&text, RecordText(job), LedgerText(job), TrainingText(job), WarmStartText(job));
   absl::StrAppendFormat(&text, "  %5s  %-28s %-12s %7s  %8s  %-14s %7s  %-12s %s\n", "rank", "node",
                         "state", "workers", "silent", "step", "steps/s", "phase", "address");
   for (const NodeStatus& node : job.nodes()) absl::StrAppend(&text, NodeText(node, detail));

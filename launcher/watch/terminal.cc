@@ -7,7 +7,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
+
+#include "absl/strings/string_view.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -20,6 +23,14 @@ volatile std::sig_atomic_t last_signal = 0;
 void NoteSignal(int number) { last_signal = number; }
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+TopColours WantedColours() {
+  const char* refused = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  const bool none = (refused != nullptr && *refused != 0) ||
+                    (terminal != nullptr && absl::string_view(terminal) == "dumb");
+  return none ? TopColours::kNo : TopColours::kYes;
+}
 
 }  // namespace
 
@@ -69,8 +80,8 @@ TopSize Terminal::Size() const {
   return {.columns = size.ws_col, .rows = size.ws_row};
 }
 
-void Terminal::Draw(const std::vector<std::string>& lines, size_t title) const {
-  std::fputs(ScreenText(lines, title).c_str(), stdout);
+void Terminal::Draw(const std::vector<TopLine>& lines) const {
+  std::fputs(ScreenText(lines, WantedColours()).c_str(), stdout);
   std::fflush(stdout);
 }
 

@@ -4,7 +4,6 @@
 #include <termios.h>
 
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,8 +28,8 @@ class Terminal {
   ~Terminal();
 
   TopSize Size() const;
-  // Shows these lines from the top; the one with this index stands out.
-  void Draw(const std::vector<std::string>& lines, size_t title) const;
+  // Shows these lines from the top, in colours unless NO_COLOR is set or the terminal is "dumb".
+  void Draw(const std::vector<TopLine>& lines) const;
 
   enum class Wake { kKey, kTime, kResized, kEnd };
   // Waits for a key (in `key`), for `time` to pass, for a new size, or for the end.

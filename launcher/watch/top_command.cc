@@ -55,7 +55,7 @@ absl::Status Watch(const TopOptions& options, const std::string& target, JobStat
   DDPRUN_ASSIGN_OR_RETURN(const Terminal terminal, Terminal::Open());
   TopOrder order = TopOrder::kRank;
   while (true) {
-    terminal.Draw(TopLines(job, target, order, terminal.Size()), kTopTitleLine);
+    terminal.Draw(TopLines(job, target, order, terminal.Size()));
     char key = 0;
     switch (terminal.Wait(options.interval, &key)) {
       case Terminal::Wake::kEnd:

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,33 +21,39 @@ using rendezvous::v1::JobStatus;
 using rendezvous::v1::NodeStatus;
 using rendezvous::v1::WorkerStatus;
 
-// Less than this part of the median rate is slow.
-constexpr double kSlowRate = 0.9;
-// Ranks tell how far they are once a second: behind is who lacks more than that takes, and this.
-constexpr double kStepsBehind = 2;
-constexpr uint64_t kSilentMs = 2500;
-
 struct Row {
   std::optional<uint32_t> rank;
   std::string node;
-  std::string state;  // the worker's phase, or the node's state
+  std::string state;  // how it lags, else the worker's phase, else the node's state
+  TopTone tone = TopTone::kPlain;
+  bool lags = false;  // behind or slow
   std::optional<uint64_t> step;
-  double position = 0;  // step, and what it will have done since it was told
-  double behind = 0;    // steps
+  uint64_t behind = 0;  // steps
   double rate = 0;      // steps a second; 0 = unknown
   uint64_t silent_ms = 0;
   GpuSum gpus;
-  std::string note;
 };
+
+// What a row's state says, the worst first, and how much it stands out. `lag`: of its worker.
+void NoteState(const NodeStatus& node, const std::string& phase, const std::string& lag, Row* row) {
+  const bool is_silent = node.lag() == "silent";
+  row->lags = !lag.empty() || node.lag() == "slow";
+  row->state = phase;
+  if (row->lags) row->state = lag.empty() ? node.lag() : lag;
+  if (is_silent) row->state = node.lag();
+  if (row->gpus.lost > 0) row->state = "GPU lost";
+  const bool is_bad = row->gpus.lost > 0 || is_silent || node.state() == "unreachable" ||
+                      node.state() == "quarantined";
+  row->tone = is_bad ? TopTone::kBad : row->lags ? TopTone::kWarning : TopTone::kPlain;
+}
 
 Row RowOf(const NodeStatus& node) {
   Row row;
   row.node = Printable(node.node_id());
-  row.state = node.state();
   row.silent_ms = node.silent_ms();
   if (node.step_us() > 0) row.rate = 1e6 / node.step_us();
   row.gpus = GpusOf(node);
-  if (node.silent_ms() >= kSilentMs) row.note = "silent";
+  NoteState(node, node.state(), "", &row);
   return row;
 }
 
@@ -58,12 +66,11 @@ std::vector<Row> RowsOf(const JobStatus& job) {
       Row row = RowOf(node);
       row.rank = worker.rank();
       row.gpus = GpusOf(node, static_cast<size_t>(i));
-      if (node.state() == "running") row.state = worker.phase();
+      NoteState(node, node.state() == "running" ? worker.phase() : node.state(), worker.lag(),
+                &row);
       if (worker.phase() != "unmarked") {
         row.step = worker.step();
-        const double age = static_cast<double>(node.progress_age_ms()) / 1e3;
-        const bool moves = worker.phase() == "train";
-        row.position = static_cast<double>(worker.step()) + (moves ? age * row.rate : 0);
+        row.behind = worker.behind();
       }
       rows.push_back(std::move(row));
     }
@@ -80,20 +87,6 @@ double MedianRate(const std::vector<Row>& rows) {
   const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
   std::nth_element(rates.begin(), middle, rates.end());
   return *middle;
-}
-
-// Fills in who is behind, and who is slow.
-void Compare(double median, std::vector<Row>* rows) {
-  double furthest = 0;
-  for (const Row& row : *rows) furthest = std::max(furthest, row.position);
-  for (Row& row : *rows) {
-    if (!row.step) continue;
-    row.behind = furthest - row.position;
-    const bool lags = row.behind > kStepsBehind && row.behind > row.rate;
-    if (!row.note.empty()) continue;
-    if (lags) row.note = "behind";
-    if (row.rate > 0 && row.rate < kSlowRate * median) row.note = "slow";
-  }
 }
 
 void Sort(TopOrder order, std::vector<Row>* rows) {
@@ -117,70 +110,88 @@ void Sort(TopOrder order, std::vector<Row>* rows) {
 
 std::string RateText(double rate) { return rate > 0 ? absl::StrFormat("%.3g", rate) : "-"; }
 
-// Where there is room, names have more than what 80 columns leave them. GPUs take the place of the
-// silence in 80 columns, and some of the names'.
-constexpr size_t kPlainColumns = 80;
-constexpr size_t kNameColumns = 18;
+// Every layout has ranks, names, states, steps, how far behind and how fast; what else there is
+// room for comes in this order, each with its blank in front. Names get what is left.
+constexpr size_t kFixedColumns = 43;
+constexpr size_t kNameColumns = 11;
 constexpr size_t kNameColumnsMax = 40;
-constexpr size_t kGpuColumns = 17;
+constexpr size_t kPercentColumns = 5;
+constexpr size_t kMemoryColumns = 12;
+constexpr size_t kBarColumns = 9;
 constexpr size_t kSilentColumns = 9;
 
 struct TopLayout {
   size_t name = kNameColumns;
-  bool silent = true;
-  bool gpus = false;
+  bool percent = false;  // of GPUs that are busy
+  bool memory = false;   // of GPUs
+  bool bar = false;      // of steps/s
+  bool silent = false;
 };
 
 TopLayout LayoutOf(size_t columns, bool gpus) {
-  TopLayout layout{.gpus = gpus};
-  size_t plain = kPlainColumns;
-  if (gpus) {
-    layout.silent = columns >= kPlainColumns + kGpuColumns;
-    plain += kGpuColumns;
-    if (!layout.silent) {
-      plain -= kSilentColumns;
-      layout.name -= kGpuColumns - kSilentColumns;
-      plain -= kGpuColumns - kSilentColumns;
-    }
-  }
-  if (columns > plain) layout.name = std::min(layout.name + columns - plain, kNameColumnsMax);
+  TopLayout layout;
+  size_t room = columns - std::min(columns, kFixedColumns + kNameColumns);
+  const auto take = [&room](size_t wanted) {
+    if (wanted > room) return false;
+    room -= wanted;
+    return true;
+  };
+  layout.percent = gpus && take(kPercentColumns);
+  layout.memory = gpus && take(kMemoryColumns);
+  layout.bar = take(kBarColumns);
+  layout.silent = take(kSilentColumns);
+  layout.name = std::min(kNameColumns + room, kNameColumnsMax);
   return layout;
 }
 
+// Eight cells, of which `part` (0 to 1) is filled, in eighths of a cell.
+std::string BarText(double part) {
+  static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  constexpr size_t kCells = kBarColumns - 1;
+  const auto eighths = static_cast<size_t>(std::lround(std::clamp(part, 0.0, 1.0) * 8 * kCells));
+  std::string text;
+  for (size_t i = 0; i < eighths / 8; ++i) text += "█";
+  text += kEighths[eighths % 8];
+  const size_t filled = (eighths + 7) / 8;
+  return text + std::string(kCells - filled, ' ');
+}
+
 // Those of the columns that the layout has.
-std::string LineText(const TopLayout& layout, const std::string& common, const std::string& silent,
-                     const std::string& percent, const std::string& memory) {
+std::string LineText(const TopLayout& layout, const std::string& common, const std::string& bar,
+                     const std::string& silent, const std::string& percent,
+                     const std::string& memory) {
   std::string text = common;
+  if (layout.bar) absl::StrAppend(&text, " ", bar);
   if (layout.silent) absl::StrAppendFormat(&text, " %8s", silent);
-  if (layout.gpus) absl::StrAppendFormat(&text, " %4s %11s", percent, memory);
+  if (layout.percent) absl::StrAppendFormat(&text, " %4s", percent);
+  if (layout.memory) absl::StrAppendFormat(&text, " %11s", memory);
   return text;
 }
 
 std::string TitleText(const TopLayout& layout) {
   const std::string common =
-      absl::StrFormat("%5s  %-*s %-11s %9s %6s %7s", "RANK", static_cast<int>(layout.name), "NODE",
-                      "PHASE", "STEP", "BEHIND", "STEPS/S");
-  return LineText(layout, common, "SILENT", "GPU", "GPU GiB");
+      absl::StrFormat("%5s  %-*s %-10s %9s %6s %7s", "RANK", static_cast<int>(layout.name), "NODE",
+                      "STATE", "STEP", "BEHIND", "STEPS/S");
+  return LineText(layout, common, std::string(kBarColumns - 1, ' '), "SILENT", "GPU", "GPU GiB");
 }
 
-std::string RowText(const Row& row, const TopLayout& layout) {
-  const double behind = std::round(row.behind);
+std::string RowText(const Row& row, const TopLayout& layout, double fastest) {
   const std::string common = absl::StrFormat(
-      "%5s  %-*s %-11s %9s %6s %7s", row.rank ? absl::StrCat(*row.rank) : "-",
+      "%5s  %-*s %-10s %9s %6s %7s", row.rank ? absl::StrCat(*row.rank) : "-",
       static_cast<int>(layout.name), row.node.substr(0, layout.name), row.state,
       row.step ? absl::StrCat(*row.step) : "-",
-      row.step && behind > 0 ? absl::StrFormat("%.0f", behind) : "-", RateText(row.rate));
-  return absl::StrCat(LineText(layout, common, TimeText(row.silent_ms), GpuPercentText(row.gpus),
-                               GpuMemoryText(row.gpus)),
-                      " ", row.note.empty() && row.gpus.lost > 0 ? "GPU lost" : row.note);
+      row.step && row.behind > 0 ? absl::StrCat(row.behind) : "-", RateText(row.rate));
+  return LineText(layout, common, BarText(fastest > 0 ? row.rate / fastest : 0),
+                  TimeText(row.silent_ms), GpuPercentText(row.gpus), GpuMemoryText(row.gpus));
 }
 
-std::string JobLine(const JobStatus& job, const std::string& target) {
-  std::string text = absl::StrCat("job ", job.run_id(), ": ", PhaseText(job));
-  if (job.generation() > 0) {
-    absl::StrAppend(&text, ", generation ", job.generation(), ", restarts ", job.restart_count(),
-                    " of ", job.max_restarts());
-  }
+std::string JobLine(const JobStatus& job, const std::string& target, size_t columns) {
+  const std::string head = absl::StrCat("job ", job.run_id(), ": ", PhaseText(job));
+  if (job.generation() == 0) return absl::StrCat(head, "; ", target);
+  const std::string tail = absl::StrCat(job.generation(), ", restarts ", job.restart_count(),
+                                        " of ", job.max_restarts());
+  const std::string text = absl::StrCat(head, ", generation ", tail);
+  if (text.size() > columns) return absl::StrCat(head, ", gen ", tail);
   return absl::StrCat(text, "; ", target);
 }
 
@@ -189,13 +200,10 @@ std::string SummaryText(const std::vector<Row>& rows, size_t nodes, double media
   size_t ranks = 0;
   std::optional<uint64_t> least;
   uint64_t most = 0;
-  const Row* last = nullptr;
   for (const Row& row : rows) {
     ranks += row.rank ? 1 : 0;
     if (row.step) least = std::min(least.value_or(UINT64_MAX), *row.step);
     if (row.step) most = std::max(most, *row.step);
-    const bool is_slow = row.note == "slow" || row.note == "behind";
-    if (is_slow && (last == nullptr || row.behind > last->behind)) last = &row;
   }
   std::string text = absl::StrCat(nodes, nodes == 1 ? " node, " : " nodes, ", ranks,
                                   ranks == 1 ? " rank" : " ranks");
@@ -207,14 +215,40 @@ std::string SummaryText(const std::vector<Row>& rows, size_t nodes, double media
     absl::StrAppend(&text, GpuPercentText(gpus));
     if (gpus.lost < gpus.count) absl::StrAppend(&text, ", ", GpuMemoryText(gpus), " GiB");
   }
-  if (last != nullptr) absl::StrAppend(&text, "; slowest: rank ", *last->rank, " on ", last->node);
   return text;
 }
 
+// "slowest: rank 3 on host1, 20 steps behind; 4 more lag"; "" = none is behind or slow.
+std::string SlowestText(const std::vector<Row>& rows) {
+  const Row* last = nullptr;
+  size_t others = 0;
+  for (const Row& row : rows) {
+    if (!row.lags || !row.rank) continue;
+    others += last == nullptr ? 0 : 1;
+    const bool is_worse = last == nullptr || row.behind > last->behind ||
+                          (row.behind == last->behind && row.rate < last->rate);
+    if (is_worse) last = &row;
+  }
+  if (last == nullptr) return "";
+  std::string text = absl::StrCat("slowest: rank ", *last->rank, " on ", last->node);
+  if (last->behind > 0) {
+    absl::StrAppend(&text, ", ", last->behind, last->behind == 1 ? " step" : " steps", " behind");
+  }
+  if (others > 0) absl::StrAppend(&text, "; ", others, others == 1 ? " more lags" : " more lag");
+  return text;
+}
+
+// "…  r [rank]  b behind …": the brackets are around what the rows are sorted by.
 std::string KeysText(TopOrder order) {
-  static constexpr const char* kNames[] = {"rank", "steps behind", "steps/s", "silence"};
-  return absl::StrCat("q quit   sorted by ", kNames[static_cast<size_t>(order)],
-                      ":  r rank  b behind  s steps/s  t silent");
+  static constexpr std::pair<const char*, const char*> kKeys[] = {
+      {"r", "rank"}, {"b", "behind"}, {"s", "steps/s"}, {"t", "silent"}};
+  std::string text = "q quit   sort by:";
+  for (size_t i = 0; i < std::size(kKeys); ++i) {
+    const bool is_chosen = i == static_cast<size_t>(order);
+    absl::StrAppend(&text, "  ", kKeys[i].first, " ", is_chosen ? "[" : "", kKeys[i].second,
+                    is_chosen ? "]" : "");
+  }
+  return text;
 }
 
 // At most that many characters; one of UTF-8 is one.
@@ -227,44 +261,73 @@ std::string Cut(const std::string& line, size_t columns) {
   return line.substr(0, at);
 }
 
+// "" = as everything else.
+const char* StyleOf(TopTone tone, TopColours colours) {
+  const bool coloured = colours == TopColours::kYes;
+  switch (tone) {
+    case TopTone::kPlain:
+      return "";
+    case TopTone::kTitle:
+      return "\x1b[7m";
+    case TopTone::kHeading:
+      return "\x1b[1m";
+    case TopTone::kFaint:
+      return coloured ? "\x1b[90m" : "";
+    case TopTone::kWarning:
+      return coloured ? "\x1b[33m" : "\x1b[1m";
+    case TopTone::kBad:
+      return coloured ? "\x1b[1;31m" : "\x1b[1m";
+  }
+  return "";
+}
+
+// A job's phase as its first line shows it.
+TopTone ToneOf(const JobStatus& job) {
+  return job.phase() == "running" ? TopTone::kHeading : TopTone::kWarning;
+}
+
 }  // namespace
 
-std::vector<std::string> TopLines(const JobStatus& job, const std::string& target, TopOrder order,
-                                  TopSize size) {
+std::vector<TopLine> TopLines(const JobStatus& job, const std::string& target, TopOrder order,
+                              TopSize size) {
   std::vector<Row> rows = RowsOf(job);
-  const double median = MedianRate(rows);
-  Compare(median, &rows);
   Sort(order, &rows);
   GpuSum gpus;
   for (const NodeStatus& node : job.nodes()) gpus.Add(GpusOf(node));
+  double fastest = 0;
+  for (const Row& row : rows) fastest = std::max(fastest, row.rate);
   const TopLayout layout = LayoutOf(size.columns, gpus.count > 0);
-  std::vector<std::string> lines = {
-      JobLine(job, target),
-      job.description(),
-      job.reason(),
-      SummaryText(rows, static_cast<size_t>(job.nodes_size()), median, gpus),
-      "",
-      TitleText(layout)};
+  std::vector<TopLine> lines = {
+      {JobLine(job, target, size.columns), ToneOf(job)},
+      {job.description(), TopTone::kFaint},
+      {job.reason()},
+      {SummaryText(rows, static_cast<size_t>(job.nodes_size()), MedianRate(rows), gpus)},
+      {SlowestText(rows), TopTone::kWarning},
+      {TitleText(layout), TopTone::kTitle}};
   constexpr size_t kBelow = 2;
   const size_t room = size.rows > lines.size() + kBelow ? size.rows - lines.size() - kBelow : 0;
   const size_t shown = std::min(room, rows.size());
-  for (size_t i = 0; i < shown; ++i) lines.push_back(RowText(rows[i], layout));
-  lines.push_back(shown < rows.size()
-                      ? absl::StrCat("… ", rows.size() - shown, " more: make the terminal larger")
-                      : "");
-  lines.push_back(KeysText(order));
+  for (size_t i = 0; i < shown; ++i) {
+    lines.push_back({RowText(rows[i], layout, fastest), rows[i].tone});
+  }
+  lines.push_back({shown < rows.size()
+                       ? absl::StrCat("… ", rows.size() - shown, " more: make the terminal larger")
+                       : ""});
+  lines.push_back({KeysText(order), TopTone::kFaint});
   if (lines.size() > size.rows) lines.resize(size.rows);
-  for (std::string& line : lines) {
-    line = Cut(absl::StrReplaceAll(Printable(line), {{"\n", " "}, {"\t", " "}}), size.columns);
+  for (TopLine& line : lines) {
+    line.text =
+        Cut(absl::StrReplaceAll(Printable(line.text), {{"\n", " "}, {"\t", " "}}), size.columns);
   }
   return lines;
 }
 
-std::string ScreenText(const std::vector<std::string>& lines, size_t title) {
+std::string ScreenText(const std::vector<TopLine>& lines, TopColours colours) {
   std::string text = "\x1b[H";
   for (size_t i = 0; i < lines.size(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : "\n", i == title ? "\x1b[7m" : "", lines[i],
-                    i == title ? "\x1b[0m" : "", "\x1b[K");
+    const char* style = StyleOf(lines[i].tone, colours);
+    absl::StrAppend(&text, i == 0 ? "" : "\n", style, lines[i].text, *style == 0 ? "" : "\x1b[0m",
+                    "\x1b[K");
   }
   return absl::StrCat(text, "\x1b[J");
 }

@@ -19,18 +19,36 @@ struct TopSize {
   size_t rows = 24;
 };
 
-// The line of TopLines that stands out: the titles of its table.
-inline constexpr size_t kTopTitleLine = 5;
+// What a line is, which says how it looks.
+enum class TopTone {
+  kPlain,
+  kHeading,
+  kTitle,    // of the table
+  kFaint,    // what is always the same
+  kWarning,  // behind, or slow
+  kBad,      // silent, lost
+};
 
-// The screen of `ddprun top`: the job, who is slow, and a row for each rank, and for each node that
-// has none. At most `size.rows` lines of `size.columns` characters, without control characters.
-// Pure; threads: any.
-std::vector<std::string> TopLines(const rendezvous::v1::JobStatus& job, const std::string& target,
-                                  TopOrder order, TopSize size);
+struct TopLine {
+  std::string text;  // without control characters
+  TopTone tone = TopTone::kPlain;
 
-// These lines as a terminal is told them, from its upper left corner; `title` stands out, what was
-// below them goes. Source: ECMA-48. Threads: any.
-std::string ScreenText(const std::vector<std::string>& lines, size_t title);
+  bool operator==(const TopLine&) const = default;
+};
+
+// The screen of `ddprun top`: the job, who is slowest, and a row for each rank, and for each node
+// that has none. At most `size.rows` lines of `size.columns` characters; a narrow terminal has
+// fewer columns, but always the ranks, their states and steps. Requires: NoteLag
+// (rendezvous/wire/lag.h) of the job. Pure; threads: any.
+std::vector<TopLine> TopLines(const rendezvous::v1::JobStatus& job, const std::string& target,
+                              TopOrder order, TopSize size);
+
+// kNo: what would be coloured is bold, for terminals and people without (https://no-color.org).
+enum class TopColours { kYes, kNo };
+
+// These lines as a terminal is told them, from its upper left corner; what was below them goes.
+// Source: ECMA-48. Threads: any.
+std::string ScreenText(const std::vector<TopLine>& lines, TopColours colours);
 
 }  // namespace ddprun::launcher
 

@@ -14,6 +14,6 @@ Everything here does nothing under other launchers. What the marks are for: docs
 """
 
 from ddprun.errors import record
-from ddprun.progress import Phase, add_data_wait, mark, stop_at, timed
+from ddprun.progress import Phase, add_data_wait, mark, report, stop_at, timed
 
-__all__ = ["Phase", "add_data_wait", "mark", "record", "stop_at", "timed"]
+__all__ = ["Phase", "add_data_wait", "mark", "record", "report", "stop_at", "timed"]

@@ -3,6 +3,7 @@
 import enum
 import mmap
 import os
+import struct
 import threading
 import time
 
@@ -11,6 +12,8 @@ _MAGIC = b"DDPRUNPG"
 _VERSION = 1
 # 64-bit words of the page.
 _VERSION_WORD, _MARK, _TIME, _PREPARE, _ANSWER, _COMMIT, _DATA_WAIT = 1, 8, 9, 16, 24, 32, 40
+_LOSS, _RATE, _TOLD = 56, 57, 58
+_TOLD_LOSS, _TOLD_RATE = 1, 2
 _STEP_BITS = 56
 _WAIT_SECONDS = 0.001  # between two looks while a stop step is being agreed on
 
@@ -57,6 +60,25 @@ def add_data_wait(seconds):
     """Adds to the time for which this worker has waited for data (docs/GOODPUT.md)."""
     if _page is not None and seconds > 0:
         _page[_DATA_WAIT] += round(seconds * 1e9)
+
+
+def _store(word, figure, told):
+    _page[word] = struct.unpack("Q", struct.pack("d", figure))[0]
+    _page[_TOLD] |= told
+
+
+def report(loss=None, samples_per_second=None):
+    """Shows how this worker's training goes on the page, in `ddprun status` and in metrics; what isn't given stays as it was.
+
+    Both are numbers, of this worker alone: ddprun takes the mean of losses, and the sum of samples (or tokens) a second. Two
+    stores into shared memory; but float(tensor) waits for the GPU, so report at every tenth step or so.
+    """
+    if _page is None:
+        return
+    if loss is not None:
+        _store(_LOSS, float(loss), _TOLD_LOSS)
+    if samples_per_second is not None:
+        _store(_RATE, float(samples_per_second), _TOLD_RATE)
 
 
 def timed(batches):

@@ -4,6 +4,7 @@
 
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/convert.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -65,10 +66,14 @@ void AttendCall::OnDone(const grpc::Status& status) {
 
 // ------------------------------------------------------------- the loop
 
-bool AttendCall::Write(const AgentMessage& message) {
+bool AttendCall::Write(const AgentMessage& message, const TrainingReport& training) {
   if (queue_.size() >= kOutgoingMessagesMax) return false;
   if (over_ || half_close_) return true;  // it would come too late
-  queue_.push_back(ToBytes(ToProto(message)));
+  v1::AgentMessage proto = ToProto(message);
+  if (training != TrainingReport()) {
+    *proto.mutable_renewal()->mutable_training() = ToProto(training);
+  }
+  queue_.push_back(ToBytes(proto));
   Advance();
   return true;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/loop_inbox.h"
+#include "base/training_report.h"
 #include "rendezvous/core/message.h"
 
 namespace ddprun::rendezvous {
@@ -39,8 +40,8 @@ class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
   static std::shared_ptr<AttendCall> Start(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                                            std::shared_ptr<grpc::Channel> channel);
 
-  // Queues a message. False when too many wait.
-  bool Write(const AgentMessage& message);
+  // Queues a message. False when too many wait. `training`: goes with a Renewal.
+  bool Write(const AgentMessage& message, const TrainingReport& training = {});
   // Asks for the next message, after OnCallMessage.
   void ReadNext();
   // Closes our side after what is queued.

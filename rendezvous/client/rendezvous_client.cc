@@ -35,6 +35,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
 
   const std::string& target() const override { return options_.target; }
   bool Send(const AgentMessage& message) override;
+  bool SendRenewal(const AgentMessage& message, const TrainingReport& training) override;
   void Finish() override;
 
   void OnCallOpen(AttendCall* call) override;
@@ -42,6 +43,8 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   void OnCallDone(AttendCall* call, const grpc::Status& status) override;
 
  private:
+  // Breaks the stream off where too much waits: `taken` is false.
+  bool Taken(bool taken);
   void Try();
   void OnLocated(absl::StatusOr<std::string> target);
   void Connect();
@@ -239,7 +242,17 @@ bool ClientImpl::Send(const AgentMessage& message) {
     lease_ = std::get<Join>(message.body).job.lease;
     header_.body = Renewal();  // without the token and all the rest
   }
-  if (call_->Write(message)) return true;
+  return Taken(call_->Write(message));
+}
+
+bool ClientImpl::SendRenewal(const AgentMessage& message, const TrainingReport& training) {
+  DDPRUN_CHECK(loop_->OnLoop(), "SendRenewal() is for the loop");
+  if (!open_ || finishing_) return false;
+  return Taken(call_->Write(message, training));
+}
+
+bool ClientImpl::Taken(bool taken) {
+  if (taken) return true;
   BreakOff(absl::UnavailableError(absl::StrCat("the service does not read: ", kOutgoingMessagesMax,
                                                " messages wait for it")),
            /*retry=*/true);

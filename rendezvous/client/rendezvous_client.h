@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/tls_files.h"
+#include "base/training_report.h"
 #include "rendezvous/client/reconnect_pauses.h"
 #include "rendezvous/client/service_locator.h"
 #include "rendezvous/core/message.h"
@@ -74,6 +75,8 @@ class RendezvousClient {
   // Queues a message on the current stream; dropped (returns false) when there is none. At most
   // 1024 wait; beyond that the stream is broken off and reconnected.
   virtual bool Send(const AgentMessage& message) = 0;
+  // The same of a Renewal, with what no rule looks at: it goes beside the message, for people.
+  virtual bool SendRenewal(const AgentMessage& message, const TrainingReport& training) = 0;
   // Half-closes the stream after what is queued and stops reconnecting; on_stream_closed follows,
   // within 2 s even if the service doesn't answer. CANCELLED: there was no stream.
   virtual void Finish() = 0;

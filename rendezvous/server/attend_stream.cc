@@ -8,16 +8,22 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-absl::StatusOr<AgentMessage> Parse(const grpc::ByteBuffer& bytes) {
+struct Received {
+  absl::StatusOr<AgentMessage> message;
+  TrainingReport training = {};
+};
+
+Received Parse(const grpc::ByteBuffer& bytes) {
   v1::AgentMessage proto;
   if (!ParseBytes(bytes, &proto)) {
-    return absl::InvalidArgumentError("the bytes are no message of this protocol");
+    return {absl::InvalidArgumentError("the bytes are no message of this protocol")};
   }
-  return FromProto(proto);
+  return {FromProto(proto), FromProto(proto.renewal().training())};
 }
 
 }  // namespace
@@ -61,10 +67,13 @@ void AttendStream::Post(void (AttendStream::*call)()) {
 
 void AttendStream::OnReadDone(bool ok) {
   if (!ok) return Post(&AttendStream::PeerFinished);
-  inbox_->Post([self = shared_from_this(), message = Parse(incoming_)] {
+  inbox_->Post([self = shared_from_this(), received = Parse(incoming_)] {
     if (self->closing()) return;
     if (!std::exchange(self->heard_, true)) self->timer_.reset();
-    self->owner_->OnStreamMessage(self.get(), message);
+    if (received.message.ok() && std::holds_alternative<Renewal>(received.message->body)) {
+      self->owner_->OnStreamReport(self.get(), *received.message, received.training);
+    }
+    self->owner_->OnStreamMessage(self.get(), received.message);
   });
 }
 

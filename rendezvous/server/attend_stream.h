@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/loop_inbox.h"
+#include "base/training_report.h"
 #include "rendezvous/core/events.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/server/call_registry.h"
@@ -49,6 +50,9 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     virtual void OnStreamOpen(const std::shared_ptr<AttendStream>& stream) = 0;
     // A message, or why it is none. Followed by ReadNext() or Close().
     virtual void OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessage> message) = 0;
+    // What came with a Renewal for people who watch; right before that message.
+    virtual void OnStreamReport(AttendStream* stream, const AgentMessage& renewal,
+                                const TrainingReport& training) = 0;
     // No first message came in time.
     virtual void OnStreamSilent(AttendStream* stream) = 0;
     // The peer is gone, and may not have read all; at most once. Followed by Close().

@@ -16,6 +16,7 @@
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/peer.h"
 #include "rendezvous/wire/status_pages.h"
+#include "rendezvous/wire/training.h"
 
 // What people ask of the service.
 namespace ddprun::rendezvous {
@@ -104,6 +105,7 @@ absl::StatusOr<StatusBoard::Snapshot> ServerImpl::OnGetStatus(const v1::GetStatu
   for (const auto& [run_id, job] : jobs_) {
     v1::JobStatus* status = reply->add_jobs();
     *status = ToProto(job->View());
+    AddReports(*job, status);
     // A reply has a bound: jobs beyond it are shown without their generations.
     if (history_bytes > kMessageBytesMax / 4) continue;
     for (const GenerationView& generation : job->generations()) {
@@ -114,6 +116,26 @@ absl::StatusOr<StatusBoard::Snapshot> ServerImpl::OnGetStatus(const v1::GetStatu
   }
   board_->Put(reply, MonotonicNow(), ThreadTime() - began);
   return reply;
+}
+
+// Reports of an earlier generation are those of workers that are gone.
+void ServerImpl::AddReports(JobShell& job, v1::JobStatus* status) const {
+  std::map<std::string, const TrainingReport*> reports;
+  for (const StreamKey key : job.streams()) {
+    const auto found = streams_.find(key);
+    if (found == streams_.end()) continue;
+    const Report& report = found->second.report;
+    const bool is_live = report.generation.value() == status->generation();
+    if (!is_live || report.training == TrainingReport()) continue;
+    reports[report.node_id.value()] = &report.training;
+  }
+  if (reports.empty()) return;
+  for (v1::NodeStatus& node : *status->mutable_nodes()) {
+    const auto found = reports.find(node.node_id());
+    if (found != reports.end() && node.workers_size() > 0) {
+      *node.mutable_training() = ToProto(*found->second);
+    }
+  }
 }
 
 // Errors: PERMISSION_DENIED: there is no token, and the caller is on another machine.

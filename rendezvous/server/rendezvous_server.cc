@@ -158,6 +158,13 @@ void ServerImpl::OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessa
   if (!stream->closing()) stream->ReadNext();
 }
 
+void ServerImpl::OnStreamReport(AttendStream* stream, const AgentMessage& renewal,
+                                const TrainingReport& training) {
+  StreamEntry& entry = streams_.at(stream->key());
+  if (entry.job == nullptr) return;
+  entry.report = {renewal.node_id, renewal.generation, training};
+}
+
 void ServerImpl::OnFirstMessage(StreamEntry& entry, AgentMessage message) {
   if (const Heartbeat* heartbeat = std::get_if<Heartbeat>(&message.body); heartbeat != nullptr) {
     return OnHeartbeatStream(entry, *heartbeat);

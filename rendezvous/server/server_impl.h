@@ -36,6 +36,13 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void Shutdown() override;
 
  private:
+  // What the workers of an agent's node last reported, and of whom that was. The core knows nothing
+  // of it: no rule looks at it.
+  struct Report {
+    NodeId node_id;
+    Generation generation;
+    TrainingReport training;
+  };
   struct StreamEntry {
     std::shared_ptr<AttendStream> stream;
     JobShell* job = nullptr;  // since its Join
@@ -44,11 +51,14 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
     uint64_t heartbeat_key = 0;
     std::vector<StreamKey> heartbeats;
     std::optional<StreamKey> heartbeat_of;
+    Report report;
   };
 
   // AttendStream::Owner
   void OnStreamOpen(const std::shared_ptr<AttendStream>& stream) override;
   void OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessage> message) override;
+  void OnStreamReport(AttendStream* stream, const AgentMessage& renewal,
+                      const TrainingReport& training) override;
   void OnStreamSilent(AttendStream* stream) override;
   void OnStreamEnded(AttendStream* stream) override;
   void OnStreamDone(AttendStream* stream) override;
@@ -81,6 +91,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   absl::StatusOr<JobShell*> FindJob(const AgentMessage& message, const Join& join);
   // Refuses a stranger's first message; without a look at it where its address had its share.
   void RefuseFirst(StreamEntry& entry, const std::string& kind, const absl::Status& status);
+  void AddReports(JobShell& job, v1::JobStatus* status) const;
   void RecoverJobs();
   absl::Status CheckRunId(const std::string& run_id) const;
   absl::Status NoSuchJob(const std::string& run_id) const;

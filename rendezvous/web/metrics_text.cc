@@ -1,6 +1,7 @@
 #include "rendezvous/web/metrics_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "rendezvous/web/curves.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -15,6 +18,13 @@ namespace {
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
 double Seconds(uint64_t ms) { return static_cast<double>(ms) / 1e3; }
+
+// Prometheus' words for what isn't a number.
+std::string NumberText(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return absl::StrFormat("%.15g", value);
+}
 
 // One name with its values. Names and helps are ours, values of labels are anybody's.
 class Family {
@@ -30,7 +40,7 @@ class Family {
                       absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}),
                       "\"");
     }
-    absl::StrAppend(&lines_, line, "} ", absl::StrFormat("%.15g", value), "\n");
+    absl::StrAppend(&lines_, line, labels.empty() ? " " : "} ", NumberText(value), "\n");
   }
 
   // A family without a value isn't told of.
@@ -43,6 +53,8 @@ class Family {
 };
 
 struct Families {
+  Family build{"ddprun_build_info", "The release that the service is of: always 1."};
+  Family start{"process_start_time_seconds", "When the service was started, since 1970."};
   Family service{"ddprun_service_info", "The rendezvous service: always 1."};
   Family job{"ddprun_job_info", "A job and its phase: always 1."};
   Family age{"ddprun_job_age_seconds", "Since the first node joined."};
@@ -50,6 +62,9 @@ struct Families {
   Family restarts{"ddprun_job_restarts_total", "Restarts after failures.", "counter"};
   Family restarts_left{"ddprun_job_restarts_left", "Restarts after failures that remain."};
   Family world{"ddprun_job_world_size", "Ranks of the current generation."};
+  Family loss{"ddprun_job_loss", "Loss as the workers report it: the mean of those that do."};
+  Family samples{"ddprun_job_samples_per_second",
+                 "Samples a second, of all workers that report them."};
   Family seconds{"ddprun_job_seconds_total", "What the time since the first node joined went into.",
                  "counter"};
   Family node{"ddprun_node_info", "A node and its state: always 1."};
@@ -61,25 +76,27 @@ struct Families {
   Family gpu_used{"ddprun_gpu_memory_used_bytes", "Memory of the GPU that is in use."};
   Family gpu_total{"ddprun_gpu_memory_total_bytes", "Memory of the GPU."};
   Family gpu_lost{"ddprun_gpu_lost", "1: the GPU is lost to its driver and has no figures."};
+  Family node_lag{"ddprun_node_lag",
+                  "1: the node is slow or silent, by the rule of ddprun top; else absent."};
+  Family behind{"ddprun_worker_behind_steps", "Steps behind the furthest rank."};
   Family step{"ddprun_worker_step", "Step that the worker last marked."};
   Family phase{"ddprun_worker_phase_info", "What the worker last marked to be doing: always 1."};
 
   std::string Text() const {
     std::string text;
     for (const Family* family :
-         {&service, &job, &age, &generation, &restarts, &restarts_left, &world, &seconds, &node,
-          &silent, &step_time, &gpu_busy, &gpu_used, &gpu_total, &gpu_lost, &step, &phase}) {
+         {&build,     &start,         &service,   &job,      &age,      &generation,
+          &restarts,  &restarts_left, &world,     &loss,     &samples,  &seconds,
+          &node,      &silent,        &step_time, &node_lag, &gpu_busy, &gpu_used,
+          &gpu_total, &gpu_lost,      &step,      &behind,   &phase}) {
       text += family->Text();
     }
     return text;
   }
 };
 
-// Figures that are older are those of a driver, or a node, that doesn't answer any more.
-constexpr uint64_t kGpusFreshMs = 5000;
-
 void AddGpus(const Labels::value_type& run_id, const v1::NodeStatus& node, Families& families) {
-  if (node.gpus_age_ms() > kGpusFreshMs) return;
+  if (node.gpus_age_ms() > kFiguresFreshMs) return;
   for (const v1::GpuStatus& gpu : node.gpus()) {
     const Labels labels = {run_id, {"node", node.node_id()}, {"gpu", absl::StrCat(gpu.index())}};
     families.gpu_lost.Add(labels, gpu.lost() ? 1 : 0);
@@ -100,11 +117,13 @@ void AddNode(const Labels::value_type& run_id, const v1::NodeStatus& node, Famil
       1);
   families.silent.Add({run_id, name}, Seconds(node.silent_ms()));
   if (node.step_us() > 0) families.step_time.Add({run_id, name}, node.step_us() / 1e6);
+  if (!node.lag().empty()) families.node_lag.Add({run_id, name, {"lag", node.lag()}}, 1);
   AddGpus(run_id, node, families);
   for (const v1::WorkerStatus& worker : node.workers()) {
     Labels labels = {run_id, name, {"rank", absl::StrCat(worker.rank())}};
     if (worker.phase() != "unmarked") {
       families.step.Add(labels, static_cast<double>(worker.step()));
+      families.behind.Add(labels, static_cast<double>(worker.behind()));
     }
     labels.emplace_back("phase", worker.phase());
     families.phase.Add(labels, 1);
@@ -122,6 +141,9 @@ void AddJob(const v1::JobStatus& job, Families& families) {
   if (job.phase() == "running" && job.history_size() > 0) {
     families.world.Add({run_id}, job.history(job.history_size() - 1).world_size());
   }
+  const JobTraining training = TrainingOf(job);
+  if (training.loss) families.loss.Add({run_id}, *training.loss);
+  if (training.samples_per_second) families.samples.Add({run_id}, *training.samples_per_second);
   for (const v1::TimeStatus& time : job.ledger()) {
     families.seconds.Add({run_id, {"cause", time.cause()}}, static_cast<double>(time.us()) / 1e6);
   }
@@ -130,8 +152,10 @@ void AddJob(const v1::JobStatus& job, Families& families) {
 
 }  // namespace
 
-std::string MetricsText(const v1::GetStatusReply& reply) {
+std::string MetricsText(const v1::GetStatusReply& reply, absl::Time started) {
   Families families;
+  families.build.Add({{"version", reply.release()}, {"compiler", __VERSION__}}, 1);
+  families.start.Add({}, absl::ToDoubleSeconds(started - absl::UnixEpoch()));
   families.service.Add({{"release", reply.release()}}, 1);
   for (const v1::JobStatus& job : reply.jobs()) AddJob(job, families);
   return families.Text();

@@ -3,14 +3,15 @@
 
 #include <string>
 
+#include "absl/time/time.h"
 #include "ddprun/rendezvous/v1/status.pb.h"
 
 namespace ddprun::rendezvous {
 
 // A status as Prometheus reads it; names and labels are those of docs/MONITORING.md. Times are in
-// seconds. Pure; threads: any.
+// seconds. Params: started: when the process of the service was. Pure; threads: any.
 // Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text format 0.0.4.
-std::string MetricsText(const v1::GetStatusReply& reply);
+std::string MetricsText(const v1::GetStatusReply& reply, absl::Time started);
 
 }  // namespace ddprun::rendezvous
 

@@ -42,6 +42,7 @@ Json ValueOf(const Message& message, const FieldDescriptor& field, absl::Time no
   const auto type = field.cpp_type();
   if (type == FieldDescriptor::CPPTYPE_UINT32) return get.GetUInt32(message, &field);
   if (type == FieldDescriptor::CPPTYPE_BOOL) return get.GetBool(message, &field);
+  if (type == FieldDescriptor::CPPTYPE_DOUBLE) return get.GetDouble(message, &field);
   if (type == FieldDescriptor::CPPTYPE_STRING) return get.GetString(message, &field);
   if (type == FieldDescriptor::CPPTYPE_MESSAGE) return ToJson(get.GetMessage(message, &field), now);
   const uint64_t number = get.GetUInt64(message, &field);

@@ -3,10 +3,15 @@
 
 namespace ddprun::rendezvous {
 
-// The files page.html, page.js and page.css of this folder.
-extern const char* const kPageHtml;
-extern const char* const kPageScript;
-extern const char* const kPageStyle;
+// A file of the page, as its path asks for it.
+struct PageFile {
+  const char* path;
+  const char* type;
+  const char* text;
+};
+
+// page.html, as "/", and what it loads: the files of this folder.
+extern const PageFile kPageFiles[6];
 
 }  // namespace ddprun::rendezvous
 

@@ -20,11 +20,14 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/status_macros.h"
 #include "base/thread.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/web/authorization.h"
+#include "rendezvous/web/core/curve_book.h"
+#include "rendezvous/web/curves.h"
 #include "rendezvous/web/metrics_text.h"
 #include "rendezvous/web/status_json.h"
 #include "rendezvous/web/status_page.h"
@@ -79,20 +82,20 @@ uint16_t PortOf(evutil_socket_t listener) {
 
 using Status = absl::StatusOr<v1::GetStatusReply>;
 
-// What is made of a status, by path.
+// What is made of a status, by path. `started`: when this process was, for people.
 struct StatusPath {
   absl::string_view path;
   const char* type;
-  std::string (*show)(const v1::GetStatusReply& reply);
+  std::string (*show)(const v1::GetStatusReply& reply, absl::Time started);
 };
 constexpr StatusPath kStatusPaths[] = {
     {"/api/v1/status", "application/json",
-     [](const v1::GetStatusReply& reply) { return StatusJson(reply, absl::Now()); }},
-    {"/metrics", "text/plain; version=0.0.4; charset=utf-8",
-     [](const v1::GetStatusReply& reply) { return MetricsText(reply); }},
+     [](const v1::GetStatusReply& reply, absl::Time) { return StatusJson(reply, absl::Now()); }},
+    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", &MetricsText},
     {kHealthPath, "text/plain; charset=utf-8",
-     [](const v1::GetStatusReply&) { return std::string("ok\n"); }},
+     [](const v1::GetStatusReply&, absl::Time) { return std::string("ok\n"); }},
 };
+constexpr absl::string_view kCurvesPath = "/api/v1/curves";
 
 class WebServerImpl final : public WebServer {
  public:
@@ -102,6 +105,8 @@ class WebServerImpl final : public WebServer {
     base_ = event_base_new();
     http_ = evhttp_new(base_);
     answered_ = event_new(base_, -1, 0, &WebServerImpl::OnAnswered, this);
+    look_ = event_new(base_, -1, 0, &WebServerImpl::OnLook, this);
+    WaitForLook(CurveBook::kPeriod);
   }
 
   ~WebServerImpl() override {
@@ -116,6 +121,7 @@ class WebServerImpl final : public WebServer {
       thread_.join();
     }
     event_free(answered_);
+    event_free(look_);
     guests_.reset();
     evhttp_free(http_);
     event_base_free(base_);
@@ -175,15 +181,17 @@ class WebServerImpl final : public WebServer {
       waiting_.push_back({request, &one});
       return AskIfIdle();
     }
-    Send(request, AnswerTo(path));
+    Send(request, path == kCurvesPath ? Answer{.type = "application/json",
+                                               .body = CurvesJson(book_, MonotonicNow())}
+                                      : AnswerTo(path));
   }
 
   static Answer AnswerTo(absl::string_view path) {
-    if (path == "/") return {.type = "text/html; charset=utf-8", .body = kPageHtml};
-    if (path == "/page.js") return {.type = "text/javascript; charset=utf-8", .body = kPageScript};
-    if (path == "/page.css") return {.type = "text/css; charset=utf-8", .body = kPageStyle};
+    for (const PageFile& file : kPageFiles) {
+      if (path == file.path) return {.type = file.type, .body = file.text};
+    }
     return {.status = HTTP_NOTFOUND,
-            .body = "there are /, /api/v1/status, /metrics and /healthz\n"};
+            .body = "there are /, /api/v1/status, /api/v1/curves, /metrics and /healthz\n"};
   }
 
   // ------------------------------------------------------------- asking, without holding up others
@@ -195,7 +203,9 @@ class WebServerImpl final : public WebServer {
   };
 
   void AskIfIdle() {
-    if (!asked_.empty() || waiting_.empty()) return;
+    if (is_asking_ || (waiting_.empty() && !look_is_due_)) return;
+    is_asking_ = true;
+    look_is_due_ = false;
     asked_ = std::exchange(waiting_, {});
     {
       const std::lock_guard lock(mutex_);
@@ -213,9 +223,11 @@ class WebServerImpl final : public WebServer {
       ask_ = false;
       lock.unlock();
       v1::GetStatusReply reply;
+      const Instant began = MonotonicNow();
       const grpc::Status status =
           FetchWholeStatus(*stub_, /*run_id=*/"", options_.token, kPatience, &reply);
       lock.lock();
+      cost_ = MonotonicNow() - began;
       answer_ = status.ok() ? Status(std::move(reply))
                             : Status(absl::UnavailableError(status.error_message()));
       event_active(answered_, 0, 0);
@@ -228,37 +240,63 @@ class WebServerImpl final : public WebServer {
 
   void AnswerAll() {
     Status answer;
+    absl::Duration cost;
     {
       const std::lock_guard lock(mutex_);
       answer = std::move(answer_);
+      cost = cost_;
     }
+    is_asking_ = false;
+    const Instant now = MonotonicNow();
+    if (answer.ok()) book_.Take(now, ReadingsOf(*answer, now));
+    WaitForLook(answer.ok() ? CurveBook::PauseAfter(cost) : CurveBook::kPeriod);
     for (const Waiting& one : std::exchange(asked_, {})) {
       Send(one.request, FromStatus(*one.path, answer));
     }
     AskIfIdle();
   }
 
-  static Answer FromStatus(const StatusPath& path, const Status& status) {
-    if (status.ok()) return {.type = path.type, .body = path.show(*status)};
+  Answer FromStatus(const StatusPath& path, const Status& status) const {
+    if (status.ok()) return {.type = path.type, .body = path.show(*status, started_)};
     return {.status = HTTP_SERVUNAVAIL,
             .body = absl::StrCat(
                 "the rendezvous service doesn't answer: ", status.status().message(), "\n")};
   }
 
+  // ------------------------------------------------------------- curves go on while nobody looks
+
+  // From now on; every answer, whoever asked for it, puts the next look off.
+  void WaitForLook(absl::Duration pause) {
+    const timeval time = absl::ToTimeval(pause);
+    evtimer_add(look_, &time);
+  }
+
+  static void OnLook(evutil_socket_t, short, void* self) {
+    auto* const server = static_cast<WebServerImpl*>(self);
+    server->look_is_due_ = true;
+    server->AskIfIdle();
+  }
+
   const Options options_;
+  const absl::Time started_ = absl::Now();
   const std::unique_ptr<v1::Rendezvous::Stub> stub_;
   event_base* base_ = nullptr;
   evhttp* http_ = nullptr;
   event* answered_ = nullptr;
+  event* look_ = nullptr;              // a timer
   std::unique_ptr<WebGuests> guests_;  // of http_, before whom it goes
   uint16_t port_ = 0;
   std::vector<Waiting> waiting_;  // the thread's: for the next status
   std::vector<Waiting> asked_;    // the thread's: for the one that is asked for
-  std::mutex mutex_;              // of what follows
+  bool is_asking_ = false;        // the thread's, as what follows: asked_ may be nobody
+  bool look_is_due_ = false;
+  CurveBook book_;
+  std::mutex mutex_;  // of what follows
   std::condition_variable wanted_;
   bool ask_ = false;
   bool ending_ = false;
   Status answer_;
+  absl::Duration cost_;  // how long it took
   std::thread thread_;
   std::thread asker_;
 };

@@ -19,11 +19,13 @@ namespace ddprun::rendezvous {
 // has its password, where it has one:
 //   /                 a page for people that needs no network but this server
 //   /api/v1/status    GetStatus as JSON (status_json.h)
+//   /api/v1/curves    how its figures went (curves.h)
 //   /metrics          the same for Prometheus (metrics_text.h)
 //   /healthz          200 while the service's loop turns, else 503; without the password, too
 // Every answer comes from one GetStatus call, which has kPatience; the service answers it as any
-// other. At most one call at a time, for all who asked before it began; the pages themselves don't
-// wait for it. Threads: two of its own; Start and the destructor: any, once.
+// other. At most one call at a time, for all who asked before it began; the pages and curves
+// themselves don't wait for it. For the curves it asks where nobody else does (CurveBook). Threads:
+// two of its own; Start and the destructor: any, once.
 class WebServer {
  public:
   struct Options {

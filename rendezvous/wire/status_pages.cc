@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "rendezvous/wire/lag.h"
+
 namespace ddprun::rendezvous {
 
 bool HasJob(const v1::GetStatusReply& whole, const std::string& run_id) {
@@ -81,6 +83,7 @@ grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::st
       if (page.jobs_size() == 0 || page.jobs(0).nodes_size() == 0) break;  // they left meanwhile
       job.mutable_nodes()->MergeFrom(page.jobs(0).nodes());
     }
+    NoteLag(&job);
   }
   return grpc::Status::OK;
 }

@@ -24,9 +24,9 @@ bool HasJob(const v1::GetStatusReply& whole, const std::string& run_id);
 v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRequest& request,
                           size_t page_bytes = kPageBytes);
 
-// Asks for all pages and puts them together: `run_id` "" = all jobs; `token` "" = none. `timeout`:
-// of all calls; a node that comes or goes meanwhile may be missing or be there twice. Blocking: not
-// for a loop.
+// Asks for all pages, puts them together, and notes who lags (lag.h): `run_id` "" = all jobs;
+// `token` "" = none. `timeout`: of all calls; a node that comes or goes meanwhile may be missing or
+// be there twice. Blocking: not for a loop.
 grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::string& run_id,
                               const std::string& token, absl::Duration timeout,
                               v1::GetStatusReply* reply);

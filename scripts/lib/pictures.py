@@ -29,7 +29,11 @@ DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "release", "bi
 SHOW_TOP = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "show_top")
 FOLDER = os.path.join(ROOT, "docs", "pictures")
 PAGE_FOLDER = os.path.join(ROOT, "rendezvous", "web")
-PAGE_FILES = ("page.html", "page.css", "page.js")
+PAGE_FILES = ("page.html", "page.css", "common.js", "course.js", "nodes.js", "page.js")
+# What the page is told: its status and its curves.
+RECORDS = ("job.json", "curves.json")
+# True when the page shows the job, with its curves.
+SHOWN = "document.querySelector('.course path') !== null"
 # Columns and rows of the terminals in which `ddprun top` is drawn.
 TOP_SIZES = ((60, 20), (80, 20), (100, 20))
 # Width in pixels, theme.
@@ -90,7 +94,7 @@ def page_name(width, theme):
 
 
 def page_checksum(folder, width, theme):
-    inputs = [read(PAGE_FOLDER, name) for name in PAGE_FILES] + [read(folder, "job.json"), f"{width} {theme}"]
+    inputs = [read(PAGE_FOLDER, name) for name in PAGE_FILES] + [read(folder, name) for name in RECORDS] + [f"{width} {theme}"]
     return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
 
 
@@ -118,14 +122,31 @@ def checksum_of(picture):
     return next((text.decode() for name, text in texts if name == _CHECKSUM), "")
 
 
+@functools.lru_cache(maxsize=None)
+def status_of(path):
+    """What the service would tell of the job in a file: who lags is filled in by ddprun's own code."""
+    return subprocess.run([SHOW_TOP, path], capture_output=True, text=True, check=True).stdout
+
+
 class Page(http.server.BaseHTTPRequestHandler):
-    """The page's files, and the recorded status."""
+    """The page's files, and what is recorded in a folder."""
+
+    folder = FOLDER
+
+    def body(self, name):
+        """None: there is no such file."""
+        if name == "api/v1/status":
+            return status_of(os.path.join(self.folder, "job.json"))
+        if name == "api/v1/curves":
+            return read(self.folder, "curves.json")
+        return read(PAGE_FOLDER, name) if name in PAGE_FILES else None
 
     def do_GET(self):  # noqa: N802: the name is http.server's
         name = self.path.lstrip("/") or "page.html"
-        if name not in (*PAGE_FILES, "api/v1/status"):
+        body = self.body(name)
+        if body is None:
             return self.send_error(404)
-        body = (read(FOLDER, "job.json") if name.startswith("api") else read(PAGE_FOLDER, name)).encode()
+        body = body.encode()
         self.send_response(200)
         kinds = {"css": "text/css", "js": "text/javascript", "html": "text/html"}
         self.send_header("Content-Type", kinds.get(name.rsplit(".", 1)[-1], "application/json"))
@@ -146,8 +167,7 @@ def draw_pages():
     chromium = browser.Browser()
     try:
         for width, theme in PAGES:
-            picture = chromium.picture(f"http://127.0.0.1:{server.server_port}/", "document.querySelector('.job') !== null",
-                                       width, theme == "dark")
+            picture = chromium.picture(f"http://127.0.0.1:{server.server_port}/", SHOWN, width, theme == "dark")
             with open(os.path.join(FOLDER, page_name(width, theme)), "wb") as sink:
                 sink.write(with_checksum(picture, page_checksum(FOLDER, width, theme)))
             print(f"docs/pictures/{page_name(width, theme)}", flush=True)

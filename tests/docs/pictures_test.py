@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """The pictures of the documents are what their records give now (scripts/pictures), and can be read."""
 
-import http.server
 import json
 import os
 import re
 import shutil
 import sys
 import tempfile
-import threading
 import unittest
 import xml.dom.minidom
 
@@ -17,7 +15,6 @@ sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 
 import bars_svg  # noqa: E402
-import browser  # noqa: E402
 import pictures  # noqa: E402
 import terminal_svg  # noqa: E402
 
@@ -89,51 +86,6 @@ class Content(unittest.TestCase):
         dark = bars[bars.index("prefers-color-scheme:dark"):]
         for kind in (".ground", ".text", ".faint", ".ours"):
             self.assertIn(kind + "{fill", dark)
-
-
-# What lies beyond an edge of the screen, or of an element that cuts it off or scrolls.
-CLIPPED = """[...document.querySelectorAll("body *:not(svg *)")].filter(element => {
-    const box = element.getBoundingClientRect();
-    const beyond = box.right > document.documentElement.clientWidth + 0.5 || box.left < -0.5;
-    const scrolls = getComputedStyle(element).display !== "inline" && element.scrollWidth > element.clientWidth + 1;
-    return box.width > 0 && (beyond || scrolls);
-}).map(element => `${element.tagName} ${element.className}`)"""
-
-
-@unittest.skipIf(browser.CHROMIUM is None, "chromium is not installed")
-class OnAPhone(unittest.TestCase):
-    def setUp(self):
-        self.chromium = browser.Browser()
-        self.addCleanup(self.chromium.close)
-
-    def value(self, width, expression, page=pictures.Page):
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), page) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            try:
-                return self.chromium.value(f"http://127.0.0.1:{server.server_port}/", "document.querySelector('.job') !== null",
-                                           width, expression)
-            finally:
-                server.shutdown()
-
-    def test_nothing_is_clipped(self):
-        for width in (320, 360, 390, 400):
-            self.assertEqual([], self.value(width, CLIPPED), width)
-        gpus = self.value(390, "document.querySelector('td.gpus').innerText")
-        self.assertIn("0: 97 %, 61.0 of 80.0 GiB; 1: ", gpus)
-        self.assertEqual("GPUs", self.value(390, "document.querySelector('td.gpus').dataset.label"))
-
-    def test_twin_without_the_style_for_narrow_screens(self):
-        class Wide(pictures.Page):
-            def do_GET(self):  # noqa: N802: the name is http.server's
-                if not self.path.endswith(".css"):
-                    return super().do_GET()
-                style = pictures.read(pictures.PAGE_FOLDER, "page.css").replace("max-width: 40rem", "max-width: 0")
-                self.send_response(200)
-                self.send_header("Content-Type", "text/css")
-                self.end_headers()
-                return self.wfile.write(style.encode())
-
-        self.assertIn("DIV wide", self.value(390, CLIPPED, Wide))
 
 
 class Terminal(unittest.TestCase):

@@ -72,6 +72,14 @@ class StatusTestCase(BedTestCase):
                                    "--virtual-time-budget=3000", f"--user-data-dir={profile}", *options, self.url],
                                   capture_output=True, text=True, check=False, timeout=60 * SLOW).stdout
 
+    def wait_for_rates(self, number):
+        """The curves of the latest looks, once the last ones have a speed."""
+        def shown():
+            curves = json.loads(self.get("api/v1/curves")[0])["jobs"]
+            rates = curves[0]["latest"]["steps_per_second"][-number:] if curves else []
+            return curves[0] if len(rates) == number and None not in rates else None
+        return self.bed.wait(shown, "curves", alive=self.agents)
+
     def wait_until_all_told(self, generation=1):
         def told(job):
             workers = [worker for node in job["nodes"] for worker in node["workers"]]
@@ -122,6 +130,21 @@ class ServicesPage(StatusTestCase):
             self.assertLess(int(node["progress_age_ms"]), 5000 * SLOW)
         self.stop()
 
+    def test_a_page_that_is_opened_late_has_curves(self):
+        """Nobody asks for the status meanwhile."""
+        self.start_job()
+        self.wait_for_step(100)
+        curves = self.wait_for_rates(2)
+        for part in ("latest", "whole"):
+            self.assertEqual({"ms_ago", "steps_per_second", "loss", "samples_per_second", "gpu_busy"}, set(curves[part]))
+            self.assertEqual(1, len({len(values) for values in curves[part].values()}))
+            ages = curves[part]["ms_ago"]
+            self.assertEqual(sorted(ages, reverse=True), ages)
+        # A step sleeps for 5 ms.
+        self.assertTrue(all(0 < rate < 200 for rate in curves["latest"]["steps_per_second"][-2:]), curves)
+        self.assertEqual({None}, set(curves["latest"]["loss"]))
+        self.stop()
+
     def test_a_program_that_marks_nothing_has_no_steps(self):
         self.start_job(plans=["unmarked"])
         job = self.wait_for_job(lambda job: sum(len(node["workers"]) for node in job["nodes"]) == 4, "all workers")
@@ -152,9 +175,40 @@ class ServicesPage(StatusTestCase):
         for rank in range(4):
             self.assertRegex(text, rf'(?m)^ddprun_worker_step{{run_id="job7",node="[^"]+",rank="{rank}"}} \d+$')
         self.assertIn('ddprun_job_info{run_id="job7",phase="running"} 1\n', text)
+        self.assertRegex(text, r'(?m)^ddprun_build_info{version="[^"]+",compiler="[^"]+"} 1$')
+        self.assertRegex(text, r"(?m)^process_start_time_seconds \d{10}(\.\d+)?$")
         if PROMTOOL is not None:
             checked = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
             self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
+        self.stop()
+
+    def test_loss_and_throughput(self):
+        """What workers report is on the page, in status and metrics: a mean of losses, a sum of samples."""
+        self.start_job("--max_restarts", 3, plans=["reports"])
+        job = self.wait_for_job(lambda job: sum("training" in node for node in job["nodes"]) == 2, "what both nodes report")
+        self.assertEqual([{"loss": 1.0, "loss_workers": 2, "samples_per_second": 2000},
+                          {"loss": 3.0, "loss_workers": 2, "samples_per_second": 2000}],
+                         sorted((node["training"] for node in job["nodes"]), key=lambda told: told["loss"]))
+        text = self.get("metrics")[0]
+        self.assertIn('ddprun_job_loss{run_id="job7"} 2\n', text)
+        self.assertIn('ddprun_job_samples_per_second{run_id="job7"} 4000\n', text)
+        self.assertIn("\n  loss 2; 4000 samples/s\n", self.status().stdout)
+
+        def told():
+            latest = json.loads(self.get("api/v1/curves")[0])["jobs"][0]["latest"]
+            return latest["loss"][-1:] == [2] and latest["samples_per_second"][-1:] == [4000]
+        self.bed.wait(told, "curves of both", alive=self.agents)
+        # Workers of the next generation report anew.
+        self.fail_one()
+        self.wait_for_job(lambda job: sum("training" in node for node in job["nodes"]) == 2, "what both nodes report")
+        self.stop()
+
+    def test_twin_without_reports(self):
+        self.start_job()
+        self.wait_until_all_told()
+        self.assertFalse(any("training" in node for node in self.job()["nodes"]))
+        self.assertNotIn("ddprun_job_loss", self.get("metrics")[0])
+        self.assertNotIn("  loss ", self.status().stdout)
         self.stop()
 
     def test_the_dashboard_asks_for_what_there_is(self):
@@ -163,10 +217,11 @@ class ServicesPage(StatusTestCase):
             board = json.load(source)
         expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
         self.assertGreater(len(expressions), 8)
-        self.start_job(envs=(self.with_gpus("gpus", "memory_mib=81920;utilization=97"), None))
+        self.start_job(plans=["reports"], envs=(self.with_gpus("gpus", "memory_mib=81920;utilization=97"), None))
         self.wait_for_step(100)
         self.wait_for_job(lambda job: all(node["step_us"] > 0 for node in job["nodes"]) and
-                          any(node["gpus"] for node in job["nodes"]), "step times of all nodes and GPUs of one")
+                          any(node["gpus"] for node in job["nodes"]) and all("training" in node for node in job["nodes"]),
+                          "step times and reports of all nodes, GPUs of one")
         text = self.get("metrics")[0]
         for expression in expressions:
             for name in re.findall(r"\bddprun_\w+", expression):
@@ -251,11 +306,13 @@ class InABrowser(StatusTestCase):
     def test_the_page_shows_ranks_generations_and_faults(self):
         self.start_job("--max_restarts", 3)
         self.fail_one()
+        self.wait_for_rates(2)
         dom = self.browse("--dump-dom")
         self.assertIn("<title>job7: running – ddprun</title>", dom)
         for pattern in (r"<strong>2 </strong>4 ranks on 2 nodes", r"Ended [^<]* ago: [^<]*SIGKILL",
-                        r"<td data-label=\"ranks: step\">0: \d+ {2}1: \d+</td>", r"<dt>restarts</dt><dd>1 of 3</dd>",
-                        r'<rect [^>]*class="gap"><title>[^<]*SIGKILL'):
+                        r'>0–1</button></td><td data-label="node"[^>]*>[^<]+</td>', r"<dt>restarts</dt><dd>1 of 3</dd>",
+                        r'<rect [^>]*class="gap bad"><title>[^<]*SIGKILL', r'<text [^>]*class="bad">rank 3 on [^<]*: SIGKILL<',
+                        r'<path d="M[^"]+" class="line">'):
             self.assertRegex(dom, pattern)
         pictures = []
         for theme in ("0", "1"):  # dark, light

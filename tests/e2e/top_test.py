@@ -24,14 +24,14 @@ ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 class Terminal:
     """A pseudo terminal with a program on it, and what that wrote."""
 
-    def __init__(self, bed, command, columns=80, rows=24):
+    def __init__(self, bed, command, columns=80, rows=24, env=None):
         self.master, self.slave = os.openpty()
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self.slave)
         self.bytes = b""
         # The terminal is its controlling one, so that a new size is told by a signal.
         self.process = bed.start_process(
-            "top", command, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
+            "top", command, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True, env=env,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
     def resize(self, columns, rows):
@@ -92,6 +92,8 @@ class Top(StatusTestCase):
         self.assertRegex(screen[0], rf"^job job7: running for .*; 127\.0\.0\.1:{self.port}$")
         self.assertRegex(screen[3], r"^2 nodes, 4 ranks; step \d+( to \d+)?; \S+ steps/s")
         self.assertEqual("RANK  NODE", screen[5].strip()[:10])
+        self.assertNotIn("\x1b", "".join(screen))
+        self.assertIn(b"\x1b[90m", terminal.bytes, "colours")
         rows = [line.split() for line in screen[6:10]]
         self.assertEqual([("0", "train"), ("1", "train"), ("2", "train"), ("3", "train")], [(row[0], row[2]) for row in rows])
         for line in screen:
@@ -109,10 +111,10 @@ class Top(StatusTestCase):
     def test_keys_sort_and_a_new_size_counts_at_once(self):
         self.start()
         terminal = self.top("--interval", "600")  # nothing is looked at but for keys
-        terminal.wait(lambda lines: lines[-1].startswith("q quit   sorted by rank"), "the keys")
-        for key, name in ((b"s", "steps/s"), (b"b", "steps behind"), (b"t", "silence"), (b"r", "rank")):
+        terminal.wait(lambda lines: "r [rank]" in lines[-1], "the keys")
+        for key, name in ((b"s", "steps/s"), (b"b", "behind"), (b"t", "silent"), (b"r", "rank")):
             terminal.type(key)
-            terminal.wait(lambda lines, name=name: lines[-1].startswith(f"q quit   sorted by {name}:"), name)
+            terminal.wait(lambda lines, name=name: f"[{name}]" in lines[-1], name)
         terminal.resize(40, 9)
         screen = terminal.wait(lambda lines: len(lines) == 9, "a small screen")
         self.assertTrue(all(len(line) <= 40 for line in screen), screen)
@@ -135,6 +137,31 @@ class Top(StatusTestCase):
         self.assertEqual(1, terminal.process.wait(PATIENCE))
         self.assert_restored(terminal)
         self.assertIn(b"ddprun: error: ", terminal.bytes.split(LEAVE)[1])
+
+    def test_a_rank_that_lags_stands_out_at_60_columns(self):
+        self.start_job(plans=["alone", "3@200=slower"])
+        self.wait_until_all_told()
+        terminal = self.top(columns=60)
+        screen = terminal.wait(lambda lines: lines[4].startswith("slowest: rank 3 on ") and " behind " in lines[9],
+                               "who is slowest")
+        self.assertRegex(screen[4], r", \d+ steps behind")
+        self.assertRegex(screen[9], r"^ +3  \S+ +behind +\d+ +\d+ ")
+        self.assertNotIn(" behind ", "".join(screen[6:9]))
+        self.assertTrue(all(len(line) <= 60 for line in screen), screen)
+        self.assertRegex(terminal.bytes, rb"\x1b\[33m +3 ")
+        terminal.type(b"q")
+        self.assertEqual(0, terminal.process.wait(PATIENCE))
+        self.stop()
+
+    def test_without_colours_for_who_wants_none(self):
+        self.start()
+        terminal = self.top(env={"NO_COLOR": "1"})
+        terminal.wait(lambda lines: "job7" in lines[0], "the job")
+        self.assertNotRegex(terminal.bytes, rb"\x1b\[(9?[0-9];)?[39][0-9]m")
+        self.assertIn(b"\x1b[7m", terminal.bytes, "the titles stand out all the same")
+        terminal.type(b"q")
+        self.assertEqual(0, terminal.process.wait(PATIENCE))
+        self.stop()
 
     def test_without_a_terminal_it_says_what_to_take(self):
         self.start()

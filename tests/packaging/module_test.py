@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import unittest
@@ -48,6 +49,19 @@ class ModuleCase(BedTestCase):
         self.assertEqual(1, result.returncode, result.stderr)
         with open(path, encoding="utf-8") as source:
             return json.load(source)
+
+
+class Report(ModuleCase):
+    def test_stores_where_the_docs_say(self):
+        """Without an agent: a page of our own, in a file."""
+        page = self.bed.write("page", "")
+        with open(page, "wb") as sink:
+            sink.write(b"DDPRUNPG" + struct.pack("Q", 1) + bytes(4080))
+        script = "import ddprun\nddprun.report(loss=0.25)\nddprun.report(samples_per_second=4000)\nddprun.report(loss=0)\n"
+        for environment in ({"DDPRUN_PROGRESS": page}, {}):  # the latter does nothing, and fails at nothing
+            subprocess.run([sys.executable, "-c", script], env={**self.bed.environment, **environment}, check=True)
+        with open(page, "rb") as source:
+            self.assertEqual((0.0, 4000.0, 3), struct.unpack_from("ddQ", source.read(), 448))
 
 
 class Record(ModuleCase):

@@ -43,6 +43,8 @@ class AttendStreamTest : public ::testing::Test, public Service::Owner {
   void OnStreamMessage(AttendStream* /*stream*/, absl::StatusOr<AgentMessage> message) override {
     messages_.push_back(std::move(message));  // and no next one is asked for
   }
+  void OnStreamReport(AttendStream* /*stream*/, const AgentMessage& /*renewal*/,
+                      const TrainingReport& /*training*/) override {}
   void OnStreamSilent(AttendStream* stream) override {
     stream->Close(absl::DeadlineExceededError("silent"));
   }

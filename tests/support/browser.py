@@ -35,6 +35,7 @@ class Browser:
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._call("Page.enable")
+        self._call("Emulation.setScrollbarsHidden", hidden=True)  # they would hide what is beneath
 
     def close(self):
         os.close(self._commands)

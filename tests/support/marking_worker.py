@@ -5,7 +5,8 @@ marking_worker.py JOURNAL PORT STEP_MS STEPS [RANK@STEP=KIND]…
 
 Ranks meet at rank 0, which listens on PORT of MASTER_ADDR: who is late or hangs holds up all, as a collective
 does. At STEP of the first attempt RANK does KIND: spin, read (waits for ever), slower (sleeps ten times as long from
-then on), checkpoint (a second, marked as such), stop (SIGSTOP). RANK * is all. "unmarked" among the plans marks nothing.
+then on), checkpoint (a second, marked as such), stop (SIGSTOP). RANK * is all. "unmarked" among the plans marks nothing, with
+"alone" nobody waits for the others, with "reports" all report a loss of rank + 0.5, and 1000 samples a second.
 Writes a "step" line at every hundredth step and at the last one.
 """
 
@@ -26,10 +27,10 @@ def work(seconds):
     threading.Event().wait(seconds)
 
 
-def snippet():
-    """The first Python block of the docs' page."""
+def snippet(of="def mark("):
+    """The first Python block of the docs' page that has this."""
     with open(os.path.join(ROOT, "docs", "PROGRESS.md"), encoding="utf-8") as page:
-        return re.search(r"```python\n(.*?)```", page.read(), re.DOTALL).group(1)
+        return next(block for block in re.findall(r"```python\n(.*?)```", page.read(), re.DOTALL) if of in block)
 
 
 class Meeting:
@@ -81,13 +82,16 @@ def main():
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     marks = {}
     exec(snippet(), marks)  # pylint: disable=exec-used
+    if "reports" in plans:
+        exec(snippet("def report("), marks)  # pylint: disable=exec-used
+        marks["report"](rank + 0.5, 1000)
     mark = (lambda *_: None) if "unmarked" in plans else marks["mark"]
     pause = float(step_ms) / 1000
     write_line(journal, "worker", host=os.uname().nodename, environment={n: os.environ.get(n) for n in _NAMES},
                generation=int(os.environ["DDPRUN_GENERATION"]), rank=rank, world=world,
                group_rank=int(os.environ["GROUP_RANK"]), restart_count=attempt, arguments=plans)
     mark(marks["START"], 0)
-    meeting = Meeting(rank, world, (os.environ["MASTER_ADDR"], int(port)))
+    meeting = None if "alone" in plans else Meeting(rank, world, (os.environ["MASTER_ADDR"], int(port)))
     for step in range(1, int(steps) + 1):
         mark(marks["TRAIN"], step)
         for plan in plans if attempt == 0 else ():
@@ -101,7 +105,8 @@ def main():
                     work(1)
                 misbehave(kind)
         work(pause)
-        meeting.meet()
+        if meeting is not None:
+            meeting.meet()
         if step % 100 == 0 or step == int(steps):
             write_line(journal, "step", step=step, rank=rank, attempt=attempt)
     mark(marks["DONE"], int(steps))

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
+#include "base/training_report.h"
 
 namespace ddprun::worker {
 namespace {
@@ -95,6 +97,18 @@ void ProgressPage::AddDataWait(absl::Duration waited) {
   Field(kProgressDataWaitOffset)
       ->fetch_add(static_cast<uint64_t>(absl::ToInt64Nanoseconds(waited)),
                   std::memory_order_relaxed);
+}
+
+void ProgressPage::Report(std::optional<double> loss, std::optional<double> samples_per_second) {
+  if (!is_open()) return;
+  const auto store = [this](size_t offset, uint64_t bit, double figure) {
+    Field(offset)->store(std::bit_cast<uint64_t>(figure), std::memory_order_relaxed);
+    Field(kTrainingToldOffset)->fetch_or(bit, std::memory_order_release);
+  };
+  if (loss.has_value()) store(kTrainingLossOffset, kTrainingToldLoss, *loss);
+  if (samples_per_second.has_value()) {
+    store(kTrainingRateOffset, kTrainingToldRate, *samples_per_second);
+  }
 }
 
 uint64_t ProgressPage::word() const {

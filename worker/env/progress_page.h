@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -35,6 +36,10 @@ class ProgressPage {
   bool StopAt(uint64_t step);
   // Adds to what this worker has waited for data; for docs/GOODPUT.md. Negative times are ignored.
   void AddDataWait(absl::Duration waited);
+  // What people who watch see of this worker's training (docs/PROGRESS.md); what isn't given stays
+  // as it was. Params: loss: of its last batches; NaN is shown as such. samples_per_second: of this
+  // worker; not below 0.
+  void Report(std::optional<double> loss, std::optional<double> samples_per_second);
   bool is_open() const { return page_ != nullptr; }
   // As last marked; phase kNone without a mark.
   uint64_t word() const;

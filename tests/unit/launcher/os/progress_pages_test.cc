@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,31 @@ TEST_F(ProgressPagesTest, AWorkerReadsWhoseItIsAndWritesItsWord) {
   const uint64_t word = PackProgress(ProgressPhase::kTrain, 7);
   ASSERT_EQ(pwrite(page.get(), &word, sizeof(word), 64), 8);
   EXPECT_EQ(pages_->Words(), (std::vector<uint64_t>{0, word}));
+}
+
+TEST_F(ProgressPagesTest, ReportsOfTheTrainingArePutTogether) {
+  const Fd pages[] = {Open(0), Open(1)};
+  const auto report = [&](int rank, uint64_t told, double loss, double rate) {
+    ASSERT_EQ(pwrite(pages[rank].get(), &loss, sizeof(loss), 448), 8);
+    ASSERT_EQ(pwrite(pages[rank].get(), &rate, sizeof(rate), 456), 8);
+    ASSERT_EQ(pwrite(pages[rank].get(), &told, sizeof(told), 464), 8);
+  };
+  EXPECT_EQ(pages_->Training(), TrainingReport());
+  report(1, 3, 2.0, 100);
+  EXPECT_EQ(pages_->Training(),
+            (TrainingReport{.loss = 2.0, .loss_workers = 1, .samples_per_second = 100}));
+  report(0, 3, 1.0, 50);
+  EXPECT_EQ(pages_->Training(),
+            (TrainingReport{.loss = 1.5, .loss_workers = 2, .samples_per_second = 150}));
+  report(0, 1, 1.0, 50);
+  EXPECT_EQ(pages_->Training().samples_per_second, 100);
+  // Whatever one stores.
+  for (const double rate : {-1.0, std::nan(""), HUGE_VAL}) {
+    report(0, UINT64_MAX, 1.0, rate);
+    EXPECT_EQ(pages_->Training().samples_per_second, 100) << rate;
+  }
+  report(0, 1, std::nan(""), 0);
+  EXPECT_TRUE(std::isnan(*pages_->Training().loss)) << "a loss that has diverged is seen";
 }
 
 TEST_F(ProgressPagesTest, SaysWhenAPageIsOpened) {

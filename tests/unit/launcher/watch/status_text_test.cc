@@ -120,6 +120,33 @@ TEST(StatusText, ShowsHowWorkersStart) {
               HasSubstr("\n         warm: 2 of 2 workers, 1.8 s saved; 213.0 MiB parked\n"));
 }
 
+TEST(StatusText, SumsUpWarmStartsOfAllNodes) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("warm start")));
+  for (const uint32_t warm : {2U, 1U}) {
+    auto* told = reply.mutable_jobs(0)->add_nodes()->mutable_warm();
+    told->set_warm_workers(warm);
+    told->set_cold_workers(2 - warm);
+    told->set_saved_ms(warm * 1000);
+    told->set_parked_bytes(uint64_t{100} << 20);
+  }
+  EXPECT_THAT(
+      StatusText(reply, "h:1"),
+      HasSubstr("\n  warm start of generation 2: 3 of 4 workers, 2.0 s saved; 200.0 MiB parked\n"));
+}
+
+TEST(StatusText, ShowsWhatWorkersReportOfTheTraining) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("loss")));
+  auto* training = reply.mutable_jobs(0)->mutable_nodes(0)->mutable_training();
+  training->set_samples_per_second(40'000);
+  EXPECT_THAT(StatusText(reply, "h:1"), HasSubstr("\n  40000 samples/s\n"));
+  training->set_loss(2.3125);
+  training->set_loss_workers(2);
+  training->set_samples_per_second(1.5);
+  EXPECT_THAT(StatusText(reply, "h:1"), HasSubstr("\n  loss 2.312; 1.50 samples/s\n"));
+}
+
 TEST(StatusText, ShowsWhatEachGenerationWas) {
   EXPECT_THAT(StatusText(Sample(), "h:1"),
               HasSubstr("      1  2 ranks on 1 node, lasted 1 h 0 min, steps 1 to 30; began: 1 "

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 namespace ddprun::rendezvous {
@@ -10,6 +11,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+const absl::Time kStarted = absl::FromUnixMillis(1'767'355'445'125);
 
 v1::GetStatusReply Sample() {
   v1::GetStatusReply reply;
@@ -51,10 +54,11 @@ v1::GetStatusReply Sample() {
 }
 
 TEST(MetricsText, TellsOfJobsNodesAndWorkers) {
-  const std::string text = MetricsText(Sample());
+  const std::string text = MetricsText(Sample(), kStarted);
   const std::string job = R"(run_id="a \"quoted\"\nname")";
   for (const std::string& line :
        {std::string(R"(ddprun_service_info{release="0.1.0"} 1)"),
+        std::string("process_start_time_seconds 1767355445.125"),
         "ddprun_job_info{" + job + R"(,phase="running"} 1)",
         "ddprun_job_age_seconds{" + job + "} 61.5", "ddprun_job_restarts_total{" + job + "} 2",
         "ddprun_job_restarts_left{" + job + "} 4", "ddprun_job_world_size{" + job + "} 3",
@@ -76,25 +80,56 @@ TEST(MetricsText, TellsOfJobsNodesAndWorkers) {
 
 TEST(MetricsText, KnowsNothingOfGpusWhoseDriverTellsNothing) {
   v1::GetStatusReply reply = Sample();
-  const std::string text = MetricsText(reply);
+  const std::string text = MetricsText(reply, kStarted);
   const size_t first = text.find("\nddprun_gpu_utilization_ratio{");
   ASSERT_NE(first, std::string::npos);
   EXPECT_EQ(text.find("\nddprun_gpu_utilization_ratio{", first + 1), std::string::npos);
   reply.mutable_jobs(0)->mutable_nodes(0)->set_gpus_age_ms(5001);
-  EXPECT_THAT(MetricsText(reply), Not(HasSubstr("ddprun_gpu_")));
+  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_gpu_")));
 }
 
 // A step of 0 would look like one that was taken.
 TEST(MetricsText, AWorkerWithoutMarksHasNoStep) {
   EXPECT_THAT(
-      MetricsText(Sample()),
+      MetricsText(Sample(), kStarted),
       Not(HasSubstr(R"(ddprun_worker_step{run_id="a \"quoted\"\nname",node="host0",rank="0"})")));
+}
+
+TEST(MetricsText, NamesTheBuild) {
+  EXPECT_THAT(MetricsText(Sample(), kStarted),
+              HasSubstr(R"(ddprun_build_info{version="0.1.0",compiler=")"));
+}
+
+TEST(MetricsText, TellsOfTheTrainingWhereWorkersDo) {
+  v1::GetStatusReply reply = Sample();
+  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_job_loss")));
+  v1::TrainingStatus* training = reply.mutable_jobs(0)->mutable_nodes(0)->mutable_training();
+  training->set_loss(0.25);
+  training->set_loss_workers(1);
+  training->set_samples_per_second(4000);
+  const std::string job = R"({run_id="a \"quoted\"\nname"} )";
+  EXPECT_THAT(MetricsText(reply, kStarted), HasSubstr("\nddprun_job_loss" + job + "0.25\n"));
+  EXPECT_THAT(MetricsText(reply, kStarted),
+              HasSubstr("\nddprun_job_samples_per_second" + job + "4000\n"));
+  training->set_loss(std::nan(""));
+  EXPECT_THAT(MetricsText(reply, kStarted), HasSubstr("\nddprun_job_loss" + job + "NaN\n"));
+}
+
+TEST(MetricsText, TellsWhoLags) {
+  v1::GetStatusReply reply = Sample();
+  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_node_lag")));
+  v1::NodeStatus* node = reply.mutable_jobs(0)->mutable_nodes(0);
+  node->set_lag("slow");
+  node->mutable_workers(0)->set_behind(21);
+  const std::string text = MetricsText(reply, kStarted);
+  EXPECT_THAT(text, HasSubstr(R"(,node="host0",lag="slow"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(,node="host0",rank="4"} 21)"));
 }
 
 TEST(MetricsText, WithoutJobsOnlyTheServiceIsThere) {
   v1::GetStatusReply reply;
   reply.set_release("0.1.0");
-  EXPECT_THAT(MetricsText(reply), Not(HasSubstr("ddprun_job")));
+  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_job")));
 }
 
 }  // namespace

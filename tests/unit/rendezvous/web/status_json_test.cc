@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "ddprun/rendezvous/v1/status.pb.h"
@@ -42,6 +43,20 @@ TEST(StatusJson, AgesHaveTimesOfTheWallClockBesideThem) {
   EXPECT_EQ(job["history"][0]["ended_at"], "2026-01-02T12:04:05.000Z");
   EXPECT_FALSE(job["history"][1].contains("ended_at"));
   EXPECT_FALSE(job["history"][1].contains("ended_ms_ago"));
+}
+
+TEST(StatusJson, FiguresOfTheTraining) {
+  auto reply = TimedSample();
+  auto* node = reply.mutable_jobs(0)->add_nodes();
+  EXPECT_FALSE(Json::parse(StatusJson(reply, kNow))["jobs"][0]["nodes"][0].contains("training"));
+  node->mutable_training()->set_loss(0.25);
+  node->mutable_training()->set_samples_per_second(4000);
+  const Json training = Json::parse(StatusJson(reply, kNow))["jobs"][0]["nodes"][0]["training"];
+  EXPECT_EQ(training["loss"], 0.25);
+  EXPECT_EQ(training["samples_per_second"], 4000);
+  node->mutable_training()->set_loss(std::nan(""));
+  EXPECT_TRUE(
+      Json::parse(StatusJson(reply, kNow))["jobs"][0]["nodes"][0]["training"]["loss"].is_null());
 }
 
 TEST(StatusJson, OneLineOrIndented) {

@@ -42,11 +42,13 @@ class SlowService final : public v1::Rendezvous::Service {
     if (!asked.HasBeenNotified()) asked.Notify();
     answer.WaitForNotification();
     reply->set_release("0.1.0");
+    if (has_job) reply->add_jobs()->set_run_id("job7");
     return grpc::Status::OK;
   }
 
   absl::Notification asked;
   absl::Notification answer;
+  bool has_job = false;  // before the first is asked
 };
 
 class WebServerTest : public ::testing::Test {
@@ -152,7 +154,8 @@ TEST_F(WebServerTest, WhoWaitsForTheServiceHoldsUpNobody) {
 TEST_F(WebServerTest, WithAPasswordOnlyItsHealthIsForEverybody) {
   service_.answer.Notify();
   Start("geheim");
-  for (const char* path : {"/", "/page.js", "/page.css", "/api/v1/status", "/metrics", "/x"}) {
+  for (const char* path : {"/", "/page.js", "/page.css", "/course.js", "/api/v1/status",
+                           "/api/v1/curves", "/metrics", "/x"}) {
     const std::string refusal = Get(path);
     EXPECT_THAT(refusal, StartsWith("HTTP/1.1 401")) << path;
     EXPECT_THAT(refusal, HasSubstr("WWW-Authenticate: Basic"));
@@ -219,6 +222,18 @@ TEST_F(WebServerTest, WithoutDescriptorsItTriesAgainAFewTimesASecond) {
   setrlimit(RLIMIT_NOFILE, none_.get());
   ASSERT_TRUE(WriteAll(waits.front().get(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n").ok());
   EXPECT_THAT(ReadAll(waits.front()), StartsWith("HTTP/1.1 200"));
+}
+
+// A page that is opened late has curves: the server looks by itself, and nobody waits for that.
+TEST_F(WebServerTest, CurvesGoOnWhileNobodyLooks) {
+  service_.has_job = true;
+  Start("");
+  service_.asked.WaitForNotification();  // without a request
+  EXPECT_THAT(Get("/api/v1/curves"), HasSubstr(R"({"jobs":[]})")) << "they wait for no answer";
+  service_.answer.Notify();
+  std::string curves;
+  while (curves.find("job7") == std::string::npos) curves = Get("/api/v1/curves");
+  EXPECT_THAT(curves, HasSubstr(R"("latest":{"ms_ago":[)"));
 }
 
 TEST_F(WebServerTest, ItsEndWaitsForNoAnswer) {

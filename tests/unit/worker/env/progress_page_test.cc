@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -49,6 +50,21 @@ class ProgressPageTest : public ::testing::Test {
 
   Fd file_;
 };
+
+TEST_F(ProgressPageTest, AReportIsSeenByWhoMadeThePage) {
+  absl::StatusOr<ProgressPage> page = ProgressPage::Open(path());
+  ASSERT_TRUE(page.ok()) << page.status();
+  page->Report(std::nullopt, std::nullopt);
+  EXPECT_EQ(At(464), 0U);
+  page->Report(0.0, std::nullopt);
+  EXPECT_EQ(At(464), 1U) << "a loss of 0 is one";
+  page->Report(std::nullopt, 4000.0);
+  EXPECT_EQ(At(464), 3U);
+  page->Report(0.25, std::nullopt);
+  EXPECT_EQ(std::bit_cast<double>(At(448)), 0.25);
+  EXPECT_EQ(std::bit_cast<double>(At(456)), 4000.0) << "what isn't given stays";
+  ProgressPage().Report(1.0, 1.0);  // one that was never opened takes it, too
+}
 
 TEST_F(ProgressPageTest, AMarkIsSeenByWhoMadeThePage) {
   absl::StatusOr<ProgressPage> page = ProgressPage::Open(path());

@@ -1,0 +1,15 @@
+#ifndef DDPRUN_RENDEZVOUS_WIRE_LAG_H_
+#define DDPRUN_RENDEZVOUS_WIRE_LAG_H_
+
+#include "ddprun/rendezvous/v1/status.pb.h"
+
+namespace ddprun::rendezvous {
+
+// Fills in which ranks are behind, and which nodes are slow or silent: NodeStatus.lag,
+// WorkerStatus.behind and WorkerStatus.lag. The one rule of `ddprun top`, the page and programs.
+// Requires: all nodes of the job are there, because they are compared. Pure; threads: any.
+void NoteLag(v1::JobStatus* job);
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_WIRE_LAG_H_
