@@ -153,8 +153,8 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
   const uint64_t generation = spawn.generation();
   const uint32_t local_rank = spawn.local_rank();
   const size_t streams = (spawn.has_stdout() ? 1U : 0U) + (spawn.has_stderr() ? 1U : 0U);
-  std::vector<Fd> rests(std::make_move_iterator(fds.begin() + std::min(streams, fds.size())),
-                        std::make_move_iterator(fds.end()));
+  const auto first_rest = fds.begin() + static_cast<std::ptrdiff_t>(std::min(streams, fds.size()));
+  std::vector<Fd> rests(std::make_move_iterator(first_rest), std::make_move_iterator(fds.end()));
   fds.resize(std::min(streams, fds.size()));
   const bool cpus_are_numbers = std::all_of(spawn.cpus().begin(), spawn.cpus().end(),
                                             [](uint32_t n) { return n < kCpusMax; });

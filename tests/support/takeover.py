@@ -67,15 +67,20 @@ class Training:
             by_pid[line["pid"]].append(line["step"])
         return generations
 
+    def generations_begun(self):
+        """A service that is killed has recorded a generation, perhaps, and not said so yet; then its successor does."""
+        begun = {int(line["generation"]) for line in self.bed.events.find("generation")}
+        return begun | {int(line["generation"]) for line in self.bed.events.find("recovering")} - {0}
+
     def check_end(self, generations, restarts):
         """All agents have ended well, after so many generations, each of which went on where the one before had saved."""
         for agent in self.agents:
             status = agent.wait(PATIENCE)
             require(status == 0, f"{agent.name} ended with {status}")
         history = self.steps_of()
-        begun = [line["generation"] for line in self.bed.events.find("generation")]
-        require(len(begun) == generations, f"{len(begun)} generations were begun, not {generations}")
-        charged = int(self.bed.events.find("generation")[-1]["restart_count"])
+        begun = self.generations_begun()
+        require(begun == set(range(1, generations + 1)), f"generations {sorted(begun)} were begun, not {generations}")
+        charged = max(int(line["restart_count"]) for line in self.bed.events.find("assignment"))
         require(charged == restarts, f"{charged} restarts were charged, not {restarts}")
         self.check_steps(history)
 
