@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,25 @@ class MetricsTest(unittest.TestCase):
         result = subprocess.run([TENSORBOARD_PYTHON, READER, os.path.join(self.folder, "tensorboard")],
                                 capture_output=True, text=True, check=True)
         return json.loads(result.stdout)
+
+    def test_each_rank_reports_its_own_figures_to_ddprun(self):
+        """In its page of progress (docs/PROGRESS.md), for which a file stands here; the last record's."""
+        pages = [f"{self.folder}.page.{rank}" for rank in range(2)]
+        for page in pages:
+            with open(page, "wb") as sink:
+                sink.write(b"DDPRUNPG" + struct.pack("Q", 1) + bytes(4080))
+        wrapper = ["bash", "-c", 'export DDPRUN_PROGRESS=$0.page.$LOCAL_RANK; exec "$@"', self.folder]
+        command = self.command(1, 25, 10)
+        at = command.index(PROBE)
+        result = subprocess.run([*command[:at], *wrapper, *command[at:]], capture_output=True, text=True, check=False)
+        self.assertEqual(0, result.returncode, result.stdout + result.stderr)
+        told = []
+        for page in pages:
+            with open(page, "rb") as source:
+                told.append(struct.unpack_from("ddQ", source.read(), 448))
+        self.assertEqual([(23.0, 3), (33.0, 3)], [(loss, bits) for loss, _, bits in told])
+        for _, rate, _ in told:
+            self.assertGreater(rate, 0)
 
     def test_records_tell_of_both_ranks(self):
         self.train(1, 25, 10)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "worker/metrics/metrics_log.h"
 #include "worker/metrics/process_memory.h"
 #include "worker/metrics/step_clock.h"
+#include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 
 namespace ddprun {
@@ -125,6 +127,10 @@ RankFigures Metrics::Implementation::TakeFigures(const StepMetrics& last) {
     figures.has_gradient_norm = 1;
     figures.gradient_norm = *last.gradient_norm;
   }
+  // For ddprun's page and metrics, which put all ranks together themselves.
+  context.implementation().progress.Report(
+      losses.empty() ? std::nullopt : std::optional(figures.loss),
+      figures.seconds > 0 ? std::optional(figures.samples / figures.seconds) : std::nullopt);
   figures.host_memory_bytes = static_cast<double>(worker::ResidentMemoryBytes());
   figures.gpu_memory_bytes = GpuMemoryBytes(context.device());
   if (ddp != nullptr) {
