@@ -111,7 +111,7 @@ void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
                     absl::string_view("\0", 1));
   job->fingerprint = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
 
-  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
+  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python3 -u"
   if (command.argv.size() > 3 && command.argv[3] == kRunPath) skipped += 2;
   const std::string line = absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
                                          command.argv.end(), " ");
