@@ -288,6 +288,7 @@ absl::Status Planner::PlanStaticEndpoint() {
   endpoint.kind = EndpointPlan::Kind::kTcp;
   endpoint.host = master_addr_.empty() ? kLoopback : master_addr_;
   endpoint.port = static_cast<uint16_t>(master_port + 1);
+  endpoint.follows_master_port = true;
   return absl::OkStatus();
 }
 

@@ -123,9 +123,9 @@ TEST(Refusals, TimesAndScripts) {
       {"secret.py", 1, "can't read the script: 'secret.py': Permission denied (errno 13, EACCES)"},
       {"empty", 1, "is a directory without a readable __main__.py"},
       {"echo hello", 1, "to run the program of that name add --no_python"},
-      {"nosuch.py", 1, "; give its path, from this folder or from /"},
       {"python train.py", 1, "ddprun starts Python itself: leave that word out"},
       {"run.sh", 1, "script 'run.sh' is a shell script, and not for Python: add --no_python"},
+      {"env.sh", 1, "script 'env.sh' is a shell script"},  // #! /usr/bin/env -S A=b bash -eu
       {"a.out", 1, "script 'a.out' is a program, and not for Python: add --no_python"},
       {"--no_python ./train.py", 1, "chmod +x makes it a program"},
       {"--no_python nosuch", 1, "; give its path, or a name in PATH"},
