@@ -2,13 +2,30 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/os/folders.h"
+#include "rendezvous/wire/tcp_listener.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// Why this node can't serve the job, with the option that says the port if that is taken.
+absl::Status NotServingError(const EndpointPlan& endpoint, const absl::Status& why) {
+  if (!absl::EndsWith(why.message(), rendezvous::kPortTakenHint)) return why;
+  const absl::string_view option =
+      endpoint.follows_master_port ? "--master_port" : "--rdzv_endpoint";
+  const absl::string_view where =
+      endpoint.follows_master_port ? ": the rendezvous service has the port after it: " : ": ";
+  return absl::UnavailableError(
+      absl::StrCat(option, where, why.message(), " in ", option, " on all nodes"));
+}
+
+}  // namespace
 
 void Agent::StartEndpoint() {
   if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) {
@@ -139,7 +156,7 @@ void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port)
   const bool may_join = endpoint.kind == EndpointPlan::Kind::kTcp &&
                         endpoint.hosting == EndpointPlan::Hosting::kAuto &&
                         absl::IsAlreadyExists(port.status());
-  if (!may_join) return Fail(port.status());
+  if (!may_join) return Fail(NotServingError(endpoint, port.status()));
   // Another agent of this machine is quicker: its service is ours too.
   service_.reset();
   Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false, /*port_is_taken=*/true);

@@ -127,14 +127,29 @@ CommandLine PlanRun(LaunchWords* words, const EnvironmentLookup& environment, co
   return result;
 }
 
-// A word that is no script may be meant as a command.
+// A word that is no script may be meant as one, or as a command.
 void AddSuggestion(const std::vector<std::string>& words, const Host& host, ExitNow* exit) {
   if (words.empty() || host.KindOf(words.front()) != Host::PathKind::kMissing) return;
   if (!absl::StrContains(exit->text, "can't read the script")) return;  // an option is wrong
-  const std::string suggestion = SuggestCommand(words.front(), CommandNames());
+  const std::string with_suffix = absl::StrCat(words.front(), ".py");
+  const std::string suggestion = host.KindOf(with_suffix) == Host::PathKind::kFile
+                                     ? absl::StrCat("did you mean ", with_suffix, "?")
+                                     : SuggestCommand(words.front(), CommandNames());
   if (suggestion.empty()) return;
   const std::string text(absl::StripSuffix(absl::StripSuffix(exit->text, "\n"), kPathAdvice));
   exit->text = absl::StrCat(text, "; ", suggestion, "\n");
+}
+
+// Where the last option has taken the script for its value: `ddprun --nproc_per_node train.py`.
+void NoteTakenScript(const std::vector<std::string>& words, ExitNow* exit) {
+  if (words.size() < 2 || !absl::EndsWith(words.back(), ".py")) return;
+  const std::string& option = words[words.size() - 2];
+  if (!absl::StartsWith(option, "-") ||
+      !absl::StrContains(exit->text, "script to run is missing")) {
+    return;
+  }
+  exit->text = absl::StrCat("ddprun: error: the script to run is missing: ", Quoted(words.back()),
+                            " is the value of ", option, ", which needs one before the script\n");
 }
 
 // Of options that only a launcher has, and that the script gets.
@@ -176,6 +191,7 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   if (exit != nullptr && !launch.module && !launch.no_python) {
     AddSuggestion(launch.command, host, exit);
   }
+  if (exit != nullptr) NoteTakenScript(arguments, exit);
   return line;
 }
 
@@ -187,6 +203,11 @@ CommandLine ParseTest(const std::vector<std::string>& arguments,
   absl::StatusOr<ParsedArguments> parsed = ReadLaunchWords(arguments, environment, host, &words);
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
   if (parsed->help) return {.command = ExitNow{.text = words.options.Help()}};
+  if (!parsed->positionals.empty()) {
+    return {.command = Fail(UsageError(absl::StrCat(
+                "unexpected word ", Quoted(parsed->positionals.front()),
+                "; the test has a script of its own, and --nnodes N nodes (see --help)")))};
+  }
   words.launch.worker_environment = std::move(words.file.worker_environment);
   const bool own_times = words.launch.rdzv_conf.given();
   MakeTestJob(test, environment, host, &words.launch);

@@ -30,6 +30,8 @@ struct EndpointPlan {
   Kind kind = Kind::kUnix;
   std::string host;   // as the user typed it, without brackets
   uint16_t port = 0;  // 0 = any free port (one node only)
+  // The port is the one after --master_port, or after its default; else --rdzv_endpoint's.
+  bool follows_master_port = false;
   // kAuto: host when the endpoint's address is one of this machine's.
   Hosting hosting = Hosting::kAuto;
 };

@@ -51,6 +51,7 @@ absl::StatusOr<Fd> LockFolder(const std::string& folder) {
 }  // namespace
 
 std::string DaemonFolder(const EnvironmentLookup& environment) {
+  if (std::string own = environment("DDPRUN_DAEMON_DIR").value_or(""); !own.empty()) return own;
   if (const std::string run = environment("XDG_RUNTIME_DIR").value_or("");
       !run.empty() && run.front() == '/') {
     return run + "/ddprun-daemon";

@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-// Where this user's daemon on this machine and those who ask it meet:
+// Where this user's daemon on this machine and those who ask it meet: DDPRUN_DAEMON_DIR, else
 // XDG_RUNTIME_DIR/ddprun-daemon, else ~/.cache/ddprun/daemon-HOST (or under XDG_CACHE_HOME),
 // because homes may be shared by machines.
 // "" = there is neither.

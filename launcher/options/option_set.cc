@@ -21,6 +21,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kHelpWidth = 80;
+constexpr size_t kPrefixMin = 3;  // bytes of a name that may be meant by its beginning
 
 std::string WithUnderscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
@@ -102,7 +103,12 @@ std::string OptionSet::Nearest(const std::string& name) const {
   for (const Option& option : options_) {
     if (&option != help_ && &option != help_all_) names.push_back(option.name());
   }
-  return NearestWord(name, names);
+  const std::string near = NearestWord(name, names);
+  if (!near.empty() || name.size() < kPrefixMin) return near;
+  const auto begins = std::find_if(names.begin(), names.end(), [&name](const std::string& full) {
+    return absl::StartsWith(full, name);
+  });
+  return begins == names.end() ? "" : *begins;
 }
 
 absl::Status OptionSet::UnknownOption(const std::string& spelled) const {

@@ -32,11 +32,12 @@ absl::Status FinishCredentials(const CredentialArguments& arguments, const Host&
 }
 
 absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
-                                      const EnvironmentLookup& environment) {
+                                      const EnvironmentLookup& environment,
+                                      absl::string_view instead) {
   DDPRUN_ASSIGN_OR_RETURN(ParsedArguments parsed, options->Parse(arguments, environment));
   if (!parsed.positionals.empty()) {
-    return UsageError(absl::StrCat("unexpected word ", Quoted(parsed.positionals.front()),
-                                   "; this command takes options only (see --help)"));
+    return UsageError(absl::StrCat("unexpected word ", Quoted(parsed.positionals.front()), "; ",
+                                   instead, " (see --help)"));
   }
   return parsed.help;
 }

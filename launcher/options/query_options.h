@@ -58,9 +58,11 @@ absl::Status FinishCredentials(const CredentialArguments& arguments, const Host&
 absl::Status FinishQuery(const QueryArguments& arguments, QueryOptions* options);
 
 // Parses a command that takes options only. True when the help is wanted.
+// Params: instead: what whoever typed a word besides may have meant.
 // Errors: usage (errors.h), also for words that are no options.
 absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
-                                      const EnvironmentLookup& environment);
+                                      const EnvironmentLookup& environment,
+                                      absl::string_view instead = "a job is named with --rdzv_id");
 
 }  // namespace ddprun::launcher
 

@@ -194,6 +194,9 @@ absl::StatusOr<std::string> ParseHost(const Argument& argument) {
   if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
     host = host.substr(1, host.size() - 2);
   }
+  if (std::count(host.begin(), host.end(), ':') == 1) {
+    return BadValue(argument, "has a port; give the host alone, and the port as --master_port");
+  }
   DDPRUN_RETURN_IF_ERROR(CheckHost(argument, host));
   return std::string(host);
 }

@@ -20,7 +20,7 @@ std::vector<std::string> FlightRecorderPrefixes(
     const std::function<std::optional<std::string>(const std::string& name)>& environment);
 
 // Copies the dump of one rank to `folder`/flight_recorder_rank_<rank>, so that
-// `python -m torch.distributed.flight_recorder.fr_trace -p flight_recorder_rank_ <folder>` reads
+// `python3 -m torch.distributed.flight_recorder.fr_trace -p flight_recorder_rank_ <folder>` reads
 // it. Dumps that were last written before `since` (wall clock) are of older runs. Returns: the path
 // of the copy; that of the dump itself when `folder` is "" or it can't be copied (it is larger than
 // 64 MiB, or the disk is full); "" when there is none. Blocks for the copy. Threads: any.

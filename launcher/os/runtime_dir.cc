@@ -1,6 +1,8 @@
 #include "launcher/os/runtime_dir.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,7 +15,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/errno_status.h"
+#include "base/fd.h"
+#include "base/unix_address.h"
 #include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
@@ -34,6 +39,25 @@ bool IsOwnSocket(const std::string& path) {
   const std::string parent = path.substr(0, path.rfind('/'));
   if (lstat(parent.c_str(), &folder) != 0 || lstat(path.c_str(), &socket) != 0) return false;
   return S_ISDIR(folder.st_mode) && folder.st_uid == geteuid() && S_ISSOCK(socket.st_mode);
+}
+
+// The process that listens on a socket of ours; 0 = nobody, or it isn't known here.
+pid_t ListenerOf(const std::string& path) {
+  const absl::StatusOr<sockaddr_un> address = UnixAddress(path);
+  const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!address.ok() || !fd.valid()) return 0;
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
+    return 0;
+  }
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  return getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
+// "net:[4026531840]"; "" = it can't be read.
+std::string NetworkOf(const std::string& process) {
+  std::error_code error;
+  return std::filesystem::read_symlink(absl::StrCat("/proc/", process, "/ns/net"), error).string();
 }
 
 }  // namespace
@@ -66,6 +90,13 @@ std::vector<std::string> FindLocalSockets(const std::string& name) {
     }
   }
   return {found.begin(), found.end()};
+}
+
+bool SharesOurNetwork(const std::string& socket) {
+  const pid_t listener = ListenerOf(std::string(absl::StripPrefix(socket, "unix:")));
+  if (listener == 0) return true;
+  const std::string theirs = NetworkOf(std::to_string(listener));
+  return theirs.empty() || theirs == NetworkOf("self");
 }
 
 RuntimeDir::RuntimeDir(RuntimeDir&& other) noexcept : path_(std::exchange(other.path_, "")) {}

@@ -46,6 +46,11 @@ inline constexpr char kAgentSocket[] = "agent.sock";
 // those of agents that are just ending.
 std::vector<std::string> FindLocalSockets(const std::string& name);
 
+// Whether who listens on such a socket has this process's network: an address in another network
+// namespace (a container's that shares /tmp) may be a stranger's here. True where that can't be
+// told, as of a process in another pid namespace.
+bool SharesOurNetwork(const std::string& socket);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_OS_RUNTIME_DIR_H_

@@ -436,6 +436,26 @@ void DefineForeign(OptionSet* options) {
   }
   options->AddForeign("config-file", "a file of options is --config FILE");
   options->AddForeign("mixed-precision", "the script chooses its precision");
+  for (const char* name : {"backend", "dist-backend"}) {
+    options->AddForeign(name, "the script chooses its backend, in init_process_group");
+  }
+  for (const char* name : {"env", "export", "x"}) {
+    options->AddForeign(name, "variables go in front, on every node: NAME=VALUE ddprun …");
+  }
+  for (const char* name : {"deepspeed", "fsdp"}) {
+    options->AddForeign(name, "options of the script go behind it: ddprun train.py --deepspeed …");
+  }
+  options->AddForeign("rank", "workers get their ranks; the number of this node is --node_rank N");
+  options->AddForeign("world-size", "it is what --nnodes and --nproc_per_node come to");
+  for (const char* name : {"dry-run", "print-config"}) {
+    options->AddForeign(name, "ddprun config, with the same words, shows what they mean");
+  }
+  for (const char* name : {"verbose", "v"}) {
+    options->AddForeign(name,
+                        "--debug has NCCL and torch.distributed tell more; see --version, too");
+  }
+  options->AddForeign("V", "did you mean --version?");
+  options->AddForeign("port", "node 0's port is --master_port PORT, or --rdzv_endpoint HOST:PORT");
 }
 
 }  // namespace

@@ -84,8 +84,9 @@ class Planner {
     DDPRUN_RETURN_IF_ERROR(PlanSize());
     if (DefaultsOmpThreads(plan_, environment_)) {
       plan_.note_at_start =
-          "each worker has one CPU thread (OMP_NUM_THREADS=1, as with torchrun); "
-          "--omp_threads auto shares the CPUs out";
+          absl::StrCat("starting ", plan_.worker_count,
+                       " workers with one CPU thread each (OMP_NUM_THREADS=1, as with torchrun; "
+                       "--omp_threads auto shares the CPUs out)");
     }
     DDPRUN_RETURN_IF_ERROR(PlanMode());
     DDPRUN_RETURN_IF_ERROR(PlanNames());
@@ -288,6 +289,7 @@ absl::Status Planner::PlanStaticEndpoint() {
   endpoint.kind = EndpointPlan::Kind::kTcp;
   endpoint.host = master_addr_.empty() ? kLoopback : master_addr_;
   endpoint.port = static_cast<uint16_t>(master_port + 1);
+  endpoint.follows_master_port = true;
   return absl::OkStatus();
 }
 

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -48,13 +52,27 @@ if barrier:
         pass  # the agent is gone, and lets nobody wait
 )";
 
+// Whether the first line of a file has a shell run it: "#!/bin/sh -e", "#! /usr/bin/env -S bash
+// -eu".
+bool NamesShell(absl::string_view first_line) {
+  if (!absl::ConsumePrefix(&first_line, "#!")) return false;
+  const std::vector<std::string> words =
+      absl::StrSplit(first_line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+  size_t at = 0;
+  if (!words.empty() && BaseName(words[0]) == "env") {
+    at = 1;
+    while (at < words.size() && (words[at][0] == '-' || absl::StrContains(words[at], '='))) ++at;
+  }
+  return at < words.size() && absl::EndsWith(BaseName(words[at]), "sh");
+}
+
 // Python's own words for these are about null bytes, or syntax.
 absl::Status CheckIsPython(const std::string& script, const Host& host) {
   const absl::StatusOr<std::string> bytes = host.ReadFile(script);
   if (!bytes.ok()) return absl::OkStatus();  // Python's business
   absl::string_view first = *bytes;
   first = first.substr(0, first.find('\n'));
-  const bool is_shell = absl::StartsWith(first, "#!") && absl::EndsWith(first, "sh");
+  const bool is_shell = NamesShell(first);
   if (!is_shell && !absl::StartsWith(first,
                                      "\x7f"
                                      "ELF"))
@@ -62,6 +80,25 @@ absl::Status CheckIsPython(const std::string& script, const Host& host) {
   return PlanError(absl::StrCat("script ", Quoted(script), " is a ",
                                 is_shell ? "shell script" : "program",
                                 ", and not for Python: add --no_python"));
+}
+
+// "CUDA_VISIBLE_DEVICES=0"
+bool IsAssignment(absl::string_view word) {
+  const size_t name = word.find('=');
+  return name != absl::string_view::npos && name > 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<ptrdiff_t>(name), [](char c) {
+           return absl::ascii_isupper(c) || absl::ascii_isdigit(c) || c == '_';
+         });
+}
+
+// What is a file is none of Python's modules; Python runs a part of it before it says so.
+absl::Status CheckModule(const std::string& module, const Host& host) {
+  const bool is_path = absl::StrContains(module, '/');
+  const bool is_script =
+      absl::EndsWith(module, ".py") && host.KindOf(module) == Host::PathKind::kFile;
+  if (!is_path && !is_script) return absl::OkStatus();
+  return PlanError(absl::StrCat("module ", Quoted(module), " is a ", is_path ? "path" : "file",
+                                ": leave -m out to run it, or name the module, as package.train"));
 }
 
 absl::Status CheckScript(const std::string& script, const Host& host) {
@@ -81,6 +118,8 @@ absl::Status CheckScript(const std::string& script, const Host& host) {
     cure = "; may this user read it (ls -l)?";
   } else if (script == "python" || script == "python3" || absl::StartsWith(script, "python3.")) {
     cure = "; ddprun starts Python itself: leave that word out";
+  } else if (IsAssignment(script)) {
+    cure = "; variables go in front of ddprun";
   } else if (host.FindProgram(script).ok()) {
     cure = "; to run the program of that name add --no_python";
   }
@@ -111,7 +150,7 @@ void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
                     absl::string_view("\0", 1));
   job->fingerprint = absl::StrCat(absl::Hex(StableHash(subject), absl::kZeroPad16));
 
-  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python -u"
+  size_t skipped = command.kind == WorkerCommand::Kind::kProgram ? 0 : 2;  // "python3 -u"
   if (command.argv.size() > 3 && command.argv[3] == kRunPath) skipped += 2;
   const std::string line = absl::StrJoin(command.argv.begin() + static_cast<ptrdiff_t>(skipped),
                                          command.argv.end(), " ");
@@ -176,6 +215,7 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
   }
   if (module) {
     command.kind = WorkerCommand::Kind::kModule;
+    DDPRUN_RETURN_IF_ERROR(CheckModule(command.entry_point, host));
   } else {
     DDPRUN_RETURN_IF_ERROR(CheckScript(command.entry_point, host));
   }

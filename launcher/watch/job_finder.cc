@@ -43,13 +43,14 @@ std::string CommandText(absl::string_view command, const Choice& choice) {
 }
 
 // What the agents of this user's jobs on this machine say of them, as far as they know where their
-// service is.
+// service is, and that address means the same here.
 std::vector<Choice> JobsOfAgents(const QueryOptions& options) {
   std::vector<Choice> jobs;
   for (const std::string& socket : FindLocalSockets(kAgentSocket)) {
     auto node = FetchNodeState(socket, options.timeout);
     if (!node.ok() || node->service().empty()) continue;
     if (!options.run_id.empty() && options.run_id != node->run_id()) continue;
+    if (!absl::StartsWith(node->service(), "unix:") && !SharesOurNetwork(socket)) continue;
     jobs.push_back({node->service(), node->run_id(), node->description()});
   }
   return jobs;

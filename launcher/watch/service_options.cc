@@ -28,6 +28,7 @@ Example:
   Argument state_dir;
   CredentialArguments credentials;
   options.Group("Service");
+  options.AddForeign("port", "the address is --listen HOST:PORT");
   options.AddValue(&listen, {.names = "--listen",
                              .placeholder = "HOST[:PORT]",
                              .help = "Address to listen on; port 0 is any free one.",
@@ -49,7 +50,8 @@ Example:
                     .help = "Keep what the service knows of its jobs in DIR: one that is started "
                             "again with the same DIR goes on with them.",
                     .default_text = "nothing is kept"});
-  DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
+  DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment,
+                                                            "the address is --listen HOST:PORT"));
   OptionsOrHelp<ServiceOptions> result;
   if (help) {
     result.help = options.Help();

@@ -34,7 +34,7 @@ def launch_agent(config, entrypoint, args):
         name, command = _command(entrypoint, list(args), config, folder)
         report, events = os.path.join(folder, "report.json"), os.path.join(folder, "events.jsonl")
         arguments = [*options_of(config), "--report_file", report, "--event_log", events, *command]
-        status, got = _run([find_ddprun(), *arguments], _environment(config), config.signals_to_handle)
+        status, got = _run([find_ddprun(), *arguments], _environment(config, entrypoint), config.signals_to_handle)
         if got is not None:
             from torch.distributed.elastic.multiprocessing.api import SignalException
 
@@ -122,9 +122,11 @@ def _log_options(specs):
 def _command(entrypoint, args, config, folder):
     """The job's name in reports, and the words for ddprun's command line behind the options."""
     if callable(entrypoint):
-        if getattr(entrypoint, "__name__", "") == "run_script_path":
+        # --run_path: as in torch, who has finished waits until all workers of the node have. A process group that is
+        # left to the end of the process would break that of those who are still at work.
+        if not _is_function(entrypoint):
             return "run_script_path", ["--run_path", *args]
-        return entrypoint.__name__, ["--no_python", *functions.prepare(entrypoint, args, config.start_method, folder)]
+        return entrypoint.__name__, ["--run_path", *functions.prepare(entrypoint, args, config.start_method, folder)]
     words = [str(arg) for arg in args]
     is_python = words[:1] == ["-u"] and entrypoint == os.environ.get("PYTHON_EXEC", sys.executable)
     if is_python and len(words) > 1:  # what torch makes of a script or a module, which ddprun then knows by name
@@ -132,9 +134,16 @@ def _command(entrypoint, args, config, folder):
     return entrypoint, ["--no_python", str(entrypoint), *words]
 
 
-def _environment(config):
+def _is_function(entrypoint):
+    """Of the caller's; torch's own run_script_path stands for a script."""
+    return callable(entrypoint) and getattr(entrypoint, "__name__", "") != "run_script_path"
+
+
+def _environment(config, entrypoint):
     # torch has read them already, and made options of them.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    if _is_function(entrypoint):  # what was pickled here is read by the same Python
+        environment["PYTHON_EXEC"] = sys.executable
     environment.setdefault("PYTHON_EXEC", sys.executable)
     if config.log_line_prefix_template:
         environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = config.log_line_prefix_template
@@ -266,6 +275,5 @@ def _results(config, entrypoint, folder, events_path):
             event = json.loads(line)
             if event["event"] == "assignment":
                 base = int(event["rank"])
-    is_function = callable(entrypoint) and getattr(entrypoint, "__name__", "") != "run_script_path"
-    return {base + local_rank: functions.result(folder, local_rank) if is_function else None
+    return {base + local_rank: functions.result(folder, local_rank) if _is_function(entrypoint) else None
             for local_rank in range(config.nproc_per_node)}

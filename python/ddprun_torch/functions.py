@@ -13,7 +13,7 @@ _TASK = "task.pickle"
 
 
 def prepare(function, args, start_method, folder):
-    """Writes the call into `folder`; returns the command of a worker. Errors: ValueError with what to do instead."""
+    """Writes the call into `folder`; returns the script of a worker, and its argument. Errors: ValueError with what to do instead."""
     main = sys.modules["__main__"]
     if function.__module__ == "__main__" and getattr(main, "__file__", None) is None and (
             getattr(main, "__spec__", None) is None):
@@ -31,7 +31,7 @@ def prepare(function, args, start_method, folder):
     with open(os.path.join(folder, _TASK), "wb") as sink:
         pickle.dump(data, sink)
         sink.write(task)
-    return [sys.executable, "-u", os.path.abspath(__file__), folder]
+    return [os.path.abspath(__file__), folder]
 
 
 def result(folder, local_rank):

@@ -128,7 +128,7 @@ absl::Status ListenError(int error_number, const std::string& listen) {
   const absl::Status status = ErrnoStatus(error_number, absl::StrCat("cannot listen on ", listen));
   absl::string_view hint;
   if (error_number == EADDRINUSE) {
-    hint = "; another job or service holds that port: end it, or choose another port";
+    hint = kPortTakenHint;
   } else if (error_number == EADDRNOTAVAIL) {
     hint = "; that is not an address of this machine";
   } else if (error_number == EACCES) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/fd.h"
 
 namespace ddprun::rendezvous {
@@ -21,6 +22,10 @@ struct TcpListener {
 // gRPC sets for its own.
 // Errors: those of StartGrpcListener (grpc_listener.h).
 absl::StatusOr<TcpListener> ListenTcp(const std::string& listen);
+
+// How such an error ends where a port is taken; its caller adds which option says the port.
+inline constexpr absl::string_view kPortTakenHint =
+    "; another job or service holds that port: end it, or choose another port";
 
 // The status for the errno of a bind(2) or listen(2), with what helps.
 absl::Status ListenError(int error_number, const std::string& listen);

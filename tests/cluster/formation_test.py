@@ -87,6 +87,19 @@ class Machines(job.ClusterTestCase):
         for i in (2, 3):
             self.assertIn("the first node shows the report of all nodes", nodes[i].text())
 
+    def test_a_job_of_another_network_is_not_this_machines(self):
+        """As of a container that shares /tmp: the job's address may be a stranger's in the network of who asks."""
+        agents, generation = self.start_all(2, "2")
+        for host, status, words in ((1, 0, "job job: running"), (2, 0, "job job: running"),
+                                    (3, 1, "no job of yours runs on this machine")):
+            asked = self.bed.run(f"status{host}", ["status"], host=host)
+            self.assert_status(status, asked)
+            self.assertIn(words, asked.text())
+        # That host could reach it, were it asked there.
+        named = self.bed.run("named", ["status", "--rdzv_endpoint", f"n1:{job.PORT}"], host=3)
+        self.assert_status(0, named)
+        self.finish(agents, generation, 2)
+
 
 if __name__ == "__main__":
     job.main()

@@ -40,6 +40,7 @@ class DaemonTestCase(WarmTestCase):
         self.runtime = self.bed.path("run")
         os.mkdir(self.runtime, 0o700)
         self.bed.environment["XDG_RUNTIME_DIR"] = self.runtime
+        self.bed.environment.pop("DDPRUN_DAEMON_DIR")  # which keeps other tests' jobs from a developer's daemon
         self.folder = os.path.join(self.runtime, "ddprun-daemon")
         self.jobs = 0
 
@@ -128,6 +129,18 @@ class Leases(DaemonTestCase):
         self.assertEqual(agent.pid, parent_of(self.keeper()))
         self.assertNotIn("warm", self.bed.events.find("worker_started", self.began)[0])
         self.end(agent, lines)
+
+    def test_the_folder_can_be_named(self):
+        """DDPRUN_DAEMON_DIR; a job that names another one, as all tests do, doesn't meet this daemon."""
+        elsewhere = self.bed.path("elsewhere")
+        self.bed.environment["DDPRUN_DAEMON_DIR"] = elsewhere
+        self.start_daemon()
+        self.assertTrue(os.path.exists(os.path.join(elsewhere, "socket")))
+        self.assertFalse(os.path.exists(self.folder))
+        for folder, status in ((elsewhere, 0), (self.bed.path("no-daemon"), 1)):
+            self.assertEqual(status, subprocess.run(
+                [DDPRUN, "daemon", "status"], env={**self.bed.environment, "DDPRUN_DAEMON_DIR": folder},
+                capture_output=True, check=False).returncode, folder)
 
     def test_who_wants_no_warm_start_asks_nobody(self):
         self.start_daemon()

@@ -31,7 +31,8 @@ class Mistake:
 
     def pattern(self, port):
         """The answer as a regular expression for a whole line."""
-        parts = self.answer.replace("PORT", str(port)).split("…")
+        answer = self.answer.replace("PORT", str(port)) if "PORT" in self.typed else self.answer
+        parts = answer.split("…")
         return re.compile(r"^(ddprun: |  )" + ".*".join(re.escape(part) for part in parts) + "$", re.MULTILINE)
 
 
@@ -52,6 +53,7 @@ class Mistakes(BedTestCase):
         self.bed.write("train.py", "print('ran')\n")
         self.bed.write("needs_torchx.py", "import torchx\n")
         self.bed.write("run.sh", "#!/bin/bash\necho ran\n", 0o755)
+        self.bed.write("strict.sh", "#!/bin/sh -e\necho ran\n", 0o755)
         os.mkdir(self.bed.path("folder"))
         shutil.copy("/bin/true", self.bed.path("program"))
         self.waiters = 0
@@ -84,7 +86,7 @@ class Mistakes(BedTestCase):
 
     def test_the_command_line_and_the_script(self):
         rows = [row for row in mistakes() if row.chapter in ("The command line", "The script")]
-        self.assertGreaterEqual(len(rows), 30)
+        self.assertGreaterEqual(len(rows), 55)
         for row in rows:
             self.check(row, 0)
 
@@ -99,12 +101,27 @@ class Mistakes(BedTestCase):
         self.assertGreaterEqual(len(rows), 10)
         for row in rows:
             if "another program has the port" in row.circumstance:
-                with socket.create_server(("0.0.0.0", 0)) as holder:
-                    self.check(row, holder.getsockname()[1])
+                self.check_beside_a_program(row)
             elif "PORT" in row.typed:
                 self.check_as_second(row)
             else:
                 self.check(row, 0)
+
+    def check_beside_a_program(self, row):
+        """The row's command, while a port is taken: its own, or the one after it."""
+        after = 1 if row.circumstance.endswith("after it") else 0
+        with self.port_pair() if after else socket.create_server(("0.0.0.0", 0)) as holder:
+            self.check(row, holder.getsockname()[1] - after)
+
+    @staticmethod
+    def port_pair():
+        """A socket that listens on a port whose predecessor is free."""
+        while True:
+            port = free_port()
+            try:
+                return socket.create_server(("0.0.0.0", port + 1))
+            except OSError:  # somebody else's
+                continue
 
     def check_as_second(self, row):
         """The row's command, once the first node waits for a second one; which hears that there is a difference."""

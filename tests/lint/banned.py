@@ -63,6 +63,8 @@ _PHRASES = [
     (r"\bin (the )?want of\b", "without"),
     (r"\bMended since\b|\bmended since\b", "fixed since then"),
 ]
+# The interpreter has one name in what a reader types; tests type what users do.
+_INTERPRETER = [(r"(?<![\w./-])python(?= -\w| [\w./${}-]+\.py\b)", "python3, as everywhere")]
 
 
 def check(tree):
@@ -100,6 +102,8 @@ def _check_lines(tree):
             continue
         # The page on style quotes what is refused.
         rules = _EVERYWHERE + (_PHRASES if path != "docs/STYLE.md" else [])
+        if not path.startswith("tests/") and path != "docs/STYLE.md":
+            rules += _INTERPRETER
         shebang = tree.text(path)[:40].split("\n")[0]
         if path.endswith(".py"):
             # Examples may be slowed down on purpose, to be watched.

@@ -166,6 +166,15 @@ class Banned(unittest.TestCase):
             self.assertTrue(found(banned.check, "docs/x.md", line + "\n"), line)
         self.assertFalse(found(banned.check, "docs/x.md", "1 of 2 nodes have joined, on 10 nodes\n"))
 
+    def test_the_interpreter_has_one_name(self):
+        for path, line in (("docs/x.md", "run `python -m ddprun_torch.enable`"), ("launcher/a/b.cc", '"try: python train.py"'),
+                           ("launcher/advice/a.yaml", 'next: "python -c pass"'), ("README.md", "python ${HOME}/train.py")):
+            self.assertTrue(found(banned.check, path, line + "\n"), line)
+            self.assertFalse(found(banned.check, path, line.replace("python ", "python3 ") + "\n"), line)
+        for path, line in (("docs/x.md", "the Python of `bin/python -u` is python, too"),
+                           ("tests/x.py", "ddprun python train.py")):
+            self.assertFalse(found(banned.check, path, line + "\n"), line)
+
     def test_coinages(self):
         for line in ("LinkExam exam(facts);", "std::vector<ExamSeat> seats;", "TransferDoor door;", "Way way;", "Strike strike;",
                      'Tell("the job ends");', "TellUser{level, text};", "NodeLooks looks;"):

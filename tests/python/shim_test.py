@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ddprun_torch: each way to torchrun's agent leads to ddprun, and its callers get what they expect."""
 
+import json
 import os
 import signal
 import subprocess
@@ -111,6 +112,29 @@ class InProcess(PythonTestCase):
                          "    print(elastic_launch(config(nproc_per_node=1), 'true')())\n")
         shown = self.text_of(self.call("function", text))
         self.assertIn("{0: {'rank': 0, 'x': [7]}, 1: {'rank': 1, 'x': [7]}}\n{0: None}\n", shown)
+
+    def test_a_function_waits_at_its_end_for_those_of_the_other_workers(self):
+        """As torch's do: many leave their process group to the end of the process."""
+        # ddprun, and a copy of the event log, which the shim removes.
+        ddprun = self.bed.write("ddprun", f'''#!/bin/sh
+{DDPRUN} "$@"
+status=$?
+while [ "$1" != --event_log ]; do shift; done
+cp "$2" {self.bed.path("copy.jsonl")}
+exit $status
+''', 0o755)
+        text = CONFIG + ("def work():\n    import os\n    return int(os.environ['RANK'])\n"
+                         "if __name__ == '__main__':\n    print(elastic_launch(config(), ENTRY)())\n")
+        for entry, held in (("work", 2), ("'true'", 0)):
+            shown = self.text_of(self.call(f"held{held}", text.replace("ENTRY", entry), env={"DDPRUN_BIN": ddprun}))
+            self.assertIn("{0: 0, 1: 1}" if held else "{0: None, 1: None}", shown)
+            with open(self.bed.path("copy.jsonl"), encoding="utf-8") as source:
+                events = [json.loads(line) for line in source]
+            finished = [line["t"] for line in events if line["event"] == "worker_finished"]
+            self.assertEqual(held, len(finished))
+            ends = [line["t_seen"] for line in events if line["event"] == "worker_exit"]
+            self.assertEqual(2, len(ends))
+            self.assertGreater(min(ends), max(finished, default=0))
 
     def test_output_passes_through_what_the_caller_put_in_place_of_stdout(self):
         """As a notebook or a test of the caller's does; the streams of the process itself go to ddprun as they are."""

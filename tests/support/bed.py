@@ -95,6 +95,8 @@ class Bed:
             if not name.startswith(("PET_", "TORCHELASTIC_", "DDPRUN_", "SLURM_", "MASTER_", "KUBERNETES_", "JOB_", "JOBSET_"))
         }
         self.environment[TAG_VARIABLE] = self.tag
+        # Where no daemon is: a developer's own would fork the workers of tests.
+        self.environment["DDPRUN_DAEMON_DIR"] = os.path.join(self.folder, "no-daemon")
         self.environment["PYTHON_EXEC"] = sys.executable
 
     def path(self, name):

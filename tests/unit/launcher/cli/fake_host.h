@@ -25,17 +25,13 @@ class FakeHost : public Host {
   uint32_t gpus = 0;
   std::vector<std::string> gpu_models;
   absl::Status topology_error;
-  std::map<std::string, PathKind> paths = {{"train.py", PathKind::kFile},
-                                           {"/opt/app/train.py", PathKind::kFile},
-                                           {"secret.py", PathKind::kFile},
-                                           {"app", PathKind::kDirectory},
-                                           {"app/__main__.py", PathKind::kFile},
-                                           {"empty", PathKind::kDirectory},
-                                           {"logs", PathKind::kDirectory},
-                                           {"run.sh", PathKind::kFile},
-                                           {"a.out", PathKind::kFile},
-                                           {"./train.py", PathKind::kFile},
-                                           {"uv.py", PathKind::kFile}};
+  std::map<std::string, PathKind> paths = {
+      {"train.py", PathKind::kFile},        {"/opt/app/train.py", PathKind::kFile},
+      {"secret.py", PathKind::kFile},       {"app", PathKind::kDirectory},
+      {"app/__main__.py", PathKind::kFile}, {"empty", PathKind::kDirectory},
+      {"logs", PathKind::kDirectory},       {"run.sh", PathKind::kFile},
+      {"env.sh", PathKind::kFile},          {"a.out", PathKind::kFile},
+      {"./train.py", PathKind::kFile},      {"uv.py", PathKind::kFile}};
   std::string unreadable = "secret.py";
   std::map<std::string, std::string> programs = {{"python3", "/usr/bin/python3"},
                                                  {"python", "/usr/bin/python"},
@@ -45,6 +41,7 @@ class FakeHost : public Host {
   std::map<std::string, std::string> files = {{"token", " s3cret\n"},
                                               {"blank", " \n"},
                                               {"run.sh", "#!/bin/bash\necho hello\n"},
+                                              {"env.sh", "#! /usr/bin/env -S A=b bash -eu\n"},
                                               {"a.out",
                                                "\x7f"
                                                "ELF\x02"},

@@ -123,9 +123,9 @@ TEST(Refusals, TimesAndScripts) {
       {"secret.py", 1, "can't read the script: 'secret.py': Permission denied (errno 13, EACCES)"},
       {"empty", 1, "is a directory without a readable __main__.py"},
       {"echo hello", 1, "to run the program of that name add --no_python"},
-      {"nosuch.py", 1, "; give its path, from this folder or from /"},
       {"python train.py", 1, "ddprun starts Python itself: leave that word out"},
       {"run.sh", 1, "script 'run.sh' is a shell script, and not for Python: add --no_python"},
+      {"env.sh", 1, "script 'env.sh' is a shell script"},  // #! /usr/bin/env -S A=b bash -eu
       {"a.out", 1, "script 'a.out' is a program, and not for Python: add --no_python"},
       {"--no_python ./train.py", 1, "chmod +x makes it a program"},
       {"--no_python nosuch", 1, "; give its path, or a name in PATH"},
@@ -449,7 +449,6 @@ TEST(Output, PrefixTemplate) {
 
 TEST(Identity, CoversWhatNodesShare) {
   const std::string base = PlanOf("--nnodes 2 train.py").job.fingerprint;
-  EXPECT_EQ(base.size(), 16U);
   // The same on nodes that differ in place, size and arguments.
   for (const char* line : {"--nnodes 2 --node_rank 1 train.py", "--nnodes 2 train.py --data /b",
                            "--nnodes 2 --nproc_per_node 4 train.py", "--nnodes 2 /opt/app/train.py",
@@ -458,9 +457,10 @@ TEST(Identity, CoversWhatNodesShare) {
   }
   for (const char* line :
        {"--nnodes 3 train.py", "--nnodes 1:2 train.py", "--nnodes 2 --max_restarts 1 train.py",
-        "--nnodes 2 --rdzv_id x train.py", "--nnodes 2 app", "--nnodes 2 -m train.py"}) {
+        "--nnodes 2 --rdzv_id x train.py", "--nnodes 2 app"}) {
     EXPECT_NE(PlanOf(line).job.fingerprint, base) << line;
   }
+  EXPECT_NE(PlanOf("--nnodes 2 -m app").job.fingerprint, PlanOf("--nnodes 2 app").job.fingerprint);
 }
 
 TEST(Identity, IsStableOverReleases) {
