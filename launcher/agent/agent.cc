@@ -306,11 +306,11 @@ agent::v1::NodeState Agent::NodeState() const {
   const auto missing = supervisor_->MissingService(loop_->Now());
   if (!missing) return state;
   agent::v1::ServiceAbsence* absence = state.mutable_absence();
-  absence->set_for_ms(absl::ToInt64Milliseconds(missing->lasted));
+  absence->set_for_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(missing->lasted)));
   absence->set_why(rendezvous::ValidUtf8(missing->why));
   absence->set_workers_go_on(missing->workers_go_on);
   if (missing->left != absl::InfiniteDuration()) {
-    absence->set_gives_up_in_ms(absl::ToInt64Milliseconds(missing->left));
+    absence->set_gives_up_in_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(missing->left)));
   }
   return state;
 }
