@@ -53,10 +53,11 @@ function figures(job, curves) {
   return [...shown, ...more.filter(([, value]) => value !== null)];
 }
 
-// What the time went into, as docs/GOODPUT.md has it: good, needed, lost.
+// What the time went into, as docs/GOODPUT.md has it: good, needed, lost. A planned change costs a rendezvous and a restart, too.
 const CAUSE_KINDS = {
   training: "good", evaluation: "good",
   data_wait: "wait", checkpoint: "wait", start_up: "wait", idle: "wait", ending: "wait", unmarked: "wait",
+  rendezvous: "wait", restart: "wait",
 };
 
 function drawLedger(svg, list, ledger) {
