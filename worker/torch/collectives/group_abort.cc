@@ -129,6 +129,10 @@ void GroupAbort::Connect(std::function<void()> connect) {
   if (aborted_) ShutDown();
 }
 
+void GroupAbort::DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend) {
+  Abandoned::Get().Add(std::thread([held = std::move(backend)]() mutable { held.reset(); }));
+}
+
 void GroupAbort::JoinAbandoned() { Abandoned::Get().Join(); }
 
 void GroupAbort::Add(const c10::intrusive_ptr<c10d::Backend>& backend) {

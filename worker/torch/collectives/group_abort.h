@@ -34,6 +34,10 @@ class GroupAbort {
 
   void Abort();
 
+  // Destroys a group of Gloo beside everything else: one whose sockets were just shut down waits
+  // for its own threads to notice.
+  static void DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend);
+
   // Waits for all that was left to itself: a process that ends would pull the floor from under it.
   static void JoinAbandoned();
 

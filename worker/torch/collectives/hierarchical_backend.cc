@@ -52,7 +52,7 @@ uint32_t HostLayout::LocalRankOf(uint32_t rank) const {
 HierarchicalBackend::HierarchicalBackend(uint32_t rank, HostLayout layout,
                                          std::unique_ptr<ShmGroup> local,
                                          c10::intrusive_ptr<c10d::Backend> leaders,
-                                         std::chrono::milliseconds timeout)
+                                         std::chrono::milliseconds timeout, Disposal dispose)
     : CollectiveBackend(
           static_cast<int>(rank),
           [&layout] {
@@ -64,7 +64,8 @@ HierarchicalBackend::HierarchicalBackend(uint32_t rank, HostLayout layout,
       layout_(std::move(layout)),
       host_(layout_.HostOf(rank)),
       local_(std::move(local)),
-      leaders_(std::move(leaders)) {}
+      leaders_(std::move(leaders)),
+      dispose_(std::move(dispose)) {}
 
 HierarchicalBackend::~HierarchicalBackend() {
   local_->Leave();
@@ -84,10 +85,13 @@ void HierarchicalBackend::Abandon() {
 }
 
 // Which the other hosts' leaders see. A collective that still runs would hold up the destructor up
-// to its timeout: such a group is left to the end of the process.
+// to its timeout.
 void HierarchicalBackend::CloseLeaders() {
   const std::lock_guard lock(signal_->mutex);
-  if (signal_->abandoned) {
+  if (signal_->abandoned && dispose_ != nullptr) {
+    if (leaders_ != nullptr) dispose_(std::move(leaders_));
+    leaders_ = nullptr;
+  } else if (signal_->abandoned) {
     leaders_.release();
   } else {
     leaders_.reset();

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,12 +29,20 @@ struct HostLayout {
 // A failure of the leaders' collectives fails those of their hosts, and the other way round.
 class HierarchicalBackend : public CollectiveBackend {
  public:
-  // `leaders`: the leaders' group, by host; null on ranks that lead none.
+  // What becomes of a leaders' group in which a collective may still run.
+  using Disposal = std::function<void(c10::intrusive_ptr<c10d::Backend> leaders)>;
+
+  // `leaders`: the leaders' group, by host; null on ranks that lead none. `dispose`: none = it is
+  // left to the end of the process.
   HierarchicalBackend(uint32_t rank, HostLayout layout, std::unique_ptr<ShmGroup> local,
-                      c10::intrusive_ptr<c10d::Backend> leaders, std::chrono::milliseconds timeout);
+                      c10::intrusive_ptr<c10d::Backend> leaders, std::chrono::milliseconds timeout,
+                      Disposal dispose = nullptr);
   ~HierarchicalBackend() override;
 
-  const std::string getBackendName() const override { return "hierarchical"; }
+  // Where each rank is alone on its host, nothing but the leaders' Gloo is left.
+  const std::string getBackendName() const override {
+    return layout_.hosts.size() == static_cast<size_t>(getSize()) ? "gloo" : "hierarchical";
+  }
 
  protected:
   Step AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& operation) override;
@@ -76,6 +85,7 @@ class HierarchicalBackend : public CollectiveBackend {
   const uint32_t host_;  // this rank's
   const std::unique_ptr<ShmGroup> local_;
   c10::intrusive_ptr<c10d::Backend> leaders_;
+  const Disposal dispose_;
   const std::shared_ptr<Signal> signal_ = std::make_shared<Signal>();
 };
 

@@ -130,8 +130,10 @@ c10::intrusive_ptr<ProcessGroup> WrapShm(const c10::intrusive_ptr<c10d::Store>& 
       leaders = ConnectGloo(c10::make_intrusive<c10d::PrefixStore>("leaders", store),
                             layout.HostOf(plan.rank), layout.hosts.size(), plan);
     }
+    HierarchicalBackend::Disposal dispose;  // none: the process ends soon
+    if (plan.abort != nullptr) dispose = &GroupAbort::DestroyBeside;
     backend = c10::make_intrusive<HierarchicalBackend>(plan.rank, layout, std::move(local),
-                                                       std::move(leaders), timeout);
+                                                       std::move(leaders), timeout, dispose);
   } else {
     backend = c10::make_intrusive<ShmBackend>(std::move(local), timeout);
   }
@@ -171,6 +173,18 @@ Choice ChooseForCpu(const HostLayout& layout, uint32_t world_size) {
                        " hosts and train on the CPU: shared memory on each, gloo between them")};
 }
 
+// Gloo for a process that outlives its groups: one collective after the other. Where two run at a
+// time and one fails, Gloo may be left with data for a buffer that is gone; then it reads no more
+// of that connection, and the other one never hears that it has ended.
+absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateOrderedGloo(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan) {
+  HostLayout alone;
+  for (uint32_t rank = 0; rank < plan.world_size; ++rank) alone.hosts.push_back({rank});
+  absl::StatusOr<std::unique_ptr<ShmGroup>> local = CreateShmGroup(store, plan, alone);
+  if (!local.ok()) return CreateGloo(store, plan);
+  return WrapShm(store, plan, alone, *std::move(local), /*hierarchical=*/true);
+}
+
 // The backends for the CPU.
 absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateForCpu(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
@@ -193,6 +207,7 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateForCpu(
     choice.reason = std::string(local.status().message());
   }
   reason = absl::StrCat("gloo: ", choice.reason);
+  if (plan.abort != nullptr) return CreateOrderedGloo(store, plan);
   return CreateGloo(store, plan);
 }
 
