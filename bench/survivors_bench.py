@@ -31,9 +31,7 @@ TWIN_KILLS = 8
 
 def stalls_of(training):
     """Milliseconds of the kills that came while all trained."""
-    moments = [moment for _, moment in training.victims]
-    apart = [moment for before, moment in zip([0.0, *moments], moments) if moment - before > 1.0]
-    return [1000 * stall for stall in map(training.stall_after, apart) if stall is not None]
+    return [1000 * stall for stall in map(training.stall_after, training.undisturbed) if stall is not None]
 
 
 def describe(stalls):

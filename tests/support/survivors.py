@@ -34,6 +34,7 @@ class LiveTraining:
         self.bed, self.rng = Bed(hosts), rng
         self.nodes, self.per_node, self.hosts, self.backend, self.options = nodes, per_node, hosts, backend, options
         self.victims = []  # (pid, moment), in order
+        self.undisturbed = []  # moments of those that were killed while all trained, and next to whom nobody was killed
         self.agents = []
         self.outlived = 0  # generations that one worker has seen the end of, and gone on
 
@@ -76,7 +77,8 @@ class LiveTraining:
 
     def kill(self):
         """kill -9 for a worker; at a random moment of a step, or of what comes after the last kill."""
-        if self.victims and self.rng.randrange(DURING_RECOVERY) == 0:
+        recovers = bool(self.victims) and self.rng.randrange(DURING_RECOVERY) == 0
+        if recovers:
             threading.Event().wait(self.rng.uniform(0, 0.5))  # the kernel's timer decides, not the job's progress
         else:
             self.wait_for_steps(3, self.victims[-1][1] if self.victims else 0.0)
@@ -96,7 +98,11 @@ class LiveTraining:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return
+        if recovers and self.undisturbed[-1:] == [self.victims[-1][1]]:
+            self.undisturbed.pop()  # its recovery was disturbed
         self.victims.append((pid, moment))
+        if not recovers:
+            self.undisturbed.append(moment)
 
     def check(self):
         """Who wasn't killed lives, or ended with the job; nobody has left a step out; all had the same parameters after each."""
