@@ -195,7 +195,8 @@ class ServicesPage(StatusTestCase):
         self.assertIn("\n  loss 2; 4000 samples/s\n", self.status().stdout)
 
         def told():
-            latest = json.loads(self.get("api/v1/curves")[0])["jobs"][0]["latest"]
+            jobs = json.loads(self.get("api/v1/curves")[0])["jobs"]  # none before the page has looked for the first time
+            latest = jobs[0]["latest"] if jobs else {"loss": [], "samples_per_second": []}
             return latest["loss"][-1:] == [2] and latest["samples_per_second"][-1:] == [4000]
         self.bed.wait(told, "curves of both", alive=self.agents)
         # Workers of the next generation report anew.
