@@ -94,7 +94,7 @@ std::vector<std::string> FindLocalSockets(const std::string& name) {
 
 bool SharesOurNetwork(const std::string& socket) {
   const pid_t listener = ListenerOf(std::string(absl::StripPrefix(socket, "unix:")));
-  if (listener == 0) return true;
+  if (listener == 0) return false;  // of a PID namespace that isn't below ours
   const std::string theirs = NetworkOf(std::to_string(listener));
   return theirs.empty() || theirs == NetworkOf("self");
 }
