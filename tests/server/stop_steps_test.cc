@@ -27,7 +27,7 @@ class StopStepsTest : public ::testing::Test {
     monitor_ = std::make_unique<HangMonitor>(loop_.get(), &plan_, std::move(hooks));
     rendezvous::Assignment assignment;
     assignment.generation = Generation(1);
-    monitor_->Begin(assignment);
+    monitor_->Begin(assignment, {});
     steps_ = std::make_unique<StopSteps>(loop_.get(), monitor_.get(),
                                          [this](const StopStepLooked& l) { looked_.push_back(l); });
     steps_->Begin();
