@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -203,7 +204,9 @@ CommandLine ParseTest(const std::vector<std::string>& arguments,
   absl::StatusOr<ParsedArguments> parsed = ReadLaunchWords(arguments, environment, host, &words);
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
   if (parsed->help) return {.command = ExitNow{.text = words.options.Help()}};
-  if (!parsed->positionals.empty()) {
+  // The line of the real run, its script included, is taken as it is; but a number is no script.
+  uint64_t number = 0;
+  if (!parsed->positionals.empty() && absl::SimpleAtoi(parsed->positionals.front(), &number)) {
     return {.command = Fail(UsageError(absl::StrCat(
                 "unexpected word ", Quoted(parsed->positionals.front()),
                 "; the test has a script of its own, and --nnodes N nodes (see --help)")))};
