@@ -47,8 +47,8 @@ inline constexpr char kAgentSocket[] = "agent.sock";
 std::vector<std::string> FindLocalSockets(const std::string& name);
 
 // Whether who listens on such a socket has this process's network: an address in another network
-// namespace (a container's that shares /tmp) may be a stranger's here. False where who listens is in
-// a PID namespace that isn't below ours: nothing can be told of it.
+// namespace (a container's that shares /tmp) may be a stranger's here. False where who listens is
+// in a PID namespace that isn't below ours: nothing can be told of it.
 bool SharesOurNetwork(const std::string& socket);
 
 }  // namespace ddprun::launcher

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <bit>
 
 #include <algorithm>
 #include <string>
@@ -99,10 +100,12 @@ void DamageField(Rng* rng, google::protobuf::Message* message) {
       return reflection->SetEnumValue(message, field, static_cast<int>(rng->Below(7)) - 1);
     case Field::CPPTYPE_STRING:
       return reflection->SetString(message, field, InterestingText(rng));
+    case Field::CPPTYPE_DOUBLE:
+      // Its bits: infinities and what isn't a number are among them.
+      return reflection->SetDouble(message, field, std::bit_cast<double>(InterestingNumber(rng)));
     case Field::CPPTYPE_INT32:
     case Field::CPPTYPE_INT64:
     case Field::CPPTYPE_FLOAT:
-    case Field::CPPTYPE_DOUBLE:
       FAIL() << field->full_name() << " has a type that this fuzzer does not know";
   }
 }
