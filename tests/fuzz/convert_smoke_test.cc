@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
-#include <bit>
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <vector>
 
