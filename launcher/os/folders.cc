@@ -39,8 +39,13 @@ void RemoveEmptyFolders(const std::string& path) {
 
 void RemoveFolder(const std::string& path) {
   if (path.empty()) return;
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
+  // It gives up where somebody else adds or removes a file meanwhile, as a service does that ends.
+  constexpr int kTries = 20;
+  std::error_code error;
+  for (int i = 0; i < kTries; ++i) {
+    std::filesystem::remove_all(path, error);
+    if (!error) return;
+  }
 }
 
 }  // namespace ddprun::launcher
