@@ -90,8 +90,9 @@ class Checkpointer {
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
 
   // After Context::Rejoin, and on ranks that got their state from others instead of by Restore:
-  // what is saved from now on is newer than what any rank has resumed from. A collective. Errors:
-  // UNAVAILABLE — a peer is gone.
+  // what is saved from now on is newer than what any rank has resumed from. A collective.
+  //
+  // Errors: UNAVAILABLE — a peer is gone.
   absl::Status GoOnWithOthers();
 
   // Writes a checkpoint.

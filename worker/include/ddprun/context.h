@@ -105,10 +105,12 @@ class Context {
   // connects to its workers, of whom some may be new and others gone. Rank, world size, generation
   // and restart count change. What was made from this context (DistributedDataParallel,
   // ZeroOptimizer, Group) belongs to the old generation: make it anew. Tensors are as the broken
-  // step left them, and may differ between the ranks. Errors: FAILED_PRECONDITION — not CanRejoin.
-  // DEADLINE_EXCEEDED — this generation goes on, so its PeerError has another cause. ABORTED — the
-  // job is over. "PeerError: …" — the next generation broke, too: call it again. Others: as
-  // Create's. After all but that one end the process.
+  // step left them, and may differ between the ranks.
+  //
+  // Errors: FAILED_PRECONDITION — not CanRejoin. DEADLINE_EXCEEDED — this generation goes on, so
+  // its PeerError has another cause. ABORTED — the job is over. "PeerError: …" — the next
+  // generation broke, too: call it again. Others: as Create's. After all but that one end the
+  // process.
   absl::Status Rejoin();
 
   // Adds to the time for which this worker has waited for data, which is shown apart from training
