@@ -19,9 +19,9 @@
 #include "base/thread.h"
 #include "base/version.h"
 #include "launcher/agent/end_report.h"
-#include "launcher/agent/log_catalog.h"
-#include "launcher/agent/log_sampler.h"
 #include "launcher/core/output_layout.h"
+#include "launcher/logs/log_catalog.h"
+#include "launcher/logs/log_sampler.h"
 #include "launcher/os/folders.h"
 #include "rendezvous/wire/text.h"
 

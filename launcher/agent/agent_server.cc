@@ -27,7 +27,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/agent/agent_service.h"
-#include "launcher/agent/log_catalog.h"
+#include "launcher/logs/log_catalog.h"
 #include "launcher/stores/core/key_value_store.h"
 #include "launcher/stores/peer_store.h"
 #include "launcher/stores/store_wire.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "launcher/agent/log_call.h"
+#include "launcher/logs/log_call.h"
 #include "launcher/stores/store_wire.h"
 #include "rendezvous/core/admission.h"
 #include "rendezvous/wire/grpc_status.h"

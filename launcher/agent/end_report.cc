@@ -15,9 +15,9 @@
 #include "launcher/advice/advisor.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/failure_report.h"
+#include "launcher/machine/host_probe.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/folders.h"
-#include "launcher/os/host_probe.h"
 #include "rendezvous/core/policy_rule.h"
 
 namespace ddprun::launcher {

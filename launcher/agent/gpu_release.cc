@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "launcher/os/gpu_memory.h"
+#include "launcher/machine/gpu_memory.h"
 
 namespace ddprun::launcher {
 namespace {

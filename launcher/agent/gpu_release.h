@@ -16,10 +16,9 @@
 namespace ddprun::launcher {
 
 // Holds a restart back until the GPUs have the memory of the ended workers back, so that the next
-// ones don't fail for want of it. Without the driver's library (launcher/os/gpu_memory.h) it costs
-// nothing; with it one look, unless there is something to wait for.
-// Threads: the loop's. The driver is asked on a thread of its own, which is left behind when the
-// driver hangs.
+// ones don't fail for want of it. Without the driver's library (launcher/machine/gpu_memory.h) it
+// costs nothing; with it one look, unless there is something to wait for. Threads: the loop's. The
+// driver is asked on a thread of its own, which is left behind when the driver hangs.
 class GpuRelease {
  public:
   // How a wait ended.

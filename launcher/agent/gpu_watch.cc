@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "launcher/os/gpu_usage.h"
+#include "launcher/machine/gpu_usage.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -17,7 +17,6 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/agent/service_process.h"
 #include "launcher/chaos/chaos_command.h"
 #include "launcher/cli/suggestions.h"
 #include "launcher/config/config_file.h"
@@ -32,6 +31,7 @@
 #include "launcher/preflight/test_command.h"
 #include "launcher/schedulers/kubernetes_defaults.h"
 #include "launcher/schedulers/slurm_defaults.h"
+#include "launcher/service/service_process.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -21,9 +21,9 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/certs/certificate_check.h"
-#include "launcher/os/host_probe.h"
+#include "launcher/machine/host_probe.h"
+#include "launcher/machine/topology_probe.h"
 #include "launcher/os/tool_output.h"
-#include "launcher/os/topology_probe.h"
 #include "launcher/schedulers/slurm_text.h"
 
 namespace ddprun::launcher {

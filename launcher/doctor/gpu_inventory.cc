@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "launcher/doctor/core/machine_parsers.h"
 #include "launcher/doctor/text_file.h"
-#include "launcher/os/host_probe.h"
-#include "launcher/os/nvml_library.h"
+#include "launcher/machine/host_probe.h"
+#include "launcher/machine/nvml_library.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -22,9 +22,9 @@
 #include "launcher/doctor/core/machine_parsers.h"
 #include "launcher/doctor/gpu_inventory.h"
 #include "launcher/doctor/text_file.h"
-#include "launcher/os/host_probe.h"
+#include "launcher/machine/host_probe.h"
+#include "launcher/machine/topology_probe.h"
 #include "launcher/os/tool_output.h"
-#include "launcher/os/topology_probe.h"
 #include "launcher/warm/core/learned.h"
 
 namespace ddprun::launcher {

@@ -10,7 +10,7 @@
 #include "launcher/doctor/core/machine_parsers.h"
 #include "launcher/doctor/machine_probe.h"
 #include "launcher/doctor/text_file.h"
-#include "launcher/os/address_list.h"
+#include "launcher/machine/address_list.h"
 
 namespace ddprun::launcher {
 namespace {

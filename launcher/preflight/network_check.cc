@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
-#include "launcher/os/host_probe.h"
+#include "launcher/machine/host_probe.h"
 #include "launcher/preflight/core/link_check.h"
 #include "launcher/preflight/core/link_judge.h"
 #include "launcher/preflight/core/link_text.h"

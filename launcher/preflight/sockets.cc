@@ -14,7 +14,7 @@
 #include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/os/address_list.h"
+#include "launcher/machine/address_list.h"
 
 namespace ddprun::launcher {
 namespace {

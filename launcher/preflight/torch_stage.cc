@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/os/host_probe.h"
+#include "launcher/machine/host_probe.h"
 #include "launcher/os/tool_output.h"
 
 namespace ddprun::launcher {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "base/event_loop.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/os/host_probe.h"
+#include "launcher/machine/host_probe.h"
 #include "launcher/stores/store_probe.h"
 #include "launcher/stores/tcp_store_server.h"
 #include "rendezvous/core/message.h"

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
-#include "launcher/os/address_list.h"
+#include "launcher/machine/address_list.h"
 
 namespace ddprun::launcher {
 namespace {

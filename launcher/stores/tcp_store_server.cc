@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "base/errno_status.h"
 #include "base/log.h"
-#include "launcher/os/address_list.h"
+#include "launcher/machine/address_list.h"
 #include "rendezvous/wire/peer.h"
 
 namespace ddprun::launcher {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "base/check.h"
-#include "launcher/agent/core/health_http.h"
-#include "launcher/agent/core/timer_table.h"
-#include "launcher/agent/timer_request.h"
+#include "launcher/side_channels/core/health_http.h"
+#include "launcher/side_channels/core/timer_table.h"
+#include "launcher/side_channels/timer_request.h"
 
 namespace ddprun::launcher {
 

@@ -59,7 +59,7 @@ class Layering(unittest.TestCase):
                                ("launcher/doctor/core/findings.cc", "unistd.h"),
                                ("launcher/agent/agent.cc", "launcher/cli/options.h"),
                                ("launcher/agent/agent.cc", "launcher/doctor/core/machine_facts.h"),
-                               ("launcher/os/gpu_usage.cc", "launcher/doctor/core/machine_facts.h"),
+                               ("launcher/machine/gpu_usage.cc", "launcher/doctor/core/machine_facts.h"),
                                ("launcher/options/query_options.cc", "launcher/plan/launch_planner.h"),
                                ("launcher/watch/job_finder.cc", "launcher/agent/agent.h"),
                                ("launcher/stores/core/tcp_store.cc", "rendezvous/core/types.h"),
@@ -67,7 +67,7 @@ class Layering(unittest.TestCase):
             self.assertTrue(self.refused(path, included), f"{path} {included}")
         for path, included in (("launcher/doctor/core/findings.cc", "launcher/core/cpu_binding.h"),
                                ("launcher/doctor/machine_probe.cc", "launcher/doctor/core/machine_facts.h"),
-                               ("launcher/doctor/machine_probe.cc", "launcher/os/host_probe.h"),
+                               ("launcher/doctor/machine_probe.cc", "launcher/machine/host_probe.h"),
                                ("launcher/agent/agent.cc", "launcher/stores/core/key_value_store.h")):
             self.assertFalse(self.refused(path, included), f"{path} {included}")
 

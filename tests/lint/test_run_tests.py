@@ -97,7 +97,7 @@ class Changed(unittest.TestCase):
     def test_a_core_has_its_own_tests_and_those_that_drive_it(self):
         self.assertEqual((["unit", "datadriven", "sim", "lint"], {"unit": ["unit/rendezvous/core"]}),
                          suites_of(["rendezvous/core/job/job.cc"]))
-        for core in ("launcher/chaos", "launcher/doctor", "launcher/preflight", "launcher/agent", "launcher/stores"):
+        for core in ("launcher/chaos", "launcher/doctor", "launcher/preflight", "launcher/side_channels", "launcher/stores"):
             self.assertLessEqual(set(suites_of([f"{core}/core/rules.cc"])[0]), {"unit", "server", "lint"}, core)
 
     def test_a_part_of_the_program_is_seen_by_whole_programs(self):

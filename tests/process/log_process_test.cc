@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "launcher/os/log_pump.h"
+#include "launcher/output/log_pump.h"
 #include "tests/process/process_testing.h"
 
 namespace ddprun::testing {

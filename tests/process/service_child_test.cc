@@ -1,6 +1,6 @@
 // The rendezvous service of an agent, killed and started again: real processes, and the addresses
 // that they listen on.
-#include "launcher/agent/service_child.h"
+#include "launcher/service/service_child.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/agent/log_reader.h"
+#include "launcher/logs/log_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

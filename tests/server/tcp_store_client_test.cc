@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "launcher/os/host_probe.h"
+#include "launcher/machine/host_probe.h"
 #include "launcher/stores/tcp_store_server.h"
 #include "tests/support/loop_until.h"
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "launcher/os/host_probe.h"
+#include "launcher/machine/host_probe.h"
 #include "tests/support/loop_until.h"
 #include "tests/support/tcp_store_bytes.h"
 

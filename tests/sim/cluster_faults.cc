@@ -14,7 +14,7 @@ using rendezvous::StreamKey;
 
 namespace {
 
-// As launcher/agent/service_child.h has them for a service that could not start.
+// As launcher/service/service_child.h has them for a service that could not start.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 

@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "launcher/core/cpu_binding.h"
-#include "launcher/os/topology_probe.h"
+#include "launcher/machine/topology_probe.h"
 
 namespace {
 

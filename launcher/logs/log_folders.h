@@ -1,0 +1,35 @@
+#ifndef DDPRUN_LAUNCHER_LOGS_LOG_FOLDERS_H_
+#define DDPRUN_LAUNCHER_LOGS_LOG_FOLDERS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace ddprun::launcher {
+
+// The folders of one agent's logs: <log dir>/<run id>_<random8>/attempt_<restart count>/<local
+// rank>, torchrun's layout (docs/LOGS.md). Made when they are needed, with the mode that the umask
+// leaves. Nothing of an older attempt is ever touched.
+// Threads: one.
+class LogFolders {
+ public:
+  // `log_dir`: --log_dir. "" = a temporary one, ${TMPDIR or /tmp}/torchelastic_<random8>.
+  LogFolders(const std::string& log_dir, const std::string& run_id);
+
+  // The folder for a generation. Errors: it can't be made; names it.
+  absl::StatusOr<std::string> MakeAttempt(uint32_t restart_count, uint64_t generation);
+
+  // The log directory, absolute: a worker that changes its directory still finds its files.
+  const std::string& root() const { return root_; }
+  bool temporary() const { return temporary_; }
+
+ private:
+  std::string root_;
+  bool temporary_;
+  std::string run_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_LOGS_LOG_FOLDERS_H_

@@ -1,0 +1,18 @@
+#ifndef DDPRUN_LAUNCHER_LOGS_LOG_SAMPLER_H_
+#define DDPRUN_LAUNCHER_LOGS_LOG_SAMPLER_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "launcher/logs/log_catalog.h"
+
+namespace ddprun::launcher {
+
+// Looks once a second how large the files are that workers write to, until the catalog is closed
+// (docs/decisions/0081): what workers write to themselves carries no time. On a thread of its own
+// that nobody waits for, since a disk may hang. Error: there is no thread. Threads: any.
+absl::Status StartLogSampler(std::shared_ptr<LogCatalog> catalog);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_LOGS_LOG_SAMPLER_H_

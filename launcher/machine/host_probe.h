@@ -1,0 +1,70 @@
+#ifndef DDPRUN_LAUNCHER_MACHINE_HOST_PROBE_H_
+#define DDPRUN_LAUNCHER_MACHINE_HOST_PROBE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "launcher/core/cpu_binding.h"
+
+namespace ddprun::launcher {
+
+// What this machine has. Files are read below `root` ("" in production), so that tests bring their
+// own /proc and /sys. Threads: any.
+
+// CPUs that this process may run on: sched_getaffinity(2). Empty = the kernel doesn't say.
+CpuSet AllowedCpus();
+
+// CPUs that this process may use: sched_getaffinity(2), cut by the cgroup's CPU quota (v2 cpu.max
+// or v1 cpu.cfs_quota_us, rounded up). At least 1.
+uint32_t UsableCpuCount(const std::string& root = "");
+
+// The CPU quota of this process's cgroup and of those above it, in whole CPUs, rounded up; none =
+// no limit. Source: the kernel's cgroup-v2.rst (cpu.max) and sched-bwc.rst (cpu.cfs_*).
+std::optional<uint32_t> CgroupCpuQuota(const std::string& root = "");
+
+// CUDA devices that a worker would see: what <root>/proc/driver/nvidia/gpus lists, 0 without a
+// driver; when `cuda_visible_devices` is set, its entries up to the first one that names no device,
+// as CUDA reads it ("" = none, "0,-1,1" = one). nullptr = unset.
+uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& root = "");
+
+// gethostname(2).
+std::string Hostname();
+
+// All addresses of this machine's interfaces, as inet_ntop(3) writes them; scopes cut off.
+absl::StatusOr<std::vector<std::string>> LocalAddresses();
+
+// The addresses that `host` (a name or a literal, without brackets) stands for.
+// Errors: NOT_FOUND with getaddrinfo's text. Blocks: at most the resolver's own timeouts.
+absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);
+
+// True when one of `host`'s addresses is this machine's: by interface address, or loopback.
+// Errors: as ResolveHost.
+absl::StatusOr<bool> IsLocalHost(const std::string& host);
+
+// The local address from which packets to `host` leave (connect(2) on UDP; sends nothing).
+absl::StatusOr<std::string> LocalAddressToward(const std::string& host, uint16_t port);
+
+// A TCP port reserved for the workers' store (R11): bound with SO_REUSEADDR, closed on exec. While
+// nobody listens, the kernel gives it to nobody else, but a worker's own server can bind it.
+struct ReservedPort {
+  Fd socket;
+  uint16_t port = 0;
+};
+enum class PortScope { kAllAddresses, kLoopback };
+// `port` 0 = any. Errors: UNAVAILABLE with the port and errno.
+absl::StatusOr<ReservedPort> ReservePort(uint16_t port, PortScope scope = PortScope::kAllAddresses);
+// From now on nobody else can bind the port, and connections wait to be accepted. Errors:
+// UNAVAILABLE: another process listens on it.
+absl::Status ListenOn(const ReservedPort& port);
+
+// OK when a server could listen on host:port now; else UNAVAILABLE with the address and errno
+// (EADDRINUSE, EADDRNOTAVAIL, EACCES).
+absl::Status CheckListenable(const std::string& host, uint16_t port);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_MACHINE_HOST_PROBE_H_

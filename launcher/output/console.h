@@ -1,0 +1,64 @@
+#ifndef DDPRUN_LAUNCHER_OUTPUT_CONSOLE_H_
+#define DDPRUN_LAUNCHER_OUTPUT_CONSOLE_H_
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "launcher/output/console_sink.h"
+
+namespace ddprun::launcher {
+
+// Writes whole lines of many streams to one descriptor (ConsoleSink): what it doesn't take at once
+// waits here, and the loop goes on.
+//
+// Lines of different streams never mix: what a full descriptor did not take goes first.
+// Threads: the loop's.
+class Console : public std::enable_shared_from_this<Console> {
+ public:
+  // The one console for `fd` on this thread, so that all its streams share the order. `fd` stays
+  // the caller's and must outlive it.
+  static std::shared_ptr<Console> For(EventLoop* loop, int fd);
+  // Gives what is left up to 200 ms to be taken.
+  ~Console();
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  // Takes complete lines and writes what the descriptor takes now, the rest when it is writable.
+  // Bound: the caller asks busy() first, or knows a bound of its own.
+  void Write(absl::string_view lines);
+  // True while something that was taken is not written yet.
+  bool busy() const { return !pending_.empty(); }
+  // Bytes of it.
+  size_t waiting() const { return pending_.size(); }
+  // Calls `on_ready` once when the console is not busy; first come, first served. `owner` is for
+  // Forget().
+  void Await(const void* owner, std::function<void()> on_ready);
+  void Forget(const void* owner);
+
+ private:
+  Console(EventLoop* loop, int fd);
+  // Writes as much as possible of pending_ without blocking.
+  void Flush();
+  void WatchWritable();
+  void OnWritable();
+
+  EventLoop* loop_;
+  ConsoleSink sink_;
+  // An epoll instance that is readable when the sink takes something: libuv makes what it watches
+  // non-blocking, so it must not watch that descriptor itself.
+  Fd writable_;
+  std::string pending_;
+  std::deque<std::pair<const void*, std::function<void()>>> waiting_;
+  std::unique_ptr<FdWatch> watch_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OUTPUT_CONSOLE_H_

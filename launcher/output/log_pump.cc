@@ -1,0 +1,254 @@
+#include "launcher/output/log_pump.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/errno_status.h"
+#include "base/status_macros.h"
+#include "launcher/output/console.h"
+#include "launcher/output/file_appender.h"
+#include "launcher/output/line_tail.h"
+#include "launcher/output/pseudo_terminal.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Of the pipe and of one read(2): few system calls for a flood, and still so little that many
+// workers stay below what one user may have in pipes (64 MiB, pipe(7)).
+constexpr size_t kReadBytes = 256 << 10;
+// A line that is longer goes to the console in pieces.
+constexpr size_t kLineBytesMax = 64 << 10;
+
+class PipeLogStream : public LogStream {
+ public:
+  PipeLogStream(EventLoop* loop, LogStreamOptions options, Fd pipe,
+                std::shared_ptr<FileAppender> file, std::function<void()> on_end)
+      : prefix_(std::move(options.prefix)),
+        raw_(options.raw),
+        terminal_(options.terminal),
+        copy_filters_(std::move(options.copy_filters)),
+        local_rank_(options.local_rank),
+        pipe_(std::move(pipe)),
+        file_(std::move(file)),
+        copy_file_(std::move(options.copy_file)),
+        collapse_(std::move(options.collapse)),
+        on_end_(std::move(on_end)),
+        tail_(options.tail != nullptr ? std::move(options.tail) : std::make_shared<LineTail>()),
+        watch_(std::make_unique<FdWatch>(loop, pipe_.get(), [this] { OnReadable(); })) {
+    if (options.console_fd >= 0) console_ = Console::For(loop, options.console_fd);
+    if (collapse_ != nullptr) collapse_->Begin(local_rank_);
+    if (file_ != nullptr) file_->Listen(this, [this] { Proceed(); });
+    if (copy_file_ != nullptr) copy_file_->Listen(this, [this] { Proceed(); });
+  }
+
+  ~PipeLogStream() override {
+    if (console_ != nullptr) console_->Forget(this);
+    CompleteLine();
+    MoveLines();
+    if (console_ != nullptr) console_->Write(console_text_);
+    if (collapse_ != nullptr && !ended_) collapse_->End(local_rank_);
+    if (file_ != nullptr) file_->Unlisten(this);
+    if (copy_file_ != nullptr) copy_file_->Unlisten(this);
+  }
+
+  void Drain() override {
+    // At most what the pipe holds: a stray descendant may write without end.
+    const int capacity = fcntl(pipe_.get(), F_GETPIPE_SZ);
+    size_t left = capacity > 0 ? static_cast<size_t>(capacity) : kReadBytes;
+    while (!ended_ && left > 0) {
+      const size_t got = ReadOnce(left);
+      if (got == 0) break;
+      left -= got;
+    }
+    CompleteLine();
+    // The rule of one buffer a stream is kept by the bound above, so a busy console may get it.
+    if (console_ != nullptr) console_->Write(std::exchange(console_text_, {}));
+    Proceed();
+  }
+
+  std::string Tail() const override { return tail_->Lines(); }
+
+  void Resize() override {
+    if (terminal_ >= 0) CopyWindowSize(terminal_, pipe_.get());
+  }
+
+  absl::StatusOr<Fd> Share() const override {
+    Fd copy(fcntl(pipe_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!copy.valid()) return ErrnoStatus(errno, "duplicate the end of a worker's output");
+    return copy;
+  }
+
+ private:
+  void OnReadable() {
+    size_t got = 0;
+    size_t left = kReadBytes;
+    do {
+      got = ReadOnce(left);
+      left -= got;
+      // A pipe gives all at once, a terminal a page or less.
+    } while (terminal_ >= 0 && got > 0 && left > 0);
+    Proceed();
+  }
+
+  // Returns how many bytes were read; 0 at the end or when there are none now.
+  size_t ReadOnce(size_t bytes_max) {
+    // One for all streams: what is read is handed on before the next read.
+    static thread_local std::vector<char> buffer(kReadBytes);
+    ssize_t n = 0;
+    do {
+      n = read(pipe_.get(), buffer.data(), std::min(bytes_max, kReadBytes));
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN) return 0;
+    if (n <= 0) {  // of a terminal, EIO
+      ended_ = true;
+      CompleteLine();
+      if (collapse_ != nullptr) collapse_->End(local_rank_);
+      return 0;
+    }
+    const absl::string_view bytes(buffer.data(), static_cast<size_t>(n));
+    tail_->Add(bytes);
+    if (file_ != nullptr) file_->Append(std::string(bytes));
+    if (raw_) {
+      absl::StrAppend(&console_text_, bytes);
+      return bytes.size();
+    }
+    if (console_ != nullptr || copy_file_ != nullptr) AddLines(bytes);
+    return bytes.size();
+  }
+
+  // Cuts into lines; what has no newline yet waits in line_.
+  void AddLines(absl::string_view bytes) {
+    while (!bytes.empty()) {
+      const size_t newline = bytes.find('\n');
+      const bool whole = newline != absl::string_view::npos;
+      absl::string_view piece = bytes.substr(0, newline);
+      bytes.remove_prefix(piece.size() + (whole ? 1 : 0));
+      while (line_.size() + piece.size() > kLineBytesMax) {
+        const absl::string_view part = piece.substr(0, kLineBytesMax - line_.size());
+        EmitLine(part);
+        piece.remove_prefix(part.size());
+      }
+      if (whole) {
+        EmitLine(piece);
+      } else {
+        absl::StrAppend(&line_, piece);
+      }
+    }
+  }
+
+  // One line: what waits in line_, then `rest`.
+  void EmitLine(absl::string_view rest) {
+    if (collapse_ != nullptr) {
+      collapse_->Add(local_rank_, absl::StrCat(line_, rest));
+    } else if (console_ != nullptr) {
+      absl::StrAppend(&console_text_, prefix_, line_, rest, "\n");
+    }
+    if (copy_file_ != nullptr) CopyLine(rest);
+    line_.clear();
+  }
+
+  void CopyLine(absl::string_view rest) {
+    const std::string line = absl::StrCat(line_, rest);
+    const bool wanted =
+        std::any_of(copy_filters_.begin(), copy_filters_.end(),
+                    [&](const std::string& filter) { return absl::StrContains(line, filter); });
+    if (wanted) absl::StrAppend(&copy_text_, prefix_, line, "\n");
+  }
+
+  void CompleteLine() {
+    if (!line_.empty()) EmitLine("");
+  }
+
+  // Hands the lines on to whoever can take them.
+  void MoveLines() {
+    if (copy_file_ != nullptr) copy_file_->Append(std::exchange(copy_text_, {}));
+    if (collapse_ != nullptr) collapse_->Flush();
+    if (console_ != nullptr && !console_text_.empty() && !console_->busy()) {
+      console_->Write(console_text_);
+      console_text_.clear();  // keeps its space for the next lines
+    }
+  }
+
+  // Moves on what can be moved, then reads on, waits or ends.
+  void Proceed() {
+    MoveLines();
+    const bool console_busy = !console_text_.empty() ||
+                              ((ended_ || collapse_ != nullptr) && console_ && console_->busy());
+    if (console_busy && !awaiting_console_) {
+      awaiting_console_ = true;
+      console_->Await(this, [this] {
+        awaiting_console_ = false;
+        Proceed();
+      });
+    }
+    if (ended_) {
+      watch_.reset();
+      const bool file_done = file_ == nullptr || file_->idle();
+      const bool copy_done = copy_file_ == nullptr || copy_file_->idle();
+      if (file_done && copy_done && !console_busy) End();
+    } else {
+      SetPaused((file_ && file_->full()) || (copy_file_ && copy_file_->full()) || console_busy);
+    }
+  }
+
+  void SetPaused(bool paused) {
+    if (paused == paused_) return;
+    paused_ = paused;
+    if (paused) {
+      watch_->Pause();
+    } else {
+      watch_->Resume();
+    }
+  }
+
+  void End() {
+    // Moved out first: it may destroy us, and must not be called twice.
+    if (auto on_end = std::exchange(on_end_, nullptr); on_end) on_end();
+  }
+
+  const std::string prefix_;
+  const bool raw_;
+  const int terminal_;  // -1 = pipe_ is a pipe
+  const std::vector<std::string> copy_filters_;
+  const uint32_t local_rank_;
+  Fd pipe_;
+  std::shared_ptr<FileAppender> file_;           // null = none
+  std::shared_ptr<FileAppender> copy_file_;      // null = none
+  std::shared_ptr<CollapsingConsole> collapse_;  // takes the console's lines; null = none
+  std::shared_ptr<Console> console_;             // null = none
+  std::function<void()> on_end_;
+  std::shared_ptr<LineTail> tail_;
+  std::unique_ptr<FdWatch> watch_;  // null after the end
+  std::string line_;                // the beginning of a line whose newline has not come
+  std::string console_text_;        // complete lines that a busy console has not taken
+  std::string copy_text_;           // those for copy_file_
+  bool awaiting_console_ = false;
+  bool paused_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<LogStream::Made> LogStream::Create(EventLoop* loop, LogStreamOptions options,
+                                                  std::function<void()> on_end) {
+  std::shared_ptr<FileAppender> file;
+  if (!options.file_path.empty()) {
+    DDPRUN_ASSIGN_OR_RETURN(file, FileAppender::Open(loop, options.file_path));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(
+      FdPair pipe, options.terminal >= 0 ? MakePseudoTerminal(options.terminal) : MakePipe());
+  fcntl(pipe.first.get(), F_SETPIPE_SZ,
+        kReadBytes);  // refused to a user who has many: then smaller
+  return Made{std::make_unique<PipeLogStream>(loop, std::move(options), std::move(pipe.first),
+                                              std::move(file), std::move(on_end)),
+              std::move(pipe.second)};
+}
+
+}  // namespace ddprun::launcher

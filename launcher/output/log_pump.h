@@ -1,0 +1,73 @@
+#ifndef DDPRUN_LAUNCHER_OUTPUT_LOG_PUMP_H_
+#define DDPRUN_LAUNCHER_OUTPUT_LOG_PUMP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "launcher/output/collapsing_console.h"
+#include "launcher/output/file_appender.h"
+#include "launcher/output/line_tail.h"
+
+namespace ddprun::launcher {
+
+struct LogStreamOptions {
+  std::string file_path;  // "" = no file; else appended to, losslessly
+  int console_fd = -1;    // -1 = no console; else whole lines with `prefix`
+  std::string prefix;     // "[default0]:"
+  // Where the console's lines go instead, so that they can be shown once with those of others; null
+  // = straight to the console. `local_rank` says whose they are.
+  std::shared_ptr<CollapsingConsole> collapse;
+  uint32_t local_rank = 0;
+  // Lines that hold one of these texts go, with the prefix, to this file too; null = none.
+  std::vector<std::string> copy_filters;
+  std::shared_ptr<FileAppender> copy_file;
+  // The console gets every byte as soon as it comes, without a prefix, as if the worker had it.
+  bool raw = false;
+  // The terminal in whose place the worker gets one (MakePseudoTerminal()); -1 = it gets a pipe.
+  int terminal = -1;
+  // Keeps the last lines, also when the stream is gone; null = the stream does.
+  std::shared_ptr<LineTail> tail;
+};
+
+// Moves one output stream of one worker from a pipe (or terminal) to its file and to the console.
+// Files get every byte as it was written. The console gets whole lines: '\r' frames are kept inside
+// their line, a chunk without a newline waits for the rest (up to 64 KiB), and the end of the
+// stream completes the last line. A slow console or disk holds back this worker only (back-pressure
+// through the pipe). Keeps the last 20 lines (4 KiB at most) for the failure report.
+//
+// Memory: the pipe (256 KiB, less where the system gives less), and at most 256 KiB for the console
+// (before its prefixes) and 1.25 MiB for each file that a slow disk has not taken.
+// Threads: the loop's.
+class LogStream {
+ public:
+  // Gives the write end that the worker gets. `on_end` is called once when every holder of the
+  // write end has closed it and all was written out. Errors: of open(2) with the path, of pipe2(2),
+  // of MakePseudoTerminal().
+  struct Made {
+    std::unique_ptr<LogStream> stream;
+    Fd worker_end;
+  };
+  static absl::StatusOr<Made> Create(EventLoop* loop, LogStreamOptions options,
+                                     std::function<void()> on_end);
+  virtual ~LogStream() = default;
+
+  // Reads what is in the pipe right now and writes it out, without waiting for the end: called when
+  // the worker is gone but a stray descendant may hold the pipe.
+  virtual void Drain() = 0;
+  // The last lines seen, oldest first, each with its newline.
+  virtual std::string Tail() const = 0;
+  // The terminal may have another size: so has the worker's from now on.
+  virtual void Resize() = 0;
+  // A second descriptor of what is read from, for who reads what we leave. Errors: of fcntl(2).
+  virtual absl::StatusOr<Fd> Share() const = 0;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_OUTPUT_LOG_PUMP_H_

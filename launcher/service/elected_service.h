@@ -1,0 +1,60 @@
+#ifndef DDPRUN_LAUNCHER_SERVICE_ELECTED_SERVICE_H_
+#define DDPRUN_LAUNCHER_SERVICE_ELECTED_SERVICE_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "launcher/service/service_process.h"
+#include "rendezvous/etcd/leader_finder.h"
+
+namespace ddprun::launcher {
+
+// The rendezvous service of a job whose record is in etcd: any node can have it. Finds it for this
+// agent, and is it, as a child, while this node is elected. Threads: the loop's.
+class ElectedService {
+ public:
+  struct Callbacks {
+    std::function<void(int port, pid_t pid)> on_serving;
+    // The service that ran here is gone. `how`: "was killed by SIGKILL".
+    std::function<void(std::string how)> on_gone;
+    // A warning for the user.
+    std::function<void(std::string text)> on_trouble;
+  };
+
+  // Params: settings: what the service is told in any case; node_address: how agents reach it.
+  // Errors: as rendezvous::LeaderFinder::Create.
+  static absl::StatusOr<std::unique_ptr<ElectedService>> Create(
+      EventLoop* loop, const rendezvous::EtcdSettings& etcd, ServiceSettings settings,
+      std::string node_id, std::string node_address, Callbacks callbacks);
+  ElectedService(const ElectedService&) = delete;
+  ElectedService& operator=(const ElectedService&) = delete;
+
+  rendezvous::ServiceLocator* locator() { return finder_.get(); }
+  // The agent ends. `job_over`: a service of this node still tells it to the others, and ends by
+  // itself; else it leaves the job to another node. `done`: it has, at once where there is none.
+  void End(bool job_over, std::function<void()> done);
+
+ private:
+  ElectedService(EventLoop* loop, ServiceSettings settings, Callbacks callbacks)
+      : loop_(loop), settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
+  void OnElected(const rendezvous::LeaderFinder::Election& election);
+  void OnReady(const absl::StatusOr<ServicePorts>& ports);
+  void OnEnd(const ServiceProcess::End& end);
+
+  EventLoop* const loop_;
+  ServiceSettings settings_;
+  const Callbacks callbacks_;
+  std::unique_ptr<rendezvous::LeaderFinder> finder_;
+  std::unique_ptr<ServiceProcess> process_;
+  bool ending_ = false;
+  std::function<void()> on_ended_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_SERVICE_ELECTED_SERVICE_H_

@@ -1,0 +1,57 @@
+#ifndef DDPRUN_LAUNCHER_SERVICE_ENDPOINT_FINDER_H_
+#define DDPRUN_LAUNCHER_SERVICE_ENDPOINT_FINDER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "launcher/core/launch_plan.h"
+
+namespace ddprun::launcher {
+
+// What the endpoint of a plan means on this machine.
+struct FoundEndpoint {
+  bool is_local = false;     // its address is this machine's
+  bool loopback = false;     // it resolves to a loopback address: no other machine can reach it
+  std::string node_address;  // how other nodes reach this one
+  std::string literal;       // the first address of the endpoint, as inet_ntop(3) writes it
+};
+
+// Finds out, blocking in the resolver: for EndpointFinder and tests.
+// Errors: NOT_FOUND — a name doesn't resolve (yet).
+absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
+                                           const std::string& local_addr);
+
+// The same on a helper thread of libuv, so that a resolver that hangs holds up neither signals nor
+// messages; a name that doesn't resolve is tried again every second until it does.
+// Threads: the loop's, all methods and callbacks.
+class EndpointFinder {
+ public:
+  // `on_error` is told of each failed try; `on_found` comes once, at last.
+  static std::unique_ptr<EndpointFinder> Start(EventLoop* loop, const LaunchPlan& plan,
+                                               std::function<void(absl::Status)> on_error,
+                                               std::function<void(FoundEndpoint)> on_found);
+  ~EndpointFinder();
+  EndpointFinder(const EndpointFinder&) = delete;
+  EndpointFinder& operator=(const EndpointFinder&) = delete;
+
+ private:
+  struct Work;
+  EndpointFinder() = default;
+  void Try();
+  void OnDone(absl::StatusOr<FoundEndpoint> result);
+
+  EventLoop* loop_ = nullptr;
+  EndpointPlan endpoint_;
+  std::string local_addr_;
+  std::function<void(absl::Status)> on_error_;
+  std::function<void(FoundEndpoint)> on_found_;
+  std::unique_ptr<Timer> retry_;
+  Work* work_ = nullptr;  // in flight; owned by libuv, which calls back even after our end
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_SERVICE_ENDPOINT_FINDER_H_

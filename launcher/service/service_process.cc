@@ -1,0 +1,333 @@
+#include "launcher/service/service_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/errno_status.h"
+#include "base/log.h"
+#include "base/signal_name.h"
+#include "base/status_macros.h"
+#include "launcher/core/signal_policy.h"
+#include "launcher/output/console_sink.h"
+#include "rendezvous/server/serve.h"
+
+namespace ddprun::launcher {
+namespace {
+
+// Of all that a service says and we haven't understood yet.
+constexpr size_t kTextMax = 65536;
+
+// Reads one line from a blocking descriptor; "" when it ends before.
+std::string ReadLine(int fd) {
+  std::string line;
+  char byte = 0;
+  for (;;) {
+    const ssize_t n = read(fd, &byte, 1);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return "";
+    if (byte == '\n') return line;
+    line += byte;
+  }
+}
+
+nlohmann::json ToJson(const rendezvous::EtcdSeatConfig& seat) {
+  const rendezvous::EtcdSettings& etcd = seat.settings;
+  return {{"endpoints", etcd.endpoints},
+          {"prefix", etcd.prefix},
+          {"user", etcd.user},
+          {"password", etcd.password},
+          {"tls", etcd.tls},
+          {"ca_file", etcd.ca_file},
+          {"cert_file", etcd.cert_file},
+          {"key_file", etcd.key_file},
+          {"node_id", seat.node_id},
+          {"node_address", seat.node_address},
+          {"lease", seat.lease},
+          {"revision", seat.revision},
+          {"asked_ns", seat.asked_ns},
+          {"ttl_s", seat.ttl_s},
+          {"vanished", seat.vanished}};
+}
+
+rendezvous::EtcdSeatConfig SeatOf(const nlohmann::json& json, const std::string& run_id) {
+  return {.settings = {.endpoints = json.value("endpoints", std::vector<std::string>()),
+                       .prefix = json.value("prefix", ""),
+                       .user = json.value("user", ""),
+                       .password = json.value("password", ""),
+                       .tls = json.value("tls", false),
+                       .ca_file = json.value("ca_file", ""),
+                       .cert_file = json.value("cert_file", ""),
+                       .key_file = json.value("key_file", "")},
+          .run_id = run_id,
+          .node_id = json.value("node_id", ""),
+          .node_address = json.value("node_address", ""),
+          .lease = json.value("lease", int64_t{0}),
+          .revision = json.value("revision", int64_t{0}),
+          .asked_ns = json.value("asked_ns", int64_t{0}),
+          .ttl_s = json.value("ttl_s", int64_t{0}),
+          .vanished = json.value("vanished", "")};
+}
+
+std::string SettingsLine(const ServiceSettings& settings) {
+  nlohmann::json line = {{"listen", settings.listen},
+                         {"token", settings.token},
+                         {"tls_ca", settings.tls.ca},
+                         {"tls_certificate", settings.tls.certificate},
+                         {"tls_key", settings.tls.key},
+                         {"run_id", settings.run_id},
+                         {"event_log", settings.event_log},
+                         {"status_page", settings.status_page},
+                         {"status_page_token", settings.status_page_token},
+                         {"state_dir", settings.state_dir},
+                         {"state_outlives_machine", settings.state_outlives_machine},
+                         {"host", settings.host},
+                         {"again", settings.again}};
+  if (settings.etcd.has_value()) line["etcd"] = ToJson(*settings.etcd);
+  return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
+}
+
+// The child: waits for its settings, then serves until the agent's end of the pipe closes.
+[[noreturn]] void RunChild(Fd settings_pipe, Fd ready_pipe) {
+  prctl(PR_SET_NAME, "ddprun-service");
+  // A terminal's Ctrl-C reaches the whole foreground group; the agent decides what it means.
+  // So does a scheduler's TERM to all processes of a job; the end of the pipe is what ends it.
+  for (const int number : {SIGINT, SIGHUP, SIGQUIT, SIGTERM}) signal(number, SIG_IGN);
+  for (const int number : PassedOnSignals()) signal(number, SIG_IGN);
+  sigset_t none;  // one that was spawned begins with all of them blocked
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const std::string line = ReadLine(settings_pipe.get());
+  if (line.empty()) _exit(0);  // not needed
+  const nlohmann::json settings = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!settings.is_object()) _exit(2);
+  rendezvous::ServeConfig config;
+  config.listen = settings.value("listen", "");
+  config.token = settings.value("token", "");
+  config.tls = {.ca = settings.value("tls_ca", ""),
+                .certificate = settings.value("tls_certificate", ""),
+                .key = settings.value("tls_key", "")};
+  config.only_run_id = settings.value("run_id", "");
+  config.event_log = settings.value("event_log", "");
+  config.status_page = settings.value("status_page", "");
+  config.status_page_token = settings.value("status_page_token", "");
+  config.state_dir = settings.value("state_dir", "");
+  config.state_outlives_machine = settings.value("state_outlives_machine", false);
+  config.host = settings.value("host", uint64_t{0});
+  config.again = settings.value("again", false);
+  if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
+  config.ready_fd = ready_pipe.get();
+  config.life_fd = settings_pipe.get();
+  // A console that nobody reads must not hold up the service; what it doesn't take is lost.
+  SetLogWriter([console = std::make_shared<ConsoleSink>(STDERR_FILENO)](absl::string_view lines) {
+    console->Write(lines);
+  });
+  _exit(rendezvous::ServeMain(config));
+}
+
+std::string DescribeExit(const siginfo_t& info) {
+  if (info.si_code == CLD_EXITED) return absl::StrCat("exited with status ", info.si_status);
+  return absl::StrCat("was killed by ", SignalName(info.si_status));
+}
+
+// Executes this program with the two descriptors as stdin and stdout. Returns 0 or an errno.
+int SpawnThisProgram(int settings, int ready, pid_t* pid) {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_adddup2(&files, settings, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&files, ready, STDOUT_FILENO);
+  // All of ours are close-on-exec already; this is for what a library may have opened.
+  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  // Until it ignores them, a signal to the whole group would end it.
+  sigset_t all;
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  char name[] = "ddprun";
+  std::string command(kServiceCommand);
+  char* const arguments[] = {name, command.data(), nullptr};
+  const int error = posix_spawn(pid, "/proc/self/exe", &files, &attributes, arguments, environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  return error;
+}
+
+// Beyond stdin and stdout, which one of two pipes may be where the agent has none.
+absl::Status MoveUp(Fd* fd) {
+  if (fd->get() > STDERR_FILENO) return absl::OkStatus();
+  fd->Reset(fcntl(fd->get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  return fd->valid() ? absl::OkStatus() : ErrnoStatus(errno, "a pipe to the rendezvous service");
+}
+
+}  // namespace
+
+void RunServiceCommand() { RunChild(Fd(STDIN_FILENO), Fd(STDOUT_FILENO)); }
+
+absl::StatusOr<std::unique_ptr<ServiceProcess>> ServiceProcess::Fork(
+    const std::vector<int>& close_in_child) {
+  DDPRUN_ASSIGN_OR_RETURN(FdPair settings, MakePipe());
+  DDPRUN_ASSIGN_OR_RETURN(FdPair ready, MakePipe());
+  const pid_t pid = fork();
+  if (pid < 0) return ErrnoStatus(errno, "fork of the rendezvous service");
+  if (pid == 0) {
+    for (const int fd : close_in_child) close(fd);
+    settings.second.Reset();
+    ready.first.Reset();
+    RunChild(std::move(settings.first), std::move(ready.second));
+  }
+  std::unique_ptr<ServiceProcess> process(new ServiceProcess());
+  process->pid_ = pid;
+  process->to_child_ = std::move(settings.second);
+  process->from_child_ = std::move(ready.first);
+  DDPRUN_RETURN_IF_ERROR(process->OpenPidfd());
+  return process;
+}
+
+absl::StatusOr<std::unique_ptr<ServiceProcess>> ServiceProcess::Spawn() {
+  DDPRUN_ASSIGN_OR_RETURN(FdPair settings, MakePipe());
+  DDPRUN_ASSIGN_OR_RETURN(FdPair ready, MakePipe());
+  DDPRUN_RETURN_IF_ERROR(MoveUp(&settings.first));
+  DDPRUN_RETURN_IF_ERROR(MoveUp(&ready.second));
+  std::unique_ptr<ServiceProcess> process(new ServiceProcess());
+  pid_t pid = 0;
+  if (const int error = SpawnThisProgram(settings.first.get(), ready.second.get(), &pid);
+      error != 0) {
+    process->exited_ = true;  // there is none
+    return ErrnoStatus(error, "the rendezvous service: executing /proc/self/exe");
+  }
+  process->pid_ = pid;
+  process->to_child_ = std::move(settings.second);
+  process->from_child_ = std::move(ready.first);
+  DDPRUN_RETURN_IF_ERROR(process->OpenPidfd());
+  return process;
+}
+
+absl::Status ServiceProcess::OpenPidfd() {
+  // Nobody but us reaps, so the pid can't have been reused.
+  pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (pidfd_.valid()) return absl::OkStatus();
+  return ErrnoStatus(errno, "pidfd_open of the rendezvous service");
+}
+
+ServiceProcess::~ServiceProcess() {
+  ready_watch_.reset();
+  exit_watch_.reset();
+  to_child_.Reset();
+  if (exited_) return;
+  // It ends at the end of file above; a service that doesn't has lost its reason to live too.
+  if (pidfd_.valid()) syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  waitpid(pid_, nullptr, 0);
+}
+
+void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
+                           std::function<void(absl::StatusOr<ServicePorts> ports)> on_ready,
+                           std::function<void(End end)> on_end) {
+  on_ready_ = std::move(on_ready);
+  on_end_ = std::move(on_end);
+  fcntl(from_child_.get(), F_SETFL, O_NONBLOCK);
+  ready_watch_ = std::make_unique<FdWatch>(loop, from_child_.get(), [this] { OnBytes(); });
+  exit_watch_ = std::make_unique<FdWatch>(loop, pidfd_.get(), [this] { OnExit(); });
+  // A child that is gone is told of by exit_watch_.
+  const absl::Status written = WriteAll(to_child_.get(), SettingsLine(settings));
+  if (!written.ok()) Log(LogLevel::kWarning, written.ToString());
+}
+
+void ServiceProcess::OnBytes() {
+  if (!ReadAll()) ready_watch_.reset();  // it says no more; OnExit() tells how it ended
+  if (on_ready_ != nullptr && absl::StrContains(text_, '\n')) NotifyReady("");
+}
+
+// What it has said since it began to serve.
+void ServiceProcess::TakeNews() {
+  for (std::string line = TakeLine(); !line.empty(); line = TakeLine()) {
+    absl::string_view text = line;
+    if (absl::ConsumePrefix(&text, "stale ")) stale_ = std::string(text);
+  }
+}
+
+// Takes what is there; false: nothing comes any more, or more than it has to say.
+bool ServiceProcess::ReadAll() {
+  char bytes[512];
+  while (text_.size() < kTextMax) {
+    const ssize_t n = read(from_child_.get(), bytes, sizeof(bytes));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 && errno == EAGAIN;
+    text_.append(bytes, static_cast<size_t>(n));
+  }
+  return false;
+}
+
+// Without its end; "" = there is none.
+std::string ServiceProcess::TakeLine() {
+  const size_t end = text_.find('\n');
+  if (end == std::string::npos) return "";
+  const std::string line = text_.substr(0, end);
+  text_.erase(0, end + 1);
+  return line;
+}
+
+// What it said, or that it died (`how`) before. Returns: whether it serves; else we may be gone.
+bool ServiceProcess::NotifyReady(const std::string& how) {
+  const std::string line = TakeLine();
+  absl::string_view text = line;
+  ServicePorts ports;
+  const auto on_ready = std::exchange(on_ready_, nullptr);
+  if (absl::ConsumePrefix(&text, "ok ")) {
+    const std::pair<absl::string_view, absl::string_view> both =
+        absl::StrSplit(text, absl::MaxSplits(' ', 1));
+    if (absl::SimpleAtoi(both.first, &ports.service) &&
+        absl::SimpleAtoi(both.second, &ports.status_page)) {
+      on_ready(ports);
+      return true;
+    }
+  }
+  exit_watch_.reset();
+  if (absl::ConsumePrefix(&text, "taken ")) {
+    on_ready(absl::AlreadyExistsError(text));
+    return false;
+  }
+  absl::ConsumePrefix(&text, "error ");
+  const std::string error = text.empty()
+                                ? absl::StrCat("the rendezvous service ", how, " before it served")
+                                : std::string(text);
+  on_ready(absl::UnavailableError(error));
+  return false;
+}
+
+void ServiceProcess::OnExit() {
+  siginfo_t info{};
+  if (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) != 0 ||
+      info.si_pid == 0) {
+    return;
+  }
+  exited_ = true;
+  exit_watch_.reset();
+  if (ready_watch_ != nullptr) ReadAll();
+  ready_watch_.reset();
+  const bool exited = info.si_code == CLD_EXITED;
+  const bool orderly = exited && info.si_status == 0;
+  const bool replaced = exited && info.si_status == rendezvous::kLeadershipLost;
+  const std::string how = replaced ? "lost the job to another service" : DescribeExit(info);
+  if (on_ready_ != nullptr && !NotifyReady(how)) return;
+  TakeNews();
+  const auto on_end = on_end_;
+  on_end({.how = how, .orderly = orderly, .replaced = replaced, .stale = stale_});
+}
+
+}  // namespace ddprun::launcher

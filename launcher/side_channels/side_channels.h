@@ -1,0 +1,93 @@
+#ifndef DDPRUN_LAUNCHER_SIDE_CHANNELS_SIDE_CHANNELS_H_
+#define DDPRUN_LAUNCHER_SIDE_CHANNELS_SIDE_CHANNELS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/event_loop.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/core/supervisor/worker_group.h"
+#include "launcher/side_channels/elastic_events.h"
+#include "launcher/side_channels/finish_barrier.h"
+#include "launcher/side_channels/health_server.h"
+#include "launcher/side_channels/watchdog.h"
+#include "rendezvous/core/message.h"
+
+namespace ddprun::launcher {
+
+// What torchrun offers beside its main work, each off until it is asked for: the watchdog
+// (TORCHELASTIC_ENABLE_FILE_TIMER=1), health checks (TORCHELASTIC_HEALTH_CHECK_PORT), events on the
+// console (--event_log_handler console), and an end that workers take together (--run_path). They
+// look on; only the watchdog acts.
+// Threads: the loop's.
+class SideChannels {
+ public:
+  struct Hooks {
+    std::function<void(uint64_t generation, pid_t pid, int signal)> signal_worker;
+    std::function<std::string()> state;                   // one word, of the agent
+    std::function<void(const std::string& text)> record;  // a watchdog's act, for the event log
+    // A worker of --run_path has nothing left to do but to wait for the others.
+    std::function<void(uint32_t local_rank)> finished;
+  };
+  struct Paths {
+    std::string timer_file;  // the FIFO's, unless TORCHELASTIC_TIMER_FILE has another
+    std::string finish_barrier;
+  };
+
+  // Errors: of the watchdog, and of the barrier at the workers' end. A health port that can't be
+  // had is told, and the run goes on.
+  static absl::StatusOr<std::unique_ptr<SideChannels>> Create(
+      EventLoop* loop, const LaunchPlan* plan, const std::string& hostname, Paths paths,
+      const EnvironmentLookup& environment, Hooks hooks);
+
+  // The FIFO for workers; "" = there is no watchdog.
+  std::string timer_file() const { return watchdog_ == nullptr ? "" : watchdog_->path(); }
+  // Where workers wait for each other at their end; "" = they don't.
+  std::string finish_barrier() const { return finish_ == nullptr ? "" : paths_.finish_barrier; }
+  // Where /healthz is; 0 = nowhere.
+  uint16_t health_port() const { return health_ == nullptr ? 0 : health_->port(); }
+
+  void OnAssignment(const rendezvous::Assignment& assignment);
+  void OnStarted(uint32_t local_rank, pid_t pid);
+  // May turn the end into a failure: of a worker whose timer expired.
+  void OnEnded(WorkerEnd* end);
+  // Workers of these local ranks still run, and wait for the next generation.
+  void OnEmpty(const std::set<uint32_t>& kept);
+  // Of those that run.
+  std::set<pid_t> PidsOf(const std::set<uint32_t>& local_ranks) const;
+  void OnExit(bool failed);
+
+ private:
+  SideChannels(EventLoop* loop, const LaunchPlan* plan, Paths paths, Hooks hooks)
+      : loop_(loop), plan_(plan), paths_(std::move(paths)), hooks_(std::move(hooks)) {}
+  absl::Status StartWatchdog(std::string path);
+  void StartHealth(const std::string& port);
+  std::optional<uint32_t> WorkerOf(pid_t pid) const;
+  void OnExpired(const TimerTable::Expired& expired);
+  std::string HealthBody() const;
+
+  EventLoop* loop_;
+  const LaunchPlan* plan_;
+  const Paths paths_;
+  Hooks hooks_;
+  std::optional<rendezvous::Assignment> assignment_;
+  std::map<pid_t, uint32_t> workers_;        // that run, with their local ranks
+  std::map<uint32_t, std::string> expired_;  // why, by local rank, until the worker ends
+  std::unique_ptr<Watchdog> watchdog_;
+  std::unique_ptr<HealthServer> health_;
+  std::unique_ptr<ElasticEvents> events_;
+  std::unique_ptr<FinishBarrier> finish_;
+};
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_SIDE_CHANNELS_SIDE_CHANNELS_H_

@@ -1,0 +1,72 @@
+#ifndef DDPRUN_LAUNCHER_SIDE_CHANNELS_WATCHDOG_H_
+#define DDPRUN_LAUNCHER_SIDE_CHANNELS_WATCHDOG_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "launcher/side_channels/core/timer_table.h"
+#include "launcher/side_channels/timer_request.h"
+
+namespace ddprun::launcher {
+
+// torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO over which worker processes set
+// and release timers; a worker whose timer expires gets the timer's signal, and nothing else does.
+//
+// A deadline comes as wall-clock time, because that is what workers write; it is turned into one of
+// the loop's clock when it is read, so a clock that is set afterwards changes nothing. Threads: the
+// loop's.
+class Watchdog {
+ public:
+  struct Callbacks {
+    // The local rank of the worker that the process is or descends from; nullopt = it is a
+    // stranger, whose request is ignored with a warning.
+    std::function<std::optional<uint32_t>(pid_t pid)> worker_of;
+    std::function<void(const TimerTable::Expired&)> on_expired;
+  };
+
+  // Makes the FIFO at `path` (mode 0600); one that an agent left there is replaced.
+  // Errors: of mkfifo(3) and open(2), with the path; ALREADY_EXISTS: something else is there.
+  static absl::StatusOr<std::unique_ptr<Watchdog>> Create(EventLoop* loop, std::string path,
+                                                          Callbacks callbacks);
+  // Removes the FIFO.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  const std::string& path() const { return path_; }
+  void Forget(uint32_t local_rank);
+  void Clear();
+
+ private:
+  Watchdog(EventLoop* loop, std::string path, Fd fifo, Callbacks callbacks);
+  void Read();
+  void TakeLine(absl::string_view line);
+  void CheckDeadlines();
+
+  EventLoop* loop_;
+  std::string path_;
+  Fd fifo_;  // read and write: without a writer it would always be at its end
+  Callbacks callbacks_;
+  TimerTable timers_;
+  std::string rest_;          // of a line that is not complete
+  bool skip_to_end_ = false;  // of a line that is too long
+  Timer timer_;
+  std::unique_ptr<FdWatch> readable_;
+};
+
+// The process itself or the nearest of its ancestors for which `is_worker` holds; 0 = none. At most
+// 64 steps up; a process that is gone has no ancestors.
+pid_t FindAncestor(pid_t pid, const std::function<bool(pid_t)>& is_worker);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_SIDE_CHANNELS_WATCHDOG_H_

@@ -1,0 +1,63 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "absl/strings/match.h"
+#include "launcher/machine/host_probe.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+TEST(AddressProbeTest, KnowsItsName) {
+  char name[HOST_NAME_MAX + 1] = "";
+  ASSERT_EQ(gethostname(name, sizeof(name)), 0);
+  EXPECT_EQ(Hostname(), name);
+}
+
+TEST(AddressProbeTest, ListsItsAddresses) {
+  EXPECT_THAT(*LocalAddresses(), Contains("127.0.0.1"));
+  EXPECT_THAT(*LocalAddresses(), Not(Contains("")));
+}
+
+TEST(AddressProbeTest, ResolvesLiteralsAndNames) {
+  EXPECT_THAT(*ResolveHost("192.0.2.7"), ElementsAre("192.0.2.7"));
+  EXPECT_THAT(*ResolveHost("2001:db8::7"), ElementsAre("2001:db8::7"));
+  EXPECT_THAT(*ResolveHost("localhost"), Contains(::testing::AnyOf("127.0.0.1", "::1")));
+}
+
+TEST(AddressProbeTest, SaysWhyANameIsUnknown) {
+  const absl::Status status = ResolveHost("no-such-host.invalid").status();
+  EXPECT_TRUE(absl::IsNotFound(status));
+  EXPECT_TRUE(absl::StrContains(status.message(), "'no-such-host.invalid'")) << status;
+  EXPECT_TRUE(absl::IsNotFound(IsLocalHost("no-such-host.invalid").status()));
+  EXPECT_TRUE(absl::IsNotFound(LocalAddressToward("no-such-host.invalid", 1).status()));
+}
+
+TEST(AddressProbeTest, KnowsWhichHostsItIs) {
+  for (const char* host :
+       {"127.0.0.1", "127.8.9.10", "::1", "localhost", "0.0.0.0", "::", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(*IsLocalHost(host)) << host;
+  }
+  const std::vector<std::string> ours = *LocalAddresses();
+  for (const std::string& address : ours) {
+    if (absl::StartsWith(address, "fe80:")) continue;  // needs its scope to be reached
+    EXPECT_TRUE(*IsLocalHost(address)) << address;
+  }
+  // Addresses for documentation (RFC 5737, RFC 3849) are nobody's.
+  EXPECT_FALSE(*IsLocalHost("192.0.2.7"));
+  EXPECT_FALSE(*IsLocalHost("2001:db8::7"));
+}
+
+TEST(AddressProbeTest, FindsTheAddressTowardAHost) {
+  EXPECT_EQ(*LocalAddressToward("127.0.0.1", 29400), "127.0.0.1");
+  EXPECT_EQ(*LocalAddressToward("127.0.0.5", 0), "127.0.0.1");
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
