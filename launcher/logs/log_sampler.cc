@@ -2,7 +2,9 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -16,7 +18,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kLookMs = 1000;
+constexpr int kPauseMs = 1000;
 
 void Look(const LogFile& file) {
   struct stat facts {};
@@ -28,20 +30,54 @@ void Look(const LogFile& file) {
 class Sampler {
  public:
   explicit Sampler(std::shared_ptr<LogCatalog> catalog)
-      : catalog_(std::move(catalog)), wake_(catalog_->Subscribe()) {}
+      : catalog_(std::move(catalog)),
+        wake_(catalog_->Subscribe()),
+        writes_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
   void Run() {
     while (!catalog_->closed()) {
       TakeNew();
-      for (const LogFile& file : files_) Look(file);
-      pollfd wake{.fd = wake_->get(), .events = POLLIN, .revents = 0};
-      poll(&wake, 1, files_.empty() ? -1 : kLookMs);
-      eventfd_t count = 0;
-      if (wake.revents != 0) eventfd_read(wake_->get(), &count);
+      // The watch first: what is written between the two is seen by either.
+      bool all_watched = true;
+      for (const LogFile& file : files_) {
+        all_watched = Watch(file) && all_watched;
+        Look(file);
+      }
+      if (!AwaitCatalog(kPauseMs)) AwaitCatalogOrWrite(all_watched);
     }
   }
 
  private:
+  // The next write to the file is told, and no other: a busy file costs one wake a pause.
+  // False: the kernel has no watch to give (/proc/sys/fs/inotify).
+  bool Watch(const LogFile& file) const {
+    return writes_.valid() &&
+           inotify_add_watch(writes_.get(), file.path.c_str(), IN_MODIFY | IN_ONESHOT) >= 0;
+  }
+
+  // True as soon as the catalog has changed or is closed.
+  bool AwaitCatalog(int timeout_ms) const {
+    pollfd wake{.fd = wake_->get(), .events = POLLIN, .revents = 0};
+    poll(&wake, 1, files_.empty() ? -1 : timeout_ms);
+    return TakeWake(wake);
+  }
+
+  void AwaitCatalogOrWrite(bool all_watched) const {
+    pollfd both[] = {{.fd = wake_->get(), .events = POLLIN, .revents = 0},
+                     {.fd = writes_.get(), .events = POLLIN, .revents = 0}};
+    poll(both, 2, all_watched ? -1 : 0);
+    TakeWake(both[0]);
+    char events[4096];
+    while (read(writes_.get(), events, sizeof(events)) > 0) {
+    }
+  }
+
+  bool TakeWake(const pollfd& wake) const {
+    eventfd_t count = 0;
+    if (wake.revents != 0) eventfd_read(wake_->get(), &count);
+    return wake.revents != 0;
+  }
+
   void TakeNew() {
     const uint64_t before = files_.empty() ? 0 : files_.back().generation;
     const std::vector<LogFile> files = catalog_->TakeNew(&seen_);
@@ -60,6 +96,7 @@ class Sampler {
 
   const std::shared_ptr<LogCatalog> catalog_;
   const std::shared_ptr<const Fd> wake_;
+  const Fd writes_;  // inotify(7)
   uint64_t seen_ = 0;
   std::vector<LogFile> files_;
 };

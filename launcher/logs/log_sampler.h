@@ -8,9 +8,10 @@
 
 namespace ddprun::launcher {
 
-// Looks once a second how large the files are that workers write to, until the catalog is closed
-// (docs/decisions/0081): what workers write to themselves carries no time. On a thread of its own
-// that nobody waits for, since a disk may hang. Error: there is no thread. Threads: any.
+// Looks how large the files are that workers write to, as they grow and at most once a second,
+// until the catalog is closed (docs/decisions/0081): what workers write to themselves carries no
+// time. On a thread of its own that nobody waits for, since a disk may hang. Error: there is no
+// thread. Threads: any.
 absl::Status StartLogSampler(std::shared_ptr<LogCatalog> catalog);
 
 }  // namespace ddprun::launcher
