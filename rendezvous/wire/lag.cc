@@ -24,7 +24,8 @@ double RateOf(const v1::NodeStatus& node) { return node.step_us() > 0 ? 1e6 / no
 double MedianRate(const v1::JobStatus& job) {
   std::vector<double> rates;
   for (const v1::NodeStatus& node : job.nodes()) {
-    if (node.step_us() > 0) rates.insert(rates.end(), node.workers_size(), RateOf(node));
+    if (node.step_us() > 0)
+      rates.insert(rates.end(), static_cast<size_t>(node.workers_size()), RateOf(node));
   }
   if (rates.empty()) return 0;
   const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
