@@ -238,6 +238,7 @@ void ClusterSim::FailOne(SimNode* node, uint64_t how) {
 void ClusterSim::Heal() {
   Trace("no more faults");
   faults_on_ = false;
+  habits_.healed = true;
   service_->Live();
   if (program_ != Program::kLosesRecord) service_->Damage(RecordDamage::kNone);
   isolation_.OnEnd();

@@ -347,7 +347,7 @@ void SimNode::Signal(Generation generation, int /*signal_number*/) {
 }
 
 void SimNode::Sweep(Generation generation) {
-  const bool unclean = rng_->Chance(habits_->unclean_percent);
+  const bool unclean = rng_->Chance(habits_->unclean_percent) && !habits_->healed;
   const absl::Duration delay =
       unclean ? absl::Seconds(20) : absl::Milliseconds(1 + static_cast<int64_t>(rng_->Below(30)));
   queue_->After(delay, [this, generation] {
