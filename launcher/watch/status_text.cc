@@ -104,6 +104,12 @@ std::string GenerationText(const GenerationStatus& generation) {
   if (generation.has_last_step()) {
     absl::StrAppend(&text, ", steps ", RangeText(generation.first_step(), generation.last_step()));
   }
+  if (generation.has_warm()) {
+    const rendezvous::v1::WarmStart& warm = generation.warm();
+    absl::StrAppend(&text, ", ", warm.warm_workers(), " of ",
+                    warm.warm_workers() + warm.cold_workers(), " warm");
+    if (warm.saved_ms() > 0) absl::StrAppend(&text, " (", TimeText(warm.saved_ms()), " saved)");
+  }
   absl::StrAppend(&text, "; began: ", generation.reason(), " (rule ", generation.rule(), ")\n");
   if (generation.has_ended_ms_ago()) {
     absl::StrAppend(&text, "         ended ", TimeText(ended), " ago: ", generation.end_reason(),
@@ -134,9 +140,14 @@ std::string LedgerText(const JobStatus& job) {
         absl::StrAppend(text, absl::StrReplaceAll(time->cause(), {{"_", " "}}), " ",
                         TimeText(time->us() / 1000));
       });
-  if (!marks) return absl::StrCat("  time: ", parts, "\n");
-  return absl::StrFormat("  goodput %.1f %%: %s\n",
-                         100.0 * static_cast<double>(good) / static_cast<double>(total), parts);
+  uint64_t saved_ms = 0;
+  for (const GenerationStatus& generation : job.history()) saved_ms += generation.warm().saved_ms();
+  const std::string saved =
+      saved_ms > 0 ? absl::StrCat("; warm starts saved ", TimeText(saved_ms)) : "";
+  if (!marks) return absl::StrCat("  time: ", parts, saved, "\n");
+  return absl::StrFormat("  goodput %.1f %%: %s%s\n",
+                         100.0 * static_cast<double>(good) / static_cast<double>(total), parts,
+                         saved);
 }
 
 // What the job has of another life of its service, or won't have.

@@ -144,6 +144,7 @@ struct GenerationSummary {
   std::string end_reason;
   std::optional<uint64_t> first_step;
   std::optional<uint64_t> last_step;
+  std::optional<WarmStart> warm;
 
   friend bool operator==(const GenerationSummary&, const GenerationSummary&) = default;
 };

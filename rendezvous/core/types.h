@@ -126,6 +126,15 @@ struct WarmUse {
   friend bool operator==(const WarmUse&, const WarmUse&) = default;
 };
 
+// How a generation began, of all its nodes with --warm on.
+struct WarmStart {
+  uint32_t warm_workers = 0;  // with those that are cold above zero
+  uint32_t cold_workers = 0;
+  absl::Duration saved;  // what the worker that gained most saved: so much sooner it could begin
+
+  friend bool operator==(const WarmStart&, const WarmStart&) = default;
+};
+
 // What a look at a worker has shown.
 enum class Activity {
   kUnknown,  // no look yet

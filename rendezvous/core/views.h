@@ -66,6 +66,7 @@ struct GenerationView {
   std::string end_reason = {};
   std::optional<uint64_t> first_step = {};  // that its workers were seen at; nullopt = none marks
   std::optional<uint64_t> last_step = {};
+  std::optional<WarmStart> warm = {};  // nullopt = none of its nodes has said that it can
 };
 
 }  // namespace ddprun::rendezvous

@@ -218,6 +218,17 @@ void CheckSteps(RecordReader* in, const std::string& field, const v1::Generation
       absl::StrCat(proto.first_step(), " is above last_step, ", proto.last_step()));
 }
 
+WarmStart ReadWarm(RecordReader* in, const std::string& field, const v1::GenerationSummary& proto) {
+  const v1::WarmStart& warm = proto.warm();
+  in->checker().Require(warm.warm_workers() + uint64_t{warm.cold_workers()} > 0, field,
+                        "is of nobody");
+  return {.warm_workers =
+              in->checker().Number(field + ".warm_workers", warm.warm_workers(), 0, kWorkersMax),
+          .cold_workers =
+              in->checker().Number(field + ".cold_workers", warm.cold_workers(), 0, kWorkersMax),
+          .saved = absl::Milliseconds(warm.saved_ms())};
+}
+
 GenerationSummary ReadGeneration(RecordReader* in, const std::string& field,
                                  const v1::GenerationSummary& proto) {
   FieldChecker& checker = in->checker();
@@ -238,6 +249,7 @@ GenerationSummary ReadGeneration(RecordReader* in, const std::string& field,
   if (proto.has_first_step())
     summary.first_step = in->Step(field + ".first_step", proto.first_step());
   if (proto.has_last_step()) summary.last_step = in->Step(field + ".last_step", proto.last_step());
+  if (proto.has_warm()) summary.warm = ReadWarm(in, field + ".warm", proto);
   return summary;
 }
 

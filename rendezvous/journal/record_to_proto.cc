@@ -141,6 +141,10 @@ void Write(const GenerationSummary& summary, v1::GenerationSummary* proto) {
   proto->set_end_reason(Text(summary.end_reason));
   if (summary.first_step.has_value()) proto->set_first_step(*summary.first_step);
   if (summary.last_step.has_value()) proto->set_last_step(*summary.last_step);
+  if (!summary.warm.has_value()) return;
+  proto->mutable_warm()->set_warm_workers(summary.warm->warm_workers);
+  proto->mutable_warm()->set_cold_workers(summary.warm->cold_workers);
+  proto->mutable_warm()->set_saved_ms(ToMilliseconds(summary.warm->saved));
 }
 
 void Write(const LedgerRecord& ledger, v1::LedgerRecord* proto) {

@@ -153,6 +153,13 @@ void JobShell::WriteLedger() {
     note.fields.emplace_back(absl::StrCat(TimeCauseName(static_cast<TimeCause>(i)), "_ms"),
                              absl::StrCat(absl::ToInt64Milliseconds(spent.by[i])));
   }
+  absl::Duration saved;
+  for (const GenerationView& generation : machine_.generations()) {
+    if (generation.warm) saved += generation.warm->saved;
+  }
+  if (saved > absl::ZeroDuration()) {
+    note.fields.emplace_back("warm_saved_ms", absl::StrCat(absl::ToInt64Milliseconds(saved)));
+  }
   Do(note);
 }
 

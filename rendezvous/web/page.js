@@ -90,10 +90,13 @@ function describe(generation) {
   const began = Number(generation.began_ms_ago);
   const ended = generation.ended_ms_ago === undefined ? null : Number(generation.ended_ms_ago);
   const steps = generation.last_step === undefined ? "" : `, steps ${rangeText(generation.first_step, generation.last_step)}`;
+  const warm = generation.warm;
+  const began_warm = !warm ? "" : `, ${warm.warm_workers} of ${warm.warm_workers + warm.cold_workers} warm` +
+    (warm.saved_ms > 0 ? ` (${duration(warm.saved_ms)} saved)` : "");
   const item = make("li");
   item.append(make("strong", `${generation.generation} `),
     `${count(generation.world_size, "rank")} on ${count(generation.group_world_size, "node")}, ` +
-    `${ended === null ? "runs for" : "lasted"} ${duration(began - (ended || 0))}${steps}. `,
+    `${ended === null ? "runs for" : "lasted"} ${duration(began - (ended || 0))}${steps}${began_warm}. `,
     make("span", `Began: ${generation.reason} (${generation.rule}). `, "faint"));
   if (ended !== null) {
     const kind = isPlanned(generation) ? "plan" : "bad";

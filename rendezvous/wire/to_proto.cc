@@ -321,6 +321,11 @@ v1::GenerationStatus ToProto(const GenerationView& view, Instant now) {
   proto.set_end_reason(CutText(view.end_reason, kTextBytesMax));
   if (view.first_step) proto.set_first_step(*view.first_step);
   if (view.last_step) proto.set_last_step(*view.last_step);
+  if (view.warm) {
+    proto.mutable_warm()->set_warm_workers(view.warm->warm_workers);
+    proto.mutable_warm()->set_cold_workers(view.warm->cold_workers);
+    proto.mutable_warm()->set_saved_ms(ToMilliseconds(view.warm->saved));
+  }
   return proto;
 }
 

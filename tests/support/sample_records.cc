@@ -177,6 +177,11 @@ std::vector<GenerationSummary> AnyGenerations(Rng* rng, uint64_t last, bool live
       each.first_step = AnyStep(rng) / 2;
       each.last_step = *each.first_step + rng->Below(1000);
     }
+    if (rng->Chance(50)) {
+      each.warm = {.warm_workers = 1 + static_cast<uint32_t>(rng->Below(each.world_size)),
+                   .cold_workers = static_cast<uint32_t>(rng->Below(each.world_size)),
+                   .saved = absl::Milliseconds(rng->Below(60'000))};
+    }
     all.push_back(std::move(each));
   }
   return all;

@@ -14,6 +14,7 @@ void GenerationRecord::Begin(GenerationView generation) {
   DDPRUN_CHECK(follows, "a generation is left out");
   if (generations_.size() == kGenerationsRecordedMax) generations_.pop_front();
   generations_.push_back(std::move(generation));
+  warm_.clear();
 }
 
 void GenerationRecord::End(Instant now, const std::string& reason) {
@@ -35,6 +36,21 @@ void GenerationRecord::SawStep(uint64_t step) {
   live.last_step = std::max(live.last_step.value_or(step), step);
 }
 
+void GenerationRecord::SawWarm(uint32_t group_rank, const WarmUse& use) {
+  if (generations_.empty() || !generations_.back().ended.is_infinite()) return;
+  if (use.warm_workers + use.cold_workers == 0) return;
+  std::optional<WarmStart>& sum = generations_.back().warm;
+  if (warm_.empty()) sum = WarmStart();  // after a recovery all tell it anew
+  const WarmStart told{use.warm_workers, use.cold_workers, use.saved};
+  const WarmStart before = std::exchange(warm_[group_rank], told);
+  sum->warm_workers += told.warm_workers - before.warm_workers;
+  sum->cold_workers += told.cold_workers - before.cold_workers;
+  sum->saved = std::max(sum->saved, told.saved);
+  if (told.saved >= before.saved || before.saved < sum->saved) return;
+  sum->saved = absl::ZeroDuration();
+  for (const auto& [rank, each] : warm_) sum->saved = std::max(sum->saved, each.saved);
+}
+
 void GenerationRecord::StoppedAt(uint64_t step) {
   DDPRUN_CHECK(step > 0, "steps to stop at begin with 1");
   if (begun_step_ == step) --begun_step_;
@@ -53,7 +69,8 @@ std::vector<GenerationSummary> GenerationRecord::ToRecord(Instant now) const {
                          .ended = lives ? std::nullopt : std::optional(now - each.ended),
                          .end_reason = each.end_reason,
                          .first_step = each.first_step,
-                         .last_step = each.last_step});
+                         .last_step = each.last_step,
+                         .warm = each.warm});
   }
   return summaries;
 }
@@ -72,7 +89,8 @@ void GenerationRecord::Recover(Instant now, const std::vector<GenerationSummary>
                             .ended = each.ended ? now - *each.ended : Instant::Infinite(),
                             .end_reason = each.end_reason,
                             .first_step = each.first_step,
-                            .last_step = each.last_step});
+                            .last_step = each.last_step,
+                            .warm = each.warm});
   }
 }
 
@@ -82,6 +100,9 @@ std::string GenerationRecord::BrokenInvariant() const {
     const bool last = i + 1 == generations_.size();
     if (each.first_step.has_value() != each.last_step.has_value()) return "half a range of steps";
     if (each.first_step && *each.first_step > *each.last_step) return "steps that go back";
+    if (each.warm && each.warm->warm_workers + each.warm->cold_workers == 0) {
+      return "a warm start of nobody";
+    }
     if (last) break;
     if (each.ended.is_infinite()) return "a generation that goes on beside the next one";
     if (generations_[i + 1].generation != each.generation.Next()) return "a generation is left out";

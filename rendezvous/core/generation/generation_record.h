@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ class GenerationRecord {
   void Explain(const std::string& why);
   // A worker of the live, or just ended, one was at this step.
   void SawStep(uint64_t step);
+  // A node of the live one has told how its workers began; what it told before no longer counts.
+  void SawWarm(uint32_t group_rank, const WarmUse& use);
   // The workers of the one that is over stopped at an agreed step: they marked it, saved, and left
   // it to be done by the next ones (R14).
   void StoppedAt(uint64_t step);
@@ -43,6 +46,7 @@ class GenerationRecord {
   // Oldest first, numbered without a gap; all but the last have ended.
   std::deque<GenerationView> generations_;
   uint64_t begun_step_ = 0;
+  std::map<uint32_t, WarmStart> warm_;  // of the live one, by group rank
 };
 
 }  // namespace ddprun::rendezvous

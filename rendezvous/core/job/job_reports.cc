@@ -92,6 +92,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
     if (!told || word == 0 || ProgressPhaseOf(word) == ProgressPhase::kCounted) continue;
     record_.SawStep(ProgressStepOf(word));
   }
+  if (is_member && renewal.warm) record_.SawWarm(*node.group_rank, *renewal.warm);
   if (told && renewal.time) ledger_.Report(now_, *node.group_rank, *renewal.time, /*done=*/false);
   // Told once: a worker on a lost GPU hangs, or ends by an error that names none.
   for (const uint32_t gpu : lost_gpus) {

@@ -104,6 +104,24 @@ TEST(StatusText, ShowsGpusThatAreTold) {
   EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("GPU")));
 }
 
+TEST(StatusText, ShowsHowEachGenerationBeganAndWhatThatSaved) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  auto* job = reply.mutable_jobs(0);
+  auto* training = job->add_ledger();
+  training->set_cause("training");
+  training->set_us(10'000'000);
+  auto* warm = job->mutable_history(0)->mutable_warm();
+  warm->set_cold_workers(2);
+  EXPECT_THAT(StatusText(reply, "h:1"), HasSubstr(", steps 1 to 30, 0 of 2 warm; began: "));
+  EXPECT_THAT(StatusText(reply, "h:1"), HasSubstr("%: training 10.0 s\n"));
+  warm->set_warm_workers(2);
+  warm->set_saved_ms(2300);
+  *job->add_history() = job->history(0);
+  const std::string text = StatusText(reply, "h:1");
+  EXPECT_THAT(text, HasSubstr(", steps 1 to 30, 2 of 4 warm (2.3 s saved); began: "));
+  EXPECT_THAT(text, HasSubstr("goodput 100.0 %: training 10.0 s; warm starts saved 4.6 s\n"));
+}
+
 TEST(StatusText, ShowsHowWorkersStart) {
   rendezvous::v1::GetStatusReply reply = Sample();
   EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("warm")));

@@ -231,6 +231,7 @@ std::vector<Case> HistoryCases() {
          LastOf(r)->set_first_step(2);
          LastOf(r)->set_last_step(1);
        }},
+      {"generations[0].warm: is of nobody", [](auto* r) { LastOf(r)->mutable_warm(); }},
       {"ledger.age_ns: -5 ns", [](auto* r) { r->mutable_ledger()->set_age_ns(-5); }},
       {"ledger.booked: sums up to 1000000000 ns, beside 123456788",
        [](auto* r) { r->mutable_round()->set_age_ns(123'456'788); }},

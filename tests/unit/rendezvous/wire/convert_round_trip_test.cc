@@ -240,7 +240,8 @@ TEST(ToProto, StatusTellsWhatAGenerationWas) {
                          .ended = began + absl::Seconds(2),
                          .end_reason = "node b was lost",
                          .first_step = 3,
-                         .last_step = 9};
+                         .last_step = 9,
+                         .warm = WarmStart{3, 1, absl::Milliseconds(1800)}};
   const Instant now = began + absl::Seconds(5);
   const v1::GenerationStatus ended = ToProto(view, now);
   ExpectAllFieldsSet(ended, "GenerationStatus");

@@ -38,6 +38,41 @@ TEST(GenerationRecord, KeepsTheFirstAndTheLastStep) {
   EXPECT_EQ(record.generations().back().last_step, 9U);
 }
 
+WarmUse Warm(uint32_t warm, uint32_t cold, int64_t saved_ms) {
+  return {.warm_workers = warm, .cold_workers = cold, .saved = absl::Milliseconds(saved_ms)};
+}
+
+TEST(GenerationRecord, SumsUpHowItsNodesBegan) {
+  GenerationRecord record;
+  record.SawWarm(0, Warm(1, 0, 10));  // nothing runs
+  record.Begin({.generation = Generation(1)});
+  record.SawWarm(0, Warm(0, 0, 0));  // not started yet
+  EXPECT_FALSE(record.generations().back().warm.has_value());
+  record.SawWarm(0, Warm(0, 4, 0));
+  record.SawWarm(1, Warm(3, 1, 1800));
+  record.SawWarm(0, Warm(4, 0, 900));  // more is known of it now
+  const auto warm = [&] { return *record.generations().back().warm; };
+  EXPECT_EQ(warm(), (WarmStart{7, 1, absl::Milliseconds(1800)}));
+  record.SawWarm(1, Warm(3, 1, 100));  // that was of the generation before
+  EXPECT_EQ(warm(), (WarmStart{7, 1, absl::Milliseconds(900)}));
+  record.End(Instant(), "a crash");
+  record.SawWarm(1, Warm(0, 4, 0));
+  EXPECT_EQ(warm(), (WarmStart{7, 1, absl::Milliseconds(900)}));
+  record.Begin({.generation = Generation(2)});
+  EXPECT_FALSE(record.generations().back().warm.has_value());
+}
+
+TEST(GenerationRecord, AfterARecoveryNodesTellTheirStartsAnew) {
+  GenerationRecord before;
+  before.Begin({.generation = Generation(1)});
+  before.SawWarm(0, Warm(2, 0, 700));
+  GenerationRecord record;
+  record.Recover(Instant(), before.ToRecord(Instant()), 0);
+  EXPECT_EQ(record.generations().back().warm, (WarmStart{2, 0, absl::Milliseconds(700)}));
+  record.SawWarm(0, Warm(2, 0, 700));
+  EXPECT_EQ(record.generations().back().warm, (WarmStart{2, 0, absl::Milliseconds(700)}));
+}
+
 TEST(GenerationRecord, WhatAStopStepSavedIsNotDoneOnceMore) {
   GenerationRecord record;
   record.Begin({.generation = Generation(1)});
