@@ -86,9 +86,10 @@ absl::Status CheckIsPython(const std::string& script, const Host& host) {
 bool IsAssignment(absl::string_view word) {
   const size_t name = word.find('=');
   return name != absl::string_view::npos && name > 0 &&
-         std::all_of(word.begin(), word.begin() + static_cast<ptrdiff_t>(name), [](char c) {
-           return absl::ascii_isupper(c) || absl::ascii_isdigit(c) || c == '_';
-         });
+         std::all_of(word.begin(), word.begin() + static_cast<ptrdiff_t>(name),
+                     [](unsigned char c) {
+                       return absl::ascii_isupper(c) || absl::ascii_isdigit(c) || c == '_';
+                     });
 }
 
 // What is a file is none of Python's modules; Python runs a part of it before it says so.
