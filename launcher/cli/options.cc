@@ -141,16 +141,19 @@ void AddSuggestion(const std::vector<std::string>& words, const Host& host, Exit
   exit->text = absl::StrCat(text, "; ", suggestion, "\n");
 }
 
+constexpr size_t kOptionBytesMax = 64;
+
 // Where the last option has taken the script for its value: `ddprun --nproc_per_node train.py`.
 void NoteTakenScript(const std::vector<std::string>& words, ExitNow* exit) {
   if (words.size() < 2 || !absl::EndsWith(words.back(), ".py")) return;
   const std::string& option = words[words.size() - 2];
-  if (!absl::StartsWith(option, "-") ||
+  if (!absl::StartsWith(option, "-") || absl::StrContains(option, '=') ||
       !absl::StrContains(exit->text, "script to run is missing")) {
     return;
   }
   exit->text = absl::StrCat("ddprun: error: the script to run is missing: ", Quoted(words.back()),
-                            " is the value of ", option, ", which needs one before the script\n");
+                            " is the value of ", Shown(option, kOptionBytesMax),
+                            ", which needs one before the script\n");
 }
 
 // Of options that only a launcher has, and that the script gets.

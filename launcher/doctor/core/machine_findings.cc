@@ -251,13 +251,13 @@ void CheckInterfaceVariable(const MachineFacts& facts, const std::string& variab
   }
   std::vector<std::string> present;
   for (const InterfaceFacts& interface : facts.interfaces) present.push_back(interface.name);
-  findings->push_back(
-      {Severity::kError,
-       "interface_missing",
-       absl::StrCat(variable, "=", *value, " names no interface of this machine, which has ",
-                    present.empty() ? "none" : absl::StrJoin(present, ", ")),
-       "workers end with 'no socket interface found' or 'unable to find address'",
-       {absl::StrCat("unset ", variable)}});
+  findings->push_back({Severity::kError,
+                       "interface_missing",
+                       absl::StrCat(variable, "=", Shown(*value, 200),
+                                    " names no interface of this machine, which has ",
+                                    present.empty() ? "none" : absl::StrJoin(present, ", ")),
+                       "workers end with 'no socket interface found' or 'unable to find address'",
+                       {absl::StrCat("unset ", variable)}});
 }
 
 void CheckNcclVariables(const MachineFacts& facts, Findings* findings) {

@@ -172,6 +172,8 @@ TEST(Variables, OfNcclAndGloo) {
   facts.environment["GLOO_SOCKET_IFNAME"] = "ens5";
   EXPECT_THAT(The("interface_missing", facts).what, HasSubstr("which has eth0, lo"));
   EXPECT_EQ(Mend("interface_missing", facts), "unset GLOO_SOCKET_IFNAME");
+  facts.environment["GLOO_SOCKET_IFNAME"] = "ens5\x1b[2J";
+  EXPECT_THAT(The("interface_missing", facts).what, HasSubstr("GLOO_SOCKET_IFNAME=ens5\\x1b[2J "));
   facts.environment["GLOO_SOCKET_IFNAME"] = "eth0";
   facts.environment["NCCL_SOCKET_IFNAME"] = "=ib0,eth0";
   EXPECT_THAT(Ids(facts), IsEmpty());
