@@ -12,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -22,12 +21,6 @@
 
 namespace ddprun::launcher {
 namespace {
-
-std::optional<uint64_t> Number(absl::string_view text) {
-  uint64_t number = 0;
-  if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &number)) return std::nullopt;
-  return number;
-}
 
 std::optional<uint64_t> OomKills(absl::string_view text) { return NumberOf("oom_kill", text); }
 
@@ -94,10 +87,11 @@ MemoryWitness DeathProbe::Witness() const {
   if (cgroup_.empty()) return witness;
   // v2 says "max" where there is no limit, v1 a number beyond any machine's memory.
   constexpr uint64_t kUnlimited = uint64_t{1} << 60;
-  witness.limit_bytes = Number(Text(cgroup_ + (is_v2_ ? "/memory.max" : "/memory.limit_in_bytes")));
+  witness.limit_bytes =
+      NumberIn(Text(cgroup_ + (is_v2_ ? "/memory.max" : "/memory.limit_in_bytes")));
   if (witness.limit_bytes.value_or(0) >= kUnlimited) witness.limit_bytes.reset();
   witness.peak_bytes =
-      Number(Text(cgroup_ + (is_v2_ ? "/memory.peak" : "/memory.max_usage_in_bytes")));
+      NumberIn(Text(cgroup_ + (is_v2_ ? "/memory.peak" : "/memory.max_usage_in_bytes")));
   return witness;
 }
 
@@ -106,7 +100,7 @@ std::string DeathProbe::CoreFact(const Death& death) const {
   std::error_code ignored;
   const CorePlace place =
       ExpandCorePattern(Text("/proc/sys/kernel/core_pattern"),
-                        Number(Text("/proc/sys/kernel/core_uses_pid")).value_or(0) != 0, death,
+                        NumberIn(Text("/proc/sys/kernel/core_uses_pid")).value_or(0) != 0, death,
                         Hostname(), std::filesystem::current_path(ignored).string());
   if (place.path.empty()) {
     const bool systemd = absl::StrContains(place.program, "systemd-coredump");

@@ -21,12 +21,6 @@ std::string TextOf(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-std::optional<uint64_t> Number(absl::string_view text) {
-  uint64_t number = 0;
-  if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &number)) return std::nullopt;
-  return number;
-}
-
 bool HasLessLeft(const Memory& a, const Memory& b) {
   return static_cast<double>(a.available) * static_cast<double>(b.total) <
          static_cast<double>(b.available) * static_cast<double>(a.total);
@@ -35,8 +29,9 @@ bool HasLessLeft(const Memory& a, const Memory& b) {
 // Of one cgroup; nullopt = it has no limit. The page cache goes before anything else has to.
 std::optional<Memory> MemoryOf(const std::string& folder, bool is_v2) {
   const auto limit =
-      Number(TextOf(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"))).value_or(0);
-  const auto used = Number(TextOf(folder + (is_v2 ? "/memory.current" : "/memory.usage_in_bytes")));
+      NumberIn(TextOf(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"))).value_or(0);
+  const auto used =
+      NumberIn(TextOf(folder + (is_v2 ? "/memory.current" : "/memory.usage_in_bytes")));
   if (limit == 0 || limit >= kUnlimited || !used.has_value()) return std::nullopt;
   const std::string stat = TextOf(folder + "/memory.stat");
   const absl::string_view prefix = is_v2 ? "" : "total_";
@@ -50,9 +45,15 @@ std::optional<Memory> MemoryOf(const std::string& folder, bool is_v2) {
 
 }  // namespace
 
+std::optional<uint64_t> NumberIn(absl::string_view text) {
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &number)) return std::nullopt;
+  return number;
+}
+
 std::optional<uint64_t> NumberOf(absl::string_view name, absl::string_view text) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::ConsumePrefix(&line, name) && absl::ConsumePrefix(&line, " ")) return Number(line);
+    if (absl::ConsumePrefix(&line, name) && absl::ConsumePrefix(&line, " ")) return NumberIn(line);
   }
   return std::nullopt;
 }
@@ -81,7 +82,7 @@ std::optional<Memory> MachineMemory(const std::string& root) {
   const auto bytes = [&](absl::string_view name) -> std::optional<uint64_t> {
     for (absl::string_view line : absl::StrSplit(text, '\n')) {
       if (!absl::ConsumePrefix(&line, name) || !absl::ConsumeSuffix(&line, " kB")) continue;
-      const std::optional<uint64_t> kibibytes = Number(line);
+      const std::optional<uint64_t> kibibytes = NumberIn(line);
       return kibibytes.has_value() ? std::optional(*kibibytes << 10) : std::nullopt;
     }
     return std::nullopt;

@@ -30,6 +30,9 @@ std::optional<Memory> MachineMemory(const std::string& root = "");
 // limit, whichever has the smaller share left. Blocks for some small reads.
 std::optional<Memory> OwnMemory(const std::string& root = "");
 
+// The number that a file of the kernel's is; none = it is something else, as "max".
+std::optional<uint64_t> NumberIn(absl::string_view text);
+
 // The number behind "<name> " in lines of "name number"; nullopt = there is none.
 std::optional<uint64_t> NumberOf(absl::string_view name, absl::string_view text);
 
