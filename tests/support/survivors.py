@@ -81,6 +81,8 @@ class LiveTraining:
 
     def kill(self):
         """kill -9 for a worker; at a random moment of a step, or of what comes after the last kill."""
+        if self.launch and not self.victims:  # until then its program is started ahead for the first time
+            self.bed.event("warm_ready", count=self.nodes, timeout=PATIENCE, alive=self.agents)
         recovers = bool(self.victims) and self.rng.randrange(DURING_RECOVERY) == 0
         if recovers:
             threading.Event().wait(self.rng.uniform(0, 0.5))  # the kernel's timer decides, not the job's progress
