@@ -3,6 +3,7 @@
 
 import json
 import os
+import random
 import re
 import select
 import shutil
@@ -14,8 +15,10 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, PATIENCE, SLOW, free_port  # noqa: E402
-from warm_case import WarmTestCase  # noqa: E402
+from warm_case import KilledAtRandom, WarmTestCase  # noqa: E402
 
+SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
 WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
 # Of one worker, or of one generation.
 OWN = ("DDPRUN_AGENT", "DDPRUN_GENERATION", "DDPRUN_PROGRESS", "DDPRUN_WORKER_TAG", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE",
@@ -183,6 +186,11 @@ class Failures(ProgramTestCase):
         agent = self.start("parks", "plain", options=["--warm_memory", "0"])
         self.end(agent, self.bed.workers(1, 2, alive=[agent]))
         self.assertIn("--warm_memory 0 leaves no program ready", agent.text())
+
+
+class Kills(ProgramTestCase, KilledAtRandom):
+    def test_at_random_moments(self):
+        self.check(lambda options: self.start("parks", "plain", options=options), SEED, KILLS)
 
 
 class BuiltAnew(ProgramTestCase):
