@@ -210,7 +210,7 @@ class BuiltAnew(ProgramTestCase):
         self.put(self.bed.path("new"))
         self.restart(agent, 1, 2)
         self.assertEqual([False, False], self.starts(2))
-        self.bed.event("warm_old", alive=[agent])
+        self.bed.event("warm_stale", alive=[agent])
         self.ready(count=2, alive=[agent])
         workers = self.restart(agent, 2, 2)
         self.assertEqual([True, True], self.starts(3))
