@@ -5,9 +5,9 @@ survivors_bench.py [--kills N] [--each N] [--seed N]
 
 Trainings of 3 to 6 workers on one to three hosts of namespaces, with `--each` kills each: in the middle of a step, or while
 the others still meet after the kill before. Good: nobody else is started anew who has trained, no step is lost but the one that
-was under way, and all ranks have the same parameters, bit by bit, after each. Beside them one training without
---in_process_restart has some kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a training isn't
-good; 77 without namespaces.
+was under way, and all ranks have the same parameters, bit by bit, after each. Every second one has --warm on: who takes a killed
+one's place is forked from the program that was started ahead. Beside them one training without --in_process_restart has some
+kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a training isn't good; 77 without namespaces.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from bed import TimelineError  # noqa: E402
 # Nodes, workers of each, backend.
 SHAPES = ((1, 3, "auto"), (2, 2, "auto"), (3, 1, "gloo"), (3, 2, "auto"), (2, 3, "gloo"))
 TWIN_KILLS = 8
+LAUNCHES = ((), ("--warm", "on"))
 
 
 def stalls_of(training):
@@ -46,10 +47,10 @@ class Stalls(survivors.LiveTraining):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.stalls = []
+        self.stalls, self.first = [], []
 
     def end(self):
-        self.stalls = stalls_of(self)
+        self.stalls, self.first = stalls_of(self), [1000 * seconds for seconds in self.first_steps()]
         super().end()
 
 
@@ -63,27 +64,33 @@ class Twin(Stalls):
 def run(arguments):
     print(f"seed {arguments.seed}", flush=True)
     hosts, rng = cluster.Cluster(3), random.Random(arguments.seed)
-    good, done, stalls = 0, 0, []
+    good, done = 0, 0
+    stalls, first = {launch: [] for launch in LAUNCHES}, {launch: [] for launch in LAUNCHES}
     trainings = -(-arguments.kills // arguments.each)
     for number in range(trainings):
-        nodes, per_node, backend = SHAPES[number % len(SHAPES)]
+        launch = LAUNCHES[number % len(LAUNCHES)]
+        nodes, per_node, backend = SHAPES[number // len(LAUNCHES) % len(SHAPES)]
         kills = min(arguments.each, arguments.kills - done)
-        training = Stalls(nodes, per_node, rng, hosts=hosts if nodes > 1 else None, backend=backend)
-        shape = f"training {number}: {nodes} x {per_node} workers, {backend}"
+        training = Stalls(nodes, per_node, rng, hosts=hosts if nodes > 1 else None, backend=backend, launch=launch)
+        shape = f"training {number}: {nodes} x {per_node} workers, {' '.join((backend, *launch))}"
         try:
             survivors.run(training, kills)
         except (survivors.Wrong, TimelineError, AssertionError) as error:
             print(f"{shape}: {error}   MISSED", flush=True)
         else:
             good += 1
-            stalls += training.stalls
+            stalls[launch] += training.stalls
+            first[launch] += training.first
             outlived = f"one worker outlived {training.outlived} of them"
             print(f"{shape}: {kills} kills, {outlived}: {describe(training.stalls)}", flush=True)
         done += kills
     twin = Twin(2, 2, rng, hosts=hosts, options=())
     survivors.run(twin, TWIN_KILLS)
-    print(f"{good} of {trainings} trainings good, {done} kills; steps stood still for {describe(stalls)}; without the option "
-          f"{describe(twin.stalls)}", flush=True)
+    cold, warm = LAUNCHES
+    print(f"{good} of {trainings} trainings good, {done} kills; steps stood still for {describe(stalls[cold])}; with --warm on "
+          f"{describe(stalls[warm])}; without the option {describe(twin.stalls)}", flush=True)
+    print(f"from the start of who took a killed one's place to its first step: {describe(first[cold])}; with --warm on "
+          f"{describe(first[warm])}", flush=True)
     return 0 if good == trainings else 1
 
 

@@ -335,6 +335,10 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.on_let_go = [this](Generation generation, uint32_t local_rank) {
     Feed(WorkerLetGo{generation, local_rank});
   };
+  options.on_can_park = [this](uint32_t local_rank) {
+    if (warm_ == nullptr) return;
+    for (const pid_t pid : side_channels_->PidsOf({local_rank})) warm_->OnCanPark(pid);
+  };
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();
     workers_->set_log_catalog(options.logs);

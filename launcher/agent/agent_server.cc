@@ -319,8 +319,11 @@ void AgentServerImpl::Route(uint64_t id, const AssignmentExchange& exchange) {
   if (over_.has_value() || !newest_.has_value() || newest_->generation <= after) {
     return NoteWaiting(exchange.request->local_rank(), after);
   }
-  *exchange.reply = AssignmentOf(exchange.request->local_rank());
+  const uint32_t local_rank = exchange.request->local_rank();
+  const bool can_park = exchange.request->can_park();
+  *exchange.reply = AssignmentOf(local_rank);
   Answer(id, absl::OkStatus());
+  if (can_park && options_.on_can_park) options_.on_can_park(local_rank);
 }
 
 // Who can rejoin, and asks for what comes after its generation, has let go of that; also one that

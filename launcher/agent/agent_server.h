@@ -38,6 +38,8 @@ struct AgentServerOptions {
   // its generation.
   std::function<void(rendezvous::Generation, uint32_t local_rank)> on_can_rejoin;
   std::function<void(rendezvous::Generation, uint32_t local_rank)> on_let_go;
+  // And: its program can be started ahead. May come again.
+  std::function<void(uint32_t local_rank)> on_can_park;
   std::shared_ptr<LogCatalog> logs;  // null: the workers' output goes to no file
   // Agents learn of a generation one after the other: how long a store call waits for a generation
   // that its sender knows already and this agent does not.

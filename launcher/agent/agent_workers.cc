@@ -36,7 +36,7 @@ absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::
       .cgroup = cgroup,
       .held_fd = node_socket};
   // One that is there already can't hold what other tasks of a Slurm step wait for.
-  if (plan_.warm.asks_daemon && WhyCold(plan_).empty() && node_socket < 0) {
+  if (plan_.warm.asks_daemon && plan_.runs_python && WhyCold(plan_).empty() && node_socket < 0) {
     daemon_ = VisitDaemon(plan_, environment, options);
     plan_.warm.on |= daemon_.is_there;
     if (daemon_.tells) {

@@ -71,7 +71,9 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                              "script imports, and fork workers from it, so that a restart "
                              "doesn't wait for imports. What to import is learned from the "
                              "first workers and kept for the next job. It is on by itself where a "
-                             "ddprun daemon of yours runs, unless off is given."});
+                             "ddprun daemon of yours runs, unless off is given. A program with "
+                             "ddprun's C++ runtime is started ahead instead, and waits before "
+                             "its main()."});
   options->AddValue(&target->preload,
                     {.names = "--preload",
                      .placeholder = "MODULES",

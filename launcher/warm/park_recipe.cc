@@ -60,8 +60,12 @@ absl::StatusOr<ParkRequest> PreparePark(const ParkRecipe& recipe, const Learned&
   }
   request.tail.push_back(
       absl::StrCat("PYTHONPATH=", folder, "/hook", python_path.empty() ? "" : ":", python_path));
-  request.tail.push_back(absl::StrCat("DDPRUN_WARM_ROOM=", std::string(kRoomBytes, '.')));
+  request.tail.push_back(RoomVariable());
   return request;
+}
+
+std::string RoomVariable() {
+  return absl::StrCat("DDPRUN_WARM_ROOM=", std::string(kRoomBytes, '.'));
 }
 
 std::optional<Learned> ReadKeptFile(const std::string& path) {

@@ -38,6 +38,9 @@ absl::StatusOr<ParkRequest> PreparePark(const ParkRecipe& recipe, const Learned&
                                         const std::string& folder, absl::string_view list,
                                         bool idle);
 
+// The last variable of a process that is parked: what its workers have besides takes its place.
+std::string RoomVariable();
+
 // What was kept of earlier jobs in this file; none = nothing that can be used.
 std::optional<Learned> ReadKeptFile(const std::string& path);
 

@@ -17,6 +17,7 @@
 #include "launcher/os/folders.h"
 #include "launcher/os/memory_cgroup.h"
 #include "launcher/os/text_files.h"
+#include "launcher/warm/park_program.h"
 #include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {
@@ -36,9 +37,9 @@ uint64_t BytesMax(const WarmPlan& plan) {
 
 std::string WhyCold(const LaunchPlan& plan) {
   if (plan.warm.memory_bytes == uint64_t{0} || plan.warm.memory_percent == 0.0) {
-    return "--warm_memory 0 leaves no interpreter ready";
+    return plan.runs_python ? "--warm_memory 0 leaves no interpreter ready"
+                            : "--warm_memory 0 leaves no program ready";
   }
-  if (!plan.runs_python) return "they run a program of their own, not a script in Python";
   if (plan.preflight != Preflight::kNone) return "they test the network first";
   for (uint32_t local_rank = 1; local_rank < plan.worker_count; ++local_rank) {
     if (WorkerArguments(plan, local_rank) != WorkerArguments(plan, 0)) {
@@ -46,7 +47,7 @@ std::string WhyCold(const LaunchPlan& plan) {
     }
   }
   if (!plan.worker_cpus.empty()) {
-    return "each is bound to CPUs of its own, which libraries look at when they are imported";
+    return "each is bound to CPUs of its own, which libraries look at when they are loaded";
   }
   return "";
 }
@@ -69,9 +70,12 @@ WarmStarts::WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* ke
       folder_(std::move(folder)),
       environment_(std::move(environment)),
       hooks_(std::move(hooks)),
-      starter_(BytesMax(plan->warm)) {}
+      program_(plan->runs_python ? "" : ProgramFile(*plan, environment_)),
+      starter_(BytesMax(plan->warm),
+               plan->runs_python ? WarmStarter::Kind::kInterpreter : WarmStarter::Kind::kProgram) {}
 
 absl::Status WarmStarts::MakeFiles() {
+  if (!plan_->runs_python) return absl::OkStatus();  // it needs none
   DDPRUN_RETURN_IF_ERROR(WriteParkHook(folder_));
   DDPRUN_RETURN_IF_ERROR(MakeFolders(folder_ + "/learned"));
   written_ = Fd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
@@ -90,7 +94,7 @@ void WarmStarts::Begin(const std::optional<std::string>& leased) {
   if (pressure.ok()) {
     pressure_ = *std::move(pressure);
   } else {
-    Log(LogLevel::kInfo, absl::StrCat("the interpreter that is kept ready stays when memory gets "
+    Log(LogLevel::kInfo, absl::StrCat("what is kept ready to become workers stays when memory gets "
                                       "short: ",
                                       pressure.status().message()));
   }
@@ -106,7 +110,25 @@ std::optional<Learned> WarmStarts::ReadKept() {
   if (stat(plan_->warm.kept.c_str(), &now) != 0) return std::nullopt;
   const Version version = {now.st_ino, now.st_mtim.tv_sec, now.st_mtim.tv_nsec};
   if (std::exchange(kept_version_, version) == version) return std::nullopt;
-  return ReadKeptFile(plan_->warm.kept);
+  std::optional<Learned> kept = ReadKeptFile(plan_->warm.kept);
+  if (!plan_->runs_python && kept.has_value() && kept->signature != ProgramSignature(program_)) {
+    return std::nullopt;  // of another one
+  }
+  return kept;
+}
+
+void WarmStarts::OnCanPark(pid_t pid) {
+  if (plan_->runs_python || !Runs(pid, program_)) return;
+  can_park_ = ProgramSignature(program_);
+  LearnThatItCanPark();
+}
+
+void WarmStarts::LearnThatItCanPark() {
+  if (!starter_.WantsToLearn() || can_park_.empty()) return;
+  if (can_park_ != ProgramSignature(program_)) return;
+  Learned learned;
+  learned.signature = can_park_;
+  Do(starter_.OnLearned(loop_->Now(), std::move(learned)));
 }
 
 void WarmStarts::LookAround() {
@@ -124,14 +146,16 @@ uint32_t WarmStarts::learners() const { return std::min(plan_->worker_count, 2U)
 
 void WarmStarts::Prepare(SpawnRequest* request) {
   running_ = true;
-  if (std::exchange(generation_, request->generation) != request->generation) {
+  if (generation_ != request->generation) {
+    restarted_ = generation_ != 0;
+    generation_ = request->generation;
     prepared_ = loop_->Now();
     started_ = Use();
     wanted_ = 0;
   }
   ++wanted_;
   request->parked_patience = starter_.Patience(loop_->Now());
-  if (!starter_.WantsToLearn() || request->local_rank >= learners()) return;
+  if (!plan_->runs_python || !starter_.WantsToLearn() || request->local_rank >= learners()) return;
   std::string path = folder_ + "/hook";
   std::optional<std::string> before = environment_("PYTHONPATH");
   for (const std::string& variable : request->environment) {
@@ -185,12 +209,22 @@ void WarmStarts::OnStarted(uint64_t generation, bool parked) {
   starter_.OnStarted(parked);
   if (started_.warm + started_.cold != wanted_) return;
   if (started_.cold == 0 && hooks_.settled) hooks_.settled();
+  NotifyIfNobodySaidSo();
   hooks_.record("warm_start",
                 {{"generation", absl::StrCat(generation)},
                  {"warm", absl::StrCat(started_.warm)},
                  {"cold", absl::StrCat(started_.cold)},
                  {"saved_ms", absl::StrCat(absl::ToInt64Milliseconds(started_.saved))},
                  {"why_cold", started_.why_cold}});
+}
+
+// A program without the runtime never says that it can be started ahead: whoever asked for that
+// learns it at the first restart.
+void WarmStarts::NotifyIfNobodySaidSo() {
+  if (plan_->runs_python || !restarted_ || !starter_.WantsToLearn()) return;
+  if (std::exchange(told_, true)) return;
+  hooks_.tell(absl::StrCat("--warm on: workers start cold: ", starter_.WhyCold(),
+                           " (programs with ddprun's C++ runtime do)"));
 }
 
 WarmStarts::Use WarmStarts::use() const {
@@ -214,8 +248,12 @@ void WarmStarts::Do(const std::vector<WarmEffect>& effects) {
 }
 
 void WarmStarts::Do(const struct Park& /*effect*/) {
+  if (!plan_->runs_python && ProgramSignature(program_) != starter_.learned().signature) {
+    Do(starter_.OnOtherProgram());
+    return LearnThatItCanPark();  // its workers may have said so before
+  }
   const std::string lack = LackOfMemory();
-  absl::Status status = lack.empty() ? ParkInterpreter() : absl::OkStatus();
+  absl::Status status = lack.empty() ? ParkIt() : absl::OkStatus();
   if (lack.empty() && status.ok()) return;
   starter_.OnNotParked();
   Do(lack.empty() ? starter_.GiveUp(std::string(status.message())) : starter_.OnShort(lack));
@@ -229,11 +267,12 @@ std::string WarmStarts::LackOfMemory() const {
   if (!memory.has_value() || !IsShort(*memory)) return "";
   return absl::StrCat("of this ", memory->of_cgroup ? "cgroup" : "machine", "'s memory ",
                       memory->available * 100 / memory->total,
-                      " % are free; an interpreter is kept ready from ", 100 / kFreePartMin,
+                      " % are free; what becomes workers is kept ready from ", 100 / kFreePartMin,
                       " % on, or with --warm_memory");
 }
 
-absl::Status WarmStarts::ParkInterpreter() {
+absl::Status WarmStarts::ParkIt() {
+  if (!plan_->runs_python) return keeper_->Park(PrepareParkedProgram(*plan_, environment_));
   DDPRUN_ASSIGN_OR_RETURN(const ParkRequest request,
                           PreparePark(MakeParkRecipe(*plan_, environment_, hooks_.prepare),
                                       starter_.learned(), folder_, "parked", /*idle=*/running_));
@@ -246,8 +285,9 @@ void WarmStarts::Do(const Keep& /*effect*/) {
   absl::Status status = MakeFolders(path.substr(0, path.rfind('/')));
   if (status.ok()) status = WriteFile(path, LearnedText(starter_.learned()));
   if (!status.ok()) {
-    Log(LogLevel::kInfo, absl::StrCat("what was learned of imports is not kept for the next job: ",
-                                      status.message()));
+    Log(LogLevel::kInfo,
+        absl::StrCat("what was learned of warm starts is not kept for the next job: ",
+                     status.message()));
   } else if (running_ && hooks_.settled) {
     hooks_.settled();
   }

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_WARM_WARM_STARTS_H_
 #define DDPRUN_LAUNCHER_WARM_WARM_STARTS_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,7 +26,7 @@ namespace ddprun::launcher {
 std::string WhyCold(const LaunchPlan& plan);
 
 // Starts workers warm, as its WarmStarter decides: has the keeper park an interpreter, and workers
-// tell what to import.
+// tell what to import; or their own program, when a worker has told that it can be.
 // Threads: the loop's.
 class WarmStarts {
  public:
@@ -57,6 +59,8 @@ class WarmStarts {
   void OnEnded(const std::string& how);
   // No process of the node's workers is left.
   void OnEmpty();
+  // A worker says that its program can be started ahead. May come again.
+  void OnCanPark(pid_t pid);
   // A node without workers has nobody to learn from: looks whether another one's have told, in a
   // home that they share. Cheap; to be called now and then, because no file system of a network
   // says what other machines do.
@@ -97,7 +101,9 @@ class WarmStarts {
   void Do(const Forget& effect);
   void Do(const WarmNote& effect) { hooks_.record(effect.event, effect.fields); }
   void Do(const NotifyOnce& effect) { hooks_.tell(effect.text); }
-  absl::Status ParkInterpreter();
+  absl::Status ParkIt();
+  void NotifyIfNobodySaidSo();
+  void LearnThatItCanPark();
 
   EventLoop* loop_;
   const LaunchPlan* plan_;
@@ -105,9 +111,13 @@ class WarmStarts {
   const std::string folder_;
   const EnvironmentLookup environment_;
   const Hooks hooks_;
+  const std::string program_;  // file of the workers' own; "" = they run Python
+  std::string can_park_;       // signature of the one that has said so last; "" = none has
   WarmStarter starter_;
   bool running_ = false;                     // the node has workers, or did when it last looked
   uint64_t generation_ = 0;                  // the newest that was prepared
+  bool restarted_ = false;                   // there was one before it
+  bool told_ = false;                        // that nobody has said that the program can be parked
   Instant prepared_;                         // when its first worker was
   Use started_;                              // of its workers; not the parked one's fields
   uint32_t wanted_ = 0;                      // workers of it that are started

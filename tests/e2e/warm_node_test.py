@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, TORCH_PYTHON, free_port, torch_is_there  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
-from warm_case import TRAINING, MemoryPressure, WarmTestCase  # noqa: E402
+from warm_case import TRAINING, KilledAtRandom, MemoryPressure, WarmTestCase  # noqa: E402
 
 SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
@@ -170,59 +170,9 @@ class Seen(WarmTestCase):
                       " ".join(told.stdout.split()))
 
 
-class Kills(WarmTestCase):
-    """Whoever is killed at whatever moment: no start hangs, nobody is left, and nothing grows."""
-
-    def sizes(self, agent):
-        """KiB and descriptors of the agent and of its keeper."""
-        seen = {}
-        for name, pid in (("agent", agent.pid), ("keeper", self.bed.event("agent_start")["keeper"])):
-            with open(f"/proc/{pid}/status", encoding="ascii") as status:
-                seen[name] = next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
-            seen[name + " descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))
-        return seen
-
-    def newest(self):
-        return max((int(line["generation"]) for line in self.bed.events.find("spawn")), default=0)
-
-    def whole(self, agent):
-        """The workers of the newest generation, when all of them are there and none was killed."""
-        def there():
-            lines = self.bed.journal.find("worker", generation=self.newest())
-            return len(lines) == 2 and self.killed.isdisjoint(line["pid"] for line in lines) and lines
-        return self.bed.wait(there, "a whole generation", alive=[agent])
-
+class Kills(KilledAtRandom):
     def test_at_random_moments(self):
-        rng = random.Random(SEED)
-        self.killed = set()
-        agent = self.preloading("decimal", "logging", options=["--max_restarts", 2 * KILLS, "--restart_backoff", 0])
-        self.whole(agent)
-        sizes = {}
-        for count in range(KILLS):
-            if rng.random() < 0.1:
-                self.whole(agent)  # no fork is on its way that could be taken for it
-                ready = len(self.bed.events.find("warm_ready"))
-                os.kill(self.parked(), signal.SIGKILL)
-                self.ready(count=ready + 1, alive=[agent])
-            started = self.bed.events.find("worker_started")[-2:]
-            victim = rng.choice(started)["worker_pid"]
-            self.bed.signal_workers([{"pid": victim}], signal.SIGKILL)
-            self.killed.add(victim)
-            select.select([agent.pidfd], [], [], rng.random() * 0.08)  # a moment in the middle of the restart, or after it
-            self.bed.follower.refresh()
-            if rng.random() < 0.5 or count % 10 == 9:
-                self.whole(agent)
-            if count == KILLS // 3:
-                self.whole(agent)
-                sizes = self.sizes(agent)
-        lines = self.whole(agent)
-        self.assertEqual(3, len(self.children()), f"two workers, and one that waits; seed {SEED}")
-        for name, size in self.sizes(agent).items():
-            self.assertLess(size, sizes[name] + (4 if "descriptors" in name else 2048), f"{name} grows; seed {SEED}")
-        warm = [line["warm"] for line in self.bed.events.find("worker_started")]
-        self.assertGreater(sum(warm), 0.8 * len(warm), f"seed {SEED}")
-        self.bed.finish(lines)
-        self.assert_status(0, agent)
+        self.check(lambda options: self.preloading("decimal", "logging", options=options), SEED, KILLS)
 
 
 @unittest.skipUnless(torch_is_there(), "torch is not installed")

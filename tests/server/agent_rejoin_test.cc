@@ -29,6 +29,9 @@ class AgentRejoinTest : public AgentServerTest {
     options.on_let_go = [this](rendezvous::Generation generation, uint32_t local_rank) {
       told_.push_back(absl::StrCat("let go ", generation.value(), ".", local_rank));
     };
+    options.on_can_park = [this](uint32_t local_rank) {
+      told_.push_back(absl::StrCat("can park ", local_rank));
+    };
     return options;
   }
   void EndTurn(uint64_t generation, const std::set<uint32_t>& spared) {
@@ -59,6 +62,16 @@ TEST_F(AgentRejoinTest, AWorkerWaitsLetsGoAndGetsItsNextPlace) {
   server_->BeginGeneration(Generation(2), {0});
   ASSERT_EQ(EndOf(next), "OK");
   EXPECT_EQ(next->reply.generation(), 2U);
+}
+
+TEST_F(AgentRejoinTest, AWorkerSaysThatItsProgramCanBeStartedAhead) {
+  const AssignmentOutcome first = worker_.GetAssignment(1, 0, kLongMs, /*can_park=*/true);
+  EXPECT_THAT(Told(), IsEmpty()) << "it has no place yet";
+  server_->BeginGeneration(Generation(1));
+  EXPECT_EQ(EndOf(first), "OK");
+  EXPECT_THAT(Told(), ElementsAre("can park 1"));
+  EXPECT_EQ(EndOf(worker_.GetAssignment(0, 0, kLongMs)), "OK");
+  EXPECT_THAT(Told(), IsEmpty()) << "this one doesn't say so";
 }
 
 // The twin: who doesn't wait for the end of its generation lets go of nothing.

@@ -81,11 +81,13 @@ class Client {
       request->mutable_get()->set_timeout_ms(timeout_ms);
     });
   }
-  AssignmentOutcome GetAssignment(uint32_t local_rank, uint64_t after, uint32_t timeout_ms) {
+  AssignmentOutcome GetAssignment(uint32_t local_rank, uint64_t after, uint32_t timeout_ms,
+                                  bool can_park = false) {
     agent::v1::GetAssignmentRequest request;
     request.set_local_rank(local_rank);
     request.set_after_generation(after);
     request.set_timeout_ms(timeout_ms);
+    request.set_can_park(can_park);
     auto outcome = std::make_shared<Outcome<agent::v1::WorkerAssignment>>();
     stub_->async()->GetAssignment(
         &outcome->context, &request, &outcome->reply,

@@ -1,12 +1,14 @@
 // A worker that goes on in the next generation as the process that it is, as docs/PROTOCOL.md has
 // it (R3):
 //
-//   rejoin_worker JOURNAL [plain[=RANK] | stubborn[=RANK] | child]…
+//   rejoin_worker JOURNAL [plain[=RANK] | stubborn[=RANK] | child | parks | observes]…
 //
 // It writes a line into the journal as worker.py does, at its start and for each generation that it
 // rejoins, and says the same to stdout. `plain`: it (or who starts with this rank) asks for
 // nothing. `stubborn`: it is told that its generation is over, and doesn't let go of it. `child`:
-// it has a child process, which its line names. SIGUSR1 ends it with 0, SIGUSR2 with 3.
+// it has a child process, which its line names. `parks`: it tells its agent that it can be started
+// ahead. `observes`: its lines have all that it sees of how it was started. SIGUSR1 ends it with 0,
+// SIGUSR2 with 3.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,6 +30,8 @@
 #include "base/clock.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
+#include "tests/support/observation.h"
+#include "worker/env/parked_program.h"
 
 namespace {
 
@@ -37,9 +41,10 @@ uint64_t Number(const char* name) { return std::strtoull(std::getenv(name), null
 
 class Worker {
  public:
-  Worker(std::string journal, std::vector<std::string> wishes)
+  Worker(std::string journal, std::vector<std::string> wishes, nlohmann::json seen)
       : journal_(std::move(journal)),
         wishes_(std::move(wishes)),
+        seen_(std::move(seen)),
         stub_(v1::Agent::NewStub(
             grpc::CreateChannel(absl::StrCat("unix:", std::getenv("DDPRUN_AGENT")),
                                 grpc::InsecureChannelCredentials()))) {
@@ -52,12 +57,14 @@ class Worker {
 
   int Run() {
     if (Wants("child")) child_ = Fork();
+    if (Wants("parks") && !Ask(0)) return 1;
     for (;;) {
       Write("worker", {{"generation", place_.generation()},
                        {"rank", place_.rank()},
                        {"world", place_.world_size()},
                        {"restart_count", place_.restart_count()},
-                       {"child", child_}});
+                       {"child", child_},
+                       {"seen", seen_}});
       std::printf("rank %u in generation %llu\n", place_.rank(),
                   static_cast<unsigned long long>(place_.generation()));
       std::fflush(stdout);
@@ -69,7 +76,7 @@ class Worker {
       }
       Write("over", {{"generation", place_.generation()}, {"why", end.why()}});
       if (Wants("stubborn") || Wants(absl::StrCat("stubborn=", place_.rank()).c_str())) Stay();
-      if (!Next()) return 1;
+      if (!Ask(place_.generation())) return 1;
     }
   }
 
@@ -96,11 +103,12 @@ class Worker {
     return stub_->AwaitGenerationEnd(&context, request, end);
   }
 
-  // False: there is none any more.
-  bool Next() {
+  // For the place after that generation. False: there is none any more.
+  bool Ask(uint64_t after_generation) {
     v1::GetAssignmentRequest request;
     request.set_local_rank(place_.local_rank());
-    request.set_after_generation(place_.generation());
+    request.set_after_generation(after_generation);
+    request.set_can_park(Wants("parks") && ddprun::worker::CanPark());
     request.set_timeout_ms(1000);
     for (;;) {
       grpc::ClientContext context;
@@ -124,6 +132,7 @@ class Worker {
 
   const std::string journal_;
   const std::vector<std::string> wishes_;
+  const nlohmann::json seen_;  // null = nobody wants to know
   std::unique_ptr<v1::Agent::Stub> stub_;
   v1::WorkerAssignment place_;
   pid_t child_ = 0;
@@ -131,9 +140,14 @@ class Worker {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv, char** environment) {
   if (argc < 2) return 2;
+  const std::vector<std::string> wishes(argv + 2, argv + argc);
+  nlohmann::json seen;
+  if (std::find(wishes.begin(), wishes.end(), "observes") != wishes.end()) {
+    seen = ddprun::testing::Observe(argv, environment);
+  }
   signal(SIGUSR1, [](int) { _exit(0); });
   signal(SIGUSR2, [](int) { _exit(3); });
-  return Worker(argv[1], {argv + 2, argv + argc}).Run();
+  return Worker(argv[1], wishes, std::move(seen)).Run();
 }

@@ -30,20 +30,24 @@ def require(holds, what):
 class LiveTraining:
     """A job of so many nodes, all of this machine, or hosts of a cluster."""
 
-    def __init__(self, nodes, per_node, rng, hosts=None, backend="auto", options=("--in_process_restart",)):
+    def __init__(self, nodes, per_node, rng, hosts=None, backend="auto", options=("--in_process_restart",), launch=()):
         self.bed, self.rng = Bed(hosts), rng
-        self.nodes, self.per_node, self.hosts, self.backend, self.options = nodes, per_node, hosts, backend, options
+        self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
+        self.nodes, self.per_node, self.hosts, self.backend = nodes, per_node, hosts, backend
+        self.options, self.launch = options, launch  # of the program; of ddprun
         self.victims = []  # (pid, moment), in order
         self.undisturbed = []  # moments of those that were killed while all trained, and next to whom nobody was killed
         self.agents = []
         self.outlived = 0  # generations that one worker has seen the end of, and gone on
+        self.warm = []  # of each worker, in order: was it forked from its program that had been started ahead?
 
     def start(self):
         address = "n1:29400" if self.hosts else f"127.0.0.1:{free_port()}"
         for node in range(self.nodes):
             place = [] if self.hosts else ["--local_addr", "127.0.0.1", "--rdzv_conf", f"is_host={int(node == 0)}"]
             job = ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, "--max_restarts", 100000,
-                   "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, "--event_log", self.bed.events.path]
+                   "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, *self.launch, "--event_log",
+                   self.bed.events.path]
             training = [PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--step_delay_ms", 10,
                         "--learning_rate", 0.001, "--lr_schedule", "constant", "--backend", self.backend, *self.options]
             self.agents.append(self.bed.run(f"node{node}", [*job, *training], host=node + 1 if self.hosts else None))
@@ -77,6 +81,8 @@ class LiveTraining:
 
     def kill(self):
         """kill -9 for a worker; at a random moment of a step, or of what comes after the last kill."""
+        if self.launch and not self.victims:  # until then its program is started ahead for the first time
+            self.bed.event("warm_ready", count=self.nodes, timeout=PATIENCE, alive=self.agents)
         recovers = bool(self.victims) and self.rng.randrange(DURING_RECOVERY) == 0
         if recovers:
             threading.Event().wait(self.rng.uniform(0, 0.5))  # the kernel's timer decides, not the job's progress
@@ -127,6 +133,7 @@ class LiveTraining:
         require(not missing, f"nobody has done steps {missing[:5]}")
         for pid, moment in self.victims:
             self.check_loss(pid, moment)
+        self.warm = [line.get("warm") for line in self.bed.events.find("worker_started")]
         self.outlived = max(len({line["generation"] for line in self.steps(pid)}) for pid in trained) - 1
 
     def check_loss(self, pid, moment):
@@ -145,6 +152,14 @@ class LiveTraining:
         generation = max(line["generation"] for line in before)
         after = [line["t"] for line in self.steps() if line["generation"] > generation]
         return min(after) - max(line["t"] for line in before) if after else None
+
+    def first_steps(self):
+        """Seconds from the start of each worker that took a killed one's place to its first step."""
+        newcomers = self.bed.events.find("worker_started")[self.world:]
+        first = {}
+        for line in self.steps():
+            first.setdefault(line["pid"], line["t"])
+        return [first[pid] - line["t"] for line in newcomers if (pid := int(line["worker_pid"])) in first]
 
     def story(self):
         return "\n".join(line for line in self.bed.story().split("\n") if not re.match(r" +\S+ worker +step ", line))

@@ -28,6 +28,19 @@ class Survivors(unittest.TestCase):
     def test_two_nodes_of_two_workers(self):
         survivors.run(survivors.LiveTraining(2, 2, random.Random(SEED)), KILLS)
 
+    def test_who_takes_a_killed_ones_place_was_started_ahead(self):
+        training = survivors.LiveTraining(2, 2, random.Random(SEED), launch=("--warm", "on"))
+        survivors.run(training, KILLS)
+        began, others = training.warm[:training.world], training.warm[training.world:]
+        self.assertEqual([False] * training.world, began, "nobody knew yet that the program can be")
+        self.assertEqual([True] * len(others), others)
+        self.assertLessEqual(KILLS, len(others))
+
+    def test_twin_that_is_cold(self):
+        training = survivors.LiveTraining(2, 2, random.Random(SEED))
+        survivors.run(training, 1)
+        self.assertEqual([None] * 5, training.warm)
+
     def test_twin_without_the_option_starts_all_workers_anew(self):
         with self.assertRaisesRegex(survivors.Wrong, "2 workers were started anew that nobody had killed"):
             survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=()), 1)

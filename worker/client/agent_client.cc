@@ -31,6 +31,7 @@ uint32_t WireMilliseconds(absl::Duration timeout) {
 struct Connection {
   std::string socket_path;
   std::string run_id;
+  bool can_park = false;
   std::unique_ptr<wire::Agent::Stub> stub;
 
   // Sets the deadline on the monotonic clock.
@@ -222,6 +223,7 @@ class GrpcAgentClient : public AgentClient {
     request.set_local_rank(local_rank);
     request.set_after_generation(after_generation);
     request.set_timeout_ms(WireMilliseconds(timeout));
+    request.set_can_park(connection_->can_park);
     grpc::ClientContext context;
     Connection::SetDeadline(context, timeout);
     wire::WorkerAssignment reply;
@@ -251,7 +253,7 @@ class GrpcAgentClient : public AgentClient {
 }  // namespace
 
 std::unique_ptr<AgentClient> AgentClient::Create(const std::string& socket_path,
-                                                 const std::string& run_id) {
+                                                 const std::string& run_id, bool can_park) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -265,6 +267,7 @@ std::unique_ptr<AgentClient> AgentClient::Create(const std::string& socket_path,
   auto connection = std::make_shared<Connection>();
   connection->socket_path = socket_path;
   connection->run_id = run_id;
+  connection->can_park = can_park;
   connection->stub = wire::Agent::NewStub(grpc::CreateCustomChannel(
       absl::StrCat("unix:", socket_path), grpc::InsecureChannelCredentials(), arguments));
   return std::make_unique<GrpcAgentClient>(std::move(connection));

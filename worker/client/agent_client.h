@@ -81,9 +81,10 @@ class AgentClient {
   virtual ~AgentClient() = default;
 
   // Prepares a connection to the unix socket `socket_path`; nothing is sent yet, and an agent that
-  // isn't there is an error of the first call.
+  // isn't there is an error of the first call. `can_park`: the agent is told that this program can
+  // be started ahead (worker/env/parked_program.h).
   static std::unique_ptr<AgentClient> Create(const std::string& socket_path,
-                                             const std::string& run_id);
+                                             const std::string& run_id, bool can_park = false);
 
   // The assignment of the worker `local_rank`; waits up to `timeout` for one that is newer than
   // `after_generation` (0 = any).

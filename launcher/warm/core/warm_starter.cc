@@ -21,7 +21,8 @@ constexpr size_t kSlowMax = 16;
 std::vector<WarmEffect> WarmStarter::Begin(Instant now, std::optional<Learned> kept,
                                            bool preloads) {
   // A job with --preload has learned only what is refused; that is nothing to begin with.
-  if ((!kept.has_value() || kept->steps.empty()) && !preloads) return {};
+  const bool known = kept.has_value() && (is_program() || !kept->steps.empty());
+  if (!known && !preloads) return {};
   if (kept.has_value()) learned_ = *std::move(kept);
   return Load(now);
 }
@@ -107,6 +108,9 @@ std::vector<WarmEffect> WarmStarter::OnSaid(Instant now, absl::string_view text)
     }
     return {};
   }
+  if (absl::ConsumePrefix(&text, "cannot ")) {
+    return GiveUp(absl::StrCat("their program can't be started ahead: ", text));
+  }
   if (!absl::ConsumePrefix(&text, "ready ")) return {};
   return OnReady(now, text);
 }
@@ -122,9 +126,10 @@ std::vector<WarmEffect> WarmStarter::OnReady(Instant now, absl::string_view rest
   import_time_ = absl::Milliseconds(std::max<int64_t>(milliseconds, 0));
   bytes_held_ = std::min(kibibytes, UINT64_MAX >> 10) << 10;
   if (bytes_max_ != 0 && bytes_held_ > bytes_max_) {
-    return GiveUp(absl::StrCat("the interpreter that has imported what they import holds ",
-                               BytesText(bytes_held_), ", and --warm_memory allows ",
-                               BytesText(bytes_max_)));
+    return GiveUp(
+        absl::StrCat(is_program() ? "their program, started ahead, holds "
+                                  : "the interpreter that has imported what they import holds ",
+                     BytesText(bytes_held_), ", and --warm_memory allows ", BytesText(bytes_max_)));
   }
   return {WarmNote{"warm_ready",
                    {{"modules", absl::StrCat(learned_.module_count())},
@@ -141,12 +146,7 @@ std::vector<WarmEffect> WarmStarter::OnEnded(Instant now, absl::string_view how)
   }
   if (state_ != State::kLoading && state_ != State::kReady) return {};
   if (old_) return Load(now);
-  if (std::exchange(stale_, false)) {
-    state_ = State::kUnlearned;
-    stale_signature_ = learned_.signature;
-    learned_ = Learned();
-    return {Forget{}, WarmNote{"warm_stale", {}}};
-  }
+  if (std::exchange(stale_, false)) return Unlearn();
   if (std::exchange(refusing_, false)) {
     if (++refusals_ <= kRefusalsMax) return Load(now);
     return GiveUp(absl::StrCat("importing ahead met ", learned_.refused.size(),
@@ -159,8 +159,21 @@ std::vector<WarmEffect> WarmStarter::OnEnded(Instant now, absl::string_view how)
     effects.insert(effects.end(), load.begin(), load.end());
     return effects;
   }
-  return GiveUp(
-      absl::StrCat("the interpreter that waits to become workers ", how, " ", deaths_, " times"));
+  return GiveUp(absl::StrCat(is_program() ? "the program that waits to become workers "
+                                          : "the interpreter that waits to become workers ",
+                             how, " ", deaths_, " times"));
+}
+
+std::vector<WarmEffect> WarmStarter::OnOtherProgram() {
+  parked_ = false;
+  return Unlearn();
+}
+
+std::vector<WarmEffect> WarmStarter::Unlearn() {
+  state_ = State::kUnlearned;
+  stale_signature_ = learned_.signature;
+  learned_ = Learned();
+  return {Forget{}, WarmNote{"warm_stale", {}}};
 }
 
 std::vector<WarmEffect> WarmStarter::GiveUp(std::string why) {
@@ -193,11 +206,14 @@ std::vector<WarmEffect> WarmStarter::OnEmpty(Instant now) {
 std::string WarmStarter::WhyCold() const {
   switch (state_) {
     case State::kUnlearned:
-      return "what the script imports is not known yet";
+      return is_program() ? "their program has not said that it can be started ahead"
+                          : "what the script imports is not known yet";
     case State::kLoading:
-      return "the interpreter was not ready in time";
+      return is_program() ? "the program that is started ahead was not ready in time"
+                          : "the interpreter was not ready in time";
     case State::kReady:
-      return "the interpreter did not become a worker";
+      return is_program() ? "the program that was started ahead did not become a worker"
+                          : "the interpreter did not become a worker";
     case State::kShort:
     case State::kOff:
       return why_;

@@ -29,7 +29,9 @@ struct NotifyOnce {  // one line for the user
 };
 using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, NotifyOnce>;
 
-// Decides for one agent how its workers start: by the interpreter that is parked, or cold.
+// Decides for one agent how its workers start: by the process that is parked, or cold. That is an
+// interpreter that has imported what workers import; or the workers' own program, which has said
+// that it can be started ahead, and has nothing to learn but that (Learned without steps).
 //
 //                 learned               "ready"
 //   kUnlearned ────────────► kLoading ───────────► kReady
@@ -43,6 +45,8 @@ using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, NotifyOnce
 class WarmStarter {
  public:
   enum class State { kUnlearned, kLoading, kReady, kShort, kOff };
+  // What is parked.
+  enum class Kind { kInterpreter, kProgram };
 
   // Loads that end in refusals, and deaths between two starts, before it gives up.
   static constexpr int kRefusalsMax = 16;
@@ -52,8 +56,9 @@ class WarmStarter {
   // How long it may wait for one that still imports what workers would import themselves.
   static constexpr absl::Duration kLoadPatience = absl::Seconds(60);
 
-  // `bytes_max`: what the parked interpreter may hold of the memory; 0 = no bound.
-  explicit WarmStarter(uint64_t bytes_max = 0) : bytes_max_(bytes_max) {}
+  // `bytes_max`: what the parked process may hold of the memory; 0 = no bound.
+  explicit WarmStarter(uint64_t bytes_max = 0, Kind kind = Kind::kInterpreter)
+      : bytes_max_(bytes_max), kind_(kind) {}
 
   // `kept`: what a job before this one has learned, if there was one. `preloads`: modules are named
   // by hand, so that there is something to import ahead in any case, and nothing to learn.
@@ -67,13 +72,16 @@ class WarmStarter {
   std::vector<WarmEffect> OnKept(Instant now, Learned kept);
   // A worker has written down what it has imported. Only the first word of a job counts.
   std::vector<WarmEffect> OnLearned(Instant now, Learned learned);
-  // The parked interpreter says: "ready MILLISECONDS KIBIBYTES" (that it holds), "refuse MODULE
-  // WHY", "took MODULE MILLISECONDS", "stale"; "old": what it has imported has changed since, so
-  // that it ends.
+  // The parked process says: "ready MILLISECONDS KIBIBYTES" (that it holds), "refuse MODULE WHY",
+  // "took MODULE MILLISECONDS", "stale"; "old": what it has loaded has changed since, so that it
+  // ends; "cannot WHY": this program can't be parked after all.
   std::vector<WarmEffect> OnSaid(Instant now, absl::string_view text);
   std::vector<WarmEffect> OnEnded(Instant now, absl::string_view how);
   // What Park wanted could not be started.
   void OnNotParked() { parked_ = false; }
+  // What Park wanted isn't the program any more that has said that it can be started ahead, and was
+  // not started: who hasn't said so would run.
+  std::vector<WarmEffect> OnOtherProgram();
   // There is too little memory for it, or the kernel has to look for some. It goes first.
   std::vector<WarmEffect> OnShort(std::string why);
   // The node's workers have ended, and what they held is free.
@@ -100,10 +108,13 @@ class WarmStarter {
 
  private:
   std::vector<WarmEffect> Load(Instant now);
+  std::vector<WarmEffect> Unlearn();
   std::vector<WarmEffect> OnReady(Instant now, absl::string_view rest);
   void End(std::vector<WarmEffect>* effects);
+  bool is_program() const { return kind_ == Kind::kProgram; }
 
   uint64_t bytes_max_;
+  Kind kind_;
   State state_ = State::kUnlearned;
   Learned learned_;
   Instant loading_since_;        // of kLoading

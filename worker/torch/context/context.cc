@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "worker/client/agent_client.h"
+#include "worker/env/parked_program.h"
 #include "worker/torch/collectives/checked_group.h"
 #include "worker/torch/collectives/collectives.h"
 #include "worker/torch/collectives/debug_group.h"
@@ -83,7 +84,8 @@ void TakeStore(Context::Implementation& context, const WorkerAssignment& assignm
 // Takes the live assignment, and its store, from the own agent.
 absl::Status JoinThroughAgent(Context::Implementation& context) {
   WorkerEnvironment& environment = context.environment;
-  context.agent = AgentClient::Create(environment.agent_socket, environment.run_id);
+  context.agent =
+      AgentClient::Create(environment.agent_socket, environment.run_id, worker::CanPark());
   DDPRUN_ASSIGN_OR_RETURN(
       const WorkerAssignment assignment,
       context.agent->GetAssignment(environment.local_rank, environment.generation - 1,

@@ -225,5 +225,67 @@ TEST_F(WarmStarterTest, WhatItDoesNotUnderstandIsIgnored) {
   EXPECT_EQ(starter_.state(), WarmStarter::State::kLoading);
 }
 
+// The workers' own program, which has nothing to learn but that it can be started ahead.
+class ProgramStarterTest : public WarmStarterTest {
+ protected:
+  ProgramStarterTest() { starter_ = WarmStarter(/*bytes_max=*/0, WarmStarter::Kind::kProgram); }
+
+  static Learned Program(std::string signature) {
+    Learned learned;
+    learned.signature = std::move(signature);
+    return learned;
+  }
+};
+
+TEST_F(ProgramStarterTest, ItIsParkedWhenAWorkerHasSaidThatItCan) {
+  EXPECT_EQ(Begin(std::nullopt), "");
+  EXPECT_EQ(Patience(), absl::ZeroDuration());
+  EXPECT_EQ(starter_.WhyCold(), "their program has not said that it can be started ahead");
+  EXPECT_EQ(Done(starter_.OnLearned(now_, Program("one"))), "warm_learned keep park");
+  EXPECT_EQ(starter_.WhyCold(), "the program that is started ahead was not ready in time");
+  EXPECT_EQ(Said("ready 400 180000"), "warm_ready keep");
+  EXPECT_EQ(Patience(), WarmStarter::kForkPatience);
+  EXPECT_EQ(starter_.import_time(), absl::Milliseconds(400));
+  EXPECT_EQ(starter_.WhyCold(), "the program that was started ahead did not become a worker");
+}
+
+TEST_F(ProgramStarterTest, ItsNextJobBeginsWithIt) { EXPECT_EQ(Begin(Program("one")), "park"); }
+
+TEST_F(ProgramStarterTest, OneThatCanNotAfterAllIsNotTriedAgain) {
+  Begin(Program("one"));
+  EXPECT_EQ(Said("cannot a library of it starts a thread"), "warm_off tell unpark");
+  EXPECT_EQ(starter_.WhyCold(),
+            "their program can't be started ahead: a library of it starts a thread");
+  EXPECT_EQ(Ended(), "");
+  EXPECT_EQ(Done(starter_.OnLearned(now_, Program("one"))), "");
+}
+
+TEST_F(ProgramStarterTest, OneThatWasBuiltAnewHasToSaySoAgain) {
+  Begin(Program("one"));
+  Said("ready 400 180000");
+  EXPECT_EQ(Said("old"), "warm_old");
+  EXPECT_EQ(Ended(), "park");
+  EXPECT_EQ(Done(starter_.OnOtherProgram()), "forget warm_stale");
+  EXPECT_EQ(Patience(), absl::ZeroDuration());
+  EXPECT_EQ(Done(starter_.OnLearned(now_, Program("two"))), "warm_learned keep park");
+}
+
+TEST_F(ProgramStarterTest, ItsDeathsAreBornAndCounted) {
+  Begin(Program("one"));
+  for (int death = 0; death < WarmStarter::kDeathsMax; ++death)
+    EXPECT_EQ(Ended(), "warm_lost park");
+  EXPECT_EQ(Ended(), "warm_off tell");
+  EXPECT_EQ(starter_.WhyCold(),
+            "the program that waits to become workers was killed by SIGKILL 4 times");
+}
+
+TEST_F(ProgramStarterTest, WhatItMayHoldIsBounded) {
+  starter_ = WarmStarter(/*bytes_max=*/1 << 20, WarmStarter::Kind::kProgram);
+  Begin(Program("one"));
+  EXPECT_EQ(Said("ready 5 1025"), "warm_off tell unpark");
+  EXPECT_EQ(starter_.WhyCold(),
+            "their program, started ahead, holds 1.0 MiB, and --warm_memory allows 1.0 MiB");
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

@@ -1,0 +1,65 @@
+#include "worker/env/environment_block.h"
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+
+namespace ddprun::worker {
+namespace {
+
+// Where the strings of an environment lie: those that the process began with, then the room.
+class Block {
+ public:
+  // The kernel puts the strings one behind the other.
+  explicit Block(char** began) {
+    for (; *began != nullptr && !absl::StartsWith(*began, kRoomBegins); ++began) {
+      kept_.emplace(*began, *began);
+    }
+    next_ = end_ = *began;
+    for (; *began != nullptr; ++began) end_ = *began + std::strlen(*began) + 1;
+  }
+
+  // Where the variable is from now on.
+  char* Put(const std::string& variable) {
+    if (const auto kept = kept_.find(variable); kept != kept_.end()) return kept->second;
+    const size_t bytes = variable.size() + 1;
+    if (static_cast<size_t>(end_ - next_) < bytes) return strdup(variable.c_str());
+    char* const place = next_;
+    std::memcpy(place, variable.c_str(), bytes);
+    next_ += bytes;
+    kept_.emplace(variable, place);
+    return place;
+  }
+
+  void ClearRest() {
+    if (next_ != nullptr) std::memset(next_, 0, static_cast<size_t>(end_ - next_));
+  }
+
+ private:
+  std::map<std::string, char*, std::less<>> kept_;
+  char* next_ = nullptr;
+  char* end_ = nullptr;
+};
+
+}  // namespace
+
+void SetEnvironment(char** began, const std::vector<std::string>& variables) {
+  Block block(began);
+  for (const std::string& variable : variables) {
+    if (absl::StartsWith(variable, kWorkerTag)) block.Put(variable);
+  }
+  // As long as the process: others may point to it, as with setenv(3).
+  char** const pointers = new char*[variables.size() + 1];
+  char** pointer = pointers;
+  for (const std::string& variable : variables) *pointer++ = block.Put(variable);
+  *pointer = nullptr;
+  block.ClearRest();
+  environ = pointers;
+}
+
+}  // namespace ddprun::worker

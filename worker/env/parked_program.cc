@@ -1,0 +1,379 @@
+#include "worker/env/parked_program.h"
+
+#include <dirent.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sched.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "worker/env/environment_block.h"
+#include "worker/env/start_request.h"
+
+// Of the program or library that this code is linked into; the linker makes it.
+extern "C" const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
+
+namespace ddprun::worker {
+namespace {
+
+constexpr char kChannelVariable[] = "DDPRUN_WARM";
+constexpr char kOomScore[] = "/proc/self/oom_score_adj";
+constexpr size_t kFdsMax = 8;  // as launcher/keeper/channel.cc
+
+// ------------------------------------------------------------- what /proc says of us
+
+std::string ReadAll(int fd) {
+  std::string text;
+  std::array<char, 4096> piece;
+  for (;;) {
+    const ssize_t n = pread(fd, piece.data(), piece.size(), static_cast<off_t>(text.size()));
+    if (n <= 0) return text;
+    text.append(piece.data(), static_cast<size_t>(n));
+  }
+}
+
+std::string ReadFile(const char* path) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  std::string text = ReadAll(fd);
+  close(fd);
+  return text;
+}
+
+// Or not: then it is as it is.
+void WriteFile(const char* path, const std::string& text) {
+  const int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  [[maybe_unused]] const ssize_t n = write(fd, text.data(), text.size());
+  close(fd);
+}
+
+// The names in a folder of numbers; without the descriptor that reads it.
+std::vector<int> Numbers(const char* folder) {
+  std::vector<int> numbers;
+  DIR* const open_folder = opendir(folder);
+  if (open_folder == nullptr) return numbers;
+  while (const dirent* entry = readdir(open_folder)) {
+    int number = 0;
+    if (absl::SimpleAtoi(entry->d_name, &number) && number != dirfd(open_folder)) {
+      numbers.push_back(number);
+    }
+  }
+  closedir(open_folder);
+  return numbers;
+}
+
+// Memory that is nobody else's; what is mapped of files can be had again. Source: proc(5).
+uint64_t KibibytesHeld() {
+  uint64_t held = 0;
+  const std::string status = ReadFile("/proc/self/status");
+  for (const absl::string_view line : absl::StrSplit(status, '\n')) {
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    uint64_t number = 0;
+    if (words.size() < 2 || !absl::SimpleAtoi(words[1], &number)) continue;
+    if (words[0] == "RssAnon:" || words[0] == "RssShmem:") held += number;
+  }
+  return held;
+}
+
+// Since this process was made. Source: proc(5), the 22nd word, in clock ticks since the boot.
+int64_t MillisecondsOld() {
+  const std::string stat = ReadFile("/proc/self/stat");
+  const size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  const std::vector<std::string> words = absl::StrSplit(stat.substr(name_end + 2), ' ');
+  int64_t ticks = 0;
+  timespec now{};
+  if (words.size() < 20 || !absl::SimpleAtoi(words[19], &ticks)) return 0;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const int64_t began = ticks * 1000 / sysconf(_SC_CLK_TCK);
+  return std::max<int64_t>(0, now.tv_sec * 1000 + now.tv_nsec / 1'000'000 - began);
+}
+
+// {path: version} of the program and its libraries.
+using FileVersion = std::tuple<dev_t, ino_t, off_t, time_t, long>;  // NOLINT(google-runtime-int)
+using FileVersions = std::map<std::string, FileVersion>;
+
+FileVersion VersionOf(const std::string& path) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0) return {};
+  return {facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec};
+}
+
+FileVersions LoadedFiles() {
+  FileVersions files;
+  const auto add = [](dl_phdr_info* info, size_t /*size*/, void* data) {
+    const std::string path = info->dlpi_name;
+    if (path.find('/') != std::string::npos) {  // the kernel's own has no path
+      static_cast<FileVersions*>(data)->emplace(path, VersionOf(path));
+    }
+    return 0;
+  };
+  dl_iterate_phdr(add, &files);
+  std::array<char, 4096> program;
+  const ssize_t n = readlink("/proc/self/exe", program.data(), program.size());
+  if (n > 0) {
+    const std::string path(program.data(), static_cast<size_t>(n));
+    files.emplace(path, VersionOf(path));
+  }
+  return files;
+}
+
+// ------------------------------------------------------------- the packets of keeper/channel.h
+
+bool Say(int socket, absl::string_view text) {
+  const std::string packet = absl::StrCat("p", text);
+  return send(socket, packet.data(), packet.size(), MSG_NOSIGNAL) >= 0;
+}
+
+struct Packet {
+  std::string text;
+  std::vector<int> fds;
+};
+
+// None: the other end is closed.
+std::optional<Packet> Receive(int socket) {
+  std::string bytes(1 << 16, '\0');
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> space;
+  iovec io{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  msghdr header{};
+  header.msg_iov = &io;
+  header.msg_iovlen = 1;
+  header.msg_control = space.data();
+  header.msg_controllen = space.size();
+  ssize_t n = 0;
+  do {
+    n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  } while (n < 0 && errno == EINTR);
+  if (n <= 0) return std::nullopt;
+  Packet packet;
+  if (const cmsghdr* control = CMSG_FIRSTHDR(&header);
+      control != nullptr && control->cmsg_type == SCM_RIGHTS) {
+    packet.fds.resize((control->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(packet.fds.data(), CMSG_DATA(control), packet.fds.size() * sizeof(int));
+  }
+  if (bytes[0] == 'f' && !packet.fds.empty()) {  // the text is in a file
+    packet.text = ReadAll(packet.fds.front());
+    close(packet.fds.front());
+    packet.fds.erase(packet.fds.begin());
+  } else {
+    packet.text = bytes.substr(1, static_cast<size_t>(n) - 1);
+  }
+  return packet;
+}
+
+// ------------------------------------------------------------- the process that waits
+
+void CloseAll(const std::vector<int>& fds) {
+  for (const int fd : fds) close(fd);
+}
+
+// The kernel kills us when that process ends.
+void DieWith(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+}
+
+void BindTo(const std::vector<uint32_t>& cpus) {
+  if (cpus.empty()) return;
+  const size_t bits = size_t{*std::max_element(cpus.begin(), cpus.end())} + 1;
+  std::vector<cpu_set_t> mask((CPU_ALLOC_SIZE(bits) - 1) / sizeof(cpu_set_t) + 1);
+  const size_t bytes = mask.size() * sizeof(cpu_set_t);
+  for (const uint32_t cpu : cpus) CPU_SET_S(cpu, bytes, mask.data());
+  if (sched_setaffinity(0, bytes, mask.data()) != 0) _exit(1);
+}
+
+class ParkedProgram {
+ public:
+  // `began`: the environment that the kernel gave this process.
+  ParkedProgram(int channel, char** began) : channel_(channel), began_(began) {
+    fcntl(channel_, F_SETFD, FD_CLOEXEC);
+  }
+
+  // Returns in each worker, and never in the process itself.
+  void BecomeWorkers() {
+    oom_score_ = ReadFile(kOomScore);
+    WriteFile(kOomScore, "1000");  // the first to go when memory is short
+    if (const std::string why = WhyNot(); !why.empty()) {
+      Say(channel_, absl::StrCat("cannot ", why));
+      _exit(0);
+    }
+    files_ = LoadedFiles();
+    ready_ = absl::StrCat("ready ", MillisecondsOld(), " ", KibibytesHeld());
+    while (!ForkAhead()) ready_.clear();
+  }
+
+ private:
+  struct Asked {
+    StartRequest request;
+    int answers = -1;
+    std::vector<int> streams;  // as many as request.streams has letters
+  };
+
+  // What a fork wouldn't carry over, or workers would share.
+  std::string WhyNot() const {
+    if (Numbers("/proc/self/task").size() > 1) return "a library of it starts a thread";
+    for (const int fd : Numbers("/proc/self/fd")) {
+      if (fd <= STDERR_FILENO || fd == channel_) continue;
+      std::array<char, 4096> target;
+      const ssize_t n =
+          readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), target.data(), target.size());
+      return absl::StrCat(
+          "a library of it holds ",
+          absl::string_view(target.data(), static_cast<size_t>(std::max<ssize_t>(n, 0))), " open");
+    }
+    return "";
+  }
+
+  // Forks the next worker before it is asked for, because a fork of so much memory takes some
+  // milliseconds; from a child between, which ends when the worker is asked for, so that the worker
+  // is the keeper's child. True in the worker, false when the next one is to be forked.
+  bool ForkAhead() {
+    int asked[2];
+    int orphaned[2];
+    if (pipe2(asked, O_CLOEXEC) != 0 || pipe2(orphaned, O_CLOEXEC) != 0) _exit(1);
+    const pid_t waiting = getpid();
+    const pid_t between = fork();
+    if (between < 0) _exit(1);
+    if (between > 0) {
+      CloseAll({asked[0], asked[1], orphaned[0]});
+      int status = 0;
+      // The keeper is gone, or the files have changed.
+      if (waitpid(between, &status, 0) != between || status != 0) _exit(0);
+      close(orphaned[1]);  // by us: its own close before its children are given away
+      return false;
+    }
+    close(orphaned[1]);
+    DieWith(waiting);
+    const pid_t middle = getpid();
+    const pid_t worker = fork();
+    if (worker != 0) {
+      char byte = 0;
+      close(asked[1]);
+      _exit(worker > 0 && read(asked[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    close(asked[0]);
+    DieWith(middle);
+    if (!ready_.empty()) Say(channel_, ready_);
+    const Asked wanted = AwaitRequest();
+    prctl(PR_SET_PDEATHSIG, 0);
+    char byte = '!';
+    if (write(asked[1], &byte, 1) != 1) _exit(1);
+    // Ends when the one between is reaped, which makes us the keeper's child.
+    if (read(orphaned[0], &byte, 1) != 0) _exit(1);
+    CloseAll({asked[1], orphaned[0]});
+    Become(wanted);
+    return true;
+  }
+
+  // Ends the process when none is, or must not be, made here any more.
+  Asked AwaitRequest() {
+    for (;;) {
+      std::optional<Packet> packet = Receive(channel_);
+      if (!packet.has_value()) _exit(0);  // the keeper is gone
+      std::optional<StartRequest> request = ParseStartRequest(packet->text);
+      if (!request.has_value() || packet->fds.size() != 1 + request->streams.size()) {
+        CloseAll(packet->fds);
+        continue;
+      }
+      if (LoadedFiles() != files_) {
+        Say(channel_, "old");
+        _exit(0);
+      }
+      Asked asked{.request = *std::move(request),
+                  .answers = packet->fds.front(),
+                  .streams = {packet->fds.begin() + 1, packet->fds.end()}};
+      if (Say(asked.answers, "taken")) return asked;
+      CloseAll(packet->fds);  // it isn't wanted any more
+    }
+  }
+
+  void Become(const Asked& asked) {
+    const StartRequest& request = asked.request;
+    setsid();
+    DieWith(request.keeper);
+    Say(asked.answers, absl::StrCat("pid ", getpid()));
+    BindTo(request.cpus);
+    WriteFile(kOomScore, oom_score_);
+    for (size_t i = 0; i < asked.streams.size(); ++i) {
+      const int stream = request.streams[i] == 'i'   ? STDIN_FILENO
+                         : request.streams[i] == 'o' ? STDOUT_FILENO
+                                                     : STDERR_FILENO;
+      if (dup2(asked.streams[i], stream) < 0) _exit(1);
+      close(asked.streams[i]);
+    }
+    SetEnvironment(began_, WithChanges(Strings(began_), Strings(environ), request.environment));
+    close(channel_);
+    Say(asked.answers, "set");
+    const std::optional<Packet> go = Receive(asked.answers);
+    if (!go.has_value() || go->text != "go") _exit(1);
+    close(asked.answers);
+  }
+
+  static std::vector<std::string> Strings(char** strings) {
+    std::vector<std::string> copies;
+    for (; *strings != nullptr; ++strings) copies.emplace_back(*strings);
+    return copies;
+  }
+
+  const int channel_;
+  char** const began_;
+  std::string oom_score_;
+  std::string ready_;  // what the first worker that waits says; "" = it was said
+  FileVersions files_;
+};
+
+// Of our keeper, if it has parked this process itself; -1 = it hasn't. What a parked process runs
+// has the variable, too, but no session of its own.
+int KeepersChannel() {
+  const char* const text = std::getenv(kChannelVariable);
+  int channel = -1;
+  if (text == nullptr || !absl::SimpleAtoi(text, &channel) || getsid(0) != getpid()) return -1;
+  int type = 0;
+  socklen_t size = sizeof(type);
+  const bool is_one = getsockopt(channel, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
+  return is_one && type == SOCK_SEQPACKET ? channel : -1;
+}
+
+// The first thing that the program does: its libraries are initialized before, all else of it
+// after. Source: the System V ABI, "Initialization and Termination Functions", with the GNU C
+// library's arguments.
+[[gnu::constructor(101)]] void ParkWhereAsked(int argc, char** argv, char** /*environment*/) {
+  if (!CanPark()) return;
+  const int channel = KeepersChannel();
+  if (channel >= 0) ParkedProgram(channel, argv + argc + 1).BecomeWorkers();
+}
+
+}  // namespace
+
+bool CanPark() {
+  const auto own_headers = reinterpret_cast<uintptr_t>(&__ehdr_start) + __ehdr_start.e_phoff;
+  return own_headers == getauxval(AT_PHDR);
+}
+
+}  // namespace ddprun::worker
