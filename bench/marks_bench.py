@@ -3,13 +3,15 @@
 
 marks_bench.py [--hangs N] [--minutes M] [--step-ms MS]
 
-Jobs of two ranks with torch, no option given: plain DistributedDataParallel, accumulated gradients, two optimizers, and
-Lightning where it is installed. First N of them hang: one rank sleeps, spins, is stopped, or waits for a stuck child of its
-loader; the right rank must be named within ten steps and 5 s. Then, for M minutes in all, they train with evaluations and
-saves of ten steps' length, by all or by one: nobody may be named. Prints counts and times; exit status 1 when one differs.
+Jobs of two ranks with torch, no option given: plain DistributedDataParallel, accumulated gradients, two optimizers, and where
+they are installed a small GPT, Accelerate, Lightning and the Trainer of transformers. First N of them hang: one rank sleeps,
+spins, is stopped, or waits for a stuck child of its loader; the right rank must be named within ten steps and 5 s. Then, for M
+minutes in all, they train with evaluations and saves, of ten steps' length in the first three, by all or by one: nobody may be
+named. Prints counts and times; exit status 1 when one differs.
 """
 
 import argparse
+import math
 import os
 import statistics
 import sys
@@ -17,25 +19,29 @@ import sys
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 
-from bed import CACHE, SLOW, TORCH_PYTHON, Bed  # noqa: E402
+from bed import FRAMEWORKS, LAUNCHERS, SLOW, TORCH_PYTHON, Bed  # noqa: E402
 
-WORKER = os.path.join(ROOT, "tests", "support", "unmodified_worker.py")
-LIGHTNING = os.path.join(ROOT, "tests", "support", "unmodified_lightning.py")
-LAUNCHERS = os.path.join(CACHE, "py-launchers", "bin", "python3")
+SUPPORT = os.path.join(ROOT, "tests", "support")
+PLAIN = ("plain", "accumulate", "two")  # kinds of unmodified_worker.py
+PYTHONS = {"gpt": LAUNCHERS, "accelerate": LAUNCHERS, "lightning": LAUNCHERS, "trainer": FRAMEWORKS}
 HANGS = ("sleep", "spin", "stop", "loader")
 HANG_AT = 30
+EACH = 40  # steps between two saves of a framework's script
 
 
 def kinds():
-    found = ["plain", "accumulate", "two"]
-    return found + ["lightning"] if os.access(LAUNCHERS, os.X_OK) else found
+    return [*PLAIN, *(kind for kind, python in PYTHONS.items() if os.access(python, os.X_OK))]
 
 
 def start(bed, kind, steps, step_ms, *plans):
-    python = LAUNCHERS if kind == "lightning" else TORCH_PYTHON
-    command = [LIGHTNING, bed.journal.path, steps] if kind == "lightning" else [WORKER, bed.journal.path, kind, steps]
+    if kind in PLAIN:
+        command = ["unmodified_worker.py", bed.journal.path, kind, steps, step_ms]
+    else:
+        command = [f"unmodified_{kind}.py", bed.journal.path, steps, step_ms, EACH]
+    script, *words = command
     return bed.run("agent", ["--standalone", "--nproc_per_node", 2, "--max_restarts", 1, "--event_log", bed.events.path,
-                             *command, step_ms, *plans], env={"PYTHON_EXEC": python})
+                             os.path.join(SUPPORT, script), *words, *plans],
+                   env={"PYTHON_EXEC": PYTHONS.get(kind, TORCH_PYTHON)})
 
 
 def hang(kind, plan, rank, step_ms):
@@ -54,7 +60,7 @@ def hang(kind, plan, rank, step_ms):
 def quiet(kind, minutes, step_ms):
     """How many were named in a job of so many minutes; -1: it didn't end well."""
     ten = f"{10 * step_ms / 1000:g}"
-    plans = [f"*@/37=evaluate:{ten}", f"0@/53=evaluate:{ten}", f"1@/61=save:{ten}"] if kind != "lightning" else []
+    plans = [f"*@/37=evaluate:{ten}", f"0@/53=evaluate:{ten}", f"1@/61=save:{ten}"] if kind in PLAIN else []
     bed = Bed()
     try:
         # Evaluations and saves are as long again; the bench needs not be exact.
@@ -75,8 +81,10 @@ def main():
     parser.add_argument("--step-ms", type=float, default=50)
     arguments = parser.parse_args()
     times, right = [], 0
+    rounds = math.lcm(len(kinds()), len(HANGS))  # after so many each kind would meet the same hangs again
     for trial in range(arguments.hangs):
-        kind, plan, rank = kinds()[trial % len(kinds())], HANGS[trial // len(kinds()) % len(HANGS)], trial % 2
+        kind, plan = kinds()[trial % len(kinds())], HANGS[(trial + trial // rounds) % len(HANGS)]
+        rank = trial // len(HANGS) % 2
         named, took = hang(kind, plan, rank, arguments.step_ms)
         right += named == str(rank)
         times.append(took)

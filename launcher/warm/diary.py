@@ -77,6 +77,7 @@ class _Diary:
 
     def write(self):
         script_folder = os.path.realpath(sys.path[0]) if sys.path and sys.path[0] else os.getcwd()
+        self.inside = [root for root in self.roots if _is_below(root, [script_folder])]  # an environment in the project's folder
         lines = ["signature " + _signature(self.roots)]
         settings = list(self.settings)
         for index, (name, module) in enumerate(list(sys.modules.items())):
@@ -107,4 +108,5 @@ class _Diary:
         file = os.path.realpath(spec.origin)
         if not os.path.isabs(spec.origin):
             return "seen"
-        return "module" if _is_below(file, self.roots) and not _is_below(file, [script_folder]) else ""
+        own = _is_below(file, [script_folder]) and not _is_below(file, self.inside)
+        return "module" if _is_below(file, self.roots) and not own else ""

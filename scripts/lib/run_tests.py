@@ -25,7 +25,7 @@ CORE = ["unit", "datadriven", "sim", "fuzz", "process", "server"]
 # Whole programs, in the build release: what users run is what is tested.
 WHOLE = ["worker", "e2e", "contract", "cluster", "campaign", "slurm", "python", "packaging", "docs", "mutants", "spin"]
 # What an ordinary run leaves to --all: what compiles everything once more, or only measures.
-EXTRA = ["wheel", "schedules", "static", "bench", "fuzzers"]
+EXTRA = ["frameworks", "wheel", "schedules", "static", "bench", "fuzzers"]
 QUICK = [*CORE, "lint"]
 ORDINARY = [*WHOLE, "lint", "asan-ubsan", "tsan"]
 EVERY = ["build", *CORE, *WHOLE, "lint", *EXTRA, "asan-ubsan", "tsan"]
@@ -112,7 +112,8 @@ class Run:
 
     def run(self):
         print(f"==> Building and running: {' '.join(self.chosen)}", flush=True)
-        core, whole = self.of([*CORE, *(() if self.of(WHOLE) else ("lint",))]), self.of([*WHOLE, "wheel", "schedules", "bench"])
+        core = self.of([*CORE, *(() if self.of(WHOLE) else ("lint",))])
+        whole = self.of([*WHOLE, "frameworks", "wheel", "schedules", "bench"])
         if core or self.of(["build"]):
             self.run_core(core)
         if whole:

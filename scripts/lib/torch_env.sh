@@ -12,6 +12,7 @@ ddprun_torch_oldest=1.13.0
 ddprun_torch_newest=2.15.0
 ddprun_accelerate_version=1.15.0
 ddprun_lightning_version=2.6.6
+ddprun_transformers_version=5.23.0
 ddprun_mkdocs_version=1.6.1
 ddprun_kubernetes_validate_version=1.37.0
 ddprun_kubeflow_trainer_version=2.3.0
@@ -94,26 +95,43 @@ ensure_kubernetes_schemas() {
     "${packages[@]}"
 }
 
+# make_layer NAME STAMP WHAT BELOW PIP-ARGUMENTS…: as make_environment, with the packages of the environments BELOW (names with a
+# blank between them).
+make_layer() {
+  local name=$1 stamp=$2 what=$3 below=$4 home="$ddprun_cache_dir/$1" layer site purelib
+  shift 4
+  purelib='import sysconfig; print(sysconfig.get_paths()["purelib"])'
+  if [ "$(cat "$home/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "$name: is there ($home)"
+    return
+  fi
+  say "$name: installing into $home"
+  note "$what"
+  rm -rf "$home"
+  python3 -m venv "$home" || fail "python3 -m venv could not make $home" "is python3-venv installed?"
+  site=$("$home/bin/python3" -c "$purelib")
+  for layer in $below; do "$ddprun_cache_dir/$layer/bin/python3" -c "$purelib"; done >"$site/layers_below.pth"
+  "$home/bin/pip" install --quiet --disable-pip-version-check "$@" ||
+    fail "pip could not install: $*" "is there a network that reaches PyPI?"
+  printf '%s\n' "$stamp" >"$home/.stamp"
+}
+
 # What launches on top of torchrun: accelerate and Lightning, with the torch of py-full.
 # Requires: ensure_python_torch.
 ensure_python_launchers() {
-  local home="$ddprun_cache_dir/py-launchers" stamp site torch
-  stamp="accelerate=$ddprun_accelerate_version lightning=$ddprun_lightning_version torch=$ddprun_torch_version"
-  if [ "$(cat "$home/.stamp" 2>/dev/null)" = "$stamp" ]; then
-    say "py-launchers: is there ($home)"
-    return
-  fi
-  say "py-launchers: installing into $home"
-  note "accelerate $ddprun_accelerate_version and Lightning $ddprun_lightning_version: about 20 MB to download, 90 MB on disk"
-  rm -rf "$home"
-  python3 -m venv "$home" || fail "python3 -m venv could not make $home" "is python3-venv installed?"
-  site=$("$home/bin/python3" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-  torch=$("$ddprun_cache_dir/py-full/bin/python3" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-  printf '%s\n' "$torch" >"$site/torch_of_py_full.pth"
-  "$home/bin/pip" install --quiet --disable-pip-version-check "accelerate==$ddprun_accelerate_version" \
-    "pytorch-lightning==$ddprun_lightning_version" ||
-    fail "pip could not install accelerate and Lightning" "is there a network that reaches PyPI?"
-  printf '%s\n' "$stamp" >"$home/.stamp"
+  make_layer py-launchers \
+    "accelerate=$ddprun_accelerate_version lightning=$ddprun_lightning_version torch=$ddprun_torch_version" \
+    "accelerate $ddprun_accelerate_version and Lightning $ddprun_lightning_version: about 20 MB to download, 90 MB on disk" \
+    py-full "accelerate==$ddprun_accelerate_version" "pytorch-lightning==$ddprun_lightning_version"
+}
+
+# The Trainer of Hugging Face's transformers, for the suite frameworks.
+# Requires: ensure_python_launchers.
+ensure_python_frameworks() {
+  make_layer py-frameworks \
+    "transformers=$ddprun_transformers_version accelerate=$ddprun_accelerate_version torch=$ddprun_torch_version" \
+    "transformers $ddprun_transformers_version: about 20 MB to download, 190 MB on disk" \
+    "py-full py-launchers" "transformers==$ddprun_transformers_version"
 }
 
 # TensorBoard's own reader of event files, for the tests of ours. It wants a part of setuptools that

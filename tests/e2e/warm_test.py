@@ -100,6 +100,20 @@ class Refusals(WarmTestCase):
                    "starts a thread")
 
 
+    def test_a_package_of_many_modules_that_reads_the_rank(self):
+        """As Lightning is: no module of it can be imported without it."""
+        os.makedirs(self.bed.path("modules/package"))
+        self.module("package/__init__", "import os\nRANK = os.environ.get('RANK')\n")
+        names = [f"package.part{number}" for number in range(20)]  # more than may be refused one after the other
+        for name in names:
+            self.module(name.replace(".", "/"), "")
+        agent = self.preloading(*names, "decimal")
+        self.ready(alive=[agent])
+        self.bed.finish(self.restart(agent, 1, 2))
+        self.assert_status(0, agent)
+        self.assertEqual([True, True], self.starts(2))
+
+
 class Failures(WarmTestCase):
     """Whatever happens to the interpreter that waits, workers start."""
 
@@ -148,14 +162,18 @@ class Learned(WarmTestCase):
 
     def setUp(self):
         super().setUp()
-        self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
+        elsewhere = self.bed.path("modules/lib/site-packages")
+        os.makedirs(elsewhere)
+        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, PYTHONPATH=f"{self.bed.path('modules')}:{elsewhere}")
+        self.module("mine", "")
+        self.module("lib/site-packages/elsewhere", "")
 
     def job(self, name, script):
         return self.bed.run(name, ["--standalone", "--nproc_per_node", 2, "--max_restarts", 3, "--warm", "on",
                                    "--event_log", self.bed.events.path, script, self.bed.journal.path])
 
     def test_restarts_and_the_next_job(self):
-        script = self.bed.write("train.py", TRAINING)
+        script = self.bed.write("train.py", TRAINING.replace("import torch\n", "import torch, mine, elsewhere\n"))
         agent = self.job("first", script)
         cold = self.bed.workers(1, 2, alive=[agent])
         self.ready(alive=[agent])
@@ -179,6 +197,9 @@ class Learned(WarmTestCase):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             lines = file.read().splitlines()
         self.assertIn("module torch.nn.parallel", lines)
+        # Of an installation that PYTHONPATH names, as a cluster does, and in the script's folder, as a .venv is; the user's own.
+        self.assertIn("module elsewhere", lines)
+        self.assertNotIn("module mine", lines)
         self.assertIn("set WARM_TEST_SAME=same", lines)
         self.assertIn("varies WARM_TEST_OWN", lines)
         self.assertLess(lines.index("set WARM_TEST_SAME=same"), lines.index("module torch.nn.parallel"))

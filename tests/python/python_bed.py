@@ -6,12 +6,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
-from bed import DDPRUN, ROOT, SLOW, BedTestCase  # noqa: E402
+from bed import DDPRUN, FRAMEWORKS, LAUNCHERS, ROOT, SLOW, BedTestCase  # noqa: E402, F401
 from timeline import Process  # noqa: E402
 
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
-# Python with torch, accelerate and Lightning; made by scripts/setup.
-LAUNCHERS = os.path.join(CACHE, "py-launchers", "bin", "python3")
 PACKAGE = os.path.join(ROOT, "python")
 MISSING = f"no {LAUNCHERS}: run scripts/setup"
 # Importing torch takes seconds on a busy machine.

@@ -31,6 +31,9 @@ WORKER = os.path.join(ROOT, "tests", "support", "worker.py")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 # Python with torch 2.11, which scripts/setup installs.
 TORCH_PYTHON = os.path.join(CACHE, "py-full", "bin", "python3")
+# The same torch with accelerate and Lightning, and with transformers as well, which only scripts/test --all installs.
+LAUNCHERS = os.path.join(CACHE, "py-launchers", "bin", "python3")
+FRAMEWORKS = os.path.join(CACHE, "py-frameworks", "bin", "python3")
 # No test of ours may wait longer than this for one thing.
 PATIENCE = 20 * SLOW
 
@@ -98,6 +101,9 @@ class Bed:
         # Where no daemon is: a developer's own would fork the workers of tests.
         self.environment["DDPRUN_DAEMON_DIR"] = os.path.join(self.folder, "no-daemon")
         self.environment["PYTHON_EXEC"] = sys.executable
+        if os.environ.get("DDPRUN_TEST_WARM") == "on":
+            # What is named here is imported ahead, so that there is something to fork from.
+            self.environment.update(PET_WARM="on", PET_PRELOAD="decimal", XDG_CACHE_HOME=self.path("cache"))
 
     def path(self, name):
         return os.path.join(self.folder, name)

@@ -9,8 +9,9 @@ Takes STEPS steps under DistributedDataParallel, writes down what is on its page
 environment, and waits for SIGUSR1; at SIGUSR2 it takes ten more steps first.
 
 STEP_MS is what a step takes beside its work; with it the worker ends by itself. A PLAN is carried out before a step of the first
-attempt, by RANK or by all (*): sleep, spin, stop, loader (whose child waits for a lock that it has), native (in a system call)
-are hangs; evaluate and save are what people's scripts do, for SECONDS; pause stands still so long, in each attempt.
+attempt, or of another (#ATTEMPT behind it), by RANK or by all (*): sleep, spin, stop, loader (whose child waits for a lock that
+it has), native (in a system call) are hangs; kill is SIGKILL; await waits for a byte of the FIFO JOURNAL.fifo; evaluate and save
+are what people's scripts do, for SECONDS; pause stands still so long, in each attempt.
 """
 
 import os
@@ -121,6 +122,17 @@ def spin():
         pass
 
 
+def due(plans, rank, step):
+    """(what, seconds) of those that are for this step of this rank and attempt."""
+    for plan in plans:
+        who, each, at, what, seconds, attempt = re.fullmatch(
+            r"(\d+|\*)@(/?)(\d+)=(\w+)(?::([\d.]+))?(?:#(\d+))?", plan).groups()
+        if os.environ["TORCHELASTIC_RESTART_COUNT"] != (attempt or "0") and what != "pause":
+            continue
+        if who in (str(rank), "*") and (step % int(at) == 0 if each else step == int(at)):
+            yield what, float(seconds or 0)
+
+
 def carry_out(plan, seconds, training, journal):
     write_line(journal, "plan", plan=plan, rank=dist.get_rank())
     if plan == "sleep":
@@ -129,6 +141,10 @@ def carry_out(plan, seconds, training, journal):
         spin()
     elif plan == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+    elif plan == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif plan == "await":
+        os.read(os.open(journal + ".fifo", os.O_RDONLY), 1)
     elif plan == "loader":
         next(iter(DataLoader(Stuck(), num_workers=1)))
     elif plan == "native":
@@ -143,12 +159,8 @@ def carry_out(plan, seconds, training, journal):
 
 def train_by_plan(training, journal, steps, step_ms, plans):
     for step in range(1, steps + 1):
-        for plan in plans:
-            if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0" and "=pause" not in plan:
-                continue
-            who, each, at, what, seconds = re.fullmatch(r"(\d+|\*)@(/?)(\d+)=(\w+)(?::([\d.]+))?", plan).groups()
-            if who in (str(dist.get_rank()), "*") and (step % int(at) == 0 if each else step == int(at)):
-                carry_out(what, float(seconds or 0), training, journal)
+        for what, seconds in due(plans, dist.get_rank(), step):
+            carry_out(what, seconds, training, journal)
         stand(step_ms / 1000)
         training.step()
     write_line(journal, "trained", rank=dist.get_rank(), attempt=int(os.environ["TORCHELASTIC_RESTART_COUNT"]))

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {
@@ -84,8 +85,10 @@ size_t Learned::module_count() const {
 }
 
 bool Learned::IsRefused(absl::string_view module) const {
-  return std::any_of(refused.begin(), refused.end(),
-                     [module](const Refusal& refusal) { return refusal.module == module; });
+  return std::any_of(refused.begin(), refused.end(), [module](const Refusal& refusal) {
+    absl::string_view rest = module;
+    return absl::ConsumePrefix(&rest, refusal.module) && (rest.empty() || rest[0] == '.');
+  });
 }
 
 void Learned::SetSlow(absl::string_view module, uint32_t milliseconds) {

@@ -43,6 +43,8 @@ struct Learned {
   std::vector<Slow> slow;  // each module once
 
   size_t module_count() const;
+  // Whether the module, or a package that it is in, was refused: Python imports a package before
+  // what is in it.
   bool IsRefused(absl::string_view module) const;
   void SetSlow(absl::string_view module, uint32_t milliseconds);
 };

@@ -81,5 +81,20 @@ TEST(Learned, AParkedProcessLeavesOutWhatIsRefused) {
             "preload numpy\n");
 }
 
+TEST(Learned, WhatIsInARefusedPackageIsRefused) {
+  const Learned learned = Parsed(
+      "module light\n"
+      "module light.fabric\n"
+      "module lighthouse\n"
+      "module light.fabric.rank\n"
+      "refused light reads RANK when it is imported\n");
+  EXPECT_EQ(learned.module_count(), 1U);
+  EXPECT_EQ(ParkedText(learned, {"light.more"}, {}),
+            "seen light\n"
+            "seen light.fabric\n"
+            "module lighthouse\n"
+            "seen light.fabric.rank\n");
+}
+
 }  // namespace
 }  // namespace ddprun::launcher
