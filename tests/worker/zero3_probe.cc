@@ -14,6 +14,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -193,7 +194,8 @@ absl::Status CompareWithDdp(Context& context, const std::string& way, std::ofstr
   const ddprun::ZeroStatistics statistics = shared->zero->Statistics();
   const ddprun::ZeroMemory memory = shared->zero->Memory();
   const auto from_plain = [&](const Trainer& other) {
-    return (Flat(*plain->network) - Flat(*other.network)).abs().max().item<double>();
+    const auto most = (Flat(*plain->network) - Flat(*other.network)).abs().max().item<double>();
+    return std::isfinite(most) ? most : std::numeric_limits<double>::max();
   };
   out << "difference " << from_plain(*shared) << "\none_step " << from_plain(*shorter)
       << "\nbuckets " << statistics.bucket_bytes.size() << "\ngathered "

@@ -51,11 +51,13 @@ ZeroGatherer::~ZeroGatherer() {
 }
 
 void ZeroGatherer::BeforeUse(const std::vector<size_t>& buckets) {
-  if (std::all_of(buckets.begin(), buckets.end(), [this](size_t i) { return wholes_[i].here; })) {
-    return;
-  }
+  const bool all_here =
+      std::all_of(buckets.begin(), buckets.end(), [this](size_t i) { return wholes_[i].here; });
+  // More is there after an operator that used many.
+  if (held_ > 0 || (all_here && here_ <= buckets.size() + 1)) return;
   const torch::NoGradGuard no_grad;
   FreeAllBut(buckets);
+  if (all_here) return;
   for (const size_t bucket : buckets) {
     if (wholes_[bucket].here) continue;
     if (wholes_[bucket].work != nullptr) ++begun_ahead_;
@@ -89,12 +91,14 @@ void ZeroGatherer::Await(size_t bucket) {
   if (whole.work == nullptr) return;
   whole.work->wait();
   whole = {.here = true, .work = nullptr, .input = torch::Tensor()};
+  ++here_;
 }
 
 void ZeroGatherer::Free(size_t bucket) {
   Await(bucket);
   if (!wholes_[bucket].here) return;
   wholes_[bucket].here = false;
+  --here_;
   const torch::Tensor& whole = storage_.buckets()[bucket].parameters;
   FreeMemory(whole);
   bytes_ -= static_cast<int64_t>(whole.nbytes());

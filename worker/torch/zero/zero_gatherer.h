@@ -70,6 +70,7 @@ class ZeroGatherer : public StorageOwner {
   c10d::ProcessGroup& group_;
   ZeroStorage& storage_;
   std::vector<Whole> wholes_;  // by bucket
+  size_t here_ = 0;            // how many are
   std::map<std::pair<size_t, size_t>, size_t> successors_;
   size_t before_last_ = kNone;
   size_t last_ = kNone;
