@@ -4,8 +4,9 @@
     bench/worker_bench.py [--model mlp|char_gpt] [--runs N] [--steps N] [--json FILE] [--check]
 
 Each run starts every contender once: Python DDP over Gloo, ours over Gloo and over shared memory, with 2 workers of one
-thread each, and ours alone. Printed are the medians of all runs, and what they promise; --check fails where a promise
-is broken. The build is the release one, or DDPRUN_BENCH_BIN's; Python is the one with torch, or DDPRUN_TEST_PYTHON.
+thread each, and ours alone; with char_gpt also ZeRO-2 and ZeRO-3 over shared memory. Printed are the medians of all runs,
+and what they promise; --check fails where a promise is broken. The build is the release one, or DDPRUN_BENCH_BIN's; Python
+is the one with torch, or DDPRUN_TEST_PYTHON.
 Exit status 77: there is no such build, no Python with torch, or no data.
 """
 
@@ -51,12 +52,19 @@ class Model:
             return [*program, self.data, backend, steps]
         return [*program, "--data", self.data, "--backend", backend, "--steps", steps + WARM_UP_STEPS, "--journal", journal]
 
+    def ways_to_share(self):
+        """The stages of ZeRO beside each other, in buckets that are a part of the model: a block of char_gpt has 1 MiB."""
+        if not self.is_example:
+            return {}
+        return {f"zero{stage}": ([self.program, "--zero_stage", stage, "--bucket_cap_mb", "1"], "shm", 2) for stage in ("2", "3")}
+
 
 MODELS = {
     "mlp": Model(BIN / "worker_bench_mlp", ROOT / "bench/worker/mlp.py", DIGITS, 2000, 32, {"shm": 4.0, "gloo": 1.3}),
     "char_gpt": Model(BIN / "char_gpt", ROOT / "bench/worker/char_gpt.py", Path("/usr/share/common-licenses/GPL-3"), 200, 8,
                       {"shm": 1.08, "gloo": 0.95}, least_scaling=0.90, is_example=True),
 }
+LEAST_OF_ZERO2 = 0.8
 MOST_MEMORY = 1 / 3  # of Python's
 MOST_START = 1 / 3  # exec to the end of the first step, of Python's
 RUN_TIMEOUT_S = 1800
@@ -126,6 +134,7 @@ def measure(arguments):
         "gloo": ([model.program], "gloo", 2),
         "shm": ([model.program], "shm", 2),
         "alone": ([model.program], "shm", 1),
+        **model.ways_to_share(),
     }
     figures = {name: {"rate": [], "start": [], "rss": [], "loss": []} for name in contenders}
     for _ in range(arguments.runs):
@@ -153,6 +162,9 @@ def report(arguments, figures):
         print(f"         2 workers over twice 1, shm: {scaling:.2f}")
     else:
         promises.append(("2 workers over twice 1, shm", scaling, ">=", MODELS[arguments.model].least_scaling))
+    if "zero3" in medians:
+        share = medians["zero3"]["rate"] / medians["zero2"]["rate"]
+        promises.append(("ZeRO-3: samples/s over ZeRO-2's", share, ">=", LEAST_OF_ZERO2))
     promises.append(("shm: memory over Python's", medians["shm"]["rss"] / python["rss"], "<=", MOST_MEMORY))
     promises.append(("shm: start over Python's", medians["shm"]["start"] / python["start"], "<=", MOST_START))
     kept = True

@@ -2,7 +2,7 @@
 //   checkpoint_probe BACKEND DIRECTORY FILE STEPS WORD...
 // trains to STEPS, a checkpoint every 3, after resuming what DIRECTORY has. Writes parameters to
 // FILE.RANK and, on rank 0, the whole optimizer's state to FILE.state. Words:
-//   zero1, zero2     with ZeroOptimizer; without: FusedAdamW under DDP
+//   zero1, zero2, zero3   with ZeroOptimizer; without: FusedAdamW under DDP
 //   sharded, offload, small_buckets   their options
 //   scaler           scales the loss; its scale changes every few steps
 //   power_sgd        compresses, under DDP
@@ -56,6 +56,8 @@ struct Job {
   bool Has(const std::string& word) const {
     return std::find(words.begin(), words.end(), word) != words.end();
   }
+  // Of ZeRO; 0 = none.
+  int Stage() const { return Has("zero1") ? 1 : Has("zero2") ? 2 : Has("zero3") ? 3 : 0; }
 };
 
 constexpr int64_t kBigElements = int64_t{8} << 20;
@@ -81,7 +83,8 @@ struct Training {
 
 absl::Status SetUp(Context& context, const Job& job, Training& training) {
   const torch::optim::AdamWOptions adam = torch::optim::AdamWOptions(0.01).weight_decay(0.05);
-  if (!job.Has("zero2")) {
+  const int stage = job.Stage();
+  if (stage < 2) {
     ddprun::DistributedDataParallelOptions options;
     options.bucket_cap_mb = 0.01;
     if (job.Has("power_sgd")) {
@@ -91,13 +94,13 @@ absl::Status SetUp(Context& context, const Job& job, Training& training) {
     DDPRUN_ASSIGN_OR_RETURN(
         training.ddp, DistributedDataParallel::Create(training.model.ptr(), context, options));
   }
-  if (!job.Has("zero1") && !job.Has("zero2")) {
+  if (stage == 0) {
     training.plain = std::make_unique<ddprun::FusedAdamW>(training.model->parameters(), adam);
     return absl::OkStatus();
   }
   DDPRUN_ASSIGN_OR_RETURN(
       training.zero, ZeroOptimizer::Create(training.model.ptr(), context, adam,
-                                           {.stage = job.Has("zero1") ? 1 : 2,
+                                           {.stage = stage,
                                             .bucket_cap_mb = job.Has("small_buckets") ? 0.005 : 1,
                                             .offload_to_cpu = job.Has("offload")}));
   return absl::OkStatus();

@@ -10,15 +10,18 @@
 
 namespace ddprun::testing {
 
-// Counts what lives of this process' tensors on the CPU, and the most that ever did.
+// Counts what lives of this process' tensors on the CPU, and the most that ever did. Each begins
+// with its size, in front of what the tensor sees: some kernels want memory by its address alone.
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const int64_t live = live_ += static_cast<int64_t>(bytes);
     for (int64_t most = most_; live > most && !most_.compare_exchange_weak(most, live);) continue;
-    auto* held = new Held{c10::GetDefaultCPUAllocator()->allocate(bytes), bytes};
-    return {held->data.get(), held, &Free, c10::DeviceType::CPU};
+    auto* whole = static_cast<char*>(c10::GetDefaultCPUAllocator()->raw_allocate(bytes + kHead));
+    *reinterpret_cast<size_t*>(whole) = bytes;
+    return {whole + kHead, whole + kHead, &Free, c10::DeviceType::CPU};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
@@ -27,14 +30,12 @@ class CountingAllocator : public c10::Allocator {
   static void ForgetMost() { most_ = live_.load(); }
 
  private:
-  struct Held {
-    c10::DataPtr data;
-    size_t bytes;
-  };
-  static void Free(void* context) {
-    auto* held = static_cast<Held*>(context);
-    live_ -= static_cast<int64_t>(held->bytes);
-    delete held;
+  static constexpr size_t kHead = 64;  // keeps the alignment
+  static void Free(void* data) {
+    if (data == nullptr) return;
+    char* whole = static_cast<char*>(data) - kHead;
+    live_ -= static_cast<int64_t>(*reinterpret_cast<size_t*>(whole));
+    c10::GetDefaultCPUAllocator()->raw_deallocate(whole);
   }
   static inline std::atomic<int64_t> live_ = 0;
   static inline std::atomic<int64_t> most_ = 0;

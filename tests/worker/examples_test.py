@@ -170,7 +170,7 @@ class SameResultsTest(ExampleTest):
         for extra in ((), ("--gradient_accumulation_steps", "2", "--max_grad_norm", "1", "--mixed_precision", "fp16")):
             options = ("char_gpt", *SMALL, "--steps", "20", *extra)
             plain = self.trained(*options)
-            for stage in ("1", "2"):
+            for stage in ("1", "2", "3"):
                 with self.subTest(stage=stage, extra=extra):
                     self.assert_near(plain.losses, self.trained(*options, "--zero_stage", stage).losses, ROUNDING)
 
@@ -203,7 +203,7 @@ class ResumeTest(ExampleTest):
 
     def test_what_else_has_a_state_goes_on_too(self):
         """The loss scale of fp16, which falls in the first steps; the optimizer's shares."""
-        ways = [("--zero_stage", "1"), ("--zero_stage", "2", "--mixed_precision", "fp16")]
+        ways = [("--zero_stage", "1"), ("--zero_stage", "2", "--mixed_precision", "fp16"), ("--zero_stage", "3")]
         if WHOLE:
             ways.append(("--mixed_precision", "fp16"))
         for extra in ways:
@@ -279,7 +279,7 @@ class FineTuneTest(ExampleTest):
         loaded = self.accuracy()
         self.assertGreater(loaded, self.accuracy("--weights", "") + 10)  # twin: from scratch
         # Frozen, the body is still Python's, in any stage.
-        for stage in ("0", "2"):
+        for stage in ("0", "2", "3"):
             self.assertGreater(self.accuracy("--body_rate", "0", "--zero_stage", stage), 75)
 
     def test_weights_that_are_not_there_or_of_another_model_are_refused(self):

@@ -183,7 +183,7 @@ void Misuse(Session& session, std::ofstream& out) {
   const auto wrong = [&out](const std::string& name, const std::function<void()>& call) {
     Expect(out, name, call);
   };
-  wrong("zero_stage", [] { Session other({.training = {.zero_stage = "3"}}); });
+  wrong("zero_stage", [] { Session other({.training = {.zero_stage = "4"}}); });
   wrong("rows", [] { ddprun::TensorDataset(torch::ones({3, 1}), torch::ones({4, 1})); });
   wrong("early_loop", [&] { session.Batches().begin(); });
   wrong("early_save", [&] { session.Save(); });

@@ -88,7 +88,7 @@ TEST_F(SessionTest, ZeroIsOneOptionAndChangesNothingButMemory) {
   const double bound = 2 * 16 * 5 * std::ldexp(1.0, -24);
   for (const char* passes : {"1", "2"}) {
     const auto expected = RunWell("train", {"--gradient_accumulation_steps", passes});
-    for (const char* stage : {"1", "2"}) {
+    for (const char* stage : {"1", "2", "3"}) {
       const auto shared =
           RunWell("train", {"--gradient_accumulation_steps", passes, "--zero_stage", stage});
       for (const char* name : {"weight", "bias"}) {
@@ -103,7 +103,7 @@ TEST_F(SessionTest, ZeroIsOneOptionAndChangesNothingButMemory) {
 }
 
 TEST_F(SessionTest, ParameterGroupsKeepTheirShareOfTheRate) {
-  for (const char* stage : {"0", "2"}) {
+  for (const char* stage : {"0", "2", "3"}) {
     const auto seen = RunWell(
         "groups", {"--lr_schedule", "constant", "--weight_decay", "0.5", "--zero_stage", stage});
     EXPECT_EQ(seen.at("rate0"), "0.25");
@@ -128,16 +128,16 @@ TEST_F(SessionTest, DataThatFillNoStepAreRefusedWithTheFigures) {
 }
 
 TEST_F(SessionTest, OptionsThatAreNotUnderstoodEndWithTwo) {
-  Run("train", {"--zero_stage", "3"});
+  Run("train", {"--zero_stage", "4"});
   EXPECT_EQ(exits_, std::vector<int>({2, 2}));
-  EXPECT_THAT(Message(0), HasSubstr("--zero_stage '3': give one of 0, 1, 2"));
+  EXPECT_THAT(Message(0), HasSubstr("--zero_stage '4': give one of 0, 1, 2, 3"));
 }
 
 TEST_F(SessionTest, MistakesSayWhatIsMissingAndLeaveTheSessionAsItWas) {
   const auto seen = Run("misuse", {"--gradient_accumulation_steps", "2", "--steps", "2"}, 1)[0];
   EXPECT_EQ(exits_, std::vector<int>({0})) << Output(0);
   const std::map<std::string, std::string> expected = {
-      {"zero_stage", "INVALID_ARGUMENT: zero_stage '3': give one of 0, 1, 2"},
+      {"zero_stage", "INVALID_ARGUMENT: zero_stage '4': give one of 0, 1, 2, 3"},
       {"rows", "INVALID_ARGUMENT: a dataset of 3 inputs and 4 targets"},
       {"early_loop", "FAILED_PRECONDITION: Batches() before Prepare()"},
       {"early_save", "FAILED_PRECONDITION: Save() before Prepare()"},

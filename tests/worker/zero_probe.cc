@@ -199,7 +199,7 @@ void Passes(Trainer& trainer, bool use_extra) {
   for (int i = 1; i < kind.accumulate; ++i) {
     if (!kind.no_sync) {
       Pass(trainer, use_extra);
-    } else if (kind.stage == 2) {
+    } else if (kind.stage >= 2) {
       const ZeroOptimizer::NoSync guard(*trainer.zero);
       Pass(trainer, use_extra);
     } else if (trainer.ddp != nullptr) {
@@ -298,7 +298,8 @@ double Difference(const Result& one, const Result& other) {
 // Pairs of a kind without ZeRO and the same with it.
 std::vector<Kind> KindsOf(const Kind& plain) {
   std::vector<Kind> kinds;
-  for (const int stage : {1, 2}) {
+  for (const int stage : {1, 2, 3}) {
+    if (stage == 3 && plain.unused) continue;
     for (const bool offload : {false, true}) {
       Kind kind = plain;
       kind.stage = stage;
@@ -368,7 +369,7 @@ absl::Status MeasureMemory(Context& context, const std::string& kind, std::ofstr
   std::unique_ptr<DistributedDataParallel> ddp;
   std::unique_ptr<torch::optim::Optimizer> plain;
   std::unique_ptr<ZeroOptimizer> zero;
-  if (!absl::StartsWith(kind, "2")) {
+  if (kind[0] < '2' || kind == "ddp") {
     DDPRUN_ASSIGN_OR_RETURN(ddp, DistributedDataParallel::Create(
                                      model.ptr(), context, {.gradient_as_bucket_view = true}));
   }
@@ -377,7 +378,7 @@ absl::Status MeasureMemory(Context& context, const std::string& kind, std::ofstr
   } else {
     DDPRUN_ASSIGN_OR_RETURN(
         zero, ZeroOptimizer::Create(model.ptr(), context, Adam(),
-                                    {.stage = absl::StartsWith(kind, "1") ? 1 : 2,
+                                    {.stage = kind[0] - '0',
                                      .bucket_cap_mb = 0.5,
                                      .offload_to_cpu = absl::EndsWith(kind, "offload")}));
   }
@@ -387,17 +388,14 @@ absl::Status MeasureMemory(Context& context, const std::string& kind, std::ofstr
     const auto forward = [&] { return model->forward(x); };
     torch::Tensor output = ddp != nullptr ? ddp->Forward(forward) : forward();
     output.square().mean().backward();
-    if (zero != nullptr) {
-      DDPRUN_RETURN_IF_ERROR(zero->Step());
-    } else {
-      plain->step();
-    }
+    zero != nullptr ? zero->step() : plain->step();
   }
   out << "parameters " << parameters << "\nlive " << CountingAllocator::live() - parameters
       << "\nmost " << CountingAllocator::most() - parameters << "\n";
   if (zero != nullptr) {
     const ddprun::ZeroMemory memory = zero->Memory();
-    out << "gradients " << memory.gradients << "\nstate " << memory.optimizer_state
+    out << "own_parameters " << memory.parameters << "\nall_parameters " << memory.all_parameters
+        << "\ngradients " << memory.gradients << "\nstate " << memory.optimizer_state
         << "\noffloaded " << memory.offloaded << "\nbuckets " << memory.buckets
         << "\nall_gradients " << memory.all_gradients << "\nall_state "
         << memory.all_optimizer_state << "\n";

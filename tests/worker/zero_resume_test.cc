@@ -98,10 +98,16 @@ TEST_P(GoesOnBitByBitTest, AfterARestart) {
 }
 
 std::vector<const char*> Setups() {
-  std::vector<const char*> ways = {"zero1", "zero2 sharded small_buckets", "zero2 offload sharded",
-                                   "zero2 scaler", "power_sgd scaler zero1 sharded"};
+  std::vector<const char*> ways = {"zero1",
+                                   "zero2 sharded small_buckets",
+                                   "zero2 offload sharded",
+                                   "zero2 scaler",
+                                   "power_sgd scaler zero1 sharded",
+                                   "zero3 sharded small_buckets",
+                                   "zero3 offload scaler"};
   if (TestsWhole()) {
-    ways.insert(ways.end(), {"zero2 small_buckets", "zero1 sharded", "scaler", "power_sgd"});
+    ways.insert(ways.end(), {"zero2 small_buckets", "zero1 sharded", "scaler", "power_sgd",
+                             "zero3 small_buckets", "zero3 offload sharded"});
   }
   return ways;
 }
@@ -162,10 +168,17 @@ std::vector<Change> Changes() {
       {"sharded_in_other_buckets", "zero2 sharded small_buckets", 2, "zero2 sharded", 2},
       {"sharded_in_another_stage", "zero1 sharded", 2, "zero2 sharded small_buckets", 2},
       {"sharded_2_to_plain_2", "zero2 sharded", 2, "plain", 2},
+      {"stage_3_sharded_2_to_stage_2_3", "zero3 sharded small_buckets", 2, "zero2", 3},
+      {"stage_2_sharded_3_to_stage_3_2", "zero2 sharded", 3, "zero3 sharded small_buckets", 2},
+      {"stage_3_in_other_buckets", "zero3 sharded small_buckets", 2, "zero3 sharded", 2},
+      {"stage_3_to_plain_1", "zero3 small_buckets", 3, "plain", 1},
+      {"plain_to_stage_3", "plain", 2, "zero3 sharded small_buckets", 3},
   };
   if (TestsWhole()) {
     changes.push_back({"whole_to_plain", "zero2 small_buckets", 2, "plain", 2});
     changes.push_back({"offloaded_2_to_1", "zero2 offload sharded", 2, "zero2 offload", 1});
+    changes.push_back({"stage_3_offloaded_2_to_1", "zero3 offload sharded", 2, "zero3 offload", 1});
+    changes.push_back({"stage_3_to_stage_1", "zero3 small_buckets", 2, "zero1 sharded", 3});
   }
   return changes;
 }
@@ -266,7 +279,7 @@ TEST_P(BesideTrainingTest, TheSameFilesAreWritten) {
 
 INSTANTIATE_TEST_SUITE_P(Setups, BesideTrainingTest,
                          ::testing::Values("plain", "zero2 sharded small_buckets",
-                                           "zero1 power_sgd scaler"),
+                                           "zero3 sharded small_buckets", "zero1 power_sgd scaler"),
                          [](const auto& parameter) {
                            return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
                          });

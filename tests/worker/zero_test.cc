@@ -2,77 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <future>
-#include <map>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <tuple>
-#include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "tests/support/rounding.h"
-#include "tests/worker/fake_agent.h"
-#include "tests/worker/processes.h"
+#include "tests/worker/zero_testing.h"
 
 namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-using Figures = std::map<std::string, double>;
-
-class ZeroTest : public ::testing::Test {
- protected:
-  // Runs the probe on all ranks; the greatest value that any wrote of each name.
-  Figures Run(const std::vector<std::string>& arguments, uint32_t ranks, bool succeeds = true) {
-    std::filesystem::remove(directory_.File("agent"));
-    const auto agent =
-        FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
-    std::vector<std::string> command = {DDPRUN_ZERO_PROBE, arguments[0],
-                                        directory_.File("figures")};
-    command.insert(command.end(), arguments.begin() + 1, arguments.end());
-    std::vector<Process> processes;
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      std::map<std::string, std::string> variables =
-          WorkerVariables(directory_.path(), rank, ranks);
-      // The last rank has a host of its own, as far as the runtime can see.
-      if (arguments[1] == "hierarchical" && rank + 1 == ranks) variables["GROUP_RANK"] = "1";
-      processes.emplace_back(command, variables, directory_.File("output." + std::to_string(rank)));
-    }
-    std::vector<std::future<void>> waits;
-    for (Process& process : processes) {
-      waits.push_back(std::async(std::launch::async, [&] {
-        const int end = process.Wait();
-        EXPECT_EQ(end == 0, succeeds) << end << process.Output();
-        // The others would wait long for one that never came.
-        if (succeeds && end != 0) agent->EndGeneration("a rank failed");
-      }));
-    }
-    for (const std::future<void>& wait : waits) wait.wait();
-    Figures figures;
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      std::istringstream lines(ReadFile(directory_.File("figures." + std::to_string(rank))));
-      double value = 0;
-      for (std::string name; lines >> name >> value;) {
-        figures[name] = std::max(figures[name], value);
-      }
-    }
-    return figures;
-  }
-
-  // The message of a rank's error file.
-  std::string Message(uint32_t rank) const {
-    const std::string text = ReadFile(directory_.File("error." + std::to_string(rank)));
-    return text.empty() ? "" : nlohmann::json::parse(text)["message"]["message"].get<std::string>();
-  }
-
-  TemporaryDirectory directory_;
-};
 
 // How far apart two correct trainings of the probe may end. Their gradients are the same bits
 // (zero_probe.cc says why); an element that is in a vector register in one is in the rest of an
@@ -121,7 +62,8 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
     if (!name.starts_with("largest")) continue;
     const std::string way = name.substr(std::strlen("largest"));
     const double bound = BoundOf(way, largest, ranks);
-    for (const char* zero : {"zero1", "zero1_offload", "zero2", "zero2_offload"}) {
+    for (const char* zero :
+         {"zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload"}) {
       if (!figures.contains(zero + way)) continue;
       ++compared;
       Notify(zero + way, figures.at(zero + way), bound);
@@ -134,10 +76,11 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
       EXPECT_GT(figures.at(mistake + way), 50 * bound) << mistake << way;
     }
   }
-  EXPECT_EQ(compared, all ? 26 : 12);
+  EXPECT_EQ(compared, all ? 38 : 18);
   EXPECT_EQ(mistakes, 4);
   // Both stages move the same elements with the same kernel: offloading changes nothing.
   EXPECT_EQ(figures.at("zero2"), figures.at("zero2_offload"));
+  EXPECT_EQ(figures.at("zero3"), figures.at("zero3_offload"));
   for (const auto& [name, value] : figures) {
     if (name.starts_with("same_on_ranks")) {
       EXPECT_EQ(value, 0) << name;
@@ -173,13 +116,18 @@ TEST_P(ZeroMemoryTest, IsAWthOfStateAndGradients) {
   ExpectAbout(first.at("live"), gradients + state / ranks, "ZeRO-1");
   const Figures second = Run({"memory", "shm", "2"}, ranks);
   ExpectAbout(second.at("live"), (gradients + state) / ranks, "ZeRO-2");
-  for (const Figures& zero : {first, second}) {
+  const Figures third = Run({"memory", "shm", "3"}, ranks);
+  ExpectAbout(third.at("live") + gradients, (2 * gradients + state) / ranks, "ZeRO-3");
+  ExpectAbout(third.at("own_parameters"), gradients / ranks, "parameters of ZeRO-3");
+  for (const Figures& zero : {first, second, third}) {
+    EXPECT_EQ(zero.at("all_parameters"), gradients);
     ExpectAbout(zero.at("state"), state / ranks, "state");
     ExpectAbout(zero.at("all_state"), state, "all state");
     EXPECT_EQ(zero.at("all_gradients"), gradients);
   }
   ExpectAbout(first.at("gradients"), gradients, "gradients of ZeRO-1");
   ExpectAbout(second.at("gradients"), gradients / ranks, "gradients of ZeRO-2");
+  ExpectAbout(third.at("gradients"), gradients / ranks, "gradients of ZeRO-3");
   // During a step of ZeRO-2 there are at most three buckets more (the largest has 3 MiB), their
   // shares, and the few activations.
   EXPECT_LT(second.at("most"), second.at("live") + second.at("buckets") * 2 + (1 << 20));
@@ -191,6 +139,11 @@ TEST_P(ZeroMemoryTest, OffloadingCostsACopyOfTheShare) {
   const Figures offloaded = Run({"memory", "shm", "2_offload"}, ranks);
   ExpectAbout(offloaded.at("offloaded"), offloaded.at("parameters") / ranks, "copies");
   ExpectAbout(offloaded.at("live"), 4 * offloaded.at("parameters") / ranks, "all");
+  // In stage 3 there is no other.
+  const Figures third = Run({"memory", "shm", "3_offload"}, ranks);
+  ExpectAbout(third.at("offloaded"), third.at("parameters") / ranks, "copies");
+  EXPECT_EQ(third.at("own_parameters"), 0);
+  ExpectAbout(third.at("live") + third.at("parameters"), 4 * third.at("parameters") / ranks, "all");
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, ZeroMemoryTest, ::testing::Values(2U, 3U));

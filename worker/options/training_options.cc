@@ -49,9 +49,9 @@ void AddMemory(TrainingOptions* options, const UsedOptions& used, OptionTable* t
         "gradient_checkpointing", &options->gradient_checkpointing,
         "Computes activations a second time in the backward pass instead of keeping them.");
   }
-  table->Choice("zero_stage", {"0", "1", "2"}, &options->zero_stage,
+  table->Choice("zero_stage", {"0", "1", "2", "3"}, &options->zero_stage,
                 "What is kept once over all workers instead of once in each: 0 nothing, 1 the "
-                "optimizer's state, 2 the gradients too.");
+                "optimizer's state, 2 the gradients too, 3 the parameters too.");
 }
 
 void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* table) {
@@ -136,10 +136,15 @@ absl::Status CheckTrainingOptions(const TrainingOptions& options) {
         "the graph in a first pass that averages, and the accumulating ones don't; give one of "
         "them");
   }
-  if (options.zero_stage == "2" && options.comm_hook != "none") {
+  if (options.zero_stage >= "2" && options.comm_hook != "none") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "zero_stage ", options.zero_stage, " averages gradients itself, so comm_hook ",
+        options.comm_hook, " would have no effect; give zero_stage 1 or comm_hook none"));
+  }
+  if (options.zero_stage == "3" && options.find_unused_parameters) {
     return absl::InvalidArgumentError(
-        absl::StrCat("zero_stage 2 averages gradients itself, so comm_hook ", options.comm_hook,
-                     " would have no effect; give zero_stage 1 or comm_hook none"));
+        "zero_stage 3 needs all ranks to use the same parameters in the same order, so it excludes "
+        "find_unused_parameters; give zero_stage 2");
   }
   if (options.in_process_restart &&
       (options.zero_stage != "0" || options.comm_hook == "power_sgd")) {

@@ -16,7 +16,9 @@
 //
 // No collective: load on every rank, or on rank 0 before DistributedDataParallel::Create or
 // ZeroOptimizer::Create, which copy rank 0's to all. (After ZeroOptimizer::Create on every rank,
-// and then its ParametersChanged().) To go on with a training, use a Checkpointer. Threads: one.
+// and then its ParametersChanged(). With ZeRO-3 that is a collective, and one saves while all ranks
+// hold a ZeroOptimizer::WholeParameters.) To go on with a training, use a Checkpointer. Threads:
+// one.
 namespace ddprun {
 
 struct LoadWeightsOptions {
@@ -45,7 +47,7 @@ absl::StatusOr<LoadedWeights> LoadWeights(torch::nn::Module& module, const std::
 // Writes the module to a new file, which then takes the place of `path`. What has several names is
 // stored under the first; the metadata name the others, as save_model's do.
 // Errors: those of the file system, with the path. UNIMPLEMENTED — a type that safetensors don't
-// have.
+// have. FAILED_PRECONDITION — parameters are shared out (ZeRO-3).
 absl::Status SaveWeights(const torch::nn::Module& module, const std::string& path);
 
 }  // namespace ddprun

@@ -26,16 +26,20 @@ namespace ddprun {
 
 struct ZeroOptions {
   // 1: each rank keeps and updates its share of the optimizer's state; DistributedDataParallel
-  // averages the gradients. 2: gradients are shared out too; the module is not wrapped.
+  // averages the gradients. 2: gradients are shared out too; the module is not wrapped. 3:
+  // parameters are, too: a rank has the whole of a bucket only while operators use it.
   int stage = 1;
   // Size of the buckets in MiB that parameters (and, in stage 2, gradients) go around in; above 0.
-  // The first one has at most 1, so that it leaves early.
+  // The first one has at most 1, so that it leaves early. Stage 3: a bucket has as many whole
+  // modules as fit, of a module that doesn't fit each child, and a module without children alone.
   double bucket_cap_mb = 25;
-  // State and update are the CPU's: a GPU then holds parameters, and gradients on their way.
+  // State and update are the CPU's: a GPU then holds parameters (stage 3: those that are gathered),
+  // and gradients on their way.
   bool offload_to_cpu = false;
-  // Stage 2: some parameters get no gradient in some steps. One small all-reduce a step.
+  // Stage 2: some parameters get no gradient in some steps. One small all-reduce a step. Not in
+  // stage 3, whose ranks use all parameters in one order.
   bool find_unused_parameters = false;
-  // Stage 2: rank 0's buffers (BatchNorm's statistics) go to all ranks in each step.
+  // Stages 2 and 3: rank 0's buffers (BatchNorm's statistics) go to all ranks in each step.
   bool broadcast_buffers = true;
   // At the start rank 0's parameters and buffers go to all ranks; false: they are equal already.
   bool init_sync = true;
@@ -46,12 +50,14 @@ struct ZeroOptions {
 
 // Bytes on one rank.
 struct ZeroMemory {
-  int64_t parameters = 0;       // those of the groups, on the device
-  int64_t gradients = 0;        // held now; stage 2: of the own share, and what NoSync gathered
+  int64_t parameters = 0;       // those of the groups, on the device; stage 3: the own share
+  int64_t gradients = 0;        // held now; stages 2, 3: of the own share, and what NoSync gathered
   int64_t optimizer_state = 0;  // of the own share
   int64_t offloaded = 0;        // offload_to_cpu: copies of the own share of the parameters
-  int64_t buckets = 0;          // stage 2: gradients on their way, the most so far at once
-  int64_t all_gradients = 0;    // what a rank would hold without ZeRO
+  int64_t gathered = 0;         // stage 3: whole buckets, the most so far at once
+  int64_t buckets = 0;          // stages 2, 3: gradients on their way, the most so far at once
+  int64_t all_parameters = 0;   // what a rank would hold without ZeRO
+  int64_t all_gradients = 0;
   int64_t all_optimizer_state = 0;
 
   // "parameters 4.0 MiB, gradients 2.0 of 4.0 MiB, optimizer state 4.0 of 8.0 MiB, …".
@@ -61,12 +67,15 @@ struct ZeroMemory {
 // Of the last step.
 struct ZeroStatistics {
   std::vector<int64_t> bucket_bytes;
-  // Stage 2: buckets of the current backward pass that have left. All = it is complete.
+  // Stages 2 and 3: buckets of the current backward pass that have left. All = it is complete.
   int64_t buckets_sent = 0;
-  absl::Duration reduction;  // stage 2: from the first bucket's start to the last one's end
+  // Stage 3: how often a bucket was gathered, and how often that was begun before it was needed.
+  int64_t buckets_gathered = 0;
+  int64_t buckets_prefetched = 0;
+  absl::Duration reduction;  // from the first bucket's start to the last one's end
   absl::Duration waiting;    // of that, after the backward pass: the rest was overlapped
   absl::Duration update;
-  absl::Duration gathering;  // of the updated parameters
+  absl::Duration gathering;  // of the updated parameters; stage 3: none, that is the passes'
 };
 
 // Tensors by name; see ConsolidatedState and ShardedState.
@@ -75,7 +84,7 @@ using ZeroState = std::map<std::string, torch::Tensor>;
 // An optimizer of which each of W ranks holds a W-th: after the backward pass a rank updates its
 // share of the parameters and sends it to the others. Results are those of the plain optimizer, to
 // rounding; memory is, of Adam's 8 bytes a float parameter, 8/W, and in stage 2 of the gradients'
-// 4, 4/W.
+// 4, 4/W; in stage 3 of the parameters' 4, 4/W as well.
 //
 //   auto zero = *ddprun::ZeroOptimizer::Create(model.ptr(), context,
 //                                              torch::optim::AdamWOptions(3e-4), {.stage = 2});
@@ -92,13 +101,20 @@ using ZeroState = std::map<std::string, torch::Tensor>;
 // Gradients of several backward passes add up until ZeroGrad: in the shares, or, inside NoSync, on
 // each rank.
 //
+// Stage 3 gathers a bucket of parameters when an operator is called that uses one of them, in
+// forward and in backward pass, also when it is called by an evaluation, and frees it when another
+// bucket is needed; the one that comes next is begun ahead. The program needn't do anything, but
+// that is a collective: all ranks call their operators on parameters in the same order, so that
+// none looks at a parameter alone, except while it holds WholeParameters. Parameters that aren't
+// trained, and buffers, are whole on each rank. Nothing may use a parameter's data_ptr().
+//
 // As a torch::optim::Optimizer it works with GradScaler, SetLearningRate and Checkpointer; its
 // param_groups() hold, in place of each parameter, this rank's share of it as a vector.
 // The module's parameters become views into buckets: pointers to their data end.
 // Not inside DistributedDataParallel::Join: ranks without inputs take no steps.
 // Threads: one. Requires: the context outlives it; the same module and options on every rank.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models
-// (SC 2020), stages "P_os" and "P_os+g"; Ren et al., ZeRO-Offload (2021).
+// (SC 2020), stages "P_os", "P_os+g" and "P_os+g+p"; Ren et al., ZeRO-Offload (2021).
 class ZeroOptimizer : public torch::optim::Optimizer {
  public:
   // Makes the optimizer of a share: any whose update of an element looks at nothing but that
@@ -132,17 +148,18 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   // Drops all gradients (where DistributedDataParallel holds views into its buckets: zeroes them).
   void ZeroGrad();
 
-  // Stage 2: waits until the gradients are in their shares. Step, ClipGradNorm and GradScaler do so
-  // themselves; with find_unused_parameters call it between two backward passes of one step.
+  // Stages 2, 3: waits until the gradients are in their shares. Step, ClipGradNorm and GradScaler
+  // do so themselves; with find_unused_parameters call it between two backward passes of one step.
   // Errors: FAILED_PRECONDITION — a parameter got no gradient, without find_unused_parameters; the
   // text names it. UNAVAILABLE — a peer is gone.
   absl::Status FinishBackward();
 
-  // ddprun::ClipGradNorm over all ranks' shares; a collective in stage 2. The norm is the same on
-  // all ranks, and so is an error's text.
+  // ddprun::ClipGradNorm over all ranks' shares; a collective in stages 2, 3. The norm is the same
+  // on all ranks, and so is an error's text.
   absl::StatusOr<double> ClipGradNorm(double max_norm);
 
-  // After the parameters were changed by others than Step: renews offload_to_cpu's copies.
+  // After the parameters were changed by others than Step: renews offload_to_cpu's copies. Not
+  // needed in stage 3.
   void ParametersChanged();
 
   ZeroMemory Memory() const;
@@ -179,14 +196,34 @@ class ZeroOptimizer : public torch::optim::Optimizer {
     const bool before_;
   };
 
+  // While it lives, each rank has all parameters, for what one rank does alone, like SaveWeights,
+  // or ranks do in different order. The constructor is a collective, and so is a Step meanwhile.
+  // What is written to parameters must be the same on all ranks. Nothing in stages 1 and 2.
+  // Throws as c10d.
+  class WholeParameters {
+   public:
+    explicit WholeParameters(ZeroOptimizer& zero);
+    ~WholeParameters();
+    WholeParameters(const WholeParameters&) = delete;
+    WholeParameters& operator=(const WholeParameters&) = delete;
+
+   private:
+    ZeroOptimizer& zero_;
+  };
+
   // For the library itself.
   struct Implementation;
   // What GradScaler divides: averaged gradients. Throws as FinishBackward answers.
   std::vector<torch::Tensor> ReducedGradients();
   // Whether `state` has something of each parameter in this rank's share, and all of that.
   bool Covers(const ZeroState& state) const;
-  // Whether any rank says so; a collective in stage 2. Throws.
+  // Whether any rank says so; a collective in stages 2, 3. Throws.
   bool OnAnyRank(bool mine);
+  // Stage 3: the parameters that are shared out, by their names, whole, in CPU memory on rank
+  // `target`, nothing on the others; a collective. Nothing in stages 1 and 2.
+  absl::StatusOr<ZeroState> SharedOutParameters(uint32_t target) const;
+  // Takes the own share of one of those. False: it isn't one. No communication. Throws.
+  bool TakeParameter(const std::string& name, const torch::Tensor& whole);
 
  private:
   explicit ZeroOptimizer(std::unique_ptr<Implementation> implementation);

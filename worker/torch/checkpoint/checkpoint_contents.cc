@@ -24,7 +24,6 @@
 namespace ddprun::worker {
 namespace {
 
-constexpr const char* kModel = "model.";
 constexpr const char* kExtra = "extra.";
 constexpr const char* kProgress = "progress";
 
@@ -55,7 +54,7 @@ absl::Status Misfit(absl::string_view what) {
 absl::Status CheckModule(const CheckpointTensors& wanted, const CheckpointTensors& stored) {
   size_t stored_of_model = 0;
   for (const auto& [name, tensor] : stored) {
-    if (!absl::StartsWith(name, kModel)) continue;
+    if (!absl::StartsWith(name, kModelPrefix)) continue;
     ++stored_of_model;
     if (wanted.count(name) == 0) return Misfit(absl::StrCat("this one has no '", name, "'"));
   }
@@ -148,7 +147,7 @@ CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std:
 
 CheckpointTensors CollectTensors(const torch::nn::Module& module,
                                  const TrainingProgress& progress) {
-  CheckpointTensors tensors = ModuleTensors(module, kModel);
+  CheckpointTensors tensors = ModuleTensors(module, kModelPrefix);
   tensors[kProgress] = torch::tensor({progress.step, progress.epoch, progress.epoch_samples});
   return tensors;
 }
@@ -156,8 +155,8 @@ CheckpointTensors CollectTensors(const torch::nn::Module& module,
 absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer) {
-  CheckpointTensors wanted = ModuleTensors(module, kModel);
-  const CheckpointTensors tensors = WithFirstNames(stored, module, kModel);
+  CheckpointTensors wanted = ModuleTensors(module, kModelPrefix);
+  const CheckpointTensors tensors = WithFirstNames(stored, module, kModelPrefix);
   DDPRUN_RETURN_IF_ERROR(CheckModule(wanted, tensors));
   const auto found = tensors.find(kProgress);
   if (found == tensors.end() || found->second.numel() != 3 ||
@@ -168,8 +167,13 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
   DDPRUN_RETURN_IF_ERROR(
       ApplyOptimizerState(TensorsWithPrefix(tensors, kOptimizerPrefix), optimizer));
   const torch::NoGradGuard no_grad;
-  for (auto& [name, tensor] : wanted) tensor.copy_(tensors.at(name));
-  if (auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer)) zero->ParametersChanged();
+  auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer);
+  for (auto& [name, tensor] : wanted) {
+    const torch::Tensor& whole = tensors.at(name);
+    const std::string own_name = name.substr(std::string_view(kModelPrefix).size());
+    if (zero == nullptr || !zero->TakeParameter(own_name, whole)) tensor.copy_(whole);
+  }
+  if (zero != nullptr) zero->ParametersChanged();
   const int64_t* values = found->second.const_data_ptr<int64_t>();
   return TrainingProgress{.step = values[0], .epoch = values[1], .epoch_samples = values[2]};
 }

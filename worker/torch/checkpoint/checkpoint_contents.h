@@ -23,7 +23,8 @@ namespace ddprun::worker {
 // extras that differ between ranks.
 using CheckpointTensors = std::map<std::string, torch::Tensor>;
 
-// Starts the names of an optimizer's tensors, and of an extra's.
+// Starts the names of the module's tensors, of an optimizer's, and of an extra's.
+inline constexpr const char* kModelPrefix = "model.";
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 std::string ExtraPrefix(const std::string& state);
 
@@ -36,7 +37,7 @@ std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module
 CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module,
                                  const std::string& prefix);
 
-// The module's tensors, and the progress.
+// The module's tensors, and the progress. What ZeRO-3 has shared out is without memory.
 CheckpointTensors CollectTensors(const torch::nn::Module& module, const TrainingProgress& progress);
 
 // Adds `more`, each name after `prefix`; and the tensors whose names have it, without it.

@@ -59,6 +59,8 @@ struct Checkpointer::Implementation {
   bool WritesShards() const;
   // The optimizer's tensors that rank 0 writes; a collective.
   absl::StatusOr<CheckpointTensors> OptimizerState() const;
+  // The same of parameters that are shared out.
+  absl::StatusOr<CheckpointTensors> SharedOutParameters() const;
   // What this rank writes: rank 0, nothing on others, a collective; and of its own.
   absl::StatusOr<CheckpointTensors> MainTensors(const TrainingProgress& progress) const;
   absl::StatusOr<CheckpointTensors> ShardTensors() const;
@@ -234,6 +236,11 @@ absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::OptimizerState()
   return zero()->ConsolidatedState(/*target=*/0);
 }
 
+absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::SharedOutParameters() const {
+  if (zero() == nullptr) return CheckpointTensors{};
+  return zero()->SharedOutParameters(/*target=*/0);
+}
+
 absl::Status Checkpointer::Implementation::Write(const std::string& name,
                                                  const CheckpointTensors& tensors,
                                                  uint32_t shards) const {
@@ -268,9 +275,11 @@ absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::MainTensors(
   const torch::Tensor generators = worker::GetGenerators(context.device()).to(context.device());
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, context.AllGather(generators));
   DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors optimizer_state, OptimizerState());
+  DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors parameters, SharedOutParameters());
   CheckpointTensors tensors;
   if (!context.is_main()) return tensors;
   tensors = worker::CollectTensors(*module, progress);
+  worker::AddTensors(worker::kModelPrefix, parameters, tensors);
   worker::AddTensors(worker::kOptimizerPrefix, optimizer_state, tensors);
   for (const Extra& extra : extras) {
     if (extra.state.differs_by_rank()) continue;

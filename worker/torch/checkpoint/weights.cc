@@ -13,6 +13,7 @@
 #include "worker/torch/checkpoint/mapped_file.h"
 #include "worker/torch/checkpoint/tensor_file.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/optim/storage_on_use.h"
 
 namespace ddprun {
 
@@ -96,9 +97,16 @@ absl::StatusOr<LoadedWeights> LoadWeights(torch::nn::Module& module, const std::
 
 absl::Status SaveWeights(const torch::nn::Module& module, const std::string& path) {
   const absl::Status status = worker::CatchExceptions([&]() -> absl::Status {
+    const CheckpointTensors tensors = worker::ModuleTensors(module, /*prefix=*/"");
+    for (const auto& [name, tensor] : tensors) {
+      if (worker::StaysInMemory(tensor)) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("'", name,
+                       "' is in the shares of a ZeroOptimizer (stage 3): hold a "
+                       "ZeroOptimizer::WholeParameters on all ranks meanwhile"));
+    }
     std::vector<torch::Tensor> kept;
-    DDPRUN_ASSIGN_OR_RETURN(
-        TensorFile file, worker::ToTensorFile(worker::ModuleTensors(module, /*prefix=*/""), kept));
+    DDPRUN_ASSIGN_OR_RETURN(TensorFile file, worker::ToTensorFile(tensors, kept));
     file.metadata = worker::ModuleAliases(module, /*prefix=*/"");
     file.metadata["format"] = "pt";  // what transformers asks for
     const std::string header = worker::EncodeTensorFileHeader(file);

@@ -5,6 +5,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "ddprun/parameters.h"
 #include "worker/torch/optim/gradient_taker.h"
 #include "worker/torch/optim/not_finite.h"
+#include "worker/torch/optim/storage_on_use.h"
 
 namespace ddprun {
 namespace {
@@ -23,9 +25,16 @@ bool AllFinite(const torch::Tensor& tensor) { return at::isfinite(tensor).all().
 std::string FirstNotFinite(torch::nn::Module& module, bool gradients) {
   for (const NamedTensor& parameter : NamedParameters(module)) {
     const torch::Tensor& tensor = gradients ? parameter.tensor.grad() : parameter.tensor;
-    if (tensor.defined() && !AllFinite(tensor)) return parameter.name;
+    // A rank alone can't have what is shared out.
+    if (!tensor.defined() || !worker::StaysInMemory(tensor)) continue;
+    if (!AllFinite(tensor)) return parameter.name;
   }
   return "";
+}
+
+bool IsSharedOut(const torch::nn::Module& module) {
+  const std::vector<torch::Tensor> parameters = Parameters(module);
+  return !std::all_of(parameters.begin(), parameters.end(), worker::StaysInMemory);
 }
 
 }  // namespace
@@ -37,7 +46,8 @@ absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm) 
     if (worker::GradientIsTaken(parameter.tensor)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the gradient of '", parameter.name,
-                       "' is in the shares of a ZeroOptimizer (stage 2): call its ClipGradNorm"));
+                       "' is in the shares of a ZeroOptimizer (stage 2 or 3): call its "
+                       "ClipGradNorm"));
     }
     if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
   }
@@ -57,10 +67,15 @@ absl::Status CheckLoss(const torch::Tensor& loss, torch::nn::Module& module) {
   if (std::isfinite(value)) return absl::OkStatus();
   const torch::NoGradGuard no_grad;
   const std::string name = FirstNotFinite(module, /*gradients=*/false);
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the loss is ", value,
-      name.empty() ? "; all parameters are finite: look at the batch and at the loss function"
-                   : absl::StrCat("; the parameter '", name, "' has a NaN or infinite value")));
+  std::string found = "; all parameters are finite: look at the batch and at the loss function";
+  if (!name.empty()) {
+    found = absl::StrCat("; the parameter '", name, "' has a NaN or infinite value");
+  } else if (IsSharedOut(module)) {
+    found =
+        "; look at the batch and at the loss function (parameters that are shared out were not "
+        "looked at: with zero_stage 2 this names the first bad one)";
+  }
+  return absl::FailedPreconditionError(absl::StrCat("the loss is ", value, found));
 }
 
 }  // namespace ddprun

@@ -161,6 +161,9 @@ absl::StatusOr<std::string> Session::Implementation::Evaluate() {
   if (evaluation.figure == nullptr) return "";
   context->Mark(ProgressPhase::kEvaluation, progress.step);
   const torch::NoGradGuard no_grad;
+  // Ranks may make different numbers of passes.
+  std::optional<ZeroOptimizer::WholeParameters> whole;
+  if (zero != nullptr) whole.emplace(*zero);
   model->eval();
   const double figure = evaluation.figure();
   model->train();
@@ -192,7 +195,8 @@ void Session::Implementation::TakeBatch() {
   batch.inputs = batch.inputs.to(context->device());
   if (batch.targets.defined()) batch.targets = batch.targets.to(context->device());
   if (passes_left > 1 && ddp != nullptr) no_sync.emplace(*ddp);
-  if (passes_left > 1 && ddp == nullptr) zero_no_sync.emplace(*zero);
+  // In stage 3 there may be no memory for all gradients of a rank.
+  if (passes_left > 1 && options.zero_stage == "2") zero_no_sync.emplace(*zero);
   autocast.emplace(context->device().type(), precision);
   forward_called = false;
   place = Place::kBatch;

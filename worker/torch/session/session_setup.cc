@@ -130,8 +130,8 @@ absl::Status Session::Implementation::PlanSteps() {
 
 absl::Status Session::Implementation::StartTogether() {
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
-  // Zero averages gradients itself in stage 2.
-  if (options.zero_stage != "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
+  // Zero averages gradients itself from stage 2 on.
+  if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
   if (checkpointer == nullptr && !options.CheckpointDirectory().empty()) {
     checkpointer = MakeCheckpointer(options.CheckpointDirectory());
   }
@@ -184,7 +184,7 @@ absl::Status Session::Implementation::MakeOptimizer(const OptimizerKind& kind,
       optimizer = Fused(all, defaults);
       return absl::OkStatus();
     }
-    ZeroOptions zero_options = {.stage = options.zero_stage == "1" ? 1 : 2,
+    ZeroOptions zero_options = {.stage = options.zero_stage[0] - '0',
                                 .find_unused_parameters = options.find_unused_parameters,
                                 .broadcast_buffers = options.broadcast_buffers,
                                 .groups = all};

@@ -62,12 +62,15 @@ int64_t FirstBadParameter(const worker::ZeroStorage& storage) {
 }  // namespace
 
 std::string ZeroMemory::ToText() const {
-  std::string text = absl::StrCat("parameters ", InMebibytes(parameters), ", gradients ",
-                                  PartInMebibytes(gradients, all_gradients), ", optimizer state ",
-                                  PartInMebibytes(optimizer_state, all_optimizer_state));
+  const bool whole = parameters + offloaded >= all_parameters;
+  std::string text = absl::StrCat(
+      "parameters ", whole ? InMebibytes(parameters) : PartInMebibytes(parameters, all_parameters),
+      ", gradients ", PartInMebibytes(gradients, all_gradients), ", optimizer state ",
+      PartInMebibytes(optimizer_state, all_optimizer_state));
   if (offloaded > 0) {
     absl::StrAppend(&text, " in CPU memory with ", InMebibytes(offloaded), " of parameters");
   }
+  if (gathered > 0) absl::StrAppend(&text, ", gathered up to ", InMebibytes(gathered));
   if (buckets > 0) absl::StrAppend(&text, ", buckets up to ", InMebibytes(buckets));
   return text;
 }
@@ -79,13 +82,19 @@ ZeroMemory ZeroOptimizer::Memory() const {
   for (const worker::ZeroParameter& parameter : self.storage->parameters()) {
     memory.gradients += BytesOf(parameter.tensor.grad());
     memory.all_gradients += BytesOf(parameter.tensor);
+    memory.all_parameters += BytesOf(parameter.tensor);
     elements += parameter.tensor.numel();
   }
   for (const worker::ZeroBucket& bucket : self.storage->buckets()) {
-    memory.parameters += BytesOf(bucket.parameters);
+    if (!self.gatherer.has_value()) {
+      memory.parameters += BytesOf(bucket.parameters);
+    } else if (!self.storage->offloads()) {
+      memory.parameters += BytesOf(bucket.updated);
+    }
     memory.gradients += BytesOf(bucket.gradient);
     if (self.storage->offloads()) memory.offloaded += BytesOf(bucket.updated);
   }
+  if (self.gatherer.has_value()) memory.gathered = self.gatherer->most_bytes();
   int64_t own_elements = 0;
   for (const worker::ZeroPieceTensor& piece : self.storage->pieces()) {
     own_elements += piece.tensor.numel();

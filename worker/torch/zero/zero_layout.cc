@@ -9,6 +9,16 @@ namespace {
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
+void Append(size_t parameter, int64_t elements, ZeroBucketLayout& bucket) {
+  bucket.slots.push_back({.parameter = parameter, .begin = bucket.length, .length = elements});
+  bucket.length += elements;
+}
+
+ZeroBucketLayout Closed(ZeroBucketLayout bucket, uint32_t world_size) {
+  bucket.share = RoundUp(RoundUp(bucket.length, world_size) / world_size, kZeroShareElements);
+  return bucket;
+}
+
 }  // namespace
 
 std::vector<ZeroBucketLayout> LayOutZeroBuckets(const std::vector<ZeroParameterSize>& parameters,
@@ -16,21 +26,46 @@ std::vector<ZeroBucketLayout> LayOutZeroBuckets(const std::vector<ZeroParameterS
                                                 uint32_t world_size) {
   std::vector<ZeroBucketLayout> full;
   std::map<int, ZeroBucketLayout> open;  // by type
-  const auto close = [&](ZeroBucketLayout bucket) {
-    bucket.share = RoundUp(RoundUp(bucket.length, world_size) / world_size, kZeroShareElements);
-    full.push_back(std::move(bucket));
-  };
   for (size_t i = parameters.size(); i-- > 0;) {
     const ZeroParameterSize& size = parameters[i];
     ZeroBucketLayout& bucket = open[size.type];
-    bucket.slots.push_back({.parameter = i, .begin = bucket.length, .length = size.elements});
-    bucket.length += size.elements;
+    Append(i, size.elements, bucket);
     const int64_t limit = full.empty() ? limits.first_bucket_bytes : limits.bucket_bytes;
     if (bucket.length * size.element_bytes < limit) continue;
-    close(std::move(bucket));
+    full.push_back(Closed(std::move(bucket), world_size));
     open.erase(size.type);
   }
-  for (auto& [type, bucket] : open) close(std::move(bucket));
+  for (auto& [type, bucket] : open) full.push_back(Closed(std::move(bucket), world_size));
+  return full;
+}
+
+std::vector<ZeroBucketLayout> LayOutZeroBlocks(const std::vector<ZeroParameterSize>& parameters,
+                                               const std::vector<size_t>& blocks,
+                                               int64_t bucket_bytes, uint32_t world_size) {
+  std::map<std::pair<size_t, int>, int64_t> bytes;  // by block and type
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const ZeroParameterSize& size = parameters[i];
+    bytes[{blocks[i], size.type}] += size.elements * size.element_bytes;
+  }
+  struct Open {
+    ZeroBucketLayout bucket;
+    size_t block = 0;  // the last one in it
+  };
+  std::vector<ZeroBucketLayout> full;
+  std::map<int, Open> open;  // by type
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const ZeroParameterSize& size = parameters[i];
+    Open& here = open[size.type];
+    const bool begins = here.bucket.length > 0 && here.block != blocks[i];
+    const int64_t held = here.bucket.length * size.element_bytes;
+    if (begins && held + bytes.at({blocks[i], size.type}) > bucket_bytes) {
+      full.push_back(Closed(std::move(here.bucket), world_size));
+      here.bucket = ZeroBucketLayout();
+    }
+    Append(i, size.elements, here.bucket);
+    here.block = blocks[i];
+  }
+  for (auto& [type, here] : open) full.push_back(Closed(std::move(here.bucket), world_size));
   return full;
 }
 

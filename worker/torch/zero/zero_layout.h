@@ -57,6 +57,13 @@ std::vector<ZeroBucketLayout> LayOutZeroBuckets(const std::vector<ZeroParameterS
                                                 const ZeroLayoutLimits& limits,
                                                 uint32_t world_size);
 
+// The same where buckets are gathered as a whole (ZeRO-3): one holds whole blocks, as many as fit
+// into `bucket_bytes`, and a larger one alone.
+// Params: blocks: of each parameter; those of a block follow each other.
+std::vector<ZeroBucketLayout> LayOutZeroBlocks(const std::vector<ZeroParameterSize>& parameters,
+                                               const std::vector<size_t>& blocks,
+                                               int64_t bucket_bytes, uint32_t world_size);
+
 // What `rank` has, by parameter.
 std::vector<ZeroPiece> ZeroPiecesOf(const std::vector<ZeroBucketLayout>& buckets, uint32_t rank);
 

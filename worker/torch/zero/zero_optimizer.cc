@@ -145,6 +145,7 @@ absl::Status ZeroOptimizer::Step() {
     const torch::NoGradGuard no_grad;
     const Instant begin = MonotonicNow();
     if (!self.reducer.has_value()) self.TakeAveragedGradients();
+    if (self.gatherer.has_value()) self.gatherer->Forget();
     // The options that a program sees and sets are this optimizer's.
     for (size_t i = 0; i < param_groups_.size(); ++i) {
       self.inner->param_groups()[i].set_options(param_groups_[i].options().clone());
@@ -152,7 +153,11 @@ absl::Status ZeroOptimizer::Step() {
     self.inner->step();
     self.storage->PublishShares();
     const Instant updated = MonotonicNow();
-    self.GatherParameters();
+    if (self.gatherer.has_value()) {
+      self.gatherer->Renew();
+    } else {
+      self.GatherParameters();
+    }
     if (self.reducer.has_value() && self.options.broadcast_buffers) self.BroadcastBuffers();
     self.update = updated - begin;
     self.gathering = MonotonicNow() - updated;
@@ -183,7 +188,10 @@ void ZeroOptimizer::ZeroGrad() {
   }
 }
 
-void ZeroOptimizer::ParametersChanged() { implementation_->storage->RenewCopies(); }
+void ZeroOptimizer::ParametersChanged() {
+  // In stage 3 the operators that did it have.
+  if (!implementation_->gatherer.has_value()) implementation_->storage->RenewCopies();
+}
 
 std::vector<torch::Tensor> ZeroOptimizer::ReducedGradients() {
   Implementation& self = *implementation_;
@@ -236,6 +244,9 @@ ZeroStatistics ZeroOptimizer::Statistics() const {
   statistics.buckets_sent = self.reducer->buckets_sent();
   statistics.reduction = self.reducer->reduction();
   statistics.waiting = self.reducer->waiting();
+  if (!self.gatherer.has_value()) return statistics;
+  statistics.buckets_gathered = self.gatherer->gathered();
+  statistics.buckets_prefetched = self.gatherer->foreseen();
   return statistics;
 }
 
@@ -252,6 +263,14 @@ ZeroOptimizer::NoSync::~NoSync() {
   if (zero_.implementation_->reducer.has_value()) {
     zero_.implementation_->reducer->set_synchronize(before_);
   }
+}
+
+ZeroOptimizer::WholeParameters::WholeParameters(ZeroOptimizer& zero) : zero_(zero) {
+  if (zero_.implementation_->gatherer.has_value()) zero_.implementation_->gatherer->Hold();
+}
+
+ZeroOptimizer::WholeParameters::~WholeParameters() {
+  if (zero_.implementation_->gatherer.has_value()) zero_.implementation_->gatherer->Release();
 }
 
 }  // namespace ddprun

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "ddprun/context.h"
 #include "ddprun/zero_optimizer.h"
+#include "worker/torch/zero/zero_gatherer.h"
 #include "worker/torch/zero/zero_reducer.h"
 #include "worker/torch/zero/zero_storage.h"
 
@@ -28,7 +29,8 @@ struct ZeroOptimizer::Implementation {
   std::vector<std::vector<int64_t>> shapes;  // of the groups' parameters, frozen ones too
   std::unique_ptr<worker::ZeroStorage> storage;
   std::unique_ptr<torch::optim::Optimizer> inner;  // of this rank's pieces
-  std::optional<worker::ZeroReducer> reducer;      // stage 2
+  std::optional<worker::ZeroGatherer> gatherer;    // stage 3
+  std::optional<worker::ZeroReducer> reducer;      // stages 2 and 3
   bool told_memory = false;
   absl::Duration update;
   absl::Duration gathering;

@@ -23,9 +23,16 @@ constexpr double kBytesPerMebibyte = 1024.0 * 1024.0;
 constexpr int64_t kFirstBucketBytes = int64_t{1} << 20;
 
 absl::Status CheckZeroOptions(const ZeroOptions& options) {
-  if (options.stage != 1 && options.stage != 2) {
-    return absl::InvalidArgumentError(absl::StrCat("ZeroOptions::stage is ", options.stage,
-                                                   "; give 1 (state) or 2 (state and gradients)"));
+  if (options.stage < 1 || options.stage > 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ZeroOptions::stage is ", options.stage,
+                     "; give 1 (state), 2 (state and gradients) or 3 (parameters too)"));
+  }
+  if (options.stage == 3 && options.find_unused_parameters) {
+    return absl::InvalidArgumentError(
+        "ZeroOptions::find_unused_parameters doesn't go with stage 3, whose ranks must all use the "
+        "same parameters in the same order; take stage 2, or set requires_grad of those that are "
+        "never used to false");
   }
   if (!(options.bucket_cap_mb > 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -126,6 +133,71 @@ absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
                        DescribeZero(zero.options, *parameters, *zero.module));
 }
 
+std::vector<ZeroParameterSize> SizesOf(const std::vector<ZeroParameter>& parameters) {
+  std::vector<ZeroParameterSize> sizes;
+  for (const ZeroParameter& parameter : parameters) {
+    sizes.push_back({.elements = parameter.tensor.numel(),
+                     .element_bytes = parameter.tensor.element_size(),
+                     .type = static_cast<int>(parameter.tensor.scalar_type())});
+  }
+  return sizes;
+}
+
+// Numbers the blocks of a module: the largest parts of it that fit into a bucket, and of a part
+// that doesn't the parameters that are in none of its children.
+class BlockNumbers {
+ public:
+  BlockNumbers(const std::vector<ZeroParameter>& parameters, int64_t bucket_bytes)
+      : bucket_bytes_(bucket_bytes), blocks_(parameters.size(), 0) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      rest_[parameters[i].tensor.unsafeGetTensorImpl()] = i;
+    }
+  }
+
+  void Visit(const torch::nn::Module& module) {
+    int64_t bytes = 0;
+    for (const torch::Tensor& parameter : Parameters(module)) {
+      if (rest_.contains(parameter.unsafeGetTensorImpl())) {
+        bytes += static_cast<int64_t>(parameter.nbytes());
+      }
+    }
+    if (bytes <= bucket_bytes_) return MakeBlock(Parameters(module));
+    MakeBlock(module.parameters(/*recurse=*/false));
+    for (const auto& child : module.children()) Visit(*child);
+  }
+
+  const std::vector<size_t>& blocks() const { return blocks_; }
+
+ private:
+  void MakeBlock(const std::vector<torch::Tensor>& parameters) {
+    for (const torch::Tensor& parameter : parameters) {
+      const auto found = rest_.extract(parameter.unsafeGetTensorImpl());
+      if (!found.empty()) blocks_[found.mapped()] = count_;
+    }
+    ++count_;
+  }
+
+  const int64_t bucket_bytes_;
+  std::map<const void*, size_t> rest_;  // by tensor: those that are in no block yet
+  std::vector<size_t> blocks_;
+  size_t count_ = 0;
+};
+
+std::vector<ZeroBucketLayout> LayOut(const ZeroImplementation& zero,
+                                     const std::vector<ZeroParameter>& parameters,
+                                     uint32_t world_size) {
+  const auto bucket_bytes = static_cast<int64_t>(zero.options.bucket_cap_mb * kBytesPerMebibyte);
+  if (zero.options.stage < 3) {
+    return LayOutZeroBuckets(SizesOf(parameters),
+                             {.bucket_bytes = bucket_bytes,
+                              .first_bucket_bytes = std::min(bucket_bytes, kFirstBucketBytes)},
+                             world_size);
+  }
+  BlockNumbers numbers(parameters, bucket_bytes);
+  numbers.Visit(*zero.module);
+  return LayOutZeroBlocks(SizesOf(parameters), numbers.blocks(), bucket_bytes, world_size);
+}
+
 void BroadcastModule(const ZeroImplementation& zero) {
   std::vector<torch::Tensor> tensors;
   for (const ZeroBucket& bucket : zero.storage->buckets()) tensors.push_back(bucket.parameters);
@@ -161,11 +233,13 @@ absl::Status SetUpZero(ZeroImplementation& zero, Context& context,
   const torch::NoGradGuard no_grad;
   absl::StatusOr<std::vector<ZeroParameter>> parameters = CollectZeroParameters(zero);
   DDPRUN_RETURN_IF_ERROR(CompareZero(zero, context, parameters));
-  const auto bucket_bytes = static_cast<int64_t>(zero.options.bucket_cap_mb * kBytesPerMebibyte);
-  const ZeroLayoutLimits limits = {.bucket_bytes = bucket_bytes,
-                                   .first_bucket_bytes = std::min(bucket_bytes, kFirstBucketBytes)};
-  zero.storage = std::make_unique<ZeroStorage>(*std::move(parameters), limits, context.rank(),
-                                               context.world_size(), zero.options.offload_to_cpu);
+  std::vector<ZeroBucketLayout> layouts = LayOut(zero, *parameters, context.world_size());
+  const ZeroPlacement placement = {.rank = context.rank(),
+                                   .world_size = context.world_size(),
+                                   .offloads = zero.options.offload_to_cpu,
+                                   .apart = zero.options.stage == 3};
+  zero.storage =
+      std::make_unique<ZeroStorage>(*std::move(parameters), std::move(layouts), placement);
   if (zero.options.init_sync) {
     BroadcastModule(zero);
     zero.storage->RenewCopies();
@@ -176,7 +250,8 @@ absl::Status SetUpZero(ZeroImplementation& zero, Context& context,
         "MakeOptimizer must answer with an optimizer of the groups that it is given");
   }
   zero.options.groups.clear();  // they hold on to nothing any more
-  if (zero.options.stage == 2) {
+  if (zero.options.stage == 3) zero.gatherer.emplace(*zero.group, *zero.storage);
+  if (zero.options.stage >= 2) {
     zero.reducer.emplace(*zero.group, *zero.storage, zero.options.find_unused_parameters);
   }
   return absl::OkStatus();

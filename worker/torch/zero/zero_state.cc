@@ -268,6 +268,46 @@ absl::Status ZeroOptimizer::RestoreState(const ZeroState& state) {
   });
 }
 
+absl::StatusOr<ZeroState> ZeroOptimizer::SharedOutParameters(uint32_t target) const {
+  const Implementation& self = *implementation_;
+  if (!self.gatherer.has_value()) return ZeroState();
+  return worker::CatchExceptions([&]() -> absl::StatusOr<ZeroState> {
+    const torch::NoGradGuard no_grad;
+    ZeroState state;
+    for (const worker::ZeroBucket& bucket : self.storage->buckets()) {
+      torch::Tensor all = at::empty(bucket.parameters.sizes(), bucket.parameters.options());
+      torch::Tensor share = bucket.updated.to(self.device);
+      self.group->_allgather_base(all, share)->wait();
+      if (self.storage->rank() != target) continue;
+      const torch::Tensor flat = all.cpu();
+      for (const worker::ZeroSlot& slot : bucket.layout.slots) {
+        const worker::ZeroParameter& parameter = self.storage->parameters()[slot.parameter];
+        state[parameter.name] =
+            flat.narrow(0, slot.begin, slot.length).view(parameter.tensor.sizes());
+      }
+    }
+    return state;
+  });
+}
+
+bool ZeroOptimizer::TakeParameter(const std::string& name, const torch::Tensor& whole) {
+  Implementation& self = *implementation_;
+  const auto& parameters = self.storage->parameters();
+  const auto found =
+      std::find_if(parameters.begin(), parameters.end(),
+                   [&](const worker::ZeroParameter& parameter) { return parameter.name == name; });
+  if (!self.gatherer.has_value() || found == parameters.end()) return false;
+  const torch::NoGradGuard no_grad;
+  self.gatherer->Forget();
+  const auto parameter = static_cast<size_t>(found - parameters.begin());
+  for (ZeroPieceTensor& piece : self.storage->pieces()) {
+    if (piece.piece.parameter != parameter) continue;
+    piece.tensor.copy_(whole.reshape({-1}).narrow(0, piece.piece.begin, piece.piece.length));
+  }
+  self.gatherer->Renew();
+  return true;
+}
+
 namespace worker {
 
 std::string ZeroStateName::ToText() const {

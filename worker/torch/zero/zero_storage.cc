@@ -9,30 +9,15 @@
 #include <utility>
 
 namespace ddprun::worker {
-namespace {
 
-std::vector<ZeroParameterSize> SizesOf(const std::vector<ZeroParameter>& parameters) {
-  std::vector<ZeroParameterSize> sizes;
-  for (const ZeroParameter& parameter : parameters) {
-    sizes.push_back({.elements = parameter.tensor.numel(),
-                     .element_bytes = parameter.tensor.element_size(),
-                     .type = static_cast<int>(parameter.tensor.scalar_type())});
-  }
-  return sizes;
-}
-
-}  // namespace
-
-ZeroStorage::ZeroStorage(std::vector<ZeroParameter> parameters, const ZeroLayoutLimits& limits,
-                         uint32_t rank, uint32_t world_size, bool offload_to_cpu)
-    : parameters_(std::move(parameters)), rank_(rank), offloads_(offload_to_cpu) {
+ZeroStorage::ZeroStorage(std::vector<ZeroParameter> parameters,
+                         std::vector<ZeroBucketLayout> layouts, const ZeroPlacement& placement)
+    : parameters_(std::move(parameters)), placement_(placement) {
   const torch::NoGradGuard no_grad;
-  std::vector<ZeroBucketLayout> layouts =
-      LayOutZeroBuckets(SizesOf(parameters_), limits, world_size);
-  const std::vector<ZeroPiece> pieces = ZeroPiecesOf(layouts, rank);
+  const std::vector<ZeroPiece> pieces = ZeroPiecesOf(layouts, placement.rank);
   for (ZeroBucketLayout& layout : layouts) {
     buckets_.push_back({.layout = std::move(layout)});
-    FillBucket(buckets_.back(), world_size);
+    FillBucket(buckets_.back());
   }
   for (const ZeroPiece& piece : pieces) {
     pieces_.push_back({piece, PartOf(piece, buckets_[piece.bucket].updated)});
@@ -47,11 +32,11 @@ ZeroStorage::ZeroStorage(std::vector<ZeroParameter> parameters, const ZeroLayout
             });
 }
 
-void ZeroStorage::FillBucket(ZeroBucket& bucket, uint32_t world_size) {
+void ZeroStorage::FillBucket(ZeroBucket& bucket) {
   const int64_t share = bucket.layout.share;
   const torch::TensorOptions options =
       parameters_[bucket.layout.slots[0].parameter].tensor.options().requires_grad(false);
-  bucket.parameters = at::zeros({share * world_size}, options);
+  bucket.parameters = at::zeros({share * placement_.world_size}, options);
   for (const ZeroSlot& slot : bucket.layout.slots) {
     torch::Tensor& parameter = parameters_[slot.parameter].tensor;
     const torch::Tensor view =
@@ -59,12 +44,15 @@ void ZeroStorage::FillBucket(ZeroBucket& bucket, uint32_t world_size) {
     view.copy_(parameter);
     parameter.set_data(view);
   }
-  bucket.share = bucket.parameters.narrow(0, share * rank_, share);
+  bucket.share = bucket.parameters.narrow(0, share * placement_.rank, share);
   bucket.updated = bucket.share;
-  if (!offloads_) return;
-  bucket.updated =
-      at::empty({share}, options.device(torch::kCPU).pinned_memory(bucket.parameters.is_cuda()));
-  bucket.updated.copy_(bucket.share);
+  if (placement_.offloads) {
+    bucket.updated =
+        at::empty({share}, options.device(torch::kCPU).pinned_memory(bucket.parameters.is_cuda()));
+  } else if (placement_.apart) {
+    bucket.updated = at::empty({share}, options);
+  }
+  RenewCopy(bucket);
 }
 
 torch::Tensor& ZeroStorage::GradientOf(ZeroBucket& bucket) {
@@ -76,15 +64,18 @@ torch::Tensor& ZeroStorage::GradientOf(ZeroBucket& bucket) {
 }
 
 void ZeroStorage::PublishShares() {
-  if (!offloads_) return;
+  if (!placement_.offloads || placement_.apart) return;
   const torch::NoGradGuard no_grad;
   for (ZeroBucket& bucket : buckets_) bucket.share.copy_(bucket.updated);
 }
 
 void ZeroStorage::RenewCopies() {
-  if (!offloads_) return;
   const torch::NoGradGuard no_grad;
-  for (ZeroBucket& bucket : buckets_) bucket.updated.copy_(bucket.share);
+  for (ZeroBucket& bucket : buckets_) RenewCopy(bucket);
+}
+
+void ZeroStorage::RenewCopy(ZeroBucket& bucket) {
+  if (!bucket.updated.is_same(bucket.share)) bucket.updated.copy_(bucket.share);
 }
 
 }  // namespace ddprun::worker

@@ -24,7 +24,8 @@ struct ZeroBucket {
   ZeroBucketLayout layout;
   torch::Tensor parameters;  // [world_size * share]; the module's parameters are views of it
   torch::Tensor share;       // [share]: this rank's part of it
-  // What the optimizer updates: `share` itself, or a copy of it in CPU memory.
+  // What the optimizer updates: `share` itself, or a copy of it, in CPU memory where state is
+  // offloaded. In stage 3 `parameters` and `share` have memory only while they are gathered.
   torch::Tensor updated;
   // Of `updated`; undefined before the first.
   torch::Tensor gradient;
@@ -36,21 +37,28 @@ struct ZeroPieceTensor {
   torch::Tensor tensor;  // [length]
 };
 
+struct ZeroPlacement {
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  bool offloads = false;  // what is updated is in CPU memory
+  bool apart = false;     // it is a copy, wherever that is (stage 3)
+};
+
 // The parameters in their buckets, and this rank's share of them. Order of the pieces: by group,
 // then by parameter, which is how the share's optimizer counts its parameters.
 class ZeroStorage {
  public:
   // Moves the parameters into buckets: each becomes a view.
-  ZeroStorage(std::vector<ZeroParameter> parameters, const ZeroLayoutLimits& limits, uint32_t rank,
-              uint32_t world_size, bool offload_to_cpu);
+  ZeroStorage(std::vector<ZeroParameter> parameters, std::vector<ZeroBucketLayout> layouts,
+              const ZeroPlacement& placement);
 
   const std::vector<ZeroParameter>& parameters() const { return parameters_; }
   std::vector<ZeroBucket>& buckets() { return buckets_; }
   const std::vector<ZeroBucket>& buckets() const { return buckets_; }
   std::vector<ZeroPieceTensor>& pieces() { return pieces_; }
   const std::vector<ZeroPieceTensor>& pieces() const { return pieces_; }
-  uint32_t rank() const { return rank_; }
-  bool offloads() const { return offloads_; }
+  uint32_t rank() const { return placement_.rank; }
+  bool offloads() const { return placement_.offloads; }
 
   // A piece's part of its bucket's `flat` [share].
   static torch::Tensor PartOf(const ZeroPiece& piece, const torch::Tensor& flat) {
@@ -63,15 +71,15 @@ class ZeroStorage {
   // Copies the updated shares back to where the parameters are, and the other way.
   void PublishShares();
   void RenewCopies();
+  static void RenewCopy(ZeroBucket& bucket);
 
  private:
-  void FillBucket(ZeroBucket& bucket, uint32_t world_size);
+  void FillBucket(ZeroBucket& bucket);
 
   std::vector<ZeroParameter> parameters_;
   std::vector<ZeroBucket> buckets_;
   std::vector<ZeroPieceTensor> pieces_;
-  const uint32_t rank_;
-  const bool offloads_;
+  const ZeroPlacement placement_;
 };
 
 }  // namespace ddprun::worker

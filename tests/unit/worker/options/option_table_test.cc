@@ -165,11 +165,15 @@ TEST_F(OptionTableTest, OptionsThatExcludeEachOtherAreNamed) {
   ASSERT_TRUE(Parse({"--static_graph", "--gradient_accumulation_steps", "2"}).ok());
   EXPECT_THAT(CheckTrainingOptions(options_).message(), HasSubstr("exclude each other"));
   EXPECT_TRUE(CheckTrainingOptions({}).ok());
+  EXPECT_THAT(CheckTrainingOptions({.zero_stage = "3", .find_unused_parameters = true}).message(),
+              HasSubstr("excludes find_unused_parameters; give zero_stage 2"));
+  EXPECT_THAT(CheckTrainingOptions({.zero_stage = "3", .comm_hook = "bf16"}).message(),
+              HasSubstr("zero_stage 3 averages gradients itself"));
 }
 
 TEST_F(OptionTableTest, WhatAProgramSetsIsCheckedAsTheCommandLineIs) {
-  EXPECT_THAT(CheckTrainingOptions({.zero_stage = "3"}).ToString(),
-              StartsWith("INVALID_ARGUMENT: zero_stage '3': give one of 0, 1, 2"));
+  EXPECT_THAT(CheckTrainingOptions({.zero_stage = "4"}).ToString(),
+              StartsWith("INVALID_ARGUMENT: zero_stage '4': give one of 0, 1, 2, 3"));
   EXPECT_THAT(CheckTrainingOptions({.batch_size = 0}).ToString(),
               StartsWith("INVALID_ARGUMENT: batch_size '0': give a whole number from 1"));
 }

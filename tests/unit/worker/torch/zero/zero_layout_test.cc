@@ -94,5 +94,34 @@ TEST(ZeroLayoutTest, AllRanksTogetherHaveEveryElementOnce) {
   }
 }
 
+std::vector<size_t> ParametersOf(const ZeroBucketLayout& bucket) {
+  std::vector<size_t> parameters;
+  for (const ZeroSlot& slot : bucket.slots) parameters.push_back(slot.parameter);
+  return parameters;
+}
+
+TEST(ZeroBlocksTest, ABucketHoldsAsManyWholeBlocksAsFit) {
+  // Blocks of 120, 120, 400 and 40 bytes.
+  const auto buckets = LayOutZeroBlocks(Floats({10, 20, 10, 20, 60, 40, 10}), {0, 0, 1, 1, 2, 2, 3},
+                                        /*bucket_bytes=*/240, 2);
+  ASSERT_EQ(buckets.size(), 3U);
+  EXPECT_EQ(ParametersOf(buckets[0]), std::vector<size_t>({6}));
+  EXPECT_EQ(ParametersOf(buckets[1]), std::vector<size_t>({5, 4}));  // too large, so alone
+  EXPECT_EQ(ParametersOf(buckets[2]), std::vector<size_t>({3, 2, 1, 0}));
+  EXPECT_EQ(buckets[2].length, 60);
+  EXPECT_EQ(buckets[2].share, 32);  // 30, rounded up to a multiple of 16
+}
+
+TEST(ZeroBlocksTest, TypesOfABlockAreInBucketsOfTheirOwn) {
+  std::vector<ZeroParameterSize> sizes = Floats({10, 10, 10, 10});
+  sizes[1] = {.elements = 10, .element_bytes = 2, .type = 5};
+  sizes[2] = sizes[1];
+  const auto buckets = LayOutZeroBlocks(sizes, {0, 0, 1, 1}, /*bucket_bytes=*/40, 2);
+  ASSERT_EQ(buckets.size(), 3U);
+  EXPECT_EQ(ParametersOf(buckets[0]), std::vector<size_t>({3}));
+  EXPECT_EQ(ParametersOf(buckets[1]), std::vector<size_t>({0}));
+  EXPECT_EQ(ParametersOf(buckets[2]), std::vector<size_t>({2, 1}));
+}
+
 }  // namespace
 }  // namespace ddprun::worker
