@@ -22,7 +22,7 @@ from worker_bench import BIN, DIGITS, start_workers, wait_all
 # example: (options, how many of the last steps count)
 # char_gpt is narrower than by default: CPUs without half precision take ten times as long in it.
 EXAMPLES = {
-    "digits": (["--data", DIGITS], 44),
+    "digits": (["--data", DIGITS], 46),
     "char_gpt": (["--steps", 300, "--width", 48, "--context_length", 32, "--learning_rate", 3e-3, "--max_grad_norm", 1,
                   "--warmup_steps", 20], 50),
 }

@@ -1,7 +1,8 @@
 """What the examples' twins in plain PyTorch share: options, order of samples, training loop, journal.
 
 A twin is worker/torch/session said in Python: DistributedDataParallel over Gloo, the same options, seed, weights,
-order of samples and schedule, and a journal of the same form. Nothing here knows of ddprun.
+order of samples and schedule, and a journal of the same form. Nothing here knows of ddprun but the order, which
+is its ElasticSampler's.
 """
 
 import argparse
@@ -9,11 +10,16 @@ import contextlib
 import json
 import math
 import os
+import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "python"))
+from ddprun.data import ElasticSampler  # noqa: E402
 
 MASK = 2**64 - 1
 
@@ -32,19 +38,9 @@ class SplitMix:
         return z ^ (z >> 31)
 
 
-def order_of(size, seed, epoch):
-    """The order of an epoch, as ddprun::DistributedSampler draws it."""
-    order = list(range(size))
-    rng = SplitMix(SplitMix(seed).next() ^ SplitMix(~epoch).next())
-    for i in range(size, 1, -1):
-        j = rng.next() % i
-        order[i - 1], order[j] = order[j], order[i - 1]
-    return order
-
-
-def batch_seed(seed, epoch, place):
-    """For the random changes of the batch whose first sample has this place in the order."""
-    return SplitMix(SplitMix(SplitMix(seed).next() ^ epoch).next() ^ place).next()
+def batch_seed(seed, epoch, sample):
+    """For the random changes of the batch whose first sample this is."""
+    return SplitMix(SplitMix(SplitMix(seed).next() ^ epoch).next() ^ sample).next()
 
 
 def parser(description, **defaults):
@@ -96,7 +92,9 @@ class Trainer:
                                            fused=True)
         self.scaler = torch.amp.GradScaler("cpu", enabled=options.mixed_precision == "fp16")
         self.global_batch = options.batch_size * options.gradient_accumulation_steps * self.world
-        self.steps_per_epoch = size // self.global_batch
+        self.steps_per_epoch = -(-size // self.global_batch)
+        self.sampler = ElasticSampler(size, batch_per_rank=options.batch_size * options.gradient_accumulation_steps,
+                                      seed=options.seed, rank=self.rank, world_size=self.world)
         self.total = options.steps or options.epochs * self.steps_per_epoch
         self.step, self.last_loss = 0, 0.0
         self.journal = open(options.journal, "a", encoding="utf-8") if options.journal and self.rank == 0 else None
@@ -124,29 +122,31 @@ class Trainer:
             print(f"{what}{figure} (step {self.step}, world {self.world})", flush=True)
 
     def train_epoch(self, epoch):
-        order = order_of(self.size, self.options.seed, epoch)
-        for step in range(self.steps_per_epoch):
+        for samples in self.sampler:
             if self.options.steps and self.step >= self.total:
                 return
-            self.train_step(epoch, order, step * self.global_batch)
+            self.train_step(epoch, samples, self.sampler.step().weight)
+            self.sampler.commit()
 
-    def train_step(self, epoch, order, place):
+    def train_step(self, epoch, of_step, weight):
+        """A rank without samples would need more than this: there are enough for two in each step."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate_at(self.options, self.step, self.total)
         self.optimizer.zero_grad(set_to_none=False)
         accumulated = self.options.gradient_accumulation_steps
         self.last_loss = 0.0
         for i in range(accumulated):
-            first = place + i * self.global_batch // accumulated + self.rank
-            samples = order[first:first + self.options.batch_size * self.world:self.world]
-            inputs, targets = self.load(samples, torch.Generator().manual_seed(batch_seed(self.options.seed, epoch, first)))
+            least, more = divmod(len(of_step), accumulated)
+            begin = i * least + min(i, more)
+            samples = of_step[begin:begin + least + (i < more)]
+            share = len(samples) / len(of_step)
+            seed = batch_seed(self.options.seed, epoch, samples[0])
+            inputs, targets = self.load(samples, torch.Generator().manual_seed(seed))
             with contextlib.nullcontext() if i == accumulated - 1 else self.ddp.no_sync():
                 with self.autocast():
                     loss = self.loss(self.ddp(inputs), targets)
-                if accumulated > 1:
-                    loss = loss / accumulated
-                self.scaler.scale(loss).backward()
-            self.last_loss += loss.item()
+                self.scaler.scale(loss * (weight * share)).backward()
+            self.last_loss += loss.item() * share
         self.step_optimizer()
         self.step += 1
         if self.journal:

@@ -190,7 +190,10 @@ Evaluation HeldOutLoss(Session& session, SessionModel<GptImpl> gpt, const torch:
   const auto describe = [count = windows.size(0)](double loss) {
     return absl::StrFormat("loss %.4f on %d held-out windows", loss, count);
   };
-  return {.name = "loss", .figure = figure, .describe = describe};
+  return {.name = "loss",
+          .figure = figure,
+          .describe = describe,
+          .better = ddprun::BetterFigure::kLower};
 }
 
 absl::Status CheckShape(const GptOptions& shape) {

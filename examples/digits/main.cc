@@ -143,7 +143,10 @@ Evaluation Accuracy(Session& session, SessionModel<NetImpl> net, const Split& he
   const auto describe = [size = held_out.size()](double accuracy) {
     return absl::StrFormat("accuracy %.1f%% on %d held-out digits", accuracy * 100, size);
   };
-  return {.name = "accuracy", .figure = figure, .describe = describe};
+  return {.name = "accuracy",
+          .figure = figure,
+          .describe = describe,
+          .better = ddprun::BetterFigure::kHigher};
 }
 
 void Train(Session& session) {

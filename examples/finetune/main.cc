@@ -72,7 +72,10 @@ Evaluation Accuracy(Session& session, SessionModel<NetImpl> net, const Digits& h
   const auto describe = [count](double accuracy) {
     return absl::StrFormat("accuracy %.1f%% on %d held-out digits", accuracy * 100, count);
   };
-  return {.name = "accuracy", .figure = figure, .describe = describe};
+  return {.name = "accuracy",
+          .figure = figure,
+          .describe = describe,
+          .better = ddprun::BetterFigure::kHigher};
 }
 
 // The body's parameters, whose rate is another; none = frozen.

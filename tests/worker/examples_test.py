@@ -73,6 +73,17 @@ def run(command, *options, workers=2, absent=0):
         return Job(statuses, texts["err"], texts["out"], texts["error"], journal)
 
 
+def checkpoints(folder):
+    """The names of a run's checkpoints, without their shards, oldest first."""
+    return sorted(name for name in os.listdir(f"{folder}/checkpoints") if name.count("-") == 3)
+
+
+def metadata(path):
+    """What a safetensors file says of itself."""
+    data = path.read_bytes()
+    return json.loads(data[8:8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+
+
 class ExampleTest(unittest.TestCase):
     """Cases run `digits` or `char_gpt`, and expect a good end unless they say otherwise."""
 
@@ -214,11 +225,66 @@ class ResumeTest(ExampleTest):
                 second = self.trained(*options, "--steps", "20", "--output_dir", folder)
                 self.assertEqual(whole.losses, first.losses + second.losses)
 
+    def test_one_checkpoint_of_another_run_is_where_training_begins(self):
+        with tempfile.TemporaryDirectory() as folder:
+            first = self.trained(*self.OPTIONS, "--steps", "30", "--output_dir", folder, "--checkpoint_every", "10")
+            names = checkpoints(folder)
+            # The last three, one of them after the evaluation of the first epoch.
+            self.assertEqual([int(name[-22:-12]) for name in names], [20, 23, 30])
+            second = self.trained(*self.OPTIONS, "--steps", "30", "--resume_from", f"{folder}/checkpoints/{names[0]}")
+            self.assertIn("resumed at step 20, epoch 0", second.outputs[0])
+            self.assertEqual(first.losses[20:], second.losses)
+            # Without it there is none, though others are there.
+            os.remove(f"{folder}/checkpoints/{names[0]}")
+            job = run([BIN / "digits"], "--resume_from", f"{folder}/checkpoints/{names[0]}")
+            self.assertEqual(job.statuses, [1, 1])
+            self.assertIn("no rank finds a checkpoint there", job.errors[0])
+
+    def test_latest_wants_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = run([BIN / "digits"], "--resume_from", "latest", "--output_dir", folder)
+            self.assertEqual(job.statuses, [1, 1])
+            self.assertIn(f"--resume_from latest: no rank finds a checkpoint in '{folder}/checkpoints'", job.errors[1])
+            self.trained(*self.OPTIONS, "--steps", "10", "--output_dir", folder)
+            second = self.trained(*self.OPTIONS, "--steps", "20", "--output_dir", folder, "--resume_from", "latest")
+            self.assertIn("resumed at step 10", second.outputs[0])
+        job = run([BIN / "digits"], "--resume_from", "latest")
+        self.assertEqual(job.statuses, [2, 2])
+        self.assertIn("give output_dir or checkpoint_dir", job.errors[0])
+
     def test_resuming_from_where_nothing_is_fails(self):
         with tempfile.TemporaryDirectory() as folder:
             job = run([BIN / "digits"], "--resume_from", folder)
         self.assertEqual(job.statuses, [1, 1])
         self.assertIn(f"--resume_from '{folder}': no rank finds a checkpoint there", job.errors[1])
+
+
+class SavingTest(ExampleTest):
+    def test_the_best_stays_beside_the_newest(self):
+        for stage in ("0", "2"):
+            with self.subTest(stage=stage), tempfile.TemporaryDirectory() as folder:
+                # At this rate some epochs are worse than the one before.
+                self.trained("digits", "--epochs", "6", "--learning_rate", "0.05", "--output_dir", folder, "--keep_checkpoints",
+                             "1", "--checkpoint_every", "5", "--zero_stage", stage)
+                lines = [json.loads(line) for line in read(Path(folder, "metrics.jsonl")).splitlines()]
+                figures = {line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line}
+                best = max(figures.values())
+                first_best = min(step for step, figure in figures.items() if figure == best)
+                last = max(figures)
+                names = checkpoints(folder)
+                self.assertEqual([int(name[-22:-12]) for name in names], sorted({first_best, last}))
+                self.assertEqual(float(metadata(Path(folder, "checkpoints", names[0]))["score"]), best)
+                self.assertEqual(len(os.listdir(f"{folder}/checkpoints")), len(names) * (1 if stage == "0" else 3))
+
+    def test_by_the_clock(self):
+        options = ("digits", "--epochs", "1", "--step_delay_ms", "10", "--checkpoint_every", "0", "--keep_checkpoints", "100")
+        with tempfile.TemporaryDirectory() as folder:
+            self.trained(*options, "--checkpoint_minutes", "0.001", "--output_dir", folder)
+            # 23 steps of 10 ms and more: one is due every 60 ms.
+            self.assertGreaterEqual(len(checkpoints(folder)), 3)
+        with tempfile.TemporaryDirectory() as folder:  # twin
+            self.trained(*options, "--output_dir", folder)
+            self.assertEqual(len(checkpoints(folder)), 1)
 
 
 class MetricsTest(ExampleTest):
@@ -231,11 +297,11 @@ class MetricsTest(ExampleTest):
             lines = [json.loads(line) for line in read(folder / "metrics.jsonl").splitlines()]
             self.assertTrue(list(folder.glob("tensorboard/events.out.tfevents.*")))
         records = [line for line in lines if "learning_rate" in line]
-        self.assertEqual([line["step"] for line in records], [10, 20, 30, 40, 44])
+        self.assertEqual([line["step"] for line in records], [10, 20, 30, 40, 46])
         for line in records:
             self.assertGreater(line["samples_per_second"], 0)
             self.assertGreater(line["gradient_norm"], 0)
-        self.assertEqual([line["step"] for line in lines if "evaluation/accuracy" in line], [22, 44])
+        self.assertEqual([line["step"] for line in lines if "evaluation/accuracy" in line], [23, 46])
         # The banner.
         self.assertIn("global batch: 64 (32 a process × 2)", job.errors[0])
         self.assertEqual(job.errors[1], "")
@@ -252,7 +318,7 @@ class LearningTest(ExampleTest):
     def test_half_precision_learns_as_well(self):
         """bench/convergence_bench.py holds the means of five whole runs to one percent."""
         options = ("digits", "--epochs", "6")
-        last = {precision: self.trained(*options, "--mixed_precision", precision).losses[-22:]
+        last = {precision: self.trained(*options, "--mixed_precision", precision).losses[-23:]
                 for precision in ("no", "bf16", "fp16")}
         means = {precision: sum(losses) / len(losses) for precision, losses in last.items()}
         self.assertAlmostEqual(means["bf16"] / means["no"], 1, delta=0.05)
@@ -281,6 +347,16 @@ class FineTuneTest(ExampleTest):
         # Frozen, the body is still Python's, in any stage.
         for stage in ("0", "2", "3"):
             self.assertGreater(self.accuracy("--body_rate", "0", "--zero_stage", stage), 75)
+
+    def test_resuming_from_pythons_weights_is_the_same(self):
+        for stage in ("0", "2"):
+            options = ("finetune", "--zero_stage", stage, "--epochs", "3")
+            loaded = self.trained(*options, "--weights", self.weights)
+            resumed = self.trained(*options, "--weights", "", "--resume_from", self.weights)
+            self.assertIn(f"begins at step 0 with the weights of '{self.weights}'", resumed.outputs[0])
+            self.assertEqual(loaded.losses, resumed.losses)
+            # Twin: without them it learns otherwise.
+            self.assert_apart(loaded.losses, self.trained(*options, "--weights", "").losses, 1e-2)
 
     def test_weights_that_are_not_there_or_of_another_model_are_refused(self):
         job = run([BIN / "finetune"], "--weights", "/nowhere.safetensors")

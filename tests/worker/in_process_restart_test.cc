@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/worker/fake_agent.h"
@@ -29,7 +32,7 @@ class InProcessRestartTest : public ::testing::Test {
                  std::vector<std::string> options = {"--in_process_restart"}) {
     auto variables = WorkerVariables(directory_.path(), rank, world, generation);
     variables["SESSION_PROBE_FAULT"] = fault;
-    std::vector<std::string> command = {DDPRUN_SESSION_PROBE, "fault", directory_.File("seen")};
+    std::vector<std::string> command = {DDPRUN_SESSION_PROBE, what_, directory_.File("seen")};
     command.insert(command.end(), options.begin(), options.end());
     const std::string output = "output." + std::to_string(rank) + "." + std::to_string(generation);
     return processes_.emplace_back(command, variables, directory_.File(output));
@@ -64,6 +67,35 @@ class InProcessRestartTest : public ::testing::Test {
     return seen;
   }
 
+  // How often each sample of each epoch was learned from, by what "samples" wrote. A step counts as
+  // the last generation did it that did it: what came after a checkpoint isn't in the model.
+  std::map<std::pair<int64_t, int64_t>, int> TimesLearned() const {
+    std::map<int64_t, int64_t> generation_of;
+    std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>> begun;
+    std::istringstream lines(ReadFile(directory_.File("seen")));
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string kind;
+      int64_t generation = 0;
+      int64_t step = 0;
+      words >> kind >> generation >> step;
+      if (kind == "done") {
+        generation_of[step] = std::max(generation_of[step], generation);
+        continue;
+      }
+      int64_t epoch = 0;
+      words >> epoch;
+      for (int64_t sample = 0; words >> sample;)
+        begun[{generation, step}].push_back({epoch, sample});
+    }
+    std::map<std::pair<int64_t, int64_t>, int> times;
+    for (const auto& [step, generation] : generation_of) {
+      for (const auto& sample : begun[{generation, step}]) ++times[sample];
+    }
+    return times;
+  }
+
+  std::string what_ = "fault";
   TemporaryDirectory directory_;
   std::unique_ptr<FakeAgent> agent_;
   std::deque<Process> processes_;
@@ -188,6 +220,52 @@ TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
   EXPECT_EQ(Seen(0)["steps"], Seen(1)["steps"]);
   EXPECT_THAT(Output(0, 1), HasSubstr("on 2 workers"));
   EXPECT_THAT(Output(0, 1), Not(HasSubstr("goes on after step 0")));
+}
+
+// 64 points, of which the last step of two ranks has four. Rank 1 dies, and a new one takes its
+// place, or none; in place, or all are started anew and go on from a checkpoint. Loaders read
+// ahead.
+TEST_F(InProcessRestartTest, EachSampleIsLearnedFromOnceAnEpoch) {
+  what_ = "samples";
+  for (const bool in_place : {true, false}) {
+    for (const char* moment : {"forward", "between", "after"}) {
+      for (const uint32_t world : {1, 2}) {
+        std::vector<std::string> options = {"--batch_size",       "3",
+                                            "--num_workers",      "2",
+                                            "--checkpoint_dir",   directory_.File("checkpoints"),
+                                            "--checkpoint_every", "3"};
+        if (in_place) options.emplace_back("--in_process_restart");
+        Process& survivor = Start(0, 2, 1, "", options);
+        Process& victim = Start(1, 2, 1, std::string("7 ") + moment + " 9", options);
+        EXPECT_EQ(victim.Wait(), -SIGKILL);
+        if (!in_place) {
+          EXPECT_EQ(survivor.Wait(), 1) << Output(0, 1);
+        }
+        agent_->EndGeneration("rank 1 was killed");
+        agent_->BeginGeneration(2, world);
+        std::vector<Process*> successors;
+        for (uint32_t rank = in_place ? 1 : 0; rank < world; ++rank) {
+          successors.push_back(&Start(rank, world, 2, "", options));
+        }
+        if (in_place) {
+          EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
+        }
+        for (Process* successor : successors) EXPECT_EQ(successor->Wait(), 0);
+        if (!in_place) {
+          EXPECT_THAT(Output(0, 2), HasSubstr("resumed at step 6"));
+        }
+        const auto times = TimesLearned();
+        EXPECT_EQ(times.size(), 128U) << moment << " " << world << " " << in_place;
+        for (const auto& [sample, count] : times) {
+          EXPECT_EQ(count, 1) << "sample " << sample.second << " of epoch " << sample.first;
+        }
+        std::filesystem::remove(directory_.File("seen"));
+        std::filesystem::remove_all(directory_.File("checkpoints"));
+        agent_->EndGeneration("it is done");
+        agent_->BeginGeneration(1, 2);
+      }
+    }
+  }
 }
 
 // It has met nobody yet.

@@ -6,6 +6,9 @@
 //   the
 //                                           first generation the highest rank sends itself a signal
 //                                           there; MOMENT: load, forward, backward, between, after
+//   session_probe samples FILE [OPTION...]  as fault; appends lines to FILE itself: "begun
+//                                           GENERATION STEP EPOCH SAMPLE..." before each Step(),
+//                                           and "done GENERATION STEP" where it returned true
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
 //   this
 //                                           process has done: its parameters' digest, and who it is
@@ -103,6 +106,27 @@ void TrainWithFault(Session& session, std::ofstream& out) {
     buffers += tensor.to(torch::kDouble).abs().sum().item<double>();
   out << "parameters " << sum << "\nbuffers " << buffers << "\nsteps " << session.step()
       << "\ngeneration " << session.context().generation() << "\n";
+}
+
+void TrainAndTellSamples(Session& session, const std::string& path) {
+  const Fault fault = Fault::Read(session);
+  auto model = session.Prepare(Line(1, 1), Sgd{.momentum = 0.5}, Points());
+  // Whole lines of several processes: one write each.
+  std::ofstream lines(path, std::ios::app);
+  for (const Batch& batch : session.Batches()) {
+    const ddprun::Context& context = session.context();
+    const std::string where = absl::StrCat(context.generation(), " ", session.step());
+    session.Backward(Loss(Watched(session, fault, model(batch.inputs)), batch));
+    fault.At(session, "between");
+    std::string line = absl::StrCat("begun ", where, " ", session.epoch());
+    const torch::Tensor numbers = (batch.inputs * 64).round();
+    for (int64_t i = 0; i < numbers.size(0); ++i) {
+      absl::StrAppend(&line, " ", numbers[i].item<int64_t>());
+    }
+    lines << line + "\n" << std::flush;
+    if (session.Step()) lines << absl::StrCat("done ", where, "\n") << std::flush;
+    fault.At(session, "after");
+  }
 }
 
 // The same for the same bits.
@@ -230,6 +254,7 @@ int main(int argc, char** argv) {
        .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
       [&](Session& session) {
         if (what == "live") return Live(session, file);
+        if (what == "samples") return TrainAndTellSamples(session, file);
         std::ofstream out(absl::StrCat(file, ".", session.context().rank()));
         out.precision(9);
         if (what == "misuse") return Misuse(session, out);

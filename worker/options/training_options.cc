@@ -90,11 +90,20 @@ void AddFiles(TrainingOptions* options, OptionTable* table) {
   table->Text("checkpoint_dir", "DIR", &options->checkpoint_dir,
               "Checkpoints go there instead. A job that is started again, by you or after a fault, "
               "goes on from the newest one.");
-  table->Integer("checkpoint_every", {1, kCountMax}, &options->checkpoint_every,
-                 "Steps between two checkpoints.");
-  table->Text("resume_from", "DIR", &options->resume_from,
-              "Directory with the checkpoints of another run to begin with, where the own one has "
-              "none yet.");
+  table->Integer("checkpoint_every", {0, kCountMax}, &options->checkpoint_every,
+                 "Steps between two checkpoints; 0: the steps don't matter. They are written while "
+                 "training goes on.");
+  table->Real("checkpoint_minutes", {0, 1e6}, &options->checkpoint_minutes,
+              "Minutes between two checkpoints, beside those of --checkpoint_every; 0: the time "
+              "doesn't matter.");
+  table->Integer("keep_checkpoints", {1, 1'000'000}, &options->keep_checkpoints,
+                 "So many of the newest stay, and beside them the best by the evaluation, where a "
+                 "program says what is better.");
+  table->Text("resume_from", "WHAT", &options->resume_from,
+              "What to begin with where the own directory has no checkpoint yet: a directory with "
+              "those of another run, or one of its files; or weights that Python wrote "
+              "(safetensors), with which training begins at step 0. 'latest': the own ones, and an "
+              "error where there is none.");
   table->Text("journal", "FILE", &options->journal,
               "Rank 0 appends a JSON line for each step: t (CLOCK_MONOTONIC), generation, rank, "
               "world, step, loss, pid.");
@@ -135,6 +144,11 @@ absl::Status CheckTrainingOptions(const TrainingOptions& options) {
         "at "
         "the graph in a first pass that averages, and the accumulating ones don't; give one of "
         "them");
+  }
+  if (options.resume_from == "latest" && options.CheckpointDirectory().empty()) {
+    return absl::InvalidArgumentError(
+        "resume_from latest goes on from the own checkpoints, and there is no directory for any; "
+        "give output_dir or checkpoint_dir");
   }
   if (options.zero_stage >= "2" && options.comm_hook != "none") {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -30,8 +30,8 @@ struct TrainingProgress {
 
 struct CheckpointerOptions {
   std::string directory;  // created when missing; shared by the nodes, or one a node
-  // This many of the newest stay, at least 1: whole ones. What lacks a shard or is cut short
-  // doesn't count, and goes with what is older than they are.
+  // This many of the newest stay, at least 1: whole ones, and beside them the best. What lacks a
+  // shard or is cut short doesn't count, and goes with what is older than they are.
   uint32_t keep = 3;
   // Every rank writes its share of a ZeroOptimizer's state into a file of its own, so that no rank
   // ever holds the whole. Read by any number of ranks, and by optimizers without ZeRO.
@@ -39,6 +39,8 @@ struct CheckpointerOptions {
   // Rank 0 says so when there is nothing to resume: what was looked for, where, and that training
   // begins at step 0. false: the program looks elsewhere then.
   bool tell_of_none = true;
+  // The name of one checkpoint's file, without its directory: Restore takes this one, or none.
+  std::string only = "";
 };
 
 // Saves and resumes training: the module's parameters and buffers by name, the optimizer's state by
@@ -54,15 +56,15 @@ struct CheckpointerOptions {
 // Files are safetensors with a checksum, written to a temporary name, synced and renamed, so that a
 // crash at any moment leaves whole checkpoints only; one that is damaged all the same is reported
 // and the previous one is taken. Rank 0 writes; what each rank has of its own (a sharded state, or
-// one that differs by rank) goes into a file a rank, before that, beside it. Names carry a fence,
-// so that what a cut-off worker of an older generation writes is never resumed by those who went on
-// without it.
+// one that differs by rank) goes into a file a rank, before that, beside it; rank 0's lists their
+// checksums, so that what another save has left is none of them. Names carry a fence, so that what
+// a cut-off worker of an older generation writes is never resumed by those who went on without it.
 //
 // Restore maps the files: what it takes of memory is what is resumed. Ranks that don't find the
 // file hold it for as long as Restore takes.
 //
-// Restore, Save, SaveAsync and Wait are collectives: all ranks call them in the same order. On the
-// same number of ranks a resumed run is bit-identical with one that was never interrupted. A
+// Restore, Save, SaveAsync, IsBest and Wait are collectives: all ranks call them in the same order.
+// On the same number of ranks a resumed run is bit-identical with one that was never interrupted. A
 // ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
 // other's, at any number of ranks, in any stage, with any size of buckets. (Sharded ones too, when
 // their files can be found together.) Threads: one. Requires: context, optimizer and what is added
@@ -95,19 +97,25 @@ class Checkpointer {
   // Errors: UNAVAILABLE — a peer is gone.
   absl::Status GoOnWithOthers();
 
-  // Writes a checkpoint.
+  // Writes a checkpoint. One with a `score` (higher is better; rank 0's counts) stays beside the
+  // newest ones as long as none has a higher one. Saving a step again replaces it.
   // Errors, on rank 0: those of the file system, with the path; older checkpoints stay. Where every
   // rank writes a file: the same on that rank, ABORTED with its words on the others.
   // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
-  absl::Status Save(const TrainingProgress& progress);
+  absl::Status Save(const TrainingProgress& progress, std::optional<double> score = std::nullopt);
 
   // The same beside training: copies what is to be written, which takes as much memory once more on
   // the ranks that write, and returns; a thread writes it. One at a time: waits for the one before.
   // Errors: as Save's, of this one until its copy is taken, and of the one before.
-  absl::Status SaveAsync(const TrainingProgress& progress);
+  absl::Status SaveAsync(const TrainingProgress& progress,
+                         std::optional<double> score = std::nullopt);
 
-  // Waits until the last SaveAsync is written. Save, SaveAsync and Restore do so by themselves, as
-  // does the destructor, which logs an error. Errors: as Save's.
+  // Whether rank 0's score is higher than those of all checkpoints that it finds; the same on all
+  // ranks. Never of a NaN. Errors: as Wait's.
+  absl::StatusOr<bool> IsBest(double score);
+
+  // Waits until the last SaveAsync is written. Save, SaveAsync, IsBest and Restore do so by
+  // themselves, as does the destructor, which logs an error. Errors: as Save's.
   absl::Status Wait();
 
  private:

@@ -46,6 +46,9 @@ namespace ddprun {
 
 class Session;
 
+// Which of two figures is of the better model.
+enum class BetterFigure { kNeither, kHigher, kLower };
+
 // A figure over samples that are not trained on, after each epoch and at the end.
 struct Evaluation {
   std::string name;  // "accuracy": in the metrics
@@ -53,6 +56,8 @@ struct Evaluation {
   std::function<double()> figure;
   // "accuracy 97.8% on 360 held-out digits"; null: name and figure.
   std::function<std::string(double figure)> describe;
+  // The best model so far is saved after its evaluation, and stays beside the newest checkpoints.
+  BetterFigure better = BetterFigure::kNeither;
 };
 
 // A module as the Session trains it: call it where the module would be called, with what its
@@ -87,10 +92,10 @@ struct SessionOptions {
 
 // One training of one model on all workers.
 //
-// No sample is seen twice in an epoch, and none is left out but the last ones that don't fill a
-// step, whatever happens: progress is counted in samples of all ranks, saved with the model, and
-// each epoch's order is a function of seed and epoch. So a job goes on where its newest checkpoint
-// stands, also with another number of workers.
+// Each sample is learned from exactly once an epoch, whatever happens: an ElasticSampler deals them
+// (docs/DATA.md), its place is committed with each step and saved with the model, also for another
+// number of workers. The last step of an epoch has what is left; a rank without any of it gets some
+// samples all the same, which don't count.
 //
 // With --in_process_restart a worker that lives goes on in its process when another one fails, or
 // nodes come and go: the step that was under way is done again by all, from the state of the rank
@@ -113,7 +118,7 @@ class Session {
 
   // Makes everything that training needs, and goes on from the newest checkpoint, if there is one.
   // Parameters in none of `groups` are trained by the options alone. Once in a session.
-  // Errors: INVALID_ARGUMENT — the data don't fill one step, options that don't fit together or to
+  // Errors: INVALID_ARGUMENT — there are no samples, options that don't fit together or to
   // the model. FAILED_PRECONDITION — a checkpoint of another model or optimizer.
   template <typename Impl>
   SessionModel<Impl> Prepare(const torch::nn::ModuleHolder<Impl>& module,
@@ -145,19 +150,21 @@ class Session {
   void Backward(const torch::Tensor& loss);
 
   // The end of a batch. In the last one of a step the optimizer steps: gradients are clipped as
-  // --max_grad_norm says, and a checkpoint is saved when it is due.
+  // --max_grad_norm says, and a checkpoint is saved when it is due, beside training: what fails
+  // there ends training at the next one.
   // Returns whether the optimizer stepped: not between accumulated batches, nor when fp16 left an
   // overflow out, nor when the step is going to be done again.
   bool Step();
 
-  // Saves a checkpoint now, where the options keep any.
+  // Saves a checkpoint now, where the options keep any, and waits until it is written.
   void Save();
 
   Context& context();
   const TrainingOptions& options() const;
   torch::Device device() { return context().device(); }
-  // Optimizer steps done, those of earlier starts included.
+  // Optimizer steps and epochs done, those of earlier starts included.
   int64_t step() const;
+  int64_t epoch() const;
   // Whether the loop ended because all ranks were told to stop.
   bool stopped() const;
   torch::optim::Optimizer& optimizer();  // after Prepare

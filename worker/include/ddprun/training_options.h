@@ -45,11 +45,15 @@ struct TrainingOptions {
 
   std::string output_dir;         // "" = none
   std::string checkpoint_dir;     // "" = output_dir/checkpoints, none without output_dir
-  int64_t checkpoint_every = 20;  // steps
-  std::string resume_from;        // "" = none
-  std::string journal;            // "" = none
-  std::string log_level;          // "" = LOGLEVEL's
-  int64_t step_delay_ms = 0;      // slows training down, to watch it
+  int64_t checkpoint_every = 20;  // steps; 0 = not by steps
+  double checkpoint_minutes = 0;  // 0 = not by time
+  int64_t keep_checkpoints = 3;   // the newest, beside the best
+  // "latest" = the own checkpoints, or none; else another run's directory of checkpoints, or one of
+  // them, or weights that Python wrote; "" = none
+  std::string resume_from;
+  std::string journal;        // "" = none
+  std::string log_level;      // "" = LOGLEVEL's
+  int64_t step_delay_ms = 0;  // slows training down, to watch it
 
   // Where checkpoints go; "" = nowhere.
   std::string CheckpointDirectory() const;

@@ -1,12 +1,10 @@
 #include "worker/torch/checkpoint/atomic_file.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -17,6 +15,7 @@
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/status_macros.h"
+#include "worker/torch/checkpoint/file_calls.h"
 
 namespace ddprun::worker {
 namespace {
@@ -30,37 +29,37 @@ std::string DirectoryOf(const std::string& path) {
   return directory.empty() ? "." : directory;
 }
 
-// Makes the rename itself survive a crash.
-absl::Status SyncDirectory(const std::string& directory) {
-  const Fd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return FailedCall("open", directory);
-  if (fsync(fd.get()) != 0) return FailedCall("fsync", directory);
-  return absl::OkStatus();
+bool IsDirectory(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
 }
 
 }  // namespace
 
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces) {
+  FileCalls& calls = CurrentFileCalls();
   const std::string temporary = absl::StrCat(path, ".", getpid(), kTemporarySuffix);
-  Fd file(open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644));
-  if (!file.valid()) return FailedCall("create", temporary);
-  absl::Cleanup remove = [&] { unlink(temporary.c_str()); };
+  DDPRUN_ASSIGN_OR_RETURN(Fd file, calls.Create(temporary));
+  absl::Cleanup remove = [&] { calls.Remove(temporary).IgnoreError(); };
   for (const absl::string_view piece : pieces) {
-    DDPRUN_RETURN_IF_ERROR(WriteAll(file.get(), piece));
+    DDPRUN_RETURN_IF_ERROR(calls.Write(file, temporary, piece));
   }
-  if (fsync(file.get()) != 0) return FailedCall("fsync", temporary);
+  DDPRUN_RETURN_IF_ERROR(calls.SyncFile(file, temporary));
   if (close(file.Release()) != 0) return FailedCall("close", temporary);
-  if (rename(temporary.c_str(), path.c_str()) != 0) return FailedCall("rename", temporary);
+  DDPRUN_RETURN_IF_ERROR(calls.Rename(temporary, path));
   std::move(remove).Cancel();
-  return SyncDirectory(DirectoryOf(path));
+  return calls.SyncDirectory(DirectoryOf(path));
 }
 
 absl::Status MakeDirectories(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (!error) return absl::OkStatus();
-  return ErrnoStatus(error.value(), absl::StrCat("create directory '", path, "'"));
+  if (IsDirectory(path)) return absl::OkStatus();
+  // "a/b/" has the parent "a/b".
+  const std::string parent = DirectoryOf(path);
+  DDPRUN_RETURN_IF_ERROR(MakeDirectories(parent));
+  const absl::Status made = CurrentFileCalls().MakeDirectory(path);
+  if (!made.ok() && !IsDirectory(path)) return made;
+  return CurrentFileCalls().SyncDirectory(parent);
 }
 
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) {

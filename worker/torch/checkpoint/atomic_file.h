@@ -20,7 +20,7 @@ inline constexpr const char* kTemporarySuffix = ".tmp";
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces);
 
-// Creates the directory and its parents; being there already is fine.
+// Creates the directory and its parents, so that they survive a crash; being there already is fine.
 absl::Status MakeDirectories(const std::string& path);
 
 // Names in a directory, sorted, without "." and "..". Errors: NOT_FOUND — no such directory.

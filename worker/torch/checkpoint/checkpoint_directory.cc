@@ -1,7 +1,5 @@
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -10,10 +8,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/file_calls.h"
 #include "worker/torch/checkpoint/mapped_file.h"
 
 namespace ddprun::worker {
@@ -21,6 +21,9 @@ namespace {
 
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kSuffix = ".safetensors";
+// Of the metadata.
+constexpr const char* kShards = "shard_crc32";
+constexpr const char* kScore = "score";
 
 std::string PathOf(const std::string& directory, const std::string& name) {
   return absl::StrCat(directory, "/", name);
@@ -47,6 +50,14 @@ std::optional<CheckpointId> IdOfAnyName(absl::string_view name) {
   return id;
 }
 
+bool IsShardName(absl::string_view name) { return std::count(name.begin(), name.end(), '-') != 3; }
+
+std::string ChecksumText(uint32_t checksum) { return absl::StrFormat("%08x", checksum); }
+
+bool EndsWithChecksum(absl::string_view name, uint32_t checksum) {
+  return absl::EndsWith(name, absl::StrCat("-", ChecksumText(checksum), kSuffix));
+}
+
 // Without a look at the tensors: the metadata of a file that is as long as it should be.
 absl::StatusOr<TensorFile> ReadHeaderOf(const std::string& path) {
   DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
@@ -67,6 +78,10 @@ absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::
   checkpoint->owner = mapped;
   checkpoint->bytes = mapped->bytes();
   DDPRUN_ASSIGN_OR_RETURN(checkpoint->file, DecodeTensorFile(checkpoint->bytes));
+  DDPRUN_ASSIGN_OR_RETURN(checkpoint->manifest, ReadManifest(checkpoint->file));
+  if (IsShardName(name) && !EndsWithChecksum(name, *checkpoint->file.checksum)) {
+    return absl::DataLossError("it isn't the shard that its name says");
+  }
   return checkpoint;
 }
 
@@ -74,14 +89,46 @@ std::string CheckpointName(const CheckpointId& id) {
   return absl::StrCat(kPrefix, IdText(id), kSuffix);
 }
 
-std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards) {
-  return absl::StrFormat("%s%s-r%05d-of-%05d%s", kPrefix, IdText(id), shard, shards, kSuffix);
+std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards, uint32_t checksum) {
+  return absl::StrFormat("%s%s-r%05d-of-%05d-%s%s", kPrefix, IdText(id), shard, shards,
+                         ChecksumText(checksum), kSuffix);
 }
 
 std::optional<CheckpointId> ParseCheckpointName(const std::string& name) {
-  const bool one_of_a_rank = std::count(name.begin(), name.end(), '-') != 3;
-  if (one_of_a_rank || !absl::EndsWith(name, kSuffix)) return std::nullopt;
+  if (IsShardName(name) || !absl::EndsWith(name, kSuffix)) return std::nullopt;
   return IdOfAnyName(name);
+}
+
+void PutManifest(const Manifest& manifest, std::map<std::string, std::string>& metadata) {
+  if (!manifest.shards.empty()) {
+    metadata[kShards] =
+        absl::StrJoin(manifest.shards, " ", [](std::string* text, uint32_t checksum) {
+          absl::StrAppend(text, ChecksumText(checksum));
+        });
+  }
+  if (manifest.score.has_value()) metadata[kScore] = absl::StrFormat("%.17g", *manifest.score);
+}
+
+absl::StatusOr<Manifest> ReadManifest(const TensorFile& file) {
+  Manifest manifest;
+  const auto shards = file.metadata.find(kShards);
+  if (shards != file.metadata.end()) {
+    for (const absl::string_view text : absl::StrSplit(shards->second, ' ')) {
+      uint32_t checksum = 0;
+      if (!absl::SimpleHexAtoi(text, &checksum)) {
+        return absl::DataLossError(absl::StrCat("its list of shards has '", text, "'"));
+      }
+      manifest.shards.push_back(checksum);
+    }
+  }
+  const auto score = file.metadata.find(kScore);
+  if (score != file.metadata.end()) {
+    manifest.score.emplace();
+    if (!absl::SimpleAtod(score->second, &*manifest.score)) {
+      return absl::DataLossError(absl::StrCat("its score is '", score->second, "'"));
+    }
+  }
+  return manifest;
 }
 
 absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory) {
@@ -97,11 +144,11 @@ absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& dir
 }
 
 absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directory,
-                                                      const std::optional<CheckpointId>& before) {
+                                                      const CheckpointRange& range) {
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, ListCheckpoints(directory));
   NewestCheckpoint newest;
   for (const CheckpointId& id : ids) {
-    if (before.has_value() && id >= *before) continue;
+    if (!range.Has(id)) continue;
     absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> loaded =
         LoadCheckpointFile(directory, CheckpointName(id));
     if (loaded.ok()) {
@@ -114,44 +161,57 @@ absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directo
   return newest;
 }
 
-uint32_t ShardsOf(const TensorFile& file) {
-  const auto found = file.metadata.find(kShards);
-  uint32_t shards = 0;
-  if (found != file.metadata.end() && !absl::SimpleAtoi(found->second, &shards)) return 0;
-  return shards;
-}
-
 std::vector<FoundCheckpoint> FindCheckpoints(const std::string& directory,
-                                             const CheckpointId& newest) {
+                                             const std::optional<CheckpointId>& newest) {
   std::vector<FoundCheckpoint> found;
   const absl::StatusOr<std::vector<CheckpointId>> ids = ListCheckpoints(directory);
   if (!ids.ok()) return found;
   for (const CheckpointId& id : *ids) {
-    if (id > newest) continue;
+    if (newest.has_value() && id > *newest) continue;
     const absl::StatusOr<TensorFile> file = ReadHeaderOf(PathOf(directory, CheckpointName(id)));
-    if (file.ok()) found.push_back({.id = id, .shards = ShardsOf(*file)});
+    if (!file.ok()) continue;
+    absl::StatusOr<Manifest> manifest = ReadManifest(*file);
+    if (manifest.ok()) found.push_back({.id = id, .manifest = *std::move(manifest)});
   }
   return found;
 }
 
-bool HasShard(const std::string& directory, const CheckpointId& id, uint32_t shard,
-              uint32_t shards) {
-  return ReadHeaderOf(PathOf(directory, ShardName(id, shard, shards))).ok();
+bool HasShard(const std::string& directory, const FoundCheckpoint& checkpoint, uint32_t shard) {
+  const std::vector<uint32_t>& shards = checkpoint.manifest.shards;
+  const std::string name =
+      ShardName(checkpoint.id, shard, static_cast<uint32_t>(shards.size()), shards.at(shard));
+  return ReadHeaderOf(PathOf(directory, name)).ok();
 }
 
-std::optional<CheckpointId> OldestToKeep(const std::vector<CheckpointId>& whole, uint32_t keep) {
-  if (keep == 0 || whole.size() < keep) return std::nullopt;
-  return whole[keep - 1];
+const FoundCheckpoint* BestOf(const std::vector<FoundCheckpoint>& checkpoints) {
+  const FoundCheckpoint* best = nullptr;
+  for (const FoundCheckpoint& one : checkpoints) {
+    if (!one.manifest.score.has_value()) continue;
+    if (best == nullptr || *one.manifest.score > *best->manifest.score) best = &one;
+  }
+  return best;
 }
 
-void PruneCheckpoints(const std::string& directory, const std::optional<CheckpointId>& oldest) {
-  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+PrunePlan PlanPruning(const CheckpointId& newest, const std::vector<FoundCheckpoint>& whole,
+                      uint32_t keep) {
+  PrunePlan plan = {.newest = newest};
+  if (keep > 0 && whole.size() >= keep) plan.oldest = whole[keep - 1].id;
+  if (const FoundCheckpoint* best = BestOf(whole)) plan.best = best->id;
+  return plan;
+}
+
+void PruneCheckpoints(const std::string& directory, const PrunePlan& plan) {
+  absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
   if (!names.ok()) return;
+  // A checkpoint before its shards: what a crash leaves of it should look like nothing.
+  std::stable_partition(names->begin(), names->end(),
+                        [](const std::string& name) { return !IsShardName(name); });
   for (const std::string& name : *names) {
-    const bool left = absl::StartsWith(name, kPrefix) && absl::EndsWith(name, kTemporarySuffix);
     const std::optional<CheckpointId> id = IdOfAnyName(name);
-    const bool old = oldest.has_value() && id.has_value() && *id < *oldest;
-    if (left || old) unlink(PathOf(directory, name).c_str());
+    if (!id.has_value() || id == plan.best) continue;
+    const bool left = absl::EndsWith(name, kTemporarySuffix) && *id < plan.newest;
+    const bool old = plan.oldest.has_value() && *id < *plan.oldest;
+    if (left || old) CurrentFileCalls().Remove(PathOf(directory, name)).IgnoreError();
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,13 +35,20 @@ std::string CheckpointName(const CheckpointId& id);
 // Nothing when it's no name of a checkpoint.
 std::optional<CheckpointId> ParseCheckpointName(const std::string& name);
 
-// A rank's part of a checkpoint, beside it: "checkpoint-…-r00001-of-00004.safetensors". The
-// checkpoint itself is written when all its shards are there, and says how many they are.
-std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards);
+// A rank's part of a checkpoint, beside it: "checkpoint-…-r00001-of-00004-8f3a1c22.safetensors",
+// the last being its checksum. The checkpoint itself is written when all its shards are there, and
+// lists their checksums: so a shard that another write of the same step left is none of its.
+std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards, uint32_t checksum);
 
-// How many shards a checkpoint says that it has; 0 = it is in one file. Metadata "shards".
-uint32_t ShardsOf(const TensorFile& file);
-inline constexpr const char* kShards = "shards";
+// What a checkpoint's file says of itself, beside its tensors.
+struct Manifest {
+  std::vector<uint32_t> shards = {};           // their checksums; none = it is all in one file
+  std::optional<double> score = std::nullopt;  // see Checkpointer::Save
+};
+// Into the metadata of a checkpoint: "shard_crc32" and "score".
+void PutManifest(const Manifest& manifest, std::map<std::string, std::string>& metadata);
+// Errors: DATA_LOSS — not what PutManifest writes.
+absl::StatusOr<Manifest> ReadManifest(const TensorFile& file);
 
 // The checkpoints of a directory, newest first; none when there is no such directory.
 absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory);
@@ -51,10 +59,12 @@ struct LoadedCheckpoint {
   std::shared_ptr<const void> owner;  // of the bytes
   absl::string_view bytes;            // read-only
   TensorFile file;                    // points into bytes
+  Manifest manifest;
 };
 
 // Reads a checkpoint, or a shard, by its name.
-// Errors: those of reading. DATA_LOSS — it is damaged.
+// Errors: those of reading. DATA_LOSS — it is damaged, or a shard of another checksum than its name
+// says.
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::string& directory,
                                                                      const std::string& name);
 
@@ -64,31 +74,52 @@ struct NewestCheckpoint {
   std::vector<absl::Status> damaged;
 };
 
-// Reads the newest checkpoint that is whole, of those before `before` if that is given.
+// Which checkpoints of a directory are looked at; by default all.
+struct CheckpointRange {
+  std::optional<CheckpointId> before = std::nullopt;
+  std::optional<CheckpointId> only = std::nullopt;
+
+  bool Has(const CheckpointId& id) const {
+    return (!before.has_value() || id < *before) && (!only.has_value() || id == *only);
+  }
+};
+
+// Reads the newest checkpoint of `range` that is whole, but for its shards.
 // Errors: those of listing the directory.
-absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(
-    const std::string& directory, const std::optional<CheckpointId>& before = std::nullopt);
+absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directory,
+                                                      const CheckpointRange& range = {});
 
 // A checkpoint whose own file is there, as long as it should be.
 struct FoundCheckpoint {
   CheckpointId id;
-  uint32_t shards = 0;  // 0 = it is in one file
+  Manifest manifest = {};
 };
 
-// Those up to `newest`, newest first. Only the files' beginnings are read.
-std::vector<FoundCheckpoint> FindCheckpoints(const std::string& directory,
-                                             const CheckpointId& newest);
+// Those up to `newest`, newest first; none = all. Only the files' beginnings are read.
+std::vector<FoundCheckpoint> FindCheckpoints(
+    const std::string& directory, const std::optional<CheckpointId>& newest = std::nullopt);
 // Whether a shard's file is there, as long as it should be.
-bool HasShard(const std::string& directory, const CheckpointId& id, uint32_t shard,
-              uint32_t shards);
+bool HasShard(const std::string& directory, const FoundCheckpoint& checkpoint, uint32_t shard);
 
-// The last one to stay so that `keep` of the `whole` ones (newest first) do; nothing while there
-// are fewer: what else there is isn't known to be worth less.
-std::optional<CheckpointId> OldestToKeep(const std::vector<CheckpointId>& whole, uint32_t keep);
+// The one of the highest score, the newest of several; null = none has a score.
+const FoundCheckpoint* BestOf(const std::vector<FoundCheckpoint>& checkpoints);
 
-// Deletes all checkpoints older than `oldest`, if one is given, with their shards, and what writers
-// that died left. Errors are ignored: room is no reason to stop.
-void PruneCheckpoints(const std::string& directory, const std::optional<CheckpointId>& oldest);
+// What stays when `newest` has been written.
+struct PrunePlan {
+  CheckpointId newest;
+  // The last of those that stay for their age; nothing = all do: what else there is isn't known to
+  // be worth less.
+  std::optional<CheckpointId> oldest = std::nullopt;
+  std::optional<CheckpointId> best = std::nullopt;  // stays whatever its age
+};
+// So that the last `keep` of the `whole` ones (newest first) stay, and their best.
+PrunePlan PlanPruning(const CheckpointId& newest, const std::vector<FoundCheckpoint>& whole,
+                      uint32_t keep);
+
+// Deletes the other checkpoints with their shards, and what writers that died left: never what
+// belongs to a newer checkpoint, also one of a later generation, which may be being written.
+// Errors are ignored: room is no reason to stop.
+void PruneCheckpoints(const std::string& directory, const PrunePlan& plan);
 
 }  // namespace ddprun::worker
 

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -92,6 +93,7 @@ absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> BroadcastFile(
   taken->bytes = {static_cast<const char*>(all->const_data_ptr()), all->nbytes()};
   taken->owner = all;
   DDPRUN_ASSIGN_OR_RETURN(taken->file, DecodeTensorFile(taken->bytes));
+  DDPRUN_ASSIGN_OR_RETURN(taken->manifest, ReadManifest(taken->file));
   return taken;
 }
 
@@ -106,8 +108,8 @@ Offer MakeOffer(const NewestCheckpoint& newest) {
 }
 
 // What this rank's disk has. An unreadable directory counts as damaged: another rank may do better.
-NewestCheckpoint LoadOwn(const std::string& directory, const std::optional<CheckpointId>& before) {
-  absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory, before);
+NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& range) {
+  absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory, range);
   NewestCheckpoint own;
   if (newest.ok()) {
     own = *std::move(newest);
@@ -164,64 +166,83 @@ absl::StatusOr<bool> TakeOwnShard(
   std::unique_ptr<LoadedCheckpoint> own;
   if (std::count(names.begin(), names.end(), name) > 0) own = LoadShard(directory, name);
   const bool enough = own != nullptr && suffices(FromTensorFile(own->file, own->owner));
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                          GatherNumbers(context, {enough ? 1 : 0}));
-  const bool everywhere = std::all_of(
-      all.begin(), all.end(), [](const torch::Tensor& row) { return row[0].item<int64_t>() != 0; });
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherNumber(context, enough ? 1 : 0));
+  const bool everywhere = std::count(all.begin(), all.end(), 0) == 0;
   if (everywhere) take(context.rank(), FromTensorFile(own->file, own->owner));
   return everywhere;
 }
 
 // The lowest rank that has each shard; -1 where none has.
 absl::StatusOr<std::vector<int64_t>> FindShards(Context& context, const std::string& directory,
-                                                const CheckpointId& id, uint32_t shards) {
+                                                const std::vector<std::string>& shards) {
   const std::vector<std::string> names = NamesIn(directory);
   std::vector<int64_t> own;
-  for (uint32_t shard = 0; shard < shards; ++shard) {
-    own.push_back(std::count(names.begin(), names.end(), ShardName(id, shard, shards)));
+  for (const std::string& name : shards) {
+    own.push_back(std::count(names.begin(), names.end(), name));
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, GatherNumbers(context, own));
-  std::vector<int64_t> sources(shards, -1);
-  for (uint32_t shard = 0; shard < shards; ++shard) {
+  std::vector<int64_t> sources(shards.size(), -1);
+  for (size_t shard = 0; shard < shards.size(); ++shard) {
     for (size_t rank = all.size(); rank-- > 0;) {
-      if (all[rank][shard].item<int64_t>() > 0) sources[shard] = static_cast<int64_t>(rank);
+      if (all[rank].const_data_ptr<int64_t>()[shard] > 0) {
+        sources[shard] = static_cast<int64_t>(rank);
+      }
     }
   }
   return sources;
 }
 
+// A checkpoint as numbers: its id, whether it has a score, the score's bits, how many shards it
+// has, and their checksums.
+void AppendNumbers(const FoundCheckpoint& one, std::vector<int64_t>& numbers) {
+  const auto add = [&](uint64_t number) { numbers.push_back(static_cast<int64_t>(number)); };
+  for (const uint64_t part : {one.id.fence, one.id.generation, one.id.step}) add(part);
+  const std::optional<double>& score = one.manifest.score;
+  add(score.has_value() ? 1 : 0);
+  add(std::bit_cast<uint64_t>(score.value_or(0)));
+  add(one.manifest.shards.size());
+  for (const uint32_t checksum : one.manifest.shards) add(checksum);
+}
+
+// Takes one from where `next` points, which then points behind it.
+FoundCheckpoint TakeNumbers(const int64_t*& next) {
+  const auto take = [&] { return static_cast<uint64_t>(*next++); };
+  FoundCheckpoint one;
+  one.id.fence = take();
+  one.id.generation = take();
+  one.id.step = take();
+  const bool has_score = take() != 0;
+  const auto score = std::bit_cast<double>(take());
+  if (has_score) one.manifest.score = score;
+  one.manifest.shards.resize(take());
+  for (uint32_t& checksum : one.manifest.shards) checksum = static_cast<uint32_t>(take());
+  return one;
+}
+
 // Rank 0's list for everybody.
 absl::Status ShareFound(Context& context, std::vector<FoundCheckpoint>& found) {
   std::vector<int64_t> numbers;
-  for (const FoundCheckpoint& one : found) {
-    for (const uint64_t number :
-         {one.id.fence, one.id.generation, one.id.step, static_cast<uint64_t>(one.shards)}) {
-      numbers.push_back(static_cast<int64_t>(number));
-    }
-  }
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> sizes,
-                          GatherNumbers(context, {static_cast<int64_t>(numbers.size())}));
-  numbers.resize(static_cast<size_t>(sizes[0][0].item<int64_t>()));
+  for (const FoundCheckpoint& one : found) AppendNumbers(one, numbers);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes,
+                          GatherNumber(context, static_cast<int64_t>(numbers.size())));
+  numbers.resize(static_cast<size_t>(sizes[0]));
   found.clear();
   if (numbers.empty()) return absl::OkStatus();
   torch::Tensor table = torch::tensor(numbers).to(context.device());
   DDPRUN_RETURN_IF_ERROR(context.Broadcast(table, 0));
   table = table.cpu();
-  const int64_t* row = table.const_data_ptr<int64_t>();
-  for (size_t i = 0; i < numbers.size(); i += 4, row += 4) {
-    found.push_back({.id = {.fence = static_cast<uint64_t>(row[0]),
-                            .generation = static_cast<uint64_t>(row[1]),
-                            .step = static_cast<uint64_t>(row[2])},
-                     .shards = static_cast<uint32_t>(row[3])});
-  }
+  const int64_t* next = table.const_data_ptr<int64_t>();
+  const int64_t* const end = next + numbers.size();
+  while (next < end) found.push_back(TakeNumbers(next));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(
-    Context& context, const std::string& directory, const std::optional<CheckpointId>& before) {
-  NewestCheckpoint own = LoadOwn(directory, before);
+absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(Context& context,
+                                                                const std::string& directory,
+                                                                const CheckpointRange& range) {
+  NewestCheckpoint own = LoadOwn(directory, range);
   const Offer own_offer = MakeOffer(own);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Offer> offers, ExchangeOffers(context, own_offer));
   const uint32_t source = ChooseSource(offers);
@@ -242,19 +263,23 @@ absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(
 }
 
 absl::StatusOr<bool> TakeShards(
-    Context& context, const std::string& directory, const CheckpointId& id, uint32_t shards,
+    Context& context, const std::string& directory, const FoundCheckpoint& checkpoint,
     const std::function<bool(const CheckpointTensors& tensors)>& suffices,
     const std::function<void(uint32_t shard, const CheckpointTensors& tensors)>& take) {
+  const auto shards = static_cast<uint32_t>(checkpoint.manifest.shards.size());
+  std::vector<std::string> names;
+  for (uint32_t shard = 0; shard < shards; ++shard) {
+    names.push_back(ShardName(checkpoint.id, shard, shards, checkpoint.manifest.shards[shard]));
+  }
   if (shards == context.world_size()) {
-    const std::string own = ShardName(id, context.rank(), shards);
-    DDPRUN_ASSIGN_OR_RETURN(const bool taken,
-                            TakeOwnShard(context, directory, own, suffices, take));
+    DDPRUN_ASSIGN_OR_RETURN(
+        const bool taken, TakeOwnShard(context, directory, names[context.rank()], suffices, take));
     if (taken) return true;
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sources,
-                          FindShards(context, directory, id, shards));
+                          FindShards(context, directory, names));
   for (uint32_t shard = 0; shard < shards; ++shard) {
-    const std::string name = ShardName(id, shard, shards);
+    const std::string& name = names[shard];
     if (sources[shard] < 0) {
       Log(LogLevel::kWarning, absl::StrCat("no rank has the shard '", name, "' in '", directory,
                                            "'; trying the checkpoint before it"));
@@ -264,8 +289,8 @@ absl::StatusOr<bool> TakeShards(
     std::unique_ptr<LoadedCheckpoint> own;
     if (context.rank() == source) own = LoadShard(directory, name);
     const int64_t size = own != nullptr ? static_cast<int64_t>(own->bytes.size()) : kDamaged;
-    DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> sizes, GatherNumbers(context, {size}));
-    const int64_t bytes = sizes[source][0].item<int64_t>();
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, GatherNumber(context, size));
+    const int64_t bytes = sizes[source];
     if (bytes == kDamaged) return false;
     DDPRUN_ASSIGN_OR_RETURN(own, BroadcastFile(context, source, bytes, std::move(own)));
     take(shard, FromTensorFile(own->file, own->owner));
@@ -273,18 +298,25 @@ absl::StatusOr<bool> TakeShards(
   return true;
 }
 
-absl::StatusOr<std::vector<CheckpointId>> AgreeOnWhole(Context& context,
-                                                       const std::string& directory,
-                                                       const CheckpointId& newest) {
+absl::StatusOr<std::vector<int64_t>> GatherNumber(Context& context, int64_t own) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, GatherNumbers(context, {own}));
+  std::vector<int64_t> numbers;
+  for (const torch::Tensor& one : all) numbers.push_back(one.item<int64_t>());
+  return numbers;
+}
+
+absl::StatusOr<std::vector<FoundCheckpoint>> AgreeOnWhole(Context& context,
+                                                          const std::string& directory,
+                                                          const CheckpointId& newest) {
   std::vector<FoundCheckpoint> found;
   if (context.is_main()) found = FindCheckpoints(directory, newest);
   DDPRUN_RETURN_IF_ERROR(ShareFound(context, found));
   // One number for each shard: how many ranks see it.
   std::vector<int64_t> own;
   for (const FoundCheckpoint& one : found) {
-    for (uint32_t shard = 0; shard < one.shards; ++shard) {
+    for (uint32_t shard = 0; shard < one.manifest.shards.size(); ++shard) {
       const bool looks = shard % context.world_size() == context.rank();
-      own.push_back(looks && HasShard(directory, one.id, shard, one.shards) ? 1 : 0);
+      own.push_back(looks && HasShard(directory, one, shard) ? 1 : 0);
     }
   }
   if (!own.empty()) {
@@ -293,11 +325,12 @@ absl::StatusOr<std::vector<CheckpointId>> AgreeOnWhole(Context& context,
     seen = seen.cpu();
     std::copy_n(seen.const_data_ptr<int64_t>(), own.size(), own.begin());
   }
-  std::vector<CheckpointId> whole;
+  std::vector<FoundCheckpoint> whole;
   auto next = own.begin();
   for (const FoundCheckpoint& one : found) {
-    if (std::count(next, next + one.shards, 0) == 0) whole.push_back(one.id);
-    next += one.shards;
+    const auto end = next + static_cast<int64_t>(one.manifest.shards.size());
+    if (std::count(next, end, 0) == 0) whole.push_back(one);
+    next = end;
   }
   return whole;
 }
@@ -306,12 +339,12 @@ absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::st
   const std::string words(mine.message());
   // 0 = done; else the length of what the rank says, and 1.
   const auto own = static_cast<int64_t>(mine.ok() ? 0 : words.size() + 1);
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, GatherNumbers(context, {own}));
-  const auto failed = std::find_if(
-      all.begin(), all.end(), [](const torch::Tensor& row) { return row[0].item<int64_t>() != 0; });
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherNumber(context, own));
+  const auto failed =
+      std::find_if(all.begin(), all.end(), [](int64_t length) { return length != 0; });
   if (failed == all.end()) return absl::OkStatus();
   const auto rank = static_cast<uint32_t>(failed - all.begin());
-  torch::Tensor text = torch::zeros({(*failed)[0].item<int64_t>()}, torch::kByte);
+  torch::Tensor text = torch::zeros({*failed}, torch::kByte);
   if (rank == context.rank()) {
     std::memcpy(text.mutable_data_ptr(), words.data(), words.size());
   }

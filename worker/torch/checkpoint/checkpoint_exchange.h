@@ -19,27 +19,31 @@
 // the same. All are collectives. Errors of all: UNAVAILABLE — a peer is gone.
 namespace ddprun::worker {
 
-// The newest checkpoint before `before` that any rank has whole: those that lack it get it from the
+// The newest checkpoint of `range` that any rank has whole: those that lack it get it from the
 // lowest rank that has it. Null = there is none.
 // Errors: DATA_LOSS — there are some, but no rank has a whole one; the text names the newest.
-absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(
-    Context& context, const std::string& directory, const std::optional<CheckpointId>& before);
+absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(Context& context,
+                                                                const std::string& directory,
+                                                                const CheckpointRange& range);
 
 // Hands the shards of a checkpoint to `take`, in order: the own one alone when as many ranks wrote
 // it, each finds its own, and that `suffices` for each (another stage or size of buckets deals
 // parameters out otherwise); else all, which go around from ranks that have them.
 // Answers whether there were all, the same on every rank; if not, a warning says what is missing.
 absl::StatusOr<bool> TakeShards(
-    Context& context, const std::string& directory, const CheckpointId& id, uint32_t shards,
+    Context& context, const std::string& directory, const FoundCheckpoint& checkpoint,
     const std::function<bool(const CheckpointTensors& tensors)>& suffices,
     const std::function<void(uint32_t shard, const CheckpointTensors& tensors)>& take);
 
 // The checkpoints up to `newest` that are whole, newest first, the same on every rank: rank 0 has
 // them, and each shard that they count is on the disk of the rank of its number (of that number
 // modulo the ranks, where they are fewer now).
-absl::StatusOr<std::vector<CheckpointId>> AgreeOnWhole(Context& context,
-                                                       const std::string& directory,
-                                                       const CheckpointId& newest);
+absl::StatusOr<std::vector<FoundCheckpoint>> AgreeOnWhole(Context& context,
+                                                          const std::string& directory,
+                                                          const CheckpointId& newest);
+
+// Every rank's number, by rank.
+absl::StatusOr<std::vector<int64_t>> GatherNumber(Context& context, int64_t own);
 
 // All ranks' outcomes: OK when all are; else the own error, or ABORTED with the words of the lowest
 // rank that has one: "PeerError: rank 1 could not <what>: …".

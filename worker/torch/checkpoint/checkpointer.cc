@@ -1,6 +1,8 @@
 #include "ddprun/checkpointer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,7 @@ namespace ddprun {
 using worker::CheckpointId;
 using worker::CheckpointTensors;
 using worker::LoadedCheckpoint;
+using worker::Manifest;
 using worker::TensorFile;
 
 struct Checkpointer::Implementation {
@@ -34,12 +37,21 @@ struct Checkpointer::Implementation {
     CheckpointedState& state;
   };
 
-  // What SaveAsync has copied.
-  struct Pending {
+  // A checkpoint on its way. Its write beside training may see the ranks change: it has the place
+  // that it was begun in.
+  struct Saving {
     CheckpointId id;
     uint64_t number = 0;  // of those that this generation has begun
+    uint32_t rank = 0;
+    uint32_t world_size = 1;
+    bool shards = false;  // each rank writes a file of its own
+    std::optional<double> score;
     CheckpointTensors main;
     CheckpointTensors shard;
+  };
+  struct Pending {
+    CheckpointId id;
+    bool shards = false;
   };
 
   Context& context;
@@ -49,7 +61,7 @@ struct Checkpointer::Implementation {
   std::vector<Extra> extras;
   uint64_t fence = 1;  // of what this generation writes
   uint64_t saves = 0;
-  std::optional<CheckpointId> pending;  // the same on all ranks
+  std::optional<Pending> pending;  // the same on all ranks
   worker::TensorCopies main_copies;
   worker::TensorCopies shard_copies;
 
@@ -64,17 +76,24 @@ struct Checkpointer::Implementation {
   // What this rank writes: rank 0, nothing on others, a collective; and of its own.
   absl::StatusOr<CheckpointTensors> MainTensors(const TrainingProgress& progress) const;
   absl::StatusOr<CheckpointTensors> ShardTensors() const;
-  absl::Status WriteShard(const CheckpointId& id, const CheckpointTensors& tensors) const;
-  absl::Status WriteMain(const CheckpointId& id, const CheckpointTensors& tensors) const;
-  CheckpointId IdOf(const TrainingProgress& progress) const;
+  // Without its tensors.
+  Saving Begin(const TrainingProgress& progress, std::optional<double> score);
   // Copies what is to be written, and has it written.
-  absl::Status Begin(const TrainingProgress& progress);
-  absl::Status WriteBeside(const Pending& next, const c10::intrusive_ptr<c10d::Store>& store) const;
-  absl::Status Write(const std::string& name, const CheckpointTensors& tensors,
-                     uint32_t shards) const;
-  // Removes what is older than the last `keep` whole checkpoints; a collective where each rank
-  // writes a file.
-  absl::Status Prune(const CheckpointId& newest, bool shards) const;
+  absl::Status SaveBeside(const TrainingProgress& progress, std::optional<double> score);
+  absl::Status WriteBeside(const Saving& saving,
+                           const c10::intrusive_ptr<c10d::Store>& store) const;
+  // All ranks'; a collective. Returns: the shards' checksums.
+  absl::StatusOr<std::vector<uint32_t>> WriteShards(Saving& saving) const;
+  // Each returns its file's checksum.
+  absl::StatusOr<uint32_t> WriteShard(const Saving& saving) const;
+  absl::StatusOr<uint32_t> WriteMain(const Saving& saving, std::vector<uint32_t> shards) const;
+  absl::StatusOr<uint32_t> Write(const std::function<std::string(uint32_t checksum)>& name,
+                                 const CheckpointTensors& tensors, const Manifest& manifest,
+                                 uint32_t world_size) const;
+  // Removes what needn't stay once `newest` is there: one rank's by itself, or all ranks', a
+  // collective.
+  void Prune(const CheckpointId& newest) const;
+  absl::Status PruneTogether(const CheckpointId& newest) const;
   // Adds the shards' tensors. Answers whether there were all.
   absl::StatusOr<bool> AddShards(const LoadedCheckpoint& loaded, CheckpointTensors& tensors) const;
   // Whether the optimizer has its state in what all ranks read and what is in the own shard.
@@ -133,7 +152,7 @@ bool Checkpointer::Implementation::Suffices(const CheckpointTensors& all,
 
 absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpoint& loaded,
                                                              CheckpointTensors& tensors) const {
-  const uint32_t shards = worker::ShardsOf(loaded.file);
+  const size_t shards = loaded.manifest.shards.size();
   if (shards == 0) return true;
   const auto take = [&](uint32_t shard, const CheckpointTensors& taken) {
     CheckpointTensors state = worker::TensorsWithPrefix(taken, worker::kOptimizerPrefix);
@@ -148,7 +167,7 @@ absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpo
     }
   };
   return worker::TakeShards(
-      context, options.directory, loaded.id, shards,
+      context, options.directory, {.id = loaded.id, .manifest = loaded.manifest},
       [&](const CheckpointTensors& own) { return Suffices(tensors, own); }, take);
 }
 
@@ -188,11 +207,18 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
   Implementation& self = *implementation_;
   DDPRUN_RETURN_IF_ERROR(Wait());
   return worker::CatchExceptions([&]() -> absl::StatusOr<std::optional<TrainingProgress>> {
-    std::optional<CheckpointId> before;
+    worker::CheckpointRange range;
+    if (!self.options.only.empty()) {
+      range.only = worker::ParseCheckpointName(self.options.only);
+      if (!range.only.has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", self.options.only, "' isn't the name of a checkpoint"));
+      }
+    }
     while (true) {
       DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedCheckpoint> loaded,
-                              worker::AgreeOnNewest(self.context, self.options.directory, before));
-      if (loaded == nullptr && before.has_value()) {
+                              worker::AgreeOnNewest(self.context, self.options.directory, range));
+      if (loaded == nullptr && range.before.has_value()) {
         return absl::DataLossError(
             absl::StrCat("no checkpoint in '", self.options.directory,
                          "' has all of its shards; delete them to start from the beginning"));
@@ -203,7 +229,7 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
       }
       CheckpointTensors tensors = worker::FromTensorFile(loaded->file, loaded->owner);
       DDPRUN_ASSIGN_OR_RETURN(const bool whole, self.AddShards(*loaded, tensors));
-      before = loaded->id;
+      range.before = loaded->id;
       if (!whole) continue;
       const absl::StatusOr<TrainingProgress> progress =
           worker::CatchExceptions([&] { return self.Apply(tensors); });
@@ -224,6 +250,7 @@ absl::Status Checkpointer::GoOnWithOthers() {
   for (const torch::Tensor& fence : all) {
     self.fence = std::max(self.fence, static_cast<uint64_t>(fence.item<int64_t>()));
   }
+  self.saves = 0;  // some may have begun none
   return absl::OkStatus();
 }
 
@@ -241,20 +268,23 @@ absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::SharedOutParamet
   return zero()->SharedOutParameters(/*target=*/0);
 }
 
-absl::Status Checkpointer::Implementation::Write(const std::string& name,
-                                                 const CheckpointTensors& tensors,
-                                                 uint32_t shards) const {
+absl::StatusOr<uint32_t> Checkpointer::Implementation::Write(
+    const std::function<std::string(uint32_t checksum)>& name, const CheckpointTensors& tensors,
+    const Manifest& manifest, uint32_t world_size) const {
   std::vector<torch::Tensor> kept;
   DDPRUN_ASSIGN_OR_RETURN(TensorFile file, worker::ToTensorFile(tensors, kept));
   file.metadata = {{"format", "ddprun checkpoint 1"},
                    {"run_id", context.run_id()},
-                   {"world_size", absl::StrCat(context.world_size())}};
-  if (shards > 0) file.metadata[worker::kShards] = absl::StrCat(shards);
-  const std::string header = worker::EncodeTensorFileHeader(file);
+                   {"world_size", absl::StrCat(world_size)}};
+  worker::PutManifest(manifest, file.metadata);
+  uint32_t checksum = 0;
+  const std::string header = worker::EncodeTensorFileHeader(file, &checksum);
   std::vector<absl::string_view> pieces = {header};
   for (const worker::TensorEntry& entry : file.tensors) pieces.push_back(entry.bytes);
   DDPRUN_RETURN_IF_ERROR(worker::MakeDirectories(options.directory));
-  return worker::WriteFileAtomically(absl::StrCat(options.directory, "/", name), pieces);
+  DDPRUN_RETURN_IF_ERROR(
+      worker::WriteFileAtomically(absl::StrCat(options.directory, "/", name(checksum)), pieces));
+  return checksum;
 }
 
 absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::ShardTensors() const {
@@ -291,132 +321,177 @@ absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::MainTensors(
   return tensors;
 }
 
-absl::Status Checkpointer::Implementation::WriteShard(const CheckpointId& id,
-                                                      const CheckpointTensors& tensors) const {
-  return Write(worker::ShardName(id, context.rank(), context.world_size()), tensors, 0);
+absl::StatusOr<uint32_t> Checkpointer::Implementation::WriteShard(const Saving& saving) const {
+  const auto name = [&](uint32_t checksum) {
+    return worker::ShardName(saving.id, saving.rank, saving.world_size, checksum);
+  };
+  return Write(name, saving.shard, {}, saving.world_size);
 }
 
-absl::Status Checkpointer::Implementation::WriteMain(const CheckpointId& id,
-                                                     const CheckpointTensors& tensors) const {
-  return Write(worker::CheckpointName(id), tensors, WritesShards() ? context.world_size() : 0);
+absl::StatusOr<uint32_t> Checkpointer::Implementation::WriteMain(
+    const Saving& saving, std::vector<uint32_t> shards) const {
+  const auto name = [&](uint32_t /*checksum*/) { return worker::CheckpointName(saving.id); };
+  return Write(name, saving.main, {.shards = std::move(shards), .score = saving.score},
+               saving.world_size);
 }
 
-absl::Status Checkpointer::Implementation::Prune(const CheckpointId& newest, bool shards) const {
-  if (!shards) {
-    if (!context.is_main()) return absl::OkStatus();
-    std::vector<CheckpointId> whole;
-    for (const worker::FoundCheckpoint& one : worker::FindCheckpoints(options.directory, newest)) {
-      bool has_all = true;  // from when each rank wrote one
-      for (uint32_t i = 0; i < one.shards && has_all; ++i) {
-        has_all = worker::HasShard(options.directory, one.id, i, one.shards);
-      }
-      if (has_all) whole.push_back(one.id);
+absl::StatusOr<std::vector<uint32_t>> Checkpointer::Implementation::WriteShards(
+    Saving& saving) const {
+  const absl::StatusOr<uint32_t> checksum = [&]() -> absl::StatusOr<uint32_t> {
+    DDPRUN_ASSIGN_OR_RETURN(saving.shard, ShardTensors());
+    return WriteShard(saving);
+  }();
+  DDPRUN_RETURN_IF_ERROR(
+      worker::AgreeOnSuccess(context, checksum.status(), "write its shard of the checkpoint"));
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, worker::GatherNumber(context, *checksum));
+  return std::vector<uint32_t>(all.begin(), all.end());
+}
+
+void Checkpointer::Implementation::Prune(const CheckpointId& newest) const {
+  std::vector<worker::FoundCheckpoint> whole;
+  for (const worker::FoundCheckpoint& one : worker::FindCheckpoints(options.directory, newest)) {
+    bool has_all = true;  // from when each rank wrote one
+    for (uint32_t i = 0; i < one.manifest.shards.size() && has_all; ++i) {
+      has_all = worker::HasShard(options.directory, one, i);
     }
-    worker::PruneCheckpoints(options.directory, worker::OldestToKeep(whole, options.keep));
-    return absl::OkStatus();
+    if (has_all) whole.push_back(one);
   }
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<CheckpointId> whole,
+  worker::PruneCheckpoints(options.directory, worker::PlanPruning(newest, whole, options.keep));
+}
+
+absl::Status Checkpointer::Implementation::PruneTogether(const CheckpointId& newest) const {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<worker::FoundCheckpoint> whole,
                           worker::AgreeOnWhole(context, options.directory, newest));
   // Nodes may have directories of their own. All have cleared up before anybody writes again.
   if (context.local_rank() == 0) {
-    worker::PruneCheckpoints(options.directory, worker::OldestToKeep(whole, options.keep));
+    worker::PruneCheckpoints(options.directory, worker::PlanPruning(newest, whole, options.keep));
   }
   return context.Barrier();
 }
 
-CheckpointId Checkpointer::Implementation::IdOf(const TrainingProgress& progress) const {
-  return {.fence = fence,
-          .generation = context.generation(),
-          .step = static_cast<uint64_t>(progress.step)};
+Checkpointer::Implementation::Saving Checkpointer::Implementation::Begin(
+    const TrainingProgress& progress, std::optional<double> score) {
+  return {.id = {.fence = fence,
+                 .generation = context.generation(),
+                 .step = static_cast<uint64_t>(progress.step)},
+          .number = saves++,
+          .rank = context.rank(),
+          .world_size = context.world_size(),
+          .shards = WritesShards(),
+          .score = score,
+          .main = {},
+          .shard = {}};
 }
 
-absl::Status Checkpointer::Save(const TrainingProgress& progress) {
+absl::StatusOr<bool> Checkpointer::IsBest(double score) {
+  Implementation& self = *implementation_;
+  DDPRUN_RETURN_IF_ERROR(Wait());
+  return worker::CatchExceptions([&]() -> absl::StatusOr<bool> {
+    int64_t is_best = 0;
+    if (self.context.is_main()) {
+      const std::vector<worker::FoundCheckpoint> found =
+          worker::FindCheckpoints(self.options.directory);
+      const worker::FoundCheckpoint* best = worker::BestOf(found);
+      is_best = best != nullptr ? score > *best->manifest.score : !std::isnan(score);
+    }
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all,
+                            worker::GatherNumber(self.context, is_best));
+    return all[0] != 0;
+  });
+}
+
+absl::Status Checkpointer::Save(const TrainingProgress& progress, std::optional<double> score) {
   Implementation& self = *implementation_;
   DDPRUN_RETURN_IF_ERROR(Wait());
   self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
   return worker::CatchExceptions([&]() -> absl::Status {
-    const bool shards = self.WritesShards();
-    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors main, self.MainTensors(progress));
-    const CheckpointId id = self.IdOf(progress);
+    Implementation::Saving saving = self.Begin(progress, score);
+    DDPRUN_ASSIGN_OR_RETURN(saving.main, self.MainTensors(progress));
     // First the shards: where there is a checkpoint, there are all of them.
-    if (shards) {
-      const absl::StatusOr<CheckpointTensors> shard = self.ShardTensors();
-      DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(
-          self.context, shard.ok() ? self.WriteShard(id, *shard) : shard.status(),
-          "write its shard of the checkpoint"));
+    std::vector<uint32_t> shards;
+    if (saving.shards) {
+      DDPRUN_ASSIGN_OR_RETURN(shards, self.WriteShards(saving));
     }
     absl::Status written;
-    if (self.context.is_main()) written = self.WriteMain(id, main);
-    if (shards) written = worker::AgreeOnSuccess(self.context, written, "write the checkpoint");
-    DDPRUN_RETURN_IF_ERROR(written);
-    return self.Prune(id, shards);
+    if (saving.rank == 0) written = self.WriteMain(saving, shards).status();
+    if (saving.shards) {
+      DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, written, "write the checkpoint"));
+      return self.PruneTogether(saving.id);
+    }
+    if (written.ok() && saving.rank == 0) self.Prune(saving.id);
+    return written;
   });
 }
 
-absl::Status Checkpointer::SaveAsync(const TrainingProgress& progress) {
+absl::Status Checkpointer::SaveAsync(const TrainingProgress& progress,
+                                     std::optional<double> score) {
   Implementation& self = *implementation_;
   DDPRUN_RETURN_IF_ERROR(Wait());
   self.context.Mark(ProgressPhase::kCheckpoint, progress.step);
-  return worker::CatchExceptions([&] { return self.Begin(progress); });
+  return worker::CatchExceptions([&] { return self.SaveBeside(progress, score); });
 }
 
-absl::Status Checkpointer::Implementation::Begin(const TrainingProgress& progress) {
+absl::Status Checkpointer::Implementation::SaveBeside(const TrainingProgress& progress,
+                                                      std::optional<double> score) {
   DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors main, MainTensors(progress));
-  Pending next = {.id = IdOf(progress), .number = saves++, .main = {}, .shard = {}};
+  Saving saving = Begin(progress, score);
   const absl::Status copied = worker::CatchExceptions([&]() -> absl::Status {
-    next.main = main_copies.Take(main);
-    if (!WritesShards()) return absl::OkStatus();
+    saving.main = main_copies.Take(main);
+    if (!saving.shards) return absl::OkStatus();
     DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors shard, ShardTensors());
-    next.shard = shard_copies.Take(shard);
+    saving.shard = shard_copies.Take(shard);
     return absl::OkStatus();
   });
   // A rank without one would be waited for by the others' threads.
   DDPRUN_RETURN_IF_ERROR(
-      WritesShards() ? worker::AgreeOnSuccess(context, copied, "copy its shard of the checkpoint")
-                     : copied);
-  pending = next.id;
-  // Its own connection, where there is one: a call that waits keeps it.
-  auto store = context.world_size() > 1 ? context.implementation().store->clone() : nullptr;
-  write.Start([this, next = std::move(next), store] { return WriteBeside(next, store); });
+      saving.shards ? worker::AgreeOnSuccess(context, copied, "copy its shard of the checkpoint")
+                    : copied);
+  pending = Pending{.id = saving.id, .shards = saving.shards};
+  if (!saving.shards && saving.rank != 0) return absl::OkStatus();
+  // Its own connection, where it is needed: a call that waits keeps it.
+  auto store =
+      saving.shards && saving.world_size > 1 ? context.implementation().store->clone() : nullptr;
+  write.Start([this, saving = std::move(saving), store] { return WriteBeside(saving, store); });
   return absl::OkStatus();
 }
 
 // In the thread. It has no collectives, which are training's; ranks tell rank 0 by the store.
 absl::Status Checkpointer::Implementation::WriteBeside(
-    const Pending& next, const c10::intrusive_ptr<c10d::Store>& store) const {
-  if (!WritesShards()) {
-    if (!context.is_main()) return absl::OkStatus();
-    DDPRUN_RETURN_IF_ERROR(WriteMain(next.id, next.main));
-    return Prune(next.id, /*shards=*/false);
+    const Saving& saving, const c10::intrusive_ptr<c10d::Store>& store) const {
+  if (!saving.shards) {
+    DDPRUN_RETURN_IF_ERROR(WriteMain(saving, {}).status());
+    Prune(saving.id);
+    return absl::OkStatus();
   }
-  const absl::Status written = WriteShard(next.id, next.shard);
+  const absl::StatusOr<uint32_t> written = WriteShard(saving);
   if (store == nullptr) {
-    DDPRUN_RETURN_IF_ERROR(written);
-    return WriteMain(next.id, next.main);
+    DDPRUN_RETURN_IF_ERROR(written.status());
+    return WriteMain(saving, {*written}).status();
   }
   const auto key = [&](uint32_t rank) {
-    return absl::StrCat("ddprun/checkpoint/", next.number, "/", rank);
+    return absl::StrCat("ddprun/checkpoint/", saving.number, "/", rank);
   };
-  store->set(key(context.rank()), written.ok() ? "written" : "failed");
-  if (!context.is_main()) return written;
+  store->set(key(saving.rank), written.ok() ? absl::StrCat(*written) : "failed");
+  if (saving.rank != 0) return written.status();
+  std::vector<uint32_t> shards(saving.world_size);
   bool all_written = true;
-  for (uint32_t rank = 0; rank < context.world_size(); ++rank) {
-    all_written = store->get_to_str(key(rank)) == "written" && all_written;
+  for (uint32_t rank = 0; rank < saving.world_size; ++rank) {
+    // Who failed says so when they agree on it.
+    all_written = absl::SimpleAtoi(store->get_to_str(key(rank)), &shards[rank]) && all_written;
     store->deleteKey(key(rank));
   }
-  // Who failed says so when they agree on it.
-  return all_written ? WriteMain(next.id, next.main) : written;
+  return all_written ? WriteMain(saving, shards).status() : written.status();
 }
 
 absl::Status Checkpointer::Wait() {
   Implementation& self = *implementation_;
   if (!self.pending.has_value()) return absl::OkStatus();
-  const CheckpointId id = *std::exchange(self.pending, std::nullopt);
+  const Implementation::Pending pending = *std::exchange(self.pending, std::nullopt);
   return worker::CatchExceptions([&]() -> absl::Status {
     const absl::Status written = self.write.Finish();
-    if (!self.WritesShards()) return written;  // and pruned
+    if (!pending.shards) return written;  // and pruned
     DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, written, "write the checkpoint"));
-    return self.Prune(id, /*shards=*/true);
+    return self.PruneTogether(pending.id);
   });
 }
 

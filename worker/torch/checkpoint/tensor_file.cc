@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -96,17 +98,21 @@ absl::StatusOr<TensorFile> ReadHeader(const json& header, absl::string_view data
   return file;
 }
 
-// Takes the checksum out of the header, and compares with it what `check` says.
-absl::Status CheckHeader(json& header, absl::string_view data, TensorFileCheck check) {
+// Takes the checksum out of the header, and compares with it what `check` says. Returns: what is
+// stored, of the files of others nothing.
+absl::StatusOr<std::optional<uint32_t>> CheckHeader(json& header, absl::string_view data,
+                                                    TensorFileCheck check) {
   const bool has_one = header.contains(kMetadata) && header.at(kMetadata).contains(kChecksum);
   if (!has_one) {
-    if (check != TensorFileCheck::kChecksum) return absl::OkStatus();
+    if (check != TensorFileCheck::kChecksum) return std::nullopt;
     return Damaged("it has no checksum of ddprun's");
   }
   const std::string stored = header.at(kMetadata).at(kChecksum).get<std::string>();
   header.at(kMetadata).erase(kChecksum);
-  if (check == TensorFileCheck::kLength) return absl::OkStatus();
-  if (stored == absl::StrCat(Checksum(header.dump(), {data}))) return absl::OkStatus();
+  uint32_t sum = 0;
+  const bool is_number = absl::SimpleAtoi(stored, &sum);
+  if (check == TensorFileCheck::kLength && is_number) return sum;
+  if (is_number && sum == Checksum(header.dump(), {data})) return sum;
   return Damaged(check == TensorFileCheck::kChecksum
                      ? "wrong checksum"
                      : "wrong checksum; if a program changed the file and kept its metadata, have "
@@ -120,8 +126,11 @@ absl::StatusOr<TensorFile> ParseHeader(absl::string_view text, absl::string_view
   if (text.find('\0') != absl::string_view::npos) return Damaged("a NUL in its header");
   try {
     json header = json::parse(text.begin(), text.end());
-    DDPRUN_RETURN_IF_ERROR(CheckHeader(header, data, check));
-    return ReadHeader(header, data);
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<uint32_t> checksum,
+                            CheckHeader(header, data, check));
+    DDPRUN_ASSIGN_OR_RETURN(TensorFile file, ReadHeader(header, data));
+    file.checksum = checksum;
+    return file;
   } catch (const json::exception& error) {
     return Damaged(absl::StrCat("its header is not as it should be (", error.what(), ")"));
   }
@@ -152,7 +161,7 @@ uint64_t TensorTypeBytes(absl::string_view type) {
   return 0;
 }
 
-std::string EncodeTensorFileHeader(const TensorFile& file) {
+std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum) {
   json header = json::object();
   header[kMetadata] = file.metadata;
   std::vector<absl::string_view> pieces;
@@ -170,7 +179,9 @@ std::string EncodeTensorFileHeader(const TensorFile& file) {
     pieces.push_back(entry.bytes);
     begin = end;
   }
-  header[kMetadata][kChecksum] = absl::StrCat(Checksum(header.dump(), pieces));
+  const uint32_t sum = Checksum(header.dump(), pieces);
+  if (checksum != nullptr) *checksum = sum;
+  header[kMetadata][kChecksum] = absl::StrCat(sum);
   std::string text = header.dump();
   text.append((kAlignment - (kLengthBytes + text.size()) % kAlignment) % kAlignment, ' ');
   std::string encoded(kLengthBytes, '\0');

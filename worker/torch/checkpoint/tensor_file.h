@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,15 @@ struct TensorEntry {
 // tensor bytes, so that a torn or changed file is noticed whatever part of it is hit. Others' have
 // none; that they are as long as their header says is noticed.
 struct TensorFile {
-  std::map<std::string, std::string> metadata;
+  std::map<std::string, std::string> metadata;  // without "crc32"
   std::vector<TensorEntry> tensors;
+  std::optional<uint32_t> checksum = std::nullopt;  // as it is stored, of a file that was read
 };
 
 // The file's beginning; the tensors' bytes follow it in the order of `file.tensors`.
+// Params: checksum: where its own goes, null = nowhere.
 // Requires: each tensor's bytes fit its type and shape; names are unique, and no metadata "crc32".
-std::string EncodeTensorFileHeader(const TensorFile& file);
+std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum = nullptr);
 
 // What of a file is held against its checksum.
 enum class TensorFileCheck {

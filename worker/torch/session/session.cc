@@ -1,6 +1,5 @@
 #include "ddprun/session.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/utils.h>
 
@@ -13,20 +12,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
-#include "base/rng.h"
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
 namespace {
-
-// For the random changes of the batch whose first sample has this place in the order of the epoch.
-uint64_t BatchSeed(uint64_t seed, uint64_t epoch, uint64_t place) {
-  const uint64_t of_epoch = Rng(Rng(seed).Next() ^ epoch).Next();
-  return Rng(of_epoch ^ place).Next();
-}
 
 absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionError(what); }
 
@@ -37,7 +30,9 @@ int64_t Session::Implementation::GlobalBatch() const {
          static_cast<int64_t>(context->world_size());
 }
 
-int64_t Session::Implementation::StepsPerEpoch() const { return data.size / GlobalBatch(); }
+int64_t Session::Implementation::StepsPerEpoch() const {
+  return (data.size + GlobalBatch() - 1) / GlobalBatch();
+}
 
 int64_t Session::Implementation::SchedulePlace() const {
   if (options.steps > 0) return progress.step;
@@ -67,13 +62,13 @@ absl::StatusOr<const Batch*> Session::Implementation::Advance() {
   if (passes_left == 0) {
     DDPRUN_ASSIGN_OR_RETURN(const bool more, BeginStepAnywhere());
     if (!more) {
-      batches.reset();
+      loader.reset();
       place = Place::kEnded;
       return nullptr;
     }
   }
   TakeBatch();
-  return &batch;
+  return &pass.batch;
 }
 
 absl::StatusOr<bool> Session::Implementation::BeginStepAnywhere() {
@@ -97,48 +92,25 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
       DDPRUN_RETURN_IF_ERROR(End());
       return false;
     }
-    if (batches == nullptr) DDPRUN_RETURN_IF_ERROR(BeginEpoch());
-    if (steps_left > 0) break;
+    if (!std::exchange(epoch_is_over, false)) break;
     DDPRUN_RETURN_IF_ERROR(EndEpoch());
   }
   if (context->StopAt(progress.step)) {  // a node is about to be taken away
     stopped = true;
-    DDPRUN_RETURN_IF_ERROR(Save());
+    DDPRUN_RETURN_IF_ERROR(SaveAndWait());
     return false;
   }
-  step_metrics = {.learning_rate = schedule.At(SchedulePlace()),
-                  .samples = options.batch_size * options.gradient_accumulation_steps};
+  step_metrics = {.learning_rate = schedule.At(SchedulePlace())};
+  DDPRUN_RETURN_IF_ERROR(TakeShare());
   rates->Set(*optimizer, schedule, SchedulePlace());
   zero != nullptr ? zero->ZeroGrad() : ddp->ZeroGrad();
   loss = torch::Tensor();
   passes_left = options.gradient_accumulation_steps;
-  --steps_left;
   KeepStepStart();
   return true;
 }
 
-absl::Status Session::Implementation::BeginEpoch() {
-  // Of the whole order; LoadBatch deals it out.
-  DistributedSampler sampler(static_cast<uint64_t>(data.size), /*rank=*/0, /*world_size=*/1,
-                             {.seed = static_cast<uint64_t>(options.seed)});
-  sampler.SetEpoch(static_cast<uint64_t>(progress.epoch));
-  order = sampler.Indices();
-  epoch_begin = progress.epoch_samples;
-  steps_left = (data.size - epoch_begin) / GlobalBatch();
-  const int64_t accumulated = options.gradient_accumulation_steps;
-  batches = std::make_unique<Prefetcher>(
-      [this, accumulated](int64_t number) {
-        return LoadBatch(epoch_begin + number * GlobalBatch() / accumulated);
-      },
-      steps_left * accumulated, options.num_workers);
-  return absl::OkStatus();
-}
-
 absl::Status Session::Implementation::EndEpoch() {
-  batches.reset();
-  ++progress.epoch;
-  progress.epoch_samples = 0;
-  if (Done()) return absl::OkStatus();
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
   if (!context->is_main()) return absl::OkStatus();
   worker::Print(absl::StrFormat("epoch %d  step %d  loss %.4f%s", progress.epoch, progress.step,
@@ -150,6 +122,9 @@ absl::Status Session::Implementation::EndEpoch() {
 absl::Status Session::Implementation::End() {
   DDPRUN_RETURN_IF_ERROR(Save());
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
+  if (checkpointer != nullptr) {
+    DDPRUN_RETURN_IF_ERROR(checkpointer->Wait());
+  }
   if (!context->is_main()) return absl::OkStatus();
   worker::Print(absl::StrFormat("final%s (step %d, world %d, generation %d)",
                                 figure.empty() ? "" : absl::StrCat(" ", figure), progress.step,
@@ -169,29 +144,15 @@ absl::StatusOr<std::string> Session::Implementation::Evaluate() {
   model->train();
   metrics->Scalar("evaluation/" + evaluation.name, progress.step, figure);
   metrics->RestartClock();
+  DDPRUN_RETURN_IF_ERROR(SaveIfBest(figure));
   return evaluation.describe != nullptr ? evaluation.describe(figure)
                                         : absl::StrFormat("%s %.4f", evaluation.name, figure);
 }
 
-Batch Session::Implementation::LoadBatch(int64_t first_of_all) const {
-  const auto world_size = static_cast<int64_t>(context->world_size());
-  const int64_t first = first_of_all + context->rank();
-  std::vector<int64_t> samples;
-  for (int64_t i = 0; i < options.batch_size; ++i) {
-    samples.push_back(order[static_cast<size_t>(first + i * world_size)]);
-  }
-  const uint64_t seed =
-      BatchSeed(static_cast<uint64_t>(options.seed), static_cast<uint64_t>(progress.epoch),
-                static_cast<uint64_t>(first));
-  return data.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed));
-}
-
 void Session::Implementation::TakeBatch() {
-  const Instant asked = MonotonicNow();
-  batch = batches->Next();
-  const absl::Duration waited = MonotonicNow() - asked;
-  step_metrics.data_time += waited;
-  context->AddDataWait(waited);
+  pass = std::move(passes.back());
+  passes.pop_back();
+  Batch& batch = pass.batch;
   batch.inputs = batch.inputs.to(context->device());
   if (batch.targets.defined()) batch.targets = batch.targets.to(context->device());
   if (passes_left > 1 && ddp != nullptr) no_sync.emplace(*ddp);
@@ -255,11 +216,11 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
 absl::Status Session::Implementation::EndStep() {
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress.step;
-  progress.epoch_samples += GlobalBatch();
+  DDPRUN_RETURN_IF_ERROR(CommitShare());
   if (options.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options.step_delay_ms));
   DDPRUN_RETURN_IF_ERROR(ReportStep());
-  if (progress.step % options.checkpoint_every == 0) return Save();
-  return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const bool is_due, SavingIsDue());
+  return is_due ? Save() : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<double>> Session::Implementation::Clip() {
@@ -296,12 +257,40 @@ absl::Status Session::Implementation::ReportStep() {
                         .loss = loss.item<double>()});
 }
 
-absl::Status Session::Implementation::Save() {
-  if (checkpointer == nullptr) return absl::OkStatus();
+absl::StatusOr<bool> Session::Implementation::SavingIsDue() {
+  if (checkpointer == nullptr) return false;
+  const int64_t every = options.checkpoint_every;
+  const bool asks = save_clock.StepIsDone();
+  if (every > 0 && progress.step % every == 0) return true;
+  if (!asks) return false;
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> answers,
+                          worker::GatherNumber(*context, save_clock.StepsToWait(MonotonicNow())));
+  save_clock.TakeAnswer(answers[0]);
+  return answers[0] == 0;
+}
+
+absl::Status Session::Implementation::Save(std::optional<double> score) {
+  if (checkpointer == nullptr || (saved == progress && !score.has_value())) return absl::OkStatus();
   DDPRUN_RETURN_IF_ERROR(CheckStep());  // nothing is resumed from a model that is lost
-  const absl::Status saved = checkpointer->Save(progress);
+  DDPRUN_RETURN_IF_ERROR(checkpointer->SaveAsync(progress, score));
+  saved = progress;
+  save_clock.Restart(MonotonicNow());
   metrics->RestartClock();
-  return saved;
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::SaveAndWait() {
+  DDPRUN_RETURN_IF_ERROR(Save());
+  return checkpointer != nullptr ? checkpointer->Wait() : absl::OkStatus();
+}
+
+absl::Status Session::Implementation::SaveIfBest(double figure) {
+  if (checkpointer == nullptr || evaluation.better == BetterFigure::kNeither) {
+    return absl::OkStatus();
+  }
+  const double score = evaluation.better == BetterFigure::kHigher ? figure : -figure;
+  DDPRUN_ASSIGN_OR_RETURN(const bool is_best, checkpointer->IsBest(score));
+  return is_best ? Save(score) : absl::OkStatus();
 }
 
 Session::Session(SessionOptions options)
@@ -366,11 +355,9 @@ void Session::Backward(const torch::Tensor& loss) {
 }
 
 void Session::Implementation::AddGradients(const torch::Tensor& of_batch) {
-  const int64_t accumulated = options.gradient_accumulation_steps;
-  const torch::Tensor part = accumulated > 1 ? of_batch / accumulated : of_batch;
-  scaler->Scale(part).backward();
+  scaler->Scale(pass.weight == 1 ? of_batch : of_batch * pass.weight).backward();
   // Not read here: a GPU would have to be waited for in every pass.
-  const torch::Tensor value = part.detach().to(torch::kDouble);
+  const torch::Tensor value = of_batch.detach().to(torch::kDouble) * pass.share;
   loss = loss.defined() ? loss + value : value;
 }
 
@@ -384,12 +371,13 @@ void Session::Save() {
     OrThrow(Misuse("Save() in the middle of a step: call it after the Step() that returns true"));
   }
   if (!implementation_->broken.ok()) return;  // that step is going to be done again
-  OrThrow(implementation_->Save());
+  OrThrow(implementation_->SaveAndWait());
 }
 
 Context& Session::context() { return *implementation_->context; }
 const TrainingOptions& Session::options() const { return implementation_->options; }
 int64_t Session::step() const { return implementation_->progress.step; }
+int64_t Session::epoch() const { return implementation_->progress.epoch; }
 bool Session::stopped() const { return implementation_->stopped; }
 
 torch::optim::Optimizer& Session::optimizer() {

@@ -16,15 +16,16 @@
 #include "ddprun/checkpointer.h"
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
-#include "ddprun/distributed_sampler.h"
+#include "ddprun/elastic_loader.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/learning_rate.h"
 #include "ddprun/metrics.h"
 #include "ddprun/power_sgd.h"
-#include "ddprun/prefetcher.h"
 #include "ddprun/session.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/session/journal.h"
+#include "worker/torch/session/sampler_checkpoint.h"
+#include "worker/torch/session/save_clock.h"
 
 namespace ddprun {
 
@@ -59,11 +60,19 @@ struct Session::Implementation {
   absl::Status MakeDdp();
   // How long training is with so many workers.
   absl::Status PlanSteps();
+  absl::Status MakeLoader();
+  // Goes on there in the data.
+  absl::Status GoToPlace(const SamplerState& state);
   // What all ranks of a generation do at its beginning.
   absl::Status StartTogether();
   absl::Status Resume();
-  std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory);
-  absl::StatusOr<std::optional<TrainingProgress>> RestoreElsewhere();
+  // only: see CheckpointerOptions.
+  std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory,
+                                                 const std::string& only = "");
+  absl::Status GoOnFrom(const TrainingProgress& found);
+  // What --resume_from names.
+  absl::Status ResumeElsewhere();
+  absl::Status TakeWeights(const std::string& path);
   void ShowBanner() const;
   absl::Status BeginMetrics();
   LearningRateSchedule Schedule() const;
@@ -74,6 +83,13 @@ struct Session::Implementation {
   // Place in the schedule: the step number, at the present number of workers.
   int64_t SchedulePlace() const;
   bool Done() const;
+
+  // What one backward pass learns from.
+  struct Pass {
+    Batch batch;
+    double weight = 1;  // of its mean loss in the step's gradient, over all ranks' and passes'
+    double share = 1;   // of this rank's samples in the step
+  };
 
   // In-process restarts (session_recovery.cc).
   struct StepStart {
@@ -98,27 +114,39 @@ struct Session::Implementation {
   absl::StatusOr<bool> BeginStep();
   // The same; goes on in the next generation where this one ends.
   absl::StatusOr<bool> BeginStepAnywhere();
-  absl::Status BeginEpoch();
   absl::Status EndEpoch();
   absl::Status End();
+  // Waits for the samples of the next step.
+  absl::Status TakeShare();
   void TakeBatch();
-  // This rank's batch of the backward pass whose samples, all ranks' together, begin there.
-  Batch LoadBatch(int64_t first_of_all) const;
+  // This rank's batches of a step, one for each backward pass. Threads: any.
+  absl::StatusOr<std::vector<Pass>> LoadPasses(const StepShare& share) const;
+  Pass LoadPass(const StepShare& share, uint64_t begin, uint64_t count) const;
   absl::Status CheckBackward(const torch::Tensor& of_batch) const;
   // Throws as LibTorch does.
   void AddGradients(const torch::Tensor& of_batch);
   absl::StatusOr<bool> EndBatch();
   // After the last backward pass of a step.
   absl::Status EndStep();
+  // Its samples are learned from.
+  absl::Status CommitShare();
   absl::Status StepOptimizer();
   // The norm before clipping; unset: not measured, or beyond fp16's range.
   absl::StatusOr<std::optional<double>> Clip();
   // Reads the last step's loss: an error when it isn't finite.
   absl::Status CheckStep();
   absl::Status ReportStep();
-  absl::Status Save();
+  // Begins to save, with a score if there is one; without one, what is saved already isn't saved
+  // again. The other waits until it is written.
+  absl::Status Save(std::optional<double> score = std::nullopt);
+  absl::Status SaveAndWait();
+  // Whether this step's end is a time to save; a collective now and then, with
+  // --checkpoint_minutes.
+  absl::StatusOr<bool> SavingIsDue();
   // A sentence for people; "" = there is no evaluation.
   absl::StatusOr<std::string> Evaluate();
+  // Saves the model if its figure is the best so far.
+  absl::Status SaveIfBest(double figure);
 
   const SessionOptions settings;
   const TrainingOptions& options = settings.training;
@@ -140,20 +168,25 @@ struct Session::Implementation {
   std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2
   std::unique_ptr<Checkpointer> checkpointer;    // null = none
   std::unique_ptr<Metrics> metrics;
+  worker::SaveClock save_clock;
   TrainingProgress progress;
-  bool has_state = false;               // it has taken part in training
-  std::optional<StepStart> step_start;  // none: it isn't wanted
+  std::optional<TrainingProgress> saved;  // the last that was, in this generation
+  bool has_state = false;                 // it has taken part in training
+  std::optional<StepStart> step_start;    // none: it isn't wanted
   // Not OK: a collective of this generation failed since the loop was last asked for a batch; what
   // is done until it is asked again doesn't count, unless the step was done before.
   absl::Status broken;
 
-  // Of the current epoch.
-  std::vector<int64_t> order;
-  int64_t epoch_begin = 0;  // what all ranks have seen of it, however many they were then
-  int64_t steps_left = 0;
-  std::unique_ptr<Prefetcher> batches;  // null: it is to begin
+  // Reads ahead on threads that use data and options, and nothing that a new generation changes;
+  // null: training is over.
+  std::unique_ptr<ElasticLoader<std::vector<Pass>>> loader;
+  SamplerState data_place;  // what is committed
+  std::unique_ptr<worker::SamplerCheckpoint> sampler_checkpoint;
+  bool epoch_is_over = false;  // its last step was the last one that was done
 
   // Of the current step.
+  StepShare step_share;
+  std::vector<Pass> passes;  // those that are left, the next one last
   int64_t passes_left = 0;
   StepMetrics step_metrics;
   // Of all its passes [], on the model's device; undefined before the first step.
@@ -161,7 +194,7 @@ struct Session::Implementation {
   bool stepped = true;  // the last step; false: it was left out
 
   // Of the current batch.
-  Batch batch;
+  Pass pass;
   bool forward_called = false;
   std::optional<Autocast> autocast;
   // Gradients are added up here until the last backward pass, which averages them.

@@ -43,8 +43,9 @@ absl::Status Session::Implementation::ReturnToStepStart() {
 void Session::Implementation::LetGoOfStep() {
   autocast.reset();
   no_sync.reset();
-  batches.reset();
-  batch = Batch();
+  passes.clear();
+  pass = Pass();
+  epoch_is_over = false;  // its evaluation is left out: new workers don't know of it
   loss = torch::Tensor();
   passes_left = 0;
   place = Place::kBetweenBatches;
@@ -81,11 +82,13 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
 absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
   if (!context->CanRejoin()) return false;
   const auto own = has_state ? std::optional(progress) : std::nullopt;
-  DDPRUN_ASSIGN_OR_RETURN(
-      const std::optional<TrainingProgress> newest,
-      worker::TakeNewestState(
-          *context,
-          {.module = *model, .optimizer = *optimizer, .extras = {{"scaler", scaler.get()}}}, own));
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest,
+                          worker::TakeNewestState(*context,
+                                                  {.module = *model,
+                                                   .optimizer = *optimizer,
+                                                   .extras = {{"scaler", scaler.get()},
+                                                              {"data", sampler_checkpoint.get()}}},
+                                                  own));
   if (!newest.has_value()) return false;
   progress = *newest;
   if (!has_state && context->is_main()) {

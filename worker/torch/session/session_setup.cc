@@ -4,17 +4,24 @@
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "ddprun/fused_optimizers.h"
 #include "ddprun/parameters.h"
 #include "ddprun/start_banner.h"
+#include "ddprun/weights.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/checkpoint/checkpoint_directory.h"
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
@@ -22,6 +29,8 @@ namespace {
 
 // A schedule falls to this share of its peak.
 constexpr double kLeastRateShare = 0.1;
+// Of --resume_from.
+constexpr const char* kLatest = "latest";
 
 DistributedDataParallelOptions DdpOptions(const TrainingOptions& options) {
   DistributedDataParallelOptions result = {
@@ -104,6 +113,7 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
                                   settings.name, context->world_size(), context->backend(),
                                   data.size, data.samples_name, GlobalBatch()));
   }
+  DDPRUN_RETURN_IF_ERROR(MakeLoader());
   DDPRUN_RETURN_IF_ERROR(PlanSteps());
   DDPRUN_ASSIGN_OR_RETURN(precision, ParseMixedPrecision(options.mixed_precision));
   model->to(context->device());
@@ -119,16 +129,13 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
 }
 
 absl::Status Session::Implementation::PlanSteps() {
-  if (StepsPerEpoch() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the ", data.size, " ", data.samples_name, " don't fill one step of ", GlobalBatch(),
-        " (batch_size x gradient_accumulation_steps x workers): lower batch_size"));
-  }
   schedule = Schedule();
   return schedule.Check();
 }
 
 absl::Status Session::Implementation::StartTogether() {
+  // What was read ahead was dealt for the ranks before.
+  DDPRUN_RETURN_IF_ERROR(loader->Reform(context->rank(), context->world_size()));
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
@@ -140,6 +147,9 @@ absl::Status Session::Implementation::StartTogether() {
     DDPRUN_RETURN_IF_ERROR(checkpointer->GoOnWithOthers());
   }
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
+  saved.reset();  // some may be new
+  save_clock = worker::SaveClock(absl::Minutes(options.checkpoint_minutes));
+  save_clock.Restart(MonotonicNow());
   has_state = true;
   return absl::OkStatus();
 }
@@ -207,13 +217,16 @@ absl::Status Session::Implementation::MakeDdp() {
 }
 
 std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
-    const std::string& directory) {
+    const std::string& directory, const std::string& only) {
   auto result = std::make_unique<Checkpointer>(
       *context, model, *optimizer,
       CheckpointerOptions{.directory = directory,
+                          .keep = static_cast<uint32_t>(options.keep_checkpoints),
                           .sharded = zero != nullptr,
-                          .tell_of_none = options.resume_from.empty()});
+                          .tell_of_none = options.resume_from.empty(),
+                          .only = only});
   result->Add("scaler", *scaler);
+  result->Add("data", *sampler_checkpoint);
   if (power_sgd != nullptr) result->Add("power_sgd", *power_sgd);
   return result;
 }
@@ -247,28 +260,72 @@ absl::Status Session::Implementation::BeginMetrics() {
 }
 
 absl::Status Session::Implementation::Resume() {
-  std::optional<TrainingProgress> found;
   if (checkpointer != nullptr) {
-    DDPRUN_ASSIGN_OR_RETURN(found, checkpointer->Restore());
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found, checkpointer->Restore());
+    if (found.has_value()) return GoOnFrom(*found);
   }
-  if (!found.has_value() && !options.resume_from.empty()) {
-    DDPRUN_ASSIGN_OR_RETURN(found, RestoreElsewhere());
+  if (options.resume_from.empty()) return absl::OkStatus();
+  if (options.resume_from == kLatest) {
+    return absl::NotFoundError(absl::StrCat("--resume_from latest: no rank finds a checkpoint in '",
+                                            options.CheckpointDirectory(),
+                                            "'; leave the option out to begin at step 0"));
   }
-  if (!found.has_value()) return absl::OkStatus();
-  progress = *found;
+  return ResumeElsewhere();
+}
+
+absl::Status Session::Implementation::GoOnFrom(const TrainingProgress& found) {
+  progress = found;
+  // Without a Session's "data" in the checkpoint its progress counts.
+  SamplerState state = data_place;
+  state.epoch = static_cast<uint64_t>(progress.epoch);
+  state.consumed = static_cast<uint64_t>(progress.epoch_samples);
+  if (state != data_place) DDPRUN_RETURN_IF_ERROR(GoToPlace(state));
   if (context->is_main()) {
     worker::Print(absl::StrFormat("resumed at step %d, epoch %d", progress.step, progress.epoch));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<TrainingProgress>> Session::Implementation::RestoreElsewhere() {
+absl::Status Session::Implementation::ResumeElsewhere() {
+  enum Kind : int64_t { kDirectory, kCheckpoint, kWeights };
+  const std::filesystem::path path = options.resume_from;
+  int64_t kind = kDirectory;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    const bool is_named_so = worker::ParseCheckpointName(path.filename()).has_value();
+    kind = is_named_so ? kCheckpoint : kWeights;
+  }
+  // Where only some nodes have it, rank 0's word counts.
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> kinds, worker::GatherNumber(*context, kind));
+  if (kinds[0] == kWeights) return TakeWeights(path);
+  const bool is_directory = kinds[0] == kDirectory;
+  const std::string parent = path.has_parent_path() ? path.parent_path() : ".";
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found,
-                          MakeCheckpointer(options.resume_from)->Restore());
-  if (found.has_value()) return found;
-  return absl::NotFoundError(absl::StrCat("--resume_from '", options.resume_from,
-                                          "': no rank finds a checkpoint there; give the directory "
-                                          "that holds them, such as OUTPUT_DIR/checkpoints"));
+                          MakeCheckpointer(is_directory ? path.string() : parent,
+                                           is_directory ? "" : path.filename().string())
+                              ->Restore());
+  if (found.has_value()) return GoOnFrom(*found);
+  return absl::NotFoundError(absl::StrCat(
+      "--resume_from '", options.resume_from,
+      "': no rank finds a checkpoint there; give the directory that holds them, such as "
+      "OUTPUT_DIR/checkpoints, or one of its files, or one of weights"));
+}
+
+absl::Status Session::Implementation::TakeWeights(const std::string& path) {
+  absl::Status loaded;
+  if (context->is_main()) loaded = LoadWeights(*model, path).status();
+  DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(*context, loaded, "load the weights"));
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : worker::ModuleTensors(*model, /*prefix=*/"")) {
+    torch::Tensor sent = tensor.detach().contiguous();
+    DDPRUN_RETURN_IF_ERROR(context->Broadcast(sent, 0));
+    tensor.copy_(sent);
+  }
+  if (zero != nullptr) zero->ParametersChanged();
+  if (context->is_main()) {
+    worker::Print(absl::StrFormat("begins at step 0 with the weights of '%s'", path));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ddprun

@@ -1,0 +1,66 @@
+#ifndef DDPRUN_TESTS_UNIT_WORKER_TORCH_CHECKPOINT_RECORDED_DISK_H_
+#define DDPRUN_TESTS_UNIT_WORKER_TORCH_CHECKPOINT_RECORDED_DISK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "worker/torch/checkpoint/file_calls.h"
+
+namespace ddprun::testing {
+
+// Calls as the kernel carries them out, which are also written down; and what a crash of the
+// machine after any of them may leave. Threads: any.
+class RecordedDisk : public worker::FileCalls {
+ public:
+  enum class Kind {
+    kMakeDirectory,
+    kCreate,
+    kWrite,
+    kSyncFile,
+    kRename,
+    kSyncDirectory,
+    kRemove,
+    kSaid  // what the program has promised so far
+  };
+  struct Call {
+    Kind kind;
+    std::string path = "";
+    std::string to = "";     // of a rename
+    std::string bytes = "";  // of a write
+    int64_t said = 0;
+  };
+
+  absl::Status MakeDirectory(const std::string& path) override;
+  absl::StatusOr<Fd> Create(const std::string& path) override;
+  absl::Status Write(const Fd& file, const std::string& path, absl::string_view bytes) override;
+  absl::Status SyncFile(const Fd& file, const std::string& path) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status SyncDirectory(const std::string& path) override;
+  absl::Status Remove(const std::string& path) override;
+  void Say(int64_t number) { Note({.kind = Kind::kSaid, .said = number}); }
+
+  std::vector<Call> calls() const;
+
+ protected:
+  virtual void Note(Call call);
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Call> calls_;  // guarded by mutex_
+};
+
+// Puts into the empty directory `to` what may be found of `from` when the machine's power fails
+// after the first `count` calls. Of a file's bytes and of a directory's names only what was synced
+// is sure; of the rest anything may have reached the disk, in any order: all, none, a beginning, or
+// any of it. A rename happens or it doesn't; the former name may survive it. Bytes that were not
+// written are zeros or rubbish; files may be shorter than they were.
+void LeaveAfterCrash(const std::vector<RecordedDisk::Call>& calls, size_t count, Rng& rng,
+                     const std::string& from, const std::string& to);
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_UNIT_WORKER_TORCH_CHECKPOINT_RECORDED_DISK_H_

@@ -1,0 +1,111 @@
+// What a session learns from: each sample exactly once an epoch, whatever becomes of the ranks.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/status_macros.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/session/session_implementation.h"
+
+namespace ddprun {
+namespace {
+
+// For the random changes of the batch whose first sample this is.
+uint64_t BatchSeed(uint64_t seed, uint64_t epoch, int64_t sample) {
+  const uint64_t of_epoch = Rng(Rng(seed).Next() ^ epoch).Next();
+  return Rng(of_epoch ^ static_cast<uint64_t>(sample)).Next();
+}
+
+}  // namespace
+
+absl::Status Session::Implementation::MakeLoader() {
+  const int64_t samples = options.batch_size * options.gradient_accumulation_steps;
+  DDPRUN_ASSIGN_OR_RETURN(ElasticSampler sampler,
+                          ElasticSampler::Create(static_cast<uint64_t>(data.size),
+                                                 {.seed = static_cast<uint64_t>(options.seed),
+                                                  .batch_per_rank = static_cast<uint64_t>(samples)},
+                                                 context->rank(), context->world_size()));
+  loader = std::make_unique<ElasticLoader<std::vector<Pass>>>(
+      std::move(sampler),
+      [this](const StepShare& share) -> absl::StatusOr<std::vector<Pass>> {
+        // As many threads for each operation as the training thread has.
+        thread_local const bool is_ready = (at::init_num_threads(), true);
+        static_cast<void>(is_ready);
+        return worker::CatchExceptions([&] { return LoadPasses(share); });
+      },
+      ElasticLoaderOptions{.threads = static_cast<uint32_t>(options.num_workers)});
+  data_place = loader->state();
+  sampler_checkpoint = std::make_unique<worker::SamplerCheckpoint>(
+      [this] { return data_place; },
+      [this](const SamplerState& state) { return GoToPlace(state); });
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::GoToPlace(const SamplerState& state) {
+  DDPRUN_RETURN_IF_ERROR(loader->Restore(state));
+  data_place = state;
+  return absl::OkStatus();
+}
+
+Session::Implementation::Pass Session::Implementation::LoadPass(const StepShare& share,
+                                                                uint64_t begin,
+                                                                uint64_t count) const {
+  const auto first = share.indices.begin() + static_cast<int64_t>(begin);
+  std::vector<int64_t> samples(first, first + static_cast<int64_t>(count));
+  // Without any of its own a rank takes part in the collectives with others, which don't count.
+  for (int64_t i = 0; count == 0 && i < std::min(options.batch_size, data.size); ++i) {
+    samples.push_back(i);
+  }
+  const uint64_t seed =
+      BatchSeed(static_cast<uint64_t>(options.seed), share.epoch, samples.front());
+  const double part =
+      count == 0 ? 0 : static_cast<double>(count) / static_cast<double>(share.indices.size());
+  return {.batch = data.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed)),
+          .weight = share.weight * part,
+          .share = part};
+}
+
+absl::StatusOr<std::vector<Session::Implementation::Pass>> Session::Implementation::LoadPasses(
+    const StepShare& share) const {
+  const at::NoGradGuard no_grad;
+  const auto number_of_passes = static_cast<uint32_t>(options.gradient_accumulation_steps);
+  std::vector<Pass> loaded;
+  uint64_t begin = 0;
+  for (uint32_t number = 0; number < number_of_passes; ++number) {
+    const uint64_t count = ElasticSampler::CountOf(share.indices.size(), number, number_of_passes);
+    loaded.push_back(LoadPass(share, begin, count));
+    begin += count;
+  }
+  return loaded;
+}
+
+absl::Status Session::Implementation::TakeShare() {
+  const Instant asked = MonotonicNow();
+  auto next = loader->Next();
+  const absl::Duration waited = MonotonicNow() - asked;
+  step_metrics.data_time += waited;
+  context->AddDataWait(waited);
+  DDPRUN_RETURN_IF_ERROR(next.status());
+  step_share = std::move(next->share);
+  passes.assign(std::make_move_iterator(next->batch.rbegin()),
+                std::make_move_iterator(next->batch.rend()));
+  step_metrics.samples = static_cast<int64_t>(step_share.indices.size());
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::CommitShare() {
+  DDPRUN_RETURN_IF_ERROR(loader->Commit(step_share));
+  data_place = loader->state();
+  progress.epoch = static_cast<int64_t>(data_place.epoch);
+  progress.epoch_samples = static_cast<int64_t>(data_place.consumed);
+  epoch_is_over = step_share.last_of_epoch;
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun
