@@ -145,7 +145,8 @@ absl::StatusOr<std::optional<Message>> ReceiveMessage(int channel) {
   ssize_t n = 0;
   do {
     n = recvmsg(channel, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (n < 0 && errno == EINTR);
+    // A peer that is gone and has left a message of ours unread; told once, before its last words.
+  } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && errno == EAGAIN) return std::nullopt;
   if (n <= 0) return absl::OutOfRangeError("the peer has closed the keeper channel");
   message.fds = TakeFds(&header);

@@ -99,9 +99,9 @@ void WarmStarts::Begin(const std::optional<std::string>& leased) {
                                       pressure.status().message()));
   }
   std::optional<Learned> kept = ReadKept();
-  Do(leased.has_value()
-         ? starter_.BeginReady(loop_->Now(), std::move(kept), *leased)
-         : starter_.Begin(loop_->Now(), std::move(kept), !plan_->warm.preload.empty()));
+  Do(leased.has_value() ? starter_.BeginReady(loop_->Now(), std::move(kept), *leased)
+                        : starter_.Begin(loop_->Now(), std::move(kept),
+                                         plan_->runs_python && !plan_->warm.preload.empty()));
 }
 
 // What jobs before this one have learned, or other nodes of this one.

@@ -60,6 +60,13 @@ class Restarts(ProgramTestCase):
         self.assertEqual(("2", "0", ""), (start["warm"], start["cold"], start["why_cold"]))
         self.end(agent, workers)
 
+    def test_modules_to_import_ahead_are_nothing_to_a_program(self):
+        agent = self.start("plain", options=["--preload", "decimal"])
+        workers = self.restart(agent, 1, 2)
+        self.assertEqual([False, False], self.starts(2))
+        self.assertEqual([], self.bed.events.find("warm_stale"))
+        self.end(agent, workers)
+
     def test_twin_whose_program_does_not_say_that_it_can(self):
         agent = self.start("plain")
         workers = self.restart(agent, 1, 2)
@@ -210,7 +217,7 @@ class BuiltAnew(ProgramTestCase):
         self.put(self.bed.path("new"))
         self.restart(agent, 1, 2)
         self.assertEqual([False, False], self.starts(2))
-        self.bed.event("warm_stale", alive=[agent])
+        self.bed.event("warm_old", alive=[agent])
         self.ready(count=2, alive=[agent])
         workers = self.restart(agent, 2, 2)
         self.assertEqual([True, True], self.starts(3))

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -11,6 +12,17 @@
 
 namespace ddprun::worker {
 namespace {
+
+// What lies outside of the block lives as long as the process, as what setenv(3) makes: others may
+// point to it.
+struct Outside {
+  std::deque<std::string> strings;
+  std::deque<std::vector<char*>> arrays;
+};
+Outside& Forever() {
+  static Outside* const forever = new Outside;
+  return *forever;
+}
 
 // Where the strings of an environment lie: those that the process began with, then the room.
 class Block {
@@ -28,7 +40,9 @@ class Block {
   char* Put(const std::string& variable) {
     if (const auto kept = kept_.find(variable); kept != kept_.end()) return kept->second;
     const size_t bytes = variable.size() + 1;
-    if (static_cast<size_t>(end_ - next_) < bytes) return strdup(variable.c_str());
+    if (static_cast<size_t>(end_ - next_) < bytes) {
+      return Forever().strings.emplace_back(variable).data();
+    }
     char* const place = next_;
     std::memcpy(place, variable.c_str(), bytes);
     next_ += bytes;
@@ -53,13 +67,11 @@ void SetEnvironment(char** began, const std::vector<std::string>& variables) {
   for (const std::string& variable : variables) {
     if (absl::StartsWith(variable, kWorkerTag)) block.Put(variable);
   }
-  // As long as the process: others may point to it, as with setenv(3).
-  char** const pointers = new char*[variables.size() + 1];
-  char** pointer = pointers;
-  for (const std::string& variable : variables) *pointer++ = block.Put(variable);
-  *pointer = nullptr;
+  std::vector<char*>& pointers = Forever().arrays.emplace_back();
+  for (const std::string& variable : variables) pointers.push_back(block.Put(variable));
+  pointers.push_back(nullptr);
   block.ClearRest();
-  environ = pointers;
+  environ = pointers.data();
 }
 
 }  // namespace ddprun::worker

@@ -84,6 +84,15 @@ TEST_F(ChannelTest, TellsThatThePeerIsGone) {
   EXPECT_FALSE(absl::IsResourceExhausted(status));
 }
 
+TEST_F(ChannelTest, LastWordsComeAlsoFromWhoHasLeftAMessageUnread) {
+  ASSERT_TRUE(outbox_.Send("last words").ok());
+  Outbox other(pair_.second.get());
+  ASSERT_TRUE(other.Send("never read").ok());
+  pair_.first.Reset();
+  EXPECT_EQ(Receive(), "last words");
+  EXPECT_TRUE(absl::IsOutOfRange(ReceiveMessage(pair_.second.get()).status()));
+}
+
 TEST_F(ChannelTest, DropsMalformedPacketsAndGoesOn) {
   for (const std::string& packet :
        {std::string("x"), std::string("f"), std::string(64 << 10, 'p')}) {
