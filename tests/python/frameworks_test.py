@@ -2,7 +2,7 @@
 """Training scripts of people's frameworks, which know nothing of ddprun: killed three times, they go on from forks of an
 interpreter, and each step's loss is what it is without kills and without forks; a rank that hangs is named.
 
-The suite python has the kills that need no transformers, the suite frameworks the rest.
+The suite python has the kills of the script without a framework, the suite frameworks the rest.
 """
 
 import os
