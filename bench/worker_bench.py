@@ -64,7 +64,6 @@ MODELS = {
     "char_gpt": Model(BIN / "char_gpt", ROOT / "bench/worker/char_gpt.py", Path("/usr/share/common-licenses/GPL-3"), 200, 8,
                       {"shm": 1.08, "gloo": 0.95}, least_scaling=0.90, is_example=True),
 }
-LEAST_OF_ZERO2 = 0.8
 MOST_MEMORY = 1 / 3  # of Python's
 MOST_START = 1 / 3  # exec to the end of the first step, of Python's
 RUN_TIMEOUT_S = 1800
@@ -164,7 +163,7 @@ def report(arguments, figures):
         promises.append(("2 workers over twice 1, shm", scaling, ">=", MODELS[arguments.model].least_scaling))
     if "zero3" in medians:
         share = medians["zero3"]["rate"] / medians["zero2"]["rate"]
-        promises.append(("ZeRO-3: samples/s over ZeRO-2's", share, ">=", LEAST_OF_ZERO2))
+        print(f"         ZeRO-3: samples/s over ZeRO-2's: {share:.2f}")
     promises.append(("shm: memory over Python's", medians["shm"]["rss"] / python["rss"], "<=", MOST_MEMORY))
     promises.append(("shm: start over Python's", medians["shm"]["start"] / python["start"], "<=", MOST_START))
     kept = True
