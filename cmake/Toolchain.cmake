@@ -30,8 +30,6 @@ target_compile_options(ddprun_options INTERFACE
 target_include_directories(ddprun_options INTERFACE ${CMAKE_SOURCE_DIR})
 
 if(DDPRUN_SANITIZE)
-  # What clang understands by -Wconversion, which builds the fuzz targets. LibTorch's macros don't keep it.
-  target_compile_options(ddprun_options INTERFACE -Wsign-conversion)
   add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${DDPRUN_SANITIZE})
 endif()
