@@ -116,14 +116,15 @@ void TrainAndTellSamples(Session& session, const std::string& path) {
   for (const Batch& batch : session.Batches()) {
     const ddprun::Context& context = session.context();
     const std::string where = absl::StrCat(context.generation(), " ", session.step());
-    session.Backward(Loss(Watched(session, fault, model(batch.inputs)), batch));
-    fault.At(session, "between");
+    // Before what the others may learn from, though this worker is killed.
     std::string line = absl::StrCat("begun ", where, " ", session.epoch());
     const torch::Tensor numbers = (batch.inputs * 64).round();
     for (int64_t i = 0; i < numbers.size(0); ++i) {
       absl::StrAppend(&line, " ", numbers[i].item<int64_t>());
     }
     lines << line + "\n" << std::flush;
+    session.Backward(Loss(Watched(session, fault, model(batch.inputs)), batch));
+    fault.At(session, "between");
     if (session.Step()) lines << absl::StrCat("done ", where, "\n") << std::flush;
     fault.At(session, "after");
   }
