@@ -4,9 +4,14 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "base/status_macros.h"
+#include "ddprun/context.h"
 
 namespace ddprun::testing {
 
@@ -26,6 +31,16 @@ class CountingAllocator : public c10::Allocator {
     default_copy_data(to, from, bytes);
   }
   static int64_t live() { return live_; }
+  // A backend's thread lets go of a collective's tensors a little after the caller has its result:
+  // the least of many looks, between which that thread has had its turn.
+  static absl::StatusOr<int64_t> LiveAtRest(Context& context) {
+    int64_t least = live_;
+    for (int look = 0; look < 100; ++look) {
+      DDPRUN_RETURN_IF_ERROR(context.Barrier());
+      least = std::min<int64_t>(least, live_);
+    }
+    return least;
+  }
   static int64_t most() { return most_; }
   static void ForgetMost() { most_ = live_.load(); }
 

@@ -223,7 +223,8 @@ absl::Status MeasureMemory(Context& context, std::ofstream& out) {
   }
   const ddprun::ZeroMemory memory = zero->Memory();
   const ddprun::ZeroStatistics statistics = zero->Statistics();
-  out << "parameters " << parameters << "\nlive " << CountingAllocator::live() << "\nmost "
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t live, CountingAllocator::LiveAtRest(context));
+  out << "parameters " << parameters << "\nlive " << live << "\nmost "
       << CountingAllocator::most() << "\nanswered "
       << memory.parameters + memory.gradients + memory.optimizer_state << "\ngathered "
       << memory.gathered << "\nbuckets " << memory.buckets << "\nlargest_bucket "

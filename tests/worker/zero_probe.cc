@@ -390,7 +390,8 @@ absl::Status MeasureMemory(Context& context, const std::string& kind, std::ofstr
     output.square().mean().backward();
     zero != nullptr ? zero->step() : plain->step();
   }
-  out << "parameters " << parameters << "\nlive " << CountingAllocator::live() - parameters
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t live, CountingAllocator::LiveAtRest(context));
+  out << "parameters " << parameters << "\nlive " << live - parameters
       << "\nmost " << CountingAllocator::most() - parameters << "\n";
   if (zero != nullptr) {
     const ddprun::ZeroMemory memory = zero->Memory();
