@@ -224,10 +224,9 @@ absl::Status MeasureMemory(Context& context, std::ofstream& out) {
   const ddprun::ZeroMemory memory = zero->Memory();
   const ddprun::ZeroStatistics statistics = zero->Statistics();
   DDPRUN_ASSIGN_OR_RETURN(const int64_t live, CountingAllocator::LiveAtRest(context));
-  out << "parameters " << parameters << "\nlive " << live << "\nmost "
-      << CountingAllocator::most() << "\nanswered "
-      << memory.parameters + memory.gradients + memory.optimizer_state << "\ngathered "
-      << memory.gathered << "\nbuckets " << memory.buckets << "\nlargest_bucket "
+  out << "parameters " << parameters << "\nlive " << live << "\nmost " << CountingAllocator::most()
+      << "\nanswered " << memory.parameters + memory.gradients + memory.optimizer_state
+      << "\ngathered " << memory.gathered << "\nbuckets " << memory.buckets << "\nlargest_bucket "
       << *std::max_element(statistics.bucket_bytes.begin(), statistics.bucket_bytes.end()) << "\n";
   return context.Barrier();
 }
