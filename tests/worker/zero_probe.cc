@@ -391,8 +391,8 @@ absl::Status MeasureMemory(Context& context, const std::string& kind, std::ofstr
     zero != nullptr ? zero->step() : plain->step();
   }
   DDPRUN_ASSIGN_OR_RETURN(const int64_t live, CountingAllocator::LiveAtRest(context));
-  out << "parameters " << parameters << "\nlive " << live - parameters
-      << "\nmost " << CountingAllocator::most() - parameters << "\n";
+  out << "parameters " << parameters << "\nlive " << live - parameters << "\nmost "
+      << CountingAllocator::most() - parameters << "\n";
   if (zero != nullptr) {
     const ddprun::ZeroMemory memory = zero->Memory();
     out << "own_parameters " << memory.parameters << "\nall_parameters " << memory.all_parameters
