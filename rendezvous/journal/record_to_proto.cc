@@ -144,7 +144,7 @@ void Write(const GenerationSummary& summary, v1::GenerationSummary* proto) {
   if (!summary.warm.has_value()) return;
   proto->mutable_warm()->set_warm_workers(summary.warm->warm_workers);
   proto->mutable_warm()->set_cold_workers(summary.warm->cold_workers);
-  proto->mutable_warm()->set_saved_ms(ToMilliseconds(summary.warm->saved));
+  proto->mutable_warm()->set_saved_ms(ToMillisecondsOrZero(summary.warm->saved));
 }
 
 void Write(const LedgerRecord& ledger, v1::LedgerRecord* proto) {

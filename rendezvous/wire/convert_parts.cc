@@ -79,11 +79,6 @@ v1::Outcome ToProto(Outcome outcome) {
   return v1::OUTCOME_UNSPECIFIED;
 }
 
-// Where 0 says something of its own, or is the default.
-uint32_t ToMillisecondsOrZero(absl::Duration time) {
-  return time <= absl::ZeroDuration() ? 0 : ToMilliseconds(time);
-}
-
 void Write(const RestartRules& rules, v1::RestartRules* proto) {
   proto->set_max_membership_changes(rules.max_membership_changes);
   proto->set_restart_window_ms(ToMillisecondsOrZero(rules.restart_window));
@@ -99,6 +94,10 @@ void Write(const RestartRules& rules, v1::RestartRules* proto) {
 uint32_t ToMilliseconds(absl::Duration time) {
   const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(time, absl::Milliseconds(1)));
   return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
+}
+
+uint32_t ToMillisecondsOrZero(absl::Duration time) {
+  return time <= absl::ZeroDuration() ? 0 : ToMilliseconds(time);
 }
 
 JobSpec ReadJobSpec(FieldChecker* checker, absl::string_view field, const std::string& run_id,

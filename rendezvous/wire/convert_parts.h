@@ -34,6 +34,8 @@ v1::TimeCause WriteTimeCause(TimeCause cause);
 
 // In milliseconds, rounded up. 0 means "the default" on the wire, so the shortest time is 1.
 uint32_t ToMilliseconds(absl::Duration time);
+// The same where 0 says something of its own, or is the default.
+uint32_t ToMillisecondsOrZero(absl::Duration time);
 
 }  // namespace ddprun::rendezvous
 

@@ -205,7 +205,7 @@ void WriteGpus(const std::vector<GpuUse>& gpus,
 void Write(const WarmUse& warm, v1::WarmStatus* proto) {
   proto->set_warm_workers(warm.warm_workers);
   proto->set_cold_workers(warm.cold_workers);
-  proto->set_saved_ms(ToMilliseconds(warm.saved));
+  proto->set_saved_ms(ToMillisecondsOrZero(warm.saved));
   proto->set_parked_bytes(warm.parked_bytes);
   proto->set_why_cold(CutText(warm.why_cold, kNameBytesMax));
 }
@@ -324,7 +324,7 @@ v1::GenerationStatus ToProto(const GenerationView& view, Instant now) {
   if (view.warm) {
     proto.mutable_warm()->set_warm_workers(view.warm->warm_workers);
     proto.mutable_warm()->set_cold_workers(view.warm->cold_workers);
-    proto.mutable_warm()->set_saved_ms(ToMilliseconds(view.warm->saved));
+    proto.mutable_warm()->set_saved_ms(ToMillisecondsOrZero(view.warm->saved));
   }
   return proto;
 }
