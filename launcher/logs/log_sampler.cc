@@ -49,7 +49,8 @@ class Sampler {
 
  private:
   // The next write to the file is told, and no other: a busy file costs one wake a pause.
-  // False: the kernel has no watch to give (/proc/sys/fs/inotify).
+  // False: the kernel has no watch to give (/proc/sys/fs/inotify), or somebody has removed the
+  // file. Then the pause alone paces the looks.
   bool Watch(const LogFile& file) const {
     return writes_.valid() &&
            inotify_add_watch(writes_.get(), file.path.c_str(), IN_MODIFY | IN_ONESHOT) >= 0;

@@ -11,6 +11,7 @@
 #include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {
+
 std::string ProgramFile(const LaunchPlan& plan, const EnvironmentLookup& environment) {
   std::vector<std::string> variables = CommonEnvironment(plan, environment);
   if (const auto path = environment("PATH"); path.has_value()) {
