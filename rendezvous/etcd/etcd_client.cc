@@ -59,6 +59,7 @@ absl::Status CheckPem(const std::string& file) {
   return absl::OkStatus();
 }
 
+// A member was not reached, or not in time.
 bool IsOfConnection(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsCancelled(status);
@@ -306,6 +307,8 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
   const auto found = operations_.find(id);
   if (found == operations_.end()) return;
   Operation& operation = *found->second;
+  // A try that ran out of time doesn't say why nobody answers; an earlier one may have.
+  if (!absl::IsDeadlineExceeded(status)) members_[member].trouble = status;
   if (status.ok()) {
     if (operation.waits) current_ = member;
     return End(id, status);
@@ -326,7 +329,8 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
     current_ = (member + 1) % members_.size();
   }
   if (operation.Left(loop_->Now()) <= absl::Milliseconds(1)) {
-    return End(id, Explain(status, member));
+    const absl::Status& trouble = members_[member].trouble;
+    return End(id, Explain(IsOfConnection(trouble) ? trouble : status, member));
   }
   const bool all_were_tried = operation.tries % members_.size() == 0 || operation.beside != 0;
   operation.pause->Arm(loop_->Now() + (all_were_tried ? kPause : absl::ZeroDuration()));

@@ -73,6 +73,7 @@ class EtcdClient {
   struct Member {
     std::string endpoint;
     std::shared_ptr<grpc::Channel> channel;
+    absl::Status trouble;  // what the last try came to that said why; OK = it answered
   };
 
   EtcdClient(EventLoop* loop, EtcdSettings settings);

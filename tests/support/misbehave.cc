@@ -77,7 +77,8 @@ int IgnoreTerm(char** /*args*/) {
 void LeaveDaemon(bool clear_environment) {
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0) _exit(3);
-  if (fork() == 0) {
+  const pid_t between = fork();
+  if (between == 0) {
     setsid();
     if (fork() != 0) _exit(0);
     if (clear_environment) {
@@ -96,6 +97,7 @@ void LeaveDaemon(bool clear_environment) {
   char byte = 0;
   if (read(report[0], &byte, 1) != 0) _exit(3);  // its end of file: exec or ready
   close(report[0]);
+  waitpid(between, nullptr, 0);  // only then it is nobody's child
 }
 
 // daemon [N]: exits with N and leaves a daemon.

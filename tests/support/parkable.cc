@@ -5,6 +5,7 @@
 // It prints "ready PID RANK FROM_LIBRARY UNWANTED BULK", with "-" for a variable that isn't set and
 // the length of the last one, and lives on until it is signalled. `daemon`: before that it prints
 // "ready PID" of a process that it has left in a session of its own.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -25,7 +26,8 @@ const char* Value(const char* name) {
 void LeaveDaemon() {
   int told[2];
   if (pipe(told) != 0) abort();
-  if (fork() == 0) {
+  const pid_t between = fork();
+  if (between == 0) {
     setsid();
     if (fork() != 0) _exit(0);
     std::printf("ready %d\n", getpid());
@@ -35,6 +37,7 @@ void LeaveDaemon() {
   }
   char byte = 0;
   if (read(told[0], &byte, 1) != 1) abort();
+  waitpid(between, nullptr, 0);  // only then it is nobody's child
 }
 
 }  // namespace
