@@ -91,7 +91,7 @@ class Training:
     def environment(self, host):
         environment = {**self.job.environment, "PYTHON_EXEC": jobs.TORCH_PYTHON}
         if self.has_daemons:
-            environment["XDG_RUNTIME_DIR"] = self.job.path(f"run{host}")
+            environment["DDPRUN_DAEMON_DIR"] = self.job.path(f"run{host}")
         return environment
 
     def start_daemons(self):

@@ -42,7 +42,7 @@ TEST(LineTailTest, KeepsTheLast4KiBInWholeLines) {
 }
 
 TEST(LineTailTest, ShowsTheEndOfOneLongLine) {
-  EXPECT_EQ(TailOf(std::string(100'000, 'x')), std::string(4096, 'x') + "\n");
+  EXPECT_EQ(TailOf(std::string(100'000, 'x')), absl::StrCat(std::string(4096, 'x'), "\n"));
 }
 
 TEST(LineTailTest, OfProgressFramesTheLastOneCounts) {
