@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
+#include "base/fd.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/gpu_release.h"
@@ -117,6 +118,7 @@ class Agent {
   LogFolders log_folders_;
   std::string guards_;         // as NodeInfo.guards
   std::string why_no_cgroup_;  // "" = there is one
+  Fd cgroup_claim_;
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
   DaemonVisit daemon_;

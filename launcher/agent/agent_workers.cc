@@ -21,6 +21,7 @@ std::string Agent::MakeGuards() {
   guards_ = "keeper, parent-death signal, isolation timeout";
   if (cgroup.ok()) {
     guards_ += ", cgroup";
+    cgroup_claim_ = ClaimCgroup(*cgroup);
     return *cgroup;
   }
   why_no_cgroup_ = std::string(cgroup.status().message());

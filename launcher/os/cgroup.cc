@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,8 @@
 
 namespace ddprun::launcher {
 namespace {
+
+constexpr absl::string_view kName = "ddprun-";
 
 struct CgroupMount {
   std::string root;  // the cgroup that is mounted
@@ -58,6 +61,10 @@ std::string OwnCgroup(const std::string& path) {
   return "";
 }
 
+Fd OpenFolder(const std::string& path) {
+  return Fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
 void KillCgroup(const std::string& path) {
   const Fd file(open(absl::StrCat(path, "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
   // What it misses is killed one by one.
@@ -68,8 +75,15 @@ void KillCgroup(const std::string& path) {
 // "ddprun-<pid namespace>-": a pid means something only in its namespace.
 std::string NamePrefix() {
   struct stat info {};
-  if (stat("/proc/self/ns/pid", &info) != 0) return "ddprun-0-";
-  return absl::StrCat("ddprun-", info.st_ino, "-");
+  if (stat("/proc/self/ns/pid", &info) != 0) return absl::StrCat(kName, "0-");
+  return absl::StrCat(kName, info.st_ino, "-");
+}
+
+// "ddprun-<another PID namespace>-<pid>" that nobody claims and nothing lives in. The namespace's
+// end has killed all that was in there.
+void RemoveForeign(const std::string& path) {
+  const Fd folder = OpenFolder(path);
+  if (folder.valid() && flock(folder.get(), LOCK_EX | LOCK_NB) == 0) RemoveEmptyFolders(path);
 }
 
 // A folder that isn't empty yet, because what was killed is still dying, stays for the next agent.
@@ -78,10 +92,15 @@ void ClearLeftovers(const std::string& parent, const std::string& prefix) {
   if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory.get())) {
     absl::string_view rest = entry->d_name;
+    if (!absl::StartsWith(rest, kName)) continue;
+    const std::string path = absl::StrCat(parent, "/", rest);
     pid_t agent = 0;
-    if (!absl::ConsumePrefix(&rest, prefix) || !absl::SimpleAtoi(rest, &agent)) continue;
+    if (!absl::ConsumePrefix(&rest, prefix)) {
+      RemoveForeign(path);
+      continue;
+    }
+    if (!absl::SimpleAtoi(rest, &agent)) continue;
     if (agent != getpid() && (kill(agent, 0) == 0 || errno != ESRCH)) continue;
-    const std::string path = absl::StrCat(parent, "/", entry->d_name);
     KillCgroup(path);
     RemoveEmptyFolders(path);
   }
@@ -105,6 +124,13 @@ absl::StatusOr<std::string> OwnFolder(const std::string& root) {
 }  // namespace
 
 std::string OwnCgroupFolder() { return OwnFolder("").value_or(""); }
+
+Fd ClaimCgroup(const std::string& folder) {
+  Fd claim = OpenFolder(folder);
+  // Where that fails somebody looks at the folder right now, and removes it if it is empty.
+  if (claim.valid() && flock(claim.get(), LOCK_SH | LOCK_NB) != 0) return Fd();
+  return claim;
+}
 
 absl::Status EnterCgroup(const std::string& folder, pid_t pid) {
   const std::string path = absl::StrCat(folder, "/cgroup.procs");
@@ -138,7 +164,7 @@ absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root) {
 }
 
 WorkerCgroup::WorkerCgroup(std::string path) : path_(std::move(path)) {
-  if (!path_.empty()) folder_ = Fd(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!path_.empty()) folder_ = ClaimCgroup(path_);
 }
 
 void WorkerCgroup::Kill() const {

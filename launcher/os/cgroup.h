@@ -15,7 +15,8 @@ namespace ddprun::launcher {
 // gives its folder. `root` comes before /proc and is for tests.
 //
 // What an earlier agent's workers left there is killed and removed first, where that agent is gone:
-// it was killed together with its keeper, which else would have done that.
+// it was killed together with its keeper, which else would have done that. Of an agent in another
+// PID namespace it is removed if it is empty and nobody claims it.
 //
 // Errors: FAILED_PRECONDITION — it can't be used here, with the reason: no cgroup2 file system, a
 // kernel without cgroup.kill (before 5.14), the folder belongs to somebody else (a user without a
@@ -26,11 +27,15 @@ absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root = "");
 // The folder of the cgroup of version 2 that this process is in; "" = there is none to be seen.
 std::string OwnCgroupFolder();
 
+// As long as this is open no agent of another PID namespace, which can't see who lives, takes an
+// empty folder for one that was left. Not valid: the folder is gone.
+Fd ClaimCgroup(const std::string& folder);
+
 // Moves a process into the cgroup of this folder. Takes up to some 10 ms where the machine forks
 // much. Errors: of open(2), write(2): who moves it needs the right at both ends' common parent.
 absl::Status EnterCgroup(const std::string& folder, pid_t pid);
 
-// Such a cgroup, for the process that fills it.
+// Such a cgroup, for the process that fills it; claims it.
 class WorkerCgroup {
  public:
   WorkerCgroup() = default;  // none

@@ -1,6 +1,7 @@
 // The workers' cgroup. Where this user can't make one the tests are skipped, with the reason.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -11,6 +12,8 @@
 #include <set>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/fd.h"
 #include "launcher/os/cgroup.h"
 #include "tests/process/process_testing.h"
 
@@ -98,6 +101,32 @@ TEST_F(CgroupTest, TheNextAgentKillsWhatAnEarlierOneLeft) {
   rmdir(path_.c_str());
   ASSERT_TRUE(MakeWorkerCgroup().ok());
   EXPECT_TRUE(DiesWithin(daemon));
+}
+
+// A pid says nothing in another PID namespace: the claim does.
+TEST_F(CgroupTest, WhatAnotherPidNamespaceHasLeftIsRemoved) {
+  const std::string parent = std::filesystem::path(path_).parent_path();
+  const std::string left = absl::StrCat(parent, "/ddprun-1-", getpid());
+  const std::string claimed = absl::StrCat(parent, "/ddprun-2-", getpid());
+  const std::string filled = absl::StrCat(parent, "/ddprun-3-", getpid());
+  for (const std::string& path : {left, claimed, filled}) mkdir(path.c_str(), 0755);
+  Fd claim = launcher::ClaimCgroup(claimed);
+  Program program = StartProgram(Misbehave({"live"}));
+  ASSERT_TRUE(launcher::EnterCgroup(filled, program.out.ReadyPid()).ok());
+
+  rmdir(path_.c_str());
+  ASSERT_TRUE(MakeWorkerCgroup().ok());
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(claimed));
+  EXPECT_TRUE(std::filesystem::exists(filled));
+
+  claim.Reset();
+  kill(program.pid, SIGKILL);
+  EXPECT_TRUE(ReapAllChildren().empty());
+  rmdir(path_.c_str());
+  ASSERT_TRUE(MakeWorkerCgroup().ok());
+  EXPECT_FALSE(std::filesystem::exists(claimed));
+  EXPECT_FALSE(std::filesystem::exists(filled));
 }
 
 TEST(NoCgroupTest, SaysWhyThereIsNone) {
