@@ -60,7 +60,8 @@ TABLE = [
         theirs=Expect(1, err=("ValueError",)), differs=STACK),
     Row(21, "program", ("--no-python", "echo", "${local_rank}"), Expect(0, out=(r"\A0\n\Z",))),
     refused(22, "no_such_program", ("--no-python", "nosuchbinary"), "nosuchbinary"),
-    Row(23, "other_interpreter", ("S", "z"), Expect(0, out=(r"\A-u \S+/script.py z\n\Z",)), env={"PYTHON_EXEC": "/bin/echo"}),
+    Row(23, "other_interpreter", ("S", "z"), Expect(0, out=(r"\A-u \S+/script.py z\n\Z",)),
+        env={"PYTHON_EXEC": "/bin/echo", "PET_PRELOAD": ""}),  # with DDPRUN_TEST_WARM it would be started ahead as well
     Row(24, "nproc_by_environment", ("W",), Expect(0, workers=2), env={"PET_NPROC_PER_NODE": "2"}),
     Row(24, "command_line_beats_environment", ("--nproc-per-node", "1", "W"), Expect(0, workers=1),
         env={"PET_NPROC_PER_NODE": "2"}),

@@ -333,7 +333,7 @@ class StatusCommand(StatusTestCase):
         text = self.status().stdout
         self.assertRegex(text, r"job job7: running for [^\n]*, generation 2, restarts 1 of 3\n")
         self.assertRegex(text, r"(?m)^ +0 +\S+ +running +2 +\S+ m?s +\d+( to \d+)? +\S+ +train +127.0.0.1$")
-        self.assertRegex(text, r"(?m)^ +1  4 ranks on 2 nodes, lasted [^\n]*, steps \d+( to \d+)?; began: ")
+        self.assertRegex(text, r"(?m)^ +1  4 ranks on 2 nodes, lasted [^\n]*, steps \d+( to \d+)?(, \d of \d warm)?; began: ")
         self.assertRegex(text, r"(?m)^ +ended [^\n]* ago: [^\n]*SIGKILL")
         self.stop()
 

@@ -21,6 +21,7 @@ class FrameworkTestCase(PythonTestCase):
 
     def setUp(self):
         super().setUp()
+        self.bed.forget_warm()
         if not os.access(self.python, os.X_OK):
             self.skipTest(f"no {self.python}: {MISSING if self.python == LAUNCHERS else 'run scripts/test --only frameworks'}")
 

@@ -105,6 +105,11 @@ class Bed:
             # What is named here is imported ahead, so that there is something to fork from.
             self.environment.update(PET_WARM="on", PET_PRELOAD="decimal", XDG_CACHE_HOME=self.path("cache"))
 
+    def forget_warm(self):
+        """For tests that say by themselves how workers start: nothing of DDPRUN_TEST_WARM."""
+        for name in ("PET_WARM", "PET_PRELOAD"):
+            self.environment.pop(name, None)
+
     def path(self, name):
         return os.path.join(self.folder, name)
 

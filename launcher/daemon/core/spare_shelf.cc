@@ -88,10 +88,11 @@ std::vector<ShelfEffect> SpareShelf::OnSettled(Instant now, uint64_t id, absl::D
   return OnTime(now);
 }
 
-std::vector<ShelfEffect> SpareShelf::OnReady(Instant /*now*/, uint64_t id, uint64_t bytes) {
+std::vector<ShelfEffect> SpareShelf::OnReady(Instant now, uint64_t id, uint64_t bytes) {
   const auto found = kinds_.find(id);
   if (found == kinds_.end()) return {EndSpare{id, "no job asks for it"}};
   found->second.state = State::kReady;
+  found->second.used = now;  // it begins to wait
   found->second.bytes = bytes;
   std::vector<ShelfEffect> effects;
   if (bytes > bytes_max_) {
@@ -135,7 +136,6 @@ std::vector<ShelfEffect> SpareShelf::OnTime(Instant now) {
     if (kind->second.start_at <= now) {
       kind->second.start_at = Instant::Infinite();
       kind->second.state = State::kLoading;
-      kind->second.used = now;
       kind->second.why.clear();
       effects.emplace_back(StartSpare{kind->first});
     } else if (IdleEnd(kind->second) <= now) {
@@ -166,7 +166,9 @@ Instant SpareShelf::NextDeadline() const {
 
 // When it has been there for nobody for too long; infinite = it is wanted, or there is nothing.
 Instant SpareShelf::IdleEnd(const Kind& kind) const {
-  const bool waits = kind.state == State::kReady || kind.state == State::kLoading;
+  // On a slow file system imports may take longer than one may wait.
+  if (kind.state == State::kLoading) return Instant::Infinite();
+  const bool waits = kind.state == State::kReady;
   return waits || kind.jobs == 0 ? kind.used + idle_max_ : Instant::Infinite();
 }
 

@@ -77,7 +77,7 @@ class SpareShelf {
     State state = State::kEmpty;
     uint64_t bytes = 0;                      // of kReady
     uint32_t jobs = 0;                       // that are there
-    Instant used;                            // when a job came or went last, or it was parked
+    Instant used;                            // when a job came or went last, or it began to wait
     Instant start_at = Instant::Infinite();  // of kEmpty, kBarred
     std::string why;                         // of kBarred
   };

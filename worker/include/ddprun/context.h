@@ -65,6 +65,10 @@ class Context {
   uint32_t rank() const;
   uint32_t local_rank() const;
   uint32_t world_size() const;
+  // Of one launcher's workers, which are those of one host, as a rule: how many they are, and the
+  // number of their launcher (torchrun's GROUP_RANK).
+  uint32_t local_world_size() const;
+  uint32_t node_rank() const;
   // Rank 0: prints, and writes checkpoints.
   bool is_main() const { return rank() == 0; }
   // Number of this assignment of ranks; 0 when not started by ddprun.

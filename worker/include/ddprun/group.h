@@ -13,22 +13,30 @@
 
 namespace ddprun {
 
-// Connections of their own between all workers, over the context's backend. Collectives of one
-// connection must come in the same order on every rank; a thread beside the training loop therefore
-// needs a group for itself.
+// Connections of their own between all workers or some, over the context's backend. Collectives of
+// one connection must come in the same order on every rank; a thread beside the training loop
+// therefore needs a group for itself.
 //
-// Collectives are called by all ranks, in the same order. Errors of all: UNAVAILABLE, with a text
-// that starts with "PeerError: " — another worker is gone. INTERNAL — LibTorch refused.
+// Collectives are called by all ranks of the group, in the same order. Errors of all: UNAVAILABLE,
+// with a text that starts with "PeerError: " — another worker is gone. INTERNAL — LibTorch refused.
 // Threads: one at a time. Requires: the context outlives it.
 class Group {
  public:
-  // Connects; a collective itself.
+  // Connects all workers; a collective itself.
   static absl::StatusOr<std::shared_ptr<Group>> Create(Context& context);
+  // Connects these ranks of the context only, each of which calls this with the same list; others
+  // don't call it. A rank's number in the group is its place in the list, and `source` of a
+  // broadcast is such a number. Where two groups have ranks in common these make them in the same
+  // order.
+  // Errors: INVALID_ARGUMENT — the list is empty, has a rank twice or one that isn't there, or is
+  // without this worker.
+  static absl::StatusOr<std::shared_ptr<Group>> Create(Context& context,
+                                                       const std::vector<uint32_t>& ranks);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  uint32_t rank() const;
+  uint32_t rank() const;  // in this group
   uint32_t world_size() const;
 
   // Adds `tensor` over all ranks, in place. Requires: contiguous, on the context's device.

@@ -261,6 +261,7 @@ void TakePlace(Context::Implementation& context, const WorkerAssignment& assignm
   environment.master_addr = assignment.master_addr;
   environment.master_port = assignment.master_port;
   context.groups_created = 0;
+  context.subgroups_created.clear();
   context.models_created = 0;
 }
 
@@ -335,6 +336,8 @@ Context::~Context() {
 uint32_t Context::rank() const { return implementation_->environment.rank; }
 uint32_t Context::local_rank() const { return implementation_->environment.local_rank; }
 uint32_t Context::world_size() const { return implementation_->environment.world_size; }
+uint32_t Context::local_world_size() const { return implementation_->environment.local_world_size; }
+uint32_t Context::node_rank() const { return implementation_->environment.group_rank; }
 uint64_t Context::generation() const { return implementation_->environment.generation; }
 uint32_t Context::restart_count() const { return implementation_->environment.restart_count; }
 const std::string& Context::run_id() const { return implementation_->environment.run_id; }

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_TORCH_CONTEXT_CONTEXT_IMPLEMENTATION_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -27,6 +28,7 @@ struct Context::Implementation {
   torch::Device device = torch::kCPU;
   worker::ProcessGroupPlan plan;  // how `group` was made, for others like it
   uint64_t groups_created = 0;
+  std::map<std::string, uint64_t> subgroups_created;  // by their ranks
   uint64_t models_created = 0;
   std::shared_ptr<worker::CollectiveCheck> check;  // null: nothing is compared
   std::unique_ptr<worker::AgentClient> agent;      // null: not started by ddprun

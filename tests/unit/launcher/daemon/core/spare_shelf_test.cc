@@ -124,13 +124,22 @@ TEST_F(SpareShelfTest, WhatNobodyUsesGoes) {
   EXPECT_TRUE(shelf_.NextDeadline().is_infinite());
 }
 
+TEST_F(SpareShelfTest, ImportsMayTakeLongerThanOneMayWait) {
+  const uint64_t id = shelf_.OnAsked(At(0), "a.py", {}).id;
+  EXPECT_THAT(Texts(shelf_.OnLeft(At(1), id)), ElementsAre("start 1"));
+  EXPECT_THAT(Texts(shelf_.OnTime(At(2) + kIdle)), IsEmpty());
+  shelf_.OnReady(At(3) + kIdle, id, 40);
+  EXPECT_EQ(shelf_.NextDeadline(), At(3) + 2 * kIdle);
+}
+
 TEST_F(SpareShelfTest, AJobThatRunsForLongFindsItsKindWhenItEnds) {
   const uint64_t id = Prepare(At(0), "a.py", 40);
   EXPECT_TRUE(shelf_.OnAsked(At(1), "a.py", {{"script", "a.py"}}).leased);
   EXPECT_TRUE(shelf_.NextDeadline().is_infinite());
   EXPECT_THAT(Texts(shelf_.OnSettled(At(2), id, absl::ZeroDuration())), ElementsAre("start 1"));
   shelf_.OnReady(At(3), id, 40);
-  EXPECT_THAT(Texts(shelf_.OnTime(At(2) + kIdle)), ElementsAre(HasSubstr("end 1: nobody")));
+  EXPECT_THAT(Texts(shelf_.OnTime(At(2) + kIdle)), IsEmpty());
+  EXPECT_THAT(Texts(shelf_.OnTime(At(3) + kIdle)), ElementsAre(HasSubstr("end 1: nobody")));
   EXPECT_THAT(Texts(shelf_.OnTime(At(90000))), IsEmpty());
   EXPECT_THAT(Texts(shelf_.OnLeft(At(90001), id)), ElementsAre("start 1"));
 }
