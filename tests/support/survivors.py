@@ -27,6 +27,34 @@ def require(holds, what):
         raise Wrong(what)
 
 
+def check_steps(lines, victims):
+    """Nobody has left a step out, and all have the same parameters after each. `lines`: what workers wrote after steps.
+
+    A step is done again when those who had done it are killed before the others have it from them: then these come to other
+    bits, as sums over ranks have another order. Nobody who lives may have the first ones.
+    """
+    last, done, newest = {}, {}, {}
+    for line in lines:
+        before = last.get(line["pid"])
+        # Who was behind by the step that was under way takes it from the others.
+        went = before is None or line["step"] - before in (1, 2)
+        require(went, f"pid {line['pid']} went from step {before} to {line['step']}")
+        last[line["pid"]] = line["step"]
+        newest[line["pid"]] = max(line["generation"], newest.get(line["pid"], 0))
+        done.setdefault(line["step"], {}).setdefault(line["generation"], []).append(line)
+    for step, by_generation in sorted(done.items()):
+        for generation, together in by_generation.items():
+            same = len({line["digest"] for line in together}) == 1
+            require(same, f"ranks have different parameters after step {step} of generation {generation}")
+            if generation == max(by_generation):
+                continue
+            for pid in (line["pid"] for line in together):
+                gone = pid in victims and newest[pid] == generation
+                require(gone, f"step {step} was done again, though pid {pid} had done it in generation {generation} and lived")
+    missing = sorted(set(range(1, max(done) + 1)) - set(done))
+    require(not missing, f"nobody has done steps {missing[:5]}")
+
+
 class LiveTraining:
     """A job of so many nodes, all of this machine, or hosts of a cluster."""
 
@@ -119,18 +147,7 @@ class LiveTraining:
         require(not lost & trained, f"{len(lost & trained)} workers were started anew that nobody had killed")
         replaced = len(self.bed.events.find("worker_started")) - self.world
         require(replaced == len(victims) + len(lost), f"{replaced} workers were started anew for {len(victims)} killed ones")
-        digests, last = {}, {}
-        for line in self.steps():
-            digests.setdefault(line["step"], set()).add(line["digest"])
-            before = last.get(line["pid"])
-            # Who was behind by the step that was under way takes it from the others.
-            went = before is None or line["step"] - before in (1, 2)
-            require(went, f"pid {line['pid']} went from step {before} to {line['step']}")
-            last[line["pid"]] = line["step"]
-        differ = sorted(step for step, found in digests.items() if len(found) > 1)
-        require(not differ, f"ranks have different parameters after steps {differ[:5]}")
-        missing = sorted(set(range(1, max(digests) + 1)) - set(digests))
-        require(not missing, f"nobody has done steps {missing[:5]}")
+        check_steps(self.steps(), victims)
         for pid, moment in self.victims:
             self.check_loss(pid, moment)
         self.warm = [line.get("warm") for line in self.bed.events.find("worker_started")]

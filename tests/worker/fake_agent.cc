@@ -75,6 +75,10 @@ class Service : public wire::Agent::Service {
     if (request->run_id() != options_.run_id) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "foreign run id"};
     }
+    if (!held_key_.empty() && request->ShortDebugString().find(held_key_) != std::string::npos) {
+      Hold(lock);
+      return Aborted();
+    }
     const grpc::Status status = Do(lock, *request, reply);
     changed_.notify_all();
     return status;
@@ -107,7 +111,25 @@ class Service : public wire::Agent::Service {
     changed_.wait(lock, [&] { return waiters_ >= count; });
   }
 
+  void HoldStoreAt(const std::string& key) {
+    const Lock lock(mutex_);
+    held_key_ = key;
+  }
+
+  void AwaitHeld(int count) {
+    Lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_ >= count; });
+  }
+
  private:
+  void Hold(Lock& lock) {
+    ++held_;
+    changed_.notify_all();
+    const uint64_t generation = options_.generation;
+    changed_.wait(lock, [&] { return !over_.empty() || options_.generation != generation; });
+    --held_;
+  }
+
   grpc::Status Aborted() const {
     return {grpc::StatusCode::ABORTED, over_.empty() ? "another generation is current" : over_};
   }
@@ -192,6 +214,8 @@ class Service : public wire::Agent::Service {
   bool gone_ = false;
   int rejoining_ = 0;  // calls that have waited for the next generation
   int waiters_ = 0;
+  std::string held_key_;
+  int held_ = 0;
 };
 
 class FakeAgentServer : public FakeAgent {
@@ -214,6 +238,8 @@ class FakeAgentServer : public FakeAgent {
   }
   void AwaitRejoining(int count) override { service_.AwaitRejoining(count); }
   void AwaitWaiters(int count) override { service_.AwaitWaiters(count); }
+  void HoldStoreAt(const std::string& key) override { service_.HoldStoreAt(key); }
+  void AwaitHeld(int count) override { service_.AwaitHeld(count); }
 
  private:
   Service service_;

@@ -31,6 +31,11 @@ class FakeAgent {
   virtual void AwaitRejoining(int count) = 0;
   // Returns when `count` calls wait for a key.
   virtual void AwaitWaiters(int count) = 0;
+  // From now on what workers do with a key of the store that contains this waits until their
+  // generation is over; "" = nothing does.
+  virtual void HoldStoreAt(const std::string& key) = 0;
+  // Returns when so many calls are held.
+  virtual void AwaitHeld(int count) = 0;
 };
 
 }  // namespace ddprun::testing

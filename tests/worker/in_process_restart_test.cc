@@ -222,6 +222,64 @@ TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
   EXPECT_THAT(Output(0, 1), Not(HasSubstr("goes on after step 0")));
 }
 
+// Who it was that sent it the state may be killed before they train.
+TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
+  auto expected = Undisturbed({"--in_process_restart"});
+  Process& first = Start(0, 2, 1);
+  Process& victim = Start(1, 2, 1, "5 backward 9");
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  agent_->EndGeneration("rank 1 was killed");
+  agent_->HoldStoreAt("models/");
+  agent_->BeginGeneration(2, 2);
+  Process& second = Start(1, 2, 2);
+  agent_->AwaitHeld(2);  // both have the state, and compare their models
+  first.Kill(SIGKILL);
+  EXPECT_EQ(first.Wait(), -SIGKILL);
+  agent_->EndGeneration("rank 0 was killed");
+  agent_->HoldStoreAt("");
+  agent_->BeginGeneration(3, 2);
+  Process& third = Start(0, 2, 3);
+  EXPECT_EQ(third.Wait(), 0) << Output(0, 3);
+  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  EXPECT_THAT(Output(0, 3), HasSubstr("goes on at step 5, epoch 0, with the state of a worker"));
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_EQ(Seen(rank)["parameters"], expected[rank]["parameters"]) << "rank " << rank;
+    EXPECT_EQ(Seen(rank)["steps"], "16");
+  }
+}
+
+// A worker of a node that was away has done as many steps as those that are here, the last ones
+// with others, which are gone: here another seed's, so that nothing of theirs is alike.
+TEST_F(InProcessRestartTest, OfAStepThatWasDoneTwiceTheSecondTimeCounts) {
+  const std::vector<std::string> other = {"--in_process_restart", "--seed", "2"};
+  const auto expected = Undisturbed(other);
+  Process& gone = Start(0, 2, 1);
+  Process& away = Start(1, 2, 1, "6 after 19");
+  ASSERT_TRUE(away.AwaitStop());
+  gone.Kill(SIGKILL);
+  EXPECT_EQ(gone.Wait(), -SIGKILL);
+  agent_->EndGeneration("both nodes were lost");
+  agent_->BeginGeneration(2, 2);
+  Process& here = Start(0, 2, 2, "6 after 19", other);
+  Process& leaves = Start(1, 2, 2, "6 after 19", other);
+  ASSERT_TRUE(here.AwaitStop());
+  ASSERT_TRUE(leaves.AwaitStop());
+  leaves.Kill(SIGKILL);
+  EXPECT_EQ(leaves.Wait(), -SIGKILL);
+  agent_->EndGeneration("a node left, and one came back");
+  agent_->BeginGeneration(3, 2);
+  here.Kill(SIGCONT);
+  away.Kill(SIGCONT);
+  EXPECT_EQ(here.Wait(), 0) << Output(0, 2);
+  EXPECT_EQ(away.Wait(), 0) << Output(1, 1);
+  for (const uint32_t rank : {0, 1}) {
+    auto seen = Seen(rank);
+    EXPECT_EQ(seen["generation"], "3");
+    seen.erase("generation");
+    EXPECT_EQ(seen, expected[rank]) << "rank " << rank;
+  }
+}
+
 // 64 points, of which the last step of two ranks has four. Rank 1 dies, and a new one takes its
 // place, or none; in place, or all are started anew and go on from a checkpoint. Loaders read
 // ahead.

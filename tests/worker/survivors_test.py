@@ -46,5 +46,30 @@ class Survivors(unittest.TestCase):
             survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=()), 1)
 
 
+class WhatSteps(unittest.TestCase):
+    """What check_steps says of a training of two generations: pid 1 is killed in the first, 2 and 3 live, 4 is new."""
+
+    def check(self, *steps, victims=(1,)):
+        lines = [dict(zip(("pid", "generation", "step", "digest"), step)) for step in steps]
+        survivors.check_steps(lines, set(victims))
+
+    def test_who_did_it_alone_was_killed(self):
+        self.check((1, 1, 1, "a"), (2, 1, 1, "a"), (3, 1, 1, "a"), (1, 1, 2, "b"),
+                   (2, 2, 2, "c"), (3, 2, 2, "c"), (4, 2, 2, "c"))
+
+    def test_who_did_it_lives(self):
+        with self.assertRaisesRegex(survivors.Wrong, "step 2 was done again, though pid 3 had done it in generation 1 and lived"):
+            self.check((1, 1, 1, "a"), (2, 1, 1, "a"), (3, 1, 1, "a"), (1, 1, 2, "b"), (3, 1, 2, "b"),
+                       (2, 2, 2, "b"), (4, 2, 2, "b"), (3, 2, 3, "c"))
+
+    def test_ranks_that_differ(self):
+        with self.assertRaisesRegex(survivors.Wrong, "different parameters after step 2 of generation 2"):
+            self.check((1, 1, 1, "a"), (2, 1, 1, "a"), (1, 1, 2, "b"), (2, 2, 2, "c"), (4, 2, 2, "d"))
+
+    def test_a_step_that_is_left_out(self):
+        with self.assertRaisesRegex(survivors.Wrong, "nobody has done steps .2."):
+            self.check((1, 1, 1, "a"), (2, 1, 1, "a"), (2, 2, 3, "c"))
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

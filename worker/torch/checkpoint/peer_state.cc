@@ -18,42 +18,45 @@
 namespace ddprun::worker {
 namespace {
 
-using Progress = std::optional<TrainingProgress>;
+using Version = std::optional<StateVersion>;
 
-// Progress as numbers: {has come somewhere, step, epoch, epoch_samples}.
-constexpr int64_t kNumbers = 4;
+// A version as numbers: {there is one, step, epoch, epoch_samples, generation}.
+constexpr int64_t kNumbers = 5;
 
-torch::Tensor ProgressTensor(const Progress& own) {
-  const TrainingProgress progress = own.value_or(TrainingProgress{});
-  return torch::tensor(
-      {int64_t{own.has_value()}, progress.step, progress.epoch, progress.epoch_samples});
+torch::Tensor VersionTensor(const Version& own) {
+  const auto [progress, generation] = own.value_or(StateVersion{});
+  return torch::tensor({int64_t{own.has_value()}, progress.step, progress.epoch,
+                        progress.epoch_samples, static_cast<int64_t>(generation)});
 }
 
-Progress ProgressFrom(const torch::Tensor& numbers) {
+Version VersionFrom(const torch::Tensor& numbers) {
   std::array<int64_t, kNumbers> values = {};
   std::memcpy(values.data(), numbers.const_data_ptr(), sizeof(values));
   if (values[0] == 0) return std::nullopt;
-  return TrainingProgress{.step = values[1], .epoch = values[2], .epoch_samples = values[3]};
+  return StateVersion{
+      .progress = {.step = values[1], .epoch = values[2], .epoch_samples = values[3]},
+      .generation = static_cast<uint64_t>(values[4])};
 }
 
 // Every rank's, by rank.
-absl::StatusOr<std::vector<Progress>> Exchange(Context& context, const Progress& own) {
+absl::StatusOr<std::vector<Version>> Exchange(Context& context, const Version& own) {
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                          context.AllGather(ProgressTensor(own).to(context.device())));
-  std::vector<Progress> progress;
-  for (const torch::Tensor& numbers : all) progress.push_back(ProgressFrom(numbers.cpu()));
-  return progress;
+                          context.AllGather(VersionTensor(own).to(context.device())));
+  std::vector<Version> versions;
+  for (const torch::Tensor& numbers : all) versions.push_back(VersionFrom(numbers.cpu()));
+  return versions;
 }
 
-// Who has come furthest. An epoch that has ended is further than the same steps before its end.
-size_t Furthest(const std::vector<Progress>& all) {
-  const auto place = [](const Progress& one) {
-    if (!one.has_value()) return std::make_tuple(false, int64_t{0}, int64_t{0});
-    return std::make_tuple(true, one->step, one->epoch);
+// Whose state counts. An epoch that has ended is further than the same steps before its end; of a
+// step that was done twice, the second time counts: the others have gone on from there.
+size_t Furthest(const std::vector<Version>& all) {
+  const auto place = [](const Version& one) {
+    if (!one.has_value()) return std::make_tuple(false, int64_t{0}, int64_t{0}, uint64_t{0});
+    return std::make_tuple(true, one->progress.step, one->progress.epoch, one->generation);
   };
   const auto found = std::max_element(
       all.begin(), all.end(),
-      [&](const Progress& one, const Progress& other) { return place(one) < place(other); });
+      [&](const Version& one, const Version& other) { return place(one) < place(other); });
   return static_cast<size_t>(found - all.begin());
 }
 
@@ -112,23 +115,25 @@ absl::StatusOr<torch::Tensor> Send(Context& context, uint32_t leader, const torc
 
 }  // namespace
 
-absl::StatusOr<Progress> TakeNewestState(Context& context, const ReplicatedState& state,
-                                         const Progress& own) {
-  return CatchExceptions([&]() -> absl::StatusOr<Progress> {
-    DDPRUN_ASSIGN_OR_RETURN(const std::vector<Progress> all, Exchange(context, own));
+absl::StatusOr<Version> TakeNewestState(Context& context, const ReplicatedState& state,
+                                        const Version& own) {
+  return CatchExceptions([&]() -> absl::StatusOr<Version> {
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<Version> all, Exchange(context, own));
     const auto leader = static_cast<uint32_t>(Furthest(all));
-    const Progress& newest = all[leader];
-    const auto is_newest = [&](const Progress& one) { return one == newest; };
+    const Version& newest = all[leader];
+    const auto is_newest = [&](const Version& one) { return one == newest; };
     if (std::all_of(all.begin(), all.end(), is_newest)) return newest;
     absl::StatusOr<torch::Tensor> bytes = torch::Tensor();
-    if (context.rank() == leader) bytes = Encode(state, *newest);
+    if (context.rank() == leader) bytes = Encode(state, newest->progress);
     const absl::StatusOr<torch::Tensor> sent =
         Send(context, leader, bytes.ok() ? *bytes : torch::Tensor());
     DDPRUN_RETURN_IF_ERROR(bytes.status());
     DDPRUN_RETURN_IF_ERROR(sent.status());
     if (own == newest) return newest;
     DDPRUN_RETURN_IF_ERROR(Apply(*sent, state));
-    if (!own.has_value()) SeedGenerators(context.device(), newest->step, context.rank());
+    if (!own.has_value()) {
+      SeedGenerators(context.device(), newest->progress.step, context.rank());
+    }
     return newest;
   });
 }

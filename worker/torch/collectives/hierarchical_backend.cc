@@ -30,9 +30,11 @@ ReduceOp LeadersOperation(const ReduceOp& operation, const at::Tensor& tensor) {
   return operation;
 }
 
-// Requires: contiguous.
+// Keeps the memory: Gloo may still write there after its group was abandoned. Requires: contiguous.
 at::Tensor AsBytes(const at::Tensor& tensor) {
-  return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, at::kByte);
+  return at::from_blob(
+      tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, [tensor](void* /*data*/) {},
+      at::kByte);
 }
 
 }  // namespace

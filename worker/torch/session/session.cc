@@ -216,6 +216,7 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
 absl::Status Session::Implementation::EndStep() {
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress.step;
+  state_generation = context->generation();
   DDPRUN_RETURN_IF_ERROR(CommitShare());
   if (options.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options.step_delay_ms));
   DDPRUN_RETURN_IF_ERROR(ReportStep());

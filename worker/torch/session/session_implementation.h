@@ -171,8 +171,11 @@ struct Session::Implementation {
   worker::SaveClock save_clock;
   TrainingProgress progress;
   std::optional<TrainingProgress> saved;  // the last that was, in this generation
-  bool has_state = false;                 // it has taken part in training
-  std::optional<StepStart> step_start;    // none: it isn't wanted
+  // In which generation the state came about that this rank has; none: it has none that training
+  // could go on from.
+  std::optional<uint64_t> state_generation;
+  bool has_begun = false;               // and shown its banner
+  std::optional<StepStart> step_start;  // none: it isn't wanted
   // Not OK: a collective of this generation failed since the loop was last asked for a batch; what
   // is done until it is asked again doesn't count, unless the step was done before.
   absl::Status broken;

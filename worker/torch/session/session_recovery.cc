@@ -81,8 +81,9 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
 
 absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
   if (!context->CanRejoin()) return false;
-  const auto own = has_state ? std::optional(progress) : std::nullopt;
-  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest,
+  std::optional<worker::StateVersion> own;
+  if (state_generation.has_value()) own = {.progress = progress, .generation = *state_generation};
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<worker::StateVersion> newest,
                           worker::TakeNewestState(*context,
                                                   {.module = *model,
                                                    .optimizer = *optimizer,
@@ -90,8 +91,10 @@ absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
                                                               {"data", sampler_checkpoint.get()}}},
                                                   own));
   if (!newest.has_value()) return false;
-  progress = *newest;
-  if (!has_state && context->is_main()) {
+  // From here on it is this rank's, whoever is killed before they all train.
+  progress = newest->progress;
+  state_generation = newest->generation;
+  if (!own.has_value() && context->is_main()) {
     worker::Print(
         absl::StrFormat("goes on at step %d, epoch %d, with the state of a worker that lives",
                         progress.step, progress.epoch));

@@ -150,7 +150,7 @@ absl::Status Session::Implementation::StartTogether() {
   saved.reset();  // some may be new
   save_clock = worker::SaveClock(absl::Minutes(options.checkpoint_minutes));
   save_clock.Restart(MonotonicNow());
-  has_state = true;
+  if (!others_know) state_generation = context->generation();
   return absl::OkStatus();
 }
 
@@ -249,7 +249,7 @@ absl::Status Session::Implementation::BeginMetrics() {
   if (!options.journal.empty() && context->is_main() && !journal.is_open()) {
     DDPRUN_ASSIGN_OR_RETURN(journal, worker::Journal::Open(options.journal));
   }
-  if (!has_state) ShowBanner();
+  if (!std::exchange(has_begun, true)) ShowBanner();
   const int64_t steps = progress.step + schedule.total_steps - SchedulePlace();
   DDPRUN_ASSIGN_OR_RETURN(metrics, Metrics::Create(*context, {.output_dir = options.output_dir,
                                                               .every_steps = worker::kNotifyEvery,
