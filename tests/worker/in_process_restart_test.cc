@@ -205,15 +205,17 @@ TEST_F(InProcessRestartTest, ANextGenerationThatBreaksTooIsFollowedByAnother) {
   EXPECT_EQ(seen, expected[0]);
 }
 
+// The rate grows with the workers, also where the rate was another one before.
 TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
+  const std::vector<std::string> options = {"--in_process_restart", "--lr_scaling", "linear"};
   agent_->EndGeneration("");
   agent_->BeginGeneration(1, 1);
-  Process& first = Start(0, 1, 1, "5 backward 19");
+  Process& first = Start(0, 1, 1, "5 backward 19", options);
   ASSERT_TRUE(first.AwaitStop());
   agent_->EndGeneration("a node has come");
   agent_->BeginGeneration(2, 2);
   first.Kill(SIGCONT);
-  Process& second = Start(1, 2, 2);
+  Process& second = Start(1, 2, 2, "", options);
   EXPECT_EQ(first.Wait(), 0) << Output(0, 1);
   EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
   EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);

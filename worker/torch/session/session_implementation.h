@@ -55,11 +55,12 @@ struct Session::Implementation {
   // Once, before training (session_setup.cc).
   absl::Status Prepare(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
   absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Groups(
-      const OptimizerKind& kind, std::vector<ParameterGroup> groups) const;
+      const OptimizerKind& kind, std::vector<ParameterGroup> groups);
   absl::Status MakeOptimizer(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
   absl::Status MakeDdp();
   // How long training is with so many workers.
   absl::Status PlanSteps();
+  void PlanRates();
   absl::Status MakeLoader();
   // Goes on there in the data.
   absl::Status GoToPlace(const SamplerState& state);
@@ -159,6 +160,7 @@ struct Session::Implementation {
   Evaluation evaluation;  // figure null = none
   MixedPrecision precision = MixedPrecision::kNo;
   LearningRateSchedule schedule;
+  std::vector<double> rate_factors;  // of the schedule's peak, by group of the optimizer
   std::optional<GroupLearningRates> rates;
   // Made once the model is where it belongs. zero: with a zero_stage, the same as optimizer.
   std::unique_ptr<torch::optim::Optimizer> optimizer;

@@ -121,7 +121,7 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   scaler = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision == MixedPrecision::kFloat16});
   DDPRUN_RETURN_IF_ERROR(MakeOptimizer(kind, std::move(groups)));
-  rates.emplace(*optimizer);
+  PlanRates();
   place = Place::kBetweenBatches;
   absl::Status started = StartTogether();
   if (!started.ok() && CanRecover(started)) started = Recover(started);
@@ -130,7 +130,16 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
 
 absl::Status Session::Implementation::PlanSteps() {
   schedule = Schedule();
+  if (optimizer != nullptr) PlanRates();
   return schedule.Check();
+}
+
+// The same on workers that are new and on those that know of another number of workers.
+void Session::Implementation::PlanRates() {
+  for (size_t i = 0; i < rate_factors.size(); ++i) {
+    optimizer->param_groups()[i].options().set_lr(schedule.peak * rate_factors[i]);
+  }
+  rates.emplace(*optimizer);
 }
 
 absl::Status Session::Implementation::StartTogether() {
@@ -155,7 +164,7 @@ absl::Status Session::Implementation::StartTogether() {
 }
 
 absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Session::Implementation::Groups(
-    const OptimizerKind& kind, std::vector<ParameterGroup> groups) const {
+    const OptimizerKind& kind, std::vector<ParameterGroup> groups) {
   std::set<const void*> taken;
   std::vector<torch::optim::OptimizerParamGroup> own;
   for (ParameterGroup& group : groups) {
@@ -168,6 +177,7 @@ absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Session::Implemen
     for (const torch::Tensor& parameter : group.parameters) {
       taken.insert(parameter.unsafeGetTensorImpl());
     }
+    rate_factors.push_back(group.learning_rate_factor);
     own.emplace_back(std::move(group.parameters),
                      GroupOptions(kind, schedule.peak * group.learning_rate_factor,
                                   group.weight_decay.value_or(options.weight_decay)));
@@ -178,6 +188,7 @@ absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Session::Implemen
   }
   std::vector<torch::optim::OptimizerParamGroup> all;
   if (!rest.empty()) {
+    rate_factors.insert(rate_factors.begin(), 1);
     all.emplace_back(std::move(rest), GroupOptions(kind, schedule.peak, options.weight_decay));
   }
   for (torch::optim::OptimizerParamGroup& group : own) all.push_back(std::move(group));
