@@ -1,5 +1,6 @@
-// Runs every script of tests/datadriven/rendezvous as one test case. `--rewrite` writes the golden
-// texts anew instead.
+// Runs every script of tests/datadriven/rendezvous and tests/datadriven/supervisor as one test
+// case.
+// `--rewrite` writes the golden texts anew instead.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "tests/datadriven/rendezvous_world.h"
 #include "tests/datadriven/script.h"
+#include "tests/datadriven/supervisor_world.h"
 
 namespace ddprun::testing {
 namespace {
@@ -25,9 +27,10 @@ std::string ReadFile(const std::filesystem::path& path) {
 }
 
 // The script with the outputs that its commands have now.
+template <typename World>
 std::string Replay(const std::string& text) {
   std::vector<Block> blocks = ParseScript(text);
-  RendezvousWorld world;
+  World world;
   for (Block& block : blocks) {
     block.golden.clear();
     for (const std::string& command : block.commands) {
@@ -38,6 +41,7 @@ std::string Replay(const std::string& text) {
   return FormatScript(blocks);
 }
 
+template <typename World>
 class ScriptTest : public ::testing::Test {
  public:
   explicit ScriptTest(std::filesystem::path path) : path_(std::move(path)) {}
@@ -45,7 +49,7 @@ class ScriptTest : public ::testing::Test {
   void TestBody() override {
     const std::string golden = ReadFile(path_);
     ASSERT_FALSE(golden.empty()) << path_;
-    const std::string now = Replay(golden);
+    const std::string now = Replay<World>(golden);
     if (rewrite && now != golden) {
       std::ofstream(path_) << now;
       std::cout << "rewritten: " << path_ << "\n";
@@ -58,6 +62,23 @@ class ScriptTest : public ::testing::Test {
   std::filesystem::path path_;
 };
 
+// False: there are none.
+template <typename World>
+bool RegisterScripts(const char* suite, const std::string& folder) {
+  std::vector<std::filesystem::path> scripts;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::string(DDPRUN_SOURCE_DIR "/tests/datadriven/") + folder)) {
+    if (entry.path().extension() == ".txt") scripts.push_back(entry.path());
+  }
+  std::sort(scripts.begin(), scripts.end());
+  for (const std::filesystem::path& script : scripts) {
+    ::testing::RegisterTest(
+        suite, script.stem().c_str(), nullptr, nullptr, __FILE__, __LINE__,
+        [script]() -> ::testing::Test* { return new ScriptTest<World>(script); });
+  }
+  return !scripts.empty();
+}
+
 }  // namespace
 }  // namespace ddprun::testing
 
@@ -66,18 +87,9 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--rewrite") == 0) ddprun::testing::rewrite = true;
   }
-  std::vector<std::filesystem::path> scripts;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(DDPRUN_SOURCE_DIR "/tests/datadriven/rendezvous")) {
-    if (entry.path().extension() == ".txt") scripts.push_back(entry.path());
-  }
-  std::sort(scripts.begin(), scripts.end());
-  for (const std::filesystem::path& script : scripts) {
-    ::testing::RegisterTest(
-        "Rendezvous", script.stem().c_str(), nullptr, nullptr, __FILE__, __LINE__,
-        [script]() -> ::testing::Test* { return new ddprun::testing::ScriptTest(script); });
-  }
-  if (scripts.empty()) {
+  using namespace ddprun::testing;  // NOLINT(google-build-using-namespace): a test's own file
+  if (!RegisterScripts<RendezvousWorld>("Rendezvous", "rendezvous") ||
+      !RegisterScripts<SupervisorWorld>("Supervisor", "supervisor")) {
     std::cerr << "no scripts were found\n";
     return 1;
   }
