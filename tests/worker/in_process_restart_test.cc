@@ -176,6 +176,7 @@ TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
     agent_->BeginGeneration(2, 1);
     EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
     EXPECT_EQ(Seen(0)["generation"], "2");
+    EXPECT_EQ(Seen(0)["steps"], "16") << "a step has 8 samples still";
     EXPECT_THAT(Output(0, 1), HasSubstr("on 1 workers"));
     silent.Kill(SIGKILL);
     EXPECT_EQ(silent.Wait(), -SIGKILL);
@@ -207,7 +208,8 @@ TEST_F(InProcessRestartTest, ANextGenerationThatBreaksTooIsFollowedByAnother) {
 
 // The rate grows with the workers, also where the rate was another one before.
 TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
-  const std::vector<std::string> options = {"--in_process_restart", "--lr_scaling", "linear"};
+  const std::vector<std::string> options = {"--in_process_restart", "--lr_scaling", "linear",
+                                            "--constant_batch", "worker"};
   agent_->EndGeneration("");
   agent_->BeginGeneration(1, 1);
   Process& first = Start(0, 1, 1, "5 backward 19", options);
@@ -280,6 +282,24 @@ TEST_F(InProcessRestartTest, OfAStepThatWasDoneTwiceTheSecondTimeCounts) {
     seen.erase("generation");
     EXPECT_EQ(seen, expected[rank]) << "rank " << rank;
   }
+}
+
+// 4 samples a step, as one rank had. What the rate grows with doesn't.
+TEST_F(InProcessRestartTest, AStepStaysWhatItIsWhenAJobGrows) {
+  const std::vector<std::string> options = {"--in_process_restart", "--lr_scaling", "linear"};
+  agent_->EndGeneration("");
+  agent_->BeginGeneration(1, 1);
+  Process& first = Start(0, 1, 1, "5 backward 19", options);
+  ASSERT_TRUE(first.AwaitStop());
+  agent_->EndGeneration("a node has come");
+  agent_->BeginGeneration(2, 2);
+  first.Kill(SIGCONT);
+  Process& second = Start(1, 2, 2, "", options);
+  EXPECT_EQ(first.Wait(), 0) << Output(0, 1);
+  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
+  EXPECT_EQ(Seen(0)["steps"], "32");
+  EXPECT_EQ(Seen(1)["steps"], "32");
 }
 
 // 64 points, of which the last step of two ranks has four. Rank 1 dies, and a new one takes its

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/rng.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -152,6 +154,45 @@ TEST_F(SessionTest, EachSampleCountsOnceHoweverItIsDealt) {
   // Twin: a step of 8 leaves none over, and ends elsewhere.
   const auto other = trained(1, {"--batch_size", "8"});
   EXPECT_GT(std::abs(std::stod(other.at("weight")) - std::stod(alone.at("weight"))), 10 * bound);
+}
+
+// A training that goes on from its checkpoints with other numbers of workers each time, at random:
+// it learns from 9 samples a step all along, 3 a pass at most, as one rank does. The bound is that
+// of the test before, with twice as many sums and weights: a rank may have three passes.
+TEST_F(SessionTest, AStepStaysWhatItIsAtAnyNumberOfWorkers) {
+  const double bound = 2 * 16 * (2 * 12 * 16 / 4 + 5 * 4) * std::ldexp(1.0, -24);
+  const auto alone = Run("train", {"--batch_size", "9", "--lr_schedule", "constant"}, 1)[0];
+  const auto distance_after = [&](const std::vector<uint32_t>& worlds,
+                                  const std::vector<std::string>& more) {
+    const std::vector<int64_t> steps = {5, 9, 16};
+    std::filesystem::remove_all(directory_.File("checkpoints"));
+    std::map<std::string, std::string> seen;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      std::vector<std::string> options = {"--batch_size",     "3",
+                                          "--lr_schedule",    "constant",
+                                          "--steps",          std::to_string(steps[i]),
+                                          "--checkpoint_dir", directory_.File("checkpoints")};
+      options.insert(options.end(), more.begin(), more.end());
+      seen = Run("train", options, worlds[i])[0];
+      for (uint32_t rank = 0; rank < worlds[i]; ++rank) EXPECT_EQ(exits_[rank], 0) << Output(rank);
+    }
+    double distance = 0;
+    for (const char* name : {"weight", "bias"}) {
+      distance = std::max(distance, std::abs(std::stod(seen[name]) - std::stod(alone.at(name))));
+    }
+    return distance;
+  };
+  Rng random(RandomNumber());
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {},
+           {"--zero_stage", "2"},
+           {"--lr_scaling", "sqrt", "--learning_rate", "0.14433756729740643"}}) {
+    std::vector<uint32_t> worlds = {3};
+    while (worlds.size() < 3) worlds.push_back(1 + static_cast<uint32_t>(random.Below(4)));
+    EXPECT_LE(distance_after(worlds, more), bound) << ::testing::PrintToString(worlds);
+  }
+  // Twin: the others would have learned from more, or less.
+  EXPECT_GT(distance_after({3, 1, 2}, {"--constant_batch", "worker"}), 10 * bound);
 }
 
 TEST_F(SessionTest, DataThatDontFillAStepMakeASmallerOne) {

@@ -21,9 +21,20 @@ void AddLine(std::string& text, absl::string_view name, absl::string_view value)
   if (!value.empty()) absl::StrAppend(&text, "  ", name, ": ", value, "\n");
 }
 
+int64_t BatchOf(const RunFacts& facts) {
+  return facts.global_batch > 0
+             ? facts.global_batch
+             : GlobalBatch(facts.batch_size, facts.gradient_accumulation_steps, facts.processes);
+}
+
 std::string BatchText(const RunFacts& facts) {
-  const int64_t batch =
+  const int64_t batch = BatchOf(facts);
+  const int64_t of_options =
       GlobalBatch(facts.batch_size, facts.gradient_accumulation_steps, facts.processes);
+  if (batch != of_options) {
+    return absl::StrCat(Grouped(batch), " (as before, on ", facts.processes, " processes, at most ",
+                        facts.batch_size, " in a pass)");
+  }
   return absl::StrCat(Grouped(batch), " (", facts.batch_size, " a process × ", facts.processes,
                       facts.gradient_accumulation_steps > 1
                           ? absl::StrCat(" × ", facts.gradient_accumulation_steps, " accumulated")
@@ -42,8 +53,7 @@ int64_t StepsPerEpoch(int64_t dataset_samples, int64_t global_batch) {
 }
 
 std::string StartBanner(const RunFacts& facts) {
-  const int64_t batch =
-      GlobalBatch(facts.batch_size, facts.gradient_accumulation_steps, facts.processes);
+  const int64_t batch = BatchOf(facts);
   const int64_t per_epoch = batch > 0 ? StepsPerEpoch(facts.dataset_samples, batch) : 0;
   const int64_t steps = facts.total_steps > 0 ? facts.total_steps : per_epoch * facts.epochs;
   const auto count = [](int64_t number) { return number > 0 ? Grouped(number) : ""; };

@@ -25,6 +25,10 @@ void AddBatch(TrainingOptions* options, OptionTable* table) {
                  &options->gradient_accumulation_steps,
                  "Backward passes whose gradients are added up before a step; workers talk to each "
                  "other in the last one only.");
+  table->Choice(
+      "constant_batch", {"step", "worker"}, &options->constant_batch,
+      "What stays when the number of workers changes: the samples of a step, in more or "
+      "fewer passes of at most batch_size; or those of each worker, as with static_graph.");
   table->Real("learning_rate", {1e-12, 1e6}, &options->learning_rate,
               "The highest, for the batch_size of one worker.");
   table->Choice("lr_scaling", {"none", "linear", "sqrt"}, &options->lr_scaling,

@@ -71,6 +71,7 @@ StepShare ElasticSampler::Deal() {
   StepShare share{.epoch = next_epoch_,
                   .first = next_first_,
                   .global_count = CountAt(next_first_),
+                  .largest_count = CountOf(CountAt(next_first_), /*rank=*/0, world_size_),
                   .indices = {},
                   .deal = deal_};
   const uint64_t count = CountOf(share.global_count, rank_, world_size_);

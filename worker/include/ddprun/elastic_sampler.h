@@ -42,6 +42,7 @@ struct StepShare {
   uint64_t epoch = 0;
   uint64_t first = 0;            // the place of its first sample in the epoch's order
   uint64_t global_count = 0;     // samples of all ranks
+  uint64_t largest_count = 0;    // of the ranks that have most: one more than others at most
   std::vector<int64_t> indices;  // this rank's; none where ranks outnumber what is left
   // What this rank's mean loss counts by, so that the mean of all ranks' gradients is that of all
   // samples: count × world size / global_count; 1 where all ranks have as many, 0 without samples.

@@ -14,6 +14,9 @@ struct RunFacts {
   std::string precision;   // "fp32"
   int64_t batch_size = 1;  // samples of one rank in one backward pass
   int64_t gradient_accumulation_steps = 1;
+  // Samples of one step, where they stay at another number of processes; 0 = what the two above and
+  // the processes come to.
+  int64_t global_batch = 0;
   int64_t dataset_samples = 0;
   int64_t epochs = 0;
   int64_t total_steps = 0;  // 0 with epochs and dataset_samples: their product's

@@ -18,6 +18,9 @@ struct TrainingOptions {
   int64_t steps = 0;        // in place of epochs; 0 = they decide
   int64_t batch_size = 32;  // of each worker and each backward pass
   int64_t gradient_accumulation_steps = 1;
+  // What stays when the number of workers changes: "step", what a step learns from, in as many
+  // backward passes as that takes; or "worker", what each worker adds to it.
+  std::string constant_batch = "step";
 
   double learning_rate = 1e-3;
   std::string lr_scaling = "none";  // ParseLearningRateScaling's words

@@ -26,8 +26,8 @@ absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionEr
 }  // namespace
 
 int64_t Session::Implementation::GlobalBatch() const {
-  return options.batch_size * options.gradient_accumulation_steps *
-         static_cast<int64_t>(context->world_size());
+  return constant_batch > 0 ? constant_batch
+                            : BatchPerRank() * static_cast<int64_t>(context->world_size());
 }
 
 int64_t Session::Implementation::StepsPerEpoch() const {
@@ -105,7 +105,7 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
   rates->Set(*optimizer, schedule, SchedulePlace());
   zero != nullptr ? zero->ZeroGrad() : ddp->ZeroGrad();
   loss = torch::Tensor();
-  passes_left = options.gradient_accumulation_steps;
+  passes_left = static_cast<int64_t>(passes.size());
   KeepStepStart();
   return true;
 }

@@ -25,11 +25,11 @@ uint64_t BatchSeed(uint64_t seed, uint64_t epoch, int64_t sample) {
 }  // namespace
 
 absl::Status Session::Implementation::MakeLoader() {
-  const int64_t samples = options.batch_size * options.gradient_accumulation_steps;
+  ElasticSamplerOptions deals = {.seed = static_cast<uint64_t>(options.seed)};
+  (constant_batch > 0 ? deals.global_batch : deals.batch_per_rank) =
+      static_cast<uint64_t>(constant_batch > 0 ? constant_batch : BatchPerRank());
   DDPRUN_ASSIGN_OR_RETURN(ElasticSampler sampler,
-                          ElasticSampler::Create(static_cast<uint64_t>(data.size),
-                                                 {.seed = static_cast<uint64_t>(options.seed),
-                                                  .batch_per_rank = static_cast<uint64_t>(samples)},
+                          ElasticSampler::Create(static_cast<uint64_t>(data.size), deals,
                                                  context->rank(), context->world_size()));
   loader = std::make_unique<ElasticLoader<std::vector<Pass>>>(
       std::move(sampler),
@@ -40,11 +40,29 @@ absl::Status Session::Implementation::MakeLoader() {
         return worker::CatchExceptions([&] { return LoadPasses(share); });
       },
       ElasticLoaderOptions{.threads = static_cast<uint32_t>(options.num_workers)});
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::PrepareData() {
+  // A static graph has one backward pass a step.
+  if (options.constant_batch == "step" && !options.static_graph) constant_batch = GlobalBatch();
+  DDPRUN_RETURN_IF_ERROR(MakeLoader());
   data_place = loader->state();
   sampler_checkpoint = std::make_unique<worker::SamplerCheckpoint>(
       [this] { return data_place; },
       [this](const SamplerState& state) { return GoToPlace(state); });
+  batch_checkpoint = std::make_unique<worker::BatchCheckpoint>(
+      BatchPerRank(), [this] { return GlobalBatch(); },
+      [this](int64_t samples) { return TakeGlobalBatch(samples); });
   return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::TakeGlobalBatch(int64_t samples) {
+  if (constant_batch == 0 || samples == constant_batch) return absl::OkStatus();
+  constant_batch = samples;
+  DDPRUN_RETURN_IF_ERROR(MakeLoader());
+  DDPRUN_RETURN_IF_ERROR(GoToPlace(data_place));
+  return PlanSteps();
 }
 
 absl::Status Session::Implementation::GoToPlace(const SamplerState& state) {
@@ -74,7 +92,9 @@ Session::Implementation::Pass Session::Implementation::LoadPass(const StepShare&
 absl::StatusOr<std::vector<Session::Implementation::Pass>> Session::Implementation::LoadPasses(
     const StepShare& share) const {
   const at::NoGradGuard no_grad;
-  const auto number_of_passes = static_cast<uint32_t>(options.gradient_accumulation_steps);
+  // As many on each rank: there are collectives in them.
+  const auto batch = static_cast<uint64_t>(options.batch_size);
+  const auto number_of_passes = static_cast<uint32_t>((share.largest_count + batch - 1) / batch);
   std::vector<Pass> loaded;
   uint64_t begin = 0;
   for (uint32_t number = 0; number < number_of_passes; ++number) {

@@ -23,6 +23,7 @@
 #include "ddprun/power_sgd.h"
 #include "ddprun/session.h"
 #include "ddprun/zero_optimizer.h"
+#include "worker/torch/session/batch_checkpoint.h"
 #include "worker/torch/session/journal.h"
 #include "worker/torch/session/sampler_checkpoint.h"
 #include "worker/torch/session/save_clock.h"
@@ -61,7 +62,10 @@ struct Session::Implementation {
   // How long training is with so many workers.
   absl::Status PlanSteps();
   void PlanRates();
+  absl::Status PrepareData();
   absl::Status MakeLoader();
+  // Of one rank, at the number of workers with which training began.
+  int64_t BatchPerRank() const { return options.batch_size * options.gradient_accumulation_steps; }
   // Goes on there in the data.
   absl::Status GoToPlace(const SamplerState& state);
   // What all ranks of a generation do at its beginning.
@@ -80,6 +84,9 @@ struct Session::Implementation {
 
   // Samples of all ranks in one step.
   int64_t GlobalBatch() const;
+  // With constant_batch "step", from a checkpoint or another rank: what a step of this training
+  // learns from.
+  absl::Status TakeGlobalBatch(int64_t samples);
   int64_t StepsPerEpoch() const;
   // Place in the schedule: the step number, at the present number of workers.
   int64_t SchedulePlace() const;
@@ -187,6 +194,8 @@ struct Session::Implementation {
   std::unique_ptr<ElasticLoader<std::vector<Pass>>> loader;
   SamplerState data_place;  // what is committed
   std::unique_ptr<worker::SamplerCheckpoint> sampler_checkpoint;
+  int64_t constant_batch = 0;  // samples of a step; 0: it follows the number of workers
+  std::unique_ptr<worker::BatchCheckpoint> batch_checkpoint;
   bool epoch_is_over = false;  // its last step was the last one that was done
 
   // Of the current step.

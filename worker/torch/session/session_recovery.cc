@@ -88,7 +88,8 @@ absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
                                                   {.module = *model,
                                                    .optimizer = *optimizer,
                                                    .extras = {{"scaler", scaler.get()},
-                                                              {"data", sampler_checkpoint.get()}}},
+                                                              {"data", sampler_checkpoint.get()},
+                                                              {"batch", batch_checkpoint.get()}}},
                                                   own));
   if (!newest.has_value()) return false;
   // From here on it is this rank's, whoever is killed before they all train.

@@ -113,7 +113,7 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
                                   settings.name, context->world_size(), context->backend(),
                                   data.size, data.samples_name, GlobalBatch()));
   }
-  DDPRUN_RETURN_IF_ERROR(MakeLoader());
+  DDPRUN_RETURN_IF_ERROR(PrepareData());
   DDPRUN_RETURN_IF_ERROR(PlanSteps());
   DDPRUN_ASSIGN_OR_RETURN(precision, ParseMixedPrecision(options.mixed_precision));
   model->to(context->device());
@@ -238,6 +238,7 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
                           .only = only});
   result->Add("scaler", *scaler);
   result->Add("data", *sampler_checkpoint);
+  result->Add("batch", *batch_checkpoint);
   if (power_sgd != nullptr) result->Add("power_sgd", *power_sgd);
   return result;
 }
@@ -250,6 +251,7 @@ void Session::Implementation::ShowBanner() const {
                     .precision = options.mixed_precision == "no" ? "fp32" : options.mixed_precision,
                     .batch_size = options.batch_size,
                     .gradient_accumulation_steps = options.gradient_accumulation_steps,
+                    .global_batch = GlobalBatch(),
                     .dataset_samples = data.size,
                     .epochs = options.steps > 0 ? 0 : options.epochs,
                     .total_steps = progress.step + schedule.total_steps - SchedulePlace(),

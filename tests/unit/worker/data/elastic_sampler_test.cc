@@ -42,6 +42,7 @@ TEST(ElasticSampler, StepsAreTheSameForAllWorldSizes) {
         EXPECT_EQ(step == 3 ? 5 : 6, share.global_count);
         EXPECT_EQ(step == 3, share.last_of_epoch);
         EXPECT_EQ(share.indices.size(), ElasticSampler::CountOf(share.global_count, rank, world));
+        EXPECT_EQ(share.largest_count, ElasticSampler::CountOf(share.global_count, 0, world));
         weights += share.weight;
         all.insert(all.end(), share.indices.begin(), share.indices.end());
       }

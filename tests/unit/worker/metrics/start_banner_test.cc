@@ -60,6 +60,11 @@ TEST(StartBannerTest, SaysWhatRuns) {
             "  restarts: 1\n");
 }
 
+TEST(StartBannerTest, SaysWhereABatchStaysThatOptionsMakeLarger) {
+  EXPECT_THAT(StartBanner({.batch_size = 4, .global_batch = 12, .processes = 2}),
+              HasSubstr("\n  global batch: 12 (as before, on 2 processes, at most 4 in a pass)\n"));
+}
+
 TEST(StartBannerTest, LeavesOutWhatIsUnknown) {
   const std::string text = StartBanner({.backend = "gloo", .devices = "1 × cpu"});
   EXPECT_THAT(text, Not(HasSubstr("steps")));
