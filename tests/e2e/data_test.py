@@ -7,7 +7,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_ahead, torch_is_there  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "counting_worker.py")
 # Each start imports torch, on a machine that has other work too.
@@ -18,14 +18,15 @@ START = 60 * SLOW
 class Data(BedTestCase):
     def setUp(self):
         super().setUp()
-        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, PYTHONPATH=os.path.join(ROOT, "python"), OMP_NUM_THREADS="1")
+        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, PYTHONPATH=os.path.join(ROOT, "python"), OMP_NUM_THREADS="1",
+                                    XDG_CACHE_HOME=self.bed.path("cache"))
         self.port = free_port()
         self.generation = 0
 
     def node(self, name, workers, kind):
         options = ["--nnodes", "1:2", "--nproc_per_node", workers, "--rdzv_endpoint", f"127.0.0.1:{self.port}",
                    "--rdzv_id", "data", "--rdzv_conf", f"is_host={int(name == 'first')}", "--max_restarts", 9,
-                   "--event_log", self.bed.events.path]
+                   *torch_ahead("torch.nn.parallel", "torch.utils.data", "torch._dynamo"), "--event_log", self.bed.events.path]
         return self.bed.run(name, [*options, WORKER, self.bed.journal.path, self.bed.folder, kind])
 
     def training(self, world, alive):

@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, torch_ahead, torch_is_there  # noqa: E402
 from timeline import TimelineError  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "unmodified_worker.py")
@@ -21,10 +21,11 @@ class MarksHangTestCase(BedTestCase):
         super().setUp()
         if not torch_is_there():
             self.skipTest("there is no torch")
-        self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
+        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, XDG_CACHE_HOME=self.bed.path("cache"))
 
-    def start(self, *plans, kind="plain", options=(), steps=STEPS, nproc=2):
-        return self.bed.run("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 1, *options,
+    def start(self, *plans, kind="plain", options=(), steps=STEPS, nproc=2, ahead=True):
+        warm = torch_ahead("torch.nn.parallel", "torch.utils.data", "torch._dynamo") if ahead else ()
+        return self.bed.run("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 1, *options, *warm,
                                       "--event_log", self.bed.events.path, WORKER, self.bed.journal.path, kind, steps,
                                       STEP * 1000, *plans])
 
@@ -50,7 +51,7 @@ class MarksHangTestCase(BedTestCase):
 
 class Hangs(MarksHangTestCase):
     def test_one_that_sleeps(self):
-        agent = self.start("1@20=sleep")
+        agent = self.start("1@20=sleep", ahead=False)  # as most people start theirs
         told = self.named(agent, 1)
         self.assertIn("no progress in train, step 19, for ", told["why"])
         self.assertRegex(told["why"], r"has begun \d+ collectives, and the others \d+; they wait for it")
@@ -58,7 +59,7 @@ class Hangs(MarksHangTestCase):
         self.assert_goes_on(agent)
 
     def test_twin_with_mark_off_it_stands_for_ever(self):
-        agent = self.start("1@20=sleep", options=("--mark", "off"))
+        agent = self.start("1@20=sleep", options=("--mark", "off"), ahead=False)
         self.bed.wait(lambda: self.bed.journal.find("plan"), "the plan", timeout=60 * SLOW, alive=[agent])
         with self.assertRaises(TimelineError):
             self.bed.event("hang", timeout=(10 * STEP + 6) * SLOWNESS)

@@ -12,7 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import ROOT, SLOW, BedTestCase, free_port, torch_ahead  # noqa: E402
 
 CACHE = os.environ.get("DDPRUN_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
@@ -26,7 +26,7 @@ PATIENCE = 90 * SLOW
 class StoreTestCase(BedTestCase):
     def setUp(self):
         super().setUp()
-        self.bed.environment["PYTHON_EXEC"] = PYTHON
+        self.bed.environment.update(PYTHON_EXEC=PYTHON, XDG_CACHE_HOME=self.bed.path("cache"))
 
     def torch(self, name, options, *actions, env=None):
         return self.bed.run(name, [*options, "--event_log", self.bed.events.path, WORKER, self.bed.journal.path,
@@ -51,12 +51,12 @@ class OneGeneration(StoreTestCase):
 
     def test_every_operation_as_torchs_own_server_does_them(self):
         """The twin: the same checks hold when worker rank 0 hosts (check 52)."""
-        self.assert_ended_well(self.torch("agent", ["--nproc_per_node", 2], "store",
+        self.assert_ended_well(self.torch("agent", ["--nproc_per_node", 2, *torch_ahead()], "store",
                                           env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}))
         self.assertEqual(["False"] * 2, [line["agent_store"] for line in self.bed.workers(1, 2)])
 
     def test_process_group_on_two_nodes(self):
-        self.assert_ended_well(*self.two_static_nodes("join", nproc=2))
+        self.assert_ended_well(*self.two_static_nodes("join", nproc=2, options=torch_ahead()))
         lines = self.bed.workers(1, 4)
         self.assertEqual([10.0] * 4, [line["sum"] for line in lines])
         self.assertEqual(1, len({line["master_port"] for line in lines}))
@@ -84,7 +84,8 @@ class OneGeneration(StoreTestCase):
 
 class Restarts(StoreTestCase):
     def test_ten_killed_workers_in_a_row(self):
-        agent = self.torch("agent", ["--nproc_per_node", 2, "--max_restarts", 10], "join", "bare=2-8", "die-until=10")
+        options = ["--nproc_per_node", 2, "--max_restarts", 10, *torch_ahead()]
+        agent = self.torch("agent", options, "join", "bare=2-8", "die-until=10")
         self.assert_status(0, agent, 3 * PATIENCE)
         for generation in range(1, 12):
             sums = [None, None] if 3 <= generation <= 9 else [3.0, 3.0]
@@ -94,7 +95,7 @@ class Restarts(StoreTestCase):
         self.assertTrue(all(a != b for a, b in zip(ports, ports[1:])), ports)
 
     def test_the_same_port_again_on_two_nodes(self):
-        agents = self.two_static_nodes("join", "die-until=2", options=["--max_restarts", 2])
+        agents = self.two_static_nodes("join", "die-until=2", options=["--max_restarts", 2, *torch_ahead()])
         for agent in agents:
             self.assert_status(0, agent, 2 * PATIENCE)
         lines = [line for generation in range(1, 4) for line in self.bed.workers(generation, 2)]
@@ -105,7 +106,7 @@ class Restarts(StoreTestCase):
 class Elastic(StoreTestCase):
     def test_the_job_grows_and_shrinks(self):
         options = ["--nnodes", "1:2", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_id", "grow",
-                   "--rdzv_conf", "last_call_timeout=1"]
+                   "--rdzv_conf", "last_call_timeout=1", *torch_ahead()]
         first = self.torch("first", options, "join", "wait")
         alone = self.bed.workers(1, 1, timeout=PATIENCE, alive=[first])
         self.assertEqual(1.0, alone[0]["sum"])

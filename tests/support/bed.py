@@ -36,10 +36,21 @@ LAUNCHERS = os.path.join(CACHE, "py-launchers", "bin", "python3")
 FRAMEWORKS = os.path.join(CACHE, "py-frameworks", "bin", "python3")
 # No test of ours may wait longer than this for one thing.
 PATIENCE = 20 * SLOW
+# scripts/test --all: also what only repeats with other options what is shown otherwise.
+WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
 
 
 def torch_is_there():
     return os.access(TORCH_PYTHON, os.X_OK)
+
+
+def torch_ahead(*modules):
+    """Options of a job that imports torch, and these, once a node, and forks all its workers from there (docs/WARM.md): for tests
+    to which it is all the same, since an import takes two seconds of a processor. With --all, and with other versions of torch,
+    each worker is started by itself."""
+    if WHOLE or os.environ.get("DDPRUN_TEST_PYTHON"):
+        return []
+    return ["--warm", "on", "--warm_memory", "50%", "--preload", ",".join(["torch", "torch.distributed", *modules])]
 
 
 def read_until(stream, pattern, timeout):
