@@ -119,7 +119,7 @@ class Run:
         if whole:
             self.run_whole(whole)
         elif self.of(["asan-ubsan", "tsan"]):
-            self.run_sanitized(build_sanitizers(self.chosen, self.whole, self.jobs, idle=False))
+            self.run_sanitized(idle=False)
         if self.of(["static"]) and self.done([built_suite("static", self.jobs, ["ddprun", "ddprun_worker"])]):
             self.done(run_suites("static", ["static"], 1))
         if self.of(["fuzzers"]):
@@ -141,7 +141,7 @@ class Run:
         return suite not in self.parts or test in [part.replace("/", "_") for part in self.parts[suite]]
 
     def run_whole(self, names):
-        """Whole programs mostly wait for each other: some run side by side, and what is built next is built beside them."""
+        """Whole programs mostly wait for each other: some run side by side, and what else is built and tested beside them."""
         bench = "ON" if "bench" in names else "OFF"
         options = ["-DDDPRUN_TESTS=ON", f"-DDDPRUN_BENCH={bench}"]
         if not self.done([built_suite("release", self.jobs, targets_of(names), options)]):
@@ -149,18 +149,18 @@ class Run:
         labels = {test: its for test, its in labels_of(folder_of("release")).items() if self.is_wanted(test, its[0])}
         quiet = {test for test, its in labels.items() if "quiet" in its and its[0] in names}
         beside = [*(name for name in names if name != "bench"), *self.of(["lint"])]
-        with concurrent.futures.ThreadPoolExecutor() as builder:
-            build = builder.submit(build_sanitizers, self.chosen, self.whole, self.jobs, idle=True)
+        with concurrent.futures.ThreadPoolExecutor() as others:
+            sanitized = others.submit(self.run_sanitized, idle=True)
             if beside:
                 self.done(run_suites("release", beside, self.jobs + 1, set(labels) - quiet))
-            built = build.result()  # raises what went wrong there: nothing is left out silently
-        if quiet:  # they measure, and so nothing is built beside them
+            sanitized.result()  # raises what went wrong there: nothing is left out silently
+        if quiet:  # they measure, and so nothing runs beside them
             self.done([run_joined("quiet", "release", names, 1, quiet)])
         if "bench" in names:
             self.done(run_suites("release", ["bench"], 1))
-        self.run_sanitized(built)
 
-    def run_sanitized(self, built):
+    def run_sanitized(self, idle):
+        built = build_sanitizers(self.chosen, self.whole, self.jobs, idle)
         if self.done(built) and built:
             self.done(run_sanitizers(self.chosen, self.whole, self.jobs))
 
