@@ -34,8 +34,8 @@
 #include "ddprun/fused_optimizers.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/power_sgd.h"
-#include "ddprun/run_worker.h"
 #include "ddprun/zero_optimizer.h"
+#include "tests/worker/probe_arguments.h"
 #include "worker/torch/optim/optimizer_state.h"
 
 namespace {
@@ -238,4 +238,4 @@ absl::Status Main(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return ddprun::RunWorker(argc, argv, Main); }
+int main(int argc, char** argv) { return ddprun::testing::RunProbe(argc, argv, Main); }

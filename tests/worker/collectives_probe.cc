@@ -38,6 +38,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "tests/worker/probe_arguments.h"
 #include "worker/torch/collectives/process_group.h"
 #include "worker/torch/errors/exception_status.h"
 
@@ -400,11 +401,12 @@ BackendKind KindOf(const std::string& name) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  DDPRUN_CHECK(argc == 6, "see the head of collectives_probe.cc for its arguments");
-  const Arguments arguments = {.mode = argv[1],
-                               .backend = KindOf(argv[2]),
-                               .rank = static_cast<uint32_t>(std::stoul(argv[3])),
-                               .hosts = argv[4],
-                               .store_file = argv[5]};
+  ddprun::testing::ProbeArguments words(argc, argv);
+  DDPRUN_CHECK(words.argc() == 6, "see the head of collectives_probe.cc for its arguments");
+  const Arguments arguments = {.mode = words.argv()[1],
+                               .backend = KindOf(words.argv()[2]),
+                               .rank = static_cast<uint32_t>(std::stoul(words.argv()[3])),
+                               .hosts = words.argv()[4],
+                               .store_file = words.argv()[5]};
   End(Run(arguments));
 }

@@ -36,7 +36,7 @@
 #include "ddprun/grad_scaler.h"
 #include "ddprun/parameters.h"
 #include "ddprun/power_sgd.h"
-#include "ddprun/run_worker.h"
+#include "tests/worker/probe_arguments.h"
 
 namespace {
 
@@ -424,4 +424,4 @@ absl::Status Main(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return ddprun::RunWorker(argc, argv, Main); }
+int main(int argc, char** argv) { return ddprun::testing::RunProbe(argc, argv, Main); }

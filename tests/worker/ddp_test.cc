@@ -27,7 +27,7 @@ void RunRanks(const std::vector<std::string>& command, const TemporaryDirectory&
   std::vector<Process> ranks;
   for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
     ranks.emplace_back(command, WorkerVariables(directory.path(), rank, kWorldSize),
-                       directory.File("output"));
+                       directory.File("output"), Process::Start::kForked);
   }
   for (Process& process : ranks) EXPECT_EQ(process.Wait(), 0) << process.Output();
 }

@@ -34,7 +34,7 @@ class FailureTest : public ::testing::Test {
     auto variables = WorkerVariables(directory_.path(), rank, 2);
     variables["DDPRUN_BACKEND"] = backend;
     return Process({DDPRUN_PROBE, "die", how}, variables,
-                   directory_.File("output." + std::to_string(rank)));
+                   directory_.File("output." + std::to_string(rank)), Process::Start::kForked);
   }
 
   // The message of a rank's error file; "" when there is none.

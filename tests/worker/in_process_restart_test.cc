@@ -35,7 +35,8 @@ class InProcessRestartTest : public ::testing::Test {
     std::vector<std::string> command = {DDPRUN_SESSION_PROBE, what_, directory_.File("seen")};
     command.insert(command.end(), options.begin(), options.end());
     const std::string output = "output." + std::to_string(rank) + "." + std::to_string(generation);
-    return processes_.emplace_back(command, variables, directory_.File(output));
+    return processes_.emplace_back(command, variables, directory_.File(output),
+                                   Process::Start::kForked);
   }
   std::string Output(uint32_t rank, uint64_t generation) const {
     return ReadFile(

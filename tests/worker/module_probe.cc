@@ -26,10 +26,10 @@
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/parameters.h"
-#include "ddprun/run_worker.h"
 #include "ddprun/session.h"
 #include "ddprun/sync_batch_norm.h"
 #include "ddprun/weights.h"
+#include "tests/worker/probe_arguments.h"
 
 namespace {
 
@@ -237,4 +237,4 @@ absl::Status Main(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return ddprun::RunWorker(argc, argv, Main); }
+int main(int argc, char** argv) { return ddprun::testing::RunProbe(argc, argv, Main); }

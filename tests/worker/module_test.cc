@@ -26,7 +26,7 @@ class ModuleTest : public ::testing::Test {
     std::vector<Process> ranks;
     for (uint32_t rank = 0; rank < 2; ++rank) {
       ranks.emplace_back(arguments, WorkerVariables(directory_.path(), rank, 2),
-                         directory_.File("output"));
+                         directory_.File("output"), Process::Start::kForked);
     }
     for (Process& process : ranks) EXPECT_EQ(process.Wait(), 0) << process.Output();
     std::map<std::string, double> figures;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fd.h"
+#include "tests/worker/parked_probe.h"
 
 namespace ddprun::testing {
 namespace {
@@ -57,15 +60,21 @@ TemporaryDirectory::~TemporaryDirectory() {
 
 Process::Process(const std::vector<std::string>& command,
                  const std::map<std::string, std::string>& variables,
-                 const std::string& output_file)
+                 const std::string& output_file, Start start)
     : output_file_(output_file) {
-  std::vector<std::string> arguments = command;
+  const Fd output(
+      open(output_file.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  DDPRUN_CHECK(output.valid(), output_file);
   std::vector<std::string> environment = MergedEnvironment(variables);
+  if (start == Start::kForked) {
+    pid_ = ForkParked(command, std::move(environment), output.get());
+    return;
+  }
+  std::vector<std::string> arguments = command;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 1, output_file.c_str(), O_CREAT | O_WRONLY | O_APPEND,
-                                   0600);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  posix_spawn_file_actions_adddup2(&actions, output.get(), 1);
+  posix_spawn_file_actions_adddup2(&actions, output.get(), 2);
   const int error = posix_spawn(&pid_, arguments[0].c_str(), &actions, nullptr,
                                 Pointers(arguments).data(), Pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);

@@ -25,13 +25,17 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// A program started with posix_spawn(3), its output going to a file; killed when still there at the
-// end.
+// A program with its output going to a file; killed when still there at the end.
 class Process {
  public:
+  enum class Start {
+    kExecuted,  // with posix_spawn(3)
+    kForked,    // of a probe that has loaded LibTorch already (tests/worker/parked_probe.h)
+  };
   // `variables` come on top of this process' environment.
   Process(const std::vector<std::string>& command,
-          const std::map<std::string, std::string>& variables, const std::string& output_file);
+          const std::map<std::string, std::string>& variables, const std::string& output_file,
+          Start start = Start::kExecuted);
   ~Process();
   Process(Process&& other) noexcept;
   Process(const Process&) = delete;

@@ -37,7 +37,7 @@ class ResumeTest : public ::testing::Test {
       ranks.emplace_back(std::vector<std::string>{DDPRUN_PROBE, "resume", checkpoints, steps,
                                                   directory_.File(result), die_at},
                          WorkerVariables(directory_.path(), rank, kResumingRanks, generation_),
-                         outputs_[rank]);
+                         outputs_[rank], Process::Start::kForked);
     }
     for (Process& process : ranks) {
       const int end = process.Wait();

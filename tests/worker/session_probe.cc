@@ -30,6 +30,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "ddprun/session.h"
+#include "tests/worker/probe_arguments.h"
 
 namespace {
 
@@ -239,14 +240,15 @@ void Misuse(Session& session, std::ofstream& out) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
+  ddprun::testing::ProbeArguments arguments(argc, argv);
+  if (arguments.argc() < 3) {
     std::fputs("see the head of session_probe.cc for its arguments\n", stderr);
     return 2;
   }
-  const std::string what = argv[1];
-  const std::string file = argv[2];
+  const std::string what = arguments.argv()[1];
+  const std::string file = arguments.argv()[2];
   return ddprun::RunSession(
-      argc - 2, argv + 2,
+      arguments.argc() - 2, arguments.argv() + 2,
       {.name = "session_probe",
        .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
       [&](Session& session) {

@@ -39,7 +39,8 @@ class SessionTest : public ::testing::Test {
     std::vector<Process> processes;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       processes.emplace_back(command, WorkerVariables(directory_.path(), rank, ranks),
-                             directory_.File("output." + std::to_string(rank)));
+                             directory_.File("output." + std::to_string(rank)),
+                             Process::Start::kForked);
     }
     exits_.clear();
     for (Process& process : processes) exits_.push_back(process.Wait());

@@ -37,7 +37,7 @@ class BackendTest : public ::testing::Test {
       ranks.emplace_back(std::vector<std::string>{DDPRUN_COLLECTIVES_PROBE, mode, backend, number,
                                                   hosts, directory_.File("store")},
                          std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}},
-                         directory_.File("output." + number));
+                         directory_.File("output." + number), Process::Start::kForked);
     }
     return ranks;
   }

@@ -44,7 +44,8 @@ class WrongUseTest : public ::testing::Test {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       std::map<std::string, std::string> variables = WorkerVariables(directory_.path(), rank, 2);
       variables.insert(extra.begin(), extra.end());
-      ranks.emplace_back(arguments, variables, directory_.File("output." + std::to_string(rank)));
+      ranks.emplace_back(arguments, variables, directory_.File("output." + std::to_string(rank)),
+                         Process::Start::kForked);
     }
     for (Process& process : ranks) exits_.push_back(process.Wait());
     ended_ = Clock::now();

@@ -29,9 +29,9 @@
 #include "ddprun/fused_optimizers.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/learning_rate.h"
-#include "ddprun/run_worker.h"
 #include "ddprun/zero_optimizer.h"
 #include "tests/worker/counting_allocator.h"
+#include "tests/worker/probe_arguments.h"
 
 namespace {
 
@@ -496,4 +496,4 @@ absl::Status Main(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return ddprun::RunWorker(argc, argv, Main); }
+int main(int argc, char** argv) { return ddprun::testing::RunProbe(argc, argv, Main); }

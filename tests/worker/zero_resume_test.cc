@@ -44,7 +44,8 @@ class CheckpointedStateTest : public ::testing::Test {
                                           directory_.File(plan.result), plan.steps};
       for (const auto word : absl::StrSplit(plan.words, ' ')) command.emplace_back(word);
       ranks.emplace_back(command, WorkerVariables(directory_.path(), rank, plan.ranks, generation_),
-                         directory_.File("output." + std::to_string(rank)));
+                         directory_.File("output." + std::to_string(rank)),
+                         Process::Start::kForked);
     }
     for (Process& process : ranks) EXPECT_EQ(process.Wait() == 0, succeeds) << process.Output();
   }

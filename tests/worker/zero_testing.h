@@ -39,7 +39,8 @@ class ZeroTest : public ::testing::Test {
       variables.insert(variables_.begin(), variables_.end());
       // The last rank has a host of its own, as far as the runtime can see.
       if (arguments[1] == "hierarchical" && rank + 1 == ranks) variables["GROUP_RANK"] = "1";
-      processes.emplace_back(command, variables, directory_.File("output." + std::to_string(rank)));
+      processes.emplace_back(command, variables, directory_.File("output." + std::to_string(rank)),
+                             Process::Start::kForked);
     }
     std::vector<std::future<void>> waits;
     for (Process& process : processes) {
