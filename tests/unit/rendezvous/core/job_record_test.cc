@@ -7,7 +7,7 @@
 #include "base/version.h"
 #include "rendezvous/core/job/state_machine.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::job_record_test {
 namespace {
 
 constexpr Instant kStart;
@@ -134,4 +134,4 @@ TEST_F(RecordTest, NoNonceOfAProbeIsUsedTwice) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::job_record_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ddprun::launcher {
+namespace ddprun::launcher::agreed_stop_test {
 namespace {
 
 using Due = AgreedStop::Due;
@@ -59,4 +59,4 @@ TEST(AgreedStopDeathTest, OneStepForAGeneration) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun::launcher::agreed_stop_test

@@ -6,7 +6,7 @@
 
 #include "launcher/core/exit_status.h"
 
-namespace ddprun::launcher {
+namespace ddprun::launcher::ending_test {
 namespace {
 
 using rendezvous::Outcome;
@@ -130,4 +130,4 @@ TEST(EndingDeathTest, ANodeLeavesForOneReason) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun::launcher::ending_test

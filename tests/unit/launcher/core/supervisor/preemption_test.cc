@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-namespace ddprun::launcher {
+namespace ddprun::launcher::preemption_test {
 namespace {
 
 using Answer = Preemption::Answer;
@@ -118,4 +118,4 @@ TEST(PreemptionDeathTest, ANodeIsTakenAwayOnceAndAwaitsNothingBefore) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun::launcher::preemption_test

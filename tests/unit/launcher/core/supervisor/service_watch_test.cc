@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace ddprun::launcher {
+namespace ddprun::launcher::service_watch_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST_F(ServiceWatchTest, BothAtOnceAreToldInOneDecision) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun::launcher::service_watch_test

@@ -7,7 +7,7 @@
 #include "launcher/core/supervisor/exit_barrier.h"
 #include "launcher/core/supervisor/standby_notice.h"
 
-namespace ddprun::launcher {
+namespace ddprun::launcher::waiting_parts_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -148,4 +148,4 @@ TEST(ExitBarrierPartDeathTest, AGenerationEndsWellOnce) {
 }
 
 }  // namespace
-}  // namespace ddprun::launcher
+}  // namespace ddprun::launcher::waiting_parts_test

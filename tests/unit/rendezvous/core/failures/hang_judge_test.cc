@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::hang_judge_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -201,4 +201,4 @@ TEST(JudgeHangTest, Table) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::hang_judge_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::closing_test {
 namespace {
 
 JobSpec Spec() {
@@ -108,4 +108,4 @@ TEST(ClosingDeath, AGenerationEndsOnceAndNotBeforeItBegan) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::closing_test

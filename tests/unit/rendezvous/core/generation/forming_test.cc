@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::forming_test {
 namespace {
 
 using Action = FormingDecision::Action;
@@ -82,4 +82,4 @@ TEST(FormingDeath, TheFirstGenerationComesOnce) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::forming_test

@@ -6,7 +6,7 @@
 
 #include "rendezvous/core/timing.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::growth_test {
 namespace {
 
 constexpr Instant kStart = Instant::FromNanoseconds(1'000'000'000);
@@ -98,4 +98,4 @@ TEST(Growth, KnowsWhoIsMissing) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::growth_test

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::hang_inquiry_test {
 namespace {
 
 using Ranks = std::vector<uint32_t>;
@@ -113,4 +113,4 @@ TEST_F(HangInquiryTest, ReportsOfAnotherRoundAreSeen) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::hang_inquiry_test

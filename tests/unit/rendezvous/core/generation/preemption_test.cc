@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::preemption_test {
 namespace {
 
 using Action = Preemption::Action;
@@ -98,4 +98,4 @@ TEST(Preemption, ADrainStopsAtAStepAndEndsNoJob) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::preemption_test

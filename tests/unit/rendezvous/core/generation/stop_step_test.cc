@@ -5,7 +5,7 @@
 
 #include "base/progress_page.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::stop_step_test {
 namespace {
 
 using Action = StopAgreement::Action;
@@ -109,4 +109,4 @@ TEST_F(StopAgreementTest, StepsBeyondTheirRange) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::stop_step_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::note_budget_test {
 namespace {
 
 constexpr Instant kStart = Instant::FromNanoseconds(5'000'000'000);
@@ -32,4 +32,4 @@ TEST(NoteBudget, NoMoreThanABurstIsSaved) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::note_budget_test

@@ -5,7 +5,7 @@
 
 #include "base/version.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::gate_test {
 namespace {
 
 using Kind = JoinDecision::Kind;
@@ -163,4 +163,4 @@ TEST_F(GateTest, TheVerdictIsForThoseWhoTookPart) {
 TEST(GateDeath, AServiceNeedsATerm) { EXPECT_DEATH(Gate(Term(), ""), "needs a term"); }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::gate_test

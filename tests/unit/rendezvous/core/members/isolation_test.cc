@@ -6,7 +6,7 @@
 
 #include "rendezvous/core/timing.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::isolation_test {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(5);
@@ -59,4 +59,4 @@ TEST(Isolation, HoldsUntilItIsClosedOrHasLastedTooLong) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::isolation_test

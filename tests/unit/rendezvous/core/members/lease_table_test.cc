@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "rendezvous/core/bounds.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::lease_table_test {
 namespace {
 
 Instant At(int64_t ns) { return Instant::FromNanoseconds(ns); }
@@ -62,4 +62,4 @@ TEST(DeadlineQueue, AgreesWithADumbModel) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::lease_table_test

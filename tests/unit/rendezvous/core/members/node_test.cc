@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::node_test {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(5);
@@ -199,4 +199,4 @@ TEST(NodeDeath, VerbsRefuseWhatCantBe) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::node_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::probe_clock_test {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(5);
@@ -78,4 +78,4 @@ TEST(ProbeClockDeath, NoTickBeforeItsTime) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::probe_clock_test

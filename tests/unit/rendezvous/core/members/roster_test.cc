@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::roster_test {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(5);
@@ -188,4 +188,4 @@ TEST(RosterDeath, OnlyItsOwnNodesChange) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::roster_test

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::curve_book_test {
 namespace {
 
 Instant At(double seconds) { return Instant() + absl::Seconds(seconds); }
@@ -59,4 +59,4 @@ TEST(CurveBook, AskingTakesAHundredthOfTheTimeAtMost) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::curve_book_test

@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::curve_series_test {
 namespace {
 
 Instant At(int seconds) { return Instant() + absl::Seconds(seconds); }
@@ -88,4 +88,4 @@ TEST(CurveSeries, WhatIsNoNumberStays) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::curve_series_test

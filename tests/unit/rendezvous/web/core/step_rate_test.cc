@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace ddprun::rendezvous {
+namespace ddprun::rendezvous::step_rate_test {
 namespace {
 
 StepReading Reading(double second, uint64_t step, double step_seconds = 0.1,
@@ -71,4 +71,4 @@ TEST(StepRate, TimeThatStandsStillDividesNothing) {
 }
 
 }  // namespace
-}  // namespace ddprun::rendezvous
+}  // namespace ddprun::rendezvous::step_rate_test
