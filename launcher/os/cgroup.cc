@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -79,6 +80,17 @@ std::string NamePrefix() {
   return absl::StrCat(kName, info.st_ino, "-");
 }
 
+// The pid in "ddprun-<PID namespace>-<pid>"; none: it isn't ours, as ddprun-daemon.service.
+std::optional<pid_t> AgentOf(absl::string_view name) {
+  uint64_t pid_namespace = 0;
+  pid_t agent = 0;
+  const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
+  const bool ours = parts.size() == 3 && absl::StrCat(parts[0], "-") == kName &&
+                    absl::SimpleAtoi(parts[1], &pid_namespace) &&
+                    absl::SimpleAtoi(parts[2], &agent);
+  return ours ? std::optional(agent) : std::nullopt;
+}
+
 // "ddprun-<another PID namespace>-<pid>" that nobody claims and nothing lives in. The namespace's
 // end has killed all that was in there.
 void RemoveForeign(const std::string& path) {
@@ -91,15 +103,15 @@ void ClearLeftovers(const std::string& parent, const std::string& prefix) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(parent.c_str()), closedir);
   if (directory == nullptr) return;
   while (const dirent* entry = readdir(directory.get())) {
-    absl::string_view rest = entry->d_name;
-    if (!absl::StartsWith(rest, kName)) continue;
-    const std::string path = absl::StrCat(parent, "/", rest);
-    pid_t agent = 0;
-    if (!absl::ConsumePrefix(&rest, prefix)) {
+    const absl::string_view name = entry->d_name;
+    const std::optional<pid_t> owner = AgentOf(name);
+    if (!owner.has_value()) continue;
+    const std::string path = absl::StrCat(parent, "/", name);
+    if (!absl::StartsWith(name, prefix)) {
       RemoveForeign(path);
       continue;
     }
-    if (!absl::SimpleAtoi(rest, &agent)) continue;
+    const pid_t agent = *owner;
     if (agent != getpid() && (kill(agent, 0) == 0 || errno != ESRCH)) continue;
     KillCgroup(path);
     RemoveEmptyFolders(path);

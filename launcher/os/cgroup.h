@@ -28,7 +28,8 @@ absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root = "");
 std::string OwnCgroupFolder();
 
 // As long as this is open no agent of another PID namespace, which can't see who lives, takes an
-// empty folder for one that was left. Not valid: the folder is gone.
+// empty folder for one that was left. Not valid: the folder is gone, or is being removed.
+// Threads: any. Source: flock(2).
 Fd ClaimCgroup(const std::string& folder);
 
 // Moves a process into the cgroup of this folder. Takes up to some 10 ms where the machine forks

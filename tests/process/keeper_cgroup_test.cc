@@ -109,7 +109,8 @@ TEST_F(CgroupTest, WhatAnotherPidNamespaceHasLeftIsRemoved) {
   const std::string left = absl::StrCat(parent, "/ddprun-1-", getpid());
   const std::string claimed = absl::StrCat(parent, "/ddprun-2-", getpid());
   const std::string filled = absl::StrCat(parent, "/ddprun-3-", getpid());
-  for (const std::string& path : {left, claimed, filled}) mkdir(path.c_str(), 0755);
+  const std::string unit = absl::StrCat(parent, "/ddprun-daemon", getpid(), ".service");
+  for (const std::string& path : {left, claimed, filled, unit}) mkdir(path.c_str(), 0755);
   Fd claim = launcher::ClaimCgroup(claimed);
   Program program = StartProgram(Misbehave({"live"}));
   ASSERT_TRUE(launcher::EnterCgroup(filled, program.out.ReadyPid()).ok());
@@ -119,6 +120,7 @@ TEST_F(CgroupTest, WhatAnotherPidNamespaceHasLeftIsRemoved) {
   EXPECT_FALSE(std::filesystem::exists(left));
   EXPECT_TRUE(std::filesystem::exists(claimed));
   EXPECT_TRUE(std::filesystem::exists(filled));
+  EXPECT_EQ(rmdir(unit.c_str()), 0) << "somebody else's was removed";
 
   claim.Reset();
   kill(program.pid, SIGKILL);
