@@ -37,6 +37,14 @@ def read_mutants(path=os.path.join(HERE, "mutants.toml")):
         return tomllib.load(source)["mutant"]
 
 
+def check_entries(case, mutants, keys):
+    """Fails the test case where two mutants have one name, or one has a key that nobody reads."""
+    names = [mutant["name"] for mutant in mutants]
+    case.assertEqual(len(set(names)), len(names))
+    for mutant in mutants:
+        case.assertEqual(set(), set(mutant) - keys, mutant["name"])
+
+
 def edits_of(mutants):
     """All changes of all mutants; some are of several, which `also` has."""
     return [{"name": mutant["name"], **edit} for mutant in mutants

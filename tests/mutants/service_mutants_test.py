@@ -51,10 +51,7 @@ class ServiceMutants(unittest.TestCase):
                 self.assertNotEqual("failed", outcome, f"{test}: {text[-4000:]}")
 
     def test_each_has_its_own_name_and_no_other_keys(self):
-        names = [mutant["name"] for mutant in self.mutants]
-        self.assertEqual(len(set(names)), len(names))
-        for mutant in self.mutants:
-            self.assertEqual(set(), set(mutant) - NAMED, mutant["name"])
+        mutate.check_entries(self, self.mutants, NAMED)
 
 
 def test_of(mutant):

@@ -30,10 +30,7 @@ class SurvivorMutants(unittest.TestCase):
         self.assertEqual([], run(""))
 
     def test_each_has_its_own_name_and_no_other_keys(self):
-        names = [mutant["name"] for mutant in self.mutants]
-        self.assertEqual(len(set(names)), len(names))
-        for mutant in self.mutants:
-            self.assertEqual(set(), set(mutant) - NAMED, mutant["name"])
+        mutate.check_entries(self, self.mutants, NAMED)
 
 
 def test_of(mutant):
