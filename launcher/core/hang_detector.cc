@@ -269,10 +269,13 @@ bool HangDetector::Lives(const Worker& worker, const WorkerVital& vital,
   return vital.state == 'D' || vital.stack != worker.vital.stack;
 }
 
-// Everybody is known, or the one whose evidence needs no comparison.
+// Everybody is known, or the one whose evidence needs no comparison. Who was active and has shown
+// nothing since is not known any more: one who came late to where it waits would be told as busy
+// beside the one it waits for, and the pauses between later samples are long.
 bool HangDetector::SampledEnough() const {
   const auto known = [](const Worker& worker) {
-    return !worker.alive || worker.activity != Activity::kUnknown;
+    const bool changes = worker.activity == Activity::kActive && worker.same > 0;
+    return !worker.alive || (worker.activity != Activity::kUnknown && !changes);
   };
   const auto stopped = [](const Worker& worker) {
     return worker.alive && worker.activity == Activity::kStopped;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "launcher/schedulers/slurm_text.h"
 
 namespace ddprun::launcher {
@@ -69,7 +70,7 @@ TEST(SlurmHostList, SizesAreBounded) {
     EXPECT_EQ(ExpandHostList(text, 100).status().code(), absl::StatusCode::kResourceExhausted)
         << text;
   }
-  const auto bytes = ExpandHostList(std::string(300, 'n') + "[1-2]", 100);
+  const auto bytes = ExpandHostList(absl::StrCat(std::string(300, 'n'), "[1-2]"), 100);
   EXPECT_THAT(bytes.status().message(), HasSubstr("too long"));
 }
 
