@@ -67,6 +67,7 @@ class LiveTraining:
         self.undisturbed = []  # moments of those that were killed while all trained, and next to whom nobody was killed
         self.agents = []
         self.outlived = 0  # generations that one worker has seen the end of, and gone on
+        self.starts = []  # what agents say of their workers' starts
         self.warm = []  # of each worker, in order: was it forked from its program that had been started ahead?
 
     def start(self):
@@ -150,6 +151,7 @@ class LiveTraining:
         check_steps(self.steps(), victims)
         for pid, moment in self.victims:
             self.check_loss(pid, moment)
+        self.starts = self.bed.events.find("warm_start")
         self.warm = [line.get("warm") for line in self.bed.events.find("worker_started")]
         self.outlived = max(len({line["generation"] for line in self.steps(pid)}) for pid in trained) - 1
 
