@@ -22,8 +22,9 @@ from bed import PATIENCE, ROOT, SLOW  # noqa: E402
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 BASE = os.path.join(CACHE, "containers", "debian-12.tar")
 STORE = "DDPRUN_TEST_CONTAINERS"  # where the image is; set once it is there
+DRIVER = "DDPRUN_TEST_CONTAINERS_DRIVER"  # how its layers lie there
 WHY_NOT = "DDPRUN_TEST_NO_CONTAINERS"
-LONG = 3 * PATIENCE  # seconds; containers start by copying half a gigabyte
+LONG = 3 * PATIENCE  # seconds; where layers are copied, containers start with half a gigabyte of that
 # The kernel's limits and cgroups are this machine's, also where it is a container itself.
 SETTINGS = """[containers]
 default_ulimits = ["nofile=20000:20000", "nproc=32768:32768"]
@@ -38,8 +39,9 @@ class Missing(Exception):
 def tool(name, *words):
     """A command line of podman or buildah, whose images and containers are in the store alone."""
     store = os.environ[STORE]
-    return [name, "--storage-driver", "vfs", "--root", os.path.join(store, "store"), "--runroot", os.path.join(store, "run"),
-            *(["--cgroup-manager", "cgroupfs", "--events-backend", "file"] if name == "podman" else []), *map(str, words)]
+    settings = ["--cgroup-manager", "cgroupfs", "--events-backend", "file"] if name == "podman" else []
+    return [name, "--storage-driver", os.environ[DRIVER], "--root", os.path.join(store, "store"), "--runroot",
+            os.path.join(store, "run"), *settings, *map(str, words)]
 
 
 def run(command, status=0):
@@ -48,6 +50,20 @@ def run(command, status=0):
         words = " ".join(command)
         raise AssertionError(f"{words} ended with {result.returncode}:\n{result.stdout[-2000:]}{result.stderr[-3000:]}")
     return result.stdout.strip()
+
+
+def storage_driver(store):
+    """Layers that lie upon each other where the kernel mounts such here, else copies."""
+    parts = {name: os.path.join(store, name) for name in ("lowerdir", "upperdir", "workdir", "mounted")}
+    for path in parts.values():
+        os.makedirs(path)
+    target = parts.pop("mounted")
+    options = ",".join(f"{name}={path}" for name, path in parts.items())
+    mounted = subprocess.run(["mount", "-t", "overlay", "none", "-o", options, target], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        return "vfs"
+    subprocess.run(["umount", target], check=True)
+    return "overlay"
 
 
 def make_base():
@@ -184,6 +200,7 @@ def main():
         return
     with_store = tempfile.mkdtemp(prefix="ddprun-containers-", dir="/var/tmp")
     os.environ[STORE] = with_store
+    os.environ[DRIVER] = storage_driver(with_store)
     try:
         build_image()
     except Missing as missing:

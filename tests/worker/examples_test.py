@@ -329,11 +329,12 @@ class LearningTest(ExampleTest):
 class FineTuneTest(ExampleTest):
     """Weights that Python wrote are where training begins."""
 
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="ddprun-finetune-")
-        self.addCleanup(folder.cleanup)
-        self.weights = Path(folder.name) / "digits.safetensors"
-        subprocess.run([SAFETENSORS_PYTHON, ROOT / "examples/finetune/pretrain.py", CACHE / "digits/digits.csv.gz", self.weights],
+        cls.addClassCleanup(folder.cleanup)
+        cls.weights = Path(folder.name) / "digits.safetensors"
+        subprocess.run([SAFETENSORS_PYTHON, ROOT / "examples/finetune/pretrain.py", CACHE / "digits/digits.csv.gz", cls.weights],
                        check=True, stdout=subprocess.DEVNULL)
 
     def accuracy(self, *options):

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -56,6 +57,11 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, f"{' '.join(command)}\n{result.stdout}")
         return result.stdout
 
+    def environment(self):
+        """With ccache, if it is there, which knows the project again in another folder."""
+        cached = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": self.folder, "CCACHE_NOHASHDIR": "1"}
+        return {**os.environ, **(cached if shutil.which("ccache") else {}), "PREFIX": self.path("prefix")}
+
     def follow(self):
         """What the tutorial's commands print, one after the other; its lines must be among what they print."""
         with open(TUTORIAL, encoding="utf-8") as source:
@@ -64,8 +70,7 @@ class InstallTest(unittest.TestCase):
         for language, text in blocks:
             if language == "console":
                 command, *lines = text.splitlines()
-                outputs.append(self.run_command("bash", "-c", command.removeprefix("$ "),
-                                                env={**os.environ, "PREFIX": self.path("prefix")}))
+                outputs.append(self.run_command("bash", "-c", command.removeprefix("$ "), env=self.environment()))
                 self.assertLessEqual(set(lines), set(outputs[-1].splitlines()), outputs[-1])
                 continue
             name = re.match(r"(?:#|//) file: (\S+)\n", text).group(1)
