@@ -21,14 +21,13 @@ void ServiceStream::OnEndpoint(const EndpointFound& found) {
 AgentMessage ServiceStream::Open(rendezvous::GroupState state, rendezvous::Generation generation) {
   state_ = State::kOpen;
   number_ = number_.Next();
-  AgentMessage message = Header();
+  AgentMessage message = Message(rendezvous::Join{.protocol_major = identity_.protocol_major,
+                                                  .release = identity_.release,
+                                                  .token = identity_.token,
+                                                  .job = job_,
+                                                  .node = identity_.node,
+                                                  .group_state = state});
   if (state != rendezvous::GroupState::kIdle) message.generation = generation;
-  message.body = rendezvous::Join{.protocol_major = identity_.protocol_major,
-                                  .release = identity_.release,
-                                  .token = identity_.token,
-                                  .job = job_,
-                                  .node = identity_.node,
-                                  .group_state = state};
   return message;
 }
 
@@ -47,30 +46,26 @@ std::vector<AgentMessage> ServiceStream::OnWelcome(const rendezvous::Welcome& we
 
 AgentMessage ServiceStream::OnProbe(const rendezvous::Probe& probe) {
   outbox_.Confirm(probe.processed_sequence);
-  AgentMessage message = Header();
-  message.body = rendezvous::Renewal{probe.nonce};
-  return message;
+  return Message(rendezvous::Renewal{probe.nonce});
 }
 
 void ServiceStream::Close() { state_ = State::kClosed; }
 
 std::optional<AgentMessage> ServiceStream::Add(rendezvous::Generation generation,
                                                decltype(AgentMessage::body) body) {
-  AgentMessage message = Header();
+  AgentMessage message = Message(std::move(body));
   message.generation = generation;
-  message.body = std::move(body);
   const AgentMessage& kept = outbox_.Add(std::move(message));
   return is_welcomed() ? std::optional(kept) : std::nullopt;
 }
 
-AgentMessage ServiceStream::Header() const {
-  AgentMessage message;
-  message.run_id = job_.run_id;
-  message.term = term_;
-  message.node_id = identity_.node_id;
-  message.incarnation = identity_.incarnation;
-  message.stream = number_;
-  return message;
+AgentMessage ServiceStream::Message(decltype(AgentMessage::body) body) const {
+  return {.run_id = job_.run_id,
+          .term = term_,
+          .node_id = identity_.node_id,
+          .incarnation = identity_.incarnation,
+          .stream = number_,
+          .body = std::move(body)};
 }
 
 std::string ServiceStream::BrokenInvariant() const {

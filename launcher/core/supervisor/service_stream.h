@@ -68,7 +68,7 @@ class ServiceStream {
  private:
   enum class State { kClosed, kOpen, kWelcomed };
 
-  rendezvous::AgentMessage Header() const;
+  rendezvous::AgentMessage Message(decltype(rendezvous::AgentMessage::body) body) const;
 
   AgentIdentity identity_;
   rendezvous::JobSpec job_;

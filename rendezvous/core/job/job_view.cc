@@ -25,6 +25,14 @@ Hindrance HindranceOf(const Node& node, const Roster& roster, const NodeBlame& b
 
 void Job::SendDueStandbys() {
   if (!standby_due_.any() || phase_ == JobPhase::kEnded) return standby_due_.Clear();
+  const auto listens = [](const Node& node) {
+    return node.stream && !node.group_rank && !node.draining;
+  };
+  // Mostly all have a rank: then what they are told needs no words.
+  if (standby_due_.all() && std::none_of(roster_.nodes().begin(), roster_.nodes().end(),
+                                         [&](const auto& each) { return listens(each.second); })) {
+    return standby_due_.Clear();
+  }
   Waiting waiting{.phase = phase_, .reason = reason_, .generation = generation_};
   waiting.candidates = roster_.candidates();
   waiting.missing = roster_.MissingText(spec().nodes_min);
@@ -39,7 +47,7 @@ void Job::SendDueStandbys() {
     waiting.fruitless = growth_.fruitless();
   }
   const auto tell = [&](const Node& node) {
-    if (!node.stream || node.group_rank || node.draining) return;
+    if (!listens(node)) return;
     const Standby standby = StandbyFor(spec(), waiting, HindranceOf(node, roster_, blame_, now_));
     if (node.standby == standby) return;
     roster_.Change(node, [&](Node& n) { n.TakeStandby(standby); });

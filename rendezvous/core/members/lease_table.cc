@@ -32,11 +32,13 @@ void DeadlineQueue::Set(uint64_t node, Instant at) {
   if (known != at_.end()) {
     if (known->second == at) return;
     queue_.erase({known->second, node});
-    at_.erase(known);
   }
-  if (at.is_infinite()) return;
+  if (at.is_infinite()) {
+    if (known != at_.end()) at_.erase(known);
+    return;
+  }
   queue_.emplace(at, node);
-  at_.emplace(node, at);
+  known != at_.end() ? void(known->second = at) : void(at_.emplace(node, at));
 }
 
 Instant DeadlineQueue::Earliest() const {
