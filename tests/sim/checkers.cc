@@ -118,14 +118,14 @@ std::string CheckJoinAnswered(rendezvous::StreamKey stream,
 }
 
 std::string BlameWatch::OnNote(const rendezvous::Note& note) {
-  if (note.event == "generation") {
+  if (Is(note, "generation")) {
     any_gone_ = false;
     const std::vector<std::string> nodes = NodesOf(note);
     members_ = {nodes.begin(), nodes.end()};
-  } else if (note.event == "node_lost" || note.event == "node_left") {
+  } else if (Is(note, "node_lost") || Is(note, "node_left")) {
     const bool done = absl::StartsWith(NoteField(note, "why"), "done, ");  // done is not dead
     any_gone_ |= members_.contains(NoteField(note, "node")) && !done;
-  } else if (note.event == "round_closed") {
+  } else if (Is(note, "round_closed")) {
     const bool charged = NoteField(note, "blame") == "worker";
     if (charged && any_gone_) return "a restart is charged though a node was lost";
     uint32_t count = 0;
@@ -139,17 +139,17 @@ std::string BlameWatch::OnNote(const rendezvous::Note& note) {
 }
 
 std::string PolicyWatch::OnNote(const rendezvous::Note& note, Instant now) {
-  if (!ending_rule_.empty() && note.event == "generation") return "a generation after the end";
-  if (note.event == "verdict") {
+  if (!ending_rule_.empty() && Is(note, "generation")) return "a generation after the end";
+  if (Is(note, "verdict")) {
     const std::string expected = std::exchange(ending_rule_, "");
     if (!expected.empty() && NoteField(note, "rule") != expected)
       return "a verdict by another rule";
-  } else if (note.event == "generation") {
+  } else if (Is(note, "generation")) {
     if (now < not_before_) return "a generation within a pause";
     formed_ = now;
-  } else if (note.event == "round_closing") {
+  } else if (Is(note, "round_closing")) {
     uptime_ = now - formed_;
-  } else if (note.event == "round_closed") {
+  } else if (Is(note, "round_closed")) {
     return OnClosed(note, now);
   }
   return "";
@@ -192,8 +192,9 @@ std::string PolicyWatch::OnClosed(const rendezvous::Note& note, Instant now) {
 }
 
 void QuarantineWatch::OnNote(const rendezvous::Note& note, Instant now) {
-  const std::string node = NoteField(note, "began_on");
-  if (note.event == "round_closed" && !node.empty()) failures_[node].push_back(now);
+  if (!Is(note, "round_closed")) return;
+  const std::string& node = NoteField(note, "began_on");
+  if (!node.empty()) failures_[node].push_back(now);
 }
 
 bool QuarantineWatch::Quarantined(const std::string& node, Instant now) const {
@@ -226,9 +227,9 @@ std::string QuarantineWatch::OnFormed(const rendezvous::JobView& view, Instant n
 }
 
 std::string DrainWatch::OnNote(const rendezvous::Note& note) {
-  if (note.event == "drain") drained_.insert(NoteField(note, "node"));
-  if (note.event == "undrain") drained_.erase(NoteField(note, "node"));
-  if (note.event != "generation") return "";
+  if (Is(note, "drain")) drained_.insert(NoteField(note, "node"));
+  if (Is(note, "undrain")) drained_.erase(NoteField(note, "node"));
+  if (!Is(note, "generation")) return "";
   for (const std::string& node : NodesOf(note)) {
     if (drained_.contains(node)) return absl::StrCat(node, " was drained and gets ranks");
   }

@@ -137,6 +137,10 @@ class VerdictWatch {
   std::optional<rendezvous::Outcome> outcome_;
 };
 
+// Whether a note is of this event. Mostly it isn't, which the length shows.
+inline bool Is(const rendezvous::Note& note, absl::string_view event) {
+  return note.event == event;
+}
 // The value of a note's field; "" without it.
 const std::string& NoteField(const rendezvous::Note& note, absl::string_view key);
 // The same of a field that is milliseconds; infinite where there is none.

@@ -31,7 +31,7 @@ constexpr absl::Duration kSweep = absl::Seconds(20);
 
 // R5: nobody counts as stopped while its own word on it is under way.
 std::string CheckIgnored(const Note& note) {
-  if (note.event != "ignored" || NoteField(note, "why") != "its workers were stopped already") {
+  if (!Is(note, "ignored") || NoteField(note, "why") != "its workers were stopped already") {
     return "";
   }
   const std::string message = NoteField(note, "message");
@@ -83,26 +83,30 @@ std::string ClusterSim::CheckHeard() const {
 }
 
 // R4, R8: within bounds. What a service needs to be itself again begins anew with each disturbance.
-std::string ClusterSim::CheckLiveness(const rendezvous::JobView& view) {
+std::string ClusterSim::CheckLiveness(const ShownJob::Shown& shown) {
+  const rendezvous::JobView& view = shown.view;
   absl::Duration writes = service_->slow() ? kSlowWrites : absl::ZeroDuration();
   if (habits_.unclean_percent > 0) writes += kSweep;
   absl::Duration heard = absl::ZeroDuration();  // the longest that anybody has been for
   Instant sound = Instant();                    // since when all members have been
-  for (const rendezvous::NodeView& each : view.nodes) {
+  for (size_t i = 0; i < view.nodes.size(); ++i) {
+    const rendezvous::NodeView& each = view.nodes[i];
     if (!each.group_rank) continue;
-    const Instant since = leases_.SoundSince(NodeCalled(each.node_id)->number());
+    const Instant since = leases_.SoundSince(shown.nodes[i]->number());
     sound = std::max(sound, since);
     if (each.info.hosts_service) continue;  // proves nothing of the network
     if (!since.is_infinite()) heard = std::max(heard, queue_.now() - since);
   }
   if (view.phase != "running") return "";
   std::string broken = successes_.OnLook(view.generation, sound, writes, queue_.now());
-  if (broken.empty()) broken = CheckClosed(view);
+  if (broken.empty()) broken = CheckClosed(shown);
   if (!broken.empty() || heard < 2 * job_.lease) return broken;
-  for (const rendezvous::NodeView& each : view.nodes) {
+  const absl::Duration lease = Pace().lease;
+  for (size_t i = 0; i < view.nodes.size(); ++i) {
+    const rendezvous::NodeView& each = view.nodes[i];
     if (!each.group_rank || each.state == "succeeded") continue;
-    const int number = NodeCalled(each.node_id)->number();
-    const std::string late = losses_.OnLook(number, Pace().lease, queue_.now());
+    const int number = shown.nodes[i]->number();
+    const std::string late = losses_.OnLook(number, lease, queue_.now());
     if (!late.empty()) return late;
   }
   return "";
@@ -114,10 +118,11 @@ rendezvous::ProbePace ClusterSim::Pace() const {
 }
 
 // R4: whose agent was killed counts as lost when its grace is over.
-std::string ClusterSim::CheckClosed(const rendezvous::JobView& view) const {
+std::string ClusterSim::CheckClosed(const ShownJob::Shown& shown) const {
   constexpr absl::Duration kJudging = absl::Milliseconds(50);
-  for (const rendezvous::NodeView& each : view.nodes) {
-    const SimNode& node = *NodeCalled(each.node_id);
+  for (size_t i = 0; i < shown.nodes.size(); ++i) {
+    const rendezvous::NodeView& each = shown.view.nodes[i];
+    const SimNode& node = *shown.nodes[i];
     if (!each.group_rank || node.reset_at().is_infinite() || node.pid() != each.info.agent_pid) {
       continue;
     }
@@ -182,7 +187,7 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
   const bool ignored = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
     const auto* note = std::get_if<Note>(&effect);
     // A service that was started again takes nothing on a stream of its former life.
-    return note != nullptr && (note->event == "ignored" || note->event == "node_refused");
+    return note != nullptr && (Is(*note, "ignored") || Is(*note, "node_refused"));
   });
   if (received != nullptr && !ignored &&
       std::holds_alternative<rendezvous::GroupSucceeded>(received->message.body) &&
@@ -192,35 +197,35 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
   for (const Effect& effect : effects) {
     const auto* note = std::get_if<Note>(&effect);
     if (note == nullptr) continue;
-    if (note->event == "node_joined") {
+    if (Is(*note, "node_joined")) {
       uint32_t pid = 0;
       if (absl::SimpleAtoi(NoteField(*note, "agent_pid"), &pid)) {
         pids_[NoteField(*note, "node")] = pid;
       }
     }
     // Others have their lease to come back, of many nodes this longer one (R4).
-    if (note->event == "isolation_over") {
+    if (Is(*note, "isolation_over")) {
       losses_.Excuse(queue_.now() +
                      std::max(rendezvous::kRecoveryLease - job_.lease, absl::ZeroDuration()));
     }
-    if (note->event == "stall") losses_.OnStall(MillisecondsOf(*note, "ms"), queue_.now());
-    if (note->event == "node_left" && done_.IsDone(NoteField(*note, "node"))) growth_.OnDoneGone();
+    if (Is(*note, "stall")) losses_.OnStall(MillisecondsOf(*note, "ms"), queue_.now());
+    if (Is(*note, "node_left") && done_.IsDone(NoteField(*note, "node"))) growth_.OnDoneGone();
     if (broken.empty()) broken = CheckIgnored(*note);
     if (broken.empty()) broken = done_.OnNote(*note);
     if (broken.empty()) broken = isolation_.OnNote(*note);
     if (broken.empty()) broken = excuses_.OnNote(*note, queue_.now(), job_.lease);
-    if (broken.empty() && note->event == "node_lost") broken = CheckLost(*note);
+    if (broken.empty() && Is(*note, "node_lost")) broken = CheckLost(*note);
   }
   if (broken.empty() && std::holds_alternative<rendezvous::TimerDue>(event)) {
     bool sound = true;
-    const rendezvous::JobView view = service_->machine().View(queue_.now());
-    for (const rendezvous::NodeView& each : view.nodes) {
-      if (each.group_rank) continue;
-      const int number = NodeCalled(each.node_id)->number();
+    const ShownJob::Shown& shown = shown_.Look(service_->machine(), queue_.now());
+    for (size_t i = 0; i < shown.nodes.size(); ++i) {
+      if (shown.view.nodes[i].group_rank) continue;
+      const int number = shown.nodes[i]->number();
       sound &= queue_.now() >= leases_.SoundSince(number) + job_.lease;
     }
-    broken = growth_.OnLook(view, sound, queue_.now());
-    if (broken.empty()) broken = CheckLiveness(view);
+    broken = growth_.OnLook(shown.view, sound, queue_.now());
+    if (broken.empty()) broken = CheckLiveness(shown);
   }
   if (!broken.empty()) Break(broken);
 }
@@ -233,11 +238,11 @@ void ClusterSim::OnNote(const Note& note, Instant decided) {
   if (broken.empty()) broken = growth_.OnNote(note, decided);
   if (broken.empty() && !claims_) broken = slots_.OnNote(note);
   if (broken.empty()) broken = outside_kills_.OnNote(note);
-  if (note.event == "verdict") {
+  if (Is(note, "verdict")) {
     result_.outcome = NoteField(note, "outcome");
     if (!verdict_) result_.rule = NoteField(note, "rule");
   }
-  if (note.event == "generation") {
+  if (Is(note, "generation")) {
     ++result_.generations;
     uint64_t number = 0;
     if (!absl::SimpleAtoi(NoteField(note, "generation"), &number) ||

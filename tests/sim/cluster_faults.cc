@@ -23,9 +23,9 @@ absl::Duration FaultTime(uint64_t ms) { return absl::Milliseconds(static_cast<in
 }  // namespace
 
 void ClusterSim::ScheduleFaults() {
-  for (const PlannedFault& fault : plan_.faults) {
-    queue_.At(fault.at, [this, fault] { Fault(fault); });
-  }
+  std::vector<Instant> at;
+  for (const PlannedFault& fault : plan_.faults) at.push_back(fault.at);
+  queue_.PostAll(at, this);
 }
 
 // Params: after: effects; 0 = now.
@@ -36,7 +36,7 @@ void ClusterSim::KillService(uint64_t after) {
 }
 
 void ClusterSim::OnServiceDied() {
-  Trace(absl::StrCat("the service dies, life ", service_->life()));
+  Trace("the service dies, life ", service_->life());
   ++result_.deaths;
   ForgetLife();
   network_->KillService(leader_);
@@ -47,6 +47,7 @@ void ClusterSim::OnServiceDied() {
 // What it knew may be gone with it.
 void ClusterSim::ForgetLife() {
   EventQueue::Disarm(&service_timer_);
+  shown_.Forget();
   done_.Forget();
   isolation_.Forget();
   excuses_.Forget();
@@ -88,7 +89,7 @@ void ClusterSim::DamageRecord(const PlannedFault& fault) {
 
 void ClusterSim::Fault(const PlannedFault& fault) {
   if (ended_) return;
-  Trace(absl::StrCat("FAULT ", Describe(fault)));
+  if (trace_) Trace("FAULT ", Describe(fault));
   SimNode* node = nodes_[fault.node].get();
   switch (fault.kind) {
     case FaultKind::kKillService:
@@ -189,7 +190,7 @@ void ClusterSim::Cut(SimNode* node, const PlannedFault& fault) {
   const bool resets = fault.detail == 3;
   const absl::Duration unnoticed = resets ? FaultTime(rng_.Below(1500)) : absl::ZeroDuration();
   queue_.After(fault.lasts, [this, node, resets, unnoticed] {
-    Trace(absl::StrCat("node ", node->number(), " is healed"));
+    Trace("node ", node->number(), " is healed");
     isolation_.OnEnd();
     SetCut(node, false, false);
     if (resets) node->BreakStream(unnoticed);
@@ -287,7 +288,7 @@ void ClusterSim::StepStalled() {
 void ClusterSim::HangWorker(SimNode* node) {
   const std::optional<Generation> generation = node->live_generation();
   if (!generation) return;
-  Trace(absl::StrCat("a worker of node ", node->number(), " hangs"));
+  Trace("a worker of node ", node->number(), " hangs");
   outside_kills_.OnOwnFailure(*generation);
   node->HangWorker();
   for (const auto& each : nodes_) each->BecomeSuspicious(*generation);

@@ -73,19 +73,20 @@ void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>&
     if (!broken.empty()) Break(broken);
   }
   std::string twice = repeats_.OnStep(event, effects, was_due_);
-  if (twice.empty()) twice = CheckIntrusion(event, effects);
+  if (twice.empty() && !strangers_.empty()) twice = CheckIntrusion(event, effects);
   if (twice.empty()) twice = probe_rate_.OnStep(queue_.now(), effects);
   if (!twice.empty()) Break(twice);
   for (const Effect& effect : effects) {
     if (const auto* close = std::get_if<CloseStream>(&effect)) refused_.insert(close->stream);
     const auto* note = std::get_if<Note>(&effect);
     if (note == nullptr) continue;
-    if (note->event == "verdict") verdict_decided_ = queue_.now();
-    if (note->event == "node_lost" || note->event == "node_left") {
+    if (Is(*note, "verdict")) verdict_decided_ = queue_.now();
+    if (Is(*note, "node_lost") || Is(*note, "node_left")) {
       lost_.insert(NoteField(*note, "node"));
     }
-    if (note->event == "generation") CheckFormed(effects);
+    if (Is(*note, "generation")) CheckFormed(effects);
   }
+  shown_.OnStep(event, effects);
   CheckPrecision(event, effects);
 }
 
@@ -109,7 +110,7 @@ void ClusterSim::TakeServiceEffect(const Effect& effect, Instant decided) {
     }
     return SendToAgent(send->stream, send->message);
   }
-  Trace(rendezvous::TraceText(effect));
+  if (trace_) Trace(rendezvous::TraceText(effect));
   if (const auto* close = std::get_if<CloseStream>(&effect)) {
     if (sabotage_ == Sabotage::kForgetVerdict && close->status.ok()) return;
     network_->End(close->stream.value(), close->status);

@@ -335,8 +335,7 @@ void ClusterSim::Break(const std::string& what) {
   if (result_.broken.empty()) result_.broken = absl::StrCat(ToString(queue_.now()), " ", what);
 }
 
-void ClusterSim::Trace(const std::string& line) {
-  if (!trace_) return;
+void ClusterSim::KeepLine(const std::string& line) {
   lines_.push_back(absl::StrCat(ToString(queue_.now()), " ", line));
   if (lines_.size() > kLinesKept) lines_.pop_front();
 }
@@ -344,7 +343,7 @@ void ClusterSim::Trace(const std::string& line) {
 // ------------------------------------------------------------- nodes
 
 void ClusterSim::OnWorkerEnded(int node, Generation generation, bool ok, bool at_stop) {
-  Trace(absl::StrCat("a worker of node ", node, " ends", ok ? "" : " badly"));
+  Trace("a worker of node ", node, " ends", ok ? "" : " badly");
   truth_.OnEnded(generation, ok && !at_stop);
   const auto formed = formed_.find(generation);
   if (formed != formed_.end() && truth_.succeeded(generation) == world_size_) {
@@ -372,7 +371,7 @@ void ClusterSim::FailPeers(int failed, Generation generation) {
 }
 
 void ClusterSim::OnSpawned(int node, const Assignment& assignment) {
-  Trace(absl::StrCat("node ", node, " spawns generation ", assignment.generation.value()));
+  Trace("node ", node, " spawns generation ", assignment.generation.value());
   const SimNode& self = *nodes_[static_cast<size_t>(node)];
   if (self.live_generation()) Break("an agent spawns beside old workers");
   std::string broken = order_.OnSpawned(self.incarnation(), assignment.generation);
@@ -389,8 +388,8 @@ void ClusterSim::OnSpawned(int node, const Assignment& assignment) {
 }
 
 void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
-  Trace(absl::StrCat("agent of node ", node, " exits with ", exit.status,
-                     exit.verdict ? " after a verdict" : ""));
+  Trace("agent of node ", node, " exits with ", exit.status,
+        exit.verdict ? " after a verdict" : "");
   std::string broken = verdicts_.OnExit(exit);
   if (broken.empty()) broken = CheckPatience(*nodes_[static_cast<size_t>(node)], exit);
   if (!broken.empty()) Break(broken);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "rendezvous/core/job/state_machine.h"
 #include "tests/sim/checkers.h"
@@ -17,6 +18,7 @@
 #include "tests/sim/fault_plan.h"
 #include "tests/sim/precision.h"
 #include "tests/sim/sabotage.h"
+#include "tests/sim/shown_job.h"
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_node.h"
 #include "tests/sim/sim_service.h"
@@ -28,7 +30,7 @@ namespace ddprun::sim {
 
 // One job on a few machines, from its start through 40 s of faults (safety) to a time without any
 // (liveness): by then it must have ended, everywhere. The same seed gives the same run.
-class ClusterSim {
+class ClusterSim final : private EventQueue::Receiver {
  public:
   struct Result {
     std::string broken;      // what is wrong; "" = nothing
@@ -72,6 +74,7 @@ class ClusterSim {
   SimNode::Callbacks CallbacksOfNodes();
   void MakePlan();
   void ScheduleFaults();
+  void OnDue(uint64_t fault) override { Fault(plan_.faults[fault]); }
   void Fault(const PlannedFault& fault);
   void Cut(SimNode* node, const PlannedFault& fault);
   void Heal();
@@ -79,7 +82,6 @@ class ClusterSim {
   void StepStalled();
   void KeepAgentsUp();
   bool Over() const;
-
   // The service.
   Storage MakeStorage();
   void MakeService();
@@ -129,9 +131,9 @@ class ClusterSim {
                       const std::vector<rendezvous::Effect>& effects);
   void NoteWhoIsOwedTheVerdict();
   std::string CheckHeard() const;
-  std::string CheckLiveness(const rendezvous::JobView& view);
+  std::string CheckLiveness(const ShownJob::Shown& shown);
   std::string CheckLost(const rendezvous::Note& note) const;
-  std::string CheckClosed(const rendezvous::JobView& view) const;
+  std::string CheckClosed(const ShownJob::Shown& shown) const;
   Instant BackSince(const SimNode& node) const;
   rendezvous::ProbePace Pace() const;
   bool Mute(const SimNode& node) const;
@@ -158,9 +160,12 @@ class ClusterSim {
   void OnSpawned(int node, const rendezvous::Assignment& assignment);
   void OnExited(int node, const launcher::Exit& exit);
   std::string CheckPatience(const SimNode& node, const launcher::Exit& exit) const;
-
   void Break(const std::string& what);
-  void Trace(const std::string& line);
+  template <typename... Pieces>
+  void Trace(const Pieces&... pieces) {
+    if (trace_) KeepLine(absl::StrCat(pieces...));
+  }
+  void KeepLine(const std::string& line);
 
   const uint64_t seed_;
   const Sabotage sabotage_;
@@ -196,6 +201,7 @@ class ClusterSim {
   bool was_due_ = false;   // before the step: its timer
   Instant due_;            // its next, unless
   bool stepped_since_ = true;
+  ShownJob shown_{[this](const rendezvous::NodeId& id) { return NodeCalled(id); }};
   absl::Duration safety_;    // as long as things go wrong
   absl::Duration slowest_;   // message
   bool beside_ = false;      // heartbeats have connections of their own

@@ -94,7 +94,7 @@ void ClusterSim::OnFormerEvent(size_t number, const Event& event) {
 void ClusterSim::StepFormer(Former& former, const Event& event) {
   if (trace_ && !std::holds_alternative<rendezvous::TimerDue>(event)) {
     const std::string text = rendezvous::TraceText(event);
-    if (text.find("renewal") == std::string::npos) Trace(absl::StrCat("(former) ", text));
+    if (text.find("renewal") == std::string::npos) Trace("(former) ", text);
   }
   former.service->Step(event);
   if (!former.service->up()) return;
@@ -124,7 +124,7 @@ void ClusterSim::EndFormer(size_t number) {
 void ClusterSim::TakeFormerEffect(const Effect& effect) {
   const auto* send = std::get_if<rendezvous::Send>(&effect);
   const bool probes = send != nullptr && std::holds_alternative<rendezvous::Probe>(*send->message);
-  if (trace_ && !probes) Trace(absl::StrCat("(former) ", rendezvous::TraceText(effect)));
+  if (trace_ && !probes) Trace("(former) ", rendezvous::TraceText(effect));
   if (send != nullptr) {
     const std::string broken =
         decisions_.OnTold(NodeOf(send->stream)->id().value(), *send->message);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,18 @@ using Call = absl::AnyInvocable<void()>;
 // Simulated time: calls to be made at instants, in order of time and then of posting.
 class EventQueue {
  public:
+  // Who is called again and again with a number: no closure is made for each call.
+  class Receiver {
+   public:
+    virtual void OnDue(uint64_t what) = 0;
+
+   protected:
+    ~Receiver() = default;
+  };
+
   // A call that is made at one instant at most, and put off again and again: a queue of these needs
   // no place for each time that it was. Outlives the queue's last RunOne.
-  class Timer {
+  class Timer final : private Receiver {
    public:
     explicit Timer(Call call) : call_(std::move(call)) {}
     Timer(const Timer&) = delete;
@@ -28,6 +38,8 @@ class EventQueue {
 
    private:
     friend class EventQueue;
+    void OnDue(uint64_t /*what*/) override { call_(); }
+
     Call call_;
     Instant at_;
     uint64_t number_ = 0;  // of its last posting; 0 = it isn't armed
@@ -50,6 +62,19 @@ class EventQueue {
   }
   void After(absl::Duration delay, Call call) { At(now_ + delay, std::move(call)); }
 
+  // As At() with a call of the receiver, which outlives the queue's last RunOne. Requires: `what`
+  // isn't UINT64_MAX.
+  void Post(Instant at, Receiver* receiver, uint64_t what) {
+    Push({std::max(at, now_), next_++, what, receiver});
+  }
+
+  // As Post() for each of them in turn, with its place in `at`: what is known long before makes the
+  // queue no longer. Requires: it is called once, before anything of it is due.
+  void PostAll(const std::vector<Instant>& at, Receiver* receiver) {
+    for (size_t i = 0; i < at.size(); ++i) ahead_.push_back({at[i], next_++, i, receiver});
+    std::sort(ahead_.begin(), ahead_.end(), [](const Posted& a, const Posted& b) { return b < a; });
+  }
+
   // As At() with the timer's call, in the place of its last Arm().
   void Arm(Instant at, Timer* timer) {
     timer->at_ = std::max(at, now_);
@@ -60,20 +85,19 @@ class EventQueue {
 
   // Makes the next call; false when there is none before `end`, to which time then moves.
   bool RunOne(Instant end) {
-    while (!posted_.empty() && posted_.front().at <= end) {
-      std::pop_heap(posted_.begin(), posted_.end(), IsLater());
-      const Posted next = posted_.back();
-      posted_.pop_back();
-      if (next.timer == nullptr) {
-        now_ = next.at;
-        Call call = std::move(calls_[next.slot]);
-        free_.push_back(next.slot);
-        call();
+    while (const Posted* const first = First()) {
+      if (first->at > end) break;
+      const Posted next = Pop();
+      if (next.what == kOfTimer && !IsDue(next)) continue;
+      now_ = next.at;
+      if (next.receiver != nullptr) {
+        next.receiver->OnDue(next.what);
         return true;
       }
-      if (!IsDue(next)) continue;
-      now_ = next.at;
-      next.timer->call_();
+      Call& call = calls_[next.what];  // stays where it is, whatever is posted meanwhile
+      call();
+      call = nullptr;
+      free_.push_back(next.what);
       return true;
     }
     now_ = end;
@@ -81,32 +105,74 @@ class EventQueue {
   }
 
  private:
+  static constexpr uint64_t kOfTimer = UINT64_MAX;
   struct Posted {
     Instant at;
     uint64_t number;
-    size_t slot;   // in calls_
-    Timer* timer;  // null: a call
-  };
-  struct IsLater {
-    bool operator()(const Posted& a, const Posted& b) const {
-      return a.at != b.at ? a.at > b.at : a.number > b.number;
+    uint64_t what;       // for the receiver; without one a place in calls_
+    Receiver* receiver;  // a Timer: `what` is kOfTimer
+
+    bool operator<(const Posted& other) const {
+      return at != other.at ? at < other.at : number < other.number;
     }
   };
+  // Children of a place in the heap: with four the way down is half as long as with two, and what
+  // is compared lies side by side.
+  static constexpr size_t kChildren = 4;
 
-  void Push(Posted posted) {
+  void Push(const Posted& posted) {
+    size_t place = posted_.size();
     posted_.push_back(posted);
-    std::push_heap(posted_.begin(), posted_.end(), IsLater());
+    while (place > 0) {
+      const size_t parent = (place - 1) / kChildren;
+      if (!(posted < posted_[parent])) break;
+      posted_[place] = posted_[parent];
+      place = parent;
+    }
+    posted_[place] = posted;
+  }
+
+  // Null when nothing is posted.
+  const Posted* First() const {
+    if (ahead_.empty()) return posted_.empty() ? nullptr : &posted_.front();
+    return posted_.empty() || ahead_.back() < posted_.front() ? &ahead_.back() : &posted_.front();
+  }
+
+  // Requires: something is posted.
+  Posted Pop() {
+    const Posted first = *First();
+    if (!ahead_.empty() && first.number == ahead_.back().number) {
+      ahead_.pop_back();
+      return first;
+    }
+    const Posted last = posted_.back();
+    posted_.pop_back();
+    const size_t size = posted_.size();
+    if (size == 0) return first;
+    size_t place = 0;
+    for (size_t child = 1; child < size; child = place * kChildren + 1) {
+      const size_t end = std::min(child + kChildren, size);
+      size_t least = child;
+      for (size_t other = child + 1; other < end; ++other) {
+        if (posted_[other] < posted_[least]) least = other;
+      }
+      if (!(posted_[least] < last)) break;
+      posted_[place] = posted_[least];
+      place = least;
+    }
+    posted_[place] = last;
+    return first;
   }
 
   void Place(Timer* timer) {
     timer->place_at_ = timer->at_;
     timer->place_number_ = timer->number_;
-    Push({timer->at_, timer->number_, 0, timer});
+    Push({timer->at_, timer->number_, kOfTimer, timer});
   }
 
   // Whether the timer's time has come; else it was put off, or has another place.
   bool IsDue(const Posted& place) {
-    Timer* const timer = place.timer;
+    Timer* const timer = static_cast<Timer*>(place.receiver);
     if (timer->place_number_ != place.number) return false;
     timer->place_number_ = 0;
     if (timer->number_ == place.number) {
@@ -120,7 +186,8 @@ class EventQueue {
   Instant now_;
   uint64_t next_ = 1;
   std::vector<Posted> posted_;  // a heap, the next one first
-  std::vector<Call> calls_;
+  std::vector<Posted> ahead_;   // of PostAll, the next one last
+  std::deque<Call> calls_;
   std::vector<size_t> free_;  // of calls_
 };
 

@@ -137,9 +137,9 @@ void IsolationWatch::ForgetAlone() {
 }
 
 std::string IsolationWatch::OnNote(const Note& note) {
-  if (note.event == "generation") running_ = true;
-  if (note.event == "round_closing" || note.event == "verdict") running_ = false;
-  if (note.event != "node_lost" && note.event != "node_left") return "";
+  if (Is(note, "generation")) running_ = true;
+  if (Is(note, "round_closing") || Is(note, "verdict")) running_ = false;
+  if (!Is(note, "node_lost") && !Is(note, "node_left")) return "";
   const std::string node = NoteField(note, "node");
   if (NoteField(note, "why") == "lease expired" && running_ && sound_.contains(node)) {
     return absl::StrCat(node, " counts as lost to a service that is cut off");
@@ -150,28 +150,28 @@ std::string IsolationWatch::OnNote(const Note& note) {
 }
 
 std::string DoneWatch::OnNote(const Note& note) {
-  if (note.event == "generation") {
+  if (Is(note, "generation")) {
     running_ = true;
     done_.clear();
-  } else if (note.event == "recovering") {
+  } else if (Is(note, "recovering")) {
     // The note of its closing may have died with the service before (seed 3904947).
     running_ = NoteField(note, "phase") == "running";
-  } else if (note.event == "node_joined" || note.event == "node_left") {  // another agent is there
+  } else if (Is(note, "node_joined") || Is(note, "node_left")) {  // another agent is there
     done_.erase(NoteField(note, "node"));
-  } else if (note.event == "round_closing" || note.event == "verdict") {
+  } else if (Is(note, "round_closing") || Is(note, "verdict")) {
     running_ = false;
     if (NoteField(note, "trigger") == "growth" && !done_.empty()) {
       return absl::StrCat("a generation grows although ", *done_.begin(), " is done");
     }
-  } else if (note.event == "node_lost" && running_ && done_.contains(NoteField(note, "node"))) {
+  } else if (Is(note, "node_lost") && running_ && done_.contains(NoteField(note, "node"))) {
     return absl::StrCat(NoteField(note, "node"), " is done and counts as lost");
   }
   return "";
 }
 
 std::string GrowthWatch::OnNote(const Note& note, Instant now) {
-  if (note.event == "node_left" && absl::StartsWith(NoteField(note, "why"), "done")) OnDoneGone();
-  if (note.event == "generation") {
+  if (Is(note, "node_left") && absl::StartsWith(NoteField(note, "why"), "done")) OnDoneGone();
+  if (Is(note, "generation")) {
     member_done_ = false;
     formed_ = now;
     generation_ = NumberOf(note, "generation");
@@ -181,7 +181,7 @@ std::string GrowthWatch::OnNote(const Note& note, Instant now) {
       ++fruitless_;
     }
     Disturb();
-  } else if (note.event == "round_closing") {
+  } else if (Is(note, "round_closing")) {
     Disturb();
     const absl::Duration uptime = now - formed_;
     if (members_before_ && uptime >= rendezvous::kProgressUptime) {
@@ -226,7 +226,7 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
 }
 
 std::string SlotWatch::OnNote(const Note& note) {
-  if (note.event != "generation") return "";
+  if (!Is(note, "generation")) return "";
   const std::vector<std::string> before = std::exchange(last_, NodesOf(note));
   if (last_.size() < before.size()) return "";
   for (size_t rank = 0; rank < before.size(); ++rank) {
@@ -247,7 +247,7 @@ std::string PortWatch::OnSpawned(const rendezvous::Assignment& assignment) {
 }
 
 std::string OutsideKills::OnNote(const Note& note) const {
-  if (note.event != "round_closed" || NoteField(note, "began_on").empty()) return "";
+  if (!Is(note, "round_closed") || NoteField(note, "began_on").empty()) return "";
   if (own_.contains(Generation(NumberOf(note, "generation")))) return "";
   return absl::StrCat(NoteField(note, "began_on"), " is blamed for what was done to its workers");
 }

@@ -7,10 +7,11 @@ namespace ddprun::sim {
 
 namespace {
 
-// What a local network takes at most.
-constexpr absl::Duration kFast = absl::Microseconds(3050);
+// What everything takes at least, and a local network beyond that at most.
+constexpr int64_t kLeastUs = 50;
+constexpr int64_t kFastUs = 3000;
 // A heartbeat whose segment was lost more than once.
-constexpr absl::Duration kLate = absl::Milliseconds(1900);
+constexpr int64_t kLateUs = 1'900'000;
 
 }  // namespace
 
@@ -18,24 +19,20 @@ SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends)
     : queue_(queue),
       rng_(rng),
       ends_(std::move(ends)),
+      streams_of_(static_cast<size_t>(nodes)),
       cuts_(static_cast<size_t>(nodes)),
       slow_until_(static_cast<size_t>(nodes)),
       leaders_(static_cast<size_t>(nodes)) {}
-
-SimNetwork::Stream* SimNetwork::Find(uint64_t key) {
-  return key == 0 || key > streams_.size() ? nullptr : &streams_[key - 1];
-}
 
 // Mostly a local network, now and then a retransmission, and of heartbeats some.
 absl::Duration SimNetwork::Delay(int node, bool beside) {
   if (calm_) return absl::Milliseconds(1);
   const bool slow = rng_->Chance(2);
   const bool late = beside && rng_->Chance(3);
-  const absl::Duration most = late ? kLate : slow ? slowest_ : absl::Milliseconds(3);
-  const absl::Duration delay = absl::Microseconds(
-      50 +
-      static_cast<int64_t>(rng_->Below(static_cast<uint64_t>(absl::ToInt64Microseconds(most)))));
-  if (delay > kFast && !beside) {
+  const int64_t most_us = late ? kLateUs : slow ? slowest_us_ : kFastUs;
+  const int64_t beyond_us = static_cast<int64_t>(rng_->Below(static_cast<uint64_t>(most_us)));
+  const absl::Duration delay = absl::Microseconds(kLeastUs + beyond_us);
+  if (beyond_us > kFastUs && !beside) {
     Instant& until = slow_until_[static_cast<size_t>(node)];
     until = std::max(until, queue_->now() + delay);
   }
@@ -57,10 +54,11 @@ void SimNetwork::Connect(int node, uint64_t epoch) {
     if (dead_[leader(node)]) {
       return ends_.agent_closed(node, epoch, 0, absl::UnavailableError("connect: refused"));
     }
-    streams_.emplace_back();
-    streams_.back().node = node;
-    streams_.back().service = leader(node);
-    streams_.back().epoch = epoch;
+    Stream& stream = *streams_.emplace_back(std::make_unique<Stream>());
+    stream.node = node;
+    stream.service = leader(node);
+    stream.epoch = epoch;
+    streams_of_[static_cast<size_t>(node)].push_back(streams_.size());
     ends_.opened(node, epoch, streams_.size());
   });
 }
@@ -73,16 +71,16 @@ void SimNetwork::Deliver(uint64_t key, Lane lane, Sent sent) {
   const bool beside = lane == kUpBeside || lane == kDownBeside;
   direction.last = std::max(direction.last, queue_->now() + Delay(stream->node, beside));
   direction.sent.push_back(std::move(sent));
-  queue_->At(direction.last, Arrival(key, lane));
+  PostArrival(direction.last, key, lane);
 }
 
-// No larger than what a Call holds without memory of its own.
-Call SimNetwork::Arrival(uint64_t key, Lane lane) {
-  const uint64_t both = key * kLanes + lane;
-  return [this, both] { Arrive(both / kLanes, static_cast<Lane>(both % kLanes)); };
+void SimNetwork::PostArrival(Instant at, uint64_t key, Lane lane) {
+  queue_->Post(at, this, key * kLanes + lane);
 }
 
-void SimNetwork::Arrive(uint64_t key, Lane lane) {
+void SimNetwork::OnDue(uint64_t arrival) {
+  const uint64_t key = arrival / kLanes;
+  const auto lane = static_cast<Lane>(arrival % kLanes);
   Stream& stream = *Find(key);
   Direction& direction = stream.lanes[lane];
   if (Holds(stream.node, lane)) {
@@ -111,22 +109,22 @@ void SimNetwork::Take(uint64_t key, Lane lane, Sent& sent) {
 void SimNetwork::SetCut(int node, bool to_service, bool to_agent) {
   Cut& cut = cuts_[static_cast<size_t>(node)];
   cut = {.up = to_service, .down = to_agent, .changes = cut.changes + 1, .at = queue_->now()};
-  for (uint64_t key = 1; key <= streams_.size(); ++key) {
-    Stream& stream = streams_[key - 1];
-    if (stream.node != node) continue;
+  for (const uint64_t key : streams_of_[static_cast<size_t>(node)]) {
+    Stream& stream = *Find(key);
     for (const Lane lane : {kUp, kDown, kUpBeside, kDownBeside}) {
-      if (Holds(node, lane)) continue;
+      if (stream.lanes[lane].held == 0 || Holds(node, lane)) continue;
       for (uint64_t i = std::exchange(stream.lanes[lane].held, 0); i > 0; --i) {
-        queue_->After(absl::ZeroDuration(), Arrival(key, lane));
+        PostArrival(queue_->now(), key, lane);
       }
     }
   }
 }
 
 void SimNetwork::SendToService(uint64_t stream, rendezvous::AgentMessage&& message, bool beside) {
-  Deliver(stream, beside ? kUpBeside : kUp,
-          std::make_unique<const rendezvous::Event>(
-              rendezvous::MessageReceived{rendezvous::StreamKey(stream), std::move(message)}));
+  Deliver(
+      stream, beside ? kUpBeside : kUp,
+      std::make_unique<const rendezvous::Event>(std::in_place_type<rendezvous::MessageReceived>,
+                                                rendezvous::StreamKey(stream), std::move(message)));
 }
 
 void SimNetwork::SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside) {
@@ -148,8 +146,8 @@ void SimNetwork::NotifyServiceClosed(uint64_t key, bool finished) {
 void SimNetwork::KillService(size_t service) {
   dead_.at(service) = true;
   for (uint64_t key = 1; key <= streams_.size(); ++key) {
-    if (streams_[key - 1].service != service) continue;
-    if (!std::exchange(streams_[key - 1].service_knows, false)) continue;
+    if (streams_[key - 1]->service != service) continue;
+    if (!std::exchange(streams_[key - 1]->service_knows, false)) continue;
     Deliver(key, kDown, Call([this, key] {
               NotifyAgentClosed(key, absl::UnavailableError("connection reset by peer"));
             }));

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <variant>
@@ -21,7 +20,7 @@ namespace ddprun::sim {
 // for heartbeats, if there are such. Within a direction of a connection messages keep their order;
 // delays are random, so connections overtake each other. A cut direction holds what is sent, as TCP
 // does, and lets it through when it heals. Losing a message for good means losing the stream.
-class SimNetwork {
+class SimNetwork final : private EventQueue::Receiver {
  public:
   // What an end of a stream is told. `epoch` is what the agent gave to Connect, so that a restarted
   // agent can tell its streams from those of its predecessor.
@@ -40,7 +39,7 @@ class SimNetwork {
   // All messages take 1 ms.
   void SetCalm(bool calm) { calm_ = calm; }
   // What a retransmission takes at most.
-  void SetSlowest(absl::Duration slowest) { slowest_ = slowest; }
+  void SetSlowest(absl::Duration slowest) { slowest_us_ = absl::ToInt64Microseconds(slowest); }
   // Tries to open a stream: `opened` follows, or `agent_closed` with UNAVAILABLE and stream 0.
   void Connect(int node, uint64_t epoch);
   // Params: beside: over the connection for heartbeats.
@@ -76,7 +75,7 @@ class SimNetwork {
   void SetLeader(int node, size_t service) { leaders_[static_cast<size_t>(node)] = service; }
   size_t leader(int node) const { return leaders_[static_cast<size_t>(node)]; }
   // Requires: a stream that was opened.
-  size_t ServiceOf(uint64_t stream) const { return streams_[stream - 1].service; }
+  size_t ServiceOf(uint64_t stream) const { return streams_[stream - 1]->service; }
 
  private:
   // Of a stream, and of the connection beside it.
@@ -107,25 +106,28 @@ class SimNetwork {
   };
 
   // Both ends' numbers count from 1.
-  Stream* Find(uint64_t key);
+  Stream* Find(uint64_t key) {
+    return key == 0 || key > streams_.size() ? nullptr : streams_[key - 1].get();
+  }
   const Cut& cut_of(int node) const { return cuts_[static_cast<size_t>(node)]; }
   bool Holds(int node, int lane) const;
   absl::Duration Delay(int node, bool beside = false);
   void Deliver(uint64_t key, Lane lane, Sent sent);
   void Take(uint64_t key, Lane lane, Sent& sent);
-  Call Arrival(uint64_t key, Lane lane);
-  void Arrive(uint64_t key, Lane lane);
+  void PostArrival(Instant at, uint64_t key, Lane lane);
+  void OnDue(uint64_t arrival) override;
   void NotifyAgentClosed(uint64_t key, const absl::Status& status);
   void NotifyServiceClosed(uint64_t key, bool finished);
 
   EventQueue* queue_;
   Rng* rng_;
   Ends ends_;
-  std::deque<Stream> streams_;  // key 1 first
-  std::vector<Cut> cuts_;       // by node
+  std::vector<std::unique_ptr<Stream>> streams_;   // key 1 first
+  std::vector<std::vector<uint64_t>> streams_of_;  // keys by node, in order
+  std::vector<Cut> cuts_;                          // by node
   std::vector<Instant> slow_until_;
   bool calm_ = false;
-  absl::Duration slowest_ = absl::Milliseconds(300);
+  int64_t slowest_us_ = 300'000;
   bool service_down_ = false;
   std::vector<bool> dead_ = {false};  // by service
   std::vector<size_t> leaders_;       // by node

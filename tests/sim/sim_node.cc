@@ -209,14 +209,14 @@ void SimNode::OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::Servi
 // The way it came, and without the agent's core.
 void SimNode::AnswerBeside(uint64_t stream, const rendezvous::Probe& probe) {
   if (!welcomed_) return;  // it is opened with what the Welcome says
-  rendezvous::AgentMessage renewal;
-  renewal.run_id = join_->run_id;
-  renewal.term = term_;
-  renewal.node_id = join_->node_id;
-  renewal.incarnation = join_->incarnation;
-  renewal.stream = join_->stream;
-  renewal.body = rendezvous::Renewal{.nonce = probe.nonce};
-  network_->SendToService(stream, std::move(renewal), /*beside=*/true);
+  network_->SendToService(stream,
+                          {.run_id = join_->run_id,
+                           .term = term_,
+                           .node_id = join_->node_id,
+                           .incarnation = join_->incarnation,
+                           .stream = join_->stream,
+                           .body = rendezvous::Renewal{.nonce = probe.nonce}},
+                          /*beside=*/true);
   Handle(launcher::HeartbeatHeard{});
 }
 
@@ -258,7 +258,7 @@ void SimNode::Handle(const SupervisorEvent& event) {
   constexpr uint64_t kLook = 8;
   const bool look =
       !std::all_of(effects.begin(), effects.end(), IsRenewal) || ++steps_ % kLook == 0;
-  const std::string broken = look ? supervisor_->BrokenInvariant() : "";
+  const std::string broken = look ? supervisor_->BrokenInvariant() : std::string();
   if (!broken.empty()) callbacks_.broken(absl::StrCat("node ", number_, ": ", broken));
   for (SupervisorEffect& effect : effects) {
     Take(effect);

@@ -118,7 +118,7 @@ void SimService::ExpectRecorded(const Effect& effect) {
 }
 
 void SimService::Write() {
-  writing_ = Kept{machine_->TakeRecord(queue_->now()), queue_->now(), step_};
+  writing_.emplace(machine_->TakeRecord(queue_->now()), queue_->now(), step_);
   // The first one holds up the most.
   const bool slow =
       rng_->Chance(store_->kept() ? storage_.slow_percent : 5 * storage_.slow_percent);
@@ -133,7 +133,8 @@ void SimService::Write() {
 }
 
 void SimService::OnWritten(bool fails) {
-  Kept kept = *std::exchange(writing_, std::nullopt);
+  Kept kept = *std::move(writing_);
+  writing_.reset();
   const uint64_t step = kept.step;
   const bool arrived = std::exchange(arrived_, false);
   fails = fails && !arrived;
@@ -162,7 +163,7 @@ rendezvous::JobRecord SimService::ReadBack(const rendezvous::JobRecord& record) 
 }
 
 // False: another one has the store.
-bool SimService::Put(Kept kept) {
+bool SimService::Put(Kept&& kept) {
   constexpr uint64_t kReadBack = 64;
   if (kept.step % kReadBack == 0) ReadBack(kept.record);
   return store_->Put(leadership_, std::move(kept));
@@ -186,7 +187,7 @@ void SimService::Die() {
 void SimService::BecomeFormer() {
   Live();
   former_ = true;
-  if (writing_ && rng_->Chance(50)) arrived_ = Put(*writing_);
+  if (writing_ && rng_->Chance(50)) arrived_ = Put(Kept(*writing_));
   NotifyOwed();
 }
 

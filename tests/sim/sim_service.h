@@ -105,7 +105,7 @@ class SimService {
     rendezvous::Note note;
   };
   void NotifyOwed();
-  bool Put(Kept kept);
+  bool Put(Kept&& kept);
   void OnWritten(bool fails);
   void ExpectRecorded(const rendezvous::Effect& effect);
   void CarryOut();

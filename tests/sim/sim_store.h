@@ -28,9 +28,10 @@ class SimStore {
   // Before anything is read. Returns the number of the leadership that begins.
   uint64_t Take() { return ++leader_; }
   // False: another one has taken the store, and nothing is written.
-  bool Put(uint64_t leadership, Kept kept) {
+  bool Put(uint64_t leadership, Kept&& kept) {
     if (leadership != leader_ && !ignores_fence_) return false;
-    before_ = std::exchange(kept_, std::move(kept));
+    before_ = std::move(kept_);
+    kept_ = std::move(kept);
     return true;
   }
   // Drops the record, which is of the past. False: another one has taken the store.

@@ -83,7 +83,7 @@ std::string ProbeRate::OnStep(Instant now, const std::vector<Effect>& effects) {
     const auto* probe = send == nullptr ? nullptr : std::get_if<Probe>(&*send->message);
     if (probe != nullptr && !probe->in_order) ++probes;
     if (const auto* note = std::get_if<Note>(&effect); note != nullptr) {
-      if (note->event == "node_joined" || note->event == "node_reconnected") steady_since_ = now;
+      if (Is(*note, "node_joined") || Is(*note, "node_reconnected")) steady_since_ = now;
     }
   }
   if (probes == 0) return "";
@@ -98,8 +98,8 @@ std::string ProbeRate::OnStep(Instant now, const std::vector<Effect>& effects) {
 }
 
 std::string ExcuseWatch::OnNote(const Note& note, Instant now, absl::Duration lease) {
-  if (note.event == "isolation_over") excused_until_ = now + lease;
-  const bool by_lease = note.event == "node_lost" && NoteField(note, "why") == "lease expired";
+  if (Is(note, "isolation_over")) excused_until_ = now + lease;
+  const bool by_lease = Is(note, "node_lost") && NoteField(note, "why") == "lease expired";
   if (!by_lease || now >= excused_until_) return "";
   return absl::StrCat(NoteField(note, "node"), " has no lease after nobody was heard");
 }

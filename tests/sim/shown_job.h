@@ -1,0 +1,44 @@
+#ifndef DDPRUN_TESTS_SIM_SHOWN_JOB_H_
+#define DDPRUN_TESTS_SIM_SHOWN_JOB_H_
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/core/job/state_machine.h"
+#include "tests/sim/sim_node.h"
+
+namespace ddprun::sim {
+
+// What the service shows of a job, for looks at each tick: taken anew when something may have
+// changed, and now and then if nothing has. How far workers are, and how long ago somebody was
+// heard, isn't looked at, and may be old.
+class ShownJob {
+ public:
+  struct Shown {
+    rendezvous::JobView view;
+    std::vector<const SimNode*> nodes;  // by whose agents its nodes are, in their order
+  };
+
+  // Params: node_called: the node of an id.
+  explicit ShownJob(std::function<const SimNode*(const rendezvous::NodeId&)> node_called)
+      : node_called_(std::move(node_called)) {}
+
+  // The service has taken a step.
+  void OnStep(const rendezvous::Event& event, const std::vector<rendezvous::Effect>& effects);
+  // It is another one from now on.
+  void Forget() { old_ = true; }
+  // Valid until the next look.
+  const Shown& Look(const rendezvous::StateMachine& machine, Instant now);
+
+ private:
+  const std::function<const SimNode*(const rendezvous::NodeId&)> node_called_;
+  Shown shown_;
+  bool old_ = true;  // something may have changed
+  uint64_t looks_ = 0;
+};
+
+}  // namespace ddprun::sim
+
+#endif  // DDPRUN_TESTS_SIM_SHOWN_JOB_H_
