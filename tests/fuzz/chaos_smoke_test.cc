@@ -5,15 +5,17 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "tests/fuzz/chaos_fuzz.h"
+#include "tests/support/inputs.h"
 
 // A short, seeded run of the fuzzer in every ordinary test run; the long one is chaos_fuzzer.
 namespace ddprun::launcher {
 namespace {
 
 constexpr uint64_t kSeed = 20240610;
-constexpr int kRounds = 4'000;
+const int kRounds = Inputs(4'000);
 
 const char* const kKeys[] = {"fault", "worker", "node",   "signal", "at",      "since",
                              "step",  "moment", "every",  "times",  "for",     "rejoin",
@@ -45,7 +47,7 @@ const char* const kValues[] = {"worker_killed",
                                "~"};
 
 std::string ReadCorpus(const std::string& name) {
-  std::ifstream file(std::string(DDPRUN_SOURCE_DIR) + "/tests/fuzz/corpus/chaos/" + name);
+  std::ifstream file(absl::StrCat(DDPRUN_SOURCE_DIR, "/tests/fuzz/corpus/chaos/", name));
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

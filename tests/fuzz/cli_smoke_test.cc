@@ -8,13 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "tests/fuzz/cli_fuzz.h"
+#include "tests/support/inputs.h"
 
 // A short, seeded run of the fuzzer in every ordinary test run; the long one is cli_fuzzer.
 namespace ddprun::launcher {
 namespace {
 
 constexpr uint64_t kSeed = 20240607;
-constexpr int kRounds = 8'000;
+const int kRounds = Inputs(8'000);
 
 const char* const kOptions[] = {"--nnodes",
                                 "--nproc-per-node",

@@ -10,6 +10,7 @@
 #include "rendezvous/journal/record_proto.h"
 #include "tests/fuzz/etcd_fuzz.h"
 #include "tests/fuzz/message_damage.h"
+#include "tests/support/inputs.h"
 #include "tests/support/sample_records.h"
 
 // A short, seeded run of the fuzzer in every ordinary test run; the long one is etcd_fuzzer.
@@ -17,7 +18,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr uint64_t kSeed = 20261124;
-constexpr int kRounds = 4'000;
+const int kRounds = Inputs(4'000);
 
 const char* const kPieces[] = {
     "{",    "}",    "\"node\"", ":", "\"n1\"", ",",       "\"address\"", "\"host0:29400\"",

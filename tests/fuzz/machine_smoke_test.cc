@@ -4,13 +4,14 @@
 
 #include "base/rng.h"
 #include "tests/fuzz/machine_fuzz.h"
+#include "tests/support/inputs.h"
 
 // A short, seeded run of the fuzzer in every ordinary test run; the long one is machine_fuzzer.
 namespace ddprun::launcher {
 namespace {
 
 constexpr uint64_t kMachineSeed = 20261122;
-constexpr int kMachineRounds = 10'000;
+const int kMachineRounds = Inputs(10'000);
 
 const std::string kMachinePieces[] = {std::string(1, '\0'),
                                       "MemTotal:",

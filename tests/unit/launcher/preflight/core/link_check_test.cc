@@ -13,6 +13,7 @@
 #include "launcher/preflight/core/link_judge.h"
 #include "launcher/preflight/core/link_rounds.h"
 #include "launcher/preflight/core/link_text.h"
+#include "tests/support/inputs.h"
 
 // The check on networks that are made up, with noise as on a machine that has more to do than it
 // can.
@@ -388,7 +389,7 @@ TEST(LinkCheck, NoPassBeginsAfterTheTime) {
 
 // ------------------------------------------------------------- many networks
 
-constexpr uint64_t kSeeds = 1500;
+const auto kSeeds = Inputs<uint64_t>(1500);
 
 // What is done to a network, and what must be found.
 std::vector<std::string> Spoil(uint64_t seed, FakeNetwork* network) {
