@@ -21,6 +21,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 class InProcessRestartTest : public ::testing::Test {
@@ -349,10 +350,47 @@ TEST_F(InProcessRestartTest, EachSampleIsLearnedFromOnceAnEpoch) {
   }
 }
 
+// 64 points in 8 steps of two ranks, twice. Rank 1 dies after the last step of the first epoch, or
+// in its evaluation, or after it; in place, or all are started anew from a checkpoint of that step.
+TEST_F(InProcessRestartTest, AnEpochIsEvaluatedThoughAFaultFallsOnItsEnd) {
+  what_ = "evaluate";
+  for (const bool in_place : {true, false}) {
+    for (const char* fault : {"8 after 9", "8 evaluation 9", "8 forward 9"}) {
+      std::vector<std::string> options = {"--checkpoint_dir", directory_.File("checkpoints"),
+                                          "--checkpoint_every", "8"};
+      if (in_place) options.emplace_back("--in_process_restart");
+      Process& survivor = Start(0, 2, 1, "", options);
+      Process& victim = Start(1, 2, 1, fault, options);
+      EXPECT_EQ(victim.Wait(), -SIGKILL);
+      if (!in_place) {
+        EXPECT_EQ(survivor.Wait(), 1);
+      }
+      agent_->EndGeneration("rank 1 was killed");
+      agent_->BeginGeneration(2, 2);
+      Process& successor = Start(1, 2, 2, "", options);
+      Process& first = in_place ? survivor : Start(0, 2, 2, "", options);
+      EXPECT_EQ(first.Wait(), 0) << Output(0, in_place ? 1 : 2);
+      EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
+      const std::string seen = ReadFile(directory_.File("seen"));
+      // In the step after it, who lives knows that it was done, if he has heard of it in time;
+      // what a checkpoint doesn't know is done again.
+      const char* expected = "2 8\n2 16\n";
+      if (std::string(fault) == "8 forward 9") {
+        expected = in_place ? "[12] 8\n2 16\n" : "(1 8\n)?2 8\n2 16\n";
+      }
+      EXPECT_THAT(seen, MatchesRegex(expected)) << fault;
+      std::filesystem::remove(directory_.File("seen"));
+      std::filesystem::remove_all(directory_.File("checkpoints"));
+      agent_->EndGeneration("it is done");
+      agent_->BeginGeneration(1, 2);
+    }
+  }
+}
+
 // It has met nobody yet.
 TEST_F(InProcessRestartTest, AWorkerWhosePeerDoesNotEvenBeginGoesOn) {
   Process& survivor = Start(0, 2, 1);
-  Process& culprit = Start(1, 2, 1, "", {"--in_process_restart", "--zero_stage", "1"});
+  Process& culprit = Start(1, 2, 1, "", {"--in_process_restart", "--comm_hook", "power_sgd"});
   EXPECT_EQ(culprit.Wait(), 2);
   EXPECT_THAT(Output(1, 1), HasSubstr("in_process_restart needs a worker's state on the others"));
   agent_->EndGeneration("rank 1 exited with 1");

@@ -5,12 +5,18 @@
 //   session_probe fault FILE [OPTION...]    as train; SESSION_PROBE_FAULT="STEP MOMENT SIGNAL":
 //                                           sends itself a signal there, once;
 //                                           MOMENT: load, forward, backward, between, after
+//   session_probe shards FILE [OPTION...]   as fault, with a zero_stage: digests of what a rank
+//                                           alone has and of all parameters; rank 0 appends a line
+//                                           to FILE itself for each step that is done: GENERATION
+//                                           STEP; saves after the third, where the options do
 //   session_probe samples FILE [OPTION...]  as fault; appends lines to FILE itself: "begun
 //                                           GENERATION STEP EPOCH SAMPLE..." before each Step(),
 //                                           and "done GENERATION STEP" where it returned true
+//   session_probe evaluate FILE [OPTION...] as fault; rank 0 appends a line to FILE itself for each
+//                                           evaluation: GENERATION STEP
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
-//   this
-//                                           process has done: its parameters' digest, and who it is
+//                                           this process has done: its parameters' digest, with a
+//                                           zero_stage its share's, and who it is
 //   session_probe misuse FILE [OPTION...]   one rank: calls in a wrong order, and their errors
 #include <torch/nn/modules.h>
 #include <torch/optim/sgd.h>
@@ -30,6 +36,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "ddprun/session.h"
+#include "ddprun/zero_optimizer.h"
 #include "tests/worker/probe_arguments.h"
 
 namespace {
@@ -39,8 +46,8 @@ using ddprun::Session;
 using ddprun::Sgd;
 using Line = torch::nn::Linear;
 
-ddprun::Dataset Points() {
-  const torch::Tensor x = torch::arange(64).to(torch::kFloat).view({-1, 1}) / 64;
+ddprun::Dataset Points(int64_t count = 64) {
+  const torch::Tensor x = torch::arange(count).to(torch::kFloat).view({-1, 1}) / 64;
   return ddprun::TensorDataset(x, x * 3 + 1);
 }
 
@@ -105,6 +112,26 @@ void TrainWithFault(Session& session, std::ofstream& out) {
       << "\ngeneration " << session.context().generation() << "\n";
 }
 
+void TrainAndEvaluate(Session& session, const std::string& path) {
+  const Fault fault = Fault::Read();
+  session.EvaluateWith({.name = "ranks", .figure = [&] {
+                          fault.At(session, "evaluation");
+                          const double ranks = session.SumOverRanks(torch::ones({}));
+                          const ddprun::Context& context = session.context();
+                          if (context.is_main()) {
+                            std::ofstream(path, std::ios::app)
+                                << context.generation() << " " << session.step() << std::endl;
+                          }
+                          return ranks;
+                        }});
+  auto model = session.Prepare(Line(1, 1), Sgd{.momentum = 0.5}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(Watched(session, fault, model(batch.inputs)), batch));
+    session.Step();
+    fault.At(session, "after");
+  }
+}
+
 void TrainAndTellSamples(Session& session, const std::string& path) {
   const Fault fault = Fault::Read();
   auto model = session.Prepare(Line(1, 1), Sgd{.momentum = 0.5}, Points());
@@ -137,6 +164,53 @@ uint64_t Digest(torch::nn::Module& module) {
   return std::hash<std::string>()(bytes);
 }
 
+// The same of a rank's share of optimizer and parameters.
+uint64_t ShareDigest(ddprun::ZeroOptimizer& zero) {
+  std::string bytes;
+  const auto add = [&](const torch::Tensor& tensor) {
+    const torch::Tensor plain = tensor.detach().contiguous();
+    bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  };
+  for (const auto& [name, tensor] : ddprun::OrThrow(zero.ShardedState())) {
+    bytes += name;
+    add(tensor);
+  }
+  for (const auto& group : zero.param_groups()) {
+    for (const torch::Tensor& share : group.params()) add(share);
+  }
+  return std::hash<std::string>()(bytes);
+}
+
+// Each generation begins with another model, and draws numbers while it trains.
+void TrainShards(Session& session, const std::string& path) {
+  const Fault fault = Fault::Read();
+  torch::manual_seed(session.context().generation());
+  Line frozen(1, 16);
+  for (torch::Tensor& parameter : frozen->parameters()) parameter.requires_grad_(false);
+  torch::nn::Sequential net(frozen, Line(16, 24), torch::nn::Dropout(0.25),
+                            torch::nn::BatchNorm1d(24), Line(24, 1));
+  auto model = session.Prepare(net, ddprun::AdamW(), Points(72));
+  std::ofstream lines(path, std::ios::app);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(Watched(session, fault, model(batch.inputs)), batch));
+    fault.At(session, "between");
+    if (session.Step() && session.context().is_main()) {
+      lines << absl::StrCat(session.context().generation(), " ", session.step(), "\n")
+            << std::flush;
+    }
+    if (session.step() == 3) session.Save();
+    fault.At(session, "after");
+  }
+  auto& zero = dynamic_cast<ddprun::ZeroOptimizer&>(session.optimizer());
+  std::ofstream out(absl::StrCat(path, ".", session.context().rank()));
+  out << "share " << ShareDigest(zero) << "\nsteps " << session.step() << "\n";
+  const ddprun::ZeroOptimizer::WholeParameters whole(zero);
+  double buffers = 0;
+  for (const torch::Tensor& tensor : net->buffers())
+    buffers += tensor.to(torch::kDouble).abs().sum().item<double>();
+  out << "parameters " << Digest(*net) << "\nbuffers " << buffers << "\n";
+}
+
 void Live(Session& session, const std::string& path) {
   torch::nn::Sequential net(Line(1, 32), Line(32, 32), Line(32, 1));
   auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
@@ -145,13 +219,17 @@ void Live(Session& session, const std::string& path) {
   for (const Batch& batch : session.Batches()) {
     session.Backward(Loss(model(batch.inputs), batch));
     if (!session.Step()) continue;
+    auto* zero = dynamic_cast<ddprun::ZeroOptimizer*>(&session.optimizer());
+    // In stage 3 the whole parameters are a collective's.
+    const bool whole = session.options().zero_stage != "3";
     const ddprun::Context& context = session.context();
     const double now = static_cast<double>(ddprun::MonotonicNow().nanoseconds()) / 1e9;
     journal << absl::StrFormat(
                    R"({"event":"step","t":%.6f,"who":"worker","pid":%d,"rank":%d,"world":%d,)"
-                   R"("generation":%d,"step":%d,"digest":"%x"})",
+                   R"("generation":%d,"step":%d,"digest":"%x","share":"%x"})",
                    now, getpid(), context.rank(), context.world_size(), context.generation(),
-                   session.step(), Digest(*net))
+                   session.step(), whole ? Digest(*net) : 0,
+                   zero != nullptr ? ShareDigest(*zero) : 0)
             << std::endl;
   }
 }
@@ -253,6 +331,8 @@ int main(int argc, char** argv) {
        .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
       [&](Session& session) {
         if (what == "live") return Live(session, file);
+        if (what == "shards") return TrainShards(session, file);
+        if (what == "evaluate") return TrainAndEvaluate(session, file);
         if (what == "samples") return TrainAndTellSamples(session, file);
         std::ofstream out(absl::StrCat(file, ".", session.context().rank()));
         out.precision(9);

@@ -46,6 +46,17 @@ class Survivors(unittest.TestCase):
         survivors.run(training, 1)
         self.assertEqual([None] * 5, training.warm)
 
+    def test_shares_of_who_is_killed_come_back(self):
+        for stage in ("1", "2", "3"):
+            with self.subTest(stage=stage):
+                options = ("--in_process_restart", "--zero_stage", stage, "--replicas", "2")
+                survivors.run(survivors.LiveTraining(2, 2, random.Random(SEED), options=options), KILLS)
+
+    def test_twin_without_copies_has_lost_them(self):
+        options = ("--in_process_restart", "--zero_stage", "1", "--replicas", "0")
+        with self.assertRaisesRegex(survivors.Wrong, "workers were started anew that nobody had killed"):
+            survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=options), 1)
+
     def test_twin_without_the_option_starts_all_workers_anew(self):
         with self.assertRaisesRegex(survivors.Wrong, "2 workers were started anew that nobody had killed"):
             survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=()), 1)

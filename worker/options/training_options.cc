@@ -81,6 +81,12 @@ void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* 
                 "Workers go on in their process when another one fails, or nodes come and go; new "
                 "ones get the state from them. Without: all are started anew, and resume from a "
                 "checkpoint.");
+  table->Integer("replicas", {0, 1000}, &options->replicas,
+                 "With in_process_restart and a zero_stage: other workers, on other nodes first, "
+                 "that keep a copy of what one has alone. So many may be lost at once, and their "
+                 "state isn't; beyond that, and with 0, all go on from a checkpoint.");
+  table->Integer("replicate_every", {1, kCountMax}, &options->replicate_every,
+                 "Steps from one copy to the next; at most so many are lost, and the broken one.");
   if (used.sync_batch_norm) {
     table->Switch("sync_batch_norm", &options->sync_batch_norm,
                   "Batch norm over the batches of all workers together.");
@@ -164,13 +170,10 @@ absl::Status CheckTrainingOptions(const TrainingOptions& options) {
         "zero_stage 3 needs all ranks to use the same parameters in the same order, so it excludes "
         "find_unused_parameters; give zero_stage 2");
   }
-  if (options.in_process_restart &&
-      (options.zero_stage != "0" || options.comm_hook == "power_sgd")) {
+  if (options.in_process_restart && options.comm_hook == "power_sgd") {
     return absl::InvalidArgumentError(
-        absl::StrCat("in_process_restart needs a worker's state on the others, and with ",
-                     options.zero_stage != "0" ? absl::StrCat("zero_stage ", options.zero_stage)
-                                               : "comm_hook power_sgd",
-                     " each has a part of its own; leave one of them out"));
+        "in_process_restart needs a worker's state on the others, and with comm_hook power_sgd "
+        "each has a part of its own; leave one of them out");
   }
   return absl::OkStatus();
 }

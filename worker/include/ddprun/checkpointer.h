@@ -91,6 +91,10 @@ class Checkpointer {
   // gone. After an error module and optimizer may have changed, on some ranks.
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
 
+  // After Context::Rejoin, on ranks that were in the generation before: gives up a SaveAsync of
+  // that one, if it isn't written yet.
+  void LeaveGeneration();
+
   // After Context::Rejoin, and on ranks that got their state from others instead of by Restore:
   // what is saved from now on is newer than what any rank has resumed from. A collective.
   //

@@ -98,11 +98,11 @@ struct SessionOptions {
 // samples all the same, which don't count.
 //
 // With --in_process_restart a worker that lives goes on in its process when another one fails, or
-// nodes come and go: the step that was under way is done again by all, from the state of the rank
-// that had come furthest, and new workers get it from there, not from a checkpoint. The program
-// notices nothing but a batch that comes again, and a Step() that returns false. What it keeps of
-// its own between steps is its own affair; and an error of a collective that it calls by itself
-// (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the process, as without the option.
+// nodes come and go: the step that was under way is done again by all, new workers too, from the
+// state of the rank that had come furthest (with ZeRO: of which all shares have copies, a step less
+// at most). The program notices nothing but a batch that comes again, and a Step() that returns
+// false. What it keeps of its own between steps is its own affair; an error of a collective that it
+// calls itself (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the process, as ever.
 //
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
 // what is missing. Else those of the parts that do the work. Collectives, called by all ranks in
@@ -153,7 +153,7 @@ class Session {
   // --max_grad_norm says, and a checkpoint is saved when it is due, beside training: what fails
   // there ends training at the next one.
   // Returns whether the optimizer stepped: not between accumulated batches, nor when fp16 left an
-  // overflow out, nor when the step is going to be done again.
+  // overflow out, nor when the step is known to be done again.
   bool Step();
 
   // Saves a checkpoint now, where the options keep any, and waits until it is written.
@@ -178,9 +178,9 @@ class Session {
   // For SessionModel.
   template <typename Function>
   auto Forward(Function&& forward) {
-    if (DistributedDataParallel* ddp = BeginForward(); ddp != nullptr) {
+    if (DistributedDataParallel* ddp = nullptr; BeginForward(&ddp)) {
       try {
-        return ddp->Forward(forward);
+        return ddp != nullptr ? ddp->Forward(forward) : forward();
       } catch (...) {
         OnForwardError();
       }
@@ -193,8 +193,8 @@ class Session {
 
   void PrepareModule(std::shared_ptr<torch::nn::Module> module, const OptimizerKind& optimizer,
                      Dataset data, std::vector<ParameterGroup> groups);
-  // null: a plain call.
-  DistributedDataParallel* BeginForward();
+  // Whether it is one of training; through `ddp`, where that isn't null.
+  bool BeginForward(DistributedDataParallel** ddp);
   // Throws what was thrown, unless the step is going to be done again: then this one's results
   // don't count.
   void OnForwardError();

@@ -43,6 +43,8 @@ struct TrainingOptions {
   std::string backend = "auto";
 
   bool in_process_restart = false;  // survivors of a fault keep their process
+  int64_t replicas = 1;             // with that and a zero_stage: copies of each worker's share
+  int64_t replicate_every = 1;      // steps
   int64_t seed = 1;
   int64_t threads = 1;  // LibTorch's, of each worker
 

@@ -213,6 +213,12 @@ class ZeroOptimizer : public torch::optim::Optimizer {
 
   // For the library itself.
   struct Implementation;
+  Implementation& implementation() { return *implementation_; }
+  // Before Context::Rejoin: leaves the generation, with what is under way. After it: shares out
+  // anew what the module has, without any state; parameters of stage 3 have no values until they
+  // get some. A collective. Errors: as Create's; then call it again in the next generation.
+  void LetGo();
+  absl::Status Rejoin(Context& context, bool init_sync);
   // What GradScaler divides: averaged gradients. Throws as FinishBackward answers.
   std::vector<torch::Tensor> ReducedGradients();
   // Whether `state` has something of each parameter in this rank's share, and all of that.

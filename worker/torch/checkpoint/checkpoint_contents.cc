@@ -212,6 +212,14 @@ void SeedGenerators(torch::Device device, int64_t step, uint32_t rank) {
   }
 }
 
+absl::Status RestoreGenerators(const CheckpointTensors& tensors, torch::Device device, int64_t step,
+                               uint32_t rank) {
+  const auto found = tensors.find(absl::StrCat("generators.", rank));
+  if (found != tensors.end()) return SetGenerators(device, found->second);
+  SeedGenerators(device, step, rank);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
                                         std::vector<torch::Tensor>& kept) {
   TensorFile file;

@@ -58,6 +58,9 @@ torch::Tensor GetGenerators(torch::Device device);
 absl::Status SetGenerators(torch::Device device, const torch::Tensor& state);
 // For a rank that the checkpoint doesn't know: seeded by step and rank.
 void SeedGenerators(torch::Device device, int64_t step, uint32_t rank);
+// What a checkpoint has of them for this rank, or the latter.
+absl::Status RestoreGenerators(const CheckpointTensors& tensors, torch::Device device, int64_t step,
+                               uint32_t rank);
 
 // A file that holds the tensors. `kept` owns what the entries point into.
 // Errors: UNIMPLEMENTED — a tensor's type has no name in safetensors.

@@ -52,6 +52,7 @@ struct Checkpointer::Implementation {
   struct Pending {
     CheckpointId id;
     bool shards = false;
+    bool given_up = false;
   };
 
   Context& context;
@@ -103,18 +104,6 @@ struct Checkpointer::Implementation {
 
   worker::BackgroundWrite write;  // last: it uses the others
 };
-
-namespace {
-
-absl::Status RestoreGenerators(const CheckpointTensors& tensors, const Context& context,
-                               int64_t step) {
-  const auto found = tensors.find(absl::StrCat("generators.", context.rank()));
-  if (found != tensors.end()) return worker::SetGenerators(context.device(), found->second);
-  worker::SeedGenerators(context.device(), step, context.rank());
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 Checkpointer::Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
                            torch::optim::Optimizer& optimizer, CheckpointerOptions options)
@@ -186,7 +175,8 @@ absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
     for (auto& [name, tensor] : state) tensor = tensor.clone();  // it may keep them
     DDPRUN_RETURN_IF_ERROR(extra.state.RestoreState(state));
   }
-  DDPRUN_RETURN_IF_ERROR(RestoreGenerators(tensors, context, progress.step));
+  DDPRUN_RETURN_IF_ERROR(
+      worker::RestoreGenerators(tensors, context.device(), progress.step, context.rank()));
   return progress;
 }
 
@@ -242,6 +232,13 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
   });
 }
 
+void Checkpointer::LeaveGeneration() {
+  Implementation& self = *implementation_;
+  self.saves = 0;  // some may have begun none
+  // Others can't be asked any more whether they have written theirs.
+  if (self.pending.has_value() && self.pending->shards) self.pending->given_up = true;
+}
+
 absl::Status Checkpointer::GoOnWithOthers() {
   Implementation& self = *implementation_;
   const torch::Tensor own = torch::tensor({static_cast<int64_t>(self.fence)});
@@ -250,7 +247,6 @@ absl::Status Checkpointer::GoOnWithOthers() {
   for (const torch::Tensor& fence : all) {
     self.fence = std::max(self.fence, static_cast<uint64_t>(fence.item<int64_t>()));
   }
-  self.saves = 0;  // some may have begun none
   return absl::OkStatus();
 }
 
@@ -489,6 +485,7 @@ absl::Status Checkpointer::Wait() {
   const Implementation::Pending pending = *std::exchange(self.pending, std::nullopt);
   return worker::CatchExceptions([&]() -> absl::Status {
     const absl::Status written = self.write.Finish();
+    if (pending.given_up) return absl::OkStatus();
     if (!pending.shards) return written;  // and pruned
     DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, written, "write the checkpoint"));
     return self.PruneTogether(pending.id);

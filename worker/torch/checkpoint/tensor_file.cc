@@ -161,10 +161,11 @@ uint64_t TensorTypeBytes(absl::string_view type) {
   return 0;
 }
 
-std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum) {
+namespace {
+
+json DescribeTensors(const TensorFile& file) {
   json header = json::object();
   header[kMetadata] = file.metadata;
-  std::vector<absl::string_view> pieces;
   uint64_t begin = 0;
   for (const TensorEntry& entry : file.tensors) {
     const absl::StatusOr<uint64_t> bytes = BytesOf(entry);
@@ -176,13 +177,13 @@ std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum) {
                                                         {"data_offsets", {begin, end}}})
                               .second;
     DDPRUN_CHECK(inserted, entry.name);
-    pieces.push_back(entry.bytes);
     begin = end;
   }
-  const uint32_t sum = Checksum(header.dump(), pieces);
-  if (checksum != nullptr) *checksum = sum;
-  header[kMetadata][kChecksum] = absl::StrCat(sum);
-  std::string text = header.dump();
+  return header;
+}
+
+// With its length before it, and blanks behind it, up to where the tensors' bytes are aligned.
+std::string Framed(std::string text) {
   text.append((kAlignment - (kLengthBytes + text.size()) % kAlignment) % kAlignment, ' ');
   std::string encoded(kLengthBytes, '\0');
   const uint64_t length = text.size();
@@ -190,6 +191,22 @@ std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum) {
     encoded[i] = static_cast<char>((length >> (8 * i)) & 0xff);
   }
   return encoded + text;
+}
+
+}  // namespace
+
+std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum) {
+  json header = DescribeTensors(file);
+  std::vector<absl::string_view> pieces;
+  for (const TensorEntry& entry : file.tensors) pieces.push_back(entry.bytes);
+  const uint32_t sum = Checksum(header.dump(), pieces);
+  if (checksum != nullptr) *checksum = sum;
+  header[kMetadata][kChecksum] = absl::StrCat(sum);
+  return Framed(header.dump());
+}
+
+std::string EncodePlainTensorFileHeader(const TensorFile& file) {
+  return Framed(DescribeTensors(file).dump());
 }
 
 absl::StatusOr<TensorFile> DecodeTensorFile(absl::string_view bytes, TensorFileCheck check) {

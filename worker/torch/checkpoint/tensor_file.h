@@ -38,6 +38,8 @@ struct TensorFile {
 // Params: checksum: where its own goes, null = nowhere.
 // Requires: each tensor's bytes fit its type and shape; names are unique, and no metadata "crc32".
 std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum = nullptr);
+// The same of one that has no checksum and stays in memory: the tensors' bytes aren't looked at.
+std::string EncodePlainTensorFileHeader(const TensorFile& file);
 
 // What of a file is held against its checksum.
 enum class TensorFileCheck {

@@ -263,4 +263,11 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
   return group;
 }
 
+absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateMessageGroup(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan) {
+  return CatchExceptions([&]() -> absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> {
+    return ConnectGloo(store, plan.rank, plan.world_size, plan);
+  });
+}
+
 }  // namespace ddprun::worker

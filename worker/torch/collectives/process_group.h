@@ -47,6 +47,13 @@ absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
     std::string* reason = nullptr);
 
+// Gloo alone, for messages from one rank to another (send and recv of tensors in CPU memory), which
+// our own backends don't have; it works beside them, in a thread of its own. A collective, after
+// CreateProcessGroup of the same plan, over a store of its own.
+// Errors: UNAVAILABLE, INTERNAL as above. Bound: as above, without start_timeout.
+absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateMessageGroup(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan);
+
 }  // namespace ddprun::worker
 
 #endif  // DDPRUN_WORKER_TORCH_COLLECTIVES_PROCESS_GROUP_H_

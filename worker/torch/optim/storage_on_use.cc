@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "worker/torch/optim/marked_data.h"
+
 namespace ddprun::worker {
 namespace {
 
@@ -124,6 +126,11 @@ torch::Tensor Marked(const torch::Tensor& tensor) {
 }
 
 bool IsMarked(const torch::Tensor& tensor) { return tensor.key_set().has(kMark); }
+
+void SetDataOfMarked(torch::Tensor& tensor, const torch::Tensor& data) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kMark);  // the check that it makes is an operator
+  tensor.set_data(data);
+}
 
 bool StaysInMemory(const torch::Tensor& tensor) {
   if (!IsMarked(tensor)) return true;

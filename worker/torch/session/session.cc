@@ -92,8 +92,9 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
       DDPRUN_RETURN_IF_ERROR(End());
       return false;
     }
-    if (!std::exchange(epoch_is_over, false)) break;
+    if (!epoch_is_over) break;
     DDPRUN_RETURN_IF_ERROR(EndEpoch());
+    epoch_is_over = false;
   }
   if (context->StopAt(progress.step)) {  // a node is about to be taken away
     stopped = true;
@@ -113,9 +114,11 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
 absl::Status Session::Implementation::EndEpoch() {
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
   if (!context->is_main()) return absl::OkStatus();
-  worker::Print(absl::StrFormat("epoch %d  step %d  loss %.4f%s", progress.epoch, progress.step,
-                                loss.defined() ? loss.item<double>() : 0,
-                                figure.empty() ? "" : absl::StrCat("  ", figure)));
+  worker::Print(
+      absl::StrCat("epoch ", progress.epoch, "  step ", progress.step,
+                   // Of who goes on from there it isn't known.
+                   loss.defined() ? absl::StrFormat("  loss %.4f", loss.item<double>()) : "",
+                   figure.empty() ? "" : absl::StrCat("  ", figure)));
   return absl::OkStatus();
 }
 
@@ -209,15 +212,19 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
   if (--passes_left > 0 || !broken.ok()) return false;
   const absl::Status ended = EndStep();
   if (!ended.ok() && !CanRecover(ended)) return ended;
-  broken = ended;
+  if (!ended.ok()) Break(ended);
   return stepped;
 }
 
 absl::Status Session::Implementation::EndStep() {
+  if (replicas != nullptr) DDPRUN_RETURN_IF_ERROR(replicas->Commit());
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress.step;
   state_generation = context->generation();
   DDPRUN_RETURN_IF_ERROR(CommitShare());
+  if (replicas != nullptr && progress.step % options.replicate_every == 0) {
+    DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
+  }
   if (options.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options.step_delay_ms));
   DDPRUN_RETURN_IF_ERROR(ReportStep());
   DDPRUN_ASSIGN_OR_RETURN(const bool is_due, SavingIsDue());
@@ -327,17 +334,18 @@ Session::BatchRange Session::Batches() { return BatchRange(*this); }
 
 const Batch* Session::Advance() { return OrThrow(implementation_->Advance()); }
 
-DistributedDataParallel* Session::BeginForward() {
+bool Session::BeginForward(DistributedDataParallel** ddp) {
   Implementation& self = *implementation_;
-  if (self.place != Implementation::Place::kBatch || !at::GradMode::is_enabled()) return nullptr;
+  if (self.place != Implementation::Place::kBatch || !at::GradMode::is_enabled()) return false;
   self.forward_called = true;
-  return self.broken.ok() ? self.ddp.get() : nullptr;
+  *ddp = self.ddp.get();
+  return self.broken.ok();
 }
 
 void Session::OnForwardError() {
   const absl::Status status = worker::StatusFromCurrentException();
   if (!implementation_->CanRecover(status)) throw;
-  implementation_->broken = status;
+  implementation_->Break(status);
 }
 
 void Session::Backward(const torch::Tensor& loss) {
@@ -351,7 +359,7 @@ void Session::Backward(const torch::Tensor& loss) {
   } catch (...) {
     const absl::Status status = worker::StatusFromCurrentException();
     if (!self.CanRecover(status)) throw;
-    self.broken = status;
+    self.Break(status);
   }
 }
 

@@ -23,6 +23,7 @@
 #include "ddprun/power_sgd.h"
 #include "ddprun/session.h"
 #include "ddprun/zero_optimizer.h"
+#include "worker/torch/checkpoint/shard_replicas.h"
 #include "worker/torch/session/batch_checkpoint.h"
 #include "worker/torch/session/journal.h"
 #include "worker/torch/session/sampler_checkpoint.h"
@@ -58,6 +59,9 @@ struct Session::Implementation {
   absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Groups(
       const OptimizerKind& kind, std::vector<ParameterGroup> groups);
   absl::Status MakeOptimizer(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
+  absl::Status AskWhoHasState();
+  // With ZeRO: deals state out for the ranks of this generation, which the first one makes.
+  absl::Status DealOut();
   absl::Status MakeDdp();
   // How long training is with so many workers.
   absl::Status PlanSteps();
@@ -70,6 +74,8 @@ struct Session::Implementation {
   absl::Status GoToPlace(const SamplerState& state);
   // What all ranks of a generation do at its beginning.
   absl::Status StartTogether();
+  // From a checkpoint, or elsewhere. An error where there is none and ranks have trained already,
+  // but can't put their state together any more.
   absl::Status Resume();
   // only: see CheckpointerOptions.
   std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory,
@@ -107,6 +113,8 @@ struct Session::Implementation {
   };
   // Whether such an error is followed by a generation in which this process can go on.
   bool CanRecover(const absl::Status& status) const;
+  // The step comes to nothing: until the next one the program computes without the others.
+  void Break(const absl::Status& why);
   // Keeps what a step changes before the optimizer does, and puts it back if that step isn't done.
   void KeepStepStart();
   absl::Status ReturnToStepStart();
@@ -115,6 +123,11 @@ struct Session::Implementation {
   absl::Status Recover(const absl::Status& why);
   // False: no rank has any state, so that all resume from a checkpoint.
   absl::StatusOr<bool> TakeStateOfOthers();
+  void SayWhereItGoesOn() const;
+  // The same with ZeRO, whose ranks keep copies of each other's state, and how they do.
+  absl::StatusOr<bool> TakeShardsBack();
+  bool KeepsReplicas() const;
+  absl::Status BeginReplicas();
 
   // The loop (session.cc).
   absl::StatusOr<const Batch*> Advance();
@@ -172,10 +185,12 @@ struct Session::Implementation {
   // Made once the model is where it belongs. zero: with a zero_stage, the same as optimizer.
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   ZeroOptimizer* zero = nullptr;
+  std::function<absl::StatusOr<std::unique_ptr<ZeroOptimizer>>(bool init_sync)> make_zero;
   std::unique_ptr<GradScaler> scaler;
-  std::shared_ptr<PowerSgd> power_sgd;           // null = another hook
-  std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2
-  std::unique_ptr<Checkpointer> checkpointer;    // null = none
+  std::shared_ptr<PowerSgd> power_sgd;              // null = another hook
+  std::unique_ptr<DistributedDataParallel> ddp;     // null with zero_stage 2
+  std::unique_ptr<Checkpointer> checkpointer;       // null = none
+  std::unique_ptr<worker::ShardReplicas> replicas;  // null = none
   std::unique_ptr<Metrics> metrics;
   worker::SaveClock save_clock;
   TrainingProgress progress;
@@ -183,6 +198,8 @@ struct Session::Implementation {
   // In which generation the state came about that this rank has; none: it has none that training
   // could go on from.
   std::optional<uint64_t> state_generation;
+  bool others_have_state = false;       // or others have, when this generation began
+  bool evaluation_is_done = false;      // then, of the last epoch, as far as these know
   bool has_begun = false;               // and shown its banner
   std::optional<StepStart> step_start;  // none: it isn't wanted
   // Not OK: a collective of this generation failed since the loop was last asked for a batch; what

@@ -14,6 +14,7 @@
 #include "worker/torch/checkpoint/peer_state.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/session/session_implementation.h"
+#include "worker/torch/zero/zero_optimizer_implementation.h"
 
 namespace ddprun {
 
@@ -21,8 +22,15 @@ bool Session::Implementation::CanRecover(const absl::Status& status) const {
   return context->CanRejoin() && absl::StartsWith(status.message(), worker::kPeerErrorPrefix);
 }
 
+void Session::Implementation::Break(const absl::Status& why) {
+  broken = why;
+  if (zero == nullptr) return;
+  std::optional<worker::ZeroGatherer>& gatherer = zero->implementation().gatherer;
+  if (gatherer.has_value()) gatherer->Abandon();
+}
+
 void Session::Implementation::KeepStepStart() {
-  if (!context->CanRejoin()) return;
+  if (!context->CanRejoin() || zero != nullptr) return;  // ZeRO goes back to what it has copies of
   StepStart start = {
       .step = progress.step, .buffers = {}, .generators = worker::GetGenerators(context->device())};
   const torch::NoGradGuard no_grad;
@@ -43,15 +51,16 @@ absl::Status Session::Implementation::ReturnToStepStart() {
 void Session::Implementation::LetGoOfStep() {
   autocast.reset();
   no_sync.reset();
+  zero_no_sync.reset();
   passes.clear();
   pass = Pass();
-  epoch_is_over = false;  // its evaluation is left out: new workers don't know of it
   loss = torch::Tensor();
   passes_left = 0;
   place = Place::kBetweenBatches;
   model->train();  // unless an evaluation broke
   metrics.reset();
   ddp.reset();
+  if (zero != nullptr) zero->LetGo();
   // They may lie in the buckets of what has just gone.
   for (torch::Tensor& parameter : Parameters(*model)) parameter.mutable_grad().reset();
 }
@@ -81,6 +90,7 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
 
 absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
   if (!context->CanRejoin()) return false;
+  if (zero != nullptr) return TakeShardsBack();
   std::optional<worker::StateVersion> own;
   if (state_generation.has_value()) own = {.progress = progress, .generation = *state_generation};
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<worker::StateVersion> newest,
@@ -95,12 +105,43 @@ absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
   // From here on it is this rank's, whoever is killed before they all train.
   progress = newest->progress;
   state_generation = newest->generation;
-  if (!own.has_value() && context->is_main()) {
-    worker::Print(
-        absl::StrFormat("goes on at step %d, epoch %d, with the state of a worker that lives",
-                        progress.step, progress.epoch));
-  }
+  if (!own.has_value() && context->is_main()) SayWhereItGoesOn();
   return true;
+}
+
+void Session::Implementation::SayWhereItGoesOn() const {
+  worker::Print(
+      absl::StrFormat("goes on at step %d, epoch %d, with the state of a worker that lives",
+                      progress.step, progress.epoch));
+}
+
+bool Session::Implementation::KeepsReplicas() const {
+  return zero != nullptr && context->CanRejoin() && options.replicas > 0;
+}
+
+absl::StatusOr<bool> Session::Implementation::TakeShardsBack() {
+  if (!KeepsReplicas()) return false;
+  if (replicas == nullptr) {
+    replicas = std::make_unique<worker::ShardReplicas>(
+        *context,
+        worker::ShardedTraining{.module = *model,
+                                .zero = *zero,
+                                .extras = {{"scaler", scaler.get()},
+                                           {"data", sampler_checkpoint.get()},
+                                           {"batch", batch_checkpoint.get()}}},
+        static_cast<uint32_t>(options.replicas));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest, replicas->TakeBack());
+  if (!newest.has_value()) return false;
+  progress = *newest;
+  if (!state_generation.has_value() && context->is_main()) SayWhereItGoesOn();
+  state_generation = context->generation();
+  return true;
+}
+
+absl::Status Session::Implementation::BeginReplicas() {
+  DDPRUN_RETURN_IF_ERROR(replicas->Connect());
+  return replicas->Begin(progress);
 }
 
 }  // namespace ddprun

@@ -4,6 +4,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -121,7 +122,6 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   scaler = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision == MixedPrecision::kFloat16});
   DDPRUN_RETURN_IF_ERROR(MakeOptimizer(kind, std::move(groups)));
-  PlanRates();
   place = Place::kBetweenBatches;
   absl::Status started = StartTogether();
   if (!started.ok() && CanRecover(started)) started = Recover(started);
@@ -145,6 +145,9 @@ void Session::Implementation::PlanRates() {
 absl::Status Session::Implementation::StartTogether() {
   // What was read ahead was dealt for the ranks before.
   DDPRUN_RETURN_IF_ERROR(loader->Reform(context->rank(), context->world_size()));
+  if (checkpointer != nullptr) checkpointer->LeaveGeneration();
+  DDPRUN_RETURN_IF_ERROR(AskWhoHasState());
+  if (make_zero != nullptr) DDPRUN_RETURN_IF_ERROR(DealOut());
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
@@ -155,11 +158,14 @@ absl::Status Session::Implementation::StartTogether() {
   if (others_know && checkpointer != nullptr) {
     DDPRUN_RETURN_IF_ERROR(checkpointer->GoOnWithOthers());
   }
+  if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(BeginReplicas());
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
   saved.reset();  // some may be new
   save_clock = worker::SaveClock(absl::Minutes(options.checkpoint_minutes));
   save_clock.Restart(MonotonicNow());
   if (!others_know) state_generation = context->generation();
+  // A checkpoint of an epoch's last step is from before its evaluation.
+  epoch_is_over = !evaluation_is_done && progress.epoch > 0 && progress.epoch_samples == 0;
   return absl::OkStatus();
 }
 
@@ -203,6 +209,7 @@ absl::Status Session::Implementation::MakeOptimizer(const OptimizerKind& kind,
     const auto defaults = OptionsOf(one, schedule.peak, options.weight_decay);
     if (options.zero_stage == "0") {
       optimizer = Fused(all, defaults);
+      PlanRates();
       return absl::OkStatus();
     }
     ZeroOptions zero_options = {.stage = options.zero_stage[0] - '0',
@@ -210,13 +217,40 @@ absl::Status Session::Implementation::MakeOptimizer(const OptimizerKind& kind,
                                 .broadcast_buffers = options.broadcast_buffers,
                                 .groups = all};
     if (options.bucket_cap_mb > 0) zero_options.bucket_cap_mb = options.bucket_cap_mb;
-    DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made,
-                            ZeroOptimizer::Create(model, *context, defaults, zero_options));
-    zero = made.get();
-    optimizer = std::move(made);
+    make_zero = [this, defaults, zero_options](bool init_sync) {
+      ZeroOptions with_sync = zero_options;
+      with_sync.init_sync = init_sync;
+      return ZeroOptimizer::Create(model, *context, defaults, with_sync);
+    };
     return absl::OkStatus();
   };
   return std::visit(make, kind);
+}
+
+absl::Status Session::Implementation::AskWhoHasState() {
+  enum Answer : int64_t { kNew, kTrains, kHasToEvaluate };
+  if (!context->CanRejoin()) return absl::OkStatus();
+  const Answer own = !state_generation.has_value() ? kNew
+                     : epoch_is_over               ? kHasToEvaluate
+                                                   : kTrains;
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, worker::GatherNumber(*context, own));
+  const int64_t most = *std::max_element(all.begin(), all.end());
+  others_have_state = most != kNew;
+  evaluation_is_done = most == kTrains;
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::DealOut() {
+  // What a new rank 0 begins with must not become everybody's.
+  if (zero != nullptr) {
+    DDPRUN_RETURN_IF_ERROR(zero->Rejoin(*context, /*init_sync=*/!others_have_state));
+  } else {
+    DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made, make_zero(!others_have_state));
+    zero = made.get();
+    optimizer = std::move(made);
+  }
+  PlanRates();
+  return absl::OkStatus();
 }
 
 absl::Status Session::Implementation::MakeDdp() {
@@ -276,6 +310,12 @@ absl::Status Session::Implementation::Resume() {
   if (checkpointer != nullptr) {
     DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found, checkpointer->Restore());
     if (found.has_value()) return GoOnFrom(*found);
+  }
+  if (others_have_state) {
+    return absl::DataLossError(
+        "a worker is gone with its share of the optimizer's state, which no other one has, and "
+        "there is no checkpoint: the job begins anew; let --replicas keep more copies, or give "
+        "--output_dir");
   }
   if (options.resume_from.empty()) return absl::OkStatus();
   if (options.resume_from == kLatest) {

@@ -80,6 +80,12 @@ void ZeroGatherer::Begin(size_t bucket) {
   if (whole.here || whole.work != nullptr) return;
   ZeroBucket& place = storage_.buckets()[bucket];
   GiveMemory(place.parameters);
+  if (abandoned_) {
+    place.parameters.zero_();
+    whole.here = true;
+    ++here_;
+    return;
+  }
   whole.input = place.updated.to(place.parameters.device());
   whole.work = group_._allgather_base(place.parameters, whole.input);
   bytes_ += static_cast<int64_t>(place.parameters.nbytes());
@@ -89,7 +95,11 @@ void ZeroGatherer::Begin(size_t bucket) {
 void ZeroGatherer::Await(size_t bucket) {
   Whole& whole = wholes_[bucket];
   if (whole.work == nullptr) return;
-  whole.work->wait();
+  try {
+    whole.work->wait();
+  } catch (...) {
+    if (!abandoned_) throw;
+  }
   whole = {.here = true, .work = nullptr, .input = torch::Tensor()};
   ++here_;
 }

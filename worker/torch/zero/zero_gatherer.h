@@ -37,6 +37,8 @@ class ZeroGatherer : public StorageOwner {
   // Frees everything: shares are going to change. And when they have: gathers what is held again.
   void Forget();
   void Renew();
+  // A peer is gone: what is used from now on has memory, but no values, and no rank is asked.
+  void Abandon() { abandoned_ = true; }
   // Gathers everything, and keeps it, but for changes of shares, until Release.
   void Hold();
   void Release();
@@ -75,6 +77,7 @@ class ZeroGatherer : public StorageOwner {
   size_t before_last_ = kNone;
   size_t last_ = kNone;
   int held_ = 0;
+  bool abandoned_ = false;
   int64_t gathers_ = 0;
   int64_t begun_ahead_ = 0;
   int64_t gathered_ = 0;

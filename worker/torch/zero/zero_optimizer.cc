@@ -65,18 +65,16 @@ absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
   auto implementation = std::make_unique<Implementation>();
   implementation->module = std::move(module);
   implementation->options = std::move(options);
-  implementation->device = context.device();
-  implementation->place = &context.implementation();
-  implementation->group = context.implementation().group;
+  implementation->make = make;
   DDPRUN_RETURN_IF_ERROR(
-      worker::CatchExceptions([&] { return worker::SetUpZero(*implementation, context, make); }));
+      worker::CatchExceptions([&] { return worker::SetUpZero(*implementation, context); }));
   return std::unique_ptr<ZeroOptimizer>(new ZeroOptimizer(std::move(implementation)));
 }
 
 absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
     std::shared_ptr<torch::nn::Module> module, Context& context,
     const torch::optim::AdamWOptions& adamw, ZeroOptions options) {
-  const MakeOptimizer make = [&adamw](std::vector<OptimizerParamGroup> groups) {
+  const MakeOptimizer make = [adamw](std::vector<OptimizerParamGroup> groups) {
     return std::make_unique<FusedAdamW>(std::move(groups), adamw);
   };
   return Create(std::move(module), context, make, std::move(options));
@@ -85,10 +83,27 @@ absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
 absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
     std::shared_ptr<torch::nn::Module> module, Context& context,
     const torch::optim::SGDOptions& sgd, ZeroOptions options) {
-  const MakeOptimizer make = [&sgd](std::vector<OptimizerParamGroup> groups) {
+  const MakeOptimizer make = [sgd](std::vector<OptimizerParamGroup> groups) {
     return std::make_unique<FusedSGD>(std::move(groups), sgd);
   };
   return Create(std::move(module), context, make, std::move(options));
+}
+
+void ZeroOptimizer::LetGo() {
+  implementation_->reducer.reset();
+  implementation_->gatherer.reset();
+  implementation_->group.reset();
+}
+
+absl::Status ZeroOptimizer::Rejoin(Context& context, bool init_sync) {
+  Implementation& self = *implementation_;
+  LetGo();
+  self.options.init_sync = init_sync;
+  DDPRUN_RETURN_IF_ERROR(worker::CatchExceptions([&] { return worker::SetUpZero(self, context); }));
+  for (size_t i = 0; i < param_groups_.size(); ++i) {
+    param_groups_[i].params() = self.inner->param_groups()[i].params();
+  }
+  return absl::OkStatus();
 }
 
 void ZeroImplementation::TakeAveragedGradients() {

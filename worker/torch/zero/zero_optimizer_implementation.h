@@ -23,6 +23,7 @@ namespace ddprun {
 struct ZeroOptimizer::Implementation {
   std::shared_ptr<torch::nn::Module> module;
   ZeroOptions options;
+  MakeOptimizer make;
   torch::Device device = torch::kCPU;
   const Context::Implementation* place = nullptr;
   c10::intrusive_ptr<c10d::ProcessGroup> group;

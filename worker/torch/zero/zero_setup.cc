@@ -228,9 +228,12 @@ std::vector<OptimizerParamGroup> GroupsOfPieces(const ZeroImplementation& zero) 
 
 }  // namespace
 
-absl::Status SetUpZero(ZeroImplementation& zero, Context& context,
-                       const ZeroOptimizer::MakeOptimizer& make) {
+absl::Status SetUpZero(ZeroImplementation& zero, Context& context) {
   const torch::NoGradGuard no_grad;
+  zero.device = context.device();
+  zero.place = &context.implementation();
+  zero.group = context.implementation().group;
+  zero.shapes.clear();
   absl::StatusOr<std::vector<ZeroParameter>> parameters = CollectZeroParameters(zero);
   DDPRUN_RETURN_IF_ERROR(CompareZero(zero, context, parameters));
   std::vector<ZeroBucketLayout> layouts = LayOut(zero, *parameters, context.world_size());
@@ -244,12 +247,11 @@ absl::Status SetUpZero(ZeroImplementation& zero, Context& context,
     BroadcastModule(zero);
     zero.storage->RenewCopies();
   }
-  zero.inner = make(GroupsOfPieces(zero));
+  zero.inner = zero.make(GroupsOfPieces(zero));
   if (zero.inner == nullptr || zero.inner->param_groups().size() != zero.options.groups.size()) {
     return absl::InvalidArgumentError(
         "MakeOptimizer must answer with an optimizer of the groups that it is given");
   }
-  zero.options.groups.clear();  // they hold on to nothing any more
   if (zero.options.stage == 3) zero.gatherer.emplace(*zero.group, *zero.storage);
   if (zero.options.stage >= 2) {
     zero.reducer.emplace(*zero.group, *zero.storage, zero.options.find_unused_parameters);

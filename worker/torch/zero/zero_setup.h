@@ -15,10 +15,11 @@ namespace ddprun::worker {
 
 inline constexpr size_t kZeroBroadcastBytes = size_t{250} << 20;
 
-// Fills an implementation that has module, options, device and group. A collective.
-// Errors: as ZeroOptimizer::Create. Throws as c10d.
-absl::Status SetUpZero(ZeroImplementation& zero, Context& context,
-                       const ZeroOptimizer::MakeOptimizer& make);
+// Fills an implementation that has module, options and `make`, or fills it anew for another
+// generation; what parameters without memory are is said later. A collective.
+// Errors: as ZeroOptimizer::Create; then nothing was moved yet, unless init_sync broke. Throws as
+// c10d.
+absl::Status SetUpZero(ZeroImplementation& zero, Context& context);
 
 // The 2-norm of all ranks' `gradients` together; a collective.
 // Errors: as ddprun::ClipGradNorm, with the same text on every rank.

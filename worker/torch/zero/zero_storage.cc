@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "worker/torch/optim/marked_data.h"
+
 namespace ddprun::worker {
 
 ZeroStorage::ZeroStorage(std::vector<ZeroParameter> parameters,
@@ -41,8 +43,9 @@ void ZeroStorage::FillBucket(ZeroBucket& bucket) {
     torch::Tensor& parameter = parameters_[slot.parameter].tensor;
     const torch::Tensor view =
         bucket.parameters.narrow(0, slot.begin, slot.length).view(parameter.sizes());
-    view.copy_(parameter);
-    parameter.set_data(view);
+    // One that was shared out has no memory, and gets its values from the shares.
+    if (parameter.storage().data() != nullptr) view.copy_(parameter);
+    SetDataOfMarked(parameter, view);
   }
   bucket.share = bucket.parameters.narrow(0, share * placement_.rank, share);
   bucket.updated = bucket.share;

@@ -1,0 +1,362 @@
+#include "worker/torch/checkpoint/shard_replicas.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "ddprun/parameters.h"
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/collectives/group_abort.h"
+#include "worker/torch/collectives/process_group.h"
+#include "worker/torch/context/context_implementation.h"
+#include "worker/torch/errors/exception_status.h"
+#include "worker/torch/zero/zero_shares.h"
+
+namespace ddprun::worker {
+namespace {
+
+// In a record, beside "optimizer.…" and what a checkpoint has.
+constexpr const char* kParametersPrefix = "shares.";
+constexpr const char* kGenerators = "generators";
+constexpr const char* kProgressKey = "progress";
+// One round is under way at a time.
+constexpr int kTag = 0;
+// The generation has ended, so what hasn't arrived yet is about to fail.
+constexpr std::chrono::seconds kSettleTime(1);
+// Of a record, as numbers.
+constexpr size_t kKeyNumbers = 4;
+
+// What is sent in the place of a record whose size the others don't know yet: zeros, where a
+// record's header has its length.
+bool IsRecord(const torch::Tensor& bytes) {
+  uint64_t length = 0;
+  if (bytes.nbytes() < sizeof(length)) return false;
+  std::memcpy(&length, bytes.const_data_ptr(), sizeof(length));
+  return length != 0;
+}
+
+absl::string_view BytesOf(const torch::Tensor& record) {
+  return {static_cast<const char*>(record.const_data_ptr()), record.nbytes()};
+}
+
+// `source`'s bytes on all ranks.
+absl::StatusOr<torch::Tensor> SendToAll(Context& context, uint32_t source, torch::Tensor bytes) {
+  const bool sends = context.rank() == source;
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes,
+                          GatherNumber(context, sends ? bytes.numel() : 0));
+  if (!sends) bytes = torch::empty({sizes[source]}, torch::kByte);
+  DDPRUN_RETURN_IF_ERROR(context.Broadcast(bytes, source));
+  return bytes;
+}
+
+}  // namespace
+
+ShardReplicas::ShardReplicas(Context& context, ShardedTraining training, uint32_t copies)
+    : context_(context), training_(std::move(training)), copies_(copies) {}
+
+ShardReplicas::~ShardReplicas() {
+  transfers_.clear();
+  if (links_) GroupAbort::DestroyBeside(std::move(links_));
+}
+
+RecordKey ShardReplicas::OwnKey(int64_t step) const {
+  return {.generation = context_.generation(),
+          .world_size = context_.world_size(),
+          .step = step,
+          .shard = context_.rank()};
+}
+
+absl::Status ShardReplicas::Connect() {
+  Settle();
+  holders_.clear();
+  kept_for_.clear();
+  sizes_.assign(context_.world_size(), 0);
+  if (context_.world_size() == 1 || copies_ == 0) return absl::OkStatus();
+  const Context::Implementation& place = context_.implementation();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> hosts,
+                          GatherNumber(context_, place.plan.host));
+  const std::vector<std::vector<uint32_t>> holders =
+      ChooseHolders(std::vector<uint32_t>(hosts.begin(), hosts.end()), copies_);
+  holders_ = holders[context_.rank()];
+  for (uint32_t rank = 0; rank < holders.size(); ++rank) {
+    const auto& of_rank = holders[rank];
+    if (std::count(of_rank.begin(), of_rank.end(), context_.rank()) > 0) kept_for_.push_back(rank);
+  }
+  DDPRUN_ASSIGN_OR_RETURN(
+      links_, CreateMessageGroup(c10::make_intrusive<c10d::PrefixStore>("replicas", place.store),
+                                 place.plan));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<torch::Tensor> ShardReplicas::Pack(const TrainingProgress& progress) {
+  const torch::NoGradGuard no_grad;
+  CheckpointTensors tensors;
+  DDPRUN_ASSIGN_OR_RETURN(const ZeroState state, training_.zero.ShardedState());
+  AddTensors(kOptimizerPrefix, state, tensors);
+  AddTensors(kParametersPrefix, ShardedParameters(training_.zero.implementation()), tensors);
+  for (const NamedTensor& buffer : NamedBuffers(training_.module)) {
+    tensors[kModelPrefix + buffer.name] = buffer.tensor;
+  }
+  for (const auto& [name, extra] : training_.extras) {
+    AddTensors(ExtraPrefix(name), extra->SaveState(), tensors);
+  }
+  tensors[kGenerators] = GetGenerators(context_.device());
+  tensors[kProgressKey] = torch::tensor({progress.step, progress.epoch, progress.epoch_samples});
+  std::vector<torch::Tensor> kept;
+  DDPRUN_ASSIGN_OR_RETURN(const TensorFile file, ToTensorFile(tensors, kept));
+  const std::string header = EncodePlainTensorFileHeader(file);
+  size_t size = header.size();
+  for (const TensorEntry& entry : file.tensors) size += entry.bytes.size();
+  torch::Tensor bytes = TakeMemory(static_cast<int64_t>(size));
+  auto* to = static_cast<char*>(bytes.mutable_data_ptr());
+  to = std::copy(header.begin(), header.end(), to);
+  for (const TensorEntry& entry : file.tensors) {
+    to = std::copy(entry.bytes.begin(), entry.bytes.end(), to);
+  }
+  return bytes;
+}
+
+torch::Tensor ShardReplicas::TakeMemory(int64_t bytes) {
+  const auto found = std::find_if(spare_.begin(), spare_.end(),
+                                  [&](const auto& memory) { return memory.numel() == bytes; });
+  if (found == spare_.end()) return torch::empty({bytes}, torch::kByte);
+  torch::Tensor memory = std::move(*found);
+  spare_.erase(found);
+  return memory;
+}
+
+void ShardReplicas::GiveBack(torch::Tensor memory) {
+  if (spare_.size() > kept_for_.size()) spare_.erase(spare_.begin());
+  spare_.push_back(std::move(memory));
+}
+
+absl::Status ShardReplicas::Begin(const TrainingProgress& progress) {
+  DDPRUN_CHECK(!round_.has_value(), "a second Begin before Commit");
+  return CatchExceptions([&]() -> absl::Status {
+    DDPRUN_ASSIGN_OR_RETURN(torch::Tensor bytes, Pack(progress));
+    round_ = Record{.key = OwnKey(progress.step), .bytes = std::move(bytes)};
+    records_.push_back(*round_);
+    Exchange();
+    return absl::OkStatus();
+  });
+}
+
+void ShardReplicas::Exchange() {
+  for (const uint32_t origin : kept_for_) {
+    if (sizes_[origin] == 0) continue;
+    Record record = *round_;
+    record.key.shard = origin;
+    record.bytes = TakeMemory(sizes_[origin]);
+    std::vector<torch::Tensor> tensors = {record.bytes};
+    auto work = links_->recv(tensors, static_cast<int>(origin), kTag);
+    transfers_.push_back({.record = std::move(record), .arrives = true, .work = std::move(work)});
+  }
+  const int64_t size = sizes_[context_.rank()];
+  if (size == 0) return;
+  const bool fits = round_->bytes.numel() == size;
+  std::vector<torch::Tensor> tensors = {fits ? round_->bytes : torch::zeros({size}, torch::kByte)};
+  for (const uint32_t holder : holders_) {
+    auto work = links_->send(tensors, static_cast<int>(holder), kTag);
+    transfers_.push_back({.record = {.key = round_->key, .bytes = tensors[0]},
+                          .arrives = false,
+                          .work = std::move(work)});
+  }
+}
+
+absl::Status ShardReplicas::AwaitTransfers() {
+  for (Transfer& transfer : transfers_) {
+    const auto work = std::exchange(transfer.work, nullptr);
+    if (!work->wait()) throw PeerFailure("a copy of a share was given up");
+    if (transfer.arrives && IsRecord(transfer.record.bytes)) records_.push_back(transfer.record);
+  }
+  transfers_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status ShardReplicas::Commit() {
+  if (!round_.has_value()) return absl::OkStatus();
+  return CatchExceptions([&]() -> absl::Status {
+    while (links_) {
+      DDPRUN_RETURN_IF_ERROR(AwaitTransfers());
+      DDPRUN_ASSIGN_OR_RETURN(std::vector<int64_t> sizes,
+                              GatherNumber(context_, round_->bytes.numel()));
+      if (sizes == sizes_) break;  // so all was sent
+      sizes_ = std::move(sizes);
+      records_.erase(std::remove_if(records_.begin(), records_.end(),
+                                    [&](const Record& record) {
+                                      return record.key.SameState(round_->key) &&
+                                             record.key != round_->key;
+                                    }),
+                     records_.end());
+      Exchange();
+    }
+    KeepOnly(round_->key);
+    round_.reset();
+    return absl::OkStatus();
+  });
+}
+
+void ShardReplicas::KeepOnly(const RecordKey& state) {
+  std::vector<Record> all = std::exchange(records_, {});
+  for (Record& record : all) {
+    if (record.key.SameState(state)) {
+      records_.push_back(std::move(record));
+    } else {
+      GiveBack(std::move(record.bytes));
+    }
+  }
+}
+
+void ShardReplicas::Settle() {
+  for (Transfer& transfer : transfers_) {
+    if (!transfer.arrives || transfer.work == nullptr) continue;
+    const absl::Status done = CatchExceptions([&]() -> absl::Status {
+      if (transfer.work->wait(kSettleTime)) return absl::OkStatus();
+      return absl::UnavailableError("given up");
+    });
+    if (done.ok() && IsRecord(transfer.record.bytes)) records_.push_back(transfer.record);
+  }
+  transfers_.clear();
+  round_.reset();
+  if (links_) GroupAbort::DestroyBeside(std::move(links_));
+}
+
+absl::StatusOr<std::vector<std::vector<RecordKey>>> ShardReplicas::GatherKeys() {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> counts,
+                          GatherNumber(context_, static_cast<int64_t>(records_.size())));
+  const auto most = static_cast<size_t>(*std::max_element(counts.begin(), counts.end()));
+  std::vector<std::vector<RecordKey>> keys(counts.size());
+  if (most == 0) return keys;
+  std::vector<int64_t> own;
+  for (const Record& record : records_) {
+    own.insert(own.end(), {static_cast<int64_t>(record.key.generation), record.key.world_size,
+                           record.key.step, record.key.shard});
+  }
+  own.resize(most * kKeyNumbers);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
+                          context_.AllGather(torch::tensor(own).to(context_.device())));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const torch::Tensor row = all[rank].cpu();
+    const auto* numbers = row.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < counts[rank]; ++i, numbers += kKeyNumbers) {
+      keys[rank].push_back({.generation = static_cast<uint64_t>(numbers[0]),
+                            .world_size = static_cast<uint32_t>(numbers[1]),
+                            .step = numbers[2],
+                            .shard = static_cast<uint32_t>(numbers[3])});
+    }
+  }
+  return keys;
+}
+
+absl::StatusOr<std::optional<TrainingProgress>> ShardReplicas::TakeBack() {
+  Settle();
+  return CatchExceptions([&]() -> absl::StatusOr<std::optional<TrainingProgress>> {
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::vector<RecordKey>> keys, GatherKeys());
+    const std::optional<RecoveryPoint> point = ChooseRecoveryPoint(keys);
+    const auto is_over = [&](const Record& record) {
+      return !point.has_value() ||
+             (!record.key.SameState(point->state) && record.key.step >= point->state.step);
+    };
+    records_.erase(std::remove_if(records_.begin(), records_.end(), is_over), records_.end());
+    if (!point.has_value()) return std::optional<TrainingProgress>();
+    Parts parts;
+    for (uint32_t shard = 0; shard < point->sources.size(); ++shard) {
+      DDPRUN_RETURN_IF_ERROR(Move(*point, shard, parts));
+    }
+    const bool some_are_new =
+        std::any_of(keys.begin(), keys.end(), [](const auto& of_rank) { return of_rank.empty(); });
+    if (some_are_new) DDPRUN_RETURN_IF_ERROR(SendUntrained(point->sources[0]));
+    DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
+                            Apply(parts, context_.rank() < point->state.world_size));
+    return std::optional<TrainingProgress>(progress);
+  });
+}
+
+// To who needs it: all, or, where ranks have the same shares as before, the rank of its number.
+absl::Status ShardReplicas::Move(const RecoveryPoint& point, uint32_t shard, Parts& parts) {
+  const bool same_ranks = point.state.world_size == context_.world_size();
+  const uint32_t source = point.sources[shard];
+  torch::Tensor bytes;
+  if (context_.rank() == source) {
+    const auto found = std::find_if(records_.begin(), records_.end(), [&](const Record& record) {
+      return record.key.SameState(point.state) && record.key.shard == shard;
+    });
+    bytes = found->bytes;
+  }
+  if (!same_ranks || source != shard) {
+    DDPRUN_ASSIGN_OR_RETURN(bytes, SendToAll(context_, source, bytes));
+  }
+  if (same_ranks && shard != context_.rank()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const TensorFile file,
+                          DecodeTensorFile(BytesOf(bytes), TensorFileCheck::kLength));
+  const CheckpointTensors tensors = FromTensorFile(file, std::make_shared<torch::Tensor>(bytes));
+  Take(tensors, same_ranks, shard == 0, parts);
+  // As from a checkpoint: of the rank of the same number, though there are more or fewer now.
+  if (shard == context_.rank()) parts.others[kGenerators] = tensors.at(kGenerators).clone();
+  return absl::OkStatus();
+}
+
+void ShardReplicas::Take(const CheckpointTensors& tensors, bool is_whole_share, bool is_first,
+                         Parts& parts) {
+  const auto take = [&](const char* prefix, CheckpointTensors& to) {
+    CheckpointTensors state = TensorsWithPrefix(tensors, prefix);
+    if (!is_whole_share) {
+      state = training_.zero.OwnPart(state);
+      // The share's bytes needn't stay for the few that are ours.
+      for (auto& [name, tensor] : state) tensor = tensor.clone();
+    }
+    AddTensors("", state, to);
+  };
+  take(kOptimizerPrefix, parts.optimizer);
+  take(kParametersPrefix, parts.parameters);
+  if (is_whole_share || is_first) parts.others = tensors;
+}
+
+absl::Status ShardReplicas::SendUntrained(uint32_t source) {
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& parameter : UntrainedParameters(training_.zero.implementation())) {
+    torch::Tensor sent = parameter.detach().contiguous();
+    DDPRUN_RETURN_IF_ERROR(context_.Broadcast(sent, source));
+    parameter.copy_(sent);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainingProgress> ShardReplicas::Apply(const Parts& parts, bool has_generators) {
+  const torch::NoGradGuard no_grad;
+  DDPRUN_RETURN_IF_ERROR(training_.zero.RestoreState(parts.optimizer));
+  DDPRUN_RETURN_IF_ERROR(RestoreParameters(training_.zero.implementation(), parts.parameters));
+  for (const NamedTensor& buffer : NamedBuffers(training_.module)) {
+    const auto found = parts.others.find(kModelPrefix + buffer.name);
+    if (found == parts.others.end() || found->second.sizes() != buffer.tensor.sizes()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("other ranks' models have no buffer '", buffer.name, "' of that shape"));
+    }
+    buffer.tensor.detach().copy_(found->second);
+  }
+  for (const auto& [name, extra] : training_.extras) {
+    CheckpointTensors state = TensorsWithPrefix(parts.others, ExtraPrefix(name));
+    for (auto& [key, tensor] : state) tensor = tensor.clone();  // it may keep them
+    DDPRUN_RETURN_IF_ERROR(extra->RestoreState(state));
+  }
+  const auto* numbers = parts.others.at(kProgressKey).const_data_ptr<int64_t>();
+  const TrainingProgress progress = {
+      .step = numbers[0], .epoch = numbers[1], .epoch_samples = numbers[2]};
+  if (has_generators) {
+    DDPRUN_RETURN_IF_ERROR(SetGenerators(context_.device(), parts.others.at(kGenerators)));
+  } else {
+    SeedGenerators(context_.device(), progress.step, context_.rank());
+  }
+  return progress;
+}
+
+}  // namespace ddprun::worker

@@ -1,0 +1,14 @@
+#ifndef DDPRUN_WORKER_TORCH_OPTIM_MARKED_DATA_H_
+#define DDPRUN_WORKER_TORCH_OPTIM_MARKED_DATA_H_
+
+#include <torch/types.h>
+
+namespace ddprun::worker {
+
+// tensor.set_data(data), also of a tensor that is marked (storage_on_use.h) and whose memory is
+// gone with its owner.
+void SetDataOfMarked(torch::Tensor& tensor, const torch::Tensor& data);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_OPTIM_MARKED_DATA_H_
