@@ -80,18 +80,6 @@ struct Training {
   }
 };
 
-// What was resumed. none: it says that there is nothing.
-using Resumed = std::optional<int64_t>;
-constexpr int64_t kTorn = -1;
-using Reader = std::function<Resumed(const std::string& directory)>;
-
-struct Tally {
-  int torn = 0;
-  int lost = 0;       // what was promised isn't there
-  int from_none = 0;  // there was nothing, rightly
-  int newest = 0;     // the last save that had begun was there
-};
-
 class CrashPointsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -143,39 +131,19 @@ class CrashPointsTest : public ::testing::Test {
   }
   std::string From() const { return root_ + "/disk"; }
 
-  Resumed Restore(const std::string& directory) {
+  ResumedSave Restore(const std::string& directory) {
     Training training;
     const auto progress = Make(training, directory, /*sharded=*/true)->Restore();
     if (!progress.ok() || !progress->has_value()) return std::nullopt;
     const int64_t number = (*progress)->epoch;
     // The second start has no errors to save.
     if (number > 5) training.errors.value.fill_(static_cast<double>(number));
-    return training.IsFilledWith(static_cast<double>(number)) ? number : kTorn;
+    return training.IsFilledWith(static_cast<double>(number)) ? number : kTornSave;
   }
 
-  // So many crashes, after each call in turn.
-  Tally Crash(const std::vector<RecordedDisk::Call>& calls, int points, const Reader& read) {
-    Tally tally;
-    const std::string left = root_ + "/left";
-    for (int point = 0; point < points; ++point) {
-      const size_t count = static_cast<size_t>(point) % (calls.size() + 1);
-      Rng rng(static_cast<uint64_t>(point));
-      std::filesystem::remove_all(left);
-      std::filesystem::create_directory(left);
-      LeaveAfterCrash(calls, count, rng, From(), left);
-      int64_t promised = 0;
-      for (size_t i = 0; i < count; ++i) promised = std::max(promised, calls[i].said);
-      const Resumed resumed = read(left);
-      const int64_t number = resumed.value_or(0);
-      if (number == kTorn || number > promised + 1) {
-        ++tally.torn;
-      } else if (number < promised) {
-        ++tally.lost;
-      }
-      if (!resumed.has_value()) ++tally.from_none;
-      if (number == promised + 1) ++tally.newest;
-    }
-    return tally;
+  CrashTally Crash(const std::vector<RecordedDisk::Call>& calls, int points,
+                   const CheckpointReader& read) {
+    return CrashAfterEachCall(calls, points, From(), root_ + "/left", read);
   }
 
   std::string root_;
@@ -189,7 +157,7 @@ TEST_F(CrashPointsTest, WhateverTheDiskDoesTheCheckpointIsWholeAndNotOlderThanPr
   EXPECT_GE(calls.size(), 100U);
   const char* whole = std::getenv("DDPRUN_TEST_WHOLE");  // NOLINT(concurrency-mt-unsafe)
   const int points = whole != nullptr && std::string(whole) == "1" ? 10'000 : 1000;
-  const Tally tally =
+  const CrashTally tally =
       Crash(calls, points, [this](const std::string& directory) { return Restore(directory); });
   EXPECT_EQ(tally.torn, 0);
   EXPECT_EQ(tally.lost, 0);
@@ -215,8 +183,8 @@ TEST_F(CrashPointsTest, TwinWithoutASyncOfFilesOrDirectoriesLosesWhatWasPromised
     std::filesystem::remove_all(From());
     Forgetful disk(kind);
     ASSERT_NO_FATAL_FAILURE(Train(disk));
-    const Tally tally = Crash(disk.calls(), 300,
-                              [this](const std::string& directory) { return Restore(directory); });
+    const CrashTally tally = Crash(
+        disk.calls(), 300, [this](const std::string& directory) { return Restore(directory); });
     EXPECT_GT(tally.lost, 15) << static_cast<int>(kind);
     EXPECT_EQ(tally.torn, 0) << static_cast<int>(kind);  // the checksums see to that
   }
@@ -235,14 +203,14 @@ class InPlace : public RecordedDisk {
 TEST_F(CrashPointsTest, TwinThatWritesInPlaceLosesTheStepThatItSavesAgain) {
   InPlace disk;
   ASSERT_NO_FATAL_FAILURE(Train(disk));
-  const Tally tally = Crash(disk.calls(), 1000,
-                            [this](const std::string& directory) { return Restore(directory); });
+  const CrashTally tally = Crash(
+      disk.calls(), 1000, [this](const std::string& directory) { return Restore(directory); });
   EXPECT_GT(tally.lost, 5);
   EXPECT_EQ(tally.torn, 0);
 }
 
 // As Restore without a look at the checksum: the newest file that is as long as it should be.
-Resumed Trusting(const std::string& directory) {
+ResumedSave Trusting(const std::string& directory) {
   const std::vector<worker::CheckpointId> ids = *worker::ListCheckpoints(directory);
   for (const worker::CheckpointId& id : ids) {
     const auto mapped =
@@ -253,7 +221,7 @@ Resumed Trusting(const std::string& directory) {
     const auto number = tensors.at("progress")[1].item<int64_t>();
     const bool whole =
         (tensors.at("model.weight") == static_cast<double>(number)).all().item<bool>();
-    return whole ? number : kTorn;
+    return whole ? number : kTornSave;
   }
   return std::nullopt;
 }

@@ -191,4 +191,29 @@ void LeaveAfterCrash(const std::vector<RecordedDisk::Call>& calls, size_t count,
   disk.Leave(from, rng, to);
 }
 
+CrashTally CrashAfterEachCall(const std::vector<RecordedDisk::Call>& calls, int points,
+                              const std::string& from, const std::string& left,
+                              const CheckpointReader& read) {
+  CrashTally tally;
+  for (int point = 0; point < points; ++point) {
+    const size_t count = static_cast<size_t>(point) % (calls.size() + 1);
+    Rng rng(static_cast<uint64_t>(point));
+    std::filesystem::remove_all(left);
+    std::filesystem::create_directory(left);
+    LeaveAfterCrash(calls, count, rng, from, left);
+    int64_t promised = 0;
+    for (size_t i = 0; i < count; ++i) promised = std::max(promised, calls[i].said);
+    const ResumedSave resumed = read(left);
+    const int64_t number = resumed.value_or(0);
+    if (number == kTornSave || number > promised + 1) {
+      ++tally.torn;
+    } else if (number < promised) {
+      ++tally.lost;
+    }
+    if (!resumed.has_value()) ++tally.from_none;
+    if (number == promised + 1) ++tally.newest;
+  }
+  return tally;
+}
+
 }  // namespace ddprun::testing

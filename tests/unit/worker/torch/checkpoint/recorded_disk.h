@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,24 @@ class RecordedDisk : public worker::FileCalls {
 // written are zeros or rubbish; files may be shorter than they were.
 void LeaveAfterCrash(const std::vector<RecordedDisk::Call>& calls, size_t count, Rng& rng,
                      const std::string& from, const std::string& to);
+
+// The number of the save that was resumed. none: nothing was.
+using ResumedSave = std::optional<int64_t>;
+constexpr int64_t kTornSave = -1;
+using CheckpointReader = std::function<ResumedSave(const std::string& directory)>;
+
+struct CrashTally {
+  int torn = 0;
+  int lost = 0;       // what was promised isn't there
+  int from_none = 0;  // there was nothing, rightly
+  int newest = 0;     // the last save that had begun was there
+};
+
+// So many crashes, after each call in turn, of saves of `from` with the numbers 1, 2, …; each
+// leaves the directory `left`, which is read.
+CrashTally CrashAfterEachCall(const std::vector<RecordedDisk::Call>& calls, int points,
+                              const std::string& from, const std::string& left,
+                              const CheckpointReader& read);
 
 }  // namespace ddprun::testing
 
