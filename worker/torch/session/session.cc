@@ -210,10 +210,11 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
   place = Place::kBetweenBatches;
   if (!broken.ok()) passes_left = 1;  // the others of this step are in vain
   if (--passes_left > 0 || !broken.ok()) return false;
+  const int64_t before = progress.step;
   const absl::Status ended = EndStep();
   if (!ended.ok() && !CanRecover(ended)) return ended;
   if (!ended.ok()) Break(ended);
-  return stepped;
+  return stepped && progress.step > before;  // ZeRO's optimizer can break, too
 }
 
 absl::Status Session::Implementation::EndStep() {
