@@ -198,6 +198,14 @@ TEST_P(ReplicasTest, CopiesOfEveryThirdStepCostUpToThree) {
   EXPECT_EQ(StepsTwice(), 2);  // 4 and 5
 }
 
+// Survivors break in the optimizer, whose gradients are unscaled by then.
+TEST_P(ReplicasTest, AStepThatAScalerHadBegunIsDoneAgain) {
+  const std::vector<std::string> options =
+      Options({"--mixed_precision", "fp16", "--max_grad_norm", "0.5", "--replicate_every", "3"});
+  const auto expected = RunAll(1, kWorld, options);
+  EXPECT_EQ(RunWithout({2}, "between", options), expected);
+}
+
 // Fewer ranks have other shares: what they come to is what a job of as many comes to that goes on
 // from a checkpoint of that step.
 TEST_P(ReplicasTest, SharesAreDealtOutAnewForFewerRanks) {

@@ -175,6 +175,7 @@ void GradScaler::Restore(double scale, int64_t growth_tracker) {
   if (!options_.enabled) return;
   scale_ = scale;
   growth_tracker_ = growth_tracker;
+  states_.clear();
 }
 
 GradScaler::Tensors GradScaler::SaveState() const {

@@ -126,6 +126,20 @@ TEST_F(Scaled, GoesOnFromACheckpoint) {
   EXPECT_EQ(restored.scale(), 2048);
 }
 
+// A peer's death may break a step after any call: it is done again, with gradients of its own.
+TEST_F(Scaled, BeginsAStepWithAStateThatItGets) {
+  const auto before = layer->weight.item<float>();
+  const GradScaler::Tensors state = scaler.SaveState();
+  scaler.Scale((layer->weight * 2).sum()).backward();
+  ASSERT_TRUE(scaler.Unscale(optimizer).ok());
+  ASSERT_TRUE(scaler.RestoreState(state).ok());
+  EXPECT_TRUE(Step(2));
+  EXPECT_FLOAT_EQ(layer->weight.item<float>(), before - 2);
+  ASSERT_TRUE(scaler.Step(optimizer).ok());
+  ASSERT_TRUE(scaler.RestoreState(state).ok());
+  EXPECT_TRUE(Step(2));
+}
+
 TEST_F(Scaled, PassesThroughWhenDisabled) {
   GradScaler off({.enabled = false});
   const torch::Tensor loss = layer->weight.sum();
