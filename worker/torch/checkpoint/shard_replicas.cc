@@ -3,7 +3,6 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -11,7 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
@@ -31,7 +32,7 @@ constexpr const char* kProgressKey = "progress";
 // One round is under way at a time.
 constexpr int kTag = 0;
 // The generation has ended, so what hasn't arrived yet is about to fail.
-constexpr std::chrono::seconds kSettleTime(1);
+constexpr absl::Duration kSettleTime = absl::Seconds(1);  // for all of them
 // Of a record, as numbers.
 constexpr size_t kKeyNumbers = 4;
 
@@ -173,9 +174,12 @@ void ShardReplicas::Exchange() {
 }
 
 absl::Status ShardReplicas::AwaitTransfers() {
+  // By itself a message waits for as long as a connection may take.
+  const auto timeout =
+      absl::ToChronoMilliseconds(context_.implementation().plan.collective_timeout);
   for (Transfer& transfer : transfers_) {
     const auto work = std::exchange(transfer.work, nullptr);
-    if (!work->wait()) throw PeerFailure("a copy of a share was given up");
+    if (!work->wait(timeout)) throw PeerFailure("a copy of a share was given up");
     if (transfer.arrives && IsRecord(transfer.record.bytes)) records_.push_back(transfer.record);
   }
   transfers_.clear();
@@ -217,10 +221,16 @@ void ShardReplicas::KeepOnly(const RecordKey& state) {
 }
 
 void ShardReplicas::Settle() {
+  const Instant end = MonotonicNow() + kSettleTime;
+  const auto has_arrived = [end](c10d::Work& work) {
+    const absl::Duration left = std::max(end - MonotonicNow(), absl::Milliseconds(1));
+    return work.wait(absl::ToChronoMilliseconds(left));
+  };
   for (Transfer& transfer : transfers_) {
     if (!transfer.arrives || transfer.work == nullptr) continue;
     const absl::Status done = CatchExceptions([&]() -> absl::Status {
-      if (transfer.work->wait(kSettleTime)) return absl::OkStatus();
+      // The first answer may be that the group was aborted.
+      if (has_arrived(*transfer.work) || has_arrived(*transfer.work)) return absl::OkStatus();
       return absl::UnavailableError("given up");
     });
     if (done.ok() && IsRecord(transfer.record.bytes)) records_.push_back(transfer.record);

@@ -100,7 +100,7 @@ class ShardReplicas {
   absl::Status Move(const RecoveryPoint& point, uint32_t shard, Parts& parts);
   void Take(const CheckpointTensors& tensors, bool is_whole_share, bool is_first, Parts& parts);
   absl::Status SendUntrained(uint32_t source);
-  absl::StatusOr<TrainingProgress> Apply(const Parts& parts, bool same_ranks);
+  absl::StatusOr<TrainingProgress> Apply(const Parts& parts, bool has_generators);
 
   Context& context_;
   const ShardedTraining training_;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "worker/torch/collectives/hierarchical_backend.h"
+#include "worker/torch/collectives/message_backend.h"
 #include "worker/torch/collectives/nccl_plugin.h"
 #include "worker/torch/collectives/shm_backend.h"
 #include "worker/torch/errors/exception_status.h"
@@ -265,8 +266,12 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
 
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateMessageGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan) {
+  IgnoreBrokenPipes();
   return CatchExceptions([&]() -> absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> {
-    return ConnectGloo(store, plan.rank, plan.world_size, plan);
+    const auto messages =
+        c10::make_intrusive<MessageBackend>(ConnectGloo(store, plan.rank, plan.world_size, plan));
+    if (plan.abort != nullptr) plan.abort->Add(messages);
+    return messages;
   });
 }
 
