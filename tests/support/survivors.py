@@ -31,14 +31,14 @@ def check_steps(lines, victims, sharded=False):
     """Nobody has left a step out, and all have the same parameters after each. `lines`: what workers wrote after steps.
 
     A step is done again when those who had done it are killed before the others have it from them: then these come to other
-    bits, as sums over ranks have another order. Nobody who lives may have the first ones; where each rank has a share of the state
-    alone (`sharded`), all go back to the copies of those that are lost.
+    bits, as sums over ranks have another order. Nobody who lives may have the first ones. Where each rank has a share of the
+    state alone (`sharded`), all go back to the copies, a step at most, and the order is the same: so is what a rank comes to.
     """
     last, done, newest = {}, {}, {}
     for line in lines:
         before = last.get(line["pid"])
         # Who was behind by the step that was under way takes it from the others.
-        went = before is None or line["step"] - before in ((-1, 0, 1, 2) if sharded else (1, 2))
+        went = before is None or line["step"] - before in ((0, 1, 2) if sharded else (1, 2))
         require(went, f"pid {line['pid']} went from step {before} to {line['step']}")
         last[line["pid"]] = line["step"]
         newest[line["pid"]] = max(line["generation"], newest.get(line["pid"], 0))
@@ -52,8 +52,20 @@ def check_steps(lines, victims, sharded=False):
             for pid in (line["pid"] for line in together):
                 gone = pid in victims and newest[pid] == generation
                 require(gone, f"step {step} was done again, though pid {pid} had done it in generation {generation} and lived")
+        if sharded:
+            check_shares(step, [line for together in by_generation.values() for line in together])
     missing = sorted(set(range(1, max(done) + 1)) - set(done))
     require(not missing, f"nobody has done steps {missing[:5]}")
+
+
+def check_shares(step, lines):
+    """Whoever has had a rank has come to the same share of the state in that step, in whatever generation."""
+    shares = {}
+    for line in lines:
+        first = shares.setdefault(line["rank"], line)
+        same = (line["share"], line["digest"]) == (first["share"], first["digest"])
+        require(same, f"rank {line['rank']} came to another share in step {step} of generation {line['generation']} "
+                      f"than of generation {first['generation']}")
 
 
 class LiveTraining:
@@ -166,8 +178,7 @@ class LiveTraining:
         after = [line for line in self.steps() if line["t"] > moment and line["pid"] != pid]
         if after:
             first = min(after, key=lambda line: line["t"])
-            more = 1 if self.sharded and moment not in self.undisturbed else 0
-            require(first["step"] >= done - more, f"step {first['step']} was done after the death of who had done step {done}")
+            require(first["step"] >= done, f"step {first['step']} was done after the death of who had done step {done}")
 
     def stall_after(self, moment):
         """Seconds between the last step that was done before a kill, by anybody, and the first one of a later generation."""

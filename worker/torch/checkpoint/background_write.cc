@@ -29,13 +29,7 @@ CheckpointTensors TensorCopies::Take(const CheckpointTensors& tensors) {
   return taken;
 }
 
-BackgroundWrite::~BackgroundWrite() {
-  const absl::Status written = Finish();
-  if (!written.ok()) {
-    Log(LogLevel::kError,
-        absl::StrCat("the last checkpoint was not written: ", written.ToString()));
-  }
-}
+BackgroundWrite::~BackgroundWrite() { Abandon(); }
 
 void BackgroundWrite::Start(std::function<absl::Status()> write) {
   DDPRUN_CHECK(!is_open(), "two writes at once");
@@ -46,6 +40,14 @@ absl::Status BackgroundWrite::Finish() {
   if (!is_open()) return absl::OkStatus();
   thread_.join();
   return std::exchange(written_, absl::OkStatus());
+}
+
+void BackgroundWrite::Abandon() {
+  const absl::Status written = Finish();
+  if (!written.ok()) {
+    Log(LogLevel::kError,
+        absl::StrCat("the last checkpoint was not written: ", written.ToString()));
+  }
 }
 
 }  // namespace ddprun::worker

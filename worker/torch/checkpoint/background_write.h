@@ -26,8 +26,7 @@ class TensorCopies {
 class BackgroundWrite {
  public:
   BackgroundWrite() = default;
-  // Waits for it; an error that nobody has asked for is logged.
-  ~BackgroundWrite();
+  ~BackgroundWrite();  // as Abandon
   BackgroundWrite(const BackgroundWrite&) = delete;
   BackgroundWrite& operator=(const BackgroundWrite&) = delete;
 
@@ -35,6 +34,8 @@ class BackgroundWrite {
   void Start(std::function<absl::Status()> write);
   // Waits for it. OK when there is none.
   absl::Status Finish();
+  // Waits for it, where nobody asks how it went: an error is logged.
+  void Abandon();
   // One was started, and wasn't finished.
   bool is_open() const { return thread_.joinable(); }
 

@@ -484,8 +484,11 @@ absl::Status Checkpointer::Wait() {
   if (!self.pending.has_value()) return absl::OkStatus();
   const Implementation::Pending pending = *std::exchange(self.pending, std::nullopt);
   return worker::CatchExceptions([&]() -> absl::Status {
+    if (pending.given_up) {
+      self.write.Abandon();
+      return absl::OkStatus();
+    }
     const absl::Status written = self.write.Finish();
-    if (pending.given_up) return absl::OkStatus();
     if (!pending.shards) return written;  // and pruned
     DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(self.context, written, "write the checkpoint"));
     return self.PruneTogether(pending.id);
