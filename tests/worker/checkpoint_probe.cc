@@ -1,7 +1,8 @@
 // A worker for the tests of checkpoints that hold more than module and optimizer.
 //   checkpoint_probe BACKEND DIRECTORY FILE STEPS WORD...
 // trains to STEPS, a checkpoint every 3, after resuming what DIRECTORY has. Writes parameters to
-// FILE.RANK and, on rank 0, the whole optimizer's state to FILE.state. Words:
+// FILE.RANK and, on rank 0, the whole optimizer's state to FILE.state, and logits of a fixed input
+// to FILE.logits. Words:
 //   zero1, zero2, zero3   with ZeroOptimizer; without: FusedAdamW under DDP
 //   sharded, offload, small_buckets   their options
 //   scaler           scales the loss; its scale changes every few steps
@@ -139,6 +140,10 @@ void Write(std::ofstream& file, const torch::Tensor& tensor) {
 absl::Status Dump(Context& context, const Job& job, Training& training) {
   std::ofstream parameters(absl::StrCat(job.file, ".", context.rank()), std::ios::binary);
   for (const torch::Tensor& tensor : training.model->parameters()) Write(parameters, tensor);
+  training.model->eval();
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor logits = training.model->forward(torch::linspace(-1, 1, 80).view({4, 20}));
+  training.model->train();
   ddprun::ZeroState state;
   if (training.zero != nullptr) {
     DDPRUN_ASSIGN_OR_RETURN(state, training.zero->ConsolidatedState());
@@ -146,6 +151,8 @@ absl::Status Dump(Context& context, const Job& job, Training& training) {
     DDPRUN_ASSIGN_OR_RETURN(state, ddprun::worker::GetOptimizerState(*training.plain));
   }
   if (!context.is_main()) return absl::OkStatus();
+  std::ofstream logits_file(job.file + ".logits", std::ios::binary);
+  Write(logits_file, logits);
   std::ofstream file(job.file + ".state", std::ios::binary);
   for (const auto& [name, tensor] : state) {
     file << name << c10::str(tensor.sizes());

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -132,6 +134,42 @@ TEST_P(NotAddedTest, BeginsAnew) {
 
 INSTANTIATE_TEST_SUITE_P(Setups, NotAddedTest,
                          ::testing::Values("scaler forget", "power_sgd forget"),
+                         [](const auto& parameter) {
+                           return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
+                         });
+
+class OpenedByPythonTest : public CheckpointedStateTest,
+                           public ::testing::WithParamInterface<const char*> {
+ protected:
+  // How far PyTorch's logits are from those of `result`, and the bound.
+  std::pair<double, double> Difference(const std::string& checkpoint, const std::string& result) {
+    Process python({FindPython("py-launchers"), DDPRUN_CHECKPOINT_PROBE_PY,
+                    directory_.File("checkpoints") + "/" + CheckpointOf(checkpoint),
+                    directory_.File(result) + ".logits"},
+                   {}, directory_.File("python." + checkpoint));
+    EXPECT_EQ(python.Wait(), 0) << python.Output();
+    std::pair<double, double> numbers = {-1, -1};
+    std::istringstream(python.Output()) >> numbers.first >> numbers.second;
+    return numbers;
+  }
+};
+
+TEST_P(OpenedByPythonTest, HasTheSameLogits) {
+  if (FindPython("py-launchers").empty()) {
+    GTEST_SKIP() << "no Python with safetensors; scripts/setup makes it";
+  }
+  Run({.words = GetParam(), .steps = "6", .result = "result"});
+  const auto [difference, bound] = Difference("s0000000006", "result");
+  EXPECT_GE(difference, 0);
+  EXPECT_LE(difference, bound);
+  EXPECT_LT(bound, 1e-2);
+  // Twin: those of three steps before are others.
+  EXPECT_GT(Difference("s0000000003", "result").first, 10 * bound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Setups, OpenedByPythonTest,
+                         ::testing::Values("plain", "zero1", "zero2 sharded",
+                                           "zero3 sharded small_buckets"),
                          [](const auto& parameter) {
                            return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
                          });
