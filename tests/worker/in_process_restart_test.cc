@@ -54,6 +54,23 @@ class InProcessRestartTest : public ::testing::Test {
     return seen;
   }
 
+  // A worker that trains alone gets another one beside it after its fifth step, and both end.
+  void Grow(std::vector<std::string> options) {
+    // Alone it waits for nobody: its agent has to be heard before its last step.
+    options.insert(options.end(), {"--step_delay_ms", "100"});
+    agent_->EndGeneration("");
+    agent_->BeginGeneration(1, 1);
+    Process& first = Start(0, 1, 1, "5 backward 19", options);
+    ASSERT_TRUE(first.AwaitStop());
+    agent_->EndGeneration("a node has come");
+    agent_->BeginGeneration(2, 2);
+    first.Kill(SIGCONT);
+    Process& second = Start(1, 2, 2, "", options);
+    EXPECT_EQ(first.Wait(), 0) << Output(0, 1);
+    EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+    EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
+  }
+
   // What the same training comes to when nothing happens, by rank: batch norm's last statistics are
   // each rank's own.
   std::vector<std::map<std::string, std::string>> Undisturbed(
@@ -210,19 +227,7 @@ TEST_F(InProcessRestartTest, ANextGenerationThatBreaksTooIsFollowedByAnother) {
 
 // The rate grows with the workers, also where the rate was another one before.
 TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
-  const std::vector<std::string> options = {"--in_process_restart", "--lr_scaling", "linear",
-                                            "--constant_batch", "worker"};
-  agent_->EndGeneration("");
-  agent_->BeginGeneration(1, 1);
-  Process& first = Start(0, 1, 1, "5 backward 19", options);
-  ASSERT_TRUE(first.AwaitStop());
-  agent_->EndGeneration("a node has come");
-  agent_->BeginGeneration(2, 2);
-  first.Kill(SIGCONT);
-  Process& second = Start(1, 2, 2, "", options);
-  EXPECT_EQ(first.Wait(), 0) << Output(0, 1);
-  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
-  EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
+  Grow({"--in_process_restart", "--lr_scaling", "linear", "--constant_batch", "worker"});
   EXPECT_EQ(Seen(0)["steps"], Seen(1)["steps"]);
   EXPECT_THAT(Output(0, 1), HasSubstr("on 2 workers"));
   EXPECT_THAT(Output(0, 1), Not(HasSubstr("goes on after step 0")));
@@ -288,18 +293,7 @@ TEST_F(InProcessRestartTest, OfAStepThatWasDoneTwiceTheSecondTimeCounts) {
 
 // 4 samples a step, as one rank had. What the rate grows with doesn't.
 TEST_F(InProcessRestartTest, AStepStaysWhatItIsWhenAJobGrows) {
-  const std::vector<std::string> options = {"--in_process_restart", "--lr_scaling", "linear"};
-  agent_->EndGeneration("");
-  agent_->BeginGeneration(1, 1);
-  Process& first = Start(0, 1, 1, "5 backward 19", options);
-  ASSERT_TRUE(first.AwaitStop());
-  agent_->EndGeneration("a node has come");
-  agent_->BeginGeneration(2, 2);
-  first.Kill(SIGCONT);
-  Process& second = Start(1, 2, 2, "", options);
-  EXPECT_EQ(first.Wait(), 0) << Output(0, 1);
-  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
-  EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
+  Grow({"--in_process_restart", "--lr_scaling", "linear"});
   EXPECT_EQ(Seen(0)["steps"], "32");
   EXPECT_EQ(Seen(1)["steps"], "32");
 }
