@@ -80,7 +80,6 @@ std::vector<NodeId> NodeBlame::QuarantinedNodes(Instant now) const {
 
 Instant NodeBlame::NextRelease(Instant now) const {
   Instant next = Instant::Infinite();
-  if (!any_full_) return next;
   for (const NodeId& node : QuarantinedNodes(now)) {
     // It has exactly quarantine_after failures, so the oldest decides.
     next = std::min(next, records_.at(node).failures.front() + rules_.quarantine_time);

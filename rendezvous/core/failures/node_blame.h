@@ -38,9 +38,6 @@ class NodeBlame {
   // How many failures count against the node now.
   uint32_t Count(const NodeId& node, Instant now) const;
   bool Quarantined(const NodeId& node, Instant now) const;
-  // Whether a node has as many failures as a quarantine takes, whether they still count or not: as
-  // long as none has, nobody needs to be looked at.
-  bool AnyMayBeQuarantined() const { return any_full_; }
   std::vector<NodeId> QuarantinedNodes(Instant now) const;
   // When the quarantine of a node ends next; infinite = none is in quarantine.
   Instant NextRelease(Instant now) const;
@@ -62,7 +59,9 @@ class NodeBlame {
 
   RestartRules rules_;
   std::map<NodeId, Record> records_;  // empty with quarantine_after == 0
-  bool any_full_ = false;             // any of them has quarantine_after failures
+  // Any of them has quarantine_after failures, whether they still count or not: as long as none
+  // has, nobody needs to be looked at.
+  bool any_full_ = false;
 };
 
 // Leaves nodes in quarantine out, as far as `nodes_min` allows: those with the fewest failures step

@@ -56,7 +56,6 @@ std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked) {
 
 Newcomers CountNewcomers(const Roster& roster, const NodeBlame& blame, Instant now) {
   Newcomers count{.present = roster.candidates(), .answering = roster.answering()};
-  if (!blame.AnyMayBeQuarantined()) return count;
   for (const NodeId& id : blame.QuarantinedNodes(now)) {
     const Node* node = roster.table().FindById(id);
     if (node == nullptr || !node->counted) continue;

@@ -12,7 +12,6 @@
 #include "worker/torch/optim/storage_on_use.h"
 
 namespace ddprun::worker {
-
 namespace {
 
 // Of as much as doesn't fit into the processor's caches, memcpy(3) writes past them; copy_ reads
