@@ -2,32 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "worker/torch/errors/exception_status.h"
-#include "worker/torch/optim/storage_on_use.h"
 
 namespace ddprun::worker {
-namespace {
-
-// Of as much as doesn't fit into the processor's caches, memcpy(3) writes past them; copy_ reads
-// each line of what it is about to overwrite before, which takes half as long again.
-void Copy(const torch::Tensor& from, torch::Tensor& to) {
-  // Memory of a marked one comes when an operator uses it.
-  const bool plain =
-      from.is_cpu() && from.is_contiguous() && !from.is_conj() && !from.is_neg() && !IsMarked(from);
-  if (!plain || from.nbytes() == 0) {
-    to.copy_(from);
-    return;
-  }
-  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
-}
-
-}  // namespace
 
 CheckpointTensors TensorCopies::Take(const CheckpointTensors& tensors) {
   const at::NoGradGuard no_grad;
@@ -41,7 +23,7 @@ CheckpointTensors TensorCopies::Take(const CheckpointTensors& tensors) {
           torch::empty(tensor.sizes(),
                        torch::TensorOptions(tensor.scalar_type()).pinned_memory(tensor.is_cuda()));
     }
-    Copy(tensor, copy);
+    CopyTensor(tensor, copy);
   }
   copies_ = taken;
   return taken;

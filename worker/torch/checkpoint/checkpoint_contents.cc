@@ -19,6 +19,7 @@
 #include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/optim/optimizer_state.h"
+#include "worker/torch/optim/storage_on_use.h"
 #include "worker/torch/zero/zero_state.h"
 
 namespace ddprun::worker {
@@ -171,7 +172,7 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
   for (auto& [name, tensor] : wanted) {
     const torch::Tensor& whole = tensors.at(name);
     const std::string own_name = name.substr(std::string_view(kModelPrefix).size());
-    if (zero == nullptr || !zero->TakeParameter(own_name, whole)) tensor.copy_(whole);
+    if (zero == nullptr || !zero->TakeParameter(own_name, whole)) CopyTensor(whole, tensor);
   }
   if (zero != nullptr) zero->ParametersChanged();
   const int64_t* values = found->second.const_data_ptr<int64_t>();
@@ -250,6 +251,12 @@ absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
 
 namespace {
 
+// Its elements are its bytes, in order. Memory of a marked one comes when an operator uses it.
+bool IsPlain(const torch::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+         !IsMarked(tensor);
+}
+
 // The tensor where it lies, or, where it can't be used there, a copy.
 torch::Tensor TensorAt(const TensorEntry& entry, torch::ScalarType type,
                        const std::shared_ptr<const void>& owner) {
@@ -266,6 +273,16 @@ torch::Tensor TensorAt(const TensorEntry& entry, torch::ScalarType type,
 }
 
 }  // namespace
+
+void CopyTensor(const torch::Tensor& from, const torch::Tensor& to) {
+  const bool same = from.dtype() == to.dtype() && from.sizes() == to.sizes();
+  if (!same || from.nbytes() == 0 || !IsPlain(from) || !IsPlain(to)) {
+    to.copy_(from);
+    return;
+  }
+  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  to.unsafeGetTensorImpl()->bump_version();  // what autograd has saved of it is of old, as by copy_
+}
 
 CheckpointTensors FromTensorFile(const TensorFile& file, const std::shared_ptr<const void>& owner) {
   CheckpointTensors tensors;

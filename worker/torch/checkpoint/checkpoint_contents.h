@@ -62,6 +62,11 @@ void SeedGenerators(torch::Device device, int64_t step, uint32_t rank);
 absl::Status RestoreGenerators(const CheckpointTensors& tensors, torch::Device device, int64_t step,
                                uint32_t rank);
 
+// to.copy_(from) without a gradient. Of as much as doesn't fit into the processor's caches,
+// memcpy(3) writes past them; copy_ reads each line of what it is about to overwrite before, which
+// takes half as long again.
+void CopyTensor(const torch::Tensor& from, const torch::Tensor& to);
+
 // A file that holds the tensors. `kept` owns what the entries point into.
 // Errors: UNIMPLEMENTED — a tensor's type has no name in safetensors.
 absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,

@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::
                           MappedFile::Open(PathOf(directory, name)));
   checkpoint->owner = mapped;
   checkpoint->bytes = mapped->bytes();
+  const ReadAhead ahead(checkpoint->bytes);
   DDPRUN_ASSIGN_OR_RETURN(checkpoint->file, DecodeTensorFile(checkpoint->bytes));
   DDPRUN_ASSIGN_OR_RETURN(checkpoint->manifest, ReadManifest(checkpoint->file));
   if (IsShardName(name) && !EndsWithChecksum(name, *checkpoint->file.checksum)) {

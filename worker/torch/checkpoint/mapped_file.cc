@@ -4,13 +4,23 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
+#include "base/thread.h"
 
 namespace ddprun::worker {
+namespace {
+
+// Whole pages, whatever their size; large enough for a disk to be busy, small enough to end soon.
+constexpr size_t kReadAheadPiece = size_t{8} << 20;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
   const auto failed = [&path](const char* call) {
@@ -32,6 +42,26 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
 
 MappedFile::~MappedFile() {
   if (begin_ != nullptr) munmap(begin_, size_);
+}
+
+ReadAhead::ReadAhead(absl::string_view mapped) {
+  absl::StatusOr<std::thread> thread =
+      StartThread("reading a checkpoint ahead", [this, mapped] { Run(mapped); });
+  if (thread.ok()) thread_ = *std::move(thread);
+}
+
+ReadAhead::~ReadAhead() {
+  ended_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void ReadAhead::Run(absl::string_view mapped) {
+  while (!mapped.empty() && !ended_) {
+    const absl::string_view piece = mapped.substr(0, kReadAheadPiece);
+    mapped.remove_prefix(piece.size());
+    // Not MADV_WILLNEED, which doesn't wait: it took twice as long for the same bytes.
+    if (madvise(const_cast<char*>(piece.data()), piece.size(), MADV_POPULATE_READ) != 0) return;
+  }
 }
 
 }  // namespace ddprun::worker

@@ -1,6 +1,6 @@
 #include "worker/torch/checkpoint/tensor_file.h"
 
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <array>
@@ -28,12 +28,11 @@ constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kChecksum = "crc32";
 
 uint32_t Checksum(const std::string& header, const std::vector<absl::string_view>& pieces) {
-  const auto add = [](uLong sum, absl::string_view bytes) {
-    return crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-  };
-  uLong sum = add(crc32_z(0, nullptr, 0), header);
-  for (const absl::string_view piece : pieces) sum = add(sum, piece);
-  return static_cast<uint32_t>(sum);
+  uint32_t sum = libdeflate_crc32(0, header.data(), header.size());
+  for (const absl::string_view piece : pieces) {
+    sum = libdeflate_crc32(sum, piece.data(), piece.size());
+  }
+  return sum;
 }
 
 absl::Status Damaged(absl::string_view what) {

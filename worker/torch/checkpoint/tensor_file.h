@@ -25,9 +25,9 @@ struct TensorEntry {
 // The contents of a safetensors file (https://huggingface.co/docs/safetensors, "Format"): 8 bytes
 // of header length, a JSON header, the tensors' bytes without gaps. Python's safetensors reads it.
 //
-// Ours carry, as metadata "crc32", zlib's CRC-32 over the header without that entry and all
-// tensor bytes, so that a torn or changed file is noticed whatever part of it is hit. Others' have
-// none; that they are as long as their header says is noticed.
+// Ours carry, as metadata "crc32", gzip's CRC-32 (RFC 1952, 8) over the header without that entry
+// and all tensor bytes, so that a torn or changed file is noticed whatever part of it is hit.
+// Others' have none; that they are as long as their header says is noticed.
 struct TensorFile {
   std::map<std::string, std::string> metadata;  // without "crc32"
   std::vector<TensorEntry> tensors;

@@ -19,6 +19,7 @@ namespace ddprun {
 
 using worker::CheckpointTensors;
 using worker::MappedFile;
+using worker::ReadAhead;
 using worker::TensorFile;
 
 namespace {
@@ -62,6 +63,7 @@ absl::Status CheckFit(const CheckpointTensors& wanted, const CheckpointTensors& 
 absl::StatusOr<LoadedWeights> Fill(torch::nn::Module& module, const std::string& path,
                                    const LoadWeightsOptions& options) {
   DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
+  const ReadAhead ahead(mapped->bytes());
   DDPRUN_ASSIGN_OR_RETURN(
       const TensorFile file,
       worker::DecodeTensorFile(mapped->bytes(), worker::TensorFileCheck::kChecksumIfAny));
@@ -80,7 +82,7 @@ absl::StatusOr<LoadedWeights> Fill(torch::nn::Module& module, const std::string&
   const torch::NoGradGuard no_grad;
   for (auto& [name, tensor] : wanted) {
     const auto one = stored.find(name);
-    if (one != stored.end()) tensor.copy_(one->second);
+    if (one != stored.end()) worker::CopyTensor(one->second, tensor);
   }
   return found;
 }

@@ -62,6 +62,14 @@ TEST(TensorFileTest, IsASafetensorsFile) {
   EXPECT_TRUE(header["__metadata__"]["crc32"].is_string());
 }
 
+// As Python's zlib.crc32 has it of this header without "crc32", and the tensors' bytes: files that
+// an earlier version wrote are still whole.
+TEST(TensorFileTest, TheChecksumIsGzips) {
+  uint32_t checksum = 0;
+  EncodeTensorFileHeader(Sample(), &checksum);
+  EXPECT_EQ(checksum, 4087765468U);
+}
+
 TEST(TensorFileTest, EveryCutIsNoticed) {
   const std::string bytes = Encode(Sample());
   for (size_t length = 0; length < bytes.size(); ++length) {
