@@ -1,6 +1,7 @@
-"""The model of checkpoint_probe in Python: CHECKPOINT LOGITS
+"""The model of checkpoint_probe in Python: LOGITS CHECKPOINT...
 
-Prints how far its logits, with what the checkpoint has, are from those that the probe has written down, and the bound for it.
+Prints, a line for each, how far its logits, with what the checkpoint has, are from those that the probe has written down, and
+the bound for it.
 """
 
 import struct
@@ -33,20 +34,25 @@ def bound(net, x):
     return error.max().item()
 
 
-def main():
-    torch.set_num_threads(1)
-    with safe_open(sys.argv[1], framework="pt") as file:
+def compare(expected, checkpoint):
+    with safe_open(checkpoint, framework="pt") as file:
         stored = {name: file.get_tensor(name) for name in file.keys()}
     model = {name.removeprefix("model."): tensor for name, tensor in stored.items() if name.startswith("model.")}
     net = Net().eval()
     missing, unexpected = net.load_state_dict(model, strict=False)
     assert not unexpected and set(missing) <= {"0.weight"}, (missing, unexpected)  # tied has a second name
-    with open(sys.argv[2], "rb") as file:
-        data = file.read()
-    expected = torch.tensor(struct.unpack(f"{len(data) // 4}f", data)).view(-1, 10)
     x = torch.linspace(-1, 1, 80).view(4, 20)
     with torch.no_grad():
         print((net(x) - expected).abs().max().item(), bound(net, x))
+
+
+def main():
+    torch.set_num_threads(1)
+    with open(sys.argv[1], "rb") as file:
+        data = file.read()
+    expected = torch.tensor(struct.unpack(f"{len(data) // 4}f", data)).view(-1, 10)
+    for checkpoint in sys.argv[2:]:
+        compare(expected, checkpoint)
 
 
 if __name__ == "__main__":

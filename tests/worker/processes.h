@@ -61,6 +61,12 @@ std::map<std::string, std::string> WorkerVariables(const std::string& directory,
 
 // DDPRUN_TEST_WHOLE=1: also what only repeats with other options what is shown otherwise.
 bool TestsWhole();
+// A test's parameters: `few` of them always, those that only repeat with TestsWhole.
+template <typename Parameter>
+std::vector<Parameter> FewOrAll(std::vector<Parameter> few, const std::vector<Parameter>& more) {
+  if (TestsWhole()) few.insert(few.end(), more.begin(), more.end());
+  return few;
+}
 
 // A port of 127.0.0.1 that nobody listened on a moment ago.
 uint16_t FreePort();

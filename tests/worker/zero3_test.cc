@@ -73,7 +73,9 @@ class Zero3EqualTest : public Zero3Test, public ::testing::WithParamInterface<co
 
 TEST_P(Zero3EqualTest, TrainsTheSameBitsAsDdpOverAHundredSteps) {
   const std::string way = GetParam();
+  // What a way changes is the same over both.
   for (const char* backend : {"shm", "gloo"}) {
+    if (backend == std::string("gloo") && way != "plain" && !TestsWhole()) continue;
     const Figures figures = Run({"equal", backend, way}, 2);
     EXPECT_EQ(JudgeEqual(figures), "") << backend << " " << figures.at("difference");
     if (way == "plain") {
