@@ -73,9 +73,10 @@ def large_job(nodes, workers):
 
 @unittest.skipIf(browser.CHROMIUM is None, "chromium is not installed")
 class InChromium(unittest.TestCase):
-    def setUp(self):
-        self.chromium = browser.Browser()
-        self.addCleanup(self.chromium.close)
+    @classmethod
+    def setUpClass(cls):
+        cls.chromium = browser.Browser()
+        cls.addClassCleanup(cls.chromium.close)
 
     def serve(self, status=None, curves=None, style=lambda text: text):
         """The address of a page of the recorded job, or of this status and these curves; `style` changes page.css."""
