@@ -409,7 +409,7 @@ def fall(training, faults, epochs=FALL_EPOCHS):
     while len(training.moments) < faults:
         training.wait_for_step(pace * len(training.moments))
         generation = training.generation
-        if training.rng.randrange(3) == 0 and training.kill_worker():
+        if len(training.moments) % 3 == 2 and training.kill_worker():  # the first is one of nodes
             training.wait_for_steps(1, after=generation)
         else:
             others = [world for world in range(2, training.most + 1) if world != training.world]
