@@ -96,7 +96,10 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     DDPRUN_RETURN_IF_ERROR(EndEpoch());
     epoch_is_over = false;
   }
-  if (context->StopAt(progress.step)) {  // a node is about to be taken away
+  // A node is about to be taken away. Where nothing can be saved, but others live on, they have
+  // what would be lost if all of them stopped.
+  const bool stops = checkpointer != nullptr || !context->CanRejoin();
+  if (stops && context->StopAt(progress.step)) {
     stopped = true;
     DDPRUN_RETURN_IF_ERROR(SaveAndWait());
     return false;
