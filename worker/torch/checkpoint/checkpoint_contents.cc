@@ -14,8 +14,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "ddprun/exponential_moving_average.h"
 #include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/optim/optimizer_state.h"
@@ -151,6 +153,22 @@ CheckpointTensors CollectTensors(const torch::nn::Module& module,
   CheckpointTensors tensors = ModuleTensors(module, kModelPrefix);
   tensors[kProgress] = torch::tensor({progress.step, progress.epoch, progress.epoch_samples});
   return tensors;
+}
+
+void AddAverages(const CheckpointTensors& averages, const torch::nn::Module& module,
+                 CheckpointTensors& tensors) {
+  if (averages.empty()) return;
+  AddTensors(kAveragePrefix, ModuleTensors(module, /*prefix=*/""), tensors);
+  AddTensors(kAveragePrefix, averages, tensors);
+}
+
+absl::Status ApplyAverages(const CheckpointTensors& stored, bool notifies,
+                           ExponentialMovingAverage& average) {
+  const CheckpointTensors whole = TensorsWithPrefix(stored, kAveragePrefix);
+  if (whole.empty() && notifies) {
+    Notify("the checkpoint has no average of the parameters (ema): it begins anew, with them");
+  }
+  return average.Restore(whole);
 }
 
 absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,

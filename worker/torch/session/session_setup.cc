@@ -148,6 +148,9 @@ absl::Status Session::Implementation::StartTogether() {
   if (checkpointer != nullptr) checkpointer->LeaveGeneration();
   DDPRUN_RETURN_IF_ERROR(AskWhoHasState());
   if (make_zero != nullptr) DDPRUN_RETURN_IF_ERROR(DealOut());
+  if (average == nullptr && options.ema_decay > 0) {
+    average = std::make_unique<ExponentialMovingAverage>(model, *optimizer, options.ema_decay);
+  }
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
@@ -244,6 +247,7 @@ absl::Status Session::Implementation::DealOut() {
   // What a new rank 0 begins with must not become everybody's.
   if (zero != nullptr) {
     DDPRUN_RETURN_IF_ERROR(zero->Rejoin(*context, /*init_sync=*/!others_have_state));
+    if (average != nullptr) average->Forget();  // it comes back with the state
   } else {
     DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made, make_zero(!others_have_state));
     zero = made.get();
@@ -274,6 +278,7 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
   result->Add("data", *sampler_checkpoint);
   result->Add("batch", *batch_checkpoint);
   if (power_sgd != nullptr) result->Add("power_sgd", *power_sgd);
+  if (average != nullptr) result->Add(*average);
   return result;
 }
 

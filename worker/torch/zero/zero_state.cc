@@ -18,6 +18,7 @@
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/optimizer_state.h"
 #include "worker/torch/zero/zero_optimizer_implementation.h"
+#include "worker/torch/zero/zero_shares.h"
 
 namespace ddprun {
 namespace {
@@ -273,20 +274,8 @@ absl::StatusOr<ZeroState> ZeroOptimizer::SharedOutParameters(uint32_t target) co
   if (!self.gatherer.has_value()) return ZeroState();
   return worker::CatchExceptions([&]() -> absl::StatusOr<ZeroState> {
     const torch::NoGradGuard no_grad;
-    ZeroState state;
-    for (const worker::ZeroBucket& bucket : self.storage->buckets()) {
-      torch::Tensor all = at::empty(bucket.parameters.sizes(), bucket.parameters.options());
-      torch::Tensor share = bucket.updated.to(self.device);
-      self.group->_allgather_base(all, share)->wait();
-      if (self.storage->rank() != target) continue;
-      const torch::Tensor flat = all.cpu();
-      for (const worker::ZeroSlot& slot : bucket.layout.slots) {
-        const worker::ZeroParameter& parameter = self.storage->parameters()[slot.parameter];
-        state[parameter.name] =
-            flat.narrow(0, slot.begin, slot.length).view(parameter.tensor.sizes());
-      }
-    }
-    return state;
+    return worker::GatherShares(
+        self, target, [&](size_t bucket) { return self.storage->buckets()[bucket].updated; });
   });
 }
 
