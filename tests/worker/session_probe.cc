@@ -14,10 +14,10 @@
 //                                           and "done GENERATION STEP" where it returned true
 //   session_probe evaluate FILE [OPTION...] as fault; rank 0 appends a line to FILE itself for each
 //                                           evaluation: GENERATION STEP
-//   session_probe average FILE [OPTION...]  with --ema_decay 0.75: the last evaluation's weight,
-//   the
-//                                           average of those after each step that was done, the
-//                                           last
+//   session_probe average FILE [OPTION...]  with --ema_decay 0.75: the weight at the last
+//                                           evaluation, the average over all steps that were done,
+//                                           and what it is at the end
+//   session_probe narrow FILE [OPTION...]   trains a bf16 model
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
 //                                           this process has done: its parameters' digest, with a
 //                                           zero_stage its share's, and who it is
@@ -268,6 +268,26 @@ void Train(Session& session, bool throws, std::ofstream& out) {
       << "\nbatches " << batches << "\nstepped " << stepped << "\nsteps " << session.step() << "\n";
 }
 
+void TrainNarrow(Session& session, std::ofstream& out) {
+  torch::nn::Sequential net(Line(1, 24), Line(24, 1));
+  net->to(torch::kBFloat16);
+  ddprun::Dataset points = Points();
+  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    return Batch{.inputs = batch.inputs.to(torch::kBFloat16),
+                 .targets = batch.targets.to(torch::kBFloat16)};
+  };
+  auto model = session.Prepare(net, Sgd(), points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  double sum = 0;
+  for (const torch::Tensor& tensor : net->parameters())
+    sum += tensor.to(torch::kDouble).abs().sum().item<double>();
+  out << "parameters " << sum << "\nsteps " << session.step() << "\n";
+}
+
 void TrainAverage(Session& session, std::ofstream& out) {
   Line line(1, 1);
   double evaluated = 0;
@@ -380,6 +400,7 @@ int main(int argc, char** argv) {
         out.precision(9);
         if (what == "misuse") return Misuse(session, out);
         if (what == "fault") return TrainWithFault(session, out);
+        if (what == "narrow") return TrainNarrow(session, out);
         if (what == "average") return TrainAverage(session, out);
         if (what == "groups") return ShowGroups(session, out);
         Train(session, what == "throw", out);

@@ -217,6 +217,24 @@ TEST_F(SessionTest, EvaluationsAreOfTheAverageOfTheStepsThatWereDone) {
             100 * bound);
 }
 
+// With two ranks a sum has one order, and halving is exact, in bf16 too.
+TEST_F(SessionTest, Bf16ParametersHaveMastersInEachStage) {
+  const std::vector<std::string> common = {"--learning_rate", "0.001", "--lr_schedule", "constant"};
+  const auto trained = [&](std::vector<std::string> options) {
+    options.insert(options.end(), common.begin(), common.end());
+    return RunWell("narrow", options);
+  };
+  const auto expected = trained({});
+  EXPECT_EQ(expected.at("steps"), "16");
+  EXPECT_EQ(trained({"--zero_stage", "1"}), expected);
+  // And from a checkpoint of another stage, of whose 8 steps masters have more than parameters.
+  const std::string directory = directory_.File("checkpoints");
+  trained({"--zero_stage", "3", "--steps", "8", "--checkpoint_dir", directory});
+  EXPECT_EQ(trained({"--zero_stage", "2", "--checkpoint_dir", directory}), expected);
+  // Twin: other steps end elsewhere.
+  EXPECT_NE(trained({"--seed", "2"}).at("parameters"), expected.at("parameters"));
+}
+
 TEST_F(SessionTest, DataThatDontFillAStepMakeASmallerOne) {
   const auto seen = RunWell("train", {"--batch_size", "33"});
   EXPECT_EQ(seen.at("steps"), "2");

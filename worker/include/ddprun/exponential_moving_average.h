@@ -37,7 +37,7 @@ namespace ddprun {
 //
 // Buffers are not averaged: those of the module count. With a ZeroOptimizer each rank has the
 // average of its share, 1/W of it, where the optimizer's state is. Of a parameter that is narrower
-// than float32 the average is float32.
+// than float32 the average is float32, and of the optimizer's float32 copy where that has one.
 //
 // Threads: one. Requires: module and optimizer outlive it; all ranks call its methods alike.
 // Source: torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, use_buffers=False.
@@ -95,8 +95,10 @@ class ExponentialMovingAverage {
   absl::Status RestoreShare(const Tensors& parts);
 
  private:
-  // What is averaged: parameters, or the own pieces of them. Each of a floating-point type.
+  // What is averaged: parameters, or the own pieces of them; and the same where there are float32
+  // copies. Each of a floating-point type.
   std::vector<torch::Tensor> Parameters() const;
+  std::vector<torch::Tensor> Values() const;
   // The parameters' new values go where they belong.
   void BeforeChange();
   void Publish();

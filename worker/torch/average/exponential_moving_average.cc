@@ -15,6 +15,7 @@
 #include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/zero/zero_optimizer_implementation.h"
 #include "worker/torch/zero/zero_shares.h"
 
@@ -73,10 +74,21 @@ std::vector<torch::Tensor> ExponentialMovingAverage::Parameters() const {
   return parameters;
 }
 
+std::vector<torch::Tensor> ExponentialMovingAverage::Values() const {
+  const ZeroImplementation* zero = ZeroOf(optimizer_);
+  const torch::optim::Optimizer& steps = zero != nullptr ? *zero->inner : optimizer_;
+  std::vector<torch::Tensor> values;
+  for (const torch::Tensor& parameter : Parameters()) {
+    const torch::Tensor master = worker::MasterOf(steps, parameter);
+    values.push_back(master.defined() ? master : parameter);
+  }
+  return values;
+}
+
 void ExponentialMovingAverage::Update() {
   DDPRUN_CHECK(!in_place_, "Update() while the averages are in the parameters' place");
   const torch::NoGradGuard no_grad;
-  const std::vector<torch::Tensor> values = Parameters();
+  const std::vector<torch::Tensor> values = Values();
   if (!std::exchange(has_begun_, true)) {
     for (const torch::Tensor& value : values) {
       averages_.push_back(value.to(AverageType(value), /*non_blocking=*/false, /*copy=*/true));

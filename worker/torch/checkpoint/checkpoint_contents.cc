@@ -22,6 +22,7 @@
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/optim/optimizer_state.h"
 #include "worker/torch/optim/storage_on_use.h"
+#include "worker/torch/zero/zero_shares.h"
 #include "worker/torch/zero/zero_state.h"
 
 namespace ddprun::worker {
@@ -192,7 +193,7 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
     const std::string own_name = name.substr(std::string_view(kModelPrefix).size());
     if (zero == nullptr || !zero->TakeParameter(own_name, whole)) CopyTensor(whole, tensor);
   }
-  if (zero != nullptr) zero->ParametersChanged();
+  if (zero != nullptr) RenewCopies(zero->implementation());
   const int64_t* values = found->second.const_data_ptr<int64_t>();
   return TrainingProgress{.step = values[0], .epoch = values[1], .epoch_samples = values[2]};
 }

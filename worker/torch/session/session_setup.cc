@@ -23,6 +23,7 @@
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
@@ -80,6 +81,17 @@ std::unique_ptr<torch::optim::Optimizer> Fused(
     const std::vector<torch::optim::OptimizerParamGroup>& groups,
     const torch::optim::SGDOptions& options) {
   return std::make_unique<FusedSGD>(groups, options);
+}
+
+// Of products, or, without mixed precision, of parameters.
+std::string PrecisionText(const std::string& mixed_precision, const torch::nn::Module& module) {
+  if (mixed_precision != "no") return mixed_precision;
+  for (const torch::Tensor& parameter : Parameters(module)) {
+    if (!worker::HasMaster(parameter.scalar_type())) continue;
+    return absl::StrCat(parameter.scalar_type() == torch::kHalf ? "fp16" : "bf16",
+                        " with fp32 masters");
+  }
+  return "fp32";
 }
 
 }  // namespace
@@ -285,16 +297,15 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
 void Session::Implementation::ShowBanner() const {
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : Parameters(*model)) parameters += parameter.numel();
-  PrintStartBanner(*context,
-                   {.program = settings.name,
-                    .precision = options.mixed_precision == "no" ? "fp32" : options.mixed_precision,
-                    .batch_size = options.batch_size,
-                    .gradient_accumulation_steps = options.gradient_accumulation_steps,
-                    .global_batch = GlobalBatch(),
-                    .dataset_samples = data.size,
-                    .epochs = options.steps > 0 ? 0 : options.epochs,
-                    .total_steps = progress.step + schedule.total_steps - SchedulePlace(),
-                    .parameters = parameters});
+  PrintStartBanner(*context, {.program = settings.name,
+                              .precision = PrecisionText(options.mixed_precision, *model),
+                              .batch_size = options.batch_size,
+                              .gradient_accumulation_steps = options.gradient_accumulation_steps,
+                              .global_batch = GlobalBatch(),
+                              .dataset_samples = data.size,
+                              .epochs = options.steps > 0 ? 0 : options.epochs,
+                              .total_steps = progress.step + schedule.total_steps - SchedulePlace(),
+                              .parameters = parameters});
 }
 
 absl::Status Session::Implementation::BeginMetrics() {

@@ -58,6 +58,11 @@ void PublishShares(ZeroImplementation& zero) {
   }
 }
 
+void RenewCopies(ZeroImplementation& zero) {
+  // In stage 3 the operators that did it have.
+  if (!zero.gatherer.has_value()) zero.storage->RenewCopies();
+}
+
 ZeroState GatherShares(const ZeroImplementation& zero, uint32_t target,
                        const std::function<torch::Tensor(size_t bucket)>& share_of) {
   ZeroState state;

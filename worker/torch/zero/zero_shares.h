@@ -30,6 +30,9 @@ absl::StatusOr<std::vector<torch::Tensor>> CutPieces(const ZeroImplementation& z
 void BeforeSharesChange(ZeroImplementation& zero);
 void PublishShares(ZeroImplementation& zero);
 
+// Where others have changed parameters: what is updated elsewhere (offload_to_cpu) becomes that.
+void RenewCopies(ZeroImplementation& zero);
+
 // What ranks have in shares, whole, by the parameters' names, in CPU memory on rank `target`,
 // nothing on the others; a collective. `share_of`: this rank's part of a bucket, [share]. Throws as
 // c10d.
