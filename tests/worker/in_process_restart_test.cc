@@ -127,7 +127,8 @@ TEST_F(InProcessRestartTest, TheBrokenStepIsDoneAgainWithANewWorker) {
   const std::map<std::string, std::vector<std::string>> moments = {
       {"gloo", {"load", "forward", "backward", "between", "after"}}, {"shm", {"backward"}}};
   for (const auto& [backend, of_backend] : moments) {
-    const std::vector<std::string> options = {"--in_process_restart", "--backend", backend};
+    const std::vector<std::string> options = {"--in_process_restart", "--backend", backend,
+                                              "--ema_decay", "0.75"};
     const auto expected = Undisturbed(options);
     for (const std::string& moment : of_backend) {
       Process& survivor = Start(0, 2, 1, "", options);

@@ -41,7 +41,7 @@ class ReplicasTest : public ::testing::TestWithParam<const char*> {
     std::vector<std::string> options = {"--in_process_restart", "--zero_stage", GetParam()};
     options.insert(options.end(), {"--backend", "shm", "--bucket_cap_mb", "0.001"});
     options.insert(options.end(), {"--learning_rate", "0.01", "--lr_schedule", "constant"});
-    options.emplace_back("--no_gradient_as_bucket_view");
+    options.insert(options.end(), {"--no_gradient_as_bucket_view", "--ema_decay", "0.75"});
     options.insert(options.end(), more.begin(), more.end());
     return options;
   }

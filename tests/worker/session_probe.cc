@@ -14,6 +14,10 @@
 //                                           and "done GENERATION STEP" where it returned true
 //   session_probe evaluate FILE [OPTION...] as fault; rank 0 appends a line to FILE itself for each
 //                                           evaluation: GENERATION STEP
+//   session_probe average FILE [OPTION...]  with --ema_decay 0.75: the weight at the last
+//                                           evaluation, the average over all steps that were done,
+//                                           and what it is at the end
+//   session_probe narrow FILE [OPTION...]   trains a bf16 model
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
 //                                           this process has done: its parameters' digest, with a
 //                                           zero_stage its share's, and who it is
@@ -40,6 +44,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -49,6 +54,7 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "ddprun/exponential_moving_average.h"
 #include "ddprun/session.h"
 #include "ddprun/zero_optimizer.h"
 #include "tests/worker/probe_arguments.h"
@@ -100,6 +106,26 @@ torch::Tensor Watched(Session& session, const Fault& fault, torch::Tensor y) {
   return y;
 }
 
+// The same for the same bits.
+uint64_t Digest(torch::nn::Module& module) {
+  std::string bytes;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    const torch::Tensor plain = parameter.detach().contiguous();
+    bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  }
+  return std::hash<std::string>()(bytes);
+}
+
+// The same of the averages of its parameters; 0: there are none.
+uint64_t AveragesDigest(Session& session, torch::nn::Module& module) {
+  if (session.average() == nullptr) return 0;
+  const ddprun::ExponentialMovingAverage::InPlace averaged(*session.average());
+  std::optional<ddprun::ZeroOptimizer::WholeParameters> whole;
+  auto* zero = dynamic_cast<ddprun::ZeroOptimizer*>(&session.optimizer());
+  if (zero != nullptr) whole.emplace(*zero);
+  return Digest(module);
+}
+
 void TrainWithFault(Session& session, std::ofstream& out) {
   const Fault fault = Fault::Read();
   ddprun::Dataset points = Points();
@@ -122,8 +148,9 @@ void TrainWithFault(Session& session, std::ofstream& out) {
   double buffers = 0;
   for (const torch::Tensor& tensor : net->buffers())
     buffers += tensor.to(torch::kDouble).abs().sum().item<double>();
-  out << "parameters " << sum << "\nbuffers " << buffers << "\nsteps " << session.step()
-      << "\ngeneration " << session.context().generation() << "\n";
+  out << "averages " << AveragesDigest(session, *net) << "\nparameters " << sum << "\nbuffers "
+      << buffers << "\nsteps " << session.step() << "\ngeneration "
+      << session.context().generation() << "\n";
 }
 
 void TrainAndEvaluate(Session& session, const std::string& path) {
@@ -168,17 +195,7 @@ void TrainAndTellSamples(Session& session, const std::string& path) {
   }
 }
 
-// The same for the same bits.
-uint64_t Digest(torch::nn::Module& module) {
-  std::string bytes;
-  for (const torch::Tensor& parameter : module.parameters()) {
-    const torch::Tensor plain = parameter.detach().contiguous();
-    bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
-  }
-  return std::hash<std::string>()(bytes);
-}
-
-// The same of a rank's share of optimizer and parameters.
+// Of the bits of a rank's share of optimizer and parameters.
 uint64_t ShareDigest(ddprun::ZeroOptimizer& zero) {
   std::string bytes;
   const auto add = [&](const torch::Tensor& tensor) {
@@ -218,6 +235,7 @@ void TrainShards(Session& session, const std::string& path) {
   auto& zero = dynamic_cast<ddprun::ZeroOptimizer&>(session.optimizer());
   std::ofstream out(absl::StrCat(path, ".", session.context().rank()));
   out << "share " << ShareDigest(zero) << "\nsteps " << session.step() << "\n";
+  out << "averages " << AveragesDigest(session, *net) << "\n";
   const ddprun::ZeroOptimizer::WholeParameters whole(zero);
   double buffers = 0;
   for (const torch::Tensor& tensor : net->buffers())
@@ -365,6 +383,50 @@ void Train(Session& session, bool throws, std::ofstream& out) {
       << "\nbatches " << batches << "\nstepped " << stepped << "\nsteps " << session.step() << "\n";
 }
 
+void TrainNarrow(Session& session, std::ofstream& out) {
+  torch::nn::Sequential net(Line(1, 24), Line(24, 1));
+  net->to(torch::kBFloat16);
+  ddprun::Dataset points = Points();
+  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    return Batch{.inputs = batch.inputs.to(torch::kBFloat16),
+                 .targets = batch.targets.to(torch::kBFloat16)};
+  };
+  auto model = session.Prepare(net, Sgd(), points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  double sum = 0;
+  for (const torch::Tensor& tensor : net->parameters())
+    sum += tensor.to(torch::kDouble).abs().sum().item<double>();
+  out << "parameters " << sum << "\nsteps " << session.step() << "\n";
+}
+
+void TrainAverage(Session& session, std::ofstream& out) {
+  Line line(1, 1);
+  double evaluated = 0;
+  session.EvaluateWith({.name = "weight", .figure = [&] {
+                          evaluated = line->weight.item<double>();
+                          return evaluated;
+                        }});
+  auto model = session.Prepare(line, Sgd{.momentum = 0.5}, Points());
+  double average = 0;
+  int stepped = 0;
+  int left_out = 0;
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    if (!session.Step()) {
+      ++left_out;
+      continue;
+    }
+    const double weight = line->weight.item<double>();
+    average = stepped++ == 0 ? weight : 0.75 * average + 0.25 * weight;
+  }
+  out << "evaluated " << evaluated << "\naverage " << average << "\nweight "
+      << line->weight.item<double>() << "\nleft_out " << left_out << "\n";
+}
+
 void ShowGroups(Session& session, std::ofstream& out) {
   Line module(1, 1);
   auto line = session.Prepare(
@@ -454,6 +516,8 @@ int main(int argc, char** argv) {
         out.precision(9);
         if (what == "misuse") return Misuse(session, out);
         if (what == "fault") return TrainWithFault(session, out);
+        if (what == "narrow") return TrainNarrow(session, out);
+        if (what == "average") return TrainAverage(session, out);
         if (what == "groups") return ShowGroups(session, out);
         Train(session, what == "throw", out);
       });

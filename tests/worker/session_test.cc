@@ -196,6 +196,45 @@ TEST_F(SessionTest, AStepStaysWhatItIsAtAnyNumberOfWorkers) {
   EXPECT_GT(distance_after({3, 1, 2}, {"--constant_batch", "worker"}), 10 * bound);
 }
 
+// A weight is at most 4. The average is rounded by 2 u of that for the difference and the product,
+// of which a quarter counts, and by u for the sum, and keeps three quarters of what earlier steps
+// left. With a zero_stage only rank 0 has a share of the two parameters. With fp16 the first steps
+// are left out, until the loss scale is low enough.
+TEST_F(SessionTest, EvaluationsAreOfTheAverageOfTheStepsThatWereDone) {
+  const double bound = 4 * 4 * 1.5 * std::ldexp(1.0, -24);
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--mixed_precision", "fp16"}, {"--zero_stage", "3"}}) {
+    std::vector<std::string> options = {"--ema_decay", "0.75"};
+    options.insert(options.end(), more.begin(), more.end());
+    const auto seen = RunWell("average", options);
+    EXPECT_NEAR(std::stod(seen.at("evaluated")), std::stod(seen.at("average")), bound);
+    EXPECT_EQ(std::stoi(seen.at("left_out")) > 0, more[1] == "fp16");
+  }
+  // Twin: the last weight is another one, and is what is evaluated without an average.
+  const auto plain = RunWell("average");
+  EXPECT_EQ(plain.at("evaluated"), plain.at("weight"));
+  EXPECT_GT(std::abs(std::stod(plain.at("evaluated")) - std::stod(plain.at("average"))),
+            100 * bound);
+}
+
+// With two ranks a sum has one order, and halving is exact, in bf16 too.
+TEST_F(SessionTest, Bf16ParametersHaveMastersInEachStage) {
+  const std::vector<std::string> common = {"--learning_rate", "0.001", "--lr_schedule", "constant"};
+  const auto trained = [&](std::vector<std::string> options) {
+    options.insert(options.end(), common.begin(), common.end());
+    return RunWell("narrow", options);
+  };
+  const auto expected = trained({});
+  EXPECT_EQ(expected.at("steps"), "16");
+  EXPECT_EQ(trained({"--zero_stage", "1"}), expected);
+  // And from a checkpoint of another stage, of whose 8 steps masters have more than parameters.
+  const std::string directory = directory_.File("checkpoints");
+  trained({"--zero_stage", "3", "--steps", "8", "--checkpoint_dir", directory});
+  EXPECT_EQ(trained({"--zero_stage", "2", "--checkpoint_dir", directory}), expected);
+  // Twin: other steps end elsewhere.
+  EXPECT_NE(trained({"--seed", "2"}).at("parameters"), expected.at("parameters"));
+}
+
 TEST_F(SessionTest, DataThatDontFillAStepMakeASmallerOne) {
   const auto seen = RunWell("train", {"--batch_size", "33"});
   EXPECT_EQ(seen.at("steps"), "2");

@@ -41,6 +41,10 @@ void AddBatch(TrainingOptions* options, OptionTable* table) {
   table->Real("weight_decay", {0, 1e6}, &options->weight_decay, "Of AdamW.");
   table->Real("max_grad_norm", {0, 1e30}, &options->max_grad_norm,
               "Gradients whose norm is larger are scaled down to it; 0: never.");
+  table->Real("ema_decay", {0, 0.999999}, &options->ema_decay,
+              "Keeps an exponential moving average of the parameters, of which each step takes 1 - "
+              "ema_decay from the new ones: 0.999, say. Evaluations are of the average, and "
+              "checkpoints have it beside the parameters; 0: there is none.");
 }
 
 void AddMemory(TrainingOptions* options, const UsedOptions& used, OptionTable* table) {

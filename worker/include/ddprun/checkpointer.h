@@ -19,6 +19,8 @@ class Optimizer;
 
 namespace ddprun {
 
+class ExponentialMovingAverage;
+
 // How far training has come.
 struct TrainingProgress {
   int64_t step = 0;           // optimizer steps done
@@ -82,6 +84,11 @@ class Checkpointer {
   // when the state differs by rank.
   // Requires: the same names on every rank, each once, before Restore.
   void Add(std::string name, CheckpointedState& state);
+
+  // The same for an average of the parameters: "ema.<name>" for each of the module's names, buffers
+  // too, so that "ema." before its names makes it the model that was evaluated. From a checkpoint
+  // without one it begins anew, and rank 0 says so.
+  void Add(ExponentialMovingAverage& average);
 
   // Loads the newest whole checkpoint that any rank finds; ranks that lack it get it from one that
   // has it. Nothing = there is none: start from the beginning.

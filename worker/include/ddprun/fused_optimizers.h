@@ -12,6 +12,10 @@ namespace ddprun {
 // torch::optim::AdamW whose step is one kernel over all parameters instead of a dozen for each:
 // 4 times faster for a million parameters in 72 tensors. The same options, state and checkpoints;
 // results agree to rounding (1e-7). Parameters: dense, floating point.
+// A bf16 or fp16 parameter is updated by way of a float32 copy of it, its master, and what the
+// optimizer keeps of it is float32, too: updates that are smaller than what the parameter can tell
+// apart add up there. Checkpoints have it as "master_param". The gradients stay as they are. Who
+// wants none takes torch::optim::AdamW.
 // A parameter that is in a group twice, as LibTorch's module->parameters() has tied ones, counts
 // once. Throws c10::Error where one is in two groups, as Python does.
 // Threads: one. Source: torch.optim.AdamW(fused=True).
@@ -22,6 +26,10 @@ class FusedAdamW : public torch::optim::AdamW {
   explicit FusedAdamW(std::vector<torch::Tensor> parameters,
                       torch::optim::AdamWOptions defaults = {});
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void load(torch::serialize::InputArchive& archive) override;
+  // After bf16 or fp16 parameters were changed by others than the optimizer, as by LoadWeights, or
+  // the next step would put back what they were. Not after Checkpointer::Restore.
+  void ParametersChanged();
 };
 
 // The same for torch::optim::SGD, with momentum or without.
@@ -31,6 +39,8 @@ class FusedSGD : public torch::optim::SGD {
                     torch::optim::SGDOptions defaults);
   explicit FusedSGD(std::vector<torch::Tensor> parameters, torch::optim::SGDOptions defaults);
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void load(torch::serialize::InputArchive& archive) override;
+  void ParametersChanged();
 };
 
 }  // namespace ddprun

@@ -44,6 +44,7 @@ class Optimizer;
 // 79). The parts that a Session is made of stay usable without it, and answer absl::Status.
 namespace ddprun {
 
+class ExponentialMovingAverage;
 class Session;
 
 // Which of two figures is of the better model.
@@ -52,7 +53,8 @@ enum class BetterFigure { kNeither, kHigher, kLower };
 // A figure over samples that are not trained on, after each epoch and at the end.
 struct Evaluation {
   std::string name;  // "accuracy": in the metrics
-  // Called by all ranks, on the model in evaluation mode, without gradients.
+  // Called by all ranks, on the model in evaluation mode, without gradients; with --ema_decay on
+  // the averages of its parameters.
   std::function<double()> figure;
   // "accuracy 97.8% on 360 held-out digits"; null: name and figure.
   std::function<std::string(double figure)> describe;
@@ -94,8 +96,7 @@ struct SessionOptions {
 //
 // Each sample is learned from exactly once an epoch, whatever happens: an ElasticSampler deals them
 // (docs/DATA.md), its place is committed with each step and saved with the model, also for another
-// number of workers. The last step of an epoch has what is left; a rank without any of it gets some
-// samples all the same, which don't count.
+// number of workers. The last step of an epoch has what is left; a rank without any gets others.
 //
 // With --in_process_restart a worker that lives goes on in its process when another one fails, or
 // nodes come and go: the step that was under way is done again by all, new workers too, from the
@@ -165,9 +166,9 @@ class Session {
   // Optimizer steps and epochs done, those of earlier starts included.
   int64_t step() const;
   int64_t epoch() const;
-  // Whether the loop ended because all ranks were told to stop.
-  bool stopped() const;
+  bool stopped() const;                  // the loop ended because all ranks were told to stop
   torch::optim::Optimizer& optimizer();  // after Prepare
+  ExponentialMovingAverage* average();   // after Prepare; null without --ema_decay
   Metrics& metrics();                    // after Prepare
 
   // The rows that this rank evaluates, of so many: [n] int64.
@@ -195,8 +196,7 @@ class Session {
                      Dataset data, std::vector<ParameterGroup> groups);
   // Whether it is one of training; through `ddp`, where that isn't null.
   bool BeginForward(DistributedDataParallel** ddp);
-  // Throws what was thrown, unless the step is going to be done again: then this one's results
-  // don't count.
+  // Throws what was thrown, unless the step is going to be done again: then this one's don't count.
   void OnForwardError();
   // The next batch; null: training is over.
   const Batch* Advance();

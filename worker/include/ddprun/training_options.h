@@ -28,6 +28,7 @@ struct TrainingOptions {
   int64_t warmup_steps = 0;
   double weight_decay = 0;
   double max_grad_norm = 0;  // 0 = no clipping
+  double ema_decay = 0;  // of an average of the parameters, which is what is evaluated; 0 = none
 
   std::string mixed_precision = "no";
   bool gradient_checkpointing = false;

@@ -158,8 +158,8 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   // on all ranks, and so is an error's text.
   absl::StatusOr<double> ClipGradNorm(double max_norm);
 
-  // After the parameters were changed by others than Step: renews offload_to_cpu's copies. Not
-  // needed in stage 3.
+  // After the parameters were changed by others than Step: renews offload_to_cpu's copies, and the
+  // masters of bf16 and fp16 parameters (FusedAdamW). In stage 3 needed for these only.
   void ParametersChanged();
 
   ZeroMemory Memory() const;

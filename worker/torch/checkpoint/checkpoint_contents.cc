@@ -14,12 +14,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "ddprun/exponential_moving_average.h"
 #include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/optim/optimizer_state.h"
 #include "worker/torch/optim/storage_on_use.h"
+#include "worker/torch/zero/zero_shares.h"
 #include "worker/torch/zero/zero_state.h"
 
 namespace ddprun::worker {
@@ -153,6 +156,22 @@ CheckpointTensors CollectTensors(const torch::nn::Module& module,
   return tensors;
 }
 
+void AddAverages(const CheckpointTensors& averages, const torch::nn::Module& module,
+                 CheckpointTensors& tensors) {
+  if (averages.empty()) return;
+  AddTensors(kAveragePrefix, ModuleTensors(module, /*prefix=*/""), tensors);
+  AddTensors(kAveragePrefix, averages, tensors);
+}
+
+absl::Status ApplyAverages(const CheckpointTensors& stored, bool notifies,
+                           ExponentialMovingAverage& average) {
+  const CheckpointTensors whole = TensorsWithPrefix(stored, kAveragePrefix);
+  if (whole.empty() && notifies) {
+    Notify("the checkpoint has no average of the parameters (ema): it begins anew, with them");
+  }
+  return average.Restore(whole);
+}
+
 absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer) {
@@ -174,7 +193,7 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
     const std::string own_name = name.substr(std::string_view(kModelPrefix).size());
     if (zero == nullptr || !zero->TakeParameter(own_name, whole)) CopyTensor(whole, tensor);
   }
-  if (zero != nullptr) zero->ParametersChanged();
+  if (zero != nullptr) RenewCopies(zero->implementation());
   const int64_t* values = found->second.const_data_ptr<int64_t>();
   return TrainingProgress{.step = values[0], .epoch = values[1], .epoch_samples = values[2]};
 }

@@ -18,6 +18,7 @@
 namespace ddprun::worker {
 
 // A checkpoint's tensors by name: "model.<name>", "optimizer.<name>" (optimizer_state.h),
+// "ema.<name>" (the model again, with the averages of its parameters in their place),
 // "extra.<state>.<name>" (Checkpointer::Add), "generators.<rank>", "progress" (step, epoch,
 // epoch_samples; I64[3]). A shard has a rank's "optimizer.<name>@<begin>" (zero_state.h) and those
 // extras that differ between ranks.
@@ -25,6 +26,7 @@ using CheckpointTensors = std::map<std::string, torch::Tensor>;
 
 // Starts the names of the module's tensors, of an optimizer's, and of an extra's.
 inline constexpr const char* kModelPrefix = "model.";
+inline constexpr const char* kAveragePrefix = "ema.";
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 std::string ExtraPrefix(const std::string& state);
 
@@ -39,6 +41,15 @@ CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::n
 
 // The module's tensors, and the progress. What ZeRO-3 has shared out is without memory.
 CheckpointTensors CollectTensors(const torch::nn::Module& module, const TrainingProgress& progress);
+
+// Adds an ExponentialMovingAverage's, unless there are none, and what of the module isn't averaged.
+void AddAverages(const CheckpointTensors& averages, const torch::nn::Module& module,
+                 CheckpointTensors& tensors);
+
+// Takes them back, or begins anew where there are none, and `notifies` of that. Errors: as
+// ExponentialMovingAverage::Restore's.
+absl::Status ApplyAverages(const CheckpointTensors& stored, bool notifies,
+                           ExponentialMovingAverage& average);
 
 // Adds `more`, each name after `prefix`; and the tensors whose names have it, without it.
 void AddTensors(const std::string& prefix, const CheckpointTensors& more,

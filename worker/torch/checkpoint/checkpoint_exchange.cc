@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -354,6 +355,22 @@ absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::st
   text = text.cpu();
   return absl::AbortedError(absl::StrCat(kPeerErrorPrefix, "rank ", rank, " could not ", what, ": ",
                                          static_cast<const char*>(text.const_data_ptr())));
+}
+
+std::vector<uint32_t> ShareChecksums(c10d::Store& store, uint64_t number, uint32_t rank,
+                                     uint32_t world_size, const absl::StatusOr<uint32_t>& own) {
+  const auto key = [&](uint32_t of_rank) {
+    return absl::StrCat("ddprun/checkpoint/", number, "/", of_rank);
+  };
+  store.set(key(rank), own.ok() ? absl::StrCat(*own) : "failed");
+  if (rank != 0) return {};
+  std::vector<uint32_t> checksums(world_size);
+  bool all_written = true;
+  for (uint32_t from = 0; from < world_size; ++from) {
+    all_written = absl::SimpleAtoi(store.get_to_str(key(from)), &checksums[from]) && all_written;
+    store.deleteKey(key(from));
+  }
+  return all_written ? checksums : std::vector<uint32_t>();
 }
 
 }  // namespace ddprun::worker

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,6 +49,12 @@ absl::StatusOr<std::vector<int64_t>> GatherNumber(Context& context, int64_t own)
 // All ranks' outcomes: OK when all are; else the own error, or ABORTED with the words of the lowest
 // rank that has one: "PeerError: rank 1 could not <what>: …".
 absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what);
+
+// Without collectives, for a thread beside training: each rank tells rank 0 by the store the
+// checksum of its shard of the `number`-th checkpoint. Returns, on rank 0: all of them; none: one
+// has failed. Throws as c10d.
+std::vector<uint32_t> ShareChecksums(c10d::Store& store, uint64_t number, uint32_t rank,
+                                     uint32_t world_size, const absl::StatusOr<uint32_t>& own);
 
 }  // namespace ddprun::worker
 

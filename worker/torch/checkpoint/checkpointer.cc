@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "ddprun/exponential_moving_average.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/checkpoint/atomic_file.h"
 #include "worker/torch/checkpoint/background_write.h"
@@ -60,7 +60,8 @@ struct Checkpointer::Implementation {
   torch::optim::Optimizer& optimizer;
   CheckpointerOptions options;
   std::vector<Extra> extras;
-  uint64_t fence = 1;  // of what this generation writes
+  ExponentialMovingAverage* average = nullptr;  // null = none
+  uint64_t fence = 1;                           // of what this generation writes
   uint64_t saves = 0;
   std::optional<Pending> pending;  // the same on all ranks
   worker::TensorCopies main_copies;
@@ -122,6 +123,8 @@ void Checkpointer::Add(std::string name, CheckpointedState& state) {
   implementation_->extras.push_back({std::move(name), state});
 }
 
+void Checkpointer::Add(ExponentialMovingAverage& average) { implementation_->average = &average; }
+
 bool Checkpointer::Implementation::WritesShards() const {
   return (options.sharded && zero() != nullptr) ||
          std::any_of(extras.begin(), extras.end(),
@@ -164,6 +167,9 @@ absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
     const CheckpointTensors& tensors) const {
   DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
                           worker::ApplyTensors(tensors, *module, optimizer));
+  if (average != nullptr) {
+    DDPRUN_RETURN_IF_ERROR(worker::ApplyAverages(tensors, context.is_main(), *average));
+  }
   for (const Extra& extra : extras) {
     CheckpointTensors state = worker::TensorsWithPrefix(tensors, worker::ExtraPrefix(extra.name));
     if (state.empty()) {
@@ -302,9 +308,14 @@ absl::StatusOr<CheckpointTensors> Checkpointer::Implementation::MainTensors(
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, context.AllGather(generators));
   DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors optimizer_state, OptimizerState());
   DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors parameters, SharedOutParameters());
+  CheckpointTensors averages;
+  if (average != nullptr) {
+    DDPRUN_ASSIGN_OR_RETURN(averages, average->Whole(/*target=*/0));
+  }
   CheckpointTensors tensors;
   if (!context.is_main()) return tensors;
   tensors = worker::CollectTensors(*module, progress);
+  worker::AddAverages(averages, *module, tensors);
   worker::AddTensors(worker::kModelPrefix, parameters, tensors);
   worker::AddTensors(worker::kOptimizerPrefix, optimizer_state, tensors);
   for (const Extra& extra : extras) {
@@ -464,19 +475,10 @@ absl::Status Checkpointer::Implementation::WriteBeside(
     DDPRUN_RETURN_IF_ERROR(written.status());
     return WriteMain(saving, {*written}).status();
   }
-  const auto key = [&](uint32_t rank) {
-    return absl::StrCat("ddprun/checkpoint/", saving.number, "/", rank);
-  };
-  store->set(key(saving.rank), written.ok() ? absl::StrCat(*written) : "failed");
-  if (saving.rank != 0) return written.status();
-  std::vector<uint32_t> shards(saving.world_size);
-  bool all_written = true;
-  for (uint32_t rank = 0; rank < saving.world_size; ++rank) {
-    // Who failed says so when they agree on it.
-    all_written = absl::SimpleAtoi(store->get_to_str(key(rank)), &shards[rank]) && all_written;
-    store->deleteKey(key(rank));
-  }
-  return all_written ? WriteMain(saving, shards).status() : written.status();
+  std::vector<uint32_t> shards =
+      worker::ShareChecksums(*store, saving.number, saving.rank, saving.world_size, written);
+  if (shards.empty()) return written.status();  // who failed says so when they agree on it
+  return WriteMain(saving, std::move(shards)).status();
 }
 
 absl::Status Checkpointer::Wait() {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "ddprun/exponential_moving_average.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/optimizer_state.h"
@@ -69,6 +70,10 @@ absl::StatusOr<torch::Tensor> Encode(const ReplicatedState& state,
   for (const auto& [name, extra] : state.extras) {
     AddTensors(ExtraPrefix(name), extra->SaveState(), tensors);
   }
+  if (state.average != nullptr) {
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors averages, state.average->Whole(/*target=*/0));
+    AddTensors(kAveragePrefix, averages, tensors);
+  }
   std::vector<torch::Tensor> kept;
   DDPRUN_ASSIGN_OR_RETURN(const TensorFile file, ToTensorFile(tensors, kept));
   const std::string header = EncodeTensorFileHeader(file);
@@ -92,7 +97,8 @@ absl::Status Apply(const torch::Tensor& bytes, const ReplicatedState& state) {
     for (auto& [key, tensor] : of_extra) tensor = tensor.clone();  // it may keep them
     DDPRUN_RETURN_IF_ERROR(extra->RestoreState(of_extra));
   }
-  return absl::OkStatus();
+  if (state.average == nullptr) return absl::OkStatus();
+  return state.average->Restore(TensorsWithPrefix(tensors, kAveragePrefix));
 }
 
 // `leader`'s bytes on all ranks; a negative size: it has none.

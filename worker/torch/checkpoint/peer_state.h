@@ -32,6 +32,7 @@ struct ReplicatedState {
   torch::nn::Module& module;
   torch::optim::Optimizer& optimizer;                // not a ZeroOptimizer
   std::map<std::string, CheckpointedState*> extras;  // those that don't differ by rank
+  ExponentialMovingAverage* average = nullptr;       // null = none
 };
 
 // Gives all ranks the state of the one that has come furthest; of several, the version of the

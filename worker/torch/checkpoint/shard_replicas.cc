@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "ddprun/exponential_moving_average.h"
 #include "ddprun/parameters.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
 #include "worker/torch/collectives/group_abort.h"
@@ -104,6 +105,9 @@ absl::StatusOr<torch::Tensor> ShardReplicas::Pack(const TrainingProgress& progre
   DDPRUN_ASSIGN_OR_RETURN(const ZeroState state, training_.zero.ShardedState());
   AddTensors(kOptimizerPrefix, state, tensors);
   AddTensors(kParametersPrefix, ShardedParameters(training_.zero.implementation()), tensors);
+  if (training_.average != nullptr) {
+    AddTensors(kParametersPrefix, training_.average->OwnShare(), tensors);
+  }
   for (const NamedTensor& buffer : NamedBuffers(training_.module)) {
     tensors[kModelPrefix + buffer.name] = buffer.tensor;
   }
@@ -345,6 +349,9 @@ absl::StatusOr<TrainingProgress> ShardReplicas::Apply(const Parts& parts, bool h
   const torch::NoGradGuard no_grad;
   DDPRUN_RETURN_IF_ERROR(training_.zero.RestoreState(parts.optimizer));
   DDPRUN_RETURN_IF_ERROR(RestoreParameters(training_.zero.implementation(), parts.parameters));
+  if (training_.average != nullptr) {
+    DDPRUN_RETURN_IF_ERROR(training_.average->RestoreShare(parts.parameters));
+  }
   for (const NamedTensor& buffer : NamedBuffers(training_.module)) {
     const auto found = parts.others.find(kModelPrefix + buffer.name);
     if (found == parts.others.end() || found->second.sizes() != buffer.tensor.sizes()) {

@@ -27,6 +27,7 @@ struct ShardedTraining {
   torch::nn::Module& module;
   ZeroOptimizer& zero;
   std::map<std::string, CheckpointedState*> extras;  // those that don't differ by rank
+  ExponentialMovingAverage* average = nullptr;       // null = none
 };
 
 // Keeps what each rank alone has, as it was after a step, in its own memory and in that of other

@@ -1,5 +1,6 @@
 #include "ddprun/fused_optimizers.h"
 
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/full.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "ddprun/parameters.h"
+#include "worker/torch/optim/master_parameters.h"
 
 namespace ddprun {
 namespace {
@@ -28,20 +30,55 @@ Tensor RunClosure(const torch::optim::Optimizer::LossClosure& closure) {
   return closure();
 }
 
-// The kernels take tensors of one device and type at a time, and all at the same step.
-using BatchKey = std::tuple<std::string, torch::ScalarType, int64_t>;
+// The kernels take tensors of one device and type at a time, and all at the same step; and of
+// gradients that are converted for it, only so many are at once.
+using BatchKey = std::tuple<std::string, torch::ScalarType, int64_t, int64_t>;
 
 struct Batch {
-  std::vector<Tensor> parameters;
+  std::vector<Tensor> parameters;  // or their float32 copies
   std::vector<Tensor> gradients;
   std::vector<Tensor> first;    // exp_avg; momentum_buffer
   std::vector<Tensor> second;   // exp_avg_sq
   std::vector<Tensor> largest;  // max_exp_avg_sq
+  std::vector<Tensor> narrow;   // of float32 copies: the parameters; else none
 };
 
-BatchKey KeyOf(const Tensor& parameter, int64_t step) {
-  return {parameter.device().str(), parameter.scalar_type(), step};
-}
+// In one batch of parameters that have copies: 64 MiB of gradients in float32, or one parameter's.
+constexpr int64_t kBatchElements = int64_t{1} << 24;
+
+class Batches {
+ public:
+  // The parameter's batch, which gets what is updated, and its gradient.
+  Batch& Add(const Tensor& parameter, const Tensor& updated, int64_t step) {
+    int64_t part = 0;
+    if (!updated.is_same(parameter)) {
+      part = elements_ / kBatchElements;
+      elements_ += parameter.numel();
+    }
+    Batch& batch = batches_[{parameter.device().str(), parameter.scalar_type(), step, part}];
+    batch.parameters.push_back(updated);
+    batch.gradients.push_back(parameter.grad());
+    if (!updated.is_same(parameter)) batch.narrow.push_back(parameter);
+    return batch;
+  }
+  // Calls update(batch, step); then parameters are what their copies are.
+  template <typename Update>
+  void ForEach(Update&& update) {
+    for (auto& [key, batch] : batches_) {
+      if (!batch.narrow.empty()) {
+        for (Tensor& gradient : batch.gradients) gradient = gradient.to(torch::kFloat);
+      }
+      update(batch, std::get<2>(key));
+      if (batch.narrow.empty()) continue;
+      batch.gradients.clear();
+      at::_foreach_copy_(batch.narrow, batch.parameters);
+    }
+  }
+
+ private:
+  std::map<BatchKey, Batch> batches_;
+  int64_t elements_ = 0;  // of parameters with copies
+};
 
 // The state of a parameter, made when it has its first gradient, as torch::optim does.
 template <typename State>
@@ -51,22 +88,34 @@ State& StateOf(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
   return static_cast<State&>(*state);
 }
 
-std::map<BatchKey, Batch> AdamBatches(torch::optim::Optimizer& optimizer,
-                                      const OptimizerParamGroup& group, bool amsgrad) {
-  std::map<BatchKey, Batch> batches;
+// What is updated: the parameter, or its float32 copy, made when it is first needed.
+template <typename State>
+const Tensor& UpdatedOf(const Tensor& parameter, State& state) {
+  if (!worker::HasMaster(parameter.scalar_type())) return parameter;
+  if (!state.master_param.defined()) state.master_param = parameter.detach().to(torch::kFloat);
+  return state.master_param;
+}
+
+// A field of the state as it is for `updated`; of a checkpoint that was saved without copies it is
+// narrower.
+Tensor Fitting(const Tensor& field, const Tensor& updated) {
+  if (!field.defined()) return at::zeros_like(updated, at::MemoryFormat::Preserve);
+  return field.to(updated.scalar_type());
+}
+
+Batches AdamBatches(torch::optim::Optimizer& optimizer, const OptimizerParamGroup& group,
+                    bool amsgrad) {
+  Batches batches;
   for (const Tensor& parameter : group.params()) {
     if (!parameter.grad().defined()) continue;
     TORCH_CHECK(!parameter.grad().is_sparse(), "FusedAdamW does not support sparse gradients");
-    auto& state = StateOf<torch::optim::AdamWParamState>(optimizer, parameter);
-    if (!state.exp_avg().defined()) {
-      state.exp_avg(at::zeros_like(parameter, at::MemoryFormat::Preserve));
-      state.exp_avg_sq(at::zeros_like(parameter, at::MemoryFormat::Preserve));
-      if (amsgrad) state.max_exp_avg_sq(at::zeros_like(parameter, at::MemoryFormat::Preserve));
-    }
+    auto& state = StateOf<worker::FusedAdamWState>(optimizer, parameter);
+    const Tensor& updated = UpdatedOf(parameter, state);
+    state.exp_avg(Fitting(state.exp_avg(), updated));
+    state.exp_avg_sq(Fitting(state.exp_avg_sq(), updated));
+    if (amsgrad) state.max_exp_avg_sq(Fitting(state.max_exp_avg_sq(), updated));
     state.step(state.step() + 1);
-    Batch& batch = batches[KeyOf(parameter, state.step())];
-    batch.parameters.push_back(parameter);
-    batch.gradients.push_back(parameter.grad());
+    Batch& batch = batches.Add(parameter, updated, state.step());
     batch.first.push_back(state.exp_avg());
     batch.second.push_back(state.exp_avg_sq());
     if (amsgrad) batch.largest.push_back(state.max_exp_avg_sq());
@@ -74,26 +123,35 @@ std::map<BatchKey, Batch> AdamBatches(torch::optim::Optimizer& optimizer,
   return batches;
 }
 
-std::map<BatchKey, Batch> SgdBatches(torch::optim::Optimizer& optimizer,
-                                     const OptimizerParamGroup& group, bool momentum) {
-  std::map<BatchKey, Batch> batches;
+Batches SgdBatches(torch::optim::Optimizer& optimizer, const OptimizerParamGroup& group,
+                   bool momentum) {
+  Batches batches;
   for (const Tensor& parameter : group.params()) {
     if (!parameter.grad().defined()) continue;
     TORCH_CHECK(!parameter.grad().is_sparse(), "FusedSGD does not support sparse gradients");
-    bool started = false;
-    Tensor buffer;
-    if (momentum) {
-      auto& state = StateOf<torch::optim::SGDParamState>(optimizer, parameter);
-      started = state.momentum_buffer().defined();
-      if (!started) state.momentum_buffer(at::zeros_like(parameter, at::MemoryFormat::Preserve));
-      buffer = state.momentum_buffer();
+    if (!momentum && !worker::HasMaster(parameter.scalar_type())) {
+      batches.Add(parameter, parameter, 0);  // it needs no state
+      continue;
     }
-    Batch& batch = batches[KeyOf(parameter, started ? 1 : 0)];  // 0 = its first step
-    batch.parameters.push_back(parameter);
-    batch.gradients.push_back(parameter.grad());
-    if (momentum) batch.first.push_back(buffer);
+    auto& state = StateOf<worker::FusedSgdState>(optimizer, parameter);
+    const Tensor& updated = UpdatedOf(parameter, state);
+    const bool started = momentum && state.momentum_buffer().defined();
+    Batch& batch = batches.Add(parameter, updated, started ? 1 : 0);  // 0 = its first step
+    if (!momentum) continue;
+    state.momentum_buffer(Fitting(state.momentum_buffer(), updated));
+    batch.first.push_back(state.momentum_buffer());
   }
   return batches;
+}
+
+// What LibTorch has read from an archive, which has no copies.
+template <typename Own, typename Read>
+void MakeOwn(torch::optim::Optimizer& optimizer) {
+  for (auto& [parameter, state] : optimizer.state()) {
+    auto own = std::make_unique<Own>();
+    static_cast<Read&>(*own) = static_cast<Read&>(*state);
+    state = std::move(own);
+  }
 }
 
 // The groups with each parameter once.
@@ -131,17 +189,19 @@ Tensor FusedAdamW::step(LossClosure closure) {
   Tensor loss = RunClosure(closure);
   for (OptimizerParamGroup& group : param_groups_) {
     const auto& options = static_cast<torch::optim::AdamWOptions&>(group.options());
-    const auto [beta1, beta2] = options.betas();
-    for (auto& [key, batch] : AdamBatches(*this, group, options.amsgrad())) {
-      const auto step = static_cast<double>(std::get<2>(key));
+    const double beta1 = std::get<0>(options.betas());
+    const double beta2 = std::get<1>(options.betas());
+    const auto update = [&](Batch& batch, int64_t step) {
       // One tensor for all: the kernel only reads it.
       const std::vector<Tensor> steps(
           batch.parameters.size(),
-          at::full({}, step, batch.parameters.front().options().dtype(torch::kFloat)));
+          at::full({}, static_cast<double>(step),
+                   batch.parameters.front().options().dtype(torch::kFloat)));
       at::_fused_adamw_(batch.parameters, batch.gradients, batch.first, batch.second, batch.largest,
                         steps, options.lr(), beta1, beta2, options.weight_decay(), options.eps(),
                         options.amsgrad(), /*maximize=*/false);
-    }
+    };
+    AdamBatches(*this, group, options.amsgrad()).ForEach(update);
   }
   return loss;
 }
@@ -151,13 +211,53 @@ Tensor FusedSGD::step(LossClosure closure) {
   Tensor loss = RunClosure(closure);
   for (OptimizerParamGroup& group : param_groups_) {
     const auto& options = static_cast<torch::optim::SGDOptions&>(group.options());
-    for (auto& [key, batch] : SgdBatches(*this, group, options.momentum() != 0)) {
+    const auto update = [&](Batch& batch, int64_t started) {
       at::_fused_sgd_(batch.parameters, batch.gradients, batch.first, options.weight_decay(),
                       options.momentum(), options.lr(), options.dampening(), options.nesterov(),
-                      /*maximize=*/false, /*is_first_step=*/std::get<2>(key) == 0);
-    }
+                      /*maximize=*/false, /*is_first_step=*/started == 0);
+    };
+    SgdBatches(*this, group, options.momentum() != 0).ForEach(update);
   }
   return loss;
 }
 
+void FusedAdamW::load(torch::serialize::InputArchive& archive) {
+  AdamW::load(archive);
+  MakeOwn<worker::FusedAdamWState, torch::optim::AdamWParamState>(*this);
+}
+
+void FusedSGD::load(torch::serialize::InputArchive& archive) {
+  SGD::load(archive);
+  MakeOwn<worker::FusedSgdState, torch::optim::SGDParamState>(*this);
+}
+
+void FusedAdamW::ParametersChanged() { worker::DropMasters(*this); }
+void FusedSGD::ParametersChanged() { worker::DropMasters(*this); }
+
+namespace worker {
+namespace {
+
+// Null: it has none.
+torch::Tensor* MasterIn(torch::optim::OptimizerParamState& state) {
+  if (auto* adam = dynamic_cast<FusedAdamWState*>(&state)) return &adam->master_param;
+  if (auto* sgd = dynamic_cast<FusedSgdState*>(&state)) return &sgd->master_param;
+  return nullptr;
+}
+
+}  // namespace
+
+torch::Tensor MasterOf(const torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (found == optimizer.state().end()) return {};
+  const torch::Tensor* master = MasterIn(*found->second);
+  return master != nullptr ? *master : torch::Tensor();
+}
+
+void DropMasters(torch::optim::Optimizer& optimizer) {
+  for (auto& [parameter, state] : optimizer.state()) {
+    if (torch::Tensor* master = MasterIn(*state)) master->reset();
+  }
+}
+
+}  // namespace worker
 }  // namespace ddprun

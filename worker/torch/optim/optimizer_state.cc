@@ -14,6 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ddprun/fused_optimizers.h"
+#include "worker/torch/optim/master_parameters.h"
 
 namespace ddprun::worker {
 namespace {
@@ -38,6 +40,18 @@ void VisitFields(torch::optim::AdamParamState& state, Visitor&& visit) {
 template <typename Visitor>
 void VisitFields(torch::optim::AdamWParamState& state, Visitor&& visit) {
   VisitAdamFields(state, visit);
+}
+
+template <typename Visitor>
+void VisitFields(FusedAdamWState& state, Visitor&& visit) {
+  VisitAdamFields(state, visit);
+  visit("master_param", state.master_param);
+}
+
+template <typename Visitor>
+void VisitFields(FusedSgdState& state, Visitor&& visit) {
+  visit("momentum_buffer", state.momentum_buffer());
+  visit("master_param", state.master_param);
 }
 
 template <typename Visitor>
@@ -168,8 +182,12 @@ absl::Status SetState(Optimizer& optimizer, const OptimizerTensors& tensors) {
         "and the parameter groups that the checkpoint was written with"));
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (states[i] == nullptr) continue;
-    optimizer.state()[parameters[i].unsafeGetTensorImpl()] = std::move(states[i]);
+    const void* parameter = parameters[i].unsafeGetTensorImpl();
+    if (states[i] == nullptr) {
+      optimizer.state().erase(const_cast<void*>(parameter));
+    } else {
+      optimizer.state()[const_cast<void*>(parameter)] = std::move(states[i]);
+    }
   }
   for (size_t i = 0; i < groups; ++i) {
     const auto found = tensors.find(LearningRateName(i));
@@ -182,6 +200,12 @@ absl::Status SetState(Optimizer& optimizer, const OptimizerTensors& tensors) {
 // Calls function(tag) with a null pointer to the state's type.
 template <typename Function>
 absl::Status WithStateType(const Optimizer& optimizer, Function&& function) {
+  if (dynamic_cast<const FusedAdamW*>(&optimizer) != nullptr) {
+    return function(static_cast<FusedAdamWState*>(nullptr));
+  }
+  if (dynamic_cast<const FusedSGD*>(&optimizer) != nullptr) {
+    return function(static_cast<FusedSgdState*>(nullptr));
+  }
   if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) {
     return function(static_cast<torch::optim::AdamWParamState*>(nullptr));
   }

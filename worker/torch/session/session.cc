@@ -141,18 +141,27 @@ absl::Status Session::Implementation::End() {
 absl::StatusOr<std::string> Session::Implementation::Evaluate() {
   if (evaluation.figure == nullptr) return "";
   context->Mark(ProgressPhase::kEvaluation, progress.step);
+  DDPRUN_ASSIGN_OR_RETURN(const double figure, Figure());
+  metrics->Scalar("evaluation/" + evaluation.name, progress.step, figure);
+  metrics->RestartClock();
+  DDPRUN_RETURN_IF_ERROR(SaveIfBest(figure));
+  return evaluation.describe != nullptr ? evaluation.describe(figure)
+                                        : absl::StrFormat("%s %.4f", evaluation.name, figure);
+}
+
+absl::StatusOr<double> Session::Implementation::Figure() {
   const torch::NoGradGuard no_grad;
+  std::optional<ExponentialMovingAverage::InPlace> averaged;
+  if (average != nullptr) averaged.emplace(*average);
   // Ranks may make different numbers of passes.
   std::optional<ZeroOptimizer::WholeParameters> whole;
   if (zero != nullptr) whole.emplace(*zero);
   model->eval();
   const double figure = evaluation.figure();
   model->train();
-  metrics->Scalar("evaluation/" + evaluation.name, progress.step, figure);
-  metrics->RestartClock();
-  DDPRUN_RETURN_IF_ERROR(SaveIfBest(figure));
-  return evaluation.describe != nullptr ? evaluation.describe(figure)
-                                        : absl::StrFormat("%s %.4f", evaluation.name, figure);
+  whole.reset();
+  if (averaged.has_value()) DDPRUN_RETURN_IF_ERROR(averaged->PutBack());
+  return figure;
 }
 
 void Session::Implementation::TakeBatch() {
@@ -246,6 +255,7 @@ absl::StatusOr<std::optional<double>> Session::Implementation::Clip() {
 absl::Status Session::Implementation::StepOptimizer() {
   DDPRUN_ASSIGN_OR_RETURN(step_metrics.gradient_norm, Clip());
   DDPRUN_ASSIGN_OR_RETURN(stepped, scaler->Step(*optimizer));
+  if (stepped && average != nullptr) average->Update();
   return scaler->Update();
 }
 
@@ -402,6 +412,8 @@ Metrics& Session::metrics() {
   if (implementation_->metrics == nullptr) OrThrow(Misuse("metrics() before Prepare()"));
   return *implementation_->metrics;
 }
+
+ExponentialMovingAverage* Session::average() { return implementation_->average.get(); }
 
 torch::Tensor Session::OwnRows(int64_t rows) {
   const int64_t rank = context().rank();

@@ -17,6 +17,7 @@
 #include "ddprun/context.h"
 #include "ddprun/distributed_data_parallel.h"
 #include "ddprun/elastic_loader.h"
+#include "ddprun/exponential_moving_average.h"
 #include "ddprun/grad_scaler.h"
 #include "ddprun/learning_rate.h"
 #include "ddprun/metrics.h"
@@ -166,6 +167,8 @@ struct Session::Implementation {
   absl::StatusOr<bool> SavingIsDue();
   // A sentence for people; "" = there is no evaluation.
   absl::StatusOr<std::string> Evaluate();
+  // The evaluation's, with the averages in the parameters' place.
+  absl::StatusOr<double> Figure();
   // Saves the model if its figure is the best so far.
   absl::Status SaveIfBest(double figure);
 
@@ -186,6 +189,7 @@ struct Session::Implementation {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   ZeroOptimizer* zero = nullptr;
   std::function<absl::StatusOr<std::unique_ptr<ZeroOptimizer>>(bool init_sync)> make_zero;
+  std::unique_ptr<ExponentialMovingAverage> average;  // null = none
   std::unique_ptr<GradScaler> scaler;
   std::shared_ptr<PowerSgd> power_sgd;              // null = another hook
   std::unique_ptr<DistributedDataParallel> ddp;     // null with zero_stage 2

@@ -99,7 +99,8 @@ absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
                                                    .optimizer = *optimizer,
                                                    .extras = {{"scaler", scaler.get()},
                                                               {"data", sampler_checkpoint.get()},
-                                                              {"batch", batch_checkpoint.get()}}},
+                                                              {"batch", batch_checkpoint.get()}},
+                                                   .average = average.get()},
                                                   own));
   if (!newest.has_value()) return false;
   // From here on it is this rank's, whoever is killed before they all train.
@@ -128,7 +129,8 @@ absl::StatusOr<bool> Session::Implementation::TakeShardsBack() {
                                 .zero = *zero,
                                 .extras = {{"scaler", scaler.get()},
                                            {"data", sampler_checkpoint.get()},
-                                           {"batch", batch_checkpoint.get()}}},
+                                           {"batch", batch_checkpoint.get()}},
+                                .average = average.get()},
         static_cast<uint32_t>(options.replicas));
   }
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest, replicas->TakeBack());

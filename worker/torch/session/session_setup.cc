@@ -23,6 +23,7 @@
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
@@ -80,6 +81,17 @@ std::unique_ptr<torch::optim::Optimizer> Fused(
     const std::vector<torch::optim::OptimizerParamGroup>& groups,
     const torch::optim::SGDOptions& options) {
   return std::make_unique<FusedSGD>(groups, options);
+}
+
+// Of products, or, without mixed precision, of parameters.
+std::string PrecisionText(const std::string& mixed_precision, const torch::nn::Module& module) {
+  if (mixed_precision != "no") return mixed_precision;
+  for (const torch::Tensor& parameter : Parameters(module)) {
+    if (!worker::HasMaster(parameter.scalar_type())) continue;
+    return absl::StrCat(parameter.scalar_type() == torch::kHalf ? "fp16" : "bf16",
+                        " with fp32 masters");
+  }
+  return "fp32";
 }
 
 }  // namespace
@@ -148,6 +160,9 @@ absl::Status Session::Implementation::StartTogether() {
   if (checkpointer != nullptr) checkpointer->LeaveGeneration();
   DDPRUN_RETURN_IF_ERROR(AskWhoHasState());
   if (make_zero != nullptr) DDPRUN_RETURN_IF_ERROR(DealOut());
+  if (average == nullptr && options.ema_decay > 0) {
+    average = std::make_unique<ExponentialMovingAverage>(model, *optimizer, options.ema_decay);
+  }
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
@@ -244,6 +259,7 @@ absl::Status Session::Implementation::DealOut() {
   // What a new rank 0 begins with must not become everybody's.
   if (zero != nullptr) {
     DDPRUN_RETURN_IF_ERROR(zero->Rejoin(*context, /*init_sync=*/!others_have_state));
+    if (average != nullptr) average->Forget();  // it comes back with the state
   } else {
     DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made, make_zero(!others_have_state));
     zero = made.get();
@@ -274,22 +290,22 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
   result->Add("data", *sampler_checkpoint);
   result->Add("batch", *batch_checkpoint);
   if (power_sgd != nullptr) result->Add("power_sgd", *power_sgd);
+  if (average != nullptr) result->Add(*average);
   return result;
 }
 
 void Session::Implementation::ShowBanner() const {
   int64_t parameters = 0;
   for (const torch::Tensor& parameter : Parameters(*model)) parameters += parameter.numel();
-  PrintStartBanner(*context,
-                   {.program = settings.name,
-                    .precision = options.mixed_precision == "no" ? "fp32" : options.mixed_precision,
-                    .batch_size = options.batch_size,
-                    .gradient_accumulation_steps = options.gradient_accumulation_steps,
-                    .global_batch = GlobalBatch(),
-                    .dataset_samples = data.size,
-                    .epochs = options.steps > 0 ? 0 : options.epochs,
-                    .total_steps = progress.step + schedule.total_steps - SchedulePlace(),
-                    .parameters = parameters});
+  PrintStartBanner(*context, {.program = settings.name,
+                              .precision = PrecisionText(options.mixed_precision, *model),
+                              .batch_size = options.batch_size,
+                              .gradient_accumulation_steps = options.gradient_accumulation_steps,
+                              .global_batch = GlobalBatch(),
+                              .dataset_samples = data.size,
+                              .epochs = options.steps > 0 ? 0 : options.epochs,
+                              .total_steps = progress.step + schedule.total_steps - SchedulePlace(),
+                              .parameters = parameters});
 }
 
 absl::Status Session::Implementation::BeginMetrics() {

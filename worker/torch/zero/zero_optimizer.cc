@@ -20,8 +20,10 @@
 #include "worker/torch/collectives/collectives.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/zero/zero_optimizer_implementation.h"
 #include "worker/torch/zero/zero_setup.h"
+#include "worker/torch/zero/zero_shares.h"
 
 namespace ddprun {
 namespace {
@@ -204,8 +206,8 @@ void ZeroOptimizer::ZeroGrad() {
 }
 
 void ZeroOptimizer::ParametersChanged() {
-  // In stage 3 the operators that did it have.
-  if (!implementation_->gatherer.has_value()) implementation_->storage->RenewCopies();
+  worker::DropMasters(*implementation_->inner);
+  worker::RenewCopies(*implementation_);
 }
 
 std::vector<torch::Tensor> ZeroOptimizer::ReducedGradients() {

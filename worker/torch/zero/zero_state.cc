@@ -16,8 +16,10 @@
 #include "base/status_macros.h"
 #include "worker/torch/collectives/collectives.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/optim/optimizer_state.h"
 #include "worker/torch/zero/zero_optimizer_implementation.h"
+#include "worker/torch/zero/zero_shares.h"
 
 namespace ddprun {
 namespace {
@@ -38,8 +40,8 @@ void AddLearningRates(const std::vector<OptimizerParamGroup>& groups, ZeroState&
   }
 }
 
-// Which fields each parameter has, on any rank: a count as itself + 1, a tensor as 1, else 0.
-// [parameters, fields], the tensors' fields first.
+// Which fields each parameter has, on any rank: a count as itself + 1, a tensor as the number of
+// its type + 1, else 0. [parameters, fields], the tensors' fields first.
 absl::StatusOr<torch::Tensor> AgreeOnFields(const ZeroImplementation& zero,
                                             const OptimizerFields& fields,
                                             const OptimizerTensors& own) {
@@ -54,7 +56,8 @@ absl::StatusOr<torch::Tensor> AgreeOnFields(const ZeroImplementation& zero,
       const auto found = own.find(absl::StrCat(i, ".", field));
       if (found != own.end()) {
         table[static_cast<int64_t>(number)][column] =
-            1 + (counts ? found->second.item<int64_t>() : 0);
+            1 + (counts ? found->second.item<int64_t>()
+                        : static_cast<int64_t>(found->second.scalar_type()));
       }
       ++column;
     };
@@ -70,7 +73,10 @@ absl::StatusOr<torch::Tensor> AgreeOnFields(const ZeroImplementation& zero,
 absl::StatusOr<torch::Tensor> GatherField(const ZeroImplementation& zero, size_t bucket,
                                           const std::string& field, const OptimizerTensors& own) {
   const worker::ZeroBucket& place = zero.storage->buckets()[bucket];
-  torch::Tensor share = at::zeros(place.share.sizes(), place.share.options());
+  // Of narrow parameters it may be of their type or, as masters are, float32.
+  const torch::TensorOptions options = place.share.options().dtype(
+      worker::HasMaster(place.share.scalar_type()) ? torch::kFloat : place.share.scalar_type());
+  torch::Tensor share = at::zeros(place.share.sizes(), options);
   const auto& pieces = zero.storage->pieces();
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].piece.bucket != bucket) continue;
@@ -78,7 +84,7 @@ absl::StatusOr<torch::Tensor> GatherField(const ZeroImplementation& zero, size_t
     if (found == own.end()) continue;
     worker::ZeroStorage::PartOf(pieces[i].piece, share).copy_(found->second);
   }
-  torch::Tensor all = at::empty(place.parameters.sizes(), place.parameters.options());
+  torch::Tensor all = at::empty(place.parameters.sizes(), options);
   zero.group->_allgather_base(all, share)->wait();
   return all;
 }
@@ -90,9 +96,12 @@ void TakeApart(const ZeroImplementation& zero, const worker::ZeroBucketLayout& l
   const torch::Tensor flat = gathered.cpu();
   for (const worker::ZeroSlot& slot : layout.slots) {
     const worker::ZeroParameter& parameter = zero.storage->parameters()[slot.parameter];
-    if (present[static_cast<int64_t>(parameter.number)].item<int64_t>() == 0) continue;
+    const int64_t type = present[static_cast<int64_t>(parameter.number)].item<int64_t>();
+    if (type == 0) continue;
     state[ZeroStateName{.parameter = parameter.number, .field = field}.ToText()] =
-        flat.narrow(0, slot.begin, slot.length).view(parameter.tensor.sizes()).clone();
+        flat.narrow(0, slot.begin, slot.length)
+            .view(parameter.tensor.sizes())
+            .to(static_cast<torch::ScalarType>(type - 1), /*non_blocking=*/false, /*copy=*/true);
   }
 }
 
@@ -273,20 +282,8 @@ absl::StatusOr<ZeroState> ZeroOptimizer::SharedOutParameters(uint32_t target) co
   if (!self.gatherer.has_value()) return ZeroState();
   return worker::CatchExceptions([&]() -> absl::StatusOr<ZeroState> {
     const torch::NoGradGuard no_grad;
-    ZeroState state;
-    for (const worker::ZeroBucket& bucket : self.storage->buckets()) {
-      torch::Tensor all = at::empty(bucket.parameters.sizes(), bucket.parameters.options());
-      torch::Tensor share = bucket.updated.to(self.device);
-      self.group->_allgather_base(all, share)->wait();
-      if (self.storage->rank() != target) continue;
-      const torch::Tensor flat = all.cpu();
-      for (const worker::ZeroSlot& slot : bucket.layout.slots) {
-        const worker::ZeroParameter& parameter = self.storage->parameters()[slot.parameter];
-        state[parameter.name] =
-            flat.narrow(0, slot.begin, slot.length).view(parameter.tensor.sizes());
-      }
-    }
-    return state;
+    return worker::GatherShares(
+        self, target, [&](size_t bucket) { return self.storage->buckets()[bucket].updated; });
   });
 }
 
