@@ -30,10 +30,6 @@
 //                                           somebody has a flock() on FILE.gate.
 //                                           SESSION_PROBE_TWIN=1: deals by rank and world alone
 //   session_probe misuse FILE [OPTION...]   one rank: calls in a wrong order, and their errors
-#include <ATen/CPUGeneratorImpl.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -50,30 +46,23 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "base/clock.h"
-#include "base/fd.h"
 #include "ddprun/exponential_moving_average.h"
 #include "ddprun/session.h"
 #include "ddprun/zero_optimizer.h"
 #include "tests/worker/probe_arguments.h"
+#include "tests/worker/session_journal.h"
+#include "tests/worker/session_probe_parts.h"
 
 namespace {
 
 using ddprun::Batch;
 using ddprun::Session;
 using ddprun::Sgd;
+using ddprun::testing::Digest;
+using ddprun::testing::Loss;
+using ddprun::testing::Points;
+using ddprun::testing::ShareDigest;
 using Line = torch::nn::Linear;
-
-ddprun::Dataset Points(int64_t count = 64) {
-  const torch::Tensor x = torch::arange(count).to(torch::kFloat).view({-1, 1}) / 64;
-  return ddprun::TensorDataset(x, x * 3 + 1);
-}
-
-torch::Tensor Loss(const torch::Tensor& y, const Batch& batch) {
-  return (y - batch.targets).square().mean();
-}
 
 // What SESSION_PROBE_FAULT says.
 struct Fault {
@@ -106,17 +95,7 @@ torch::Tensor Watched(Session& session, const Fault& fault, torch::Tensor y) {
   return y;
 }
 
-// The same for the same bits.
-uint64_t Digest(torch::nn::Module& module) {
-  std::string bytes;
-  for (const torch::Tensor& parameter : module.parameters()) {
-    const torch::Tensor plain = parameter.detach().contiguous();
-    bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
-  }
-  return std::hash<std::string>()(bytes);
-}
-
-// The same of the averages of its parameters; 0: there are none.
+// Of the averages of its parameters; 0: there are none.
 uint64_t AveragesDigest(Session& session, torch::nn::Module& module) {
   if (session.average() == nullptr) return 0;
   const ddprun::ExponentialMovingAverage::InPlace averaged(*session.average());
@@ -195,23 +174,6 @@ void TrainAndTellSamples(Session& session, const std::string& path) {
   }
 }
 
-// Of the bits of a rank's share of optimizer and parameters.
-uint64_t ShareDigest(ddprun::ZeroOptimizer& zero) {
-  std::string bytes;
-  const auto add = [&](const torch::Tensor& tensor) {
-    const torch::Tensor plain = tensor.detach().contiguous();
-    bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
-  };
-  for (const auto& [name, tensor] : ddprun::OrThrow(zero.ShardedState())) {
-    bytes += name;
-    add(tensor);
-  }
-  for (const auto& group : zero.param_groups()) {
-    for (const torch::Tensor& share : group.params()) add(share);
-  }
-  return std::hash<std::string>()(bytes);
-}
-
 // Each generation begins with another model, and draws numbers while it trains.
 void TrainShards(Session& session, const std::string& path) {
   const Fault fault = Fault::Read();
@@ -241,130 +203,6 @@ void TrainShards(Session& session, const std::string& path) {
   for (const torch::Tensor& tensor : net->buffers())
     buffers += tensor.to(torch::kDouble).abs().sum().item<double>();
   out << "parameters " << Digest(*net) << "\nbuffers " << buffers << "\n";
-}
-
-void Live(Session& session, const std::string& path) {
-  torch::nn::Sequential net(Line(1, 32), Line(32, 32), Line(32, 1));
-  auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
-  // Whole lines of several processes: one write each.
-  std::ofstream journal(path, std::ios::app);
-  for (const Batch& batch : session.Batches()) {
-    session.Backward(Loss(model(batch.inputs), batch));
-    if (!session.Step()) continue;
-    auto* zero = dynamic_cast<ddprun::ZeroOptimizer*>(&session.optimizer());
-    // In stage 3 the whole parameters are a collective's.
-    const bool whole = session.options().zero_stage != "3";
-    const ddprun::Context& context = session.context();
-    const double now = static_cast<double>(ddprun::MonotonicNow().nanoseconds()) / 1e9;
-    journal << absl::StrFormat(
-                   R"({"event":"step","t":%.6f,"who":"worker","pid":%d,"rank":%d,"world":%d,)"
-                   R"("generation":%d,"step":%d,"digest":"%x","share":"%x"})",
-                   now, getpid(), context.rank(), context.world_size(), context.generation(),
-                   session.step(), whole ? Digest(*net) : 0,
-                   zero != nullptr ? ShareDigest(*zero) : 0)
-            << std::endl;
-  }
-}
-
-// Who writes a line, and when.
-std::string Writer(Session& session) {
-  const ddprun::Context& context = session.context();
-  return absl::StrFormat(
-      R"("t":%.6f,"who":"worker","pid":%d,"rank":%d,"world":%d,"generation":%d,"step":%d)",
-      static_cast<double>(ddprun::MonotonicNow().nanoseconds()) / 1e9, getpid(), context.rank(),
-      context.world_size(), context.generation(), session.step());
-}
-
-// Points of a cube, of three classes that overlap: no weights have loss 0. Targets are classes and
-// the points' numbers.
-struct Cloud {
-  static constexpr int64_t kPoints = 243;  // the last step of an epoch has fewer than six of them
-  torch::Tensor inputs, targets;
-
-  Cloud() {
-    const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(20);
-    inputs = torch::rand({kPoints, 4}, generator) * 2 - 1;
-    const torch::Tensor noise = torch::randn({kPoints, 3}, generator);
-    const torch::Tensor teacher = torch::randn({4, 3}, generator);
-    const torch::Tensor classes = (inputs.matmul(teacher) + noise).argmax(1);
-    targets = torch::stack({classes, torch::arange(kPoints)}, 1);
-  }
-};
-
-torch::Tensor CrossEntropy(const torch::Tensor& logits, const torch::Tensor& targets) {
-  return torch::nn::functional::cross_entropy(logits, targets.select(1, 0));
-}
-
-// As a sampler deals that knows nothing of what was done before this process began.
-ddprun::Dataset DealtByRank(Session& session, ddprun::Dataset data) {
-  data.load = [&session, load = data.load, loaded = int64_t{0}](
-                  std::vector<int64_t> samples, const at::Generator& generator) mutable {
-    const int64_t world = session.context().world_size();
-    for (int64_t& sample : samples) {
-      sample = (session.context().rank() + world * loaded++) % Cloud::kPoints;
-    }
-    return load(samples, generator);
-  };
-  return data;
-}
-
-void WaitAtGate(const std::string& path) {
-  const ddprun::Fd gate(open((path + ".gate").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  flock(gate.get(), LOCK_SH);
-}
-
-// Loss on all points, with what the weights cost, and the length of its gradient; in double.
-std::string FinalFigures(const Line& line, const Cloud& cloud, double weight_decay) {
-  Line exact(4, 3);
-  exact->to(torch::kDouble);
-  {
-    const torch::NoGradGuard no_grad;
-    exact->weight.copy_(line->weight);
-    exact->bias.copy_(line->bias);
-  }
-  const torch::Tensor squares = exact->weight.square().sum() + exact->bias.square().sum();
-  const torch::Tensor loss = CrossEntropy(exact(cloud.inputs.to(torch::kDouble)), cloud.targets) +
-                             squares * weight_decay / 2;
-  loss.backward();
-  const torch::Tensor gradient = torch::cat({exact->weight.grad().view(-1), exact->bias.grad()});
-  return absl::StrFormat(R"("loss":%.17g,"gradient":%.17g)", loss.item<double>(),
-                         gradient.norm().item<double>());
-}
-
-void Walk(Session& session, const std::string& path) {
-  const Cloud cloud;
-  Line line(4, 3);
-  ddprun::Dataset data = ddprun::TensorDataset(cloud.inputs, cloud.targets);
-  if (std::getenv("SESSION_PROBE_TWIN") != nullptr) data = DealtByRank(session, data);
-  auto model = session.Prepare(line, Sgd(), data);
-  // Whole lines of several processes: one write each.
-  std::ofstream journal(path, std::ios::app);
-  for (const Batch& batch : session.Batches()) {
-    WaitAtGate(path);
-    const torch::Tensor numbers = batch.targets.select(1, 1).contiguous();
-    const std::vector<int64_t> samples(numbers.const_data_ptr<int64_t>(),
-                                       numbers.const_data_ptr<int64_t>() + numbers.numel());
-    const torch::Tensor loss = CrossEntropy(model(batch.inputs), batch.targets);
-    loss.register_hook([&](const torch::Tensor& gradient) {
-      journal << absl::StrFormat(R"({"event":"learned",%s,"epoch":%d,"before":"%x","weight":%.9g,)"
-                                 R"("samples":[%s]})",
-                                 Writer(session), session.epoch(), Digest(*line),
-                                 gradient.item<double>(), absl::StrJoin(samples, ","))
-              << std::endl;
-      return gradient;
-    });
-    session.Backward(loss);
-    if (!session.Step()) continue;
-    const torch::Tensor all = torch::cat({line->weight.detach().view(-1), line->bias.detach()});
-    journal << absl::StrFormat(R"({"event":"step",%s,"digest":"%x","length":%.6g})",
-                               Writer(session), Digest(*line), all.norm().item<double>())
-            << std::endl;
-  }
-  if (session.stopped()) return;
-  journal << absl::StrFormat(R"({"event":"final",%s,"digest":"%x",%s})", Writer(session),
-                             Digest(*line),
-                             FinalFigures(line, cloud, session.options().weight_decay))
-          << std::endl;
 }
 
 void Train(Session& session, bool throws, std::ofstream& out) {
@@ -507,8 +345,8 @@ int main(int argc, char** argv) {
       {.name = "session_probe",
        .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
       [&](Session& session) {
-        if (what == "live") return Live(session, file);
-        if (what == "walk") return Walk(session, file);
+        if (what == "live") return ddprun::testing::Live(session, file);
+        if (what == "walk") return ddprun::testing::Walk(session, file);
         if (what == "shards") return TrainShards(session, file);
         if (what == "evaluate") return TrainAndEvaluate(session, file);
         if (what == "samples") return TrainAndTellSamples(session, file);

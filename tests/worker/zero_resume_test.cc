@@ -177,12 +177,11 @@ TEST_P(OpenedByPythonTest, HasTheSameLogits) {
   EXPECT_GT(differences[1].largest, 10 * bound);
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, OpenedByPythonTest,
-                         ::testing::ValuesIn(FewOrAll<const char*>(
-                             {"plain", "zero3 sharded small_buckets"}, {"zero1", "zero2 sharded"})),
-                         [](const auto& parameter) {
-                           return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Setups, OpenedByPythonTest,
+    ::testing::ValuesIn(FewOrAll<const char*>({"plain", "zero3 sharded small_buckets"},
+                                              {"zero1", "zero2 sharded"})),
+    [](const auto& parameter) { return absl::StrJoin(absl::StrSplit(parameter.param, ' '), "_"); });
 
 struct Change {
   const char* name;

@@ -90,9 +90,9 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
 
 using World = std::tuple<const char*, uint32_t>;
 INSTANTIATE_TEST_SUITE_P(Worlds, ZeroTrainingTest,
-                         ::testing::ValuesIn(FewOrAll<World>(
-                             {World("gloo", 3), World("shm", 2), World("hierarchical", 3)},
-                             {World("gloo", 2), World("shm", 3)})),
+                         ::testing::ValuesIn(FewOrAll<World>({World("gloo", 3), World("shm", 2),
+                                                              World("hierarchical", 3)},
+                                                             {World("gloo", 2), World("shm", 3)})),
                          [](const auto& parameter) {
                            return std::string(std::get<0>(parameter.param)) +
                                   std::to_string(std::get<1>(parameter.param));
