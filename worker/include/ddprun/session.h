@@ -96,7 +96,7 @@ struct SessionOptions {
 //
 // Each sample is learned from exactly once an epoch, whatever happens: an ElasticSampler deals them
 // (docs/DATA.md), its place is committed with each step and saved with the model, also for another
-// number of workers. The last step of an epoch has what is left; a rank without any gets others.
+// number of workers. An epoch's last step has what is left; a rank without any gets uncounted ones.
 //
 // With --in_process_restart a worker that lives goes on in its process when another one fails, or
 // nodes come and go: the step that was under way is done again by all, new workers too, from the
@@ -196,7 +196,7 @@ class Session {
                      Dataset data, std::vector<ParameterGroup> groups);
   // Whether it is one of training; through `ddp`, where that isn't null.
   bool BeginForward(DistributedDataParallel** ddp);
-  // Throws what was thrown, unless the step is going to be done again: then this one's don't count.
+  // Throws what was thrown, unless the step will be done again: then its results don't count.
   void OnForwardError();
   // The next batch; null: training is over.
   const Batch* Advance();
