@@ -14,24 +14,14 @@ import statistics
 import threading
 import time
 
-from bed import SLOW, Bed, TimelineError
+from bed import Bed, TimelineError
+from survivors import PATIENCE, PROBE, Wrong, require
 
-PROBE = os.environ.get("DDPRUN_SESSION_PROBE")
-PATIENCE = 60 * SLOW
 SIZE = 243  # samples: the probe's
 PORT = 29400
 HOST = 1  # has the service; its worker may be killed, its agent isn't
 # Weights are products of a few numbers in double, which the journal rounds to nine digits.
 SAME_WEIGHT = 1e-7
-
-
-class Wrong(Exception):
-    """What a training has shown that mustn't be."""
-
-
-def require(holds, what):
-    if not holds:
-        raise Wrong(what)
 
 
 class History:
@@ -302,6 +292,7 @@ class ElasticTraining:
         self.bed.close()
         require(not left, f"processes outlived their agents: {left}")
 
+    # ---------------------------------------------------------------- faults
 
     def inject_until(self, step):
         """The world walks between 1 and the number of hosts, and workers are killed, until that step."""
