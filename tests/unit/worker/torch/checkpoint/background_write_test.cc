@@ -44,6 +44,19 @@ TEST(TensorCopies, UseTheirMemoryAgainWhereItFits) {
             torch::kInt);
 }
 
+// Whether by memcpy(3) or, where bytes aren't the values, by an operator.
+TEST(CopyTensor, TakesValuesAndCountsAsAChange) {
+  const torch::Tensor numbers = torch::arange(6, torch::kFloat).view({2, 3});
+  for (const torch::Tensor& from :
+       {numbers, numbers.t().contiguous().t(), numbers.to(torch::kDouble)}) {
+    const torch::Tensor to = torch::zeros({2, 3});
+    const int64_t before = to._version();
+    CopyTensor(from, to);
+    EXPECT_TRUE(to.equal(numbers)) << from.dtype() << " " << from.strides();
+    EXPECT_GT(to._version(), before) << from.dtype() << " " << from.strides();
+  }
+}
+
 TEST(BackgroundWrite, IsWaitedForAndToldOnce) {
   BackgroundWrite write;
   EXPECT_FALSE(write.is_open());
