@@ -12,7 +12,6 @@ import datetime
 import json
 import os
 import signal
-import socket
 import statistics
 import sys
 import tempfile
@@ -21,7 +20,9 @@ import uuid
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 
+from ports import free_port  # noqa: E402
 from timeline import TAG_VARIABLE, Follower, Process, kill_tagged, memory_kib  # noqa: E402
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
@@ -85,12 +86,6 @@ class Job:
             agent.close()
         self.follower.close()
         self.folder.cleanup()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # -------------------------------------------------------------------- what is measured

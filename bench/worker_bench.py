@@ -13,7 +13,6 @@ Exit status 77: there is no such build, no Python with torch, or no data.
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/support"))
+from ports import free_port  # noqa: E402
+
 CACHE = Path(os.environ.get("DDPRUN_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddprun")
 BIN = Path(os.environ.get("DDPRUN_BENCH_BIN", ROOT / "build/release/bin"))
@@ -67,12 +69,6 @@ MODELS = {
 MOST_MEMORY = 1 / 3  # of Python's
 MOST_START = 1 / 3  # exec to the end of the first step, of Python's
 RUN_TIMEOUT_S = 1800
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def read_journal(path):

@@ -41,8 +41,8 @@ class PlainPrograms(AdviceTestCase):
     def test_port_that_two_workers_want(self):
         """A port that is written into the program serves one worker of a node."""
         port = free_port()
-        self.assert_advised("port_in_use", f"import socket, time\ns = socket.socket()\ns.bind(('127.0.0.1', {port}))\n"
-                            "s.listen()\ntime.sleep(60)\n", "--nproc_per_node", 2)
+        self.assert_advised("port_in_use", f"import socket, time\nholder = socket.create_server(('127.0.0.1', {port}))\n"
+                            "time.sleep(60)\n", "--nproc_per_node", 2)
 
     def test_full_disk(self):
         self.assert_advised("disk_full", "with open('/dev/full', 'w') as sink:\n    sink.write('x' * 100000)\n")
@@ -112,7 +112,7 @@ class TorchPrograms(AdviceTestCase):
     def test_store_at_a_taken_port(self):
         port = free_port()
         advice = self.assert_advised(
-            "address_in_use", f"import socket\nholder = socket.socket()\nholder.bind(('0.0.0.0', {port}))\nholder.listen()\n"
+            "address_in_use", f"import socket\nholder = socket.create_server(('0.0.0.0', {port}))\n"
             f"import torch.distributed as dist\ndist.TCPStore('127.0.0.1', {port}, 1, True)\n", timeout=60)
         self.assertIn(f"sport = :{port}", advice["next"])
 

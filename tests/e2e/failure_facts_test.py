@@ -140,8 +140,8 @@ class ErrorFiles(ReportTestCase):
     def test_an_error_of_the_launchers_own(self):
         """A master port that is taken ends it before any worker runs."""
         port = free_port()
-        with subprocess.Popen([sys.executable, "-c", "import socket, sys\ns = socket.socket()\n"
-                               f"s.bind(('0.0.0.0', {port})); s.listen(); print(flush=True); sys.stdin.read()"],
+        with subprocess.Popen([sys.executable, "-c", "import socket, sys\n"
+                               f"holder = socket.create_server(('0.0.0.0', {port})); print(flush=True); sys.stdin.read()"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             holder.stdout.readline()
             self.fail("", "--nnodes", 1, "--master_port", port)

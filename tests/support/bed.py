@@ -4,11 +4,9 @@ No sleeps: everything waits for a line of the event log or journal, or for a pro
 """
 
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -18,6 +16,7 @@ import uuid
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
 
+from ports import free_port, silent_port  # noqa: E402, F401
 from timeline import (  # noqa: E402
     TAG_VARIABLE, Follower, Process, TimelineError, kill_tagged, leftovers, wait_readable)
 
@@ -68,27 +67,6 @@ def read_until(stream, pattern, timeout):
             break
         text += chunk
     return text
-
-
-def silent_port():
-    """A TCP port of the loopback where nobody listens, or can as long as the socket is open that comes with it. Below those that
-    the kernel gives to connections and to port 0: else another agent's own sockets may take it before the service listens."""
-    while True:
-        port = random.randrange(20000, 29000, 2)
-        nobody = socket.socket()
-        try:
-            nobody.bind(("127.0.0.1", port))
-        except OSError:
-            nobody.close()
-            continue
-        return port, nobody
-
-
-def free_port():
-    """A TCP port that nobody uses now, as above. A job of static nodes uses the next one too."""
-    port, nobody = silent_port()
-    nobody.close()
-    return port
 
 
 class Bed:

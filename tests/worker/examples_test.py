@@ -10,8 +10,8 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "bench")]
-from worker_bench import free_port  # noqa: E402
+sys.path[:0] = [str(ROOT / "tests/support")]
+from ports import free_port  # noqa: E402
 
 BIN = Path(os.environ["DDPRUN_EXAMPLES_BIN"])
 CACHE = Path(os.environ.get("DDPRUN_CACHE") or
@@ -64,6 +64,11 @@ def run(command, *options, workers=2, absent=0):
                                                   env=environment_of(rank, workers, port, folder)))
         try:
             statuses = [process.wait(TIMEOUT_S) for process in processes]
+        except subprocess.TimeoutExpired:
+            ends = [process.poll() for process in processes]
+            words = [read(folder / f"err.{rank}")[-2000:] for rank in range(workers)]
+            raise AssertionError(f"not all had ended after {TIMEOUT_S} s: {ends}, {words}, "
+                                 f"{len(read(folder / 'journal').splitlines())} steps") from None
         finally:
             for process in processes:
                 process.kill()

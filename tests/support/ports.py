@@ -1,0 +1,41 @@
+"""TCP ports of the loopback for a test's services."""
+
+import random
+import socket
+
+# What free_port() keeps.
+_held = []
+
+
+def silent_port():
+    """A TCP port of the loopback where nobody listens, or can as long as the socket is open that comes with it. Below those that
+    the kernel gives to connections and to port 0: else another agent's own sockets may take it before the service listens."""
+    while True:
+        port = random.randrange(20000, 29000, 2)
+        nobody = socket.socket()
+        try:
+            nobody.bind(("127.0.0.1", port))
+        except OSError:
+            nobody.close()
+            continue
+        return port, nobody
+
+
+def free_port():
+    """A TCP port that is the caller's until this process ends, and the next one too, which a job of static nodes uses: no other
+    test is given it. Sockets hold both that don't listen: who connects is refused, and who sets SO_REUSEADDR, as services do, can
+    listen there (socket(7))."""
+    while True:
+        port, nobody = silent_port()
+        neighbour = socket.socket()
+        try:
+            neighbour.bind(("127.0.0.1", port + 1))
+        except OSError:
+            neighbour.close()
+            nobody.close()
+            continue
+        for holder in (nobody, neighbour):
+            # Only now: two that set it before they bind may share a port.
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _held.extend((nobody, neighbour))
+        return port
