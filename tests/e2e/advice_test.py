@@ -41,8 +41,8 @@ class PlainPrograms(AdviceTestCase):
     def test_port_that_two_workers_want(self):
         """A port that is written into the program serves one worker of a node."""
         port = free_port()
-        self.assert_advised("port_in_use", f"import socket, time\nholder = socket.create_server(('127.0.0.1', {port}))\n"
-                            "time.sleep(60)\n", "--nproc_per_node", 2)
+        program = f"import socket, time\nholder = socket.create_server(('127.0.0.1', {port}))\ntime.sleep(60)\n"
+        self.assert_advised("port_in_use", program, "--nproc_per_node", 2)
 
     def test_full_disk(self):
         self.assert_advised("disk_full", "with open('/dev/full', 'w') as sink:\n    sink.write('x' * 100000)\n")
