@@ -18,6 +18,10 @@ function(ddprun_precompiled name)
   target_link_libraries(${name} PRIVATE ddprun_options ${ARG_DEPS})
   target_compile_options(${name} PRIVATE ${ddprun_precompile_options} ${ARG_OPTIONS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    set_target_properties(${name} PROPERTIES
+      CXX_COMPILER_LAUNCHER "${CMAKE_SOURCE_DIR}/cmake/pch_sum.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
 endfunction()
 
 # ddprun_precompile(name target…): these see the headers of `name` precompiled.

@@ -21,6 +21,9 @@ function(ddprun_proto_library name)
     DEPENDS ${CMAKE_SOURCE_DIR}/proto/${ARG_PROTO}
     VERBATIM)
   add_library(${name} STATIC ${outputs})
+  if(DDPRUN_SANITIZE)  # not ours to test: it compiles in a third of the time, watched for wrong memory only
+    target_compile_options(${name} PRIVATE -O0 -fno-sanitize=undefined)
+  endif()
   target_include_directories(${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${out}>)
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf)
   if(ARG_GRPC)

@@ -13,6 +13,7 @@
 #include "tests/datadriven/rendezvous_world.h"
 #include "tests/datadriven/script.h"
 #include "tests/datadriven/supervisor_world.h"
+#include "tests/support/trees.h"
 
 namespace ddprun::testing {
 namespace {
@@ -66,8 +67,8 @@ class ScriptTest : public ::testing::Test {
 template <typename World>
 bool RegisterScripts(const char* suite, const std::string& folder) {
   std::vector<std::filesystem::path> scripts;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::string(DDPRUN_SOURCE_DIR "/tests/datadriven/") + folder)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(InSourceTree("tests/datadriven/" + folder))) {
     if (entry.path().extension() == ".txt") scripts.push_back(entry.path());
   }
   std::sort(scripts.begin(), scripts.end());

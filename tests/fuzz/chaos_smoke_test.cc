@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "tests/fuzz/chaos_fuzz.h"
 #include "tests/support/inputs.h"
+#include "tests/support/trees.h"
 
 // A short, seeded run of the fuzzer in every ordinary test run; the long one is chaos_fuzzer.
 namespace ddprun::launcher {
@@ -47,7 +48,7 @@ const char* const kValues[] = {"worker_killed",
                                "~"};
 
 std::string ReadCorpus(const std::string& name) {
-  std::ifstream file(absl::StrCat(DDPRUN_SOURCE_DIR, "/tests/fuzz/corpus/chaos/", name));
+  std::ifstream file(InSourceTree("tests/fuzz/corpus/chaos/" + name));
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

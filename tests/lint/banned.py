@@ -42,6 +42,8 @@ _PYTHON = [
     (r"^\s*except\s*:", "name the exception"),
 ]
 _SHELL = [(r"(?<![\w./-])sleep\s+[\d.$]", "wait for the event itself, not for some time")]
+_CMAKE = [(r'=\\?"\$(<TARGET_FILE|\{CMAKE_\w*_DIR)',
+           "a path in a definition hides from ccache what other checkouts compiled: InSourceTree() of tests/support/trees.h")]
 _EVERYWHERE = [
     (r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b", "finish it, or file an issue"),
     (r"(?<![\w.])/(work|root|home/\w+|Users/\w+)/", "no paths of one machine in the project"),
@@ -110,6 +112,8 @@ def _check_lines(tree):
             rules += [rule for rule in _PYTHON if not (path.startswith("examples/") and "sleep" in rule[0])]
         elif path.endswith(".sh") or ("bash" in shebang and shebang.startswith("#!")):
             rules += _SHELL
+        elif path.endswith(("CMakeLists.txt", ".cmake")) and path != "tests/support/CMakeLists.txt":
+            rules += _CMAKE
         for pattern, instead in rules:
             findings += [Finding(path, number, f"'{line.strip()[:60]}': {instead}")
                          for number, line in _lines_with(pattern, tree.text(path))]

@@ -157,6 +157,12 @@ class Banned(unittest.TestCase):
         self.assertTrue(found(banned.check, "scripts/x", "#!/usr/bin/env bash\nsleep 1\n"))
         self.assertFalse(found(banned.check, "scripts/x", "#!/usr/bin/env bash\nsleepy 1\n"))
 
+    def test_paths_in_definitions(self):
+        line = 'target_compile_definitions(a PRIVATE PROGRAM="$<TARGET_FILE:b>")\n'
+        self.assertTrue(found(banned.check, "tests/x/CMakeLists.txt", line))
+        self.assertTrue(found(banned.check, "tests/x/CMakeLists.txt", line.replace("$<TARGET_FILE:b>", "${CMAKE_SOURCE_DIR}/b")))
+        self.assertFalse(found(banned.check, "tests/x/CMakeLists.txt", 'ENVIRONMENT "PROGRAM=$<TARGET_FILE:b>"\n'))
+
     def test_everywhere(self):
         for line in ("// TO" + "DO: later", "FIX" + "ME", "see /ro" + "ot/notes", "/ho" + "me/me/x"):
             self.assertTrue(found(banned.check, "docs/x.md", line + "\n"), line)

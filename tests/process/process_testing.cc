@@ -18,6 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "launcher/os/child_processes.h"
+#include "tests/support/trees.h"
 
 namespace ddprun::testing {
 namespace {
@@ -33,9 +34,7 @@ bool WaitReadable(int fd, Instant until) {
 
 }  // namespace
 
-std::string HelperPath(const std::string& name) {
-  return absl::StrCat(DDPRUN_HELPER_DIR, "/", name);
-}
+std::string HelperPath(const std::string& name) { return InBuildTree("tests/" + name); }
 
 std::vector<std::string> Misbehave(const std::vector<std::string>& arguments) {
   std::vector<std::string> argv = {HelperPath("misbehave")};

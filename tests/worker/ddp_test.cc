@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -89,7 +90,7 @@ class DdpTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(DdpTest, RanksEndWithTheSameParametersBitByBit) {
   const std::string mode = GetParam();
-  RunRanks({DDPRUN_PROBE, "train", directory_.File("cpp"), mode}, directory_);
+  RunRanks({InBuildTree("bin/ddp_probe"), "train", directory_.File("cpp"), mode}, directory_);
   const std::string first = TrainedBytes(directory_, "cpp." + mode, 0);
   const std::string second = TrainedBytes(directory_, "cpp." + mode, 1);
   ASSERT_GT(first.size(), kBufferBytes);
@@ -112,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, DdpTest,
 class DdpHookTest : public DdpTest {};
 
 TEST_F(DdpHookTest, AnOwnHookOfTwoCollectivesAveragesAsOneDoes) {
-  RunRanks({DDPRUN_PROBE, "train", directory_.File("cpp"), "bucket", "own_hook", "allreduce"},
+  RunRanks({InBuildTree("bin/ddp_probe"), "train", directory_.File("cpp"), "bucket", "own_hook",
+            "allreduce"},
            directory_);
   EXPECT_TRUE(TrainedBytes(directory_, "cpp.own_hook", 0) ==
               TrainedBytes(directory_, "cpp.allreduce", 0));
@@ -125,16 +127,18 @@ TEST_F(DdpHookTest, AnOwnHookOfTwoCollectivesAveragesAsOneDoes) {
 TEST_F(DdpHookTest, AHooksErrorComesOutOfTheBackwardPass) {
   std::vector<Process> ranks;
   for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
-    ranks.emplace_back(
-        std::vector<std::string>{DDPRUN_PROBE, "train", directory_.File("cpp"), "failing_hook"},
-        WorkerVariables(directory_.path(), rank, kWorldSize), directory_.File("output"));
+    ranks.emplace_back(std::vector<std::string>{InBuildTree("bin/ddp_probe"), "train",
+                                                directory_.File("cpp"), "failing_hook"},
+                       WorkerVariables(directory_.path(), rank, kWorldSize),
+                       directory_.File("output"));
   }
   for (Process& process : ranks) EXPECT_EQ(process.Wait(), 1);
   EXPECT_THAT(ranks[0].Output(), ::testing::HasSubstr("bucket of nothing"));
 }
 
 TEST_F(DdpHookTest, PowerSgdOfFullRankIsAPlainAverageAndOfRankOneSendsLittle) {
-  RunRanks({DDPRUN_PROBE, "train", directory_.File("cpp"), "base", "power_sgd_full", "power_sgd"},
+  RunRanks({InBuildTree("bin/ddp_probe"), "train", directory_.File("cpp"), "base", "power_sgd_full",
+            "power_sgd"},
            directory_);
   const std::string base = ParametersOf(TrainedBytes(directory_, "cpp.base", 0));
   const std::string full = ParametersOf(TrainedBytes(directory_, "cpp.power_sgd_full", 0));
@@ -151,7 +155,8 @@ TEST_F(DdpHookTest, PowerSgdOfFullRankIsAPlainAverageAndOfRankOneSendsLittle) {
 }
 
 TEST_F(DdpHookTest, TheLoggerMeasuresSteps) {
-  RunRanks({DDPRUN_PROBE, "train", directory_.File("cpp"), "base", "bucket"}, directory_);
+  RunRanks({InBuildTree("bin/ddp_probe"), "train", directory_.File("cpp"), "base", "bucket"},
+           directory_);
   const auto statistics = Statistics(directory_, "base", 1);
   EXPECT_GE(std::stoi(statistics.at("step")), 9);
   EXPECT_EQ(statistics.at("world_size"), "2");
@@ -165,10 +170,10 @@ TEST_F(DdpHookTest, TheLoggerMeasuresSteps) {
 TEST_F(DdpHookTest, UnevenInputsCanBeAnError) {
   std::vector<Process> ranks;
   for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
-    ranks.emplace_back(
-        std::vector<std::string>{DDPRUN_PROBE, "train", directory_.File("cpp"), "join_throw"},
-        WorkerVariables(directory_.path(), rank, kWorldSize),
-        directory_.File("output." + std::to_string(rank)));
+    ranks.emplace_back(std::vector<std::string>{InBuildTree("bin/ddp_probe"), "train",
+                                                directory_.File("cpp"), "join_throw"},
+                       WorkerVariables(directory_.path(), rank, kWorldSize),
+                       directory_.File("output." + std::to_string(rank)));
   }
   for (Process& process : ranks) EXPECT_EQ(process.Wait(), 1);
   EXPECT_THAT(ranks[0].Output(), ::testing::HasSubstr("no inputs left while rank 0 begins"));
@@ -177,7 +182,8 @@ TEST_F(DdpHookTest, UnevenInputsCanBeAnError) {
 
 // Runs a program as two workers of ddprun.
 void RunUnderDdprun(std::vector<std::string> program, const TemporaryDirectory& directory) {
-  std::vector<std::string> command = {DDPRUN_LAUNCHER, "--nproc_per_node", "2", "--no_python"};
+  std::vector<std::string> command = {InBuildTree("bin/ddprun"), "--nproc_per_node", "2",
+                                      "--no_python"};
   command.insert(command.end(), program.begin(), program.end());
   Process launcher(command, {{"OMP_NUM_THREADS", "1"}}, directory.File("output"));
   EXPECT_EQ(launcher.Wait(), 0) << launcher.Output();
@@ -191,10 +197,11 @@ TEST(DdpPythonTest, TrainsAsPythonDoesBitByBitInAllModes) {
            "name one in DDPRUN_TEST_PYTHON";
   }
   const TemporaryDirectory directory;
-  std::vector<std::string> twin = {python, DDPRUN_DDP_PROBE_PY, directory.File("python")};
+  std::vector<std::string> twin = {python, InSourceTree("tests/worker/ddp_probe.py"),
+                                   directory.File("python")};
   twin.insert(twin.end(), Modes().begin(), Modes().end());
   RunUnderDdprun(twin, directory);
-  std::vector<std::string> ours = {DDPRUN_PROBE, "train", directory.File("cpp")};
+  std::vector<std::string> ours = {InBuildTree("bin/ddp_probe"), "train", directory.File("cpp")};
   ours.insert(ours.end(), Modes().begin(), Modes().end());
   ours.emplace_back("no_init_sync");
   RunUnderDdprun(ours, directory);

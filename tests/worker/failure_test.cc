@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "tests/support/slow.h"
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -33,7 +34,7 @@ class FailureTest : public ::testing::Test {
   Process Start(uint32_t rank, const std::string& how, const std::string& backend = "gloo") const {
     auto variables = WorkerVariables(directory_.path(), rank, 2);
     variables["DDPRUN_BACKEND"] = backend;
-    return Process({DDPRUN_PROBE, "die", how}, variables,
+    return Process({InBuildTree("bin/ddp_probe"), "die", how}, variables,
                    directory_.File("output." + std::to_string(rank)), Process::Start::kForked);
   }
 
@@ -152,8 +153,8 @@ TEST_P(HostOfTheStoreTest, StaysUntilTheOthersKnowWhyItFailed) {
     variables["DDPRUN_AGENT"] = "";
     variables["MASTER_PORT"] = port;
     variables["LOGLEVEL"] = "INFO";
-    ranks.emplace_back(std::vector<std::string>{DDPRUN_PROBE, "die", "first"}, variables,
-                       directory_.File("output." + std::to_string(rank)));
+    ranks.emplace_back(std::vector<std::string>{InBuildTree("bin/ddp_probe"), "die", "first"},
+                       variables, directory_.File("output." + std::to_string(rank)));
   }
   ASSERT_TRUE(ranks[1].AwaitStop()) << ranks[1].Output();
   EXPECT_TRUE(printed.Await("stays until the others have read why it failed"));
@@ -179,8 +180,8 @@ TEST_F(FailureTest, TheEndOfTheGenerationEndsAWorkerThatWaitsForItsPeers) {
 }
 
 TEST_F(FailureTest, AWorkerOfAnOlderGenerationIsTurnedAway) {
-  Process late({DDPRUN_PROBE, "die", "none"}, WorkerVariables(directory_.path(), 0, 2, 7),
-               directory_.File("output.0"));
+  Process late({InBuildTree("bin/ddp_probe"), "die", "none"},
+               WorkerVariables(directory_.path(), 0, 2, 7), directory_.File("output.0"));
   EXPECT_EQ(late.Wait(), 1);
   EXPECT_THAT(Message(0), Not(StartsWith("PeerError: std")));
   EXPECT_THAT(Message(0), HasSubstr("no newer generation"));
@@ -189,7 +190,8 @@ TEST_F(FailureTest, AWorkerOfAnOlderGenerationIsTurnedAway) {
 TEST_F(FailureTest, ABadEnvironmentIsNamed) {
   auto variables = WorkerVariables(directory_.path(), 0, 2);
   variables["WORLD_SIZE"] = "two";
-  Process confused({DDPRUN_PROBE, "die", "none"}, variables, directory_.File("output.0"));
+  Process confused({InBuildTree("bin/ddp_probe"), "die", "none"}, variables,
+                   directory_.File("output.0"));
   EXPECT_EQ(confused.Wait(), 1);
   EXPECT_THAT(Message(0), StartsWith("INVALID_ARGUMENT: environment variable WORLD_SIZE is 'two'"));
 }

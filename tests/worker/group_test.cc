@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -30,7 +31,7 @@ class GroupTest : public ::testing::TestWithParam<std::string> {
           WorkerVariables(directory_.path(), rank, kRanks);
       variables["DDPRUN_BACKEND"] = GetParam();
       if (GetParam() != "shm") variables["GROUP_RANK"] = absl::StrCat(rank / 2);
-      ranks.emplace_back(std::vector<std::string>{DDPRUN_GROUP_PROBE}, variables,
+      ranks.emplace_back(std::vector<std::string>{InBuildTree("bin/group_probe")}, variables,
                          directory_.File(absl::StrCat("output.", rank)));
     }
     std::vector<std::string> outputs;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -33,7 +34,8 @@ class InProcessRestartTest : public ::testing::Test {
                  std::vector<std::string> options = {"--in_process_restart"}) {
     auto variables = WorkerVariables(directory_.path(), rank, world, generation);
     variables["SESSION_PROBE_FAULT"] = fault;
-    std::vector<std::string> command = {DDPRUN_SESSION_PROBE, what_, directory_.File("seen")};
+    std::vector<std::string> command = {InBuildTree("bin/session_probe"), what_,
+                                        directory_.File("seen")};
     command.insert(command.end(), options.begin(), options.end());
     const std::string output = "output." + std::to_string(rank) + "." + std::to_string(generation);
     return processes_.emplace_back(command, variables, directory_.File(output),

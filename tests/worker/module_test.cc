@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -21,7 +22,7 @@ class ModuleTest : public ::testing::Test {
   std::map<std::string, double> Run(std::vector<std::string> arguments) const {
     std::filesystem::remove(directory_.File("agent"));
     const auto agent = FakeAgent::Start({.socket_path = directory_.File("agent")});
-    arguments.insert(arguments.begin(), DDPRUN_MODULE_PROBE);
+    arguments.insert(arguments.begin(), InBuildTree("bin/module_probe"));
     arguments.insert(arguments.begin() + 2, directory_.File("figures"));
     std::vector<Process> ranks;
     for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -105,7 +106,7 @@ TEST_F(ModuleTest, WeightsGoToPythonAndBack) {
   const std::string from = directory_.File("python.safetensors");
   const std::string to = directory_.File("cpp.safetensors");
   const auto run = [&](const std::vector<std::string>& arguments) {
-    std::vector<std::string> command = {python, DDPRUN_WEIGHTS_PROBE_PY};
+    std::vector<std::string> command = {python, InSourceTree("tests/worker/weights_probe.py")};
     command.insert(command.end(), arguments.begin(), arguments.end());
     Process process(command, {}, directory_.File("output"));
     const int end = process.Wait();

@@ -133,15 +133,17 @@ bool TestsWhole() {
 }
 
 uint16_t FreePort() {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
-  DDPRUN_CHECK(bind(listener, generic, size) == 0, "bind");
-  DDPRUN_CHECK(getsockname(listener, generic, &size) == 0, "getsockname");
-  close(listener);
+  DDPRUN_CHECK(bind(holder, generic, size) == 0, "bind");
+  DDPRUN_CHECK(getsockname(holder, generic, &size) == 0, "getsockname");
+  // Only now: two that set it before they bind may share a port.
+  const int on = 1;
+  DDPRUN_CHECK(setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0, "setsockopt");
   return ntohs(address.sin_port);
 }
 

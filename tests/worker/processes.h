@@ -68,7 +68,8 @@ std::vector<Parameter> FewOrAll(std::vector<Parameter> few, const std::vector<Pa
   return few;
 }
 
-// A port of 127.0.0.1 that nobody listened on a moment ago.
+// A port of 127.0.0.1 that is the caller's until this process ends: a socket holds it that doesn't
+// listen, so that who connects is refused, and who sets SO_REUSEADDR can listen there (socket(7)).
 uint16_t FreePort();
 
 // The interpreter of one of scripts/lib/torch_env.sh's environments (py-launchers; py-full, for

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -50,7 +51,8 @@ class ReplicasTest : public ::testing::TestWithParam<const char*> {
                  const std::vector<std::string>& options, const std::string& fault = "") {
     auto variables = WorkerVariables(directory_.path(), rank, world, generation);
     variables["SESSION_PROBE_FAULT"] = fault;
-    std::vector<std::string> command = {DDPRUN_SESSION_PROBE, "shards", directory_.File("seen")};
+    std::vector<std::string> command = {InBuildTree("bin/session_probe"), "shards",
+                                        directory_.File("seen")};
     command.insert(command.end(), options.begin(), options.end());
     return processes_.emplace_back(command, variables, directory_.File(Name(rank, generation)));
   }

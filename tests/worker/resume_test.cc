@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -34,10 +35,11 @@ class ResumeTest : public ::testing::Test {
       const std::string checkpoints = directory_.File(directories[rank % directories.size()]);
       outputs_[rank] =
           directory_.File("output." + std::to_string(generation_) + "." + std::to_string(rank));
-      ranks.emplace_back(std::vector<std::string>{DDPRUN_PROBE, "resume", checkpoints, steps,
-                                                  directory_.File(result), die_at},
-                         WorkerVariables(directory_.path(), rank, kResumingRanks, generation_),
-                         outputs_[rank], Process::Start::kForked);
+      ranks.emplace_back(
+          std::vector<std::string>{InBuildTree("bin/ddp_probe"), "resume", checkpoints, steps,
+                                   directory_.File(result), die_at},
+          WorkerVariables(directory_.path(), rank, kResumingRanks, generation_), outputs_[rank],
+          Process::Start::kForked);
     }
     for (Process& process : ranks) {
       const int end = process.Wait();

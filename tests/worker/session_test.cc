@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -34,7 +35,8 @@ class SessionTest : public ::testing::Test {
     std::filesystem::remove(directory_.File("agent"));
     const auto agent =
         FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
-    std::vector<std::string> command = {DDPRUN_SESSION_PROBE, what, directory_.File("seen")};
+    std::vector<std::string> command = {InBuildTree("bin/session_probe"), what,
+                                        directory_.File("seen")};
     command.insert(command.end(), options.begin(), options.end());
     std::vector<Process> processes;
     for (uint32_t rank = 0; rank < ranks; ++rank) {

@@ -18,6 +18,7 @@
 #include "ddprun/checkpointer.h"
 #include "ddprun/context.h"
 #include "ddprun/fused_optimizers.h"
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 #include "tests/worker/shard_crash_training.h"
@@ -51,8 +52,8 @@ class ShardCrashTest : public ::testing::Test {
         FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = kRanks});
     std::deque<Process> ranks;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      ranks.emplace_back(std::vector<std::string>{DDPRUN_SHARD_CRASH_PROBE, stage, From(),
-                                                  directory_.File("calls")},
+      ranks.emplace_back(std::vector<std::string>{InBuildTree("bin/shard_crash_probe"), stage,
+                                                  From(), directory_.File("calls")},
                          WorkerVariables(directory_.path(), rank, kRanks),
                          directory_.File(absl::StrCat("output.", rank)));
     }

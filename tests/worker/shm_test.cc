@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -34,8 +35,8 @@ class BackendTest : public ::testing::Test {
     std::vector<Process> ranks;
     for (size_t rank = 0; rank < hosts.size(); ++rank) {
       const std::string number = std::to_string(rank);
-      ranks.emplace_back(std::vector<std::string>{DDPRUN_COLLECTIVES_PROBE, mode, backend, number,
-                                                  hosts, directory_.File("store")},
+      ranks.emplace_back(std::vector<std::string>{InBuildTree("bin/collectives_probe"), mode,
+                                                  backend, number, hosts, directory_.File("store")},
                          std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}},
                          directory_.File("output." + number), Process::Start::kForked);
     }
@@ -181,7 +182,7 @@ std::vector<std::string> LossesOfDigits(const std::string& backend) {
   std::vector<Process> ranks;
   for (uint32_t rank = 0; rank < 2; ++rank) {
     ranks.emplace_back(
-        std::vector<std::string>{DDPRUN_DIGITS_EXAMPLE, "--backend", backend, "--epochs", "2",
+        std::vector<std::string>{InBuildTree("bin/digits"), "--backend", backend, "--epochs", "2",
                                  "--journal", directory.File("journal." + std::to_string(rank))},
         WorkerVariables(directory.path(), rank, 2),
         directory.File("output." + std::to_string(rank)));

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/slow.h"
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -39,7 +40,7 @@ class WrongUseTest : public ::testing::Test {
 
   void RunProbe(std::vector<std::string> arguments,
                 const std::map<std::string, std::string>& extra) {
-    arguments.insert(arguments.begin(), DDPRUN_PROBE);
+    arguments.insert(arguments.begin(), InBuildTree("bin/ddp_probe"));
     std::vector<Process> ranks;
     for (uint32_t rank = 0; rank < 2; ++rank) {
       std::map<std::string, std::string> variables = WorkerVariables(directory_.path(), rank, 2);
@@ -206,7 +207,7 @@ TEST_F(WrongUseTest, DifferentBackendsAreNamedByRankOnEveryRank) {
 // The collective_timeout is 5 s here; torch's own would be half an hour.
 TEST_F(WrongUseTest, APeerThatStopsIsAPeersErrorAfterTheCollectivesTimeout) {
   const auto start = [this](uint32_t rank) {
-    return Process({DDPRUN_PROBE, "wrong", "stop", "unchecked"},
+    return Process({InBuildTree("bin/ddp_probe"), "wrong", "stop", "unchecked"},
                    WorkerVariables(directory_.path(), rank, 2),
                    directory_.File("output." + std::to_string(rank)));
   };

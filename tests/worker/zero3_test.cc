@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/support/trees.h"
 #include "tests/worker/zero_testing.h"
 
 namespace ddprun::testing {
@@ -17,7 +18,8 @@ using ::testing::StartsWith;
 
 class Zero3Test : public ZeroTest {
  protected:
-  explicit Zero3Test(std::string probe = DDPRUN_ZERO3_PROBE) : ZeroTest(std::move(probe)) {
+  explicit Zero3Test(std::string probe = InBuildTree("bin/zero3_probe"))
+      : ZeroTest(std::move(probe)) {
     // MKL's products are the same bits wherever a matrix lies in memory.
     variables_["MKL_CBWR"] = "COMPATIBLE";
   }
@@ -118,7 +120,7 @@ TEST_F(Zero3Test, ParametersWhoseOptimizerIsGoneSaySo) {
 // The probe with the bugs of zero_mutants.toml, all asleep but one.
 class Zero3MutantTest : public Zero3Test {
  protected:
-  Zero3MutantTest() : Zero3Test(DDPRUN_ZERO3_MUTATED_PROBE) {}
+  Zero3MutantTest() : Zero3Test(InBuildTree("bin/zero3_mutated_probe")) {}
   void Wake(const char* mutant) { variables_["AWAKE_MUTANT"] = mutant; }
 };
 

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -42,8 +43,9 @@ class CheckpointedStateTest : public ::testing::Test {
     for (uint32_t rank = 0; rank < plan.ranks; ++rank) {
       std::filesystem::remove(directory_.File("output." + std::to_string(rank)));
       const std::string& place = plan.directories[rank % plan.directories.size()];
-      std::vector<std::string> command = {DDPRUN_CHECKPOINT_PROBE, "shm", directory_.File(place),
-                                          directory_.File(plan.result), plan.steps};
+      std::vector<std::string> command = {InBuildTree("bin/checkpoint_probe"), "shm",
+                                          directory_.File(place), directory_.File(plan.result),
+                                          plan.steps};
       for (const auto word : absl::StrSplit(plan.words, ' ')) command.emplace_back(word);
       ranks.emplace_back(command, WorkerVariables(directory_.path(), rank, plan.ranks, generation_),
                          directory_.File("output." + std::to_string(rank)),
@@ -149,7 +151,8 @@ class OpenedByPythonTest : public CheckpointedStateTest,
   // How far PyTorch's logits of each checkpoint are from those of `result`.
   std::vector<Difference> Differences(const std::string& result,
                                       const std::vector<std::string>& checkpoints) {
-    std::vector<std::string> command = {FindPython("py-launchers"), DDPRUN_CHECKPOINT_PROBE_PY,
+    std::vector<std::string> command = {FindPython("py-launchers"),
+                                        InSourceTree("tests/worker/checkpoint_probe.py"),
                                         directory_.File(result) + ".logits"};
     for (const std::string& checkpoint : checkpoints) {
       command.push_back(directory_.File("checkpoints") + "/" + CheckpointOf(checkpoint));

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
 
@@ -23,7 +24,7 @@ using Figures = std::map<std::string, double>;
 // Runs a probe that writes figures.
 class ZeroTest : public ::testing::Test {
  protected:
-  explicit ZeroTest(std::string probe = DDPRUN_ZERO_PROBE) : probe_(std::move(probe)) {}
+  explicit ZeroTest(std::string probe = InBuildTree("bin/zero_probe")) : probe_(std::move(probe)) {}
 
   // Runs the probe on all ranks; the greatest value that any wrote of each name.
   Figures Run(const std::vector<std::string>& arguments, uint32_t ranks, bool succeeds = true) {

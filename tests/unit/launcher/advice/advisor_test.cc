@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/advice/advice_rules.h"
+#include "tests/support/trees.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -44,7 +45,7 @@ struct Message {
 };
 
 std::vector<Message> Messages() {
-  std::ifstream file(DDPRUN_SOURCE_DIR "/tests/unit/launcher/advice/messages.txt");
+  std::ifstream file(InSourceTree("tests/unit/launcher/advice/messages.txt"));
   std::vector<Message> messages;
   for (std::string line; std::getline(file, line);) {
     absl::string_view text = line;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/support/trees.h"
 #include "worker/cuda/plugin.h"
 
 namespace ddprun::worker::cuda {
@@ -39,7 +40,7 @@ class Managed {
 class FlatAdamWOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    setenv("DDPRUN_CUDA_PLUGIN", DDPRUN_CUDA_LIBRARY, 1);
+    setenv("DDPRUN_CUDA_PLUGIN", InBuildTree("bin/libddprun_cuda.so").c_str(), 1);
     const auto loaded = LoadCudaFlatAdamW();
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     gpu_ = *loaded;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "ddprun/keyed_permutation.h"
+#include "tests/support/trees.h"
 
 namespace ddprun {
 namespace {
@@ -55,7 +56,7 @@ TEST(ElasticSampler, StepsAreTheSameForAllWorldSizes) {
 
 // deals.txt, which Python's sampler makes: the two are one.
 TEST(ElasticSampler, DealsAreThoseOfTheFile) {
-  std::ifstream file(std::string(DDPRUN_SOURCE_DIR) + "/tests/unit/worker/data/deals.txt");
+  std::ifstream file(InSourceTree("tests/unit/worker/data/deals.txt"));
   int checked = 0;
   for (std::string line; std::getline(file, line);) {
     if (line[0] == '#') continue;

@@ -12,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "tests/support/trees.h"
 
 namespace ddprun {
 namespace {
@@ -81,7 +82,7 @@ TEST(KeyedPermutation, ThereAndBackAtLargeSizes) {
 }
 
 TEST(KeyedPermutation, OrdersAreThoseOfTheFile) {
-  std::ifstream file(std::string(DDPRUN_SOURCE_DIR) + "/tests/unit/worker/data/orders.txt");
+  std::ifstream file(InSourceTree("tests/unit/worker/data/orders.txt"));
   int checked = 0;
   for (std::string line; std::getline(file, line);) {
     if (line[0] == '#') continue;
