@@ -303,6 +303,7 @@ void Session::Implementation::ShowBanner() const {
                               .gradient_accumulation_steps = options.gradient_accumulation_steps,
                               .global_batch = GlobalBatch(),
                               .dataset_samples = data.size,
+                              .steps_per_epoch = StepsPerEpoch(),
                               .epochs = options.steps > 0 ? 0 : options.epochs,
                               .total_steps = progress.step + schedule.total_steps - SchedulePlace(),
                               .parameters = parameters});
