@@ -262,6 +262,33 @@ TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
   }
 }
 
+// And it saves what counts as newer than all that there is.
+TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateSavesTheNewestCheckpoint) {
+  const std::string checkpoints = directory_.File("checkpoints");
+  std::vector<std::string> options = {"--checkpoint_dir", checkpoints, "--in_process_restart"};
+  std::vector<std::string> earlier = options;
+  earlier.insert(earlier.end(), {"--epochs", "1"});
+  Undisturbed(earlier);  // has the fence 1
+  Process& first = Start(0, 2, 1, "", options);
+  Process& victim = Start(1, 2, 1, "12 backward 9", options);
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  agent_->EndGeneration("rank 1 was killed");
+  agent_->HoldStoreAt("models/");
+  agent_->BeginGeneration(2, 2);
+  Process& second = Start(1, 2, 2, "", options);
+  agent_->AwaitHeld(2);  // both have the state, and compare their models
+  first.Kill(SIGKILL);
+  EXPECT_EQ(first.Wait(), -SIGKILL);
+  agent_->EndGeneration("rank 0 was killed");
+  agent_->HoldStoreAt("");
+  agent_->BeginGeneration(3, 2);
+  Process& third = Start(0, 2, 3, "", options);
+  EXPECT_EQ(third.Wait(), 0) << Output(0, 3);
+  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  EXPECT_TRUE(
+      std::filesystem::exists(checkpoints + "/checkpoint-f000002-g000003-s0000000016.safetensors"));
+}
+
 // A worker of a node that was away has done as many steps as those that are here, the last ones
 // with others, which are gone: here another seed's, so that nothing of theirs is alike.
 TEST_F(InProcessRestartTest, OfAStepThatWasDoneTwiceTheSecondTimeCounts) {

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "ddprun/zero_optimizer.h"
+#include "tests/worker/faults.h"
 #include "tests/worker/session_probe_parts.h"
 
 namespace ddprun::testing {
@@ -93,16 +94,30 @@ std::string FinalFigures(const Line& line, const Cloud& cloud, double weight_dec
 }  // namespace
 
 void Live(Session& session, const std::string& path) {
+  // A checkpoint may be written when this has returned.
+  static auto* faults = new Faults(path + ".fault", path);
+  worker::UseFileCalls(faults);
   torch::nn::Sequential net(Line(1, 32), Line(32, 32), Line(32, 1));
   auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
+  const TrainingOptions& options = session.options();
+  const bool saves = !options.CheckpointDirectory().empty() && options.checkpoint_every == 0;
   // Whole lines of several processes: one write each.
   std::ofstream journal(path, std::ios::app);
   for (const Batch& batch : session.Batches()) {
-    session.Backward(Loss(model(batch.inputs), batch));
+    const uint32_t rank = session.context().rank();
+    const torch::Tensor y = model(batch.inputs);
+    faults->At("forward", rank);
+    y.register_hook([&](const torch::Tensor& gradient) {
+      faults->At("reduce", rank);
+      return gradient;
+    });
+    session.Backward(Loss(y, batch));
+    faults->At("commit", rank);
     if (!session.Step()) continue;
+    faults->At("done", rank);
     auto* zero = dynamic_cast<ZeroOptimizer*>(&session.optimizer());
     // In stage 3 the whole parameters are a collective's.
-    const bool whole = session.options().zero_stage != "3";
+    const bool whole = options.zero_stage != "3";
     const Context& context = session.context();
     const double now = static_cast<double>(MonotonicNow().nanoseconds()) / 1e9;
     journal << absl::StrFormat(
@@ -112,6 +127,7 @@ void Live(Session& session, const std::string& path) {
                    session.step(), whole ? Digest(*net) : 0,
                    zero != nullptr ? ShareDigest(*zero) : 0)
             << std::endl;
+    if (saves) session.Save();
   }
 }
 

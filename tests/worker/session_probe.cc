@@ -20,7 +20,9 @@
 //   session_probe narrow FILE [OPTION...]   trains a bf16 model
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
 //                                           this process has done: its parameters' digest, with a
-//                                           zero_stage its share's, and who it is
+//                                           zero_stage its share's, and who it is; saves after each
+//                                           one with --checkpoint_every 0. What befalls it is in
+//                                           FILE.fault (faults.h)
 //   session_probe walk FILE [OPTION...]     classifies points; appends JSON lines to FILE itself:
 //                                           "learned" in each backward pass, before anybody else
 //                                           has its gradients: which samples, and how much they

@@ -251,6 +251,18 @@ TEST_F(CheckpointedStateTest, ACheckpointThatLacksAShardIsNotTaken) {
   EXPECT_TRUE(SameResults("whole", "again"));
 }
 
+// Its shard may be on a machine that comes back, when others have gone on without it.
+TEST_F(CheckpointedStateTest, WhatLacksAShardStaysOlderThanWhatCameAfterIt) {
+  const std::string words = "zero2 sharded small_buckets";
+  Run({.words = words, .steps = "3", .result = "first"});
+  Run({.words = words, .steps = "6", .result = "second"});
+  std::filesystem::remove(Files("checkpoints", "s0000000006-r00001-of-00002").at(0));
+  Run({.words = words, .steps = "6", .result = "third"});
+  EXPECT_THAT(Output(0), HasSubstr("resumed at 3"));
+  EXPECT_THAT(Files("checkpoints", "s0000000006.safetensors").back().filename().string(),
+              HasSubstr("checkpoint-f000003-"));
+}
+
 TEST_F(CheckpointedStateTest, WhatOneRankCantResumeNoneDoesAndAllSayWhy) {
   Run({.words = "zero1 picky", .steps = "3", .result = "before"});
   Run({.words = "zero1 picky", .steps = "6", .result = "after"}, /*succeeds=*/false);

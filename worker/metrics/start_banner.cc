@@ -54,7 +54,8 @@ int64_t StepsPerEpoch(int64_t dataset_samples, int64_t global_batch) {
 
 std::string StartBanner(const RunFacts& facts) {
   const int64_t batch = BatchOf(facts);
-  const int64_t per_epoch = batch > 0 ? StepsPerEpoch(facts.dataset_samples, batch) : 0;
+  int64_t per_epoch = facts.steps_per_epoch;
+  if (per_epoch == 0 && batch > 0) per_epoch = StepsPerEpoch(facts.dataset_samples, batch);
   const int64_t steps = facts.total_steps > 0 ? facts.total_steps : per_epoch * facts.epochs;
   const auto count = [](int64_t number) { return number > 0 ? Grouped(number) : ""; };
   std::string text = facts.program.empty() ? "training\n" : facts.program + "\n";

@@ -15,6 +15,7 @@
 #include "ddprun/context.h"
 #include "ddprun/dataset.h"
 #include "ddprun/distributed_data_parallel.h"
+#include "ddprun/evaluation.h"
 #include "ddprun/metrics.h"
 #include "ddprun/optimizer_kind.h"
 #include "ddprun/option_table.h"
@@ -46,21 +47,6 @@ namespace ddprun {
 
 class ExponentialMovingAverage;
 class Session;
-
-// Which of two figures is of the better model.
-enum class BetterFigure { kNeither, kHigher, kLower };
-
-// A figure over samples that are not trained on, after each epoch and at the end.
-struct Evaluation {
-  std::string name;  // "accuracy": in the metrics
-  // Called by all ranks, on the model in evaluation mode, without gradients; with --ema_decay on
-  // the averages of its parameters.
-  std::function<double()> figure;
-  // "accuracy 97.8% on 360 held-out digits"; null: name and figure.
-  std::function<std::string(double figure)> describe;
-  // The best model so far is saved after its evaluation, and stays beside the newest checkpoints.
-  BetterFigure better = BetterFigure::kNeither;
-};
 
 // A module as the Session trains it: call it where the module would be called, with what its
 // forward() takes. Inside a batch that goes through DistributedDataParallel; outside, as in an
@@ -101,13 +87,16 @@ struct SessionOptions {
 // With --in_process_restart a worker that lives goes on in its process when another one fails, or
 // nodes come and go: the step that was under way is done again by all, new workers too, from the
 // state of the rank that had come furthest (with ZeRO: of which all shares have copies, a step less
-// at most). The program notices nothing but a batch that comes again, and a Step() that returns
-// false. What it keeps of its own between steps is its own affair; an error of a collective that it
-// calls itself (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the process, as ever.
+// at most; where more were lost than there are copies, from the newest whole checkpoint). The
+// program notices nothing but a batch that comes again, and a Step() that returns false. What it
+// keeps of its own between steps is its own affair; an error of a collective that it calls itself
+// (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the process, as ever.
 //
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
-// what is missing. Else those of the parts that do the work. Collectives, called by all ranks in
-// the same order: the constructor, Prepare, the loop over Batches, Backward, Step, SumOverRanks.
+// what is missing. DATA_LOSS — checkpoints are damaged (see Prepare), or, from the loop, a share of
+// the state is gone with its worker and no checkpoint has it. Else those of the parts that do the
+// work. Collectives, called by all ranks in the same order: the constructor, Prepare, the loop over
+// Batches, Backward, Step, Save, SumOverRanks.
 // Threads: one.
 class Session {
  public:
@@ -120,7 +109,9 @@ class Session {
   // Makes everything that training needs, and goes on from the newest checkpoint, if there is one.
   // Parameters in none of `groups` are trained by the options alone. Once in a session.
   // Errors: INVALID_ARGUMENT — there are no samples, options that don't fit together or to
-  // the model. FAILED_PRECONDITION — a checkpoint of another model or optimizer.
+  // the model. FAILED_PRECONDITION — a checkpoint of another model or optimizer. DATA_LOSS — there
+  // are checkpoints, and none is whole (older ones are tried): the text names the newest, says what
+  // is wrong with it, and what to delete to begin anew. NOT_FOUND — what --resume_from names.
   template <typename Impl>
   SessionModel<Impl> Prepare(const torch::nn::ModuleHolder<Impl>& module,
                              const OptimizerKind& optimizer, Dataset data,
@@ -157,7 +148,8 @@ class Session {
   // overflow out, nor when the step is known to be done again.
   bool Step();
 
-  // Saves a checkpoint now, where the options keep any, and waits until it is written.
+  // Saves a checkpoint now, where the options keep any, and waits until it is written. With
+  // --in_process_restart it is given up when another worker fails meanwhile.
   void Save();
 
   Context& context();

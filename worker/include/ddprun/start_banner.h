@@ -18,8 +18,10 @@ struct RunFacts {
   // the processes come to.
   int64_t global_batch = 0;
   int64_t dataset_samples = 0;
+  // 0 = StepsPerEpoch's; more where an epoch's last step has what is left, as a Session's.
+  int64_t steps_per_epoch = 0;
   int64_t epochs = 0;
-  int64_t total_steps = 0;  // 0 with epochs and dataset_samples: their product's
+  int64_t total_steps = 0;  // 0 = those of all epochs
   int64_t parameters = 0;   // numbers that are trained
   // From the context, by PrintStartBanner.
   std::string backend;

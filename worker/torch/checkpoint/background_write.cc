@@ -33,7 +33,19 @@ BackgroundWrite::~BackgroundWrite() { Abandon(); }
 
 void BackgroundWrite::Start(std::function<absl::Status()> write) {
   DDPRUN_CHECK(!is_open(), "two writes at once");
-  thread_ = std::thread([this, write = std::move(write)] { written_ = CatchExceptions(write); });
+  is_done_ = false;
+  thread_ = std::thread([this, write = std::move(write)] {
+    written_ = CatchExceptions(write);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_done_ = true;
+    changed_.notify_all();
+  });
+}
+
+bool BackgroundWrite::Await(const std::stop_token& stop) {
+  if (!is_open()) return true;
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait(lock, stop, [this] { return is_done_; });
 }
 
 absl::Status BackgroundWrite::Finish() {

@@ -1,7 +1,10 @@
 #ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_BACKGROUND_WRITE_H_
 #define DDPRUN_WORKER_TORCH_CHECKPOINT_BACKGROUND_WRITE_H_
 
+#include <condition_variable>
 #include <functional>
+#include <mutex>
+#include <stop_token>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -32,6 +35,9 @@ class BackgroundWrite {
 
   // Requires: !is_open().
   void Start(std::function<absl::Status()> write);
+  // Waits for it, or until `stop` is requested: a disk may take longer than who waits has. Returns
+  // whether Finish needn't wait any more.
+  bool Await(const std::stop_token& stop);
   // Waits for it. OK when there is none.
   absl::Status Finish();
   // Waits for it, where nobody asks how it went: an error is logged.
@@ -40,6 +46,9 @@ class BackgroundWrite {
   bool is_open() const { return thread_.joinable(); }
 
  private:
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool is_done_ = false;
   absl::Status written_;  // the thread's until it is joined
   std::thread thread_;
 };

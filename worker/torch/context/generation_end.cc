@@ -22,7 +22,9 @@ void GenerationEnd::OnEnd(absl::StatusOr<std::string> why) {
     changed_.notify_all();
   }
   // Else nothing is known of the others, and the collectives have their own ways to end.
-  if (over) abort_->Abort();
+  if (!over) return;
+  abort_->Abort();
+  over_.request_stop();
 }
 
 bool GenerationEnd::is_over() const {

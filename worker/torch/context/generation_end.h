@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -24,6 +25,8 @@ class GenerationEnd {
                 std::shared_ptr<GroupAbort> abort);
 
   bool is_over() const;
+  // Requests to stop when it is over: for what waits for anything else meanwhile.
+  std::stop_token over() const { return over_.get_token(); }
 
   // Waits until it is over. Returns why, for people.
   // Errors: DEADLINE_EXCEEDED — it isn't within `patience`. Those of AgentClient::WatchGeneration.
@@ -36,7 +39,8 @@ class GenerationEnd {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<absl::StatusOr<std::string>> why_;  // none: it goes on
-  std::unique_ptr<GenerationWatch> watch_;          // dies first
+  std::stop_source over_;
+  std::unique_ptr<GenerationWatch> watch_;  // dies first
 };
 
 }  // namespace ddprun::worker

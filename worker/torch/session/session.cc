@@ -393,8 +393,14 @@ void Session::Save() {
   if (implementation_->passes_left > 0) {
     OrThrow(Misuse("Save() in the middle of a step: call it after the Step() that returns true"));
   }
-  if (!implementation_->broken.ok()) return;  // that step is going to be done again
-  OrThrow(implementation_->SaveAndWait());
+  Implementation& self = *implementation_;
+  if (!self.broken.ok()) return;  // that step is going to be done again
+  const absl::Status saved = worker::CatchExceptions([&] { return self.SaveAndWait(); });
+  // Behind the loop nobody goes on.
+  if (saved.ok() || self.place == Implementation::Place::kEnded || !self.CanRecover(saved)) {
+    return OrThrow(saved);
+  }
+  self.Break(saved);
 }
 
 Context& Session::context() { return *implementation_->context; }

@@ -133,6 +133,7 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   model->train();
   scaler = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision == MixedPrecision::kFloat16});
+  if (options.comm_hook == "power_sgd") power_sgd = std::make_shared<PowerSgd>();
   DDPRUN_RETURN_IF_ERROR(MakeOptimizer(kind, std::move(groups)));
   place = Place::kBetweenBatches;
   absl::Status started = StartTogether();
@@ -163,16 +164,17 @@ absl::Status Session::Implementation::StartTogether() {
   if (average == nullptr && options.ema_decay > 0) {
     average = std::make_unique<ExponentialMovingAverage>(model, *optimizer, options.ema_decay);
   }
-  DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
-  // Zero averages gradients itself from stage 2 on.
-  if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
   if (checkpointer == nullptr && !options.CheckpointDirectory().empty()) {
     checkpointer = MakeCheckpointer(options.CheckpointDirectory());
   }
-  if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
-  if (others_know && checkpointer != nullptr) {
+  // First of all: whoever then has the state alone saves it as the newest.
+  if (others_have_state && checkpointer != nullptr) {
     DDPRUN_RETURN_IF_ERROR(checkpointer->GoOnWithOthers());
   }
+  DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
+  // Zero averages gradients itself from stage 2 on.
+  if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
+  if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
   if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(BeginReplicas());
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
   saved.reset();  // some may be new
@@ -271,7 +273,6 @@ absl::Status Session::Implementation::DealOut() {
 
 absl::Status Session::Implementation::MakeDdp() {
   DistributedDataParallelOptions ddp_options = DdpOptions(options);
-  if (options.comm_hook == "power_sgd") power_sgd = std::make_shared<PowerSgd>();
   ddp_options.communication_hook = power_sgd;
   DDPRUN_ASSIGN_OR_RETURN(ddp, DistributedDataParallel::Create(model, *context, ddp_options));
   return absl::OkStatus();
@@ -303,6 +304,7 @@ void Session::Implementation::ShowBanner() const {
                               .gradient_accumulation_steps = options.gradient_accumulation_steps,
                               .global_batch = GlobalBatch(),
                               .dataset_samples = data.size,
+                              .steps_per_epoch = StepsPerEpoch(),
                               .epochs = options.steps > 0 ? 0 : options.epochs,
                               .total_steps = progress.step + schedule.total_steps - SchedulePlace(),
                               .parameters = parameters});

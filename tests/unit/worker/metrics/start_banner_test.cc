@@ -65,6 +65,12 @@ TEST(StartBannerTest, SaysWhereABatchStaysThatOptionsMakeLarger) {
               HasSubstr("\n  global batch: 12 (as before, on 2 processes, at most 4 in a pass)\n"));
 }
 
+TEST(StartBannerTest, CountsALastStepThatHasWhatIsLeft) {
+  const RunFacts facts = {
+      .batch_size = 4, .dataset_samples = 243, .steps_per_epoch = 21, .epochs = 2, .processes = 3};
+  EXPECT_THAT(StartBanner(facts), HasSubstr("\n  steps per epoch: 21\n  epochs: 2\n  steps: 42\n"));
+}
+
 TEST(StartBannerTest, LeavesOutWhatIsUnknown) {
   const std::string text = StartBanner({.backend = "gloo", .devices = "1 × cpu"});
   EXPECT_THAT(text, Not(HasSubstr("steps")));

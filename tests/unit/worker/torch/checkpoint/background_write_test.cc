@@ -5,7 +5,10 @@
 #include <torch/types.h>
 
 #include <atomic>
+#include <latch>
 #include <stdexcept>
+#include <stop_token>
+#include <thread>
 
 namespace ddprun::worker {
 namespace {
@@ -74,6 +77,24 @@ TEST(BackgroundWrite, WhatItThrowsIsAnError) {
   BackgroundWrite write;
   write.Start([]() -> absl::Status { throw std::runtime_error("the store is gone"); });
   EXPECT_THAT(write.Finish().message(), HasSubstr("the store is gone"));
+}
+
+// Whoever may not wait for a disk leaves it to a later one to do so.
+TEST(BackgroundWrite, IsNotWaitedForWhereToStopIsRequested) {
+  std::latch disk(1);
+  std::stop_source stop;
+  BackgroundWrite write;
+  EXPECT_TRUE(write.Await(stop.get_token())) << "there is none";
+  write.Start([&] {
+    disk.wait();
+    return absl::DataLossError("no room");
+  });
+  std::jthread end([&] { stop.request_stop(); });
+  EXPECT_FALSE(write.Await(stop.get_token()));
+  EXPECT_TRUE(write.is_open());
+  disk.count_down();
+  EXPECT_TRUE(write.Await(std::stop_token()));
+  EXPECT_EQ(write.Finish(), absl::DataLossError("no room"));
 }
 
 TEST(BackgroundWrite, EndsBeforeItsOwner) {

@@ -1,0 +1,52 @@
+#ifndef DDPRUN_TESTS_WORKER_FAULTS_H_
+#define DDPRUN_TESTS_WORKER_FAULTS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "worker/torch/checkpoint/file_calls.h"
+
+namespace ddprun::testing {
+
+// What befalls a worker at an instant that the test knows: of a step, or of the kernel's file
+// calls. The file FAULT, while it is there, has the next one, for whoever comes to it first:
+//
+//   CALL WHOSE WHAT
+//   CALL   forward, reduce (in the backward pass, its gradients aren't there yet), commit (they are
+//          averaged), done (so is the step); and, of a checkpoint's file: create, write, sync,
+//          rename, named (the directory is synced, with the new name), remove
+//   WHOSE  a rank's step or shard; "whole": the file that lists the shards
+//   WHAT   kill: SIGKILL before the call; kill_after: after it; hold: it waits while somebody has a
+//          flock() on FAULT.gate
+//
+// To JOURNAL go JSON lines: "fault", and "renamed" for each file that got its name. Threads: any.
+class Faults : public worker::FileCalls {
+ public:
+  Faults(std::string fault, std::string journal);
+
+  // A step of this rank has come to CALL.
+  void At(const std::string& call, uint32_t rank) const;
+
+  absl::StatusOr<Fd> Create(const std::string& path) override;
+  absl::Status Write(const Fd& file, const std::string& path, absl::string_view bytes) override;
+  absl::Status SyncFile(const Fd& file, const std::string& path) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status SyncDirectory(const std::string& path) override;
+  absl::Status Remove(const std::string& path) override;
+
+ private:
+  // What befalls this call, which is then nobody else's; "" = nothing.
+  std::string TakeFault(const std::string& call, const std::string& whose) const;
+  void Note(const std::string& event, const std::string& call, const std::string& path) const;
+  // The call, and what befalls it.
+  template <typename Function>
+  auto During(const std::string& call, const std::string& whose, const std::string& path,
+              Function&& function) const;
+
+  const std::string fault_;
+  const std::string journal_;
+};
+
+}  // namespace ddprun::testing
+
+#endif  // DDPRUN_TESTS_WORKER_FAULTS_H_

@@ -1,0 +1,26 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_EVALUATION_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_EVALUATION_H_
+
+#include <functional>
+#include <string>
+
+namespace ddprun {
+
+// Which of two figures is of the better model.
+enum class BetterFigure { kNeither, kHigher, kLower };
+
+// A figure over samples that are not trained on, after each epoch and at the end.
+struct Evaluation {
+  std::string name;  // "accuracy": in the metrics
+  // Called by all ranks, on the model in evaluation mode, without gradients; with --ema_decay on
+  // the averages of its parameters.
+  std::function<double()> figure;
+  // "accuracy 97.8% on 360 held-out digits"; null: name and figure.
+  std::function<std::string(double figure)> describe;
+  // The best model so far is saved after its evaluation, and stays beside the newest checkpoints.
+  BetterFigure better = BetterFigure::kNeither;
+};
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_EVALUATION_H_
