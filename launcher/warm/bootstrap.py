@@ -15,6 +15,8 @@ Standard parts only, and as few as can be: whatever is imported here is in every
 
 
 SLOW_IMPORT = 0.5  # seconds; `ddprun doctor` names such modules
+# Next to nothing of what imports make is garbage, and to look for it as often as usual takes a fifth of their time.
+NO_GARBAGE = (1 << 30, 1000, 1000)
 IDLE_SECONDS = 10  # where all processors are busy, the idle class may never come to an end
 
 
@@ -85,7 +87,12 @@ class _Parked:
             os._exit(0)
         began = time.monotonic()
         end_idling = self.step_back() if self.idle else None
+        import gc
+        usual = gc.get_threshold()
+        gc.set_threshold(*NO_GARBAGE)
         self.import_all()
+        if gc.get_threshold() == NO_GARBAGE:  # else a module has said how it is to be
+            gc.set_threshold(*usual)
         if end_idling is not None:
             end_idling()
         if self.refused:
@@ -94,7 +101,6 @@ class _Parked:
             os._exit(0)
         self.files = self.imported_files()
         import ctypes
-        import gc
         self.libc = ctypes.CDLL(None)
         gc.collect()
         gc.freeze()

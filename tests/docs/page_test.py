@@ -71,12 +71,15 @@ def large_job(nodes, workers):
     return status
 
 
+def setUpModule():
+    if browser.CHROMIUM is not None:
+        InChromium.chromium = browser.Browser()
+        unittest.addModuleCleanup(InChromium.chromium.close)
+
+
 @unittest.skipIf(browser.CHROMIUM is None, "chromium is not installed")
 class InChromium(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.chromium = browser.Browser()
-        cls.addClassCleanup(cls.chromium.close)
+    chromium = None
 
     def serve(self, status=None, curves=None, style=lambda text: text):
         """The address of a page of the recorded job, or of this status and these curves; `style` changes page.css."""
@@ -106,8 +109,7 @@ class Shape(InChromium):
     def test_nothing_is_clipped(self):
         url = self.serve()
         for width in (320, 360, 390, 400, 700, 1100, 1600):
-            self.assertEqual([], self.value(url, CLIPPED, width), width)
-            self.assertEqual([], self.value(url, CUT_WORDS, width, pictures.SHOWN), width)
+            self.assertEqual([[], []], self.value(url, f"[{CLIPPED}, {CUT_WORDS}]", width, pictures.SHOWN), width)
 
     def test_twin_without_the_style_for_narrow_screens(self):
         url = self.serve(style=lambda text: text.replace("max-width: 40rem", "max-width: 0"))
@@ -123,7 +125,7 @@ class Shape(InChromium):
             with open(os.path.join(KEPT, pictures.page_name(width, theme)), "wb") as sink:
                 sink.write(picture)
             taken.add(picture)
-            contrasts = self.value(url, CONTRASTS, width, pictures.SHOWN)
+            contrasts = self.chromium.ask(CONTRASTS)
             self.assertEqual({}, {what: contrast for what, contrast in contrasts.items() if contrast < 4.5}, (width, theme))
         self.assertEqual(len(pictures.PAGES), len(taken))
 
@@ -170,7 +172,11 @@ class Course(InChromium):
                     colour: line.stroke, width: parseFloat(line.strokeWidth), dashes: line.strokeDasharray,
                     corners: mark.querySelector('polygon').points.length};
         })"""
-        fault, lost, growth = self.value(self.serve(), marks, shown=pictures.SHOWN)
+        gaps = """[...document.querySelectorAll('.course rect.gap')].map(gap => [gap.getAttribute('class'),
+            gap.getBoundingClientRect().width >= 3])"""
+        colours = """['.generations .plan', '.generations .bad'].map(
+            kind => getComputedStyle(document.querySelector(kind)).color)"""
+        (fault, lost, growth), gaps, colours = self.value(self.serve(), f"[{marks}, {gaps}, {colours}]", shown=pictures.SHOWN)
         self.assertEqual(["rank 5 on host2: SIGKILL", "host1 lost", "+1 node"], [each["name"] for each in (fault, lost, growth)])
         self.assertIn("worker rank 5 on host2 was killed by SIGKILL (generation 1)", fault["title"])
         self.assertTrue(growth["title"].startswith("planned, 7 min 4 s ago: 1 node joined"), growth["title"])
@@ -180,12 +186,8 @@ class Course(InChromium):
         self.assertNotEqual("none", growth["dashes"])
         for mark in (fault, lost, growth):
             self.assertGreaterEqual(mark["width"], 2)
-        gaps = """[...document.querySelectorAll('.course rect.gap')].map(gap => [gap.getAttribute('class'),
-            gap.getBoundingClientRect().width >= 3])"""
-        self.assertEqual([["gap bad", True], ["gap bad", True], ["gap plan", True]], self.value(self.serve(), gaps))
-        colours = """['.generations .plan', '.generations .bad'].map(
-            kind => getComputedStyle(document.querySelector(kind)).color)"""
-        self.assertEqual([growth["colour"], fault["colour"]], self.value(self.serve(), colours))
+        self.assertEqual([["gap bad", True], ["gap bad", True], ["gap plan", True]], gaps)
+        self.assertEqual([growth["colour"], fault["colour"]], colours)
 
     def test_whatever_is_planned(self):
         """Texts as the service writes them; the twins are faults."""
@@ -208,12 +210,12 @@ class Course(InChromium):
             for i in range(256)]
         url = self.serve(status)
         for width in (390, 1100):
-            found = self.value(url, """[document.querySelectorAll('.course .mark').length,
+            marks, texts, more, cut = self.value(url, f"""[document.querySelectorAll('.course .mark').length,
                 document.querySelectorAll('.course .mark text').length,
-                [...document.querySelectorAll('.course .scale')].pop().textContent]""", width, pictures.SHOWN)
-            self.assertEqual(256, found[0])
-            self.assertEqual(f"{256 - found[1]} more marks: see Generations", found[2])
-            self.assertEqual([], self.value(url, CUT_WORDS, width, pictures.SHOWN))
+                [...document.querySelectorAll('.course .scale')].pop().textContent, {CUT_WORDS}]""", width, pictures.SHOWN)
+            self.assertEqual(256, marks)
+            self.assertEqual(f"{256 - texts} more marks: see Generations", more)
+            self.assertEqual([], cut)
 
     def test_the_last_ten_minutes(self):
         found = self.value(self.serve(), """(() => {
@@ -256,7 +258,7 @@ class Nodes(InChromium):
                 worker["step"] = 7114
         rows = self.value(self.serve(status), self.ROWS)
         self.assertEqual(["0–1", "2–3", "4–5", "6–7", "–"], [row[1] for row in rows])
-        self.assertEqual(0, self.value(self.serve(status), "document.querySelectorAll('.lags, .look').length"))
+        self.assertEqual(0, self.chromium.ask("document.querySelectorAll('.lags, .look').length"))
 
     def test_ranks_fold_and_unfold_and_stay_so(self):
         found = self.value(self.serve(), """(() => {
@@ -287,7 +289,7 @@ class AThousandRanks(InChromium):
         names = [row[2] for row in rows if row[0].startswith("node")]
         self.assertEqual([f"node{i:04}" for i in (nodes // 4, nodes // 2, nodes // 3)], names, "the worst first")
         self.assertIn(["silent", "behind", "slow"], [[row[3] for row in rows if row[0] == "node look"]])
-        others = self.value(url, "document.querySelector('.others').innerText")
+        others = self.chromium.ask("document.querySelector('.others').innerText")
         self.assertIn(f"{nodes - 3} more nodes, {(nodes - 3) * workers} ranks; step 7114; 0.988 steps/s", others)
         ranks = [row[1] for row in rows if row[0] == "rank"]
         behind = nodes // 2 * workers
@@ -296,8 +298,8 @@ class AThousandRanks(InChromium):
 
     def test_many_ranks_a_node(self):
         url = self.check(125, 8)
-        for width in (390, 1100):
-            self.assertEqual([], self.value(url, CLIPPED, width))
+        self.assertEqual([], self.chromium.ask(CLIPPED))
+        self.assertEqual([], self.value(url, CLIPPED, 390))
         os.makedirs(KEPT, exist_ok=True)
         with open(os.path.join(KEPT, "page-1000-ranks.png"), "wb") as sink:
             sink.write(self.chromium.picture(url, pictures.SHOWN, 1100, False))
@@ -319,7 +321,7 @@ class AThousandRanks(InChromium):
             return Math.min(...times);
         })()"""
         folded = self.value(url, script)
-        first, unfolded, rows = self.value(url, f"""(() => {{
+        first, unfolded, rows = self.chromium.ask(f"""(() => {{
             const began = performance.now();
             document.querySelector('.others button').click();
             document.body.getBoundingClientRect();

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from python_bed import DDPRUN, LAUNCHERS, MISSING, PACKAGE, PATIENCE, PythonTestCase
+from python_bed import DDPRUN, LAUNCHERS, MISSING, PACKAGE, PATIENCE, WHOLE, ParkedCaller, PythonTestCase
 
 sys.path.insert(0, PACKAGE)
 from ddprun_torch import shim  # noqa: E402
@@ -94,6 +94,24 @@ class Programs(PythonTestCase):
 
 @unittest.skipUnless(os.path.exists(LAUNCHERS), MISSING)
 class InProcess(PythonTestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.parked = ParkedCaller()
+        cls.addClassCleanup(cls.parked.close)
+
+    def shown(self, name, text, status=0, env=None):
+        """What a caller says whose start is all the same: it is forked, but with --all."""
+        if WHOLE:
+            return self.text_of(self.call(name, text, env=env), status)
+        output = self.bed.path(f"{name}.out")
+        found = self.parked.call(script=self.bed.write(f"{name}.py", text), output=output, folder=self.bed.folder,
+                                 environment=self.environment(env=env))
+        with open(output, encoding="utf-8") as source:
+            shown = source.read()
+        self.assertEqual(status, found, shown)
+        return shown
+
     def call(self, name, text, **options):
         return self.python(name, [self.bed.write(f"{name}.py", text)], **options)
 
@@ -107,14 +125,8 @@ class InProcess(PythonTestCase):
         self.assertIn("worker 0 2 None a\n", self.text_of(self.call("off", text, shim=False)))
 
     def test_a_function_and_its_results(self):
-        text = CONFIG + ("def work(x, y=1):\n    import os\n    return {'rank': int(os.environ['RANK']), 'x': x}\n"
-                         "if __name__ == '__main__':\n    print(elastic_launch(config(), work)([7]))\n"
-                         "    print(elastic_launch(config(nproc_per_node=1), 'true')())\n")
-        shown = self.text_of(self.call("function", text))
-        self.assertIn("{0: {'rank': 0, 'x': [7]}, 1: {'rank': 1, 'x': [7]}}\n{0: None}\n", shown)
-
-    def test_a_function_waits_at_its_end_for_those_of_the_other_workers(self):
-        """As torch's do: many leave their process group to the end of the process."""
+        """It waits at its end for those of the other workers, as torch's do: many leave their process group to the end of the
+        process."""
         # ddprun, and a copy of the event log, which the shim removes.
         ddprun = self.bed.write("ddprun", f'''#!/bin/sh
 {DDPRUN} "$@"
@@ -123,11 +135,11 @@ while [ "$1" != --event_log ]; do shift; done
 cp "$2" {self.bed.path("copy.jsonl")}
 exit $status
 ''', 0o755)
-        text = CONFIG + ("def work():\n    import os\n    return int(os.environ['RANK'])\n"
-                         "if __name__ == '__main__':\n    print(elastic_launch(config(), ENTRY)())\n")
-        for entry, held in (("work", 2), ("'true'", 0)):
-            shown = self.text_of(self.call(f"held{held}", text.replace("ENTRY", entry), env={"DDPRUN_BIN": ddprun}))
-            self.assertIn("{0: 0, 1: 1}" if held else "{0: None, 1: None}", shown)
+        text = CONFIG + ("def work(x, y=1):\n    import os\n    return {'rank': int(os.environ['RANK']), 'x': x}\n"
+                         "if __name__ == '__main__':\n    print(elastic_launch(config(), ENTRY))\n")
+        for entry, result, held in (("work)([7]", "{0: {'rank': 0, 'x': [7]}, 1: {'rank': 1, 'x': [7]}}\n", 2),
+                                    ("'true')(", "{0: None, 1: None}\n", 0)):
+            self.assertIn(result, self.shown(f"held{held}", text.replace("ENTRY", entry), env={"DDPRUN_BIN": ddprun}))
             with open(self.bed.path("copy.jsonl"), encoding="utf-8") as source:
                 events = [json.loads(line) for line in source]
             finished = [line["t"] for line in events if line["event"] == "worker_finished"]
@@ -139,7 +151,7 @@ exit $status
     def test_output_passes_through_what_the_caller_put_in_place_of_stdout(self):
         """As a notebook or a test of the caller's does; the streams of the process itself go to ddprun as they are."""
         script = self.bed.write("show.py", SHOW + "os.write(2, b'complaint\\n')\n")
-        text = self.text_of(self.python("captured", ["-c", CONFIG + f'''
+        text = self.shown("captured", CONFIG + f'''
 import contextlib, io, os
 got, said = io.StringIO(), io.StringIO()
 with contextlib.redirect_stdout(got), contextlib.redirect_stderr(said):
@@ -147,7 +159,7 @@ with contextlib.redirect_stdout(got), contextlib.redirect_stderr(said):
 lines = sorted(got.getvalue().splitlines())
 print(lines[:2] == ["worker 0 2 1 ü", "worker 1 2 1 ü"], said.getvalue().count("complaint"))
 elastic_launch(config(), sys.executable)("-u", {script!r}, "direct")
-''']))
+''')
         self.assertEqual("True 2", text.splitlines()[0])
         self.assertNotIn("worker 0 2 1 ü", text)
         self.assertIn("worker 1 2 1 direct\n", text)
@@ -160,7 +172,7 @@ elastic_launch(config(), sys.executable)("-u", {script!r}, "direct")
             "    print(*[word for at, word in enumerate(options) if 'binding' in word or options[at - 1] == '--numa_binding'])\n"
             "elastic_launch(config(numa_options=NumaOptions(AffinityMode.NODE, True), nproc_per_node=1), 'true')()\n"
             "elastic_launch(config(numa_options=NumaOptions(AffinityMode.NODE), nproc_per_node=1), 'true')()\n")
-        shown = self.text_of(self.call("numa", text, env={"CUDA_VISIBLE_DEVICES": ""}), 1)
+        shown = self.shown("numa", text, 1, env={"CUDA_VISIBLE_DEVICES": ""})
         self.assertIn("\n--numa_binding core-complex\n--numa_binding node --binding_fallback\n", shown)
         self.assertIn("workers are not bound", shown)
         self.assertIn("RuntimeError: ddprun ended with status 1", shown)
@@ -175,12 +187,12 @@ elastic_launch(config(), sys.executable)("-u", {script!r}, "direct")
             "    except ChildFailedError as error:\n"
             "        rank, failure = error.get_first_failure()\n"
             "        print('caught', error.name, rank, failure.local_rank, failure.exitcode, 'no luck' in str(error))\n")
-        self.assertIn("caught work 1 1 1 True\n", self.text_of(self.call("fails", text)))
+        self.assertIn("caught work 1 1 1 True\n", self.shown("fails", text))
 
     def test_main_of_run_records_the_root_cause(self):
         script = self.bed.write("killed.py", "import os\nos.kill(os.getpid(), 9)\n")
         text = f"import torch.distributed.run as r\nr.main(['--nproc_per_node', '1', '{script}'])\n"
-        shown = self.text_of(self.call("main", text), 1)
+        shown = self.shown("main", text, 1)
         self.assertIn("ChildFailedError", shown)
         self.assertRegex(shown, r"exitcode +: -9")
 
@@ -210,7 +222,7 @@ elastic_launch(config(), sys.executable)("-u", {script!r}, "direct")
         text = CONFIG + ("try:\n    elastic_launch(config(), lambda: 1)()\nexcept ValueError as error:\n    print(error)\n"
                          "try:\n    elastic_launch(config(rdzv_backend='zeus', rdzv_endpoint='x:1'), 'true')()\n"
                          "except RuntimeError as error:\n    print(error)\n")
-        shown = self.text_of(self.call("refused", text))
+        shown = self.shown("refused", text)
         self.assertIn("can't be sent there", shown)
         self.assertIn("is not registered as a backend", shown)
         self.assertIn("no worker to blame", shown)

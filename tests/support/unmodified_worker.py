@@ -3,7 +3,8 @@
 
 unmodified_worker.py JOURNAL KIND STEPS [STEP_MS [RANK@STEP=PLAN[:SECONDS]]…]  (@/STEP: each STEP steps)
   KIND: plain, accumulate (4 batches a step), two (optimizers that take turns), loader (its children step an optimizer of their
-  own), compiled (a compiled optimizer), forked (a child trains on), own (marks itself before the steps), late (after three)
+  own), compiled (a compiled optimizer), forked (a child trains on), own (marks itself before the steps), late (after three);
+  several with commas: one for each attempt. bare writes down what it sees and ends, without torch
 
 Takes STEPS steps under DistributedDataParallel, writes down what is on its page of progress and what it sees of its
 environment, and waits for SIGUSR1; at SIGUSR2 it takes ten more steps first.
@@ -29,12 +30,16 @@ SEEN = {"PYTHONPATH": os.environ.get("PYTHONPATH"), "path": list(sys.path), "fin
         "variables": sorted(name for name in os.environ if name.startswith(("DDPRUN_MARK", "DDPRUN_WARM"))),
         "sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None)}
 
+from worker import write_line  # noqa: E402
+
+if sys.argv[2:3] == ["bare"]:
+    write_line(sys.argv[1], "bare", seen=SEEN)
+    sys.exit()
+
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
-
-from worker import write_line  # noqa: E402
 
 
 class Stuck(Dataset):
@@ -61,6 +66,9 @@ class Rows(Dataset):
         for _ in range(10):
             optimizer.step()
         return torch.ones(4)
+
+
+PAUSE = 0.005  # seconds between batches of an evaluation: it is at work, but other tests, too
 
 
 def page_words():
@@ -105,12 +113,14 @@ class Training:
             while time.monotonic() < until:
                 output = self.model.module(torch.rand(64, 4))
                 losses.append(torch.nn.functional.mse_loss(output, torch.ones_like(output)).item())
+                stand(PAUSE)
         return sum(losses) / len(losses)
 
     def save(self, seconds, path):
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             torch.save({"model": self.model.state_dict(), "more": torch.zeros(100000)}, path)
+            stand(PAUSE)
 
 
 def stand(seconds):
@@ -170,6 +180,8 @@ def train_by_plan(training, journal, steps, step_ms, plans):
 
 def main():
     journal, kind, steps, *by_plan = sys.argv[1:]
+    kinds = kind.split(",")
+    kind = kinds[int(os.environ["TORCHELASTIC_RESTART_COUNT"]) % len(kinds)]
     dist.init_process_group("gloo")
     training = Training(kind)
     if by_plan:
