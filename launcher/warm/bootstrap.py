@@ -15,7 +15,7 @@ Standard parts only, and as few as can be: whatever is imported here is in every
 
 
 SLOW_IMPORT = 0.5  # seconds; `ddprun doctor` names such modules
-# Next to nothing of what imports make is garbage, and to look for it as often as usual takes a fifth of their time.
+# Next to nothing of what imports make is garbage, and to look for it as often as usual takes up to a tenth of their time.
 NO_GARBAGE = (1 << 30, 1000, 1000)
 IDLE_SECONDS = 10  # where all processors are busy, the idle class may never come to an end
 
