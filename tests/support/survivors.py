@@ -213,10 +213,11 @@ class LiveTraining:
         require(not left, f"processes outlived their agents: {left}")
 
 
-def run(training, kills):
-    """A whole training with so many kills. Errors: Wrong, TimelineError, with the story printed."""
+def run(training, kills, first=3):
+    """A whole training with so many kills, from that step on. Errors: Wrong, TimelineError, with the story printed."""
     try:
         training.start()
+        training.wait_for_steps(first)
         while len(training.victims) < kills:
             training.kill()
         training.wait_for_steps(3, training.victims[-1][1])

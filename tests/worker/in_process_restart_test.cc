@@ -414,9 +414,10 @@ TEST_F(InProcessRestartTest, AnEpochIsEvaluatedThoughAFaultFallsOnItsEnd) {
 // It has met nobody yet.
 TEST_F(InProcessRestartTest, AWorkerWhosePeerDoesNotEvenBeginGoesOn) {
   Process& survivor = Start(0, 2, 1);
-  Process& culprit = Start(1, 2, 1, "", {"--in_process_restart", "--comm_hook", "power_sgd"});
+  Process& culprit =
+      Start(1, 2, 1, "", {"--in_process_restart", "--zero_stage", "1", "--comm_hook", "power_sgd"});
   EXPECT_EQ(culprit.Wait(), 2);
-  EXPECT_THAT(Output(1, 1), HasSubstr("in_process_restart needs a worker's state on the others"));
+  EXPECT_THAT(Output(1, 1), HasSubstr("with a zero_stage, in_process_restart goes back"));
   agent_->EndGeneration("rank 1 exited with 1");
   agent_->BeginGeneration(2, 1);
   EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);

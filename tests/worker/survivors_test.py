@@ -46,6 +46,11 @@ class Survivors(unittest.TestCase):
         survivors.run(training, 1)
         self.assertEqual([None] * 5, training.warm)
 
+    def test_compression_goes_on_with_a_new_worker(self):
+        """Who is new compresses gradients as those do who have trained for longer than compression waits (PowerSgdOptions)."""
+        training = survivors.LiveTraining(1, 3, random.Random(SEED), options=("--in_process_restart", "--comm_hook", "power_sgd"))
+        survivors.run(training, 2, first=1002)
+
     def test_shares_of_who_is_killed_come_back(self):
         for stage in ("1", "2", "3"):
             with self.subTest(stage=stage):

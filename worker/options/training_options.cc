@@ -174,10 +174,10 @@ absl::Status CheckTrainingOptions(const TrainingOptions& options) {
         "zero_stage 3 needs all ranks to use the same parameters in the same order, so it excludes "
         "find_unused_parameters; give zero_stage 2");
   }
-  if (options.in_process_restart && options.comm_hook == "power_sgd") {
+  if (options.in_process_restart && options.zero_stage != "0" && options.comm_hook == "power_sgd") {
     return absl::InvalidArgumentError(
-        "in_process_restart needs a worker's state on the others, and with comm_hook power_sgd "
-        "each has a part of its own; leave one of them out");
+        "with a zero_stage, in_process_restart goes back to an earlier step from copies, and there "
+        "are none of what comm_hook power_sgd carries from step to step; leave one of them out");
   }
   return absl::OkStatus();
 }

@@ -27,6 +27,7 @@
 #include "worker/torch/checkpoint/shard_replicas.h"
 #include "worker/torch/session/batch_checkpoint.h"
 #include "worker/torch/session/journal.h"
+#include "worker/torch/session/power_sgd_of_all.h"
 #include "worker/torch/session/sampler_checkpoint.h"
 #include "worker/torch/session/save_clock.h"
 
@@ -111,6 +112,7 @@ struct Session::Implementation {
     int64_t step = 0;
     std::vector<torch::Tensor> buffers;  // copies
     torch::Tensor generators;            // worker::GetGenerators
+    CheckpointedState::Tensors power_sgd;
   };
   // Whether such an error is followed by a generation in which this process can go on.
   bool CanRecover(const absl::Status& status) const;
@@ -191,10 +193,11 @@ struct Session::Implementation {
   std::function<absl::StatusOr<std::unique_ptr<ZeroOptimizer>>(bool init_sync)> make_zero;
   std::unique_ptr<ExponentialMovingAverage> average;  // null = none
   std::unique_ptr<GradScaler> scaler;
-  std::shared_ptr<PowerSgd> power_sgd;              // null = another hook
-  std::unique_ptr<DistributedDataParallel> ddp;     // null with zero_stage 2
-  std::unique_ptr<Checkpointer> checkpointer;       // null = none
-  std::unique_ptr<worker::ShardReplicas> replicas;  // null = none
+  std::shared_ptr<PowerSgd> power_sgd;                      // null = another hook
+  std::unique_ptr<worker::PowerSgdOfAll> power_sgd_of_all;  // null with it
+  std::unique_ptr<DistributedDataParallel> ddp;             // null with zero_stage 2
+  std::unique_ptr<Checkpointer> checkpointer;               // null = none
+  std::unique_ptr<worker::ShardReplicas> replicas;          // null = none
   std::unique_ptr<Metrics> metrics;
   worker::SaveClock save_clock;
   TrainingProgress progress;

@@ -35,6 +35,7 @@ void Session::Implementation::KeepStepStart() {
       .step = progress.step, .buffers = {}, .generators = worker::GetGenerators(context->device())};
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& buffer : Buffers(*model)) start.buffers.push_back(buffer.clone());
+  if (power_sgd != nullptr) start.power_sgd = worker::KeepPowerSgd(*power_sgd);
   step_start = std::move(start);
 }
 
@@ -44,6 +45,7 @@ absl::Status Session::Implementation::ReturnToStepStart() {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> buffers = Buffers(*model);
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(step_start->buffers[i]);
+  if (power_sgd != nullptr) DDPRUN_RETURN_IF_ERROR(power_sgd->RestoreState(step_start->power_sgd));
   return worker::SetGenerators(context->device(), step_start->generators);
 }
 
@@ -91,17 +93,18 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
 absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
   if (!context->CanRejoin()) return false;
   if (zero != nullptr) return TakeShardsBack();
+  std::map<std::string, CheckpointedState*> extras = {{"scaler", scaler.get()},
+                                                      {"data", sampler_checkpoint.get()},
+                                                      {"batch", batch_checkpoint.get()}};
+  if (power_sgd != nullptr) extras["power_sgd"] = power_sgd_of_all.get();
   std::optional<worker::StateVersion> own;
   if (state_generation.has_value()) own = {.progress = progress, .generation = *state_generation};
-  DDPRUN_ASSIGN_OR_RETURN(const std::optional<worker::StateVersion> newest,
-                          worker::TakeNewestState(*context,
-                                                  {.module = *model,
-                                                   .optimizer = *optimizer,
-                                                   .extras = {{"scaler", scaler.get()},
-                                                              {"data", sampler_checkpoint.get()},
-                                                              {"batch", batch_checkpoint.get()}},
-                                                   .average = average.get()},
-                                                  own));
+  DDPRUN_ASSIGN_OR_RETURN(
+      const std::optional<worker::StateVersion> newest,
+      worker::TakeNewestState(
+          *context,
+          {.module = *model, .optimizer = *optimizer, .extras = extras, .average = average.get()},
+          own));
   if (!newest.has_value()) return false;
   // From here on it is this rank's, whoever is killed before they all train.
   progress = newest->progress;

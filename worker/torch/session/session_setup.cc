@@ -133,7 +133,10 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   model->train();
   scaler = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision == MixedPrecision::kFloat16});
-  if (options.comm_hook == "power_sgd") power_sgd = std::make_shared<PowerSgd>();
+  if (options.comm_hook == "power_sgd") {
+    power_sgd = std::make_shared<PowerSgd>();
+    power_sgd_of_all = std::make_unique<worker::PowerSgdOfAll>(*power_sgd);
+  }
   DDPRUN_RETURN_IF_ERROR(MakeOptimizer(kind, std::move(groups)));
   place = Place::kBetweenBatches;
   absl::Status started = StartTogether();
