@@ -77,11 +77,8 @@ class Data(BedTestCase):
         self.assertEqual([{"repeated": 0, "lost": 0}] * len(epochs), epochs)
 
     def test_twin_distributed_sampler_repeats_or_loses(self):
-        """Which of the two depends on where in the epochs the world changed."""
+        """Which of the two depends on where in the epochs the world changed; once is enough for it."""
         first = self.node("first", 1, "distributed")
-        second = self.node("second", 2, "distributed")
-        self.training(3, (first, second))
-        self.strike(0, second.pid)
         self.training(1, (first,))
         third, _ = self.grow(first, "distributed")
         epochs = self.finish(first, third)

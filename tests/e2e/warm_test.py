@@ -60,6 +60,17 @@ class Preloaded(WarmTestCase):
             for line in ("hello from an import", "and from stderr"):
                 self.assertEqual(1, agent.text().count(f"[default{rank}]:{line}"), agent.text())
 
+    def test_a_module_that_says_when_garbage_is_looked_for(self):
+        """While imports are made ahead, nothing looks; that is over before workers are, and is no reason to forget this."""
+        self.module("tuned", "import gc\ngc.set_threshold(123, 4, 5)\n")
+        script = self.bed.write("tuned_job.py", "import gc, os, tuned\n"
+                                "os.write(1, f'thresholds {gc.get_threshold()}\\n'.encode())\n")
+        agent = self.bed.run("agent", ["--standalone", "--nproc_per_node", 2, "--warm", "on", "--preload", "tuned",
+                                       "--event_log", self.bed.events.path, script])
+        self.assert_status(0, agent)
+        self.assertEqual([True, True], self.starts(1))
+        self.assertEqual(2, agent.text().count("thresholds (123, 4, 5)\n"), agent.text())
+
     def test_the_users_own_sitecustomize_runs_in_each_worker(self):
         self.module("sitecustomize", "import os\nos.environ['SITE'] = os.environ.get('RANK', 'parked')\n")
         agent = self.bed.run("agent", ["--standalone", "--nproc_per_node", 2, "--warm", "on", "--preload", "decimal",
