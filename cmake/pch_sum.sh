@@ -1,11 +1,12 @@
 #!/bin/sh
-# pch_sum.sh COMMAND …: runs a compiler's command, and where it made precompiled headers, writes their checksum beside them:
-# ccache hashes that (CCACHE_PCH_EXTSUM) for each unit that sees them, instead of 700 MB.
+# pch_sum.sh COMMAND …: runs a compiler's command, and where it makes precompiled headers, writes their checksum beside them:
+# ccache hashes that (CCACHE_PCH_EXTSUM) for each unit that sees them, instead of 700 MB. Older ones go first: ccache takes
+# what lies there for something that is included.
 set -e
+headers=$(printf '%s\n' "$@" | grep '\.gch$' | sort -u)
+if [ -z "$headers" ]; then
+  exec "$@"
+fi
+rm -f "$headers" "$headers.sum"
 "$@"
-while [ $# -gt 0 ]; do
-  case $1 in
-    -o) case $2 in *.gch) b2sum <"$2" >"$2.sum" ;; esac ;;
-  esac
-  shift
-done
+b2sum <"$headers" >"$headers.sum"
