@@ -15,7 +15,8 @@ import mutate  # noqa: E402
 
 FOLDER = os.environ.get("DDPRUN_MUTANTS", "")
 PATIENCE = 600  # seconds; a mutant that makes a simulation endless is noticed by that
-# Also what the simulation makes of those that scripts notice, which takes as long as all else.
+# Also what the simulation makes of those that scripts notice, which takes as long as all else, and all scripts after the first
+# that notices one.
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
 NAMED = {"simulation", "name", "rule", "file", "original", "mutated", "also"}
 
@@ -34,7 +35,7 @@ def run(program, mutant, *arguments):
 
 
 def scripts(mutant):
-    failed, text = run("mutated_scripts", mutant)
+    failed, text = run("mutated_scripts", mutant, *(() if WHOLE else ["--gtest_fail_fast"]))
     by = sorted({line.split()[3] for line in text.splitlines() if line.startswith("[  FAILED  ] Rendezvous.")})
     return Outcome(failed, by[0] if by else "an invariant")
 
