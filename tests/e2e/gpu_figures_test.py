@@ -78,7 +78,8 @@ class GpuFigures(StatusTestCase):
     @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
     def test_the_page(self):
         self.start_with_lost_gpus()
-        dom = self.browse("--dump-dom")
+        shown = "document.body.textContent.includes('1 of 2 lost')"
+        dom = self.browser().value(self.url, shown, 1000, "document.documentElement.outerHTML")
         for text in ("3 %, 0.9 of 80.0 GiB; 1 of 2 lost", "3 %, 0.9 of 80.0 GiB", "97 %, 60.0 of 80.0 GiB; 1 of 2 lost",
                      "97 %, 60.0 of 80.0 GiB"):
             self.assertIn(f">{text}</td>", dom)

@@ -65,6 +65,11 @@ class StatusTestCase(BedTestCase):
             return job if job is not None and condition(job) else None
         return self.bed.wait(shown, what, alive=self.agents)
 
+    def browser(self):
+        chromium = Browser()
+        self.addCleanup(chromium.close)
+        return chromium
+
     def wait_for_rates(self, number):
         """The curves of the latest looks, once the last ones have a speed."""
         def shown():
@@ -301,8 +306,7 @@ class InABrowser(StatusTestCase):
         self.start_job("--max_restarts", 3)
         self.fail_one()
         self.wait_for_rates(2)
-        chromium = Browser()
-        self.addCleanup(chromium.close)
+        chromium = self.browser()
         curves = "document.querySelector('.course path.line') !== null"
         light, dark = (chromium.picture(self.url, curves, 1000, is_dark) for is_dark in (False, True))
         dom = chromium.ask("document.documentElement.outerHTML")
