@@ -169,7 +169,9 @@ absl::StatusOr<NodeMeasurements> Participant::Measure(uint32_t pass, const Probe
     ++rounds_;
     for (const Link& pair : round) Transfer(pair, &measurements);
   }
-  if (pass == 0) measurements.work = SampleWork();
+  // In each pass: what slows a virtual machine down for a moment, such as its neighbours, can last
+  // longer than one look.
+  measurements.work = SampleWork();
   return measurements;
 }
 
