@@ -56,6 +56,27 @@ class InProcessRestartTest : public ::testing::Test {
     return seen;
   }
 
+  // Rank 1 is killed at `fault`; and rank 0, as soon as the next rank 1 has the state from it. The
+  // third generation trains to its end.
+  void LoseBothOneAfterTheOther(const std::string& fault, const std::vector<std::string>& options) {
+    Process& first = Start(0, 2, 1, "", options);
+    Process& victim = Start(1, 2, 1, fault, options);
+    EXPECT_EQ(victim.Wait(), -SIGKILL);
+    agent_->EndGeneration("rank 1 was killed");
+    agent_->HoldStoreAt("models/");
+    agent_->BeginGeneration(2, 2);
+    Process& second = Start(1, 2, 2, "", options);
+    agent_->AwaitHeld(2);  // both have the state, and compare their models
+    first.Kill(SIGKILL);
+    EXPECT_EQ(first.Wait(), -SIGKILL);
+    agent_->EndGeneration("rank 0 was killed");
+    agent_->HoldStoreAt("");
+    agent_->BeginGeneration(3, 2);
+    Process& third = Start(0, 2, 3, "", options);
+    EXPECT_EQ(third.Wait(), 0) << Output(0, 3);
+    EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  }
+
   // A worker that trains alone gets another one beside it after its fifth step, and both end.
   void Grow(std::vector<std::string> options) {
     // Alone it waits for nobody: its agent has to be heard before its last step.
@@ -239,22 +260,7 @@ TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
 // Who it was that sent it the state may be killed before they train.
 TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
   auto expected = Undisturbed({"--in_process_restart"});
-  Process& first = Start(0, 2, 1);
-  Process& victim = Start(1, 2, 1, "5 backward 9");
-  EXPECT_EQ(victim.Wait(), -SIGKILL);
-  agent_->EndGeneration("rank 1 was killed");
-  agent_->HoldStoreAt("models/");
-  agent_->BeginGeneration(2, 2);
-  Process& second = Start(1, 2, 2);
-  agent_->AwaitHeld(2);  // both have the state, and compare their models
-  first.Kill(SIGKILL);
-  EXPECT_EQ(first.Wait(), -SIGKILL);
-  agent_->EndGeneration("rank 0 was killed");
-  agent_->HoldStoreAt("");
-  agent_->BeginGeneration(3, 2);
-  Process& third = Start(0, 2, 3);
-  EXPECT_EQ(third.Wait(), 0) << Output(0, 3);
-  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  LoseBothOneAfterTheOther("5 backward 9", {"--in_process_restart"});
   EXPECT_THAT(Output(0, 3), HasSubstr("goes on at step 5, epoch 0, with the state of a worker"));
   for (const uint32_t rank : {0, 1}) {
     EXPECT_EQ(Seen(rank)["parameters"], expected[rank]["parameters"]) << "rank " << rank;
@@ -269,22 +275,7 @@ TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateSavesTheNewestCheckp
   std::vector<std::string> earlier = options;
   earlier.insert(earlier.end(), {"--epochs", "1"});
   Undisturbed(earlier);  // has the fence 1
-  Process& first = Start(0, 2, 1, "", options);
-  Process& victim = Start(1, 2, 1, "12 backward 9", options);
-  EXPECT_EQ(victim.Wait(), -SIGKILL);
-  agent_->EndGeneration("rank 1 was killed");
-  agent_->HoldStoreAt("models/");
-  agent_->BeginGeneration(2, 2);
-  Process& second = Start(1, 2, 2, "", options);
-  agent_->AwaitHeld(2);  // both have the state, and compare their models
-  first.Kill(SIGKILL);
-  EXPECT_EQ(first.Wait(), -SIGKILL);
-  agent_->EndGeneration("rank 0 was killed");
-  agent_->HoldStoreAt("");
-  agent_->BeginGeneration(3, 2);
-  Process& third = Start(0, 2, 3, "", options);
-  EXPECT_EQ(third.Wait(), 0) << Output(0, 3);
-  EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  LoseBothOneAfterTheOther("12 backward 9", options);
   EXPECT_TRUE(
       std::filesystem::exists(checkpoints + "/checkpoint-f000002-g000003-s0000000016.safetensors"));
 }
