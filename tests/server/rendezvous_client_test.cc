@@ -426,7 +426,9 @@ TEST_F(ClientTest, MayEndInEachOfItsCallbacks) {
       client.reset();
       ended = true;
     };
-    AgentMessage join = SampleJoin("job7", "a");
+    // Each has an id of its own: the service may read the next one's Join before the end of this
+    // one's stream, and would refuse a second agent for a node whose first one is there.
+    AgentMessage join = SampleJoin("job7", absl::StrCat("node", where));
     join.incarnation = Incarnation(100 + static_cast<uint64_t>(where));
     client = RendezvousClient::Start(
         loop_.get(), {.target = where == kOnClosed ? "127.0.0.1:1" : target()},
