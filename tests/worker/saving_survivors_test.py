@@ -95,11 +95,21 @@ class Survivors(unittest.TestCase):
             training.check()
             training.end()
 
+    def test_whoever_removes_old_ones_lets_go(self):
+        """To remove a large file takes a file system its time, which nobody who trains waits for."""
+        with running(SavingTraining(1, 3, random.Random(SEED), "2")) as training:
+            moment = training.kill_beside(training.arm("remove", "whole", "hold"))
+            training.wait_for_steps(1, moment)  # with the old ones as they are
+            training.open_gate()
+            training.wait_for_steps(3, moment)
+            training.check()
+            training.end()
+
     def test_twin_that_does_not_let_go_in_time(self):
-        """What the training's own thread does with files, such as removing old ones, nobody else can wait for."""
+        """What the training's own thread does, nobody else can wait for."""
         with self.assertRaisesRegex(survivors.Wrong, "1 workers were started anew that nobody had killed"):
             with running(SavingTraining(1, 3, random.Random(SEED), "2")) as training:
-                moment = training.kill_beside(training.arm("remove", "whole", "hold"))
+                moment = training.kill_beside(training.arm("forward", "1", "hold"))
                 training.bed.event("let_go_late", moment, timeout=survivors.PATIENCE)
                 training.wait_for_steps(1, moment)
                 training.check()

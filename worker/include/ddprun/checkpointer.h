@@ -32,8 +32,9 @@ struct TrainingProgress {
 
 struct CheckpointerOptions {
   std::string directory;  // created when missing; shared by the nodes, or one a node
-  // This many of the newest stay, at least 1: whole ones, and beside them the best. What lacks a
-  // shard or is cut short doesn't count, and goes with what is older than they are.
+  // Of this many of the newest steps checkpoints stay, at least 1: whole ones, and beside them the
+  // best. What lacks a shard or is cut short doesn't count, and goes with what is older than they
+  // are; so does a step that was saved again after a fault.
   uint32_t keep = 3;
   // Every rank writes its share of a ZeroOptimizer's state into a file of its own, so that no rank
   // ever holds the whole. Read by any number of ranks, and by optimizers without ZeRO.

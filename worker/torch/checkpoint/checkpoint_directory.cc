@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -196,7 +197,13 @@ const FoundCheckpoint* BestOf(const std::vector<FoundCheckpoint>& checkpoints) {
 PrunePlan PlanPruning(const CheckpointId& newest, const std::vector<FoundCheckpoint>& whole,
                       uint32_t keep) {
   PrunePlan plan = {.newest = newest};
-  if (keep > 0 && whole.size() >= keep) plan.oldest = whole[keep - 1].id;
+  std::set<uint64_t> steps;
+  for (const FoundCheckpoint& one : whole) {
+    steps.insert(one.id.step);
+    if (steps.size() < keep) continue;
+    plan.oldest = one.id;
+    break;
+  }
   if (const FoundCheckpoint* best = BestOf(whole)) plan.best = best->id;
   return plan;
 }

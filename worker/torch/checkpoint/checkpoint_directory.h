@@ -112,7 +112,8 @@ struct PrunePlan {
   std::optional<CheckpointId> oldest = std::nullopt;
   std::optional<CheckpointId> best = std::nullopt;  // stays whatever its age
 };
-// So that the last `keep` of the `whole` ones (newest first) stay, and their best.
+// So that those of the last `keep` steps of the `whole` ones (newest first) stay, and their best. A
+// step that was saved again after a fault, in another generation, counts once. Requires: keep >= 1.
 PrunePlan PlanPruning(const CheckpointId& newest, const std::vector<FoundCheckpoint>& whole,
                       uint32_t keep);
 

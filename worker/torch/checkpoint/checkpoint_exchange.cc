@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -33,6 +34,8 @@ struct Offer {
 // A file goes around in pieces of this.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 constexpr int64_t kDamaged = -1;  // instead of a shard's size
+// Of a shard. Not kNoTimeout: to a TCPStore that is no time at all when it waits for an answer.
+constexpr std::chrono::hours kLongestWrite(24);
 
 torch::Tensor ToTensor(const Offer& offer, torch::Device device) {
   const std::vector<int64_t> numbers = {static_cast<int64_t>(offer.id.fence),
@@ -366,6 +369,7 @@ std::vector<uint32_t> ShareChecksums(c10d::Store& store, uint64_t number, uint32
   if (rank != 0) return {};
   std::vector<uint32_t> checksums(world_size);
   bool all_written = true;
+  store.setTimeout(kLongestWrite);
   for (uint32_t from = 0; from < world_size; ++from) {
     all_written = absl::SimpleAtoi(store.get_to_str(key(from)), &checksums[from]) && all_written;
     store.deleteKey(key(from));

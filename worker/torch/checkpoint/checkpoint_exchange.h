@@ -51,8 +51,9 @@ absl::StatusOr<std::vector<int64_t>> GatherNumber(Context& context, int64_t own)
 absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what);
 
 // Without collectives, for a thread beside training: each rank tells rank 0 by the store the
-// checksum of its shard of the `number`-th checkpoint. Returns, on rank 0: all of them; none: one
-// has failed. Throws as c10d.
+// checksum of its shard of the `number`-th checkpoint. Rank 0 waits for as long as their disks
+// take, a day at most, whatever the store's timeout was (300 s by default): the store tells of the
+// death of one. Returns, on rank 0: all of them; none: one has failed. Throws as c10d.
 std::vector<uint32_t> ShareChecksums(c10d::Store& store, uint64_t number, uint32_t rank,
                                      uint32_t world_size, const absl::StatusOr<uint32_t>& own);
 

@@ -217,6 +217,20 @@ TEST_F(CheckpointDirectoryTest, OnlyWholeOnesCountAmongThoseThatStay) {
                           ShardName({1, 1, 50}, 0, 2, 7)));
 }
 
+// Who trains on after a fault saves the steps since the last checkpoint again.
+TEST_F(CheckpointDirectoryTest, AStepThatWasSavedAgainCountsOnce) {
+  Write({1, 1, 10});
+  Write({1, 1, 20});
+  Write({1, 2, 20});
+  PruneCheckpoints(directory_, Plan({1, 2, 20}, 2));
+  EXPECT_THAT(*ListCheckpoints(directory_),
+              ElementsAre(CheckpointId{1, 2, 20}, CheckpointId{1, 1, 20}, CheckpointId{1, 1, 10}));
+  Write({1, 2, 30});
+  PruneCheckpoints(directory_, Plan({1, 2, 30}, 2));
+  EXPECT_THAT(*ListCheckpoints(directory_),
+              ElementsAre(CheckpointId{1, 2, 30}, CheckpointId{1, 2, 20}));
+}
+
 TEST_F(CheckpointDirectoryTest, ShardsAreNoCheckpointsAndGoWithTheirOwn) {
   EXPECT_EQ(ShardName({1, 3, 120}, 1, 4, 0xabc),
             "checkpoint-f000001-g000003-s0000000120-r00001-of-00004-00000abc.safetensors");

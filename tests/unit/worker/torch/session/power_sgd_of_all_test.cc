@@ -6,7 +6,7 @@
 namespace ddprun::worker {
 namespace {
 
-CheckpointedState::Tensors State(int64_t step) {
+CheckpointedState::Tensors StateAfter(int64_t step) {
   return {{"step", torch::full({}, step, torch::kLong)},
           {"0.q", torch::full({3, 1}, 2.0)},
           {"0.error", torch::full({4, 3}, 0.5)}};
@@ -14,12 +14,12 @@ CheckpointedState::Tensors State(int64_t step) {
 
 TEST(PowerSgdOfAll, GivesWhatAllHaveAndTakesItWithoutErrors) {
   PowerSgd leader;
-  ASSERT_TRUE(leader.RestoreState(State(1003)).ok());
+  ASSERT_TRUE(leader.RestoreState(StateAfter(1003)).ok());
   const CheckpointedState::Tensors sent = PowerSgdOfAll(leader).SaveState();
   EXPECT_EQ(sent.size(), 2U);
   // Who was behind had lost something else.
   PowerSgd behind;
-  ASSERT_TRUE(behind.RestoreState(State(1002)).ok());
+  ASSERT_TRUE(behind.RestoreState(StateAfter(1002)).ok());
   ASSERT_TRUE(PowerSgdOfAll(behind).RestoreState(sent).ok());
   const CheckpointedState::Tensors now = behind.SaveState();
   EXPECT_EQ(now.size(), 2U);
@@ -30,7 +30,7 @@ TEST(PowerSgdOfAll, GivesWhatAllHaveAndTakesItWithoutErrors) {
 
 TEST(KeepPowerSgd, IsNotChangedByTheNextStep) {
   PowerSgd hook;
-  ASSERT_TRUE(hook.RestoreState(State(1003)).ok());
+  ASSERT_TRUE(hook.RestoreState(StateAfter(1003)).ok());
   const CheckpointedState::Tensors kept = KeepPowerSgd(hook);
   hook.SaveState().at("0.q").zero_();  // as a step's orthogonalization, in place
   EXPECT_TRUE(kept.at("0.q").equal(torch::full({3, 1}, 2.0)));

@@ -1,0 +1,260 @@
+#include "worker/torch/checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <stop_token>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "worker/torch/checkpoint/atomic_file.h"
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/context/context_implementation.h"
+#include "worker/torch/errors/exception_status.h"
+
+namespace ddprun::worker {
+namespace {
+
+// Every rank knows it, and the next one is saved as ever.
+void LogGivenUp(const CheckpointId& id, const absl::Status& why) {
+  Log(LogLevel::kInfo,
+      absl::StrCat("the checkpoint of step ", id.step, " is given up: generation ", id.generation,
+                   " ended before all shards were written (", why.message(), ")"));
+}
+
+}  // namespace
+
+// ------------------------------------------------------------- files
+
+absl::StatusOr<uint32_t> CheckpointWriter::Write(
+    const std::function<std::string(uint32_t checksum)>& name, const CheckpointTensors& tensors,
+    const Manifest& manifest, uint32_t world_size) const {
+  std::vector<torch::Tensor> kept;
+  DDPRUN_ASSIGN_OR_RETURN(TensorFile file, ToTensorFile(tensors, kept));
+  file.metadata = {{"format", "ddprun checkpoint 1"},
+                   {"run_id", context_.run_id()},
+                   {"world_size", absl::StrCat(world_size)}};
+  PutManifest(manifest, file.metadata);
+  uint32_t checksum = 0;
+  const std::string header = EncodeTensorFileHeader(file, &checksum);
+  std::vector<absl::string_view> pieces = {header};
+  for (const TensorEntry& entry : file.tensors) pieces.push_back(entry.bytes);
+  DDPRUN_RETURN_IF_ERROR(MakeDirectories(directory_));
+  DDPRUN_RETURN_IF_ERROR(
+      WriteFileAtomically(absl::StrCat(directory_, "/", name(checksum)), pieces));
+  return checksum;
+}
+
+absl::StatusOr<uint32_t> CheckpointWriter::WriteShard(const Saving& saving) const {
+  const auto name = [&](uint32_t checksum) {
+    return ShardName(saving.id, saving.rank, saving.world_size, checksum);
+  };
+  return Write(name, saving.shard, {}, saving.world_size);
+}
+
+absl::Status CheckpointWriter::WriteMain(const Saving& saving, std::vector<uint32_t> shards) const {
+  const auto name = [&](uint32_t /*checksum*/) { return CheckpointName(saving.id); };
+  return Write(name, saving.main, {.shards = std::move(shards), .score = saving.score},
+               saving.world_size)
+      .status();
+}
+
+absl::StatusOr<std::vector<uint32_t>> CheckpointWriter::WriteShards(Saving& saving) const {
+  const absl::StatusOr<uint32_t> checksum = [&]() -> absl::StatusOr<uint32_t> {
+    DDPRUN_ASSIGN_OR_RETURN(saving.shard, training_.ShardTensors());
+    return WriteShard(saving);
+  }();
+  DDPRUN_RETURN_IF_ERROR(
+      AgreeOnSuccess(context_, checksum.status(), "write its shard of the checkpoint"));
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherNumber(context_, *checksum));
+  return std::vector<uint32_t>(all.begin(), all.end());
+}
+
+// ------------------------------------------------------------- what needn't stay
+
+void CheckpointWriter::PruneAlone(const CheckpointId& newest) const {
+  std::vector<FoundCheckpoint> whole;
+  for (const FoundCheckpoint& one : FindCheckpoints(directory_, newest)) {
+    bool has_all = true;  // from when each rank wrote one
+    for (uint32_t i = 0; i < one.manifest.shards.size() && has_all; ++i) {
+      has_all = HasShard(directory_, one, i);
+    }
+    if (has_all) whole.push_back(one);
+  }
+  PruneCheckpoints(directory_, PlanPruning(newest, whole, keep_));
+}
+
+absl::StatusOr<std::optional<PrunePlan>> CheckpointWriter::PlanTogether(
+    const CheckpointId& newest) const {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> whole,
+                          AgreeOnWhole(context_, directory_, newest));
+  // Nodes may have directories of their own.
+  if (context_.local_rank() != 0) return std::optional<PrunePlan>();
+  return std::optional<PrunePlan>(PlanPruning(newest, whole, keep_));
+}
+
+absl::Status CheckpointWriter::PruneTogether(const CheckpointId& newest) const {
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<PrunePlan> plan, PlanTogether(newest));
+  if (plan.has_value()) PruneCheckpoints(directory_, *plan);
+  return context_.Barrier();
+}
+
+absl::StatusOr<bool> CheckpointWriter::IsBest(double score) {
+  DDPRUN_RETURN_IF_ERROR(Wait());
+  int64_t is_best = 0;
+  if (context_.is_main()) {
+    const std::vector<FoundCheckpoint> found = FindCheckpoints(directory_);
+    const FoundCheckpoint* best = BestOf(found);
+    is_best = best != nullptr ? score > *best->manifest.score : !std::isnan(score);
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherNumber(context_, is_best));
+  return all[0] != 0;
+}
+
+// ------------------------------------------------------------- a save
+
+CheckpointWriter::Saving CheckpointWriter::Begin(const TrainingProgress& progress,
+                                                 std::optional<double> score) {
+  return {.id = {.fence = fence_,
+                 .generation = context_.generation(),
+                 .step = static_cast<uint64_t>(progress.step)},
+          .number = saves_++,
+          .rank = context_.rank(),
+          .world_size = context_.world_size(),
+          .shards = training_.HasShards(),
+          .score = score,
+          .main = {},
+          .shard = {}};
+}
+
+absl::Status CheckpointWriter::Save(const TrainingProgress& progress, std::optional<double> score) {
+  DDPRUN_RETURN_IF_ERROR(Wait());
+  context_.Mark(ProgressPhase::kCheckpoint, progress.step);
+  Saving saving = Begin(progress, score);
+  DDPRUN_ASSIGN_OR_RETURN(saving.main, training_.MainTensors(progress));
+  // First the shards: where there is a checkpoint, there are all of them.
+  std::vector<uint32_t> shards;
+  if (saving.shards) {
+    DDPRUN_ASSIGN_OR_RETURN(shards, WriteShards(saving));
+  }
+  absl::Status written;
+  if (saving.rank == 0) written = WriteMain(saving, shards);
+  if (saving.shards) {
+    DDPRUN_RETURN_IF_ERROR(AgreeOnSuccess(context_, written, "write the checkpoint"));
+    return PruneTogether(saving.id);
+  }
+  if (written.ok() && saving.rank == 0) PruneAlone(saving.id);
+  return written;
+}
+
+absl::Status CheckpointWriter::SaveAsync(const TrainingProgress& progress,
+                                         std::optional<double> score) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<CheckpointId> last, Settle());
+  std::optional<PrunePlan> prune;
+  if (last.has_value()) {
+    DDPRUN_ASSIGN_OR_RETURN(prune, PlanTogether(*last));
+  }
+  context_.Mark(ProgressPhase::kCheckpoint, progress.step);
+  return SaveBeside(progress, score, std::move(prune));
+}
+
+absl::Status CheckpointWriter::SaveBeside(const TrainingProgress& progress,
+                                          std::optional<double> score,
+                                          std::optional<PrunePlan> prune) {
+  DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors main, training_.MainTensors(progress));
+  Saving saving = Begin(progress, score);
+  const absl::Status copied = CatchExceptions([&]() -> absl::Status {
+    saving.main = main_copies_.Take(main);
+    if (!saving.shards) return absl::OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors shard, training_.ShardTensors());
+    saving.shard = shard_copies_.Take(shard);
+    return absl::OkStatus();
+  });
+  // A rank without one would be waited for by the others' threads.
+  DDPRUN_RETURN_IF_ERROR(saving.shards
+                             ? AgreeOnSuccess(context_, copied, "copy its shard of the checkpoint")
+                             : copied);
+  pending_ = Pending{.id = saving.id, .shards = saving.shards};
+  if (!saving.shards && saving.rank != 0) return absl::OkStatus();
+  // Its own connection, where it is needed: a call that waits keeps it.
+  auto store =
+      saving.shards && saving.world_size > 1 ? context_.implementation().store->clone() : nullptr;
+  write_.Start([this, saving = std::move(saving), store, prune] {
+    // Here, since to remove a large file takes a file system its time.
+    if (prune.has_value()) PruneCheckpoints(directory_, *prune);
+    return WriteBeside(saving, store);
+  });
+  return absl::OkStatus();
+}
+
+// In the thread. It has no collectives, which are training's; ranks tell rank 0 by the store.
+absl::Status CheckpointWriter::WriteBeside(const Saving& saving,
+                                           const c10::intrusive_ptr<c10d::Store>& store) const {
+  if (!saving.shards) {
+    DDPRUN_RETURN_IF_ERROR(WriteMain(saving, {}));
+    PruneAlone(saving.id);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<uint32_t> written = WriteShard(saving);
+  if (store == nullptr) {
+    DDPRUN_RETURN_IF_ERROR(written.status());
+    return WriteMain(saving, {*written});
+  }
+  std::vector<uint32_t> shards =
+      ShareChecksums(*store, saving.number, saving.rank, saving.world_size, written);
+  if (shards.empty()) return written.status();  // who failed says so when they agree on it
+  return WriteMain(saving, std::move(shards));
+}
+
+// A disk may take longer than a worker has to let go of a generation that ends.
+bool CheckpointWriter::AwaitWrite() {
+  const GenerationEnd* end = context_.implementation().end.get();
+  return write_.Await(end != nullptr ? end->over() : std::stop_token());
+}
+
+absl::Status CheckpointWriter::Wait() {
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<CheckpointId> last, Settle());
+  return last.has_value() ? PruneTogether(*last) : absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<CheckpointId>> CheckpointWriter::Settle() {
+  if (!pending_.has_value()) return std::nullopt;
+  if (!AwaitWrite()) {
+    return absl::UnavailableError(absl::StrCat(
+        kPeerErrorPrefix, "the generation has ended while a checkpoint was being written"));
+  }
+  const Pending pending = *std::exchange(pending_, std::nullopt);
+  const absl::Status written = write_.Finish();
+  if (pending.given_up) {
+    if (!written.ok()) LogGivenUp(pending.id, written);
+    return std::nullopt;
+  }
+  if (!pending.shards) {  // and pruned
+    DDPRUN_RETURN_IF_ERROR(written);
+    return std::nullopt;
+  }
+  DDPRUN_RETURN_IF_ERROR(AgreeOnSuccess(context_, written, "write the checkpoint"));
+  return pending.id;
+}
+
+// ------------------------------------------------------------- generations
+
+void CheckpointWriter::LeaveGeneration() {
+  saves_ = 0;  // some may have begun none
+  // Others can't be asked any more whether they have written theirs.
+  if (pending_.has_value() && pending_->shards) pending_->given_up = true;
+}
+
+absl::Status CheckpointWriter::GoOnWithOthers() {
+  const torch::Tensor own = torch::tensor({static_cast<int64_t>(fence_)});
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
+                          context_.AllGather(own.to(context_.device())));
+  for (const torch::Tensor& fence : all) {
+    fence_ = std::max(fence_, static_cast<uint64_t>(fence.item<int64_t>()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun::worker

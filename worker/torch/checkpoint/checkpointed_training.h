@@ -1,0 +1,74 @@
+#ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINTED_TRAINING_H_
+#define DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINTED_TRAINING_H_
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ddprun/checkpointed_state.h"
+#include "ddprun/checkpointer.h"
+#include "ddprun/context.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+
+namespace ddprun {
+class ExponentialMovingAverage;
+class ZeroOptimizer;
+}  // namespace ddprun
+
+namespace ddprun::worker {
+
+// What the checkpoints of a training have of it: taken from it, and put back. Knows no files.
+// Threads: one. Requires: what it is given outlives it.
+class CheckpointedTraining {
+ public:
+  // Params: sharded: a ZeroOptimizer's state is in shards; without one it isn't.
+  CheckpointedTraining(Context& context, std::shared_ptr<torch::nn::Module> module,
+                       torch::optim::Optimizer& optimizer, bool sharded);
+
+  // See Checkpointer::Add.
+  void Add(std::string name, CheckpointedState& state);
+  void Add(ExponentialMovingAverage& average) { average_ = &average; }
+
+  // Whether each rank has a shard of its own.
+  bool HasShards() const;
+  // What all ranks have alike, on rank 0; nothing on others. A collective.
+  absl::StatusOr<CheckpointTensors> MainTensors(const TrainingProgress& progress) const;
+  // This rank's shard.
+  absl::StatusOr<CheckpointTensors> ShardTensors() const;
+
+  // Whether the optimizer has its state in what all ranks read and what is in the own shard.
+  bool Suffices(const CheckpointTensors& all, const CheckpointTensors& own) const;
+  // Adds to `tensors` copies of what this rank needs of a shard, one of `shards`.
+  void TakeOfShard(uint32_t shard, size_t shards, const CheckpointTensors& stored,
+                   CheckpointTensors& tensors) const;
+  // Puts all of it back. Errors: FAILED_PRECONDITION — it is another training's.
+  absl::StatusOr<TrainingProgress> Apply(const CheckpointTensors& tensors) const;
+
+ private:
+  struct Extra {
+    std::string name;
+    CheckpointedState& state;
+  };
+
+  ZeroOptimizer* zero() const;  // null: the optimizer is none
+  // The optimizer's tensors that rank 0 writes; a collective.
+  absl::StatusOr<CheckpointTensors> OptimizerState() const;
+  // The same of parameters that are shared out.
+  absl::StatusOr<CheckpointTensors> SharedOutParameters() const;
+  absl::Status ApplyExtra(const Extra& extra, const CheckpointTensors& tensors) const;
+
+  Context& context_;
+  std::shared_ptr<torch::nn::Module> module_;
+  torch::optim::Optimizer& optimizer_;
+  const bool sharded_;
+  std::vector<Extra> extras_;
+  ExponentialMovingAverage* average_ = nullptr;  // null = none
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_CHECKPOINT_CHECKPOINTED_TRAINING_H_
