@@ -97,14 +97,23 @@ void Live(Session& session, const std::string& path) {
   // A checkpoint may be written when this has returned.
   static auto* faults = new Faults(path + ".fault", path);
   worker::UseFileCalls(faults);
-  torch::nn::Sequential net(Line(1, 32), Line(32, 32), Line(32, 1));
+  // Whole lines of several processes: one write each.
+  std::ofstream journal(path, std::ios::app);
+  const char* wide = std::getenv("SESSION_PROBE_WIDTH");
+  const int64_t width = wide != nullptr ? std::atoll(wide) : 32;
+  torch::nn::Sequential net(Line(1, width), Line(width, width), Line(width, 1));
+  // By now all workers of its generation have met.
+  journal << absl::StrFormat(R"({"event":"prepare",%s})", Writer(session)) << std::endl;
   auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
   const TrainingOptions& options = session.options();
   const bool saves = !options.CheckpointDirectory().empty() && options.checkpoint_every == 0;
-  // Whole lines of several processes: one write each.
-  std::ofstream journal(path, std::ios::app);
+  uint64_t generation = 0;  // of the last batch
   for (const Batch& batch : session.Batches()) {
     const uint32_t rank = session.context().rank();
+    if (generation != session.context().generation()) {
+      generation = session.context().generation();
+      journal << absl::StrFormat(R"({"event":"forward",%s})", Writer(session)) << std::endl;
+    }
     const torch::Tensor y = model(batch.inputs);
     faults->At("forward", rank);
     y.register_hook([&](const torch::Tensor& gradient) {

@@ -18,11 +18,25 @@
 //                                           evaluation, the average over all steps that were done,
 //                                           and what it is at the end
 //   session_probe narrow FILE [OPTION...]   trains a bf16 model
+//   session_probe heal FILE [OPTION...]     appends lines to FILE itself: "forward GENERATION STEP
+//                                           RANK" after each forward pass; "begun" as samples, of
+//                                           what counts; "done GENERATION STEP RANK", with digests
+//                                           of parameters, averages and buffers.
+//                                           SESSION_PROBE_FAULT="GENERATION STEP MOMENT SIGNAL…"
+//                                           MOMENT: forward, backward, between, after; of a state
+//                                           on its way to new workers, for its givers: give,
+//                                           giving, given, for its takers: take, taking, taken (at
+//                                           its beginning, middle and end; STEP -1: whichever);
+//                                           infinite: the loss is. SIGNAL 0: waits at the FIFO
+//                                           FILE.gate until its other end has been opened and
+//                                           closed
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
 //                                           this process has done: its parameters' digest, with a
 //                                           zero_stage its share's, and who it is; saves after each
-//                                           one with --checkpoint_every 0. What befalls it is in
-//                                           FILE.fault (faults.h)
+//                                           one with --checkpoint_every 0; "prepare" when it has met
+//                                           the others, "forward" at the beginning of its first
+//                                           step in a generation. What befalls it is in FILE.fault
+//                                           (faults.h). SESSION_PROBE_WIDTH: of the model
 //   session_probe walk FILE [OPTION...]     classifies points; appends JSON lines to FILE itself:
 //                                           "learned" in each backward pass, before anybody else
 //                                           has its gradients: which samples, and how much they
@@ -52,6 +66,7 @@
 #include "ddprun/session.h"
 #include "ddprun/zero_optimizer.h"
 #include "tests/worker/probe_arguments.h"
+#include "tests/worker/session_healing.h"
 #include "tests/worker/session_journal.h"
 #include "tests/worker/session_probe_parts.h"
 
@@ -348,6 +363,7 @@ int main(int argc, char** argv) {
        .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
       [&](Session& session) {
         if (what == "live") return ddprun::testing::Live(session, file);
+        if (what == "heal") return ddprun::testing::Heal(session, file);
         if (what == "walk") return ddprun::testing::Walk(session, file);
         if (what == "shards") return TrainShards(session, file);
         if (what == "evaluate") return TrainAndEvaluate(session, file);

@@ -44,8 +44,11 @@ struct TrainingOptions {
   std::string backend = "auto";
 
   bool in_process_restart = false;  // survivors of a fault keep their process
-  int64_t replicas = 1;             // with that and a zero_stage: copies of each worker's share
-  int64_t replicate_every = 1;      // steps
+  // With that, when a new worker gets the state of the others: "beside" the next step, in which
+  // they learn from its samples, too; "before" it; "auto": whichever holds them up for less.
+  std::string healing = "auto";
+  int64_t replicas = 1;         // with that and a zero_stage: copies of each worker's share
+  int64_t replicate_every = 1;  // steps
   int64_t seed = 1;
   int64_t threads = 1;  // LibTorch's, of each worker
 

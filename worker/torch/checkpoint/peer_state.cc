@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ddprun/exponential_moving_average.h"
+#include "ddprun/parameters.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/optimizer_state.h"
@@ -21,36 +22,32 @@ namespace {
 
 using Version = std::optional<StateVersion>;
 
-// A version as numbers: {there is one, step, epoch, epoch_samples, generation}.
-constexpr int64_t kNumbers = 5;
+// An offer as numbers: {there is a version, step, epoch, epoch_samples, generation, bytes,
+// nanoseconds of a step}.
+constexpr int64_t kNumbers = 7;
 
-torch::Tensor VersionTensor(const Version& own) {
-  const auto [progress, generation] = own.value_or(StateVersion{});
-  return torch::tensor({int64_t{own.has_value()}, progress.step, progress.epoch,
-                        progress.epoch_samples, static_cast<int64_t>(generation)});
+torch::Tensor OfferTensor(const StateOffer& own) {
+  const auto [progress, generation] = own.version.value_or(StateVersion{});
+  return torch::tensor({int64_t{own.version.has_value()}, progress.step, progress.epoch,
+                        progress.epoch_samples, static_cast<int64_t>(generation), own.bytes,
+                        absl::ToInt64Nanoseconds(own.step_time)});
 }
 
-Version VersionFrom(const torch::Tensor& numbers) {
+StateOffer OfferFrom(const torch::Tensor& numbers) {
   std::array<int64_t, kNumbers> values = {};
   std::memcpy(values.data(), numbers.const_data_ptr(), sizeof(values));
-  if (values[0] == 0) return std::nullopt;
-  return StateVersion{
-      .progress = {.step = values[1], .epoch = values[2], .epoch_samples = values[3]},
-      .generation = static_cast<uint64_t>(values[4])};
-}
-
-// Every rank's, by rank.
-absl::StatusOr<std::vector<Version>> Exchange(Context& context, const Version& own) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                          context.AllGather(VersionTensor(own).to(context.device())));
-  std::vector<Version> versions;
-  for (const torch::Tensor& numbers : all) versions.push_back(VersionFrom(numbers.cpu()));
-  return versions;
+  StateOffer offer = {
+      .version = std::nullopt, .bytes = values[5], .step_time = absl::Nanoseconds(values[6])};
+  if (values[0] == 0) return offer;
+  offer.version =
+      StateVersion{.progress = {.step = values[1], .epoch = values[2], .epoch_samples = values[3]},
+                   .generation = static_cast<uint64_t>(values[4])};
+  return offer;
 }
 
 // Whose state counts. An epoch that has ended is further than the same steps before its end; of a
 // step that was done twice, the second time counts: the others have gone on from there.
-size_t Furthest(const std::vector<Version>& all) {
+uint32_t Furthest(const std::vector<Version>& all) {
   const auto place = [](const Version& one) {
     if (!one.has_value()) return std::make_tuple(false, int64_t{0}, int64_t{0}, uint64_t{0});
     return std::make_tuple(true, one->progress.step, one->progress.epoch, one->generation);
@@ -58,22 +55,94 @@ size_t Furthest(const std::vector<Version>& all) {
   const auto found = std::max_element(
       all.begin(), all.end(),
       [&](const Version& one, const Version& other) { return place(one) < place(other); });
-  return static_cast<size_t>(found - all.begin());
+  return static_cast<uint32_t>(found - all.begin());
 }
 
-// The bytes of a file of it, [n] U8.
-absl::StatusOr<torch::Tensor> Encode(const ReplicatedState& state,
-                                     const TrainingProgress& progress) {
-  CheckpointTensors tensors = CollectTensors(state.module, progress);
+TransferWatch& Watch() {
+  static auto* watch = new TransferWatch();
+  return *watch;
+}
+
+}  // namespace
+
+void WatchTransfers(TransferWatch watch) { Watch() = std::move(watch); }
+
+void NotifyTransferWatch(bool gives, size_t message, size_t messages) {
+  if (Watch() != nullptr) Watch()(gives, message, messages);
+}
+
+bool KnownStates::AllHaveIt() const {
+  return std::all_of(versions.begin(), versions.end(),
+                     [this](const Version& one) { return one == newest; });
+}
+
+absl::StatusOr<KnownStates> ExchangeStates(Context& context, const StateOffer& own) {
+  return CatchExceptions([&]() -> absl::StatusOr<KnownStates> {
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
+                            context.AllGather(OfferTensor(own).to(context.device())));
+    std::vector<StateOffer> offers;
+    KnownStates known;
+    for (const torch::Tensor& numbers : all) {
+      offers.push_back(OfferFrom(numbers.cpu()));
+      known.versions.push_back(offers.back().version);
+    }
+    known.leader = Furthest(known.versions);
+    const StateOffer& newest = offers[known.leader];
+    known.newest = newest.version;
+    known.bytes = newest.bytes;
+    known.step_time = newest.step_time;
+    return known;
+  });
+}
+
+int64_t StateBytes(const ReplicatedState& state) {
+  const absl::StatusOr<CheckpointTensors> tensors = LastingTensors(state);
+  int64_t bytes = 0;
+  if (!tensors.ok()) return bytes;  // who sends it will say why
+  for (const auto& [name, tensor] : *tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+absl::StatusOr<CheckpointTensors> LastingTensors(const ReplicatedState& state) {
+  CheckpointTensors tensors;
+  for (const NamedTensor& parameter : NamedParameters(state.module)) {
+    tensors[kModelPrefix + parameter.name] = parameter.tensor;
+  }
   DDPRUN_ASSIGN_OR_RETURN(const OptimizerTensors of_optimizer, GetOptimizerState(state.optimizer));
   AddTensors(kOptimizerPrefix, of_optimizer, tensors);
+  if (state.average == nullptr) return tensors;
+  DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors averages, state.average->Whole(/*target=*/0));
+  AddTensors(kAveragePrefix, averages, tensors);
+  return tensors;
+}
+
+CheckpointTensors PassingTensors(const ReplicatedState& state, const TrainingProgress& progress) {
+  CheckpointTensors tensors = CollectTensors(state.module, progress);
+  for (const NamedTensor& parameter : NamedParameters(state.module)) {
+    tensors.erase(kModelPrefix + parameter.name);
+  }
   for (const auto& [name, extra] : state.extras) {
     AddTensors(ExtraPrefix(name), extra->SaveState(), tensors);
   }
-  if (state.average != nullptr) {
-    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors averages, state.average->Whole(/*target=*/0));
-    AddTensors(kAveragePrefix, averages, tensors);
+  return tensors;
+}
+
+absl::Status RestoreExtras(const CheckpointTensors& tensors, const ReplicatedState& state) {
+  for (const auto& [name, extra] : state.extras) {
+    CheckpointTensors of_extra = TensorsWithPrefix(tensors, ExtraPrefix(name));
+    for (auto& [key, tensor] : of_extra) tensor = tensor.clone();  // it may keep them
+    DDPRUN_RETURN_IF_ERROR(extra->RestoreState(of_extra));
   }
+  return absl::OkStatus();
+}
+
+absl::Status RestoreLasting(const CheckpointTensors& tensors, const ReplicatedState& state) {
+  DDPRUN_RETURN_IF_ERROR(ApplyTensors(tensors, state.module, state.optimizer).status());
+  if (state.average == nullptr) return absl::OkStatus();
+  return state.average->Restore(TensorsWithPrefix(tensors, kAveragePrefix));
+}
+
+absl::StatusOr<torch::Tensor> EncodeTensors(const CheckpointTensors& tensors) {
   std::vector<torch::Tensor> kept;
   DDPRUN_ASSIGN_OR_RETURN(const TensorFile file, ToTensorFile(tensors, kept));
   const std::string header = EncodeTensorFileHeader(file);
@@ -87,60 +156,51 @@ absl::StatusOr<torch::Tensor> Encode(const ReplicatedState& state,
   return bytes;
 }
 
-absl::Status Apply(const torch::Tensor& bytes, const ReplicatedState& state) {
+absl::StatusOr<CheckpointTensors> DecodeTensors(const torch::Tensor& bytes) {
   const absl::string_view text(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
   DDPRUN_ASSIGN_OR_RETURN(const TensorFile file, DecodeTensorFile(text));
-  const CheckpointTensors tensors = FromTensorFile(file, std::make_shared<torch::Tensor>(bytes));
-  DDPRUN_RETURN_IF_ERROR(ApplyTensors(tensors, state.module, state.optimizer).status());
-  for (const auto& [name, extra] : state.extras) {
-    CheckpointTensors of_extra = TensorsWithPrefix(tensors, ExtraPrefix(name));
-    for (auto& [key, tensor] : of_extra) tensor = tensor.clone();  // it may keep them
-    DDPRUN_RETURN_IF_ERROR(extra->RestoreState(of_extra));
-  }
-  if (state.average == nullptr) return absl::OkStatus();
-  return state.average->Restore(TensorsWithPrefix(tensors, kAveragePrefix));
+  return FromTensorFile(file, std::make_shared<torch::Tensor>(bytes));
 }
 
-// `leader`'s bytes on all ranks; a negative size: it has none.
-absl::StatusOr<torch::Tensor> Send(Context& context, uint32_t leader, const torch::Tensor& own) {
+absl::StatusOr<torch::Tensor> SendFromLeader(Context& context, uint32_t leader,
+                                             const absl::StatusOr<torch::Tensor>& own) {
+  const bool sends = own.ok() && own->defined();
   torch::Tensor size =
-      torch::tensor({own.defined() ? own.numel() : int64_t{-1}}, torch::kLong).to(context.device());
+      torch::tensor({sends ? own->numel() : int64_t{-1}}, torch::kLong).to(context.device());
   DDPRUN_RETURN_IF_ERROR(context.Broadcast(size, leader));
   const int64_t bytes = size.item<int64_t>();
+  DDPRUN_RETURN_IF_ERROR(own.status());
   if (bytes < 0) {
     return absl::UnavailableError(
         absl::StrCat(kPeerErrorPrefix, "rank ", leader, " has the newest state and can't send it"));
   }
   torch::Tensor sent =
-      own.defined()
-          ? own.to(context.device())
-          : torch::empty({bytes}, torch::TensorOptions(torch::kByte).device(context.device()));
+      sends ? own->to(context.device())
+            : torch::empty({bytes}, torch::TensorOptions(torch::kByte).device(context.device()));
   DDPRUN_RETURN_IF_ERROR(context.Broadcast(sent, leader));
   return sent.cpu();
 }
 
-}  // namespace
-
-absl::StatusOr<Version> TakeNewestState(Context& context, const ReplicatedState& state,
-                                        const Version& own) {
-  return CatchExceptions([&]() -> absl::StatusOr<Version> {
-    DDPRUN_ASSIGN_OR_RETURN(const std::vector<Version> all, Exchange(context, own));
-    const auto leader = static_cast<uint32_t>(Furthest(all));
-    const Version& newest = all[leader];
-    const auto is_newest = [&](const Version& one) { return one == newest; };
-    if (std::all_of(all.begin(), all.end(), is_newest)) return newest;
-    absl::StatusOr<torch::Tensor> bytes = torch::Tensor();
-    if (context.rank() == leader) bytes = Encode(state, newest->progress);
-    const absl::StatusOr<torch::Tensor> sent =
-        Send(context, leader, bytes.ok() ? *bytes : torch::Tensor());
-    DDPRUN_RETURN_IF_ERROR(bytes.status());
-    DDPRUN_RETURN_IF_ERROR(sent.status());
-    if (own == newest) return newest;
-    DDPRUN_RETURN_IF_ERROR(Apply(*sent, state));
-    if (!own.has_value()) {
-      SeedGenerators(context.device(), newest->progress.step, context.rank());
+absl::Status TakeNewestState(Context& context, const ReplicatedState& state,
+                             const KnownStates& known) {
+  return CatchExceptions([&]() -> absl::Status {
+    const bool leads = context.rank() == known.leader;
+    if (leads) NotifyTransferWatch(/*gives=*/true, 0, 1);
+    absl::StatusOr<torch::Tensor> own = torch::Tensor();
+    if (leads) {
+      absl::StatusOr<CheckpointTensors> all = LastingTensors(state);
+      if (all.ok()) AddTensors("", PassingTensors(state, known.newest->progress), *all);
+      own = all.ok() ? EncodeTensors(*all) : absl::StatusOr<torch::Tensor>(all.status());
     }
-    return newest;
+    DDPRUN_ASSIGN_OR_RETURN(const torch::Tensor sent, SendFromLeader(context, known.leader, own));
+    if (known.HasIt(context.rank())) return absl::OkStatus();
+    DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors tensors, DecodeTensors(sent));
+    DDPRUN_RETURN_IF_ERROR(RestoreLasting(tensors, state));
+    DDPRUN_RETURN_IF_ERROR(RestoreExtras(tensors, state));
+    if (!known.versions[context.rank()].has_value()) {
+      SeedGenerators(context.device(), known.newest->progress.step, context.rank());
+    }
+    return absl::OkStatus();
   });
 }
 

@@ -25,6 +25,13 @@
 
 namespace ddprun {
 
+bool worker::HasSyncBatchNorm(const torch::nn::Module& module) {
+  const auto modules = module.modules();
+  return std::any_of(modules.begin(), modules.end(), [](const auto& one) {
+    return one->template as<nn::SyncBatchNormImpl>() != nullptr;
+  });
+}
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -160,14 +167,6 @@ absl::Status CompareWithOtherRanks(const DdpImplementation& ddp, Context& contex
                                DescribeModel(ddp));
 }
 
-// For the logger.
-bool HasSyncBatchNorm(const torch::nn::Module& module) {
-  const auto modules = module.modules();
-  return std::any_of(modules.begin(), modules.end(), [](const auto& one) {
-    return one->template as<nn::SyncBatchNormImpl>() != nullptr;
-  });
-}
-
 void MakeReducer(DdpImplementation& ddp) {
   const std::vector<bool> sparse(ddp.parameters.size(), false);
   auto [buckets, limits] =
@@ -183,7 +182,7 @@ void MakeReducer(DdpImplementation& ddp) {
   ddp.reducer->set_logger(ddp.logger);
   ddp.logger->set_construction_data_and_log(ddp.module->name(), /*device_ids=*/{},
                                             /*output_device=*/-1, ddp.options.broadcast_buffers,
-                                            HasSyncBatchNorm(*ddp.module),
+                                            worker::HasSyncBatchNorm(*ddp.module),
                                             ddp.options.static_graph);
   ddp.reducer->set_ddp_runtime_logging_sample_rate(ddp.options.statistics_every);
   if (ddp.options.static_graph) {

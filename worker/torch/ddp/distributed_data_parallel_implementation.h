@@ -67,6 +67,12 @@ struct DistributedDataParallel::Implementation {
   void ShadowStep();
 };
 
+namespace worker {
+
+bool HasSyncBatchNorm(const torch::nn::Module& module);
+
+}  // namespace worker
+
 using DdpImplementation = DistributedDataParallel::Implementation;
 
 }  // namespace ddprun

@@ -40,8 +40,8 @@ int64_t Session::Implementation::SchedulePlace() const {
   return progress.epoch * StepsPerEpoch() + progress.epoch_samples / GlobalBatch();
 }
 
-bool Session::Implementation::Done() const {
-  return options.steps > 0 ? progress.step >= options.steps : progress.epoch >= options.epochs;
+bool Session::Implementation::DoneAt(const TrainingProgress& there) const {
+  return options.steps > 0 ? there.step >= options.steps : there.epoch >= options.epochs;
 }
 
 absl::StatusOr<const Batch*> Session::Implementation::Advance() {
@@ -104,6 +104,7 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     DDPRUN_RETURN_IF_ERROR(SaveAndWait());
     return false;
   }
+  step_began = MonotonicNow();
   step_metrics = {.learning_rate = schedule.At(SchedulePlace())};
   DDPRUN_RETURN_IF_ERROR(TakeShare());
   rates->Set(*optimizer, schedule, SchedulePlace());
@@ -230,11 +231,14 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
 }
 
 absl::Status Session::Implementation::EndStep() {
+  if (healing == nullptr) step_time = MonotonicNow() - step_began;
+  DDPRUN_RETURN_IF_ERROR(FinishHealing());
   if (replicas != nullptr) DDPRUN_RETURN_IF_ERROR(replicas->Commit());
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress.step;
   state_generation = context->generation();
   DDPRUN_RETURN_IF_ERROR(CommitShare());
+  DDPRUN_RETURN_IF_ERROR(EndHealing());
   if (replicas != nullptr && progress.step % options.replicate_every == 0) {
     DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
   }
@@ -268,7 +272,7 @@ absl::Status Session::Implementation::CheckStep() {
 absl::Status Session::Implementation::ReportStep() {
   step_metrics.step = progress.step;
   step_metrics.loss = loss;
-  const bool writes = context->is_main() && journal.is_open();
+  const bool writes = context->is_main() && journal.is_open() && loss.defined();
   if (writes || progress.step % worker::kNotifyEvery == 0) DDPRUN_RETURN_IF_ERROR(CheckStep());
   DDPRUN_RETURN_IF_ERROR(metrics->Step(step_metrics));
   if (!writes) return absl::OkStatus();
@@ -293,6 +297,7 @@ absl::StatusOr<bool> Session::Implementation::SavingIsDue() {
 
 absl::Status Session::Implementation::Save(std::optional<double> score) {
   if (checkpointer == nullptr || (saved == progress && !score.has_value())) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(FinishHealing());
   DDPRUN_RETURN_IF_ERROR(CheckStep());  // nothing is resumed from a model that is lost
   DDPRUN_RETURN_IF_ERROR(checkpointer->SaveAsync(progress, score));
   saved = progress;
@@ -379,6 +384,7 @@ void Session::Backward(const torch::Tensor& loss) {
 
 void Session::Implementation::AddGradients(const torch::Tensor& of_batch) {
   scaler->Scale(pass.weight == 1 ? of_batch : of_batch * pass.weight).backward();
+  if (pass.share == 0) return;
   // Not read here: a GPU would have to be waited for in every pass.
   const torch::Tensor value = of_batch.detach().to(torch::kDouble) * pass.share;
   loss = loss.defined() ? loss + value : value;

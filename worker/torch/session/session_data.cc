@@ -115,6 +115,7 @@ absl::Status Session::Implementation::TakeShare() {
   step_share = std::move(next->share);
   passes.assign(std::make_move_iterator(next->batch.rbegin()),
                 std::make_move_iterator(next->batch.rend()));
+  WeighForLearners();
   step_metrics.samples = static_cast<int64_t>(step_share.indices.size());
   return absl::OkStatus();
 }

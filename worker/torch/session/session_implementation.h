@@ -5,7 +5,6 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,27 +23,17 @@
 #include "ddprun/power_sgd.h"
 #include "ddprun/session.h"
 #include "ddprun/zero_optimizer.h"
+#include "worker/torch/checkpoint/healing.h"
+#include "worker/torch/checkpoint/peer_state.h"
 #include "worker/torch/checkpoint/shard_replicas.h"
 #include "worker/torch/session/batch_checkpoint.h"
 #include "worker/torch/session/journal.h"
 #include "worker/torch/session/power_sgd_of_all.h"
 #include "worker/torch/session/sampler_checkpoint.h"
 #include "worker/torch/session/save_clock.h"
+#include "worker/torch/session/session_step.h"
 
 namespace ddprun {
-
-namespace worker {
-
-// Steps between two at which the loss is read, for the metrics and to see that it is a number.
-inline constexpr int64_t kNotifyEvery = 10;
-
-// A line on standard output, at once.
-inline void Print(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
-
-}  // namespace worker
 
 // Its methods answer a status, as everything below the Session's own does.
 // Members die in reverse order: the context last.
@@ -64,7 +53,8 @@ struct Session::Implementation {
   absl::Status AskWhoHasState();
   // With ZeRO: deals state out for the ranks of this generation, which the first one makes.
   absl::Status DealOut();
-  absl::Status MakeDdp();
+  // equal: all ranks have the same parameters already.
+  absl::Status MakeDdp(bool equal);
   // How long training is with so many workers.
   absl::Status PlanSteps();
   void PlanRates();
@@ -98,22 +88,12 @@ struct Session::Implementation {
   int64_t StepsPerEpoch() const;
   // Place in the schedule: the step number, at the present number of workers.
   int64_t SchedulePlace() const;
-  bool Done() const;
+  bool Done() const { return DoneAt(progress); }
+  bool DoneAt(const TrainingProgress& there) const;
 
-  // What one backward pass learns from.
-  struct Pass {
-    Batch batch;
-    double weight = 1;  // of its mean loss in the step's gradient, over all ranks' and passes'
-    double share = 1;   // of this rank's samples in the step
-  };
+  using Pass = worker::Pass;
 
   // In-process restarts (session_recovery.cc).
-  struct StepStart {
-    int64_t step = 0;
-    std::vector<torch::Tensor> buffers;  // copies
-    torch::Tensor generators;            // worker::GetGenerators
-    CheckpointedState::Tensors power_sgd;
-  };
   // Whether such an error is followed by a generation in which this process can go on.
   bool CanRecover(const absl::Status& status) const;
   // The step comes to nothing: until the next one the program computes without the others.
@@ -131,6 +111,20 @@ struct Session::Implementation {
   absl::StatusOr<bool> TakeShardsBack();
   bool KeepsReplicas() const;
   absl::Status BeginReplicas();
+
+  // New workers get the state beside a step (session_healing.cc). Between Begin and End
+  // `healing` isn't null, and only those who have the state learn.
+  worker::ReplicatedState StateOfAll() const;
+  // The same on all ranks. known: some lack the newest state.
+  bool HealsBeside(const worker::KnownStates& known) const;
+  absl::Status BeginHealing(const worker::KnownStates& known);
+  // The weights of this step's passes, which were dealt to those who learn.
+  void WeighForLearners();
+  // A collective: before the optimizer's step, or before anything else that takes the state.
+  absl::Status FinishHealing();
+  absl::Status EndHealing();
+  // The step broke; or none was begun.
+  absl::Status LeaveHealing();
 
   // The loop (session.cc).
   absl::StatusOr<const Batch*> Advance();
@@ -200,15 +194,17 @@ struct Session::Implementation {
   std::unique_ptr<worker::ShardReplicas> replicas;          // null = none
   std::unique_ptr<Metrics> metrics;
   worker::SaveClock save_clock;
+  std::unique_ptr<worker::Healing> healing;  // null = none is under way
+  TrainingProgress progress_before_healing;
   TrainingProgress progress;
   std::optional<TrainingProgress> saved;  // the last that was, in this generation
   // In which generation the state came about that this rank has; none: it has none that training
   // could go on from.
   std::optional<uint64_t> state_generation;
-  bool others_have_state = false;       // or others have, when this generation began
-  bool evaluation_is_done = false;      // then, of the last epoch, as far as these know
-  bool has_begun = false;               // and shown its banner
-  std::optional<StepStart> step_start;  // none: it isn't wanted
+  bool others_have_state = false;               // or others have, when this generation began
+  bool evaluation_is_done = false;              // then, of the last epoch, as far as these know
+  bool has_begun = false;                       // and shown its banner
+  std::optional<worker::StepStart> step_start;  // none: it isn't wanted
   // Not OK: a collective of this generation failed since the loop was last asked for a batch; what
   // is done until it is asked again doesn't count, unless the step was done before.
   absl::Status broken;
@@ -227,6 +223,8 @@ struct Session::Implementation {
   std::vector<Pass> passes;  // those that are left, the next one last
   int64_t passes_left = 0;
   StepMetrics step_metrics;
+  Instant step_began;
+  absl::Duration step_time;  // of the last one that was done; 0 = unknown
   // Of all its passes [], on the model's device; undefined before the first step.
   torch::Tensor loss;
   bool stepped = true;  // the last step; false: it was left out

@@ -31,7 +31,7 @@ void Session::Implementation::Break(const absl::Status& why) {
 
 void Session::Implementation::KeepStepStart() {
   if (!context->CanRejoin() || zero != nullptr) return;  // ZeRO goes back to what it has copies of
-  StepStart start = {
+  worker::StepStart start = {
       .step = progress.step, .buffers = {}, .generators = worker::GetGenerators(context->device())};
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& buffer : Buffers(*model)) start.buffers.push_back(buffer.clone());
@@ -72,6 +72,7 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
   Log(LogLevel::kInfo, absl::StrCat("rank ", context->rank(), " stops in step ", progress.step + 1,
                                     ": ", why.message()));
   LetGoOfStep();
+  DDPRUN_RETURN_IF_ERROR(LeaveHealing());
   DDPRUN_RETURN_IF_ERROR(ReturnToStepStart());
   while (true) {
     absl::Status joined = context->Rejoin();
@@ -80,6 +81,7 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
     if (joined.ok()) break;
     if (!CanRecover(joined)) return joined;
     LetGoOfStep();  // the next generation broke as well
+    DDPRUN_RETURN_IF_ERROR(LeaveHealing());
   }
   if (context->is_main()) {
     worker::Print(absl::StrFormat(
@@ -93,23 +95,25 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
 absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
   if (!context->CanRejoin()) return false;
   if (zero != nullptr) return TakeShardsBack();
-  std::map<std::string, CheckpointedState*> extras = {{"scaler", scaler.get()},
-                                                      {"data", sampler_checkpoint.get()},
-                                                      {"batch", batch_checkpoint.get()}};
-  if (power_sgd != nullptr) extras["power_sgd"] = power_sgd_of_all.get();
-  std::optional<worker::StateVersion> own;
-  if (state_generation.has_value()) own = {.progress = progress, .generation = *state_generation};
-  DDPRUN_ASSIGN_OR_RETURN(
-      const std::optional<worker::StateVersion> newest,
-      worker::TakeNewestState(
-          *context,
-          {.module = *model, .optimizer = *optimizer, .extras = extras, .average = average.get()},
-          own));
-  if (!newest.has_value()) return false;
-  // From here on it is this rank's, whoever is killed before they all train.
-  progress = newest->progress;
-  state_generation = newest->generation;
-  if (!own.has_value() && context->is_main()) SayWhereItGoesOn();
+  const worker::ReplicatedState state = StateOfAll();
+  worker::StateOffer own = {.step_time = step_time};
+  if (state_generation.has_value()) {
+    own.version = {.progress = progress, .generation = *state_generation};
+    own.bytes = worker::StateBytes(state);
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const worker::KnownStates known, worker::ExchangeStates(*context, own));
+  if (!known.newest.has_value()) return false;
+  if (!known.AllHaveIt()) {
+    if (HealsBeside(known)) {
+      DDPRUN_RETURN_IF_ERROR(BeginHealing(known));
+    } else {
+      DDPRUN_RETURN_IF_ERROR(worker::TakeNewestState(*context, state, known));
+      // From here on it is this rank's, whoever is killed before they all train.
+      state_generation = known.newest->generation;
+    }
+    progress = known.newest->progress;
+  }
+  if (!own.version.has_value() && context->is_main()) SayWhereItGoesOn();
   return true;
 }
 

@@ -176,7 +176,7 @@ absl::Status Session::Implementation::StartTogether() {
   }
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
   // Zero averages gradients itself from stage 2 on.
-  if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp());
+  if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know));
   if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
   if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(BeginReplicas());
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
@@ -274,9 +274,10 @@ absl::Status Session::Implementation::DealOut() {
   return absl::OkStatus();
 }
 
-absl::Status Session::Implementation::MakeDdp() {
+absl::Status Session::Implementation::MakeDdp(bool equal) {
   DistributedDataParallelOptions ddp_options = DdpOptions(options);
   ddp_options.communication_hook = power_sgd;
+  ddp_options.init_sync = !equal;
   DDPRUN_ASSIGN_OR_RETURN(ddp, DistributedDataParallel::Create(model, *context, ddp_options));
   return absl::OkStatus();
 }

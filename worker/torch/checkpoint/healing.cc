@@ -1,0 +1,267 @@
+#include "worker/torch/checkpoint/healing.h"
+
+#include <ATen/ops/from_blob.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "absl/time/time.h"
+#include "base/status_macros.h"
+#include "ddprun/parameters.h"
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/collectives/group_abort.h"
+#include "worker/torch/collectives/process_group.h"
+#include "worker/torch/context/context_implementation.h"
+#include "worker/torch/errors/exception_status.h"
+
+namespace ddprun::worker {
+namespace {
+
+// A tensor travels in messages of at most so many bytes, of which the next ones are on their way
+// while one is waited for.
+constexpr size_t kMessageBytes = size_t{4} << 20;
+constexpr size_t kMessagesAhead = 4;
+constexpr int kTransferTag = 0;
+
+// In the introduction, beside the passing tensors.
+constexpr const char* kHeader = "header";
+constexpr const char* kFileBytes = "file_bytes";
+// Of what was before.
+constexpr const char* kGeneratorsBefore = "generators";
+
+size_t SizeOf(const TensorFile& file) {
+  size_t bytes = 0;
+  for (const TensorEntry& entry : file.tensors) bytes += entry.bytes.size();
+  return bytes;
+}
+
+torch::Tensor ToTensor(absl::string_view text) {
+  torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+}  // namespace
+
+Healing::Healing(Context& context, const ReplicatedState& state, const KnownStates& known)
+    : context_(context), state_(state), known_(known) {
+  for (uint32_t rank = 0; rank < known_.versions.size(); ++rank) {
+    (known_.HasIt(rank) ? givers_ : takers_).push_back(rank);
+  }
+}
+
+Healing::~Healing() { LetGo(); }
+
+uint32_t Healing::learner() const {
+  if (takes()) return 0;
+  return static_cast<uint32_t>(std::find(givers_.begin(), givers_.end(), context_.rank()) -
+                               givers_.begin());
+}
+
+absl::StatusOr<std::unique_ptr<Healing>> Healing::Begin(Context& context,
+                                                        const ReplicatedState& state,
+                                                        const KnownStates& known) {
+  std::unique_ptr<Healing> healing(new Healing(context, state, known));
+  const absl::Status begun = CatchExceptions([&] { return healing->Start(); });
+  if (begun.ok()) return healing;
+  DDPRUN_RETURN_IF_ERROR(healing->Abandon());
+  return begun;
+}
+
+absl::Status Healing::Start() {
+  const bool leads = context_.rank() == known_.leader;
+  absl::StatusOr<torch::Tensor> own = torch::Tensor();
+  absl::Status readable;
+  if (!takes()) {
+    absl::StatusOr<CheckpointTensors> lasting = LastingTensors(state_);
+    readable = lasting.status();
+    if (lasting.ok()) {
+      DDPRUN_ASSIGN_OR_RETURN(file_, ToTensorFile(*lasting, kept_));
+    }
+  }
+  if (leads) own = readable.ok() ? Introduction() : absl::StatusOr<torch::Tensor>(readable);
+  DDPRUN_ASSIGN_OR_RETURN(const torch::Tensor sent, SendFromLeader(context_, known_.leader, own));
+  DDPRUN_RETURN_IF_ERROR(readable);
+  if (takes()) DDPRUN_RETURN_IF_ERROR(TakeIntroduction(sent));
+  for (const TensorEntry& entry : file_.tensors) {
+    for (size_t begin = 0; begin < entry.bytes.size(); begin += kMessageBytes) {
+      messages_.push_back(entry.bytes.substr(begin, kMessageBytes));
+    }
+  }
+  return Connect();
+}
+
+absl::StatusOr<torch::Tensor> Healing::Introduction() {
+  CheckpointTensors tensors = PassingTensors(state_, version().progress);
+  const std::string header = EncodePlainTensorFileHeader(file_);
+  tensors[kHeader] = ToTensor(header);
+  tensors[kFileBytes] = torch::tensor(static_cast<int64_t>(header.size() + SizeOf(file_)));
+  return EncodeTensors(tensors);
+}
+
+absl::Status Healing::TakeIntroduction(const torch::Tensor& bytes) {
+  DDPRUN_ASSIGN_OR_RETURN(introduction_, DecodeTensors(bytes));
+  const torch::Tensor header = introduction_.at(kHeader);
+  memory_ = torch::empty({introduction_.at(kFileBytes).item<int64_t>()}, torch::kByte);
+  std::memcpy(memory_.mutable_data_ptr(), header.const_data_ptr(), header.nbytes());
+  // So far only the header of that file is there.
+  DDPRUN_ASSIGN_OR_RETURN(
+      file_,
+      DecodeTensorFile({static_cast<const char*>(memory_.const_data_ptr()), memory_.nbytes()},
+                       TensorFileCheck::kLength));
+  const torch::NoGradGuard no_grad;
+  KeepWhatWasBefore();
+  for (const NamedTensor& buffer : NamedBuffers(state_.module)) {
+    const auto found = introduction_.find(kModelPrefix + buffer.name);
+    if (found == introduction_.end() || found->second.sizes() != buffer.tensor.sizes()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("other ranks' models have no buffer '", buffer.name, "' of that shape"));
+    }
+    buffer.tensor.detach().copy_(found->second);
+  }
+  DDPRUN_RETURN_IF_ERROR(RestoreExtras(introduction_, state_));
+  if (!known_.versions[context_.rank()].has_value()) {
+    SeedGenerators(context_.device(), version().progress.step, context_.rank());
+  }
+  // Whatever this rank's own numbers come to: not even infinite ones may reach the others.
+  for (torch::Tensor& parameter : Parameters(state_.module)) {
+    if (!parameter.requires_grad()) continue;
+    mutes_.emplace_back(parameter, parameter.register_hook([](const torch::Tensor& gradient) {
+      return torch::zeros_like(gradient);
+    }));
+  }
+  return absl::OkStatus();
+}
+
+void Healing::KeepWhatWasBefore() {
+  before_ = PassingTensors(state_, {});
+  for (auto& [name, tensor] : before_) tensor = tensor.clone();
+  before_[kGeneratorsBefore] = GetGenerators(context_.device());
+}
+
+absl::Status Healing::PutBack() {
+  if (before_.empty()) return absl::OkStatus();
+  const torch::NoGradGuard no_grad;
+  for (const NamedTensor& buffer : NamedBuffers(state_.module)) {
+    buffer.tensor.detach().copy_(before_.at(kModelPrefix + buffer.name));
+  }
+  DDPRUN_RETURN_IF_ERROR(RestoreExtras(before_, state_));
+  return SetGenerators(context_.device(), before_.at(kGeneratorsBefore));
+}
+
+// Each taker has a giver of its own, as long as there are enough; who has none to serve stays out.
+absl::Status Healing::Connect() {
+  std::vector<uint32_t> members = takers_;
+  const size_t serving = std::min(givers_.size(), takers_.size());
+  members.insert(members.end(), givers_.begin(), givers_.begin() + static_cast<int>(serving));
+  const auto found = std::find(members.begin(), members.end(), context_.rank());
+  if (found == members.end()) return absl::OkStatus();
+  for (size_t i = 0; i < takers_.size(); ++i) {
+    const size_t giver = i % givers_.size();
+    if (takers_[i] == context_.rank()) partners_ = {static_cast<int>(takers_.size() + giver)};
+    if (givers_[giver] == context_.rank()) partners_.push_back(static_cast<int>(i));
+  }
+  const Context::Implementation& place = context_.implementation();
+  ProcessGroupPlan plan = place.plan;
+  plan.rank = static_cast<uint32_t>(found - members.begin());
+  plan.world_size = static_cast<uint32_t>(members.size());
+  DDPRUN_ASSIGN_OR_RETURN(
+      links_,
+      CreateMessageGroup(c10::make_intrusive<c10d::PrefixStore>("healing", place.store), plan));
+  thread_ = std::thread([this] { transferred_ = CatchExceptions([this] { return Transfer(); }); });
+  return absl::OkStatus();
+}
+
+void Healing::Post(size_t message, Works& works) {
+  NotifyTransferWatch(!takes(), message, messages_.size());
+  const absl::string_view bytes = messages_[message];
+  std::vector<torch::Tensor> tensors = {at::from_blob(
+      const_cast<char*>(bytes.data()), {static_cast<int64_t>(bytes.size())}, torch::kByte)};
+  for (const int partner : partners_) {
+    works.push_back(takes() ? links_->recv(tensors, partner, kTransferTag)
+                            : links_->send(tensors, partner, kTransferTag));
+  }
+}
+
+absl::Status Healing::Transfer() {
+  // By itself a message waits for as long as a connection may take.
+  const auto timeout =
+      absl::ToChronoMilliseconds(context_.implementation().plan.collective_timeout);
+  std::vector<Works> under_way(kMessagesAhead);
+  const auto await = [&](Works& works) {
+    for (const auto& work : works) {
+      if (!work->wait(timeout)) throw PeerFailure("the transfer of the state was given up");
+    }
+    works.clear();
+  };
+  for (size_t message = 0; message < messages_.size(); ++message) {
+    Works& works = under_way[message % kMessagesAhead];
+    await(works);
+    Post(message, works);
+  }
+  for (size_t i = 0; i < kMessagesAhead; ++i) {
+    await(under_way[(messages_.size() + i) % kMessagesAhead]);
+  }
+  NotifyTransferWatch(!takes(), messages_.size(), messages_.size());
+  return absl::OkStatus();
+}
+
+absl::Status Healing::Take() {
+  CheckpointTensors tensors = FromTensorFile(file_, std::make_shared<torch::Tensor>(memory_));
+  AddTensors("", introduction_, tensors);
+  tensors.erase(kHeader);
+  tensors.erase(kFileBytes);
+  DDPRUN_RETURN_IF_ERROR(RestoreLasting(tensors, state_));
+  has_taken_ = true;
+  file_ = TensorFile();
+  memory_ = torch::Tensor();
+  return absl::OkStatus();
+}
+
+absl::Status Healing::ShareBuffers() {
+  const torch::NoGradGuard no_grad;
+  for (const NamedTensor& buffer : NamedBuffers(state_.module)) {
+    // Who learned has statistics of its own.
+    torch::Tensor sent = buffer.tensor.detach().clone().contiguous();
+    DDPRUN_RETURN_IF_ERROR(context_.Broadcast(sent, known_.leader));
+    if (takes()) buffer.tensor.detach().copy_(sent);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Healing::Finish() {
+  if (is_finished_) return absl::OkStatus();
+  return CatchExceptions([&]() -> absl::Status {
+    if (thread_.joinable()) thread_.join();
+    DDPRUN_RETURN_IF_ERROR(transferred_);
+    if (takes()) DDPRUN_RETURN_IF_ERROR(Take());
+    // With it a giver knows, too, that its last bytes have arrived, and may leave.
+    DDPRUN_RETURN_IF_ERROR(GatherNumber(context_, 0).status());
+    DDPRUN_RETURN_IF_ERROR(ShareBuffers());
+    is_finished_ = true;
+    LetGo();
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Healing::Abandon() {
+  if (is_finished_) return absl::OkStatus();
+  const bool has_begun = thread_.joinable();
+  LetGo();
+  if (!takes() || has_taken_) return absl::OkStatus();
+  if (has_begun && transferred_.ok()) return CatchExceptions([this] { return Take(); });
+  return CatchExceptions([this] { return PutBack(); });
+}
+
+void Healing::LetGo() {
+  if (links_) links_->abort();
+  if (thread_.joinable()) thread_.join();
+  if (links_) GroupAbort::DestroyBeside(std::move(links_));
+  for (auto& [parameter, hook] : mutes_) parameter.remove_hook(hook);
+  mutes_.clear();
+}
+
+}  // namespace ddprun::worker

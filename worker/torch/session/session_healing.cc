@@ -1,0 +1,86 @@
+// How new workers get the state beside a step of those that have it (docs/decisions, 85).
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "worker/torch/ddp/distributed_data_parallel_implementation.h"
+#include "worker/torch/session/session_implementation.h"
+
+namespace ddprun {
+namespace {
+
+// What all stand still for, when all wait until everybody has the state: this much of it a second.
+constexpr double kBytesPerSecond = 1e9;
+// And beside a step: for one more connection, and for what new workers don't compute.
+constexpr absl::Duration kConnectTime = absl::Milliseconds(20);
+
+}  // namespace
+
+worker::ReplicatedState Session::Implementation::StateOfAll() const {
+  std::map<std::string, CheckpointedState*> extras = {{"scaler", scaler.get()},
+                                                      {"data", sampler_checkpoint.get()},
+                                                      {"batch", batch_checkpoint.get()}};
+  if (power_sgd != nullptr) extras["power_sgd"] = power_sgd_of_all.get();
+  return {.module = *model, .optimizer = *optimizer, .extras = extras, .average = average.get()};
+}
+
+bool Session::Implementation::HealsBeside(const worker::KnownStates& known) const {
+  if (options.healing == "before") return false;
+  const TrainingProgress& newest = known.newest->progress;
+  const bool evaluates = !evaluation_is_done && newest.epoch > 0 && newest.epoch_samples == 0;
+  if (DoneAt(newest) || evaluates) return false;  // no step comes next
+  // Without a constant batch a step would learn from less; and in the statistics of a SyncBatchNorm
+  // the activations of who doesn't have the parameters would count.
+  if (constant_batch == 0 || worker::HasSyncBatchNorm(*model)) return false;
+  if (options.healing == "beside") return true;
+  const double missing = static_cast<double>(
+      std::count_if(known.versions.begin(), known.versions.end(),
+                    [&](const auto& version) { return version != known.newest; }));
+  const double learners = static_cast<double>(known.versions.size()) - missing;
+  const absl::Duration before = absl::Seconds(static_cast<double>(known.bytes) / kBytesPerSecond);
+  return before > kConnectTime + known.step_time * (missing / learners);
+}
+
+absl::Status Session::Implementation::BeginHealing(const worker::KnownStates& known) {
+  progress_before_healing = progress;
+  DDPRUN_ASSIGN_OR_RETURN(healing, worker::Healing::Begin(*context, StateOfAll(), known));
+  return loader->Reform(healing->learner(), healing->learners());
+}
+
+void Session::Implementation::WeighForLearners() {
+  if (healing == nullptr) return;
+  // Gradients are divided by the number of all ranks.
+  const double all = static_cast<double>(context->world_size()) / healing->learners();
+  for (Pass& one : passes) {
+    one.weight *= healing->takes() ? 0 : all;
+    if (healing->takes()) one.share = 0;
+  }
+  if (healing->takes()) step_share.indices.clear();
+}
+
+absl::Status Session::Implementation::FinishHealing() {
+  if (healing == nullptr) return absl::OkStatus();
+  const absl::Status finished = healing->Finish();
+  if (healing->has_taken()) {
+    state_generation = healing->version().generation;
+    rates->Set(*optimizer, schedule, SchedulePlace());  // not the rate of the step before
+  }
+  return finished;
+}
+
+absl::Status Session::Implementation::EndHealing() {
+  if (healing == nullptr) return absl::OkStatus();
+  healing.reset();
+  return loader->Reform(context->rank(), context->world_size());
+}
+
+absl::Status Session::Implementation::LeaveHealing() {
+  if (healing == nullptr) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(healing->Abandon());
+  if (healing->has_taken()) state_generation = healing->version().generation;
+  if (healing->takes() && !healing->has_taken()) progress = progress_before_healing;
+  healing.reset();
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,42 @@
+#ifndef DDPRUN_WORKER_TORCH_SESSION_SESSION_STEP_H_
+#define DDPRUN_WORKER_TORCH_SESSION_SESSION_STEP_H_
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "ddprun/checkpointed_state.h"
+#include "ddprun/dataset.h"
+
+namespace ddprun::worker {
+
+// Steps between two at which the loss is read, for the metrics and to see that it is a number.
+inline constexpr int64_t kNotifyEvery = 10;
+
+// A line on standard output, at once.
+inline void Print(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// What one backward pass learns from.
+struct Pass {
+  Batch batch;
+  double weight = 1;  // of its mean loss in the step's gradient, over all ranks' and passes'
+  double share = 1;   // of this rank's samples in the step
+};
+
+// What a step changes before the optimizer does, as it was before.
+struct StepStart {
+  int64_t step = 0;
+  std::vector<torch::Tensor> buffers;  // copies
+  torch::Tensor generators;            // worker::GetGenerators
+  CheckpointedState::Tensors power_sgd;
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_SESSION_SESSION_STEP_H_
