@@ -7,9 +7,10 @@ Trainings of 3 to 6 workers on one to three hosts of namespaces, with `--each` k
 and saves its shards beside training after every second step: of its kills a third come at a known instant of a step (in the
 forward pass, in the all-reduce, before the commit, after it), a third at one of a save (before or after each call that
 changes a file), the others at a random moment, a quarter of these while the others still meet after the kill before; the
-plain ones have only such. Good: nobody else is started anew who has trained, no step is lost but the one that was under way
-(of a zero_stage one more, which comes to the same bits), all ranks have the same parameters, bit by bit, after each, and
-every checkpoint that can be loaded is whole. Every second of either has --warm on: who takes a killed one's place is forked
+plain ones have only such, and every second two of them heal new workers beside a step. Good: nobody else is started anew who
+has trained, no step is lost but the one that was under way (of a zero_stage one more, which comes to the same bits), all ranks
+have the same parameters, bit by bit, after each, and every checkpoint that can be loaded is whole. Every second of either has
+--warm on: who takes a killed one's place is forked
 from the program that was started ahead. Beside them one training without --in_process_restart has some kills, too: how much
 longer its steps stand still is the ratio. Exit status 1 when a training isn't good; 77 without namespaces.
 """
@@ -34,6 +35,7 @@ SHAPES = ((1, 3, "auto"), (2, 2, "auto"), (3, 1, "gloo"), (3, 2, "auto"), (2, 3,
 TWIN_KILLS = 8
 LAUNCHES = ((), ("--warm", "on"))
 STAGES = ("2", "3", "1")
+HEALINGS = ("auto", "beside")  # their state is small: auto is before the step
 
 
 def stalls_of(training):
@@ -126,7 +128,10 @@ def make(number, rng, hosts):
     hosts = hosts if nodes > 1 else None
     launch = LAUNCHES[number // 2 % len(LAUNCHES)]
     if number % 2 == 0:
-        return Stalls(nodes, per_node, rng, hosts=hosts, backend=backend, launch=launch), " ".join(["plain", *launch])
+        healing = HEALINGS[number // 2 // len(LAUNCHES) % len(HEALINGS)]
+        options = ("--in_process_restart", "--healing", healing)
+        training = Stalls(nodes, per_node, rng, hosts=hosts, backend=backend, options=options, launch=launch)
+        return training, " ".join(["plain, healed", healing, *launch])
     # In stage 1 Gloo adds in another order in a generation's first step, where more than two hosts are added up.
     stages = STAGES if nodes < 3 and backend == "auto" else STAGES[:2]
     stage = stages[number // 2 % len(stages)]

@@ -49,7 +49,8 @@ class History:
             lines = self.learned[step, generation]
             require({line["rank"] for line in lines} == set(range(lines[0]["world"])),
                     f"step {step} of generation {generation} was done without some ranks")
-            before = {line["before"] for line in lines}
+            # Who is healed beside the step doesn't learn from it.
+            before = {line["before"] for line in lines if line["weight"] != 0}
             require(len(before) == 1, f"ranks began step {step} of generation {generation} with different parameters")
             yield step, generation, lines
             digest = before.pop()
@@ -346,7 +347,7 @@ EPOCH_STEPS = 21  # of 12 samples, the last one of three: some of more than thre
 def walking(rng, hosts, epochs, checkpoints=False, launch=(), environment=None):
     """A training of so many epochs; its first worker makes three passes a step."""
     options = ["--epochs", epochs, "--batch_size", 4, "--gradient_accumulation_steps", 3, "--learning_rate", 0.1, "--lr_schedule",
-               "constant", "--step_delay_ms", 20, "--num_workers", 1]
+               "constant", "--step_delay_ms", 20, "--num_workers", 1, "--healing", "beside"]
     training = ElasticTraining(rng, hosts, options, launch, environment)
     if checkpoints:
         training.save(every=5)

@@ -33,10 +33,10 @@
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
 //                                           this process has done: its parameters' digest, with a
 //                                           zero_stage its share's, and who it is; saves after each
-//                                           one with --checkpoint_every 0; "prepare" when it has met
-//                                           the others, "forward" at the beginning of its first
-//                                           step in a generation. What befalls it is in FILE.fault
-//                                           (faults.h). SESSION_PROBE_WIDTH: of the model
+//                                           one with --checkpoint_every 0; "prepare" when it has
+//                                           met the others, "forward" as a generation's first step
+//                                           begins. What befalls it is in FILE.fault (faults.h).
+//                                           SESSION_PROBE_WIDTH: of the model
 //   session_probe walk FILE [OPTION...]     classifies points; appends JSON lines to FILE itself:
 //                                           "learned" in each backward pass, before anybody else
 //                                           has its gradients: which samples, and how much they

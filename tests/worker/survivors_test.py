@@ -13,6 +13,7 @@ import survivors  # noqa: E402
 
 SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 KILLS = 5
+OF_COMPRESSION = ("--in_process_restart", "--comm_hook", "power_sgd", "--healing", "beside")
 
 
 class Survivors(unittest.TestCase):
@@ -26,7 +27,8 @@ class Survivors(unittest.TestCase):
         survivors.run(survivors.LiveTraining(2, 1, random.Random(SEED), backend="gloo"), KILLS)
 
     def test_two_nodes_of_two_workers(self):
-        survivors.run(survivors.LiveTraining(2, 2, random.Random(SEED)), KILLS)
+        options = ("--in_process_restart", "--healing", "beside")
+        survivors.run(survivors.LiveTraining(2, 2, random.Random(SEED), options=options), KILLS)
 
     def test_who_takes_a_killed_ones_place_was_started_ahead(self):
         training = survivors.LiveTraining(2, 2, random.Random(SEED), launch=("--warm", "on"))
@@ -48,7 +50,7 @@ class Survivors(unittest.TestCase):
 
     def test_compression_goes_on_with_a_new_worker(self):
         """Who is new compresses gradients as those do who have trained for longer than compression waits (PowerSgdOptions)."""
-        training = survivors.LiveTraining(1, 3, random.Random(SEED), options=("--in_process_restart", "--comm_hook", "power_sgd"))
+        training = survivors.LiveTraining(1, 3, random.Random(SEED), options=OF_COMPRESSION)
         survivors.run(training, 2, first=1002)
 
     def test_shares_of_who_is_killed_come_back(self):

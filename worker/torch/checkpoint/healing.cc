@@ -8,6 +8,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
@@ -76,11 +77,7 @@ absl::Status Healing::Start() {
   absl::StatusOr<torch::Tensor> own = torch::Tensor();
   absl::Status readable;
   if (!takes()) {
-    absl::StatusOr<CheckpointTensors> lasting = LastingTensors(state_);
-    readable = lasting.status();
-    if (lasting.ok()) {
-      DDPRUN_ASSIGN_OR_RETURN(file_, ToTensorFile(*lasting, kept_));
-    }
+    readable = ReadOwn();
   }
   if (leads) own = readable.ok() ? Introduction() : absl::StatusOr<torch::Tensor>(readable);
   DDPRUN_ASSIGN_OR_RETURN(const torch::Tensor sent, SendFromLeader(context_, known_.leader, own));
@@ -94,6 +91,12 @@ absl::Status Healing::Start() {
   return Connect();
 }
 
+absl::Status Healing::ReadOwn() {
+  DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors lasting, LastingTensors(state_));
+  DDPRUN_ASSIGN_OR_RETURN(file_, ToTensorFile(lasting, kept_));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<torch::Tensor> Healing::Introduction() {
   CheckpointTensors tensors = PassingTensors(state_, version().progress);
   const std::string header = EncodePlainTensorFileHeader(file_);
@@ -105,7 +108,12 @@ absl::StatusOr<torch::Tensor> Healing::Introduction() {
 absl::Status Healing::TakeIntroduction(const torch::Tensor& bytes) {
   DDPRUN_ASSIGN_OR_RETURN(introduction_, DecodeTensors(bytes));
   const torch::Tensor header = introduction_.at(kHeader);
-  memory_ = torch::empty({introduction_.at(kFileBytes).item<int64_t>()}, torch::kByte);
+  const int64_t bytes_of_file = introduction_.at(kFileBytes).item<int64_t>();
+  if (bytes_of_file < static_cast<int64_t>(header.nbytes())) {
+    return absl::DataLossError(absl::StrCat("rank ", known_.leader, " announces a state of ",
+                                            bytes_of_file, " bytes, less than its header"));
+  }
+  memory_ = torch::empty({bytes_of_file}, torch::kByte);
   std::memcpy(memory_.mutable_data_ptr(), header.const_data_ptr(), header.nbytes());
   // So far only the header of that file is there.
   DDPRUN_ASSIGN_OR_RETURN(

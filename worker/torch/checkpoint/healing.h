@@ -66,6 +66,7 @@ class Healing {
 
   Healing(Context& context, const ReplicatedState& state, const KnownStates& known);
   absl::Status Start();
+  absl::Status ReadOwn();
   // What the leader sends in a collective: what isn't lasting, and where in a file of the rest what
   // lies.
   absl::StatusOr<torch::Tensor> Introduction();

@@ -176,7 +176,7 @@ absl::Status Session::Implementation::StartTogether() {
   }
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
   // Zero averages gradients itself from stage 2 on.
-  if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know));
+  if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
   if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
   if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(BeginReplicas());
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
