@@ -2,19 +2,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "worker/torch/ddp/distributed_data_parallel_implementation.h"
+#include "worker/torch/session/healing_choice.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
-namespace {
-
-// What all stand still for, when all wait until everybody has the state: this much of it a second.
-constexpr double kBytesPerSecond = 1e9;
-// And beside a step: for one more connection, and for what new workers don't compute.
-constexpr absl::Duration kConnectTime = absl::Milliseconds(20);
-
-}  // namespace
 
 worker::ReplicatedState Session::Implementation::StateOfAll() const {
   std::map<std::string, CheckpointedState*> extras = {{"scaler", scaler.get()},
@@ -33,12 +29,10 @@ bool Session::Implementation::HealsBeside(const worker::KnownStates& known) cons
   // the activations of who doesn't have the parameters would count.
   if (constant_batch == 0 || worker::HasSyncBatchNorm(*model)) return false;
   if (options.healing == "beside") return true;
-  const double missing = static_cast<double>(
-      std::count_if(known.versions.begin(), known.versions.end(),
-                    [&](const auto& version) { return version != known.newest; }));
-  const double learners = static_cast<double>(known.versions.size()) - missing;
-  const absl::Duration before = absl::Seconds(static_cast<double>(known.bytes) / kBytesPerSecond);
-  return before > kConnectTime + known.step_time * (missing / learners);
+  const auto learners =
+      static_cast<uint32_t>(std::count(known.versions.begin(), known.versions.end(), known.newest));
+  return worker::BesideTakesLess(known.bytes, known.step_time, context->world_size() - learners,
+                                 learners);
 }
 
 absl::Status Session::Implementation::BeginHealing(const worker::KnownStates& known) {
@@ -60,7 +54,11 @@ void Session::Implementation::WeighForLearners() {
 
 absl::Status Session::Implementation::FinishHealing() {
   if (healing == nullptr) return absl::OkStatus();
+  const Instant asked = MonotonicNow();
   const absl::Status finished = healing->Finish();
+  Log(LogLevel::kInfo, absl::StrCat("rank ", context->rank(), " waited ",
+                                    absl::ToInt64Milliseconds(MonotonicNow() - asked),
+                                    " ms, after its passes, for new workers to have the state"));
   if (healing->has_taken()) {
     state_generation = healing->version().generation;
     rates->Set(*optimizer, schedule, SchedulePlace());  // not the rate of the step before
