@@ -40,8 +40,8 @@ def scripts(mutant):
     return Outcome(failed, by[0] if by else "an invariant")
 
 
-def simulation(mutant):
-    failed, text = run("mutated_sim", mutant, "--gtest_filter=ClusterSim.*", "--gtest_fail_fast", "--whole", "yes")
+def simulation(mutant, test):
+    failed, text = run("mutated_sim", mutant, f"--gtest_filter=ClusterSim.{test}", "--gtest_fail_fast", "--whole", "yes")
     by = [line for line in text.splitlines() if line.startswith("seed ")]
     return Outcome(failed, by[0] if by else "an invariant, or what all seeds come to")
 
@@ -50,7 +50,9 @@ def noticed(mutant):
     """(by scripts, by the simulation; None: it wasn't asked)."""
     by_scripts = scripts(mutant.get("name", ""))
     asked = WHOLE or not by_scripts.noticed or mutant.get("simulation", False)
-    return by_scripts, simulation(mutant.get("name", "")) if asked else None
+    named = mutant.get("simulation")
+    test = named if isinstance(named, str) and not WHOLE else "*"
+    return by_scripts, simulation(mutant.get("name", ""), test) if asked else None
 
 
 class Mutants(unittest.TestCase):

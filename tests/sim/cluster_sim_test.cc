@@ -1,8 +1,10 @@
-// A simulated cluster with seeded faults. Options: --seeds N (1000), --first S (1), --jobs J: the
-// seeds alone, in so many processes. A failing seed is run again with a trace, which must fail in
-// the same way, and shrunk; --shrink SEED does that alone, and with --save FILE writes what is left
-// as a script; --plan FILE runs such a script; --whole yes leaves the shrinking out. With
-// DDPRUN_TRACE_DIGEST=1 a digest of all steps of the service is printed.
+// A simulated cluster with seeded faults. Options: --seeds N (1000; 250 where an ordinary run of
+// the tests has sanitizers), --first S (1), --jobs J: the seeds alone, in so many processes. A
+// failing seed is run again with a trace, which must fail in the same way, and shrunk; --shrink
+// SEED does that alone, and with --save FILE writes what is left as a script; --plan FILE runs such
+// a script;
+// --whole yes leaves the shrinking out. With DDPRUN_TRACE_DIGEST=1 a digest of all steps of the
+// service is printed.
 #include "tests/sim/cluster_sim.h"
 
 #include <gtest/gtest.h>
@@ -20,6 +22,7 @@
 #include "base/clock.h"
 #include "tests/sim/plan_text.h"
 #include "tests/sim/shrink.h"
+#include "tests/support/inputs.h"
 
 namespace ddprun::sim {
 namespace {
@@ -27,7 +30,7 @@ namespace {
 using testing::TraceDigest;
 
 uint64_t first_seed = 1;
-uint64_t seed_count = 1000;
+uint64_t seed_count = Inputs<uint64_t>(1000);
 bool shrinks = true;
 // Verdicts that nobody hears, of a hundred: the last agents have left, or lie dead.
 constexpr uint64_t kUnheardPercent = 4;

@@ -21,6 +21,7 @@
 #include <ATen/record_function.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -89,6 +90,13 @@ double UnitOf(at::ScalarType type) {
   return type == at::kFloat ? 1.0 / (1 << 24) : 1.0 / (int64_t{1} << 53);
 }
 
+// Data go in chunks of 1 MiB, or in a reduce-scatter of that divided by the number of ranks. These
+// take two of both where numbers have 4 or 8 bytes, and two of the latter where they have 2.
+int64_t CountOfTwoChunks(at::ScalarType type) {
+  const auto size = static_cast<int64_t>(c10::elementSize(type));
+  return std::min(100'001 * size, 1'200'008 / size);
+}
+
 class Comparison {
  public:
   Comparison(const Arguments& arguments, c10::intrusive_ptr<c10d::ProcessGroup> group,
@@ -102,7 +110,7 @@ class Comparison {
     const at::ScalarType types[] = {at::kBool, at::kByte, at::kChar,     at::kShort, at::kInt,
                                     at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
     for (const at::ScalarType type : types) {
-      for (const int64_t count : {1, 1000, 300'001}) {
+      for (const int64_t count : {int64_t{1}, int64_t{1000}, CountOfTwoChunks(type)}) {
         Reductions(type, count);
         Copies(type, count);
       }

@@ -1,5 +1,6 @@
 #include "tests/worker/parked_probe.h"
 
+#include <sched.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -97,11 +98,25 @@ Fd Park(std::string program, std::vector<std::string> variables) {
   return std::move(ours);
 }
 
+// One of the CPUs that this process may use, each in its turn.
+int NextCpu() {
+  static int last = -1;
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  DDPRUN_CHECK(sched_getaffinity(0, sizeof(cpus), &cpus) == 0, "sched_getaffinity");
+  do {
+    last = (last + 1) % CPU_SETSIZE;
+  } while (!CPU_ISSET(last, &cpus));
+  return last;
+}
+
 // The process that is asked for, once all that can fail is behind it; 0 = there is none.
-pid_t Ask(const Fd& channel, const std::vector<std::string>& variables, int output) {
+// `cpu`: "" = any.
+pid_t Ask(const Fd& channel, const std::string& cpu, const std::vector<std::string>& variables,
+          int output) {
   auto [answers, its] = Sockets();
   const std::string nul(1, '\0');
-  std::string text = absl::StrCat(getpid(), nul, nul, "oe", nul);
+  std::string text = absl::StrCat(getpid(), nul, cpu, nul, "oe", nul);
   for (const std::string& variable : variables) absl::StrAppend(&text, variable, nul);
   if (!SendText(channel, text, {its.get(), output, output})) return 0;
   its.Reset();
@@ -117,13 +132,14 @@ pid_t Ask(const Fd& channel, const std::vector<std::string>& variables, int outp
 }  // namespace
 
 pid_t ForkParked(const std::vector<std::string>& command, std::vector<std::string> variables,
-                 int output) {
+                 int output, bool on_one_cpu) {
   static auto& channels = *new std::map<std::string, Fd>;
   const auto [channel, is_new] = channels.try_emplace(command[0]);
   if (is_new) channel->second = Park(command[0], variables);
   variables.push_back(absl::StrCat(kProbeArguments, "=",
                                    absl::StrJoin(command, std::string(1, kBetweenArguments))));
-  const pid_t pid = Ask(channel->second, variables, output);
+  const std::string cpu = on_one_cpu ? absl::StrCat(NextCpu()) : "";
+  const pid_t pid = Ask(channel->second, cpu, variables, output);
   if (pid == 0) {
     const std::optional<std::string> why = ReceiveText(channel->second);
     CheckFailed(__FILE__, __LINE__, "pid != 0", absl::StrCat(command[0], ": ", why.value_or("")));

@@ -20,10 +20,13 @@ inline constexpr char kBetweenArguments = '\x1f';
 // (tests/worker/probe_arguments.h), and its arguments. `variables`: the whole environment. What
 // libraries read while they are loaded (OMP_NUM_THREADS) is that of the first process. The output
 // goes to the descriptor `output`.
+// `on_one_cpu`: each on the next one. Then the shared-memory backend waits for its peers asleep, as
+// where ranks outnumber CPUs; tests share the machine, and half of a training's time went into
+// waiting busily.
 // Returns our child, which runs; what can't wait before its main() is a mistake of the test's.
 // Threads: the first one alone, with which the kernel ends what it has started.
 pid_t ForkParked(const std::vector<std::string>& command, std::vector<std::string> variables,
-                 int output);
+                 int output, bool on_one_cpu);
 
 }  // namespace ddprun::testing
 

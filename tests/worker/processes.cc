@@ -66,8 +66,8 @@ Process::Process(const std::vector<std::string>& command,
       open(output_file.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR));
   DDPRUN_CHECK(output.valid(), output_file);
   std::vector<std::string> environment = MergedEnvironment(variables);
-  if (start == Start::kForked) {
-    pid_ = ForkParked(command, std::move(environment), output.get());
+  if (start != Start::kExecuted) {
+    pid_ = ForkParked(command, std::move(environment), output.get(), start == Start::kForked);
     return;
   }
   std::vector<std::string> arguments = command;

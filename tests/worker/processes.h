@@ -29,8 +29,9 @@ class TemporaryDirectory {
 class Process {
  public:
   enum class Start {
-    kExecuted,  // with posix_spawn(3)
-    kForked,    // of a probe that has loaded LibTorch already (tests/worker/parked_probe.h)
+    kExecuted,        // with posix_spawn(3)
+    kForked,          // of a probe that has loaded LibTorch already (tests/worker/parked_probe.h)
+    kForkedAnywhere,  // the same, with all CPUs
   };
   // `variables` come on top of this process' environment.
   Process(const std::vector<std::string>& command,

@@ -357,7 +357,7 @@ int main(int argc, char** argv) {
   }
   const std::string what = arguments.argv()[1];
   const std::string file = arguments.argv()[2];
-  return ddprun::RunSession(
+  return ddprun::testing::EndProbe(ddprun::RunSession(
       arguments.argc() - 2, arguments.argv() + 2,
       {.name = "session_probe",
        .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
@@ -376,5 +376,5 @@ int main(int argc, char** argv) {
         if (what == "average") return TrainAverage(session, out);
         if (what == "groups") return ShowGroups(session, out);
         Train(session, what == "throw", out);
-      });
+      }));
 }

@@ -38,7 +38,7 @@ class BackendTest : public ::testing::Test {
       ranks.emplace_back(std::vector<std::string>{InBuildTree("bin/collectives_probe"), mode,
                                                   backend, number, hosts, directory_.File("store")},
                          std::map<std::string, std::string>{{"OMP_NUM_THREADS", "1"}},
-                         directory_.File("output." + number), Process::Start::kForked);
+                         directory_.File("output." + number), Process::Start::kForkedAnywhere);
     }
     return ranks;
   }
