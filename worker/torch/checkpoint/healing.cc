@@ -267,7 +267,8 @@ absl::Status Healing::Abandon() {
 void Healing::LetGo() {
   if (links_) links_->abort();
   if (thread_.joinable()) thread_.join();
-  if (links_) GroupAbort::DestroyBeside(std::move(links_));
+  // Bytes may still arrive for messages that were given up.
+  if (links_) GroupAbort::DestroyBeside(std::move(links_), memory_);
   for (auto& [parameter, hook] : mutes_) parameter.remove_hook(hook);
   mutes_.clear();
 }

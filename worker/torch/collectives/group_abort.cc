@@ -5,13 +5,17 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <list>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "worker/torch/errors/exception_status.h"
 
 namespace ddprun::worker {
@@ -48,22 +52,56 @@ class Abandoned {
     static auto* one = new Abandoned();
     return *one;
   }
+  // A connect: it ends with Gloo's timeouts.
   void Add(std::thread thread) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    threads_.push_back(std::move(thread));
+    connects_.push_back(std::move(thread));
   }
-  void Join() {
-    std::vector<std::thread> threads;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      threads.swap(threads_);
+  // What may never end.
+  void Run(std::function<void()> work) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Task& task = tasks_.emplace_back();
+    task.thread = std::thread([this, &task, work = std::move(work)]() mutable {
+      work();
+      work = nullptr;  // with what it held
+      const std::lock_guard<std::mutex> done(mutex_);
+      task.is_done = true;
+      changed_.notify_all();
+    });
+  }
+  // Returns how many were left.
+  size_t Join(absl::Duration patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), [this] {
+      return std::all_of(tasks_.begin(), tasks_.end(),
+                         [](const Task& task) { return task.is_done; });
+    });
+    std::list<Task> stuck;
+    for (auto next = tasks_.begin(); next != tasks_.end();) {
+      const auto task = next++;
+      if (!task->is_done) stuck.splice(stuck.end(), tasks_, task);
     }
-    for (std::thread& thread : threads) thread.join();
+    std::vector<std::thread> ended = std::exchange(connects_, {});
+    for (Task& task : tasks_) ended.push_back(std::move(task.thread));
+    tasks_.clear();
+    const size_t left = stuck.size();
+    left_.splice(left_.end(), stuck);
+    lock.unlock();
+    for (std::thread& thread : ended) thread.join();
+    return left;
   }
 
  private:
+  struct Task {
+    std::thread thread;
+    bool is_done = false;
+  };
+
   std::mutex mutex_;
-  std::vector<std::thread> threads_;
+  std::condition_variable changed_;
+  std::vector<std::thread> connects_;
+  std::list<Task> tasks_;
+  std::list<Task> left_;  // never joined
 };
 
 }  // namespace
@@ -129,11 +167,19 @@ void GroupAbort::Connect(std::function<void()> connect) {
   if (aborted_) ShutDown();
 }
 
-void GroupAbort::DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend) {
-  Abandoned::Get().Add(std::thread([held = std::move(backend)]() mutable { held.reset(); }));
+void GroupAbort::DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend, at::Tensor memory) {
+  // A function can be copied: a pointer to what it destroys can, too.
+  const auto held = std::make_shared<c10::intrusive_ptr<c10d::Backend>>(std::move(backend));
+  Abandoned::Get().Run([held, memory = std::move(memory)] { held->reset(); });
 }
 
-void GroupAbort::JoinAbandoned() { Abandoned::Get().Join(); }
+void GroupAbort::JoinAbandoned(absl::Duration patience) {
+  const size_t left = Abandoned::Get().Join(patience);
+  if (left == 0) return;
+  Log(LogLevel::kInfo, absl::StrCat(left,
+                                    " of the groups that peers have broken still wait for "
+                                    "Gloo, and are left to the end of the process"));
+}
 
 void GroupAbort::Add(const c10::intrusive_ptr<c10d::Backend>& backend) {
   const std::lock_guard<std::mutex> lock(mutex_);

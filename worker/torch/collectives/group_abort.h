@@ -1,12 +1,15 @@
 #ifndef DDPRUN_WORKER_TORCH_COLLECTIVES_GROUP_ABORT_H_
 #define DDPRUN_WORKER_TORCH_COLLECTIVES_GROUP_ABORT_H_
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/fd.h"
 
 namespace ddprun::worker {
@@ -35,11 +38,14 @@ class GroupAbort {
   void Abort();
 
   // Destroys a group of Gloo beside everything else: one whose sockets were just shut down waits
-  // for its own threads to notice.
-  static void DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend);
+  // for its own threads to notice. `memory` lives as long: what was given up may still arrive
+  // there.
+  static void DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend, at::Tensor memory = {});
 
   // Waits for all that was left to itself: a process that ends would pull the floor from under it.
-  static void JoinAbandoned();
+  // For the groups no longer than `patience`: Gloo can forget a message whose bytes are under way
+  // when a peer dies, and a collective that waits for it ends with the collectives' timeout only.
+  static void JoinAbandoned(absl::Duration patience = absl::Seconds(5));
 
  private:
   struct Attempt;

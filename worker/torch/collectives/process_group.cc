@@ -132,7 +132,11 @@ c10::intrusive_ptr<ProcessGroup> WrapShm(const c10::intrusive_ptr<c10d::Store>& 
                             layout.HostOf(plan.rank), layout.hosts.size(), plan);
     }
     HierarchicalBackend::Disposal dispose;  // none: the process ends soon
-    if (plan.abort != nullptr) dispose = &GroupAbort::DestroyBeside;
+    if (plan.abort != nullptr) {
+      dispose = [](c10::intrusive_ptr<c10d::Backend> group) {
+        GroupAbort::DestroyBeside(std::move(group));
+      };
+    }
     backend = c10::make_intrusive<HierarchicalBackend>(plan.rank, layout, std::move(local),
                                                        std::move(leaders), timeout, dispose);
   } else {

@@ -1,5 +1,6 @@
 #include "worker/torch/collectives/group_abort.h"
 
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -101,6 +102,31 @@ TEST(GroupAbortTest, AnAbortThatCameBeforeEndsTheConnect) {
   EXPECT_THROW(abort.Connect([release] { release->get_future().wait(); }), PeerFailure);
   release->set_value();
   GroupAbort::JoinAbandoned();
+}
+
+// As one of Gloo's of which a collective waits for bytes that Gloo has forgotten.
+class StuckBackend : public c10d::Backend {
+ public:
+  explicit StuckBackend(std::shared_future<void> released)
+      : Backend(0, 1), released_(std::move(released)) {}
+  ~StuckBackend() override { released_.wait(); }
+
+ private:
+  const std::shared_future<void> released_;
+};
+
+TEST(GroupAbortTest, AGroupThatDoesNotEndIsLeft) {
+  std::promise<void> release;
+  std::promise<void> others_release;
+  const at::Tensor memory = at::zeros({1});
+  GroupAbort::DestroyBeside(c10::make_intrusive<StuckBackend>(release.get_future().share()),
+                            memory);
+  GroupAbort::DestroyBeside(c10::make_intrusive<StuckBackend>(others_release.get_future().share()));
+  others_release.set_value();
+  GroupAbort::JoinAbandoned(absl::Milliseconds(20));
+  EXPECT_EQ(memory.use_count(), 2U) << "of who isn't destroyed yet";
+  GroupAbort::JoinAbandoned();  // no longer one of those that are waited for
+  release.set_value();
 }
 
 TEST(GroupAbortTest, WhatAConnectThrowsIsThrown) {
