@@ -2,9 +2,8 @@
 // the tests has sanitizers), --first S (1), --jobs J: the seeds alone, in so many processes. A
 // failing seed is run again with a trace, which must fail in the same way, and shrunk; --shrink
 // SEED does that alone, and with --save FILE writes what is left as a script; --plan FILE runs such
-// a script;
-// --whole yes leaves the shrinking out. With DDPRUN_TRACE_DIGEST=1 a digest of all steps of the
-// service is printed.
+// a script; --whole yes leaves the shrinking out. With DDPRUN_TRACE_DIGEST=1 a digest of all steps
+// of the service is printed.
 #include "tests/sim/cluster_sim.h"
 
 #include <gtest/gtest.h>
