@@ -285,6 +285,7 @@ TEST_F(InProcessRestartTest, AWorkerWhosePeerDoesNotEvenBeginGoesOn) {
       Start(1, 2, 1, "", {"--in_process_restart", "--zero_stage", "1", "--comm_hook", "power_sgd"});
   EXPECT_EQ(culprit.Wait(), 2);
   EXPECT_THAT(Output(1, 1), HasSubstr("with a zero_stage, in_process_restart goes back"));
+  agent_->AwaitWaiters(1);  // who hasn't come to its agent yet is one that can't go on
   agent_->EndGeneration("rank 1 exited with 1");
   agent_->BeginGeneration(2, 1);
   EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
