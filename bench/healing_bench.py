@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long workers stand still because a new one needs their state: beside a step, and before it.
 
-healing_bench.py [--kills N] [--state_mb N] [--workers N] [--nodes N] [--seed N]
+healing_bench.py [--kills N] [--rounds N] [--state_mb N] [--workers N] [--nodes N] [--backend NAME] [--seed N]
 
 C++ trainings of one model, whose state (parameters and momentum) is so large, with --healing before and --healing beside in
 turn. A worker of each is killed again and again; counted is from when its successor has met the others, so that its start

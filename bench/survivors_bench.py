@@ -10,9 +10,9 @@ changes a file), the others at a random moment, a quarter of these while the oth
 plain ones have only such, and every second two of them heal new workers beside a step. Good: nobody else is started anew who
 has trained, no step is lost but the one that was under way (of a zero_stage one more, which comes to the same bits), all ranks
 have the same parameters, bit by bit, after each, and every checkpoint that can be loaded is whole. Every second of either has
---warm on: who takes a killed one's place is forked
-from the program that was started ahead. Beside them one training without --in_process_restart has some kills, too: how much
-longer its steps stand still is the ratio. Exit status 1 when a training isn't good; 77 without namespaces.
+--warm on: who takes a killed one's place is forked from the program that was started ahead. Beside them one training without
+--in_process_restart has some kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a training
+isn't good; 77 without namespaces.
 """
 
 import argparse

@@ -127,12 +127,7 @@ TEST_F(HealingTest, AWorkerIsHealedBesideAStepThatComesToTheSameNumbers) {
   for (const char* backend : {"gloo", "shm"}) {
     const std::vector<std::string> options = Options({"--backend", backend});
     const std::map<int, Done>& expected = UndisturbedSteps();
-    Process& survivor = Start(0, 2, 1, "", options);
-    Process& victim = Start(1, 2, 1, "1 5 backward 9", options);
-    EXPECT_EQ(victim.Wait(), -SIGKILL);
-    agent_->EndGeneration("rank 1 was killed");
-    agent_->BeginGeneration(2, 2);
-    Process& successor = Start(1, 2, 2, "", options);
+    const auto [survivor, successor] = ReplaceRankOne("1 5 backward 9", options);
     EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
     EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
     ExpectAllIsDone();
@@ -152,8 +147,7 @@ TEST_F(HealingTest, ANewRankZeroIsHealed) {
   Process& victim = Start(0, 2, 1, "", options);
   Process& survivor = Start(1, 2, 1, "1 5 backward 19", options);
   ASSERT_TRUE(survivor.AwaitStop());
-  victim.Kill(SIGKILL);
-  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  KillAndWait(victim);
   survivor.Kill(SIGCONT);
   agent_->EndGeneration("rank 0 was killed");
   agent_->BeginGeneration(2, 2);
@@ -173,12 +167,8 @@ TEST_F(HealingTest, ANewRankZeroIsHealed) {
 TEST_F(HealingTest, SurvivorsTrainWhileTheStateIsOnItsWay) {
   for (const char* healing : {"beside", "before"}) {
     const std::vector<std::string> options = Options({"--healing", healing});
-    Process& survivor = Start(0, 2, 1, "2 5 give 0 2 5 forward 19", options);
-    Process& victim = Start(1, 2, 1, "1 5 backward 9", options);
-    EXPECT_EQ(victim.Wait(), -SIGKILL);
-    agent_->EndGeneration("rank 1 was killed");
-    agent_->BeginGeneration(2, 2);
-    Process& successor = Start(1, 2, 2, "", options);
+    const auto [survivor, successor] =
+        ReplaceRankOne("1 5 backward 9", options, "2 5 give 0 2 5 forward 19");
     Fd gate = OpenGate();
     if (healing == std::string("beside")) {
       EXPECT_TRUE(survivor.AwaitStop());
@@ -201,12 +191,8 @@ TEST_F(HealingTest, SurvivorsTrainWhileTheStateIsOnItsWay) {
 TEST_F(HealingTest, NothingOfTheNewWorkersOwnReachesTheOthers) {
   const std::vector<std::string> options = Options();
   const std::map<int, Done>& expected = UndisturbedSteps();
-  Process& survivor = Start(0, 2, 1, "", options);
-  Process& victim = Start(1, 2, 1, "1 5 backward 9", options);
-  EXPECT_EQ(victim.Wait(), -SIGKILL);
-  agent_->EndGeneration("rank 1 was killed");
-  agent_->BeginGeneration(2, 2);
-  Process& successor = Start(1, 2, 2, "2 5 infinite 1", options);
+  const auto [survivor, successor] =
+      ReplaceRankOne("1 5 backward 9", options, "", "2 5 infinite 1");
   EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
   EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
   ExpectSame(Steps(), expected);
@@ -224,12 +210,7 @@ TEST_F(HealingTest, AHealedStepIsLikeAnyOther) {
                                           {"--no_broadcast_buffers"}});
   for (const std::vector<std::string>& more : all) {
     const std::vector<std::string> options = Options(more);
-    Process& survivor = Start(0, 2, 1, "", options);
-    Process& victim = Start(1, 2, 1, "1 5 between 9", options);
-    EXPECT_EQ(victim.Wait(), -SIGKILL);
-    agent_->EndGeneration("rank 1 was killed");
-    agent_->BeginGeneration(2, 2);
-    Process& successor = Start(1, 2, 2, "", options);
+    const auto [survivor, successor] = ReplaceRankOne("1 5 between 9", options);
     EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
     EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
     ExpectTheSameOnAllRanks(2);
@@ -242,15 +223,9 @@ TEST_F(HealingTest, AHealedStepIsLikeAnyOther) {
 TEST_F(HealingTest, AStateThatHasComeWholeOutlivesItsGiver) {
   const std::vector<std::string> options = Options();
   const std::map<int, Done>& expected = UndisturbedSteps();
-  Process& giver = Start(0, 2, 1, "", options);
-  Process& victim = Start(1, 2, 1, "1 5 backward 9", options);
-  EXPECT_EQ(victim.Wait(), -SIGKILL);
-  agent_->EndGeneration("rank 1 was killed");
-  agent_->BeginGeneration(2, 2);
-  Process& healed = Start(1, 2, 2, "2 -1 taken 19", options);
+  const auto [giver, healed] = ReplaceRankOne("1 5 backward 9", options, "", "2 -1 taken 19");
   ASSERT_TRUE(healed.AwaitStop());
-  giver.Kill(SIGKILL);
-  EXPECT_EQ(giver.Wait(), -SIGKILL);
+  KillAndWait(giver);
   healed.Kill(SIGCONT);
   agent_->EndGeneration("rank 0 was killed");
   agent_->BeginGeneration(3, 2);
@@ -267,15 +242,9 @@ TEST_F(HealingTest, AStateThatHasComeWholeOutlivesItsGiver) {
 TEST_F(HealingTest, HalfAStateLeavesNothingBehind) {
   const std::vector<std::string> options = Options();
   const std::map<int, Done>& expected = UndisturbedSteps();
-  Process& giver = Start(0, 2, 1, "", options);
-  Process& victim = Start(1, 2, 1, "1 5 backward 9", options);
-  EXPECT_EQ(victim.Wait(), -SIGKILL);
-  agent_->EndGeneration("rank 1 was killed");
-  agent_->BeginGeneration(2, 2);
-  Process& half_healed = Start(1, 2, 2, "2 -1 taking 19", options);
+  const auto [giver, half_healed] = ReplaceRankOne("1 5 backward 9", options, "", "2 -1 taking 19");
   ASSERT_TRUE(half_healed.AwaitStop());
-  giver.Kill(SIGKILL);
-  EXPECT_EQ(giver.Wait(), -SIGKILL);
+  KillAndWait(giver);
   half_healed.Kill(SIGCONT);
   agent_->EndGeneration("rank 0 was killed");
   agent_->BeginGeneration(3, 2);
@@ -292,26 +261,10 @@ TEST_F(HealingTest, HalfAStateLeavesNothingBehind) {
 TEST_F(HealingTest, AnOlderStateStaysUntilTheNewerOneIsThere) {
   const std::vector<std::string> options = Options();
   const std::map<int, Done>& expected = UndisturbedSteps();
-  Process& gone = Start(0, 2, 1, "", options);
-  Process& away = Start(1, 2, 1, "1 6 after 19 3 -1 taking 19", options);
+  const auto [here, away] =
+      MeetAfterAbsence("1 6 after 19 3 -1 taking 19", options, "2 11 after 19", options);
   ASSERT_TRUE(away.AwaitStop());
-  gone.Kill(SIGKILL);
-  EXPECT_EQ(gone.Wait(), -SIGKILL);
-  agent_->EndGeneration("both nodes were lost");
-  agent_->BeginGeneration(2, 2);
-  Process& here = Start(0, 2, 2, "2 11 after 19", options);
-  Process& leaves = Start(1, 2, 2, "2 11 after 19", options);
-  ASSERT_TRUE(here.AwaitStop());
-  ASSERT_TRUE(leaves.AwaitStop());
-  leaves.Kill(SIGKILL);
-  EXPECT_EQ(leaves.Wait(), -SIGKILL);
-  agent_->EndGeneration("a node left, and one came back");
-  agent_->BeginGeneration(3, 2);
-  here.Kill(SIGCONT);
-  away.Kill(SIGCONT);
-  ASSERT_TRUE(away.AwaitStop());
-  here.Kill(SIGKILL);
-  EXPECT_EQ(here.Wait(), -SIGKILL);
+  KillAndWait(here);
   away.Kill(SIGCONT);
   agent_->EndGeneration("rank 0 was killed");
   agent_->BeginGeneration(4, 2);

@@ -64,14 +64,60 @@ class InProcessRestartTest : public ::testing::Test {
     agent_->BeginGeneration(2, 2);
     Process& second = Start(1, 2, 2, "", options);
     agent_->AwaitHeld(2);  // both have the state, and compare their models
-    first.Kill(SIGKILL);
-    EXPECT_EQ(first.Wait(), -SIGKILL);
+    KillAndWait(first);
     agent_->EndGeneration("rank 0 was killed");
     agent_->HoldStoreAt("");
     agent_->BeginGeneration(3, 2);
     Process& third = Start(0, 2, 3, "", options);
     EXPECT_EQ(third.Wait(), 0) << Output(0, 3);
     EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
+  }
+
+  // Of two ranks, 1 is killed at `fault`, and a new one takes its place, in generation 2.
+  struct Pair {
+    Process& survivor;
+    Process& successor;
+  };
+  Pair ReplaceRankOne(const std::string& fault, const std::vector<std::string>& options,
+                      const std::string& of_survivor = "", const std::string& of_successor = "") {
+    Process& survivor = Start(0, 2, 1, of_survivor, options);
+    Process& victim = Start(1, 2, 1, fault, options);
+    EXPECT_EQ(victim.Wait(), -SIGKILL);
+    agent_->EndGeneration("rank 1 was killed");
+    agent_->BeginGeneration(2, 2);
+    return {survivor, Start(1, 2, 2, of_successor, options)};
+  }
+
+  static void KillAndWait(Process& process) {
+    process.Kill(SIGKILL);
+    EXPECT_EQ(process.Wait(), -SIGKILL);
+  }
+
+  // A node with rank 1 is away for generation 2, in which two others train, and comes back for
+  // generation 3 beside rank 0 of these. `first`: of the one that is away, `second`: of those.
+  struct Reunion {
+    Process& here;
+    Process& away;
+  };
+  Reunion MeetAfterAbsence(const std::string& first, const std::vector<std::string>& first_options,
+                           const std::string& second,
+                           const std::vector<std::string>& second_options) {
+    Process& gone = Start(0, 2, 1, "", first_options);
+    Process& away = Start(1, 2, 1, first, first_options);
+    EXPECT_TRUE(away.AwaitStop());
+    KillAndWait(gone);
+    agent_->EndGeneration("both nodes were lost");
+    agent_->BeginGeneration(2, 2);
+    Process& here = Start(0, 2, 2, second, second_options);
+    Process& leaves = Start(1, 2, 2, second, second_options);
+    EXPECT_TRUE(here.AwaitStop());
+    EXPECT_TRUE(leaves.AwaitStop());
+    KillAndWait(leaves);
+    agent_->EndGeneration("a node left, and one came back");
+    agent_->BeginGeneration(3, 2);
+    here.Kill(SIGCONT);
+    away.Kill(SIGCONT);
+    return {here, away};
   }
 
   // A worker that trains alone gets another one beside it after its fifth step, and both end.

@@ -161,23 +161,8 @@ TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateSavesTheNewestCheckp
 TEST_F(InProcessRestartTest, OfAStepThatWasDoneTwiceTheSecondTimeCounts) {
   const std::vector<std::string> other = {"--in_process_restart", "--seed", "2"};
   const auto expected = Undisturbed(other);
-  Process& gone = Start(0, 2, 1);
-  Process& away = Start(1, 2, 1, "6 after 19");
-  ASSERT_TRUE(away.AwaitStop());
-  gone.Kill(SIGKILL);
-  EXPECT_EQ(gone.Wait(), -SIGKILL);
-  agent_->EndGeneration("both nodes were lost");
-  agent_->BeginGeneration(2, 2);
-  Process& here = Start(0, 2, 2, "6 after 19", other);
-  Process& leaves = Start(1, 2, 2, "6 after 19", other);
-  ASSERT_TRUE(here.AwaitStop());
-  ASSERT_TRUE(leaves.AwaitStop());
-  leaves.Kill(SIGKILL);
-  EXPECT_EQ(leaves.Wait(), -SIGKILL);
-  agent_->EndGeneration("a node left, and one came back");
-  agent_->BeginGeneration(3, 2);
-  here.Kill(SIGCONT);
-  away.Kill(SIGCONT);
+  const auto [here, away] =
+      MeetAfterAbsence("6 after 19", {"--in_process_restart"}, "6 after 19", other);
   EXPECT_EQ(here.Wait(), 0) << Output(0, 2);
   EXPECT_EQ(away.Wait(), 0) << Output(1, 1);
   for (const uint32_t rank : {0, 1}) {
