@@ -78,7 +78,8 @@ class Moments {
 // The same for the same bits.
 uint64_t BufferDigest(torch::nn::Module& module) {
   std::string bytes;
-  for (const torch::Tensor& buffer : module.buffers()) {
+  for (const torch::Tensor& own : module.buffers()) {
+    const torch::Tensor buffer = own.cpu().contiguous();
     bytes.append(static_cast<const char*>(buffer.const_data_ptr()), buffer.nbytes());
   }
   return std::hash<std::string>()(bytes);

@@ -150,7 +150,7 @@ void Walk(Session& session, const std::string& path) {
   std::ofstream journal(path, std::ios::app);
   for (const Batch& batch : session.Batches()) {
     WaitAtGate(path);
-    const torch::Tensor numbers = batch.targets.select(1, 1).contiguous();
+    const torch::Tensor numbers = batch.targets.select(1, 1).cpu().contiguous();
     const std::vector<int64_t> samples(numbers.const_data_ptr<int64_t>(),
                                        numbers.const_data_ptr<int64_t>() + numbers.numel());
     const torch::Tensor loss = CrossEntropy(model(batch.inputs), batch.targets);

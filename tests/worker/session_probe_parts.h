@@ -27,7 +27,7 @@ inline torch::Tensor Loss(const torch::Tensor& y, const Batch& batch) {
 inline uint64_t Digest(torch::nn::Module& module) {
   std::string bytes;
   for (const torch::Tensor& parameter : module.parameters()) {
-    const torch::Tensor plain = parameter.detach().contiguous();
+    const torch::Tensor plain = parameter.detach().cpu().contiguous();
     bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
   }
   return std::hash<std::string>()(bytes);
@@ -37,7 +37,7 @@ inline uint64_t Digest(torch::nn::Module& module) {
 inline uint64_t ShareDigest(ZeroOptimizer& zero) {
   std::string bytes;
   const auto add = [&](const torch::Tensor& tensor) {
-    const torch::Tensor plain = tensor.detach().contiguous();
+    const torch::Tensor plain = tensor.detach().cpu().contiguous();
     bytes.append(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
   };
   for (const auto& [name, tensor] : OrThrow(zero.ShardedState())) {

@@ -37,6 +37,10 @@
 // Of the program or library that this code is linked into; the linker makes it.
 extern "C" const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
+// What the rest of the runtime loads ahead of a worker, if it is part of the program: libraries
+// only, as nothing of the program is initialized yet.
+extern "C" [[gnu::weak]] void ddprun_load_ahead();
+
 namespace ddprun::worker {
 namespace {
 
@@ -366,7 +370,9 @@ int KeepersChannel() {
 [[gnu::constructor(101)]] void ParkWhereAsked(int argc, char** argv, char** /*environment*/) {
   if (!CanPark()) return;
   const int channel = KeepersChannel();
-  if (channel >= 0) ParkedProgram(channel, argv + argc + 1).BecomeWorkers();
+  if (channel < 0) return;
+  if (ddprun_load_ahead != nullptr) ddprun_load_ahead();
+  ParkedProgram(channel, argv + argc + 1).BecomeWorkers();
 }
 
 }  // namespace

@@ -89,6 +89,11 @@ class Context {
   absl::StatusOr<std::vector<torch::Tensor>> AllGather(const torch::Tensor& tensor);
   // Waits until every rank is here.
   absl::Status Barrier();
+  // For GPUs, with in_process_restart: on a GPU a collective that a peer's death breaks ends
+  // without an error, and leaves nonsense. This waits for all that was begun so far, and says
+  // whether it was whole; a loop of one's own asks before each optimizer.step(), as ZeroOptimizer
+  // and Session do by themselves, and as all the above have done when they return.
+  absl::Status AwaitResults();
 
   // Says where this worker is, for the detection of hangs (docs/PROGRESS.md): at the top of every
   // training step, before an evaluation, before waiting on purpose. A Checkpointer marks by itself.
@@ -99,7 +104,7 @@ class Context {
   // about to be taken away. All ranks get true at the same step, which none of them has begun.
   bool StopAt(int64_t step);
 
-  // Whether Rejoin can be tried: with in_process_restart, under ddprun, without NCCL. Threads: any.
+  // Whether Rejoin can be tried: with in_process_restart, under ddprun. Threads: any.
   bool CanRejoin() const;
   // Whether the generation that this worker takes part in has ended. From then on its collectives
   // end with a PeerError, those that are under way, too. Never without CanRejoin. Threads: any.

@@ -56,8 +56,9 @@ absl::StatusOr<torch::Tensor> SendToAll(Context& context, uint32_t source, torch
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes,
                           GatherNumber(context, sends ? bytes.numel() : 0));
   if (!sends) bytes = torch::empty({sizes[source]}, torch::kByte);
-  DDPRUN_RETURN_IF_ERROR(context.Broadcast(bytes, source));
-  return bytes;
+  torch::Tensor travelling = bytes.to(context.device());
+  DDPRUN_RETURN_IF_ERROR(context.Broadcast(travelling, source));
+  return sends ? bytes : travelling.cpu();
 }
 
 }  // namespace

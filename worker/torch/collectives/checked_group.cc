@@ -39,6 +39,7 @@ class CheckedBackend : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override { return backend_->getBackendOptions(); }
   void setTimeout(std::chrono::milliseconds timeout) override { backend_->setTimeout(timeout); }
   void abort() override { backend_->abort(); }
+  c10d::ErrorType getError() override { return backend_->getError(); }
   void shutdown() override { backend_->shutdown(); }
   void setSequenceNumberForGroup() override { backend_->setSequenceNumberForGroup(); }
   uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }

@@ -1,10 +1,36 @@
 #include "worker/torch/collectives/collectives.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "worker/torch/errors/exception_status.h"
 
 namespace ddprun::worker {
+namespace {
+
+// LibTorch's own wrapper doesn't pass the question on.
+c10d::ErrorType ErrorOf(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  const auto* wrapper = dynamic_cast<const c10d::ProcessGroupWrapper*>(backend.get());
+  return wrapper != nullptr ? wrapper->getWrappedPg()->getError() : backend->getError();
+}
+
+}  // namespace
+
+absl::Status AwaitResults(c10d::ProcessGroup& group, torch::Device device) {
+  if (device.is_cpu()) return absl::OkStatus();
+  return CatchExceptions([&]() -> absl::Status {
+    c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+    if (ErrorOf(group.getBackend(device.type())) == c10d::ErrorType::SUCCESS) {
+      return absl::OkStatus();
+    }
+    return absl::UnavailableError(absl::StrCat(kPeerErrorPrefix, "the workers' group broke while ",
+                                               device.str(), " still worked for it"));
+  });
+}
 
 absl::Status AllReduce(c10d::ProcessGroup& group, torch::Tensor& tensor,
                        const c10d::ReduceOp& operation) {
@@ -13,7 +39,7 @@ absl::Status AllReduce(c10d::ProcessGroup& group, torch::Tensor& tensor,
     c10d::AllreduceOptions options;
     options.reduceOp = operation;
     group.allreduce(tensors, options)->wait();
-    return absl::OkStatus();
+    return AwaitResults(group, tensor.device());
   });
 }
 
@@ -27,7 +53,7 @@ absl::Status Broadcast(c10d::ProcessGroup& group, torch::Tensor& tensor, uint32_
     c10d::BroadcastOptions options;
     options.rootRank = source;
     group.broadcast(tensors, options)->wait();
-    return absl::OkStatus();
+    return AwaitResults(group, tensor.device());
   });
 }
 
@@ -40,6 +66,7 @@ absl::StatusOr<std::vector<torch::Tensor>> AllGather(c10d::ProcessGroup& group,
       outputs[0].push_back(torch::empty_like(tensor));
     }
     group.allgather(outputs, inputs)->wait();
+    DDPRUN_RETURN_IF_ERROR(AwaitResults(group, tensor.device()));
     return std::move(outputs[0]);
   });
 }
@@ -49,7 +76,7 @@ absl::Status Barrier(c10d::ProcessGroup& group, torch::Device device) {
     c10d::BarrierOptions options;
     if (device.is_cuda()) options.device_ids = {device.index()};
     group.barrier(options)->wait();
-    return absl::OkStatus();
+    return AwaitResults(group, device);
   });
 }
 

@@ -40,12 +40,15 @@ std::string CommunicationVariables() {
   static constexpr std::array<absl::string_view, 6> kPrefixes = {
       "NCCL_",      "TORCH_NCCL_", "GLOO_", "TORCH_DISTRIBUTED_DEBUG=", "TORCH_CPP_LOG_LEVEL=",
       "TORCH_GLOO_"};
-  // torchrun and ddprun give it to every worker.
-  static constexpr absl::string_view kSetByLaunchers = "TORCH_NCCL_ASYNC_ERROR_HANDLING=1";
+  // torchrun and ddprun give the first to every worker; the others are LeaveNcclErrorsAlone()'s.
+  static constexpr std::array<absl::string_view, 5> kNobodysChoice = {
+      "TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "TORCH_NCCL_ASYNC_ERROR_HANDLING=0",
+      "TORCH_NCCL_DUMP_ON_TIMEOUT=0", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC=0",
+      "TORCH_NCCL_ENABLE_MONITORING=0"};
   std::vector<std::string> found;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const absl::string_view text = *variable;
-    if (text == kSetByLaunchers) continue;
+    if (std::count(kNobodysChoice.begin(), kNobodysChoice.end(), text) > 0) continue;
     if (std::any_of(kPrefixes.begin(), kPrefixes.end(),
                     [text](absl::string_view prefix) { return absl::StartsWith(text, prefix); })) {
       found.emplace_back(text);

@@ -21,18 +21,23 @@
 namespace ddprun::worker {
 namespace {
 
-bool IsConnectedTcp(int fd) {
+bool IsTcp(int fd) {
   int domain = 0;
-  socklen_t size = sizeof(domain);
+  int type = 0;
+  socklen_t size = sizeof(int);
   if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return false;
-  if (domain != AF_INET && domain != AF_INET6) return false;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return false;
+  return (domain == AF_INET || domain == AF_INET6) && type == SOCK_STREAM;
+}
+
+bool IsConnected(int fd) {
   sockaddr_storage peer = {};
   socklen_t length = sizeof(peer);
   return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0;
 }
 
-// Descriptors of this process by the numbers of their sockets.
-std::map<ino_t, int> ConnectedSockets() {
+// Descriptors of this process' TCP sockets by the sockets' numbers.
+std::map<ino_t, int> TcpSockets() {
   std::map<ino_t, int> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), &closedir);
   if (folder == nullptr) return found;
@@ -40,7 +45,7 @@ std::map<ino_t, int> ConnectedSockets() {
     int fd = -1;
     struct stat status = {};
     if (!absl::SimpleAtoi(entry->d_name, &fd) || fstat(fd, &status) != 0) continue;
-    if (S_ISSOCK(status.st_mode) && IsConnectedTcp(fd)) found.emplace(status.st_ino, fd);
+    if (S_ISSOCK(status.st_mode) && IsTcp(fd)) found.emplace(status.st_ino, fd);
   }
   return found;
 }
@@ -141,8 +146,15 @@ struct GroupAbort::Attempt {
 
 GroupAbort::~GroupAbort() { ShutDown(); }
 
-void GroupAbort::Connect(std::function<void()> connect) {
-  const std::map<ino_t, int> before = ConnectedSockets();
+// NCCL's connect ends with its sockets' errors; the process doesn't wait for longer than for a
+// group.
+void GroupAbort::Abandon(std::thread connecting) {
+  const auto held = std::make_shared<std::thread>(std::move(connecting));
+  Abandoned::Get().Run([held] { held->join(); });
+}
+
+void GroupAbort::Connect(std::function<void()> connect, Sockets sockets) {
+  const std::map<ino_t, int> before = TcpSockets();
   const auto attempt = std::make_shared<Attempt>();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -154,13 +166,21 @@ void GroupAbort::Connect(std::function<void()> connect) {
   const std::lock_guard<std::mutex> lock(mutex_);
   attempt_.reset();
   if (!done) {
-    Abandoned::Get().Add(std::move(thread));
+    if (sockets == Sockets::kNccl) {
+      for (const auto& [number, fd] : TcpSockets()) {
+        if (before.count(number) == 0) shutdown(fd, SHUT_RDWR);
+      }
+      Abandon(std::move(thread));
+    } else {
+      Abandoned::Get().Add(std::move(thread));
+    }
     throw PeerFailure("the generation ended while its workers connected");
   }
   thread.join();
   if (attempt->error != nullptr) std::rethrow_exception(attempt->error);
-  for (const auto& [number, fd] : ConnectedSockets()) {
-    if (before.count(number) > 0) continue;
+  if (sockets == Sockets::kNccl) return;
+  for (const auto& [number, fd] : TcpSockets()) {
+    if (before.count(number) > 0 || !IsConnected(fd)) continue;
     Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (copy.valid()) sockets_.push_back(std::move(copy));
   }
@@ -184,7 +204,20 @@ void GroupAbort::JoinAbandoned(absl::Duration patience) {
 void GroupAbort::Add(const c10::intrusive_ptr<c10d::Backend>& backend) {
   const std::lock_guard<std::mutex> lock(mutex_);
   backends_.emplace_back(backend);
-  if (aborted_) backend->abort();
+  if (aborted_) AbortOne(backend);
+}
+
+void GroupAbort::AbortOne(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  if (backend->getBackendName() != "nccl") return backend->abort();
+  const auto held = std::make_shared<c10::intrusive_ptr<c10d::Backend>>(backend);
+  Abandoned::Get().Run([held] {
+    const absl::Status aborted = CatchExceptions([&] {
+      (*held)->abort();
+      return absl::OkStatus();
+    });
+    if (!aborted.ok()) Log(LogLevel::kWarning, absl::StrCat("NCCL's abort: ", aborted.message()));
+    held->reset();
+  });
 }
 
 void GroupAbort::Abort() {
@@ -194,7 +227,7 @@ void GroupAbort::Abort() {
   ShutDown();
   for (const auto& weak : backends_) {
     const c10::intrusive_ptr<c10d::Backend> backend = weak.lock();
-    if (backend) backend->abort();
+    if (backend) AbortOne(backend);
   }
 }
 

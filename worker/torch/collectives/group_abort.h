@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -26,20 +27,28 @@ class GroupAbort {
   GroupAbort(const GroupAbort&) = delete;
   GroupAbort& operator=(const GroupAbort&) = delete;
 
-  // Runs `connect` in a thread of its own, and takes the TCP sockets that are connected meanwhile
-  // for Gloo's, which tells nobody which it has. Throws what it throws; PeerFailure when there is
-  // an Abort meanwhile: then `connect` still runs, for as long as Gloo's timeouts last, so it must
-  // own what it uses. Requires: no other thread of this process connects TCP sockets.
-  void Connect(std::function<void()> connect);
+  // Whose TCP sockets those are that come into being while a group connects; nobody tells.
+  enum class Sockets {
+    kGloo,  // connected ones are shut down with the group; an Abort meanwhile leaves them: Gloo's
+            // timeouts end the connect
+    kNccl,  // an Abort meanwhile shuts them down, those that listen too: NCCL would wait for who
+            // has died without an end. A group that has connected has an abort() of its own
+  };
 
-  // Aborts this one, too, if it still lives then.
+  // Runs `connect` in a thread of its own. Throws what it throws; PeerFailure when there is an
+  // Abort meanwhile: then `connect` may still run, so it must own what it uses. Requires: no other
+  // thread of this process makes TCP sockets.
+  void Connect(std::function<void()> connect, Sockets sockets = Sockets::kGloo);
+
+  // Aborts this one, too, if it still lives then; NCCL's in a thread of its own, since that takes
+  // half a second.
   void Add(const c10::intrusive_ptr<c10d::Backend>& backend);
 
   void Abort();
 
-  // Destroys a group of Gloo beside everything else: one whose sockets were just shut down waits
-  // for its own threads to notice. `memory` lives as long: what was given up may still arrive
-  // there.
+  // Destroys a group beside everything else: one of Gloo whose sockets were just shut down, or of
+  // NCCL that was aborted, waits for its own threads to notice. `memory` lives as long: what was
+  // given up may still arrive there.
   static void DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend, at::Tensor memory = {});
 
   // Waits for all that was left to itself: a process that ends would pull the floor from under it.
@@ -51,6 +60,8 @@ class GroupAbort {
   struct Attempt;
 
   void ShutDown();
+  static void Abandon(std::thread connecting);
+  static void AbortOne(const c10::intrusive_ptr<c10d::Backend>& backend);
 
   std::mutex mutex_;
   bool aborted_ = false;

@@ -3,13 +3,65 @@
 
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/Logging.h>
 
+#include <atomic>
+#include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
 namespace ddprun::worker {
 
 using c10d::ProcessGroupNCCL;
+
+namespace {
+
+// From the abort of a group to its end: of each collective that it breaks off LibTorch's watchdog
+// would write a dozen lines, with a stack.
+class QuietWatchdogs {
+ public:
+  QuietWatchdogs() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (count_++ == 0) level_before_ = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL);
+  }
+  ~QuietWatchdogs() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--count_ == 0) FLAGS_caffe2_log_level = level_before_;
+  }
+  QuietWatchdogs(const QuietWatchdogs&) = delete;
+  QuietWatchdogs& operator=(const QuietWatchdogs&) = delete;
+
+ private:
+  static inline std::mutex mutex_;
+  static inline int count_ = 0;
+  static inline int level_before_ = 0;
+};
+
+class NcclGroup : public ProcessGroupNCCL {
+ public:
+  using ProcessGroupNCCL::ProcessGroupNCCL;
+  // Else LibTorch warns of a program that forgot to.
+  ~NcclGroup() override {
+    if (!aborted_) shutdown();
+  }
+
+  void abort() override {
+    if (aborted_.exchange(true)) return;
+    quiet_.emplace();
+    ProcessGroupNCCL::abort();
+  }
+  // The works of an aborted group end as if all were well.
+  c10d::ErrorType getError() override {
+    return aborted_ ? c10d::ErrorType::REMOTE_ERROR : ProcessGroupNCCL::getError();
+  }
+
+ private:
+  std::atomic<bool> aborted_ = false;
+  std::optional<QuietWatchdogs> quiet_;
+};
+
+}  // namespace
 
 extern "C" int ddprun_nccl_device_count() { return c10::cuda::device_count(); }
 
@@ -21,8 +73,8 @@ extern "C" void ddprun_nccl_create_backend(const NcclPluginArguments& arguments,
   auto options = ProcessGroupNCCL::Options::create();
   options->timeout = arguments.timeout;
   options->group_name = "ddprun";
-  auto nccl = c10::make_intrusive<ProcessGroupNCCL>(arguments.store, arguments.rank,
-                                                    arguments.world_size, options);
+  auto nccl = c10::make_intrusive<NcclGroup>(arguments.store, arguments.rank, arguments.world_size,
+                                             options);
   const at::Device device(at::kCUDA, index);
   nccl->setBoundDeviceId(device);
   nccl->eagerConnectSingleDevice(device);

@@ -28,6 +28,19 @@ bool MachineHasGpus() {
   return access("/dev/nvidiactl", F_OK) == 0;
 }
 
+void LeaveNcclErrorsAlone() {
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 1);
+  setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 1);
+  setenv("TORCH_NCCL_ENABLE_MONITORING", "0", 1);
+}
+
+// In the process that workers are forked from (worker/env/parked_program.h): CUDA's libraries take
+// a quarter of a second, which each new worker would pay.
+extern "C" void ddprun_load_ahead() {
+  if (MachineHasGpus()) LoadNcclPlugin().IgnoreError();  // who needs it hears of it
+}
+
 absl::StatusOr<NcclPlugin> LoadNcclPlugin() {
   const char* named = std::getenv("DDPRUN_NCCL_PLUGIN");
   const char* library = named != nullptr && *named != '\0' ? named : kNcclPluginLibrary;

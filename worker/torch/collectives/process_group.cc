@@ -1,5 +1,7 @@
 #include "worker/torch/collectives/process_group.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -69,23 +71,24 @@ c10::intrusive_ptr<ProcessGroup> Wrap(const c10::intrusive_ptr<c10d::Store>& sto
   return group;
 }
 
+// What `make` makes, which owns all that it uses.
+template <typename Make>
+auto Connect(const ProcessGroupPlan& plan, GroupAbort::Sockets sockets, const Make& make) {
+  if (plan.abort == nullptr) return make();
+  const auto made = std::make_shared<decltype(make())>();
+  plan.abort->Connect([=] { *made = make(); }, sockets);
+  return *made;
+}
+
 c10::intrusive_ptr<ProcessGroupGloo> ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store,
                                                  uint32_t rank, size_t ranks,
                                                  const ProcessGroupPlan& plan) {
   auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
   options->devices = GlooDevices(plan.bind_address);
-  const auto connect = [=] {
+  const auto backend = Connect(plan, GroupAbort::Sockets::kGloo, [=] {
     return c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
                                                  static_cast<int>(ranks), options);
-  };
-  c10::intrusive_ptr<ProcessGroupGloo> backend;
-  if (plan.abort == nullptr) {
-    backend = connect();
-  } else {
-    auto made = std::make_shared<c10::intrusive_ptr<ProcessGroupGloo>>();
-    plan.abort->Connect([=] { *made = connect(); });
-    backend = *made;
-  }
+  });
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
   // Who has all its connections and ends at once would break those that wait for the other side of
   // theirs.
@@ -154,8 +157,14 @@ c10::intrusive_ptr<ProcessGroup> CreateNccl(const c10::intrusive_ptr<c10d::Store
       .world_size = static_cast<int>(plan.world_size),
       .device_index = plan.device_index,
       .timeout = absl::ToChronoMilliseconds(plan.collective_timeout)};
-  c10::intrusive_ptr<c10d::Backend> backend;
-  plugin.create_backend(arguments, &backend);
+  const auto backend = Connect(plan, GroupAbort::Sockets::kNccl, [=] {
+    c10::intrusive_ptr<c10d::Backend> made;
+    plugin.create_backend(arguments, &made);
+    return made;
+  });
+  // Each thread has one of its own.
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return Wrap(store, plan, c10::DeviceType::CUDA, ProcessGroup::BackendType::NCCL, backend);
 }
 

@@ -64,10 +64,8 @@ absl::Status CheckStillCurrent(const WorkerEnvironment& environment,
   return absl::OkStatus();
 }
 
-// NCCL's groups could be aborted, too, but nobody has tried it yet.
 bool CanRejoin(const Context::Implementation& context) {
-  return context.options.in_process_restart && context.agent != nullptr &&
-         context.plan.backend != BackendKind::kNccl;
+  return context.options.in_process_restart && context.agent != nullptr;
 }
 
 // The store of the generation that `context.environment` speaks of.
@@ -188,6 +186,7 @@ absl::Status Plan(Context::Implementation& context, const ContextOptions& option
   if (backend == BackendKind::kNccl) {
     DDPRUN_ASSIGN_OR_RETURN(plan.device_index, ChooseGpu(context.environment.local_rank));
     context.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
+    if (options.in_process_restart) worker::LeaveNcclErrorsAlone();
   }
   return absl::OkStatus();
 }
@@ -271,7 +270,12 @@ void LetGo(Context::Implementation& context) {
   if (context.plan.abort != nullptr) context.plan.abort->Abort();
   context.end.reset();
   context.check.reset();
+  c10::intrusive_ptr<c10d::Backend> backend;
+  if (context.group && context.plan.backend == BackendKind::kNccl) {
+    backend = context.group->getDefaultBackend();
+  }
   context.group.reset();
+  if (backend) worker::GroupAbort::DestroyBeside(std::move(backend));
   context.plan.abort.reset();
   context.store.reset();
 }
@@ -362,8 +366,8 @@ absl::Status Context::Rejoin() {
   Implementation& self = *implementation_;
   if (!CanRejoin()) {
     return absl::FailedPreconditionError(
-        "this worker can't go on in another generation: that takes in_process_restart, ddprun as "
-        "the launcher, and another backend than nccl");
+        "this worker can't go on in another generation: that takes in_process_restart, and ddprun "
+        "as the launcher");
   }
   return CatchExceptions([&]() -> absl::Status {
     const absl::StatusOr<std::string> why = self.end->Await(kEndTimeout);
@@ -398,6 +402,10 @@ absl::StatusOr<std::vector<torch::Tensor>> Context::AllGather(const torch::Tenso
 
 absl::Status Context::Barrier() {
   return worker::Barrier(*implementation_->group, implementation_->device);
+}
+
+absl::Status Context::AwaitResults() {
+  return worker::AwaitResults(*implementation_->group, implementation_->device);
 }
 
 }  // namespace ddprun

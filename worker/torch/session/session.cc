@@ -257,6 +257,9 @@ absl::StatusOr<std::optional<double>> Session::Implementation::Clip() {
 }
 
 absl::Status Session::Implementation::StepOptimizer() {
+  if (context->CanRejoin()) {  // else a broken group is this process' end
+    DDPRUN_RETURN_IF_ERROR(context->AwaitResults());
+  }
   DDPRUN_ASSIGN_OR_RETURN(step_metrics.gradient_norm, Clip());
   DDPRUN_ASSIGN_OR_RETURN(stepped, scaler->Step(*optimizer));
   if (stepped && average != nullptr) average->Update();

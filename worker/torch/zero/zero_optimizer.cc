@@ -149,6 +149,11 @@ void ZeroImplementation::BroadcastBuffers() {
   }
 }
 
+absl::Status ZeroImplementation::AwaitGroup() const {
+  if (place->plan.abort == nullptr) return absl::OkStatus();
+  return worker::AwaitResults(*group, device);
+}
+
 absl::Status ZeroOptimizer::FinishBackward() {
   Implementation& self = *implementation_;
   if (!self.reducer.has_value()) return absl::OkStatus();
@@ -167,6 +172,7 @@ absl::Status ZeroOptimizer::Step() {
     for (size_t i = 0; i < param_groups_.size(); ++i) {
       self.inner->param_groups()[i].set_options(param_groups_[i].options().clone());
     }
+    DDPRUN_RETURN_IF_ERROR(self.AwaitGroup());
     self.inner->step();
     self.storage->PublishShares();
     const Instant updated = MonotonicNow();
@@ -176,6 +182,7 @@ absl::Status ZeroOptimizer::Step() {
       self.GatherParameters();
     }
     if (self.reducer.has_value() && self.options.broadcast_buffers) self.BroadcastBuffers();
+    DDPRUN_RETURN_IF_ERROR(self.AwaitGroup());
     self.update = updated - begin;
     self.gathering = MonotonicNow() - updated;
     if (!std::exchange(self.told_memory, true)) {

@@ -42,6 +42,8 @@ struct ZeroOptimizer::Implementation {
   void GatherParameters();
   // Rank 0's buffers become everyone's.
   void BroadcastBuffers();
+  // What the group is to have done is done; where a peer's end is no end of this process.
+  absl::Status AwaitGroup() const;
 };
 
 using ZeroImplementation = ZeroOptimizer::Implementation;

@@ -79,6 +79,8 @@ ZeroState GatherShares(const ZeroImplementation& zero, uint32_t target,
           flat.narrow(0, slot.begin, slot.length).view(parameter.tensor.sizes());
     }
   }
+  const absl::Status gathered = zero.AwaitGroup();
+  if (!gathered.ok()) std::rethrow_exception(ToException(gathered));
   return state;
 }
 

@@ -86,6 +86,7 @@ absl::StatusOr<torch::Tensor> GatherField(const ZeroImplementation& zero, size_t
   }
   torch::Tensor all = at::empty(place.parameters.sizes(), options);
   zero.group->_allgather_base(all, share)->wait();
+  DDPRUN_RETURN_IF_ERROR(zero.AwaitGroup());
   return all;
 }
 
