@@ -39,7 +39,8 @@ class ProgressPages {
   // tell that (inotify(7)), watched() is false.
   // Errors: of memfd_create(2), mmap(2): RESOURCE_EXHAUSTED when there are too many descriptors.
   // Workers of the local ranks `kept` have a page among `last` (null = nobody has) already, which
-  // is taken from there, as if it had never been marked: they must have stopped to mark.
+  // is taken from there, as if it had never been marked: they must have stopped to mark. `last`
+  // tells nothing of opened pages any more.
   static absl::StatusOr<std::unique_ptr<ProgressPages>> Create(EventLoop* loop, uint64_t generation,
                                                                uint32_t worker_count,
                                                                std::function<void()> on_opened,
@@ -82,7 +83,9 @@ class ProgressPages {
   ProgressPages() = default;
   absl::Status Add(uint64_t generation);
   void Take(Page* page, uint64_t generation);
-  void Watch(EventLoop* loop, std::function<void()> on_opened);
+  void Watch(EventLoop* loop, std::function<void()> on_opened, ProgressPages* last);
+  // Whether any was opened since it was asked before.
+  bool TakeOpened() const;
 
   std::vector<Page> pages_;
   Fd inotify_;

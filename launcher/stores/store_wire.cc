@@ -34,6 +34,9 @@ absl::StatusOr<StoreOperation> FromProto(const StoreRequest& request) {
                               request.compare_set().desired()};
     case StoreRequest::kCount:
       return CountKeys{};
+    case StoreRequest::kGather:
+      return GatherKeys{request.gather().key(), request.gather().value(),
+                        ListOf(request.gather().keys()), TimeoutOf(request)};
     case StoreRequest::OPERATION_NOT_SET:
       break;
   }
@@ -47,6 +50,7 @@ StoreReply ToProto(const StoreResult& result) {
   if (result.value != nullptr) reply.set_value(*result.value);
   reply.set_number(result.number);
   reply.set_found(result.found);
+  for (const auto& value : result.values) reply.add_values(*value);
   return reply;
 }
 
@@ -58,6 +62,7 @@ std::string OperationName(const StoreRequest& request) {
 absl::Duration TimeoutOf(const StoreRequest& request) {
   if (request.has_get()) return absl::Milliseconds(request.get().timeout_ms());
   if (request.has_wait()) return absl::Milliseconds(request.wait().timeout_ms());
+  if (request.has_gather()) return absl::Milliseconds(request.gather().timeout_ms());
   return absl::ZeroDuration();
 }
 

@@ -43,7 +43,9 @@ ParkRequest PrepareParkedProgram(const LaunchPlan& plan, const EnvironmentLookup
   request.argv = WorkerArguments(plan, 0);
   request.environment = CommonEnvironment(plan, environment);
   request.unset = VaryingVariables(plan);
-  request.tail = {RoomVariable()};
+  // Symbols are looked up while it is loaded, not by each worker when it first calls them, while
+  // others wait for it (ld.so(8)). Behind the room it goes when a worker gets its environment.
+  request.tail = {RoomVariable(), "LD_BIND_NOW=1"};
   return request;
 }
 

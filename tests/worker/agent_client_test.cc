@@ -101,6 +101,18 @@ TEST_F(AgentClientTest, TheStoreKeepsBytes) {
   EXPECT_EQ(*store_->Count(), 0);
 }
 
+TEST_F(AgentClientTest, RanksTellEachOtherInOneCall) {
+  auto waiting = std::async(std::launch::async, [&] {
+    return store_->Gather("r/0", std::string("\0zero", 5), {"r/0", "r/1"}, kLong);
+  });
+  agent_->AwaitWaiters(1);
+  const std::vector<std::string> all = {std::string("\0zero", 5), ""};
+  EXPECT_EQ(*store_->Gather("r/1", "", {"r/0", "r/1"}, kLong), all);
+  EXPECT_EQ(*waiting.get(), all);
+  const absl::Status never = store_->Gather("", "", {"never"}, kShort).status();
+  EXPECT_EQ(never.code(), absl::StatusCode::kDeadlineExceeded) << never;
+}
+
 TEST_F(AgentClientTest, TheStoreCounts) {
   EXPECT_EQ(*store_->Add("n", 5), 5);
   EXPECT_EQ(*store_->Add("n", -7), -2);

@@ -157,6 +157,8 @@ class Service : public wire::Agent::Service {
       case wire::StoreRequest::kCount:
         reply->set_number(static_cast<int64_t>(data_.size()));
         return grpc::Status::OK;
+      case wire::StoreRequest::kGather:
+        return Gather(lock, request.gather(), reply);
       case wire::StoreRequest::OPERATION_NOT_SET:
         break;
     }
@@ -184,6 +186,17 @@ class Service : public wire::Agent::Service {
   grpc::Status Get(Lock& lock, const wire::StoreGet& request, wire::StoreReply* reply) {
     const grpc::Status status = Wait(lock, {request.key()}, request.timeout_ms());
     if (status.ok()) reply->set_value(data_[request.key()]);
+    return status;
+  }
+
+  grpc::Status Gather(Lock& lock, const wire::StoreGather& request, wire::StoreReply* reply) {
+    if (!request.key().empty()) data_[request.key()] = request.value();
+    changed_.notify_all();
+    const grpc::Status status =
+        Wait(lock, {request.keys().begin(), request.keys().end()}, request.timeout_ms());
+    for (const std::string& key : request.keys()) {
+      if (status.ok()) reply->add_values(data_[key]);
+    }
     return status;
   }
 

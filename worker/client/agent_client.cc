@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -123,6 +124,21 @@ class GrpcStore : public KeyValueStore {
     DDPRUN_ASSIGN_OR_RETURN(const wire::StoreReply reply,
                             Call(request, kStoreCallTimeout, "count the keys"));
     return reply.number();
+  }
+
+  absl::StatusOr<std::vector<std::string>> Gather(const std::string& key, const std::string& value,
+                                                  const std::vector<std::string>& keys,
+                                                  absl::Duration timeout) override {
+    wire::StoreRequest request;
+    wire::StoreGather& gather = *request.mutable_gather();
+    gather.set_key(key);
+    gather.set_value(value);
+    for (const std::string& one : keys) gather.add_keys(one);
+    gather.set_timeout_ms(WireMilliseconds(timeout));
+    DDPRUN_ASSIGN_OR_RETURN(wire::StoreReply reply,
+                            Call(request, timeout, absl::StrCat("gather ", keys.size(), " keys")));
+    return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
+                                    std::make_move_iterator(reply.mutable_values()->end()));
   }
 
  private:

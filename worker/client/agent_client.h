@@ -62,6 +62,13 @@ class KeyValueStore {
                                                  const std::string& desired) = 0;
   // Number of keys.
   virtual absl::StatusOr<int64_t> Count() = 0;
+  // Sets `key`, unless it is empty; then waits for all `keys`, and returns their values in their
+  // order: what each of many ranks says and all want to know, in one call.
+  // Errors: DEADLINE_EXCEEDED — the text names a missing key.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(const std::string& key,
+                                                          const std::string& value,
+                                                          const std::vector<std::string>& keys,
+                                                          absl::Duration timeout) = 0;
 };
 
 // How long the agents may take for what waits for nothing.

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
@@ -47,6 +48,8 @@ namespace {
 constexpr char kChannelVariable[] = "DDPRUN_WARM";
 constexpr char kOomScore[] = "/proc/self/oom_score_adj";
 constexpr size_t kFdsMax = 8;  // as launcher/keeper/channel.cc
+// About what a worker takes from its start to its first step.
+constexpr int kQuietMilliseconds = 100;
 
 // ------------------------------------------------------------- what /proc says of us
 
@@ -270,6 +273,7 @@ class ParkedProgram {
       // The keeper is gone, or the files have changed.
       if (waitpid(between, &status, 0) != between || status != 0) _exit(0);
       close(orphaned[1]);  // by us: its own close before its children are given away
+      AwaitQuiet();
       return false;
     }
     close(orphaned[1]);
@@ -293,6 +297,13 @@ class ParkedProgram {
     CloseAll({asked[1], orphaned[0]});
     Become(wanted);
     return true;
+  }
+
+  // A fork takes as much time of a processor as the start of the worker that was just asked for,
+  // for which others wait. Who asks for one more is not kept waiting.
+  void AwaitQuiet() const {
+    pollfd next = {.fd = channel_, .events = POLLIN, .revents = 0};
+    poll(&next, 1, kQuietMilliseconds);
   }
 
   // Ends the process when none is, or must not be, made here any more.

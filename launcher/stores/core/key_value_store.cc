@@ -76,26 +76,14 @@ void KeyValueStore::Run(StoreCallId call, GetKey operation) {
   if (absl::Status key = CheckKey("get", operation.key); !key.ok()) {
     return Answer(call, std::move(key));
   }
-  const size_t bytes = operation.key.size();
-  Park(call, Waiter{.wants_value = true,
-                    .keys = {std::move(operation.key)},
-                    .bytes = bytes,
-                    .watched = 0,
-                    .timeout = operation.timeout,
-                    .deadline = DeadlineOf(operation.timeout)});
+  Park(call, MakeWaiter(Waiter::Wants::kValue, {std::move(operation.key)}, operation.timeout));
 }
 
 void KeyValueStore::Run(StoreCallId call, WaitForKeys operation) {
   if (absl::Status keys = CheckKeyList("wait", operation.keys); !keys.ok()) {
     return Answer(call, std::move(keys));
   }
-  const size_t bytes = BytesOf(operation.keys);
-  Park(call, Waiter{.wants_value = false,
-                    .keys = std::move(operation.keys),
-                    .bytes = bytes,
-                    .watched = 0,
-                    .timeout = operation.timeout,
-                    .deadline = DeadlineOf(operation.timeout)});
+  Park(call, MakeWaiter(Waiter::Wants::kNothing, std::move(operation.keys), operation.timeout));
 }
 
 void KeyValueStore::Run(StoreCallId call, const AddToKey& operation) {
@@ -151,6 +139,19 @@ void KeyValueStore::Run(StoreCallId call, CompareAndSetKey operation) {
 
 void KeyValueStore::Run(StoreCallId call, const CountKeys& /*operation*/) {
   Answer(call, StoreResult{.value = nullptr, .number = static_cast<int64_t>(values_.size())});
+}
+
+void KeyValueStore::Run(StoreCallId call, GatherKeys operation) {
+  const bool sets = !operation.key.empty();
+  absl::Status good = CheckKeyList("gather", operation.keys);
+  if (good.ok() && sets) good = CheckKey("gather", operation.key);
+  Waiter waiter = MakeWaiter(Waiter::Wants::kValues, std::move(operation.keys), operation.timeout);
+  // Before anything is set: a call without room changes nothing.
+  if (good.ok()) good = RoomFor(waiter, sets ? operation.key.size() + operation.value.size() : 0);
+  if (good.ok() && sets) good = Put("gather", operation.key, std::move(operation.value));
+  if (!good.ok()) return Answer(call, std::move(good));
+  Park(call, std::move(waiter));
+  if (sets) Wake(operation.key);
 }
 
 absl::Status KeyValueStore::CheckKey(const char* operation, const std::string& key) const {
@@ -234,15 +235,31 @@ Instant KeyValueStore::DeadlineOf(absl::Duration timeout) const {
   return now_ + std::clamp(timeout, absl::ZeroDuration(), kTimeoutMax);
 }
 
+KeyValueStore::Waiter KeyValueStore::MakeWaiter(Waiter::Wants wants, std::vector<std::string> keys,
+                                                absl::Duration timeout) {
+  const size_t bytes = BytesOf(keys);
+  return {.wants = wants,
+          .keys = std::move(keys),
+          .bytes = bytes,
+          .watched = 0,
+          .timeout = timeout,
+          .deadline = DeadlineOf(timeout)};
+}
+
+// Params: beside: bytes that are to be held, too.
+absl::Status KeyValueStore::RoomFor(const Waiter& waiter, size_t beside) const {
+  if (waiters_.size() < bounds_.waiters && bytes_ + waiter.bytes + beside <= bounds_.bytes) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "store: ", waiters_.size(), " calls wait and ", bytes_, " bytes are held, at most ",
+      bounds_.waiters, " and ", bounds_.bytes, " are allowed; try again when keys were set"));
+}
+
 void KeyValueStore::Park(StoreCallId call, Waiter waiter) {
   const std::optional<size_t> absent = FirstAbsent(waiter.keys, 0);
   if (!absent.has_value()) return AnswerMet(call, waiter);
-  if (waiters_.size() >= bounds_.waiters || bytes_ + waiter.bytes > bounds_.bytes) {
-    return Answer(call, absl::ResourceExhaustedError(absl::StrCat(
-                            "store: ", waiters_.size(), " calls wait and ", bytes_,
-                            " bytes are held, at most ", bounds_.waiters, " and ", bounds_.bytes,
-                            " are allowed; try again when keys were set")));
-  }
+  if (absl::Status room = RoomFor(waiter, 0); !room.ok()) return Answer(call, std::move(room));
   bytes_ += waiter.bytes;
   deadlines_.emplace(waiter.deadline, call);
   Waiter& parked = waiters_.emplace(call, std::move(waiter)).first->second;
@@ -296,18 +313,34 @@ void KeyValueStore::Answer(StoreCallId call, absl::StatusOr<StoreResult> result)
 }
 
 void KeyValueStore::AnswerMet(StoreCallId call, const Waiter& waiter) {
+  if (waiter.wants == Waiter::Wants::kValues) return Answer(call, ValuesOf(waiter.keys));
   StoreResult result;
-  if (waiter.wants_value) result.value = values_.at(waiter.keys.front());
+  if (waiter.wants == Waiter::Wants::kValue) result.value = values_.at(waiter.keys.front());
   Answer(call, std::move(result));
+}
+
+absl::StatusOr<StoreResult> KeyValueStore::ValuesOf(const std::vector<std::string>& keys) const {
+  StoreResult result;
+  size_t bytes = 0;
+  for (const std::string& key : keys) {
+    bytes += result.values.emplace_back(values_.at(key))->size();
+    if (bytes <= bounds_.value_bytes) continue;
+    return absl::ResourceExhaustedError(absl::StrCat("store gather: the values of ", keys.size(),
+                                                     " keys have more than ", bounds_.value_bytes,
+                                                     " bytes together; get them one by one"));
+  }
+  return result;
 }
 
 absl::Status KeyValueStore::Expired(const Waiter& waiter) const {
   size_t absent = 0;
   for (const std::string& key : waiter.keys) absent += values_.contains(key) ? 0 : 1;
-  const std::string what =
-      waiter.wants_value ? absl::StrCat("store get: key ", Quoted(waiter.keys.front()))
-                         : absl::StrCat("store wait: ", absent, " of ", waiter.keys.size(),
-                                        " keys, one is ", Quoted(waiter.keys[waiter.watched]), ",");
+  const bool gathers = waiter.wants == Waiter::Wants::kValues;
+  const std::string what = waiter.wants == Waiter::Wants::kValue
+                               ? absl::StrCat("store get: key ", Quoted(waiter.keys.front()))
+                               : absl::StrCat("store ", gathers ? "gather: " : "wait: ", absent,
+                                              " of ", waiter.keys.size(), " keys, one is ",
+                                              Quoted(waiter.keys[waiter.watched]), ",");
   const std::string within = waiter.timeout > absl::ZeroDuration()
                                  ? absl::StrCat(" within ", absl::FormatDuration(waiter.timeout))
                                  : "";

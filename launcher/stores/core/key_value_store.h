@@ -29,7 +29,7 @@ struct StoreBounds {
   size_t value_bytes = 16U << 20;
   // Keys and values together, and the keys that waiting calls name.
   size_t bytes = 256U << 20;
-  size_t keys_per_call = 1U << 17;  // Wait, Check: one for each rank of the largest jobs
+  size_t keys_per_call = 1U << 17;  // Wait, Check, Gather: one for each rank of the largest jobs
   size_t waiters = 1U << 16;
 };
 
@@ -83,8 +83,18 @@ struct CompareAndSetKey {
 // Answers the number of keys.
 struct CountKeys {};
 
+// Sets `key`, unless it is empty; then answers the values of all `keys`, in their order, as soon as
+// these are there at one moment. With its own key among them each of many callers learns in one
+// call what all of them say. Not one of c10d::Store's.
+struct GatherKeys {
+  std::string key;
+  std::string value;
+  std::vector<std::string> keys;
+  absl::Duration timeout;
+};
+
 using StoreOperation = std::variant<SetKey, GetKey, WaitForKeys, AddToKey, CheckKeys, DeleteKey,
-                                    CompareAndSetKey, CountKeys>;
+                                    CompareAndSetKey, CountKeys, GatherKeys>;
 
 // ------------------------------------------------------------- events and effects
 
@@ -113,13 +123,15 @@ struct StoreResult {
   std::shared_ptr<const std::string> value;  // shared with the store, for large ones; null = none
   int64_t number = 0;
   bool found = false;
+  std::vector<std::shared_ptr<const std::string>> values;  // of a GatherKeys
 };
 
 // The only effect: answer this call. Errors:
 //   ABORTED             the store was closed
-//   DEADLINE_EXCEEDED   Get, Wait: a key was not there in time; the text names it
+//   DEADLINE_EXCEEDED   Get, Wait, Gather: a key was not there in time; the text names it
 //   INVALID_ARGUMENT    an empty key; Add to a value that is no number, or beyond 64 bits
-//   RESOURCE_EXHAUSTED  a bound of StoreBounds
+//   RESOURCE_EXHAUSTED  a bound of StoreBounds; what a Gather asks for is longer than one value
+//                       may be (its own key is set)
 struct StoreAnswer {
   StoreCallId call;
   absl::StatusOr<StoreResult> result;
@@ -161,7 +173,8 @@ class KeyValueStore {
   using Value = std::shared_ptr<const std::string>;
 
   struct Waiter {
-    bool wants_value = false;  // a Get
+    enum class Wants { kNothing, kValue, kValues };
+    Wants wants = Wants::kNothing;  // of a Wait, a Get, a Gather
     std::vector<std::string> keys;
     size_t bytes = 0;    // of the keys
     size_t watched = 0;  // index into keys; that one is absent
@@ -182,6 +195,7 @@ class KeyValueStore {
   void Run(StoreCallId call, const DeleteKey& operation);
   void Run(StoreCallId call, CompareAndSetKey operation);
   void Run(StoreCallId call, const CountKeys& operation);
+  void Run(StoreCallId call, GatherKeys operation);
 
   absl::Status CheckKey(const char* operation, const std::string& key) const;
   absl::Status CheckKeyList(const char* operation, const std::vector<std::string>& keys) const;
@@ -190,6 +204,8 @@ class KeyValueStore {
   std::optional<size_t> FirstAbsent(const std::vector<std::string>& keys, size_t from) const;
 
   Instant DeadlineOf(absl::Duration timeout) const;
+  Waiter MakeWaiter(Waiter::Wants wants, std::vector<std::string> keys, absl::Duration timeout);
+  absl::Status RoomFor(const Waiter& waiter, size_t beside) const;
   void Park(StoreCallId call, Waiter waiter);
   void Wake(const std::string& key);
   void Watch(StoreCallId call, Waiter* waiter, size_t index);
@@ -197,6 +213,7 @@ class KeyValueStore {
   void ExpireWaiters();
   void Answer(StoreCallId call, absl::StatusOr<StoreResult> result);
   void AnswerMet(StoreCallId call, const Waiter& waiter);
+  absl::StatusOr<StoreResult> ValuesOf(const std::vector<std::string>& keys) const;
   absl::Status Expired(const Waiter& waiter) const;
 
   StoreBounds bounds_;

@@ -104,10 +104,10 @@ class Checkpointer {
   void LeaveGeneration();
 
   // After Context::Rejoin, and on ranks that got their state from others instead of by Restore:
-  // what is saved from now on is newer than what any rank has resumed from. A collective.
-  //
-  // Errors: UNAVAILABLE — a peer is gone.
-  absl::Status GoOnWithOthers();
+  // what is saved from now on is newer than what any rank has resumed from, if `fence` is the
+  // highest of all ranks' fences.
+  uint64_t fence() const;
+  void GoOnAfter(uint64_t fence);
 
   // Writes a checkpoint. One with a `score` (higher is better; rank 0's counts) stays beside the
   // newest ones as long as none has a higher one. Saving a step again replaces it.

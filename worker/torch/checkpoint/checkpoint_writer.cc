@@ -247,14 +247,4 @@ void CheckpointWriter::LeaveGeneration() {
   if (pending_.has_value() && pending_->shards) pending_->given_up = true;
 }
 
-absl::Status CheckpointWriter::GoOnWithOthers() {
-  const torch::Tensor own = torch::tensor({static_cast<int64_t>(fence_)});
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                          context_.AllGather(own.to(context_.device())));
-  for (const torch::Tensor& fence : all) {
-    fence_ = std::max(fence_, static_cast<uint64_t>(fence.item<int64_t>()));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace ddprun::worker

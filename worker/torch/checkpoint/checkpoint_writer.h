@@ -36,7 +36,8 @@ class CheckpointWriter {
   // What this generation writes from now on is newer than all with this fence.
   void BeginAfter(uint64_t fence) { fence_ = fence + 1; }
   void LeaveGeneration();
-  absl::Status GoOnWithOthers();
+  uint64_t fence() const { return fence_; }
+  void GoOnAfter(uint64_t fence) { fence_ = fence; }
 
  private:
   // A checkpoint on its way. Its write beside training may see the ranks change: it has the place

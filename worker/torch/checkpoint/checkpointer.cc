@@ -141,6 +141,8 @@ absl::Status Checkpointer::Wait() {
 
 void Checkpointer::LeaveGeneration() { implementation_->writer.LeaveGeneration(); }
 
-absl::Status Checkpointer::GoOnWithOthers() { return implementation_->writer.GoOnWithOthers(); }
+uint64_t Checkpointer::fence() const { return implementation_->writer.fence(); }
+
+void Checkpointer::GoOnAfter(uint64_t fence) { implementation_->writer.GoOnAfter(fence); }
 
 }  // namespace ddprun

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -17,6 +16,7 @@
 #include "worker/torch/collectives/process_group.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
 namespace {
@@ -177,8 +177,7 @@ absl::Status Healing::Connect() {
   plan.rank = static_cast<uint32_t>(found - members.begin());
   plan.world_size = static_cast<uint32_t>(members.size());
   DDPRUN_ASSIGN_OR_RETURN(
-      links_,
-      CreateMessageGroup(c10::make_intrusive<c10d::PrefixStore>("healing", place.store), plan));
+      links_, CreateMessageGroup(c10::make_intrusive<StorePart>("healing", place.store), plan));
   thread_ = std::thread([this] { transferred_ = CatchExceptions([this] { return Transfer(); }); });
   return absl::OkStatus();
 }

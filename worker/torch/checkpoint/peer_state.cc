@@ -1,8 +1,6 @@
 #include "worker/torch/checkpoint/peer_state.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -21,29 +19,6 @@ namespace ddprun::worker {
 namespace {
 
 using Version = std::optional<StateVersion>;
-
-// An offer as numbers: {there is a version, step, epoch, epoch_samples, generation, bytes,
-// nanoseconds of a step}.
-constexpr int64_t kNumbers = 7;
-
-torch::Tensor OfferTensor(const StateOffer& own) {
-  const auto [progress, generation] = own.version.value_or(StateVersion{});
-  return torch::tensor({int64_t{own.version.has_value()}, progress.step, progress.epoch,
-                        progress.epoch_samples, static_cast<int64_t>(generation), own.bytes,
-                        absl::ToInt64Nanoseconds(own.step_time)});
-}
-
-StateOffer OfferFrom(const torch::Tensor& numbers) {
-  std::array<int64_t, kNumbers> values = {};
-  std::memcpy(values.data(), numbers.const_data_ptr(), sizeof(values));
-  StateOffer offer = {
-      .version = std::nullopt, .bytes = values[5], .step_time = absl::Nanoseconds(values[6])};
-  if (values[0] == 0) return offer;
-  offer.version =
-      StateVersion{.progress = {.step = values[1], .epoch = values[2], .epoch_samples = values[3]},
-                   .generation = static_cast<uint64_t>(values[4])};
-  return offer;
-}
 
 // Whose state counts. An epoch that has ended is further than the same steps before its end; of a
 // step that was done twice, the second time counts: the others have gone on from there.
@@ -76,23 +51,15 @@ bool KnownStates::AllHaveIt() const {
                      [this](const Version& one) { return one == newest; });
 }
 
-absl::StatusOr<KnownStates> ExchangeStates(Context& context, const StateOffer& own) {
-  return CatchExceptions([&]() -> absl::StatusOr<KnownStates> {
-    DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                            context.AllGather(OfferTensor(own).to(context.device())));
-    std::vector<StateOffer> offers;
-    KnownStates known;
-    for (const torch::Tensor& numbers : all) {
-      offers.push_back(OfferFrom(numbers.cpu()));
-      known.versions.push_back(offers.back().version);
-    }
-    known.leader = Furthest(known.versions);
-    const StateOffer& newest = offers[known.leader];
-    known.newest = newest.version;
-    known.bytes = newest.bytes;
-    known.step_time = newest.step_time;
-    return known;
-  });
+KnownStates CompareOffers(const std::vector<StateOffer>& offers) {
+  KnownStates known;
+  for (const StateOffer& offer : offers) known.versions.push_back(offer.version);
+  known.leader = Furthest(known.versions);
+  const StateOffer& newest = offers[known.leader];
+  known.newest = newest.version;
+  known.bytes = newest.bytes;
+  known.step_time = newest.step_time;
+  return known;
 }
 
 int64_t StateBytes(const ReplicatedState& state) {

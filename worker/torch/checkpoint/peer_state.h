@@ -62,8 +62,8 @@ struct KnownStates {
   bool AllHaveIt() const;
 };
 
-// A collective. Errors: UNAVAILABLE, "PeerError: …" — a peer is gone.
-absl::StatusOr<KnownStates> ExchangeStates(Context& context, const StateOffer& own);
+// From all ranks' offers, by rank. Pure.
+KnownStates CompareOffers(const std::vector<StateOffer>& offers);
 
 // Of what only the optimizer's step changes, which is most of it. 0: it can't be read.
 int64_t StateBytes(const ReplicatedState& state);

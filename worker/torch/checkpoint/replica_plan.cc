@@ -54,14 +54,19 @@ std::vector<std::vector<uint32_t>> ChooseHolders(const std::vector<uint32_t>& ho
 
 std::optional<RecoveryPoint> ChooseRecoveryPoint(
     const std::vector<std::vector<RecordKey>>& records) {
+  struct Copy {
+    uint32_t rank;
+    int64_t bytes;
+  };
   // By step, then by generation; and by shard who has it.
-  std::map<std::tuple<int64_t, uint64_t, uint32_t>, std::map<uint32_t, uint32_t>> states;
+  std::map<std::tuple<int64_t, uint64_t, uint32_t>, std::map<uint32_t, Copy>> states;
   for (uint32_t rank = 0; rank < records.size(); ++rank) {
     for (const RecordKey& key : records[rank]) {
       if (key.shard >= key.world_size) continue;
       auto& sources = states[{key.step, key.generation, key.world_size}];
-      const bool is_new = sources.emplace(key.shard, rank).second;
-      if (!is_new && rank == key.shard) sources[key.shard] = rank;
+      const Copy copy = {.rank = rank, .bytes = key.bytes};
+      const bool is_new = sources.emplace(key.shard, copy).second;
+      if (!is_new && rank == key.shard) sources.at(key.shard) = copy;
     }
   }
   for (auto state = states.rbegin(); state != states.rend(); ++state) {
@@ -69,7 +74,10 @@ std::optional<RecoveryPoint> ChooseRecoveryPoint(
     if (state->second.size() != world_size) continue;
     RecoveryPoint point;
     point.state = {.generation = generation, .world_size = world_size, .step = step};
-    for (const auto& [shard, rank] : state->second) point.sources.push_back(rank);
+    for (const auto& [shard, copy] : state->second) {
+      point.sources.push_back(copy.rank);
+      point.bytes.push_back(copy.bytes);
+    }
     return point;
   }
   return std::nullopt;

@@ -25,6 +25,7 @@ struct RecordKey {
   uint32_t world_size = 0;
   int64_t step = 0;
   uint32_t shard = 0;  // the rank whose it was
+  int64_t bytes = 0;   // its length; the same of all copies
 
   friend auto operator<=>(const RecordKey&, const RecordKey&) = default;
   bool SameState(const RecordKey& other) const {
@@ -36,6 +37,7 @@ struct RecordKey {
 struct RecoveryPoint {
   RecordKey state;                // `shard` says nothing
   std::vector<uint32_t> sources;  // by shard: that rank itself, where it can be; else the lowest
+  std::vector<int64_t> bytes;     // by shard: of its copies
 };
 
 // The one with the highest step of those that are whole; none: none is.

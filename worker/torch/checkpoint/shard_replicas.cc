@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +20,7 @@
 #include "worker/torch/collectives/process_group.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/gathering_store.h"
 #include "worker/torch/zero/zero_shares.h"
 
 namespace ddprun::worker {
@@ -34,8 +34,6 @@ constexpr const char* kProgressKey = "progress";
 constexpr int kTag = 0;
 // The generation has ended, so what hasn't arrived yet is about to fail.
 constexpr absl::Duration kSettleTime = absl::Seconds(1);  // for all of them
-// Of a record, as numbers.
-constexpr size_t kKeyNumbers = 4;
 
 // What is sent in the place of a record whose size the others don't know yet: zeros, where a
 // record's header has its length.
@@ -48,17 +46,6 @@ bool IsRecord(const torch::Tensor& bytes) {
 
 absl::string_view BytesOf(const torch::Tensor& record) {
   return {static_cast<const char*>(record.const_data_ptr()), record.nbytes()};
-}
-
-// `source`'s bytes on all ranks.
-absl::StatusOr<torch::Tensor> SendToAll(Context& context, uint32_t source, torch::Tensor bytes) {
-  const bool sends = context.rank() == source;
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes,
-                          GatherNumber(context, sends ? bytes.numel() : 0));
-  if (!sends) bytes = torch::empty({sizes[source]}, torch::kByte);
-  torch::Tensor travelling = bytes.to(context.device());
-  DDPRUN_RETURN_IF_ERROR(context.Broadcast(travelling, source));
-  return sends ? bytes : travelling.cpu();
 }
 
 }  // namespace
@@ -78,25 +65,20 @@ RecordKey ShardReplicas::OwnKey(int64_t step) const {
           .shard = context_.rank()};
 }
 
-absl::Status ShardReplicas::Connect() {
-  Settle();
+absl::Status ShardReplicas::Connect(const std::vector<uint32_t>& hosts) {
   holders_.clear();
   kept_for_.clear();
-  sizes_.assign(context_.world_size(), 0);
   if (context_.world_size() == 1 || copies_ == 0) return absl::OkStatus();
   const Context::Implementation& place = context_.implementation();
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> hosts,
-                          GatherNumber(context_, place.plan.host));
-  const std::vector<std::vector<uint32_t>> holders =
-      ChooseHolders(std::vector<uint32_t>(hosts.begin(), hosts.end()), copies_);
+  const std::vector<std::vector<uint32_t>> holders = ChooseHolders(hosts, copies_);
   holders_ = holders[context_.rank()];
   for (uint32_t rank = 0; rank < holders.size(); ++rank) {
     const auto& of_rank = holders[rank];
     if (std::count(of_rank.begin(), of_rank.end(), context_.rank()) > 0) kept_for_.push_back(rank);
   }
   DDPRUN_ASSIGN_OR_RETURN(
-      links_, CreateMessageGroup(c10::make_intrusive<c10d::PrefixStore>("replicas", place.store),
-                                 place.plan));
+      links_,
+      CreateMessageGroup(c10::make_intrusive<StorePart>("replicas", place.store), place.plan));
   return absl::OkStatus();
 }
 
@@ -149,7 +131,9 @@ absl::Status ShardReplicas::Begin(const TrainingProgress& progress) {
   DDPRUN_CHECK(!round_.has_value(), "a second Begin before Commit");
   return CatchExceptions([&]() -> absl::Status {
     DDPRUN_ASSIGN_OR_RETURN(torch::Tensor bytes, Pack(progress));
-    round_ = Record{.key = OwnKey(progress.step), .bytes = std::move(bytes)};
+    RecordKey key = OwnKey(progress.step);
+    key.bytes = bytes.numel();
+    round_ = Record{.key = key, .bytes = std::move(bytes)};
     records_.push_back(*round_);
     Exchange();
     return absl::OkStatus();
@@ -161,6 +145,7 @@ void ShardReplicas::Exchange() {
     if (sizes_[origin] == 0) continue;
     Record record = *round_;
     record.key.shard = origin;
+    record.key.bytes = sizes_[origin];
     record.bytes = TakeMemory(sizes_[origin]);
     std::vector<torch::Tensor> tensors = {record.bytes};
     auto work = links_->recv(tensors, static_cast<int>(origin), kTag);
@@ -245,38 +230,18 @@ void ShardReplicas::Settle() {
   if (links_) GroupAbort::DestroyBeside(std::move(links_));
 }
 
-absl::StatusOr<std::vector<std::vector<RecordKey>>> ShardReplicas::GatherKeys() {
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> counts,
-                          GatherNumber(context_, static_cast<int64_t>(records_.size())));
-  const auto most = static_cast<size_t>(*std::max_element(counts.begin(), counts.end()));
-  std::vector<std::vector<RecordKey>> keys(counts.size());
-  if (most == 0) return keys;
-  std::vector<int64_t> own;
-  for (const Record& record : records_) {
-    own.insert(own.end(), {static_cast<int64_t>(record.key.generation), record.key.world_size,
-                           record.key.step, record.key.shard});
-  }
-  own.resize(most * kKeyNumbers);
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all,
-                          context_.AllGather(torch::tensor(own).to(context_.device())));
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const torch::Tensor row = all[rank].cpu();
-    const auto* numbers = row.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < counts[rank]; ++i, numbers += kKeyNumbers) {
-      keys[rank].push_back({.generation = static_cast<uint64_t>(numbers[0]),
-                            .world_size = static_cast<uint32_t>(numbers[1]),
-                            .step = numbers[2],
-                            .shard = static_cast<uint32_t>(numbers[3])});
-    }
-  }
+std::vector<RecordKey> ShardReplicas::Records() {
+  Settle();
+  std::vector<RecordKey> keys;
+  for (const Record& record : records_) keys.push_back(record.key);
   return keys;
 }
 
-absl::StatusOr<std::optional<TrainingProgress>> ShardReplicas::TakeBack() {
-  Settle();
+absl::StatusOr<std::optional<TrainingProgress>> ShardReplicas::TakeBack(
+    const std::vector<std::vector<RecordKey>>& records) {
   return CatchExceptions([&]() -> absl::StatusOr<std::optional<TrainingProgress>> {
-    DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::vector<RecordKey>> keys, GatherKeys());
-    const std::optional<RecoveryPoint> point = ChooseRecoveryPoint(keys);
+    sizes_.assign(context_.world_size(), 0);
+    const std::optional<RecoveryPoint> point = ChooseRecoveryPoint(records);
     const auto is_over = [&](const Record& record) {
       return !point.has_value() ||
              (!record.key.SameState(point->state) && record.key.step >= point->state.step);
@@ -287,8 +252,10 @@ absl::StatusOr<std::optional<TrainingProgress>> ShardReplicas::TakeBack() {
     for (uint32_t shard = 0; shard < point->sources.size(); ++shard) {
       DDPRUN_RETURN_IF_ERROR(Move(*point, shard, parts));
     }
-    const bool some_are_new =
-        std::any_of(keys.begin(), keys.end(), [](const auto& of_rank) { return of_rank.empty(); });
+    // Who has the same share as before will have a record of the same length.
+    if (point->state.world_size == context_.world_size()) sizes_ = point->bytes;
+    const bool some_are_new = std::any_of(records.begin(), records.end(),
+                                          [](const auto& of_rank) { return of_rank.empty(); });
     if (some_are_new) DDPRUN_RETURN_IF_ERROR(SendUntrained(point->sources[0]));
     DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress,
                             Apply(parts, context_.rank() < point->state.world_size));
@@ -308,7 +275,13 @@ absl::Status ShardReplicas::Move(const RecoveryPoint& point, uint32_t shard, Par
     bytes = found->bytes;
   }
   if (!same_ranks || source != shard) {
-    DDPRUN_ASSIGN_OR_RETURN(bytes, SendToAll(context_, source, bytes));
+    const bool sends = context_.rank() == source;
+    torch::Tensor travelling =
+        sends ? bytes.to(context_.device())
+              : torch::empty({point.bytes[shard]},
+                             torch::TensorOptions(torch::kByte).device(context_.device()));
+    DDPRUN_RETURN_IF_ERROR(context_.Broadcast(travelling, source));
+    if (!sends) bytes = travelling.cpu();
   }
   if (same_ranks && shard != context_.rank()) return absl::OkStatus();
   DDPRUN_ASSIGN_OR_RETURN(const TensorFile file,

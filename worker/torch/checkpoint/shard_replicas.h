@@ -49,17 +49,21 @@ class ShardReplicas {
   ShardReplicas(const ShardReplicas&) = delete;
   ShardReplicas& operator=(const ShardReplicas&) = delete;
 
-  // In a new generation, first: gives all ranks the newest state that can be put together, dealt
-  // out as the optimizer is now; new ranks have none to add, and go on with the random generators
-  // of those whose places they take. A collective. Returns: how far training had come then; none:
-  // there is no state that is whole, and none is kept any more.
+  // In a new generation, first: what is kept here. Leaves the connections of the one before.
+  std::vector<RecordKey> Records();
+
+  // Then: gives all ranks the newest state that can be put together, dealt out as the optimizer is
+  // now; new ranks have none to add, and go on with the random generators of those whose places
+  // they take. A collective. Params: records: of all ranks, by rank. Returns: how far training had
+  // come then; none: there is no state that is whole, and none is kept any more.
   // Errors: UNAVAILABLE, "PeerError: …" — a peer is gone; what is kept stays, so try again in the
   // next generation. FAILED_PRECONDITION — ranks have different models or optimizers.
-  absl::StatusOr<std::optional<TrainingProgress>> TakeBack();
+  absl::StatusOr<std::optional<TrainingProgress>> TakeBack(
+      const std::vector<std::vector<RecordKey>>& records);
 
   // After it: connects ranks with those that keep copies for them. A collective. What was kept
-  // before stays until the next Commit. Errors: UNAVAILABLE as above.
-  absl::Status Connect();
+  // before stays until the next Commit. Params: hosts: each rank's. Errors: UNAVAILABLE as above.
+  absl::Status Connect(const std::vector<uint32_t>& hosts);
 
   // Copies the own share, and begins to send it; waits for nobody. Requires: after Connect; no
   // other one since the last Commit.
@@ -97,7 +101,6 @@ class ShardReplicas {
   void Settle();
   void KeepOnly(const RecordKey& state);
 
-  absl::StatusOr<std::vector<std::vector<RecordKey>>> GatherKeys();
   absl::Status Move(const RecoveryPoint& point, uint32_t shard, Parts& parts);
   void Take(const CheckpointTensors& tensors, bool is_whole_share, bool is_first, Parts& parts);
   absl::Status SendUntrained(uint32_t source);
@@ -109,11 +112,13 @@ class ShardReplicas {
   c10::intrusive_ptr<c10d::Backend> links_;  // null: nobody to send to
   std::vector<uint32_t> holders_;            // of the own share
   std::vector<uint32_t> kept_for_;           // whose shares are kept here
-  std::vector<int64_t> sizes_;               // of each rank's record, as all know them; 0 = unknown
-  std::optional<Record> round_;              // begun, not committed; also one of the records
-  std::vector<Transfer> transfers_;          // of that round
-  std::vector<Record> records_;              // whole ones
-  std::vector<torch::Tensor> spare_;         // memory that records had
+  // Of each rank's record, as all know them or, in a generation's first round, expect them; 0 =
+  // unknown.
+  std::vector<int64_t> sizes_;
+  std::optional<Record> round_;       // begun, not committed; also one of the records
+  std::vector<Transfer> transfers_;   // of that round
+  std::vector<Record> records_;       // whole ones
+  std::vector<torch::Tensor> spare_;  // memory that records had
 };
 
 }  // namespace ddprun::worker

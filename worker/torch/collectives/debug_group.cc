@@ -5,7 +5,6 @@
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <algorithm>
 #include <array>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
 
@@ -25,7 +25,7 @@ absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> DebugGroup(
   comparing.backend = BackendKind::kGloo;
   DDPRUN_ASSIGN_OR_RETURN(
       const c10::intrusive_ptr<c10d::ProcessGroup> helper,
-      CreateProcessGroup(c10::make_intrusive<c10d::PrefixStore>("debug", store), comparing));
+      CreateProcessGroup(c10::make_intrusive<StorePart>("debug", store), comparing));
   auto wrapped = c10::make_intrusive<c10d::ProcessGroup>(store, group->getRank(), group->getSize());
   wrapped->setDefaultBackend(group->getBackendType());
   for (const c10::Device& device : group->getDeviceTypes()) {

@@ -2,7 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -28,6 +31,27 @@ ReduceOp LeadersOperation(const ReduceOp& operation, const at::Tensor& tensor) {
   if (kind == ReduceOp::SUM) return ReduceOp::MAX;
   if (kind == ReduceOp::PRODUCT) return ReduceOp::MIN;
   return operation;
+}
+
+// Up to here, in all that a leader gets, each sends what it has to each other one. Gloo's
+// collectives pass it on around a ring, which takes as many turns as there are hosts, or twice as
+// many, with a wake-up of both ends and three messages each. Six processes on two cores, 8 bytes:
+// an all-reduce 19 ms and 310 switches of threads, an all-gather 11 and 157; all to all 3.4 and 75.
+constexpr size_t kSmallBytes = size_t{64} << 10;
+
+bool IsSmallSum(const ReduceOp& operation, const at::Tensor& tensor, size_t hosts) {
+  const auto kind = static_cast<ReduceOp::RedOpType>(operation);
+  const bool known = kind == ReduceOp::SUM || kind == ReduceOp::MAX || kind == ReduceOp::MIN;
+  return known && tensor.nbytes() * hosts <= kSmallBytes;
+}
+
+void Reduce(const ReduceOp& operation, const at::Tensor& other, at::Tensor& sum) {
+  const auto kind = static_cast<ReduceOp::RedOpType>(operation);
+  if (kind == ReduceOp::SUM) {
+    sum.add_(other);
+  } else {
+    sum = kind == ReduceOp::MAX ? at::maximum(sum, other) : at::minimum(sum, other);
+  }
 }
 
 // Keeps the memory: Gloo may still write there after its group was abandoned. Requires: contiguous.
@@ -135,14 +159,30 @@ void HierarchicalBackend::AllReduceLeaders(const at::Tensor& tensor, const Reduc
                                            Milliseconds timeout) {
   if (leaders_ == nullptr) throw PeerFailure("the connection of the hosts' leaders is gone");
   if (tensor.numel() == 0) return;
+  const ReduceOp of_leaders = LeadersOperation(operation, tensor);
+  if (IsSmallSum(of_leaders, tensor, layout_.hosts.size())) {
+    return AllReduceSmall(tensor, of_leaders, timeout);
+  }
   // Gloo has no int16; in int32 the lower half is the same.
   const bool widen = tensor.scalar_type() == at::kShort;
   Tensors tensors = {widen ? tensor.to(at::kInt) : tensor};
   c10d::AllreduceOptions options;
-  options.reduceOp = LeadersOperation(operation, tensor);
+  options.reduceOp = of_leaders;
   options.timeout = timeout;
   Await(leaders_->allreduce(tensors, options));
   if (widen) tensor.copy_(tensors[0]);
+}
+
+void HierarchicalBackend::AllReduceSmall(const at::Tensor& tensor, const ReduceOp& operation,
+                                         Milliseconds timeout) {
+  const at::Tensor bytes = AsBytes(tensor);  // in the order in which they lie
+  at::Tensor blocks =
+      at::empty({static_cast<int64_t>(layout_.hosts.size()), bytes.numel()}, at::kByte);
+  AllGatherLeaders(bytes, blocks, timeout);
+  const at::Tensor values = blocks.view(tensor.scalar_type());
+  at::Tensor sum = values[0];
+  for (int64_t host = 1; host < values.size(0); ++host) Reduce(operation, values[host], sum);
+  bytes.copy_(sum.view(at::kByte));
 }
 
 void HierarchicalBackend::BroadcastLeaders(const at::Tensor& tensor, uint32_t host,
@@ -160,9 +200,16 @@ void HierarchicalBackend::BroadcastLeaders(const at::Tensor& tensor, uint32_t ho
 void HierarchicalBackend::AllGatherLeaders(at::Tensor own, at::Tensor blocks,
                                            Milliseconds timeout) {
   if (leaders_ == nullptr) throw PeerFailure("the connection of the hosts' leaders is gone");
+  at::Tensor flat = blocks.view({-1});
+  if (blocks.nbytes() <= kSmallBytes) {
+    at::Tensor sent = own.repeat({static_cast<int64_t>(layout_.hosts.size())});
+    std::vector<int64_t> even;
+    c10d::AllToAllOptions options;
+    options.timeout = timeout;
+    return Await(leaders_->alltoall_base(flat, sent, even, even, options));
+  }
   c10d::AllgatherOptions options;
   options.timeout = timeout;
-  at::Tensor flat = blocks.view({-1});
   Await(leaders_->_allgather_base(flat, own, options));
 }
 

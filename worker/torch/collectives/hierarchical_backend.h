@@ -77,6 +77,9 @@ class HierarchicalBackend : public CollectiveBackend {
   void RunAllGather(const at::Tensor& input, const Tensors& outputs, Milliseconds timeout);
   void AllReduceLeaders(const at::Tensor& tensor, const c10d::ReduceOp& operation,
                         Milliseconds timeout);
+  // The same of few bytes, each to everybody: added up in the hosts' order.
+  void AllReduceSmall(const at::Tensor& tensor, const c10d::ReduceOp& operation,
+                      Milliseconds timeout);
   // `own` [n] of each leader into everybody's `blocks` [hosts, n].
   void AllGatherLeaders(at::Tensor own, at::Tensor blocks, Milliseconds timeout);
   void BroadcastLeaders(const at::Tensor& tensor, uint32_t host, Milliseconds timeout);

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 #include <vector>
@@ -20,6 +20,7 @@
 #include "worker/torch/collectives/nccl_plugin.h"
 #include "worker/torch/collectives/shm_backend.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/gathering_store.h"
 #include "worker/torch/store/meeting.h"
 
 namespace ddprun::worker {
@@ -80,26 +81,37 @@ auto Connect(const ProcessGroupPlan& plan, GroupAbort::Sockets sockets, const Ma
   return *made;
 }
 
-c10::intrusive_ptr<ProcessGroupGloo> ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 uint32_t rank, size_t ranks,
-                                                 const ProcessGroupPlan& plan) {
+struct GlooConnections {
+  c10::intrusive_ptr<ProcessGroupGloo> backend;
+  std::vector<std::string> words;  // of all ranks
+};
+
+// Params: word: for the other ranks.
+GlooConnections ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store, uint32_t rank,
+                            size_t ranks, const ProcessGroupPlan& plan,
+                            const std::string& word = "") {
+  c10::intrusive_ptr<c10d::Store> rendezvous = store;
+  if (AsGathering(*store) != nullptr) {
+    rendezvous = c10::make_intrusive<RendezvousStore>(store, ranks);
+  }
   auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
   options->devices = GlooDevices(plan.bind_address);
-  const auto backend = Connect(plan, GroupAbort::Sockets::kGloo, [=] {
-    return c10::make_intrusive<ProcessGroupGloo>(store, static_cast<int>(rank),
+  auto backend = Connect(plan, GroupAbort::Sockets::kGloo, [=] {
+    return c10::make_intrusive<ProcessGroupGloo>(rendezvous, static_cast<int>(rank),
                                                  static_cast<int>(ranks), options);
   });
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
   // Who has all its connections and ends at once would break those that wait for the other side of
-  // theirs.
-  AwaitAll(*store, "connected", ranks, kConnectTries * absl::FromChrono(kConnectTimeout));
-  return backend;
+  // theirs. (torch's init_process_group waits so, too: _store_based_barrier.)
+  std::vector<std::string> words = GatherWords(*store, "connected", rank, ranks, word,
+                                               kConnectTries * absl::FromChrono(kConnectTimeout));
+  return {std::move(backend), std::move(words)};
 }
 
 c10::intrusive_ptr<ProcessGroup> CreateGloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             const ProcessGroupPlan& plan) {
   return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::GLOO,
-              ConnectGloo(store, plan.rank, plan.world_size, plan));
+              ConnectGloo(store, plan.rank, plan.world_size, plan).backend);
 }
 
 // This host's ranks in shared memory. All ranks of the job get an error when one of them does.
@@ -107,45 +119,57 @@ absl::StatusOr<std::unique_ptr<ShmGroup>> CreateShmGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
     const HostLayout& layout) {
   const uint32_t host = layout.HostOf(plan.rank);
-  c10d::PrefixStore of_host(absl::StrCat("shm/", host), store);
+  StorePart of_host(absl::StrCat("shm/", host), store);
   absl::StatusOr<std::unique_ptr<ShmGroup>> group =
       ShmGroup::Create(of_host, layout.LocalRankOf(plan.rank), layout.hosts[host]);
   if (layout.hosts.size() == 1) return group;
   // The ranks of a host agree; the hosts' first ones speak for them.
-  const auto key = [](size_t number) { return absl::StrCat("shm/", number, "/answer"); };
-  if (layout.hosts[host][0] == plan.rank) {
-    store->set(key(host), std::string(group.ok() ? "" : group.status().message()));
+  std::vector<std::string> keys;
+  for (size_t number = 0; number < layout.hosts.size(); ++number) {
+    keys.push_back(absl::StrCat("shm/", number, "/answer"));
   }
-  for (size_t other = 0; other < layout.hosts.size(); ++other) {
-    const std::string answer = store->get_to_str(key(other));
+  const bool speaks = layout.hosts[host][0] == plan.rank;
+  const std::vector<std::string> answers = Gather(
+      *store, speaks ? keys[host] : "", std::string(group.ok() ? "" : group.status().message()),
+      keys, absl::FromChrono(store->getTimeout()));
+  for (const std::string& answer : answers) {
     if (!answer.empty()) return absl::FailedPreconditionError(answer);
   }
   return group;
 }
 
+c10::intrusive_ptr<ProcessGroup> WrapHierarchical(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const ProcessGroupPlan& plan,
+                                                  const HostLayout& layout,
+                                                  std::unique_ptr<ShmGroup> local,
+                                                  c10::intrusive_ptr<c10d::Backend> leaders) {
+  HierarchicalBackend::Disposal dispose;  // none: the process ends soon
+  if (plan.abort != nullptr) {
+    dispose = [](c10::intrusive_ptr<c10d::Backend> group) {
+      GroupAbort::DestroyBeside(std::move(group));
+    };
+  }
+  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
+              c10::make_intrusive<HierarchicalBackend>(
+                  plan.rank, layout, std::move(local), std::move(leaders),
+                  absl::ToChronoMilliseconds(plan.collective_timeout), dispose));
+}
+
 c10::intrusive_ptr<ProcessGroup> WrapShm(const c10::intrusive_ptr<c10d::Store>& store,
                                          const ProcessGroupPlan& plan, const HostLayout& layout,
                                          std::unique_ptr<ShmGroup> local, bool hierarchical) {
-  const auto timeout = absl::ToChronoMilliseconds(plan.collective_timeout);
-  c10::intrusive_ptr<c10d::Backend> backend;
-  if (hierarchical) {
-    c10::intrusive_ptr<c10d::Backend> leaders;
-    if (local->rank() == 0) {
-      leaders = ConnectGloo(c10::make_intrusive<c10d::PrefixStore>("leaders", store),
-                            layout.HostOf(plan.rank), layout.hosts.size(), plan);
-    }
-    HierarchicalBackend::Disposal dispose;  // none: the process ends soon
-    if (plan.abort != nullptr) {
-      dispose = [](c10::intrusive_ptr<c10d::Backend> group) {
-        GroupAbort::DestroyBeside(std::move(group));
-      };
-    }
-    backend = c10::make_intrusive<HierarchicalBackend>(plan.rank, layout, std::move(local),
-                                                       std::move(leaders), timeout, dispose);
-  } else {
-    backend = c10::make_intrusive<ShmBackend>(std::move(local), timeout);
+  if (!hierarchical) {
+    return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM,
+                c10::make_intrusive<ShmBackend>(
+                    std::move(local), absl::ToChronoMilliseconds(plan.collective_timeout)));
   }
-  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::CUSTOM, backend);
+  c10::intrusive_ptr<c10d::Backend> leaders;
+  if (local->rank() == 0) {
+    leaders = ConnectGloo(c10::make_intrusive<StorePart>("leaders", store),
+                          layout.HostOf(plan.rank), layout.hosts.size(), plan)
+                  .backend;
+  }
+  return WrapHierarchical(store, plan, layout, std::move(local), std::move(leaders));
 }
 
 c10::intrusive_ptr<ProcessGroup> CreateNccl(const c10::intrusive_ptr<c10d::Store>& store,
@@ -194,9 +218,15 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateOrderedGloo(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan) {
   HostLayout alone;
   for (uint32_t rank = 0; rank < plan.world_size; ++rank) alone.hosts.push_back({rank});
-  absl::StatusOr<std::unique_ptr<ShmGroup>> local = CreateShmGroup(store, plan, alone);
-  if (!local.ok()) return CreateGloo(store, plan);
-  return WrapShm(store, plan, alone, *std::move(local), /*hierarchical=*/true);
+  c10d::HashStore own;  // nobody else looks for it
+  absl::StatusOr<std::unique_ptr<ShmGroup>> local = ShmGroup::Create(own, 0, {plan.rank});
+  const GlooConnections gloo =
+      ConnectGloo(c10::make_intrusive<StorePart>("leaders", store), plan.rank, plan.world_size,
+                  plan, std::string(local.ok() ? "" : local.status().message()));
+  const bool all_can = std::all_of(gloo.words.begin(), gloo.words.end(),
+                                   [](const std::string& refusal) { return refusal.empty(); });
+  if (all_can) return WrapHierarchical(store, plan, alone, *std::move(local), gloo.backend);
+  return Wrap(store, plan, c10::DeviceType::CPU, ProcessGroup::BackendType::GLOO, gloo.backend);
 }
 
 // The backends for the CPU.
@@ -268,7 +298,7 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateProcessGroup(
             const std::vector<Presence> ranks,
             MeetPeers(*store, plan.rank, plan.world_size, mine, plan.start_timeout));
         const HostLayout layout = LayoutOf(ranks);
-        const auto group_store = c10::make_intrusive<c10d::PrefixStore>("group", store);
+        const auto group_store = c10::make_intrusive<StorePart>("group", store);
         if (plan.backend == BackendKind::kNccl) return CreateNccl(group_store, plan, plugin);
         return CreateForCpu(group_store, plan, layout, why);
       });
@@ -281,8 +311,8 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateMessageGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan) {
   IgnoreBrokenPipes();
   return CatchExceptions([&]() -> absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> {
-    const auto messages =
-        c10::make_intrusive<MessageBackend>(ConnectGloo(store, plan.rank, plan.world_size, plan));
+    const auto messages = c10::make_intrusive<MessageBackend>(
+        ConnectGloo(store, plan.rank, plan.world_size, plan).backend);
     if (plan.abort != nullptr) plan.abort->Add(messages);
     return messages;
   });

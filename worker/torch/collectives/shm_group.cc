@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "worker/shm/reduce.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
 namespace {
@@ -142,6 +143,8 @@ void CheckSame(const at::Tensor& one, const at::Tensor& other) {
                       c10::toString(other.scalar_type())));
 }
 
+absl::Duration TimeoutOf(const c10d::Store& store) { return absl::FromChrono(store.getTimeout()); }
+
 // Rank 0's segment, or a peer's mapping of it.
 absl::StatusOr<std::unique_ptr<Segment>> MakeSegment(c10d::Store& store, uint32_t rank,
                                                      uint32_t ranks) {
@@ -154,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Segment>> MakeSegment(c10d::Store& store, uint32_
                                       : absl::StrCat(kRefused, segment.status().message()));
     return segment;
   }
-  const std::string text = store.get_to_str("segment");
+  const std::string text = Gather(store, "", "", {"segment"}, TimeoutOf(store))[0];
   DDPRUN_ASSIGN_OR_RETURN(const Segment::Address address, Segment::Address::FromText(text));
   return Segment::Open(address, ranks);
 }
@@ -162,12 +165,12 @@ absl::StatusOr<std::unique_ptr<Segment>> MakeSegment(c10d::Store& store, uint32_
 // Everybody's answer to everybody; the first refusal is the group's.
 absl::Status AgreeOn(c10d::Store& store, uint32_t rank, const std::vector<uint32_t>& world_ranks,
                      const absl::Status& mine) {
-  const auto key = [](uint32_t peer) { return absl::StrCat("ready/", peer); };
-  store.set(key(rank), mine.ok() ? std::string("yes") : absl::StrCat(kRefused, mine.message()));
+  const std::vector<std::string> answers = GatherWords(
+      store, "ready", rank, world_ranks.size(),
+      mine.ok() ? std::string("yes") : absl::StrCat(kRefused, mine.message()), TimeoutOf(store));
   absl::Status agreed;
   for (uint32_t peer = 0; peer < world_ranks.size(); ++peer) {
-    const std::string answer = store.get_to_str(key(peer));
-    absl::string_view why = answer;
+    absl::string_view why = answers[peer];
     if (!absl::ConsumePrefix(&why, kRefused) || !agreed.ok()) continue;
     agreed = absl::FailedPreconditionError(
         absl::StrCat("shared memory can't be used between the workers of this host: rank ",

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "worker/torch/collectives/process_group.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/store/collective_check.h"
+#include "worker/torch/store/gathering_store.h"
 
 namespace ddprun {
 
@@ -28,7 +28,7 @@ using StorePointer = c10::intrusive_ptr<c10d::Store>;
 using GroupPointer = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 StorePointer StoreOf(const Context::Implementation& context, const std::string& name) {
-  return c10::make_intrusive<c10d::PrefixStore>(name, context.store);
+  return c10::make_intrusive<worker::StorePart>(name, context.store);
 }
 
 // Meets the group's other ranks through `store`.

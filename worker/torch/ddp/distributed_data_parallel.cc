@@ -9,7 +9,6 @@
 #include <exception>
 #include <limits>
 #include <string>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/ddp/communication_hooks.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/gathering_store.h"
 #include "worker/torch/store/model_check.h"
 
 namespace ddprun {
@@ -155,7 +155,7 @@ absl::Status CompareWithOtherRanks(const DdpImplementation& ddp, Context& contex
                                    const absl::Status& own) {
   Context::Implementation& place = context.implementation();
   if (context.world_size() == 1) return own;
-  c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
+  worker::StorePart store(absl::StrCat("models/", place.models_created++), place.store);
   if (!own.ok()) {
     worker::NotifyModelProblem(store, context.rank(), std::string(own.message()));
     return own;

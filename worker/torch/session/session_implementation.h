@@ -32,6 +32,7 @@
 #include "worker/torch/session/sampler_checkpoint.h"
 #include "worker/torch/session/save_clock.h"
 #include "worker/torch/session/session_step.h"
+#include "worker/torch/session/start_note.h"
 
 namespace ddprun {
 
@@ -50,7 +51,9 @@ struct Session::Implementation {
   absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Groups(
       const OptimizerKind& kind, std::vector<ParameterGroup> groups);
   absl::Status MakeOptimizer(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
-  absl::Status AskWhoHasState();
+  // What this rank has to tell the others, and what they then know. Not OK: a peer is gone.
+  worker::StartNote OwnNote();
+  absl::StatusOr<std::vector<worker::StartNote>> AskWhoHasState();
   // With ZeRO: deals state out for the ranks of this generation, which the first one makes.
   absl::Status DealOut();
   // equal: all ranks have the same parameters already.
@@ -105,12 +108,12 @@ struct Session::Implementation {
   // Goes on in the next generation, after the last step that any rank has done.
   absl::Status Recover(const absl::Status& why);
   // False: no rank has any state, so that all resume from a checkpoint.
-  absl::StatusOr<bool> TakeStateOfOthers();
+  absl::StatusOr<bool> TakeStateOfOthers(const std::vector<worker::StartNote>& notes);
   void SayWhereItGoesOn() const;
   // The same with ZeRO, whose ranks keep copies of each other's state, and how they do.
-  absl::StatusOr<bool> TakeShardsBack();
+  absl::StatusOr<bool> TakeShardsBack(const std::vector<worker::StartNote>& notes);
   bool KeepsReplicas() const;
-  absl::Status BeginReplicas();
+  absl::Status BeginReplicas(const std::vector<worker::StartNote>& notes);
 
   // New workers get the state beside a step (session_healing.cc). Between Begin and End
   // `healing` isn't null, and only those who have the state learn.
@@ -203,6 +206,7 @@ struct Session::Implementation {
   std::optional<uint64_t> state_generation;
   bool others_have_state = false;               // or others have, when this generation began
   bool evaluation_is_done = false;              // then, of the last epoch, as far as these know
+  uint64_t newest_fence = 0;                    // then, of all ranks' checkpoints
   bool has_begun = false;                       // and shown its banner
   std::optional<worker::StepStart> step_start;  // none: it isn't wanted
   // Not OK: a collective of this generation failed since the loop was last asked for a batch; what

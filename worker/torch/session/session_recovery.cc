@@ -92,28 +92,26 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers() {
+absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers(
+    const std::vector<worker::StartNote>& notes) {
   if (!context->CanRejoin()) return false;
-  if (zero != nullptr) return TakeShardsBack();
-  const worker::ReplicatedState state = StateOfAll();
-  worker::StateOffer own = {.step_time = step_time};
-  if (state_generation.has_value()) {
-    own.version = {.progress = progress, .generation = *state_generation};
-    own.bytes = worker::StateBytes(state);
-  }
-  DDPRUN_ASSIGN_OR_RETURN(const worker::KnownStates known, worker::ExchangeStates(*context, own));
+  if (zero != nullptr) return TakeShardsBack(notes);
+  std::vector<worker::StateOffer> offers;
+  for (const worker::StartNote& note : notes) offers.push_back(note.offer);
+  const worker::KnownStates known = worker::CompareOffers(offers);
   if (!known.newest.has_value()) return false;
   if (!known.AllHaveIt()) {
     if (HealsBeside(known)) {
       DDPRUN_RETURN_IF_ERROR(BeginHealing(known));
     } else {
-      DDPRUN_RETURN_IF_ERROR(worker::TakeNewestState(*context, state, known));
+      DDPRUN_RETURN_IF_ERROR(worker::TakeNewestState(*context, StateOfAll(), known));
       // From here on it is this rank's, whoever is killed before they all train.
       state_generation = known.newest->generation;
     }
     progress = known.newest->progress;
   }
-  if (!own.version.has_value() && context->is_main()) SayWhereItGoesOn();
+  const bool is_new = !known.versions[context->rank()].has_value();
+  if (is_new && context->is_main()) SayWhereItGoesOn();
   return true;
 }
 
@@ -127,7 +125,8 @@ bool Session::Implementation::KeepsReplicas() const {
   return zero != nullptr && context->CanRejoin() && options.replicas > 0;
 }
 
-absl::StatusOr<bool> Session::Implementation::TakeShardsBack() {
+absl::StatusOr<bool> Session::Implementation::TakeShardsBack(
+    const std::vector<worker::StartNote>& notes) {
   if (!KeepsReplicas()) return false;
   if (replicas == nullptr) {
     replicas = std::make_unique<worker::ShardReplicas>(
@@ -140,7 +139,10 @@ absl::StatusOr<bool> Session::Implementation::TakeShardsBack() {
                                 .average = average.get()},
         static_cast<uint32_t>(options.replicas));
   }
-  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest, replicas->TakeBack());
+  std::vector<std::vector<worker::RecordKey>> records;
+  for (const worker::StartNote& note : notes) records.push_back(note.records);
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest,
+                          replicas->TakeBack(records));
   if (!newest.has_value()) return false;
   progress = *newest;
   if (!state_generation.has_value() && context->is_main()) SayWhereItGoesOn();
@@ -148,8 +150,10 @@ absl::StatusOr<bool> Session::Implementation::TakeShardsBack() {
   return true;
 }
 
-absl::Status Session::Implementation::BeginReplicas() {
-  DDPRUN_RETURN_IF_ERROR(replicas->Connect());
+absl::Status Session::Implementation::BeginReplicas(const std::vector<worker::StartNote>& notes) {
+  std::vector<uint32_t> hosts;
+  for (const worker::StartNote& note : notes) hosts.push_back(note.host);
+  DDPRUN_RETURN_IF_ERROR(replicas->Connect(hosts));
   return replicas->Begin(progress);
 }
 

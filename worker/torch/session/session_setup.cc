@@ -23,6 +23,7 @@
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/context/context_implementation.h"
 #include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/session/session_implementation.h"
 
@@ -162,7 +163,7 @@ absl::Status Session::Implementation::StartTogether() {
   // What was read ahead was dealt for the ranks before.
   DDPRUN_RETURN_IF_ERROR(loader->Reform(context->rank(), context->world_size()));
   if (checkpointer != nullptr) checkpointer->LeaveGeneration();
-  DDPRUN_RETURN_IF_ERROR(AskWhoHasState());
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<worker::StartNote> notes, AskWhoHasState());
   if (make_zero != nullptr) DDPRUN_RETURN_IF_ERROR(DealOut());
   if (average == nullptr && options.ema_decay > 0) {
     average = std::make_unique<ExponentialMovingAverage>(model, *optimizer, options.ema_decay);
@@ -171,14 +172,12 @@ absl::Status Session::Implementation::StartTogether() {
     checkpointer = MakeCheckpointer(options.CheckpointDirectory());
   }
   // First of all: whoever then has the state alone saves it as the newest.
-  if (others_have_state && checkpointer != nullptr) {
-    DDPRUN_RETURN_IF_ERROR(checkpointer->GoOnWithOthers());
-  }
-  DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers());
+  if (others_have_state && checkpointer != nullptr) checkpointer->GoOnAfter(newest_fence);
+  DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers(notes));
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
   if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
-  if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(BeginReplicas());
+  if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(BeginReplicas(notes));
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
   saved.reset();  // some may be new
   save_clock = worker::SaveClock(absl::Minutes(options.checkpoint_minutes));
@@ -247,17 +246,35 @@ absl::Status Session::Implementation::MakeOptimizer(const OptimizerKind& kind,
   return std::visit(make, kind);
 }
 
-absl::Status Session::Implementation::AskWhoHasState() {
-  enum Answer : int64_t { kNew, kTrains, kHasToEvaluate };
-  if (!context->CanRejoin()) return absl::OkStatus();
-  const Answer own = !state_generation.has_value() ? kNew
-                     : epoch_is_over               ? kHasToEvaluate
-                                                   : kTrains;
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, worker::GatherNumber(*context, own));
-  const int64_t most = *std::max_element(all.begin(), all.end());
-  others_have_state = most != kNew;
-  evaluation_is_done = most == kTrains;
-  return absl::OkStatus();
+worker::StartNote Session::Implementation::OwnNote() {
+  worker::StartNote note = {.host = context->implementation().plan.host};
+  if (checkpointer != nullptr) note.fence = checkpointer->fence();
+  if (replicas != nullptr) note.records = replicas->Records();
+  note.offer.step_time = step_time;
+  if (!state_generation.has_value()) return note;
+  note.knows = epoch_is_over ? worker::StartNote::Knows::kTrainingBeforeItsEvaluation
+                             : worker::StartNote::Knows::kTraining;
+  if (options.zero_stage != "0") return note;
+  note.offer.version = {.progress = progress, .generation = *state_generation};
+  note.offer.bytes = worker::StateBytes(StateOfAll());
+  return note;
+}
+
+absl::StatusOr<std::vector<worker::StartNote>> Session::Implementation::AskWhoHasState() {
+  using Knows = worker::StartNote::Knows;
+  if (!context->CanRejoin()) return std::vector<worker::StartNote>();
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<worker::StartNote> notes,
+                          worker::ExchangeStartNotes(*context, OwnNote()));
+  Knows most = Knows::kNothing;
+  uint64_t fence = 0;
+  for (const worker::StartNote& note : notes) {
+    most = std::max(most, note.knows);
+    fence = std::max(fence, note.fence);
+  }
+  others_have_state = most != Knows::kNothing;
+  evaluation_is_done = most == Knows::kTraining;
+  newest_fence = fence;
+  return notes;
 }
 
 absl::Status Session::Implementation::DealOut() {

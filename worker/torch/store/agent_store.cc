@@ -72,4 +72,10 @@ void AgentStore::wait(const std::vector<std::string>& keys,
   ThrowIfError(store_->Wait(keys, ToDuration(timeout)));
 }
 
+std::vector<std::string> AgentStore::Gather(const std::string& key, const std::string& value,
+                                            const std::vector<std::string>& keys,
+                                            absl::Duration timeout) {
+  return ValueOrThrow(store_->Gather(key, value, keys, timeout));
+}
+
 }  // namespace ddprun::worker

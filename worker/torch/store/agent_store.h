@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/client/agent_client.h"
+#include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
 
@@ -17,7 +18,7 @@ namespace ddprun::worker {
 // c10d wants exceptions: every failed call throws c10::DistStoreError with the status' code and
 // text. When the generation ends, waiting calls end at once that way (ABORTED).
 // Threads: any, as KeyValueStore.
-class AgentStore : public c10d::Store {
+class AgentStore : public c10d::Store, public GatheringStore {
  public:
   explicit AgentStore(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
 
@@ -36,6 +37,9 @@ class AgentStore : public c10d::Store {
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override;
+  std::vector<std::string> Gather(const std::string& key, const std::string& value,
+                                  const std::vector<std::string>& keys,
+                                  absl::Duration timeout) override;
 
  private:
   std::shared_ptr<KeyValueStore> store_;

@@ -7,11 +7,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
 namespace {
 
-std::string PresenceKey(uint32_t rank) { return absl::StrCat("here/", rank); }
+constexpr const char* kPresenceTopic = "here";
+
+std::string PresenceKey(uint32_t rank) { return absl::StrCat(kPresenceTopic, "/", rank); }
 
 std::string Encode(const Presence& presence) {
   return absl::StrCat(presence.host, "\n", presence.backend, "\n", presence.problem);
@@ -30,12 +33,6 @@ Presence Decode(const std::string& text) {
 }
 
 }  // namespace
-
-void AwaitAll(c10d::Store& store, const std::string& key, size_t ranks, absl::Duration timeout) {
-  const std::string all = absl::StrCat(key, "/all");
-  if (store.add(key, 1) == static_cast<int64_t>(ranks)) store.set(all, std::string("1"));
-  store.wait({all}, absl::ToChronoMilliseconds(timeout));
-}
 
 void NotifyProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {
   store.set(PresenceKey(rank), Encode({.problem = problem}));
@@ -57,11 +54,19 @@ absl::Status CompareBackends(const std::vector<Presence>& ranks) {
 absl::StatusOr<std::vector<Presence>> MeetPeers(c10d::Store& store, uint32_t rank,
                                                 uint32_t world_size, const Presence& mine,
                                                 absl::Duration timeout) {
-  store.set(PresenceKey(rank), Encode(mine));
+  std::vector<std::string> words;
+  if (AsGathering(store) != nullptr) {
+    words = GatherWords(store, kPresenceTopic, rank, world_size, Encode(mine), timeout);
+  } else {
+    store.set(PresenceKey(rank), Encode(mine));
+  }
   std::vector<Presence> ranks;
   for (uint32_t other = 0; other < world_size; ++other) {
-    store.wait({PresenceKey(other)}, absl::ToChronoMilliseconds(timeout));
-    ranks.push_back(Decode(store.get_to_str(PresenceKey(other))));
+    if (words.size() == other) {  // one by one, so a problem ends the wait for those after it
+      store.wait({PresenceKey(other)}, absl::ToChronoMilliseconds(timeout));
+      words.push_back(store.get_to_str(PresenceKey(other)));
+    }
+    ranks.push_back(Decode(words[other]));
     if (ranks.back().problem.empty()) continue;
     return absl::UnavailableError(
         absl::StrCat(kPeerErrorPrefix, "rank ", other, " can't take part: ", ranks.back().problem));

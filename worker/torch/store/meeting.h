@@ -23,18 +23,13 @@ struct Presence {
 // store does.
 void NotifyProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
 
-// Tells the others and waits for them; theirs, by rank.
+// Tells the others and waits for them, in one call where the store can; theirs, by rank.
 // Errors: UNAVAILABLE, "PeerError: …" — a rank has a problem; the text names both.
 // INVALID_ARGUMENT — ranks are about to connect different backends: the same text on all of them.
 // Throws as the store does, where a rank doesn't come within `timeout`.
 absl::StatusOr<std::vector<Presence>> MeetPeers(c10d::Store& store, uint32_t rank,
                                                 uint32_t world_size, const Presence& mine,
                                                 absl::Duration timeout);
-
-// Waits until `ranks` of them have come here with the same store and key: only then is what each
-// has made good for all. torch's init_process_group waits so, too (_store_based_barrier). Throws as
-// the store does, also where not all come within `timeout`.
-void AwaitAll(c10d::Store& store, const std::string& key, size_t ranks, absl::Duration timeout);
 
 // OK when all are about to connect the same backend. Pure.
 absl::Status CompareBackends(const std::vector<Presence>& ranks);

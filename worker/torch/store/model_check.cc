@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
 namespace {
@@ -41,8 +42,7 @@ std::string HashesKey(uint64_t rank) { return absl::StrCat("hashes/", rank); }
 std::string TextKey(uint64_t rank) { return absl::StrCat("text/", rank); }
 
 std::string WaitFor(c10d::Store& store, const std::string& key, absl::Duration timeout) {
-  store.wait({key}, absl::ToChronoMilliseconds(timeout));
-  return store.get_to_str(key);
+  return Gather(store, "", "", {key}, timeout)[0];
 }
 
 // A rank that differs from rank 0, and the first text that does; or what a rank told.
@@ -73,8 +73,14 @@ std::optional<Difference> ParseVerdict(const std::string& verdict) {
 // Rank 0's part.
 std::optional<Difference> FindDifference(c10d::Store& store, const ModelCheckPlan& plan,
                                          const std::string& mine) {
+  std::vector<std::string> keys;
+  for (uint32_t rank = 1; rank < plan.world_size; ++rank) keys.push_back(HashesKey(rank));
+  std::vector<std::string> hashes;
+  if (AsGathering(store) != nullptr) hashes = Gather(store, "", "", keys, plan.timeout);
   for (uint32_t rank = 1; rank < plan.world_size; ++rank) {
-    std::string theirs = WaitFor(store, HashesKey(rank), plan.timeout);
+    // One by one, a problem ends the wait for those after it.
+    if (hashes.size() < rank) hashes.push_back(WaitFor(store, HashesKey(rank), plan.timeout));
+    std::string theirs = hashes[rank - 1];
     if (absl::StartsWith(theirs, kProblem)) return Difference{.problem = theirs.substr(1)};
     theirs.erase(0, 1);
     if (theirs == mine) continue;
@@ -94,8 +100,8 @@ std::optional<Difference> AgreeOnDifference(c10d::Store& store, const ModelCheck
     store.set(kVerdictKey, VerdictOf(found));
     return found;
   }
-  store.set(HashesKey(plan.rank), absl::StrCat(kHashes, mine));
-  const std::string verdict = WaitFor(store, kVerdictKey, plan.timeout);
+  const std::string verdict = Gather(store, HashesKey(plan.rank), absl::StrCat(kHashes, mine),
+                                     {kVerdictKey}, plan.timeout)[0];
   return verdict == kSame ? std::nullopt : ParseVerdict(verdict);
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
 #include "worker/torch/context/context_implementation.h"
+#include "worker/torch/store/gathering_store.h"
 #include "worker/torch/store/model_check.h"
 
 namespace ddprun::worker {
@@ -121,7 +121,7 @@ absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
                          const absl::StatusOr<std::vector<ZeroParameter>>& parameters) {
   if (context.world_size() == 1) return parameters.status();
   Context::Implementation& place = context.implementation();
-  c10d::PrefixStore store(absl::StrCat("models/", place.models_created++), place.store);
+  StorePart store(absl::StrCat("models/", place.models_created++), place.store);
   if (!parameters.ok()) {
     NotifyModelProblem(store, context.rank(), std::string(parameters.status().message()));
     return parameters.status();

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tests/support/loop_until.h"
@@ -76,6 +78,28 @@ TEST_F(ProgressPagesTest, SaysWhenAPageIsOpened) {
   const Fd again = Open(0);  // told once for each page
   const Fd second = Open(1);
   EXPECT_TRUE(LoopUntil(loop_.get(), [this] { return opened_ == 2; }));
+}
+
+TEST_F(ProgressPagesTest, SaysSoOfTheNextGenerationByTheSameDescriptor) {
+  if (!pages_->watched()) GTEST_SKIP() << "no inotify(7) here";
+  const auto descriptors = [] {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      count += std::filesystem::read_symlink(entry, gone) == "anon_inode:inotify" ? 1 : 0;
+    }
+    return count;
+  };
+  const Fd before = Open(0);  // which the loop hasn't seen yet
+  int opened = 0;
+  const auto next =
+      *ProgressPages::Create(loop_.get(), 43, 2, [&] { ++opened; }, pages_.get(), {0});
+  EXPECT_EQ(descriptors(), 1);
+  pages_.reset();  // with the page of who wasn't kept
+  const Fd page(open(next->path(1).c_str(), O_RDWR));
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return opened > 0; }));
+  EXPECT_EQ(opened, 1);
+  EXPECT_EQ(opened_, 0);
 }
 
 TEST_F(ProgressPagesTest, AStopStepGoesThereAndAnAnswerBack) {

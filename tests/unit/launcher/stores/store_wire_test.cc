@@ -50,6 +50,12 @@ TEST(StoreWireTest, EveryOperationWithAllItsFields) {
   EXPECT_EQ(compare.expected, "old");
   EXPECT_EQ(compare.desired, "new");
   Convert<CountKeys>("count {}");
+  const auto gather =
+      Convert<GatherKeys>("gather {key: 'k' value: '\\000v' keys: 'b' keys: 'a' timeout_ms: 8}");
+  EXPECT_EQ(gather.key, "k");
+  EXPECT_EQ(gather.value, std::string("\0v", 2));
+  EXPECT_THAT(gather.keys, ElementsAre("b", "a"));
+  EXPECT_EQ(gather.timeout, absl::Milliseconds(8));
 }
 
 TEST(StoreWireTest, NoOperationIsRefused) {
@@ -71,6 +77,7 @@ TEST(StoreWireTest, Replies) {
   EXPECT_EQ(reply.value(), *value);
   EXPECT_EQ(reply.number(), -4);
   EXPECT_TRUE(reply.found());
+  EXPECT_EQ(ToProto({.values = {value, value}}).values(1), *value);
   EXPECT_EQ(ToProto({}).ByteSizeLong(), 0U);
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/rng.h"
 #include "launcher/stores/core/key_value_store.h"
 
@@ -25,7 +26,10 @@ std::string Show(StoreCallId call, absl::StatusCode code, const StoreResult& res
     return absl::StrCat(call.value(), " ", absl::StatusCodeToString(code));
   }
   return absl::StrCat(call.value(), " value=", result.value ? *result.value : "-",
-                      " number=", result.number, " found=", result.found);
+                      " number=", result.number, " found=", result.found,
+                      " values=", absl::StrJoin(result.values, ",", [](auto* out, const auto& one) {
+                        absl::StrAppend(out, *one);
+                      }));
 }
 
 // What the store promises, as slowly and plainly as it can be said: everything is looked at on
@@ -59,9 +63,10 @@ class Model {
  private:
   struct Waiting {
     StoreCallId call;
-    bool wants_value;
+    size_t wanted;  // how many values
     std::vector<std::string> keys;
     Instant deadline;
+    bool gathers = false;
   };
 
   void On(const StoreCall& event) {
@@ -83,8 +88,19 @@ class Model {
   void Run(const SetKey& o) {
     if (Fits(o.key, o.value)) Write(o.key, o.value, {});
   }
-  void Run(const GetKey& o) { Wait(true, {o.key}, o.timeout); }
-  void Run(const WaitForKeys& o) { Wait(false, o.keys, o.timeout); }
+  void Run(const GetKey& o) { Wait(1, {o.key}, o.timeout); }
+  void Run(const WaitForKeys& o) { Wait(0, o.keys, o.timeout); }
+  void Run(const GatherKeys& o) {
+    if (!Good(o.keys) || (!o.key.empty() && !Good({o.key}))) return;
+    size_t bytes = Bytes() + (o.key.empty() ? 0 : o.key.size() + o.value.size());
+    for (const std::string& key : o.keys) bytes += key.size();
+    if (waiting_.size() >= bounds_.waiters || bytes > bounds_.bytes) {
+      return Say(absl::StatusCode::kResourceExhausted);
+    }
+    if (!o.key.empty() && !Fits(o.key, o.value)) return;
+    if (!o.key.empty()) values_[o.key] = o.value;
+    Wait(o.keys.size(), o.keys, o.timeout, /*gathers=*/true);
+  }
   void Run(const AddToKey& o) {
     int64_t number = 0;
     const bool is_number = !values_.contains(o.key) || absl::SimpleAtoi(values_[o.key], &number);
@@ -123,7 +139,18 @@ class Model {
   bool Met(const Waiting& w) const { return AllThere(w.keys); }
   void Meet(const Waiting& w) {
     StoreResult result;
-    if (w.wants_value) result.value = Share(values_[w.keys[0]]);
+    size_t bytes = 0;
+    for (size_t i = 0; i < w.wanted; ++i) {
+      result.values.push_back(Share(values_[w.keys[i]]));
+      bytes += result.values.back()->size();
+    }
+    if (w.gathers && bytes > bounds_.value_bytes) {
+      return answers_.push_back({w.call, absl::StatusCode::kResourceExhausted});
+    }
+    if (!w.gathers && w.wanted > 0) {
+      result.value = result.values[0];
+      result.values.clear();
+    }
     answers_.push_back({w.call, absl::StatusCode::kOk, result});
   }
   size_t Bytes() const {
@@ -154,9 +181,10 @@ class Model {
     values_[key] = value;
     Say(std::move(result));
   }
-  void Wait(bool wants_value, const std::vector<std::string>& keys, absl::Duration timeout) {
+  void Wait(size_t wanted, const std::vector<std::string>& keys, absl::Duration timeout,
+            bool gathers = false) {
     if (!Good(keys)) return;
-    const Waiting w{call_, wants_value, keys, now_ + std::max(timeout, absl::ZeroDuration())};
+    const Waiting w{call_, wanted, keys, now_ + std::max(timeout, absl::ZeroDuration()), gathers};
     if (Met(w)) return Meet(w);
     size_t bytes = Bytes();
     for (const std::string& key : keys) bytes += key.size();
@@ -208,7 +236,7 @@ class Events {
 
  private:
   StoreOperation Operation() {
-    switch (rng_.Below(9)) {
+    switch (rng_.Below(11)) {
       case 0:
       case 1:
         return SetKey{Key(), Text()};
@@ -224,6 +252,9 @@ class Events {
         return DeleteKey{Key()};
       case 7:
         return CompareAndSetKey{Key(), Text(), Text()};
+      case 8:
+      case 9:
+        return GatherKeys{rng_.Chance(30) ? "" : Key(), Text(), Keys(), Timeout()};
       default:
         return CountKeys{};
     }

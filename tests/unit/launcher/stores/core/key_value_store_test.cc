@@ -24,6 +24,9 @@ std::string Show(const StoreAnswer& answer) {
   }
   const StoreResult& result = *answer.result;
   if (result.value != nullptr) return absl::StrCat(call, " = ", *result.value);
+  std::string values;
+  for (const auto& value : result.values) absl::StrAppend(&values, " ", *value);
+  if (!values.empty()) return absl::StrCat(call, " =", values);
   if (result.number != 0) return absl::StrCat(call, " #", result.number);
   return absl::StrCat(call, result.found ? " found" : " ok");
 }
@@ -91,6 +94,28 @@ TEST_F(KeyValueStoreTest, AddAndCompareAndSetWakeToo) {
   EXPECT_EQ(Do(AddToKey{"n", 3}), (Lines{"2 #3", "1 = 3"}));
   EXPECT_EQ(Do(GetKey{"c", absl::Seconds(5)}), Lines{});
   EXPECT_EQ(Do(CompareAndSetKey{"c", "", "x"}), (Lines{"4 = x", "3 = x"}));
+}
+
+TEST_F(KeyValueStoreTest, AGatherTellsAndLearnsInOneCall) {
+  const Lines keys = {"0", "1", "2"};
+  EXPECT_EQ(Do(GatherKeys{"1", "one", keys, absl::Seconds(5)}), Lines{});
+  EXPECT_EQ(Do(GatherKeys{"2", "two", keys, absl::Seconds(5)}), Lines{});
+  EXPECT_EQ(Do(GetKey{"1", absl::ZeroDuration()}), Lines{"3 = one"});
+  EXPECT_EQ(Do(GatherKeys{"0", "zero", keys, absl::Seconds(5)}),
+            (Lines{"4 = zero one two", "1 = zero one two", "2 = zero one two"}));
+  EXPECT_EQ(Do(GatherKeys{"", "", {"2", "0"}, absl::ZeroDuration()}), Lines{"5 = two zero"});
+  EXPECT_EQ(Do(GatherKeys{"", "", {"3"}, absl::ZeroDuration()}), Lines{"6 DEADLINE_EXCEEDED"});
+  EXPECT_THAT(LastError(), HasSubstr("store gather: 1 of 1 keys, one is '3', not there"));
+  EXPECT_EQ(Do(GatherKeys{"", "", {""}, absl::ZeroDuration()}), Lines{"7 INVALID_ARGUMENT"});
+}
+
+TEST_F(KeyValueStoreTest, AGatherIsNoLongerThanAValue) {
+  const std::string half(StoreBounds{}.value_bytes / 2, 'x');
+  EXPECT_EQ(Do(SetKey{"a", half}), Lines{"1 ok"});
+  EXPECT_EQ(Do(GatherKeys{"b", half + "x", {"a", "b"}, absl::Seconds(5)}),
+            Lines{"2 RESOURCE_EXHAUSTED"});
+  EXPECT_THAT(LastError(), HasSubstr("the values of 2 keys have more than 16777216 bytes"));
+  EXPECT_EQ(Do(CountKeys{}), Lines{"3 #2"});
 }
 
 TEST_F(KeyValueStoreTest, TimeoutNamesWhatIsMissing) {

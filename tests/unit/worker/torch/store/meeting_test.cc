@@ -42,12 +42,5 @@ TEST(MeetingTest, DifferentBackendsAreListedWithTheirRanks) {
   EXPECT_TRUE(CompareBackends({{.backend = "shm"}, {.backend = "shm"}}).ok());
 }
 
-TEST(MeetingTest, NobodyGoesOnBeforeAllAreThere) {
-  const StorePointer store = c10::make_intrusive<c10d::HashStore>();
-  EXPECT_ANY_THROW(AwaitAll(*store, "connected", 2, absl::Milliseconds(20))) << "one of two";
-  AwaitAll(*store, "connected", 2, absl::Seconds(100));  // the second
-  EXPECT_ANY_THROW(AwaitAll(*store, "another", 2, absl::Milliseconds(20))) << "a key of its own";
-}
-
 }  // namespace
 }  // namespace ddprun::worker
