@@ -77,8 +77,10 @@ def targets_of(suites):
 
 
 def tests_in(parts):
-    """The tests of the build dev; of tests/unit, where `parts` has "unit", only those in its folders or below them."""
+    """The tests of the build dev; of tests/unit, where `parts` has "unit", only those in its folders or below them, and of the
+    simulations those that it names."""
     folders = parts.get("unit")
+    simulations = [part.removeprefix("sim/") for part in parts.get("sim", ())]
     listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=folder_of("dev"), check=True, capture_output=True, text=True)
     told = json.loads(listed.stdout)
     files, nodes = told["backtraceGraph"]["files"], told["backtraceGraph"]["nodes"]
@@ -89,7 +91,11 @@ def tests_in(parts):
         folder = os.path.relpath(os.path.dirname(files[nodes[node]["file"]]), os.path.join(ROOT, "tests")) + "/"
         return folders is None or not folder.startswith("unit/") or any(folder.startswith(wanted + "/") for wanted in folders)
 
-    return {test["name"] for test in told["tests"] if is_wanted(test["backtrace"])}
+    def is_left_out(test):
+        labels = next((item["value"] for item in test.get("properties", []) if item["name"] == "LABELS"), [])
+        return simulations and "sim" in labels and test["name"] not in simulations
+
+    return {test["name"] for test in told["tests"] if is_wanted(test["backtrace"]) and not is_left_out(test)}
 
 
 def links_grpc(program):

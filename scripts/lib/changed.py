@@ -6,15 +6,15 @@ every suite that takes seconds.
 
 import subprocess
 
-# Path prefix: the suites, and parts of them: "unit/…" is a folder of tests/, "e2e/…" one test. The longest one counts.
+# Path prefix: the suites, and parts of them: "unit/…" is a folder of tests/, "e2e/…" and "sim/…" one test. The longest one counts.
 _ROOMS = {
     "base/": ["unit", "process", "server"],
     "proto/": ["unit/rendezvous", "server"],
-    "rendezvous/core/": ["unit/rendezvous/core", "datadriven", "sim"],
+    "rendezvous/core/": ["unit/rendezvous/core", "datadriven", "sim/cluster_sim_test"],
     "rendezvous/": ["unit/rendezvous", "server"],
     "rendezvous/server/core/": ["server"],
     "rendezvous/etcd/": ["unit/rendezvous", "fuzz", "e2e/etcd"],
-    "launcher/core/": ["unit/launcher/core", "sim"],
+    "launcher/core/": ["unit/launcher/core", "sim/cluster_sim_test"],
     "launcher/": ["e2e"],
     "launcher/keeper/": ["unit/launcher/keeper", "process"],
     "launcher/os/": ["unit/launcher/os", "process"],
@@ -33,11 +33,11 @@ _ROOMS = {
     "launcher/machine/": ["unit/launcher/machine", "process"],
     "launcher/output/": ["unit/launcher/output", "process", "e2e/console", "e2e/output"],
     "launcher/service/": ["process", "e2e"],
-    "launcher/service/core/": ["unit/launcher/service", "sim"],
+    "launcher/service/core/": ["unit/launcher/service", "sim/cluster_sim_test"],
     "launcher/side_channels/": ["unit/launcher/side_channels", "e2e/side_channels"],
     "launcher/side_channels/core/": ["unit/launcher/side_channels"],
     "worker/": ["worker"],
-    "worker/data/": ["unit/worker/data", "sim", "packaging", "worker"],
+    "worker/data/": ["unit/worker/data", "sim/sampler_histories_test", "packaging", "worker"],
     "worker/shm/": ["unit/worker/shm", "worker"],
     "worker/metrics/": ["unit/worker/metrics", "worker"],
     "examples/": ["worker"],

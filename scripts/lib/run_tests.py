@@ -141,22 +141,23 @@ class Run:
         return suite not in self.parts or test in [part.replace("/", "_") for part in self.parts[suite]]
 
     def run_whole(self, names):
-        """Whole programs mostly wait for each other: some run side by side, and what else is built and tested beside them."""
+        """Whole programs mostly wait for each other: some run side by side, and what else is built and tested beside them and
+        their build, which leaves a processor free now and then."""
         bench = "ON" if "bench" in names else "OFF"
         options = ["-DDDPRUN_TESTS=ON", f"-DDDPRUN_BENCH={bench}"]
-        if not self.done([built_suite("release", self.jobs, targets_of(names), options)]):
-            return
-        labels = {test: its for test, its in labels_of(folder_of("release")).items() if self.is_wanted(test, its[0])}
-        quiet = {test for test, its in labels.items() if "quiet" in its and its[0] in names}
-        beside = [*(name for name in names if name != "bench"), *self.of(["lint"])]
         with concurrent.futures.ThreadPoolExecutor() as others:
             sanitized = others.submit(self.run_sanitized, idle=True)
+            built = self.done([built_suite("release", self.jobs, targets_of(names), options)])
+            labels = labels_of(folder_of("release")) if built else {}
+            labels = {test: its for test, its in labels.items() if self.is_wanted(test, its[0])}
+            quiet = {test for test, its in labels.items() if "quiet" in its and its[0] in names}
+            beside = [*(name for name in names if name != "bench"), *self.of(["lint"])] if built else []
             if beside:
-                self.done(run_suites("release", beside, self.jobs + 1, set(labels) - quiet))
+                self.done(run_suites("release", beside, self.jobs + 2, set(labels) - quiet))
             sanitized.result()  # raises what went wrong there: nothing is left out silently
         if quiet:  # they measure, and so nothing runs beside them
             self.done([run_joined("quiet", "release", names, 1, quiet)])
-        if "bench" in names:
+        if built and "bench" in names:
             self.done(run_suites("release", ["bench"], 1))
 
     def run_sanitized(self, idle):

@@ -63,11 +63,11 @@ while int(store.add("done", 0)) < 2: pass
 
 @contract.rows(TABLE)
 class Environment(contract.ContractCase):
-    def run_one(self, launcher, words, env=None, script=None, private=True, timeout=None):
+    def run_one(self, launcher, words, env=None, script=None, private=True, **options):
         """The workers that told, of a job of one node that must end well."""
         job = self.job(launcher)
         job.private = private
-        ended = job.run([*words, *([job.script(script)] if script else [])], env=env, timeout=timeout)
+        ended = job.run([*words, *([job.script(script)] if script else [])], env=env, **options)
         self.assertEqual(0, ended.status, ended.err)
         return job
 
@@ -171,9 +171,10 @@ class Environment(contract.ContractCase):
             self.assertEqual([str(rank) for rank in range(4)], [line["ROLE_RANK"] for line in told])
             self.assertEqual({"4"}, {line["WORLD_SIZE"] for line in told})
 
-    def all_reduce(self, launcher, env=None):
+    def all_reduce(self, launcher, env=None, **options):
         job = self.run_one(launcher, ["--standalone", "--nproc-per-node", 2],
-                           {"PYTHON_EXEC": jobs.TORCH_PYTHON, **(env or {})}, ALL_REDUCE, private=False, timeout=120 * jobs.SLOW)
+                           {"PYTHON_EXEC": jobs.TORCH_PYTHON, **(env or {})}, ALL_REDUCE, private=False, timeout=120 * jobs.SLOW,
+                           **options)
         self.assertEqual([2.0, 2.0], [line["value"] for line in job.journal.find("sum")])
         return {line["environment"]["TORCHELASTIC_USE_AGENT_STORE"] for line in job.told()}
 
@@ -186,14 +187,14 @@ class Environment(contract.ContractCase):
     def test_51_rank_0_says_that_it_is_the_server(self):
         for launcher in self.launchers():
             job = self.run_one(launcher, ["--standalone", "--nproc-per-node", 2], {"PYTHON_EXEC": jobs.TORCH_PYTHON},
-                               SERVER_AT_RANK_0, private=False, timeout=120 * jobs.SLOW)
+                               SERVER_AT_RANK_0, private=False, timeout=120 * jobs.SLOW, ahead=True)
             job.follower.refresh()
             self.assertEqual(["0", "1"], sorted(line["value"] for line in job.journal.find("read")))
 
     @check(52, recorded=True)
     def test_52_store_of_worker_0(self):
         for launcher in self.launchers():
-            self.assertEqual({"False"}, self.all_reduce(launcher, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}))
+            self.assertEqual({"False"}, self.all_reduce(launcher, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, ahead=True))
 
 
 if __name__ == "__main__":

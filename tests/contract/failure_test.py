@@ -162,7 +162,7 @@ class Failure(contract.ContractCase):
             for _ in range(times):
                 job = self.job(launcher)
                 node = job.start(["--standalone", "--nproc-per-node", 2, "--max-restarts", 2, job.script(GLOO_EACH_TIME)],
-                                 env={"PYTHON_EXEC": jobs.TORCH_PYTHON})
+                                 env={"PYTHON_EXEC": jobs.TORCH_PYTHON}, ahead=True)
                 try:
                     held += job.end(node, 120 * jobs.SLOW).status == 0
                 except jobs.TimelineError:

@@ -10,10 +10,12 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
-from bed import CACHE, DDPRUN, PATIENCE, ROOT, SLOW, TORCH_PYTHON, Bed, free_port, has_failed, silent_port  # noqa: E402, F401
+from bed import (CACHE, DDPRUN, PATIENCE, ROOT, SLOW, TORCH_PYTHON, Bed, free_port, has_failed,  # noqa: E402, F401
+                 silent_port, torch_ahead)
 from timeline import TimelineError, kill_tagged, leftovers, tagged, wait_readable  # noqa: E402, F401
 
 PROBE = os.path.join(HERE, "probe.py")
+WHOLE_RUN = os.environ.get("DDPRUN_CONTRACT") == "whole"
 # What a user's shell may hold and a job would see.
 _FOREIGN = re.compile(r"(OMP_NUM_THREADS|LOGLEVEL|CUDA_VISIBLE_DEVICES|USE_LIBUV|TORCH_.*|NCCL_.*|GLOO_.*|RANK|WORLD_SIZE|"
                       r"LOCAL_.*|GROUP_.*|ROLE_.*)$")
@@ -84,10 +86,12 @@ class Job(Bed):
         """A worker's script; `probe` is imported, and torch where the test sets PYTHON_EXEC to TORCH_PYTHON."""
         return self.write(name, "import json, os, signal, sys, probe\n" + body)
 
-    def start(self, arguments, name="node", env=None, **options):
-        """Starts one launcher; stdout and stderr go to files."""
+    def start(self, arguments, name="node", env=None, ahead=False, **options):
+        """Starts one launcher; stdout and stderr go to files. `ahead`: ours has its workers fork from one import of torch; for
+        checks to which the start is all the same, one of each kind starts cold."""
         words = [PROBE if word == "W" else word for word in map(str, arguments)]
-        command = [*(private_network() if self.private else []), *self.launcher.command, *words]
+        torch = torch_ahead() if ahead and self.ours and not WHOLE_RUN else ()
+        command = [*(private_network() if self.private else []), *self.launcher.command, *torch, *words]
         self.commands[name] = words
         # None removes a variable.
         environment = {key: value for key, value in {**self.environment, **(env or {})}.items() if value is not None}

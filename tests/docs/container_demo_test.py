@@ -2,9 +2,13 @@
 """docker/: the runtime image is built, and the compose file's two nodes run as containers on hosts of their own.
 
 The base image is made from Debian's packages, because no registry is asked; the programs are those of build/release, in place
-of the builder stage, which would build them again. Whatever is missing here skips the tests with the reason.
+of the builder stage, which would build them again. The layers below the programs, Debian and what the Dockerfile installs of it,
+are kept for the next run until the Dockerfile changes; with --all they are made anew. Whatever is missing here skips the tests
+with the reason.
 """
 
+import glob
+import hashlib
 import os
 import shutil
 import subprocess
@@ -17,10 +21,11 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 import cluster  # noqa: E402
-from bed import PATIENCE, ROOT, SLOW  # noqa: E402
+from bed import PATIENCE, ROOT, SLOW, WHOLE  # noqa: E402
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 BASE = os.path.join(CACHE, "containers", "debian-12.tar")
+DOCKERFILE = os.path.join(ROOT, "docker", "Dockerfile")
 STORE = "DDPRUN_TEST_CONTAINERS"  # where the image is; set once it is there
 DRIVER = "DDPRUN_TEST_CONTAINERS_DRIVER"  # how its layers lie there
 WHY_NOT = "DDPRUN_TEST_NO_CONTAINERS"
@@ -78,6 +83,45 @@ def make_base():
     os.replace(draft, BASE)
 
 
+def build(context, dockerfile, tag, programs):
+    run(tool("buildah", "build", "--layers", "--isolation", "chroot", "--pull-never", "--build-context", f"builder={programs}",
+             "-f", dockerfile, "-t", tag, context))
+
+
+def make_packages(store):
+    """A folder for `store` with the base image, and with the image of the Dockerfile up to the programs as cached layers."""
+    with open(DOCKERFILE, encoding="utf-8") as source:
+        packages, _, _ = source.read().partition("COPY --from=builder")
+    facts = os.stat(BASE)
+    key = hashlib.sha256(f"{packages} {facts.st_mtime_ns} {facts.st_size} {os.environ[DRIVER]}".encode()).hexdigest()
+    kept = os.path.join(CACHE, "containers", f"packages-{key[:16]}")
+    if WHOLE or not os.path.exists(kept):
+        container = run(tool("buildah", "from", "scratch"))
+        run(tool("buildah", "add", "--quiet", container, BASE, "/"))
+        run(tool("buildah", "commit", "--quiet", "--rm", container, "docker.io/library/debian:12-slim"))
+        with tempfile.TemporaryDirectory() as nothing:
+            head = os.path.join(nothing, "Dockerfile")
+            with open(head, "w", encoding="utf-8") as sink:
+                sink.write(packages)
+            build(nothing, head, "packages", nothing)
+        keep_packages(store, kept)
+    else:
+        run(["cp", "-a", kept, store])
+
+
+def keep_packages(store, kept):
+    """In the place of those that were kept before."""
+    draft = f"{kept}.{os.getpid()}"
+    run(["cp", "-a", store, draft])
+    for old in glob.glob(os.path.join(CACHE, "containers", "packages-*")):
+        if old != draft:
+            shutil.rmtree(old, ignore_errors=True)
+    try:
+        os.rename(draft, kept)
+    except OSError:  # another run was sooner
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def build_image():
     """The runtime stage of the Dockerfile as it is, on that base and with the programs that were built here."""
     for name in ("podman", "buildah", "mmdebstrap"):
@@ -89,14 +133,11 @@ def build_image():
         if not os.path.exists(os.path.join(ROOT, "build", "release", "bin", program)):
             raise Missing(f"build/release/bin/{program} is not built")
     make_base()
-    container = run(tool("buildah", "from", "scratch"))
-    run(tool("buildah", "add", "--quiet", container, BASE, "/"))
-    run(tool("buildah", "commit", "--quiet", "--rm", container, "docker.io/library/debian:12-slim"))
-    layout = os.path.join(os.environ[STORE], "builder")
-    run([os.path.join(ROOT, "docker", "layout.sh"), os.path.join(layout, "opt", "ddprun")])
-    run(tool("buildah", "build", "--isolation", "chroot", "--pull-never", "--build-context", f"builder={layout}", "-f",
-             os.path.join(ROOT, "docker", "Dockerfile"), "-t", "ddprun", ROOT))
-    shutil.rmtree(layout)
+    make_packages(os.path.join(os.environ[STORE], "store"))
+    programs = os.path.join(os.environ[STORE], "builder")
+    run([os.path.join(ROOT, "docker", "layout.sh"), os.path.join(programs, "opt", "ddprun")])
+    build(ROOT, DOCKERFILE, "ddprun", programs)
+    shutil.rmtree(programs)
 
 
 def compose_file():

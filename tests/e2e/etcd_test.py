@@ -421,7 +421,7 @@ class Tokens(OwnEtcd):
     """etcd forgets who a client is when it hasn't heard of it for a while."""
 
     def test_one_that_is_over(self):
-        self.start_etcd(options=["--auth-token-ttl", "1"])
+        self.start_etcd(options=["--auth-token-ttl", "1", "--bcrypt-cost", "4"])
         self.etcd.add_user("train", "pass", "/ddprun/")
         nodes = [self.bed.agent(f"node{index}", self.options("--nnodes", 2, "--rdzv_conf", "etcd_user=train"),
                                 env={**self.bed.environment, "DDPRUN_ETCD_PASSWORD": "pass"}) for index in range(2)]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import unittest
+from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
@@ -301,9 +302,14 @@ class Mounted(MachineTestCase):
         self.mount("-t", "sysfs", "sysfs", "/sys")  # which shows the interfaces of this namespace
         subprocess.run(["ip", "link", "add", "ddpenv0", "type", "veth", "peer", "name", "ddpenv1"], check=True)
         self.addCleanup(subprocess.run, ["ip", "link", "del", "ddpenv0"], check=True)
-        for command in (["addr", "add", "192.0.2.7/24", "dev", "ddpenv0"], ["link", "set", "ddpenv0", "up"],
-                        ["link", "set", "ddpenv1", "up"]):
-            subprocess.run(["ip", *command], check=True)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as links:
+            links.bind((0, 1))  # RTMGRP_LINK, rtnetlink(7): the kernel says so when one is up, which takes it a moment
+            links.settimeout(PATIENCE)
+            for command in (["addr", "add", "192.0.2.7/24", "dev", "ddpenv0"], ["link", "set", "ddpenv0", "up"],
+                            ["link", "set", "ddpenv1", "up"]):
+                subprocess.run(["ip", *command], check=True)
+            while Path("/sys/class/net/ddpenv0/operstate").read_text(encoding="ascii") != "up\n":
+                links.recv(1 << 16)
         for line in (f"127.0.1.1 {name}.example {name}", f"127.0.0.1 localhost {name} other"):
             self.mended_by_its_commands(f"127.0.0.1 localhost\n{line}\n", name)
 

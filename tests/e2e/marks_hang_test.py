@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import ROOT, SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, torch_ahead, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, SLOWNESS, TORCH_PYTHON, WHOLE, BedTestCase, torch_ahead, torch_is_there  # noqa: E402
 from timeline import TimelineError  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "unmodified_worker.py")
@@ -58,28 +58,13 @@ class Hangs(MarksHangTestCase):
         with self.assertRaises(TimelineError):
             self.bed.event("hang", timeout=(10 * STEP + 6) * SLOWNESS)
 
-    def test_one_that_spins(self):
-        agent = self.start("0@20=spin")
-        self.named(agent, 0)
-        self.assert_goes_on(agent)
-
-    def test_one_that_is_stopped(self):
-        agent = self.start("1@20=stop")
-        self.assertEqual("T", self.named(agent, 1)["state"])
-        self.assert_goes_on(agent)
-
-    def test_one_whose_loader_is_stuck(self):
-        agent = self.start("0@20=loader")
-        self.named(agent, 0)
-        self.assert_goes_on(agent)
-
     def test_one_in_a_system_call_with_gradients_accumulated(self):
         agent = self.start("1@20=native", kind="accumulate")
         self.named(agent, 1)
         self.assert_goes_on(agent)
 
-    def test_two_optimizers_and_three_ranks(self):
-        agent = self.start("1@20=sleep", kind="two", nproc=3)
+    def test_one_that_spins_with_two_optimizers_and_three_ranks(self):
+        agent = self.start("1@20=spin", kind="two", nproc=3)
         self.named(agent, 1)
         self.assert_goes_on(agent)
 
@@ -90,6 +75,19 @@ class Hangs(MarksHangTestCase):
         self.assert_goes_on(agent)
         self.bed.follower.refresh()
         self.assertEqual(1, len(self.bed.events.find("hang", who="service")))
+
+
+@unittest.skipUnless(WHOLE, "scripts/test --all runs it; e2e_hang has such hangs of scripts with marks")
+class FurtherHangs(MarksHangTestCase):
+    def test_one_that_is_stopped(self):
+        agent = self.start("1@20=stop")
+        self.assertEqual("T", self.named(agent, 1)["state"])
+        self.assert_goes_on(agent)
+
+    def test_one_whose_loader_is_stuck(self):
+        agent = self.start("0@20=loader")
+        self.named(agent, 0)
+        self.assert_goes_on(agent)
 
 
 class NoHangs(MarksHangTestCase):

@@ -10,7 +10,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import PATIENCE, SLOW, TORCH_PYTHON, WORKER, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import PATIENCE, SLOW, TORCH_PYTHON, WHOLE, WORKER, BedTestCase, free_port, torch_is_there  # noqa: E402
 
 # A Python without torch, whatever this one has.
 WITHOUT_TORCH = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
@@ -88,10 +88,11 @@ class Torch(PreflightTestCase):
         return time.monotonic() - began
 
     def test_two_nodes_within_ten_seconds(self):
-        most = max(10 * SLOW, 2.5 * self.seconds_of_torch_itself())
         began = time.monotonic()
         first, _ = self.run_nodes(env=WITH_TORCH)
-        self.assertLess(time.monotonic() - began, most)
+        took = time.monotonic() - began
+        if took >= 10 * SLOW:
+            self.assertLess(took, 2.5 * self.seconds_of_torch_itself())
         for line in ("DDP in a single process (gloo)", "GPUs available: 0", "Process 0/1 initialized on CPU", "World size: 1",
                      "Parameters: 1,010", "Process 0/1: success", "DDP on all ranks (gloo)", "World size: 2",
                      "Process 0/2: success", "Process 1/2: success", "all-reduce of 2 ranks",
@@ -101,13 +102,15 @@ class Torch(PreflightTestCase):
         self.assertRegex(first, r"\n +4096 +1024 +float +sum +[\d.]+ +[\d.]+ +[\d.]+\n")
 
     def test_as_json(self):
-        first, _ = self.run_nodes(["--json", "--nproc_per_node", 2], env=WITH_TORCH)
+        nproc = 2 if WHOLE else 1
+        first, _ = self.run_nodes(["--json", "--nproc_per_node", nproc], env=WITH_TORCH)
         report = json.loads(first[first.index("{"):first.rindex("}") + 1])
         self.assertEqual(("gloo", 0), (report["torch"]["backend"], report["torch"]["gpus"]))
         self.assertEqual(1010, report["torch"]["all"]["parameters"])
-        self.assertEqual(4, len(report["torch"]["all"]["devices"]))
+        ranks = 2 * nproc
+        self.assertEqual(ranks, len(report["torch"]["all"]["devices"]))
         row = report["torch"]["all_reduce"][-1]
-        self.assertAlmostEqual(row["algbw_gb_s"] * 1.5, row["busbw_gb_s"])
+        self.assertAlmostEqual(row["algbw_gb_s"] * 2 * (ranks - 1) / ranks, row["busbw_gb_s"])
         self.assertEqual(2, len(report["network"]["nodes"]))
 
     def test_torch_that_fails_is_a_failed_job(self):

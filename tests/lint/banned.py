@@ -34,6 +34,7 @@ _COINAGES = [
     (r"\bk?Tell(?!s[A-Z])([A-Z]\w*|\s*\()", "Notify; Report where somebody keeps it"),
     (r"\b(Node|Peer)Looks?\b", "NodeMeasurements, PeerMeasurement"),
 ]
+_ANY_COINAGE = "|".join(pattern for pattern, _ in _COINAGES)
 _HEADER_ONLY = [(r"\busing\s+namespace\b", "a using-directive in a header reaches everybody who includes it")]
 _PYTHON = [
     (r"\btime\.sleep\s*\(", "wait for the event itself: scripts/lib/timeline.py"),
@@ -48,22 +49,23 @@ _EVERYWHERE = [
     (r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b", "finish it, or file an issue"),
     (r"(?<![\w.])/(work|root|home/\w+|Users/\w+)/", "no paths of one machine in the project"),
 ]
-# Phrases that no native speaker would write, with what they would.
+# Phrases that no native speaker would write, with what they would. They begin with letters, which Python finds ten times sooner
+# than what begins with \b.
 _PHRASES = [
-    (r"\bfor its likes\b", "held so that identical lines can be merged"),
-    (r"\bhonoured when given\b", "used if given"),
-    (r"\btakes what nobody says\b", "fills in the options you omit"),
-    (r"\bthat mends it\b", "that fixes it"),
-    (r"\bnodes? are here\b", "have joined"),
-    (r"\bare allowed yet\b", "remain"),
-    (r"\bempties their tree\b", "kills leftover child processes"),
-    (r"\bwants? Debian\b", "need only Debian"),
-    (r"\bon 1 nodes\b", "1 node: CountText (rendezvous/core/describe.h)"),
-    (r"\bsince (somebody|nobody|everybody|both|each|who|whoever|that one|that is|it doesn't|it isn't|there is no"
+    (r"for its likes\b", "held so that identical lines can be merged"),
+    (r"honoured when given\b", "used if given"),
+    (r"takes what nobody says\b", "fills in the options you omit"),
+    (r"that mends it\b", "that fixes it"),
+    (r"nodes? are here\b", "have joined"),
+    (r"are allowed yet\b", "remain"),
+    (r"empties their tree\b", "kills leftover child processes"),
+    (r"wants? Debian\b", "need only Debian"),
+    (r"on 1 nodes\b", "1 node: CountText (rendezvous/core/describe.h)"),
+    (r"since (somebody|nobody|everybody|both|each|who|whoever|that one|that is|it doesn't|it isn't|there is no"
      r"|no one|all|one alone|otherwise|else)\b", "because: since is for time"),
-    (r"\bclaims? (is|are|that is) honoured\b", "a requested rank is used"),
-    (r"\bin (the )?want of\b", "without"),
-    (r"\bMended since\b|\bmended since\b", "fixed since then"),
+    (r"claims? (is|are|that is) honoured\b", "a requested rank is used"),
+    (r"in (the )?want of\b", "without"),
+    (r"Mended since\b|mended since\b", "fixed since then"),
 ]
 # The interpreter has one name in what a reader types; tests type what users do.
 _INTERPRETER = [(r"(?<![\w./-])python(?= -\w| [\w./${}-]+\.py\b)", "python3, as everywhere")]
@@ -89,7 +91,7 @@ def _check_cpp(tree):
             if path.split("/")[0] in folders and not path.startswith(allowed or ("\0",)):
                 findings += [Finding(path, number, f"'{line.strip()[:60]}' is banned: {instead}")
                              for number, line in _lines_with(pattern, code)]
-        for pattern, instead in _COINAGES:
+        for pattern, instead in _COINAGES if _lines_with(_ANY_COINAGE, code) else ():
             findings += [Finding(path, number, f"'{line.strip()[:60]}': the field's word is {instead}")
                          for number, line in _lines_with(pattern, code)]
         for pattern, why in _HEADER_ONLY if path.endswith(".h") else ():

@@ -309,10 +309,16 @@ class Compiled(unittest.TestCase):
         return result.returncode, result.stdout + result.stderr
 
     def test_format(self):
+        self.write("base/b.cc", "int other = 0;\n")
         self.write("base/a.cc", "int main( ) { return 0; }\n")
-        self.assertEqual(1, self.run_check("format")[0])
+        for checked in (2, 1):  # what is well is remembered
+            status, text = self.run_check("format")
+            self.assertEqual(1, status)
+            self.assertIn("base/a.cc:1:", text)
+            self.assertIn(f"format: {checked} checked, {2 - checked} unchanged since they passed, 1 failed", text)
         self.write("base/a.cc", "int main() { return 0; }\n")
         self.assertEqual(0, self.run_check("format")[0])
+        self.assertIn("0 checked, 2 unchanged", self.run_check("format")[1])
 
     def test_headers(self):
         self.write("base/a.cc", "int main() { return 0; }\n")

@@ -95,7 +95,8 @@ class Changed(unittest.TestCase):
     """scripts/test --changed: which suites see a change."""
 
     def test_a_core_has_its_own_tests_and_those_that_drive_it(self):
-        self.assertEqual((["unit", "datadriven", "sim", "lint"], {"unit": ["unit/rendezvous/core"]}),
+        self.assertEqual((["unit", "datadriven", "sim", "lint"],
+                          {"unit": ["unit/rendezvous/core"], "sim": ["sim/cluster_sim_test"]}),
                          suites_of(["rendezvous/core/job/job.cc"]))
         for core in ("launcher/chaos", "launcher/doctor", "launcher/preflight", "launcher/side_channels", "launcher/stores"):
             self.assertLessEqual(set(suites_of([f"{core}/core/rules.cc"])[0]), {"unit", "server", "lint"}, core)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from bed import SLOW, free_port
+from bed import SLOW, free_port, read_until
 
 
 def etcd_is_there():
@@ -136,12 +136,15 @@ class EtcdCluster:
         with open(os.path.join(self.folder, f"m{index}.log"), "ab") as log:
             self.processes[index] = subprocess.Popen(self.on_host_of(index, command), stdout=log, stderr=subprocess.STDOUT)
 
-    def control(self, *words, check=True, index=None):
-        """Output of etcdctl."""
+    def controlling(self, *words, index=None):
+        """A command of etcdctl, to all members or to one."""
         targets = range(len(self.ports)) if index is None else [index]
         endpoints = ",".join(f"{self.scheme}://{self.endpoint(each)}" for each in targets)
-        command = ["etcdctl", "--endpoints", endpoints, *self.certificates, *self.credentials, *words]
-        done = subprocess.run(self.on_host_of(index or 0, command), check=False, text=True, capture_output=True,
+        return self.on_host_of(index or 0, ["etcdctl", "--endpoints", endpoints, *self.certificates, *self.credentials, *words])
+
+    def control(self, *words, check=True, index=None):
+        """Output of etcdctl."""
+        done = subprocess.run(self.controlling(*words, index=index), check=False, text=True, capture_output=True,
                               timeout=30 * SLOW, env={**os.environ, "ETCDCTL_API": "3"})
         if check and done.returncode != 0:
             raise AssertionError(f"etcdctl {' '.join(words)}: {done.stdout}{done.stderr}")
@@ -167,7 +170,12 @@ class EtcdCluster:
         """Until a lease of so long is over by etcd's own clock."""
         lease = self.control("lease", "grant", str(seconds)).split()[1]
         self.control("put", "--lease", lease, "/of-lease", "lasts")
-        self.wait(lambda: self.value("/of-lease") is None, "a lease to be over")
+        revision = self.value("/of-lease")["mod_revision"]
+        with subprocess.Popen(self.controlling("watch", f"--rev={revision}", "/of-lease"), stdout=subprocess.PIPE,
+                              env={**os.environ, "ETCDCTL_API": "3"}) as watch:
+            told = read_until(watch.stdout, rb"DELETE\n", 20 * SLOW)
+            watch.kill()
+        assert b"DELETE" in told, f"waited in vain for a lease to be over: {told}"
 
     def add_user(self, name, password, prefix):
         """From now on etcd has users: root, whose password is "secret", and this one."""
