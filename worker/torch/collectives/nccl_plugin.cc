@@ -6,6 +6,7 @@
 #include <c10/util/Logging.h>
 
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -43,7 +44,12 @@ class NcclGroup : public ProcessGroupNCCL {
   using ProcessGroupNCCL::ProcessGroupNCCL;
   // Else LibTorch warns of a program that forgot to.
   ~NcclGroup() override {
-    if (!aborted_) shutdown();
+    if (aborted_) return;
+    try {
+      shutdown();
+    } catch (const std::exception& error) {
+      TORCH_WARN("NCCL's group doesn't end: ", error.what());
+    }
   }
 
   void abort() override {
