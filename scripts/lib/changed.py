@@ -6,7 +6,7 @@ every suite that takes seconds.
 
 import subprocess
 
-# Path prefix: the suites, and parts of them: "unit/…" is a folder of tests/, "e2e/…" and "sim/…" one test. The longest one counts.
+# Path prefix: the suites, and parts of them: "unit/…" is a folder of tests/, "e2e/…", "sim/…" one test. The longest one counts.
 _ROOMS = {
     "base/": ["unit", "process", "server"],
     "proto/": ["unit/rendezvous", "server"],

@@ -1,6 +1,5 @@
 # ddprun_mutated_sources(OUT LIST LIBRARY…): the sources of these libraries with the bugs of LIST (a file like mutants.toml) in
 # them, all asleep. Objects of them come before the libraries when they are linked, so nothing of those is taken.
-find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
 set(ddprun_mutate ${CMAKE_CURRENT_LIST_DIR}/mutate.py)
 
 function(ddprun_mutated_sources out list)
