@@ -55,6 +55,11 @@ ShardReplicas::ShardReplicas(Context& context, ShardedTraining training, uint32_
 
 ShardReplicas::~ShardReplicas() {
   transfers_.clear();
+  LeaveConnections();
+}
+
+void ShardReplicas::LeaveConnections() {
+  if (connecting_.valid()) links_ = connecting_.get().value_or(nullptr);
   if (links_) GroupAbort::DestroyBeside(std::move(links_));
 }
 
@@ -65,21 +70,20 @@ RecordKey ShardReplicas::OwnKey(int64_t step) const {
           .shard = context_.rank()};
 }
 
-absl::Status ShardReplicas::Connect(const std::vector<uint32_t>& hosts) {
+void ShardReplicas::ConnectBeside(const std::vector<uint32_t>& hosts) {
   holders_.clear();
   kept_for_.clear();
-  if (context_.world_size() == 1 || copies_ == 0) return absl::OkStatus();
-  const Context::Implementation& place = context_.implementation();
+  if (context_.world_size() == 1 || copies_ == 0) return;
   const std::vector<std::vector<uint32_t>> holders = ChooseHolders(hosts, copies_);
   holders_ = holders[context_.rank()];
   for (uint32_t rank = 0; rank < holders.size(); ++rank) {
     const auto& of_rank = holders[rank];
     if (std::count(of_rank.begin(), of_rank.end(), context_.rank()) > 0) kept_for_.push_back(rank);
   }
-  DDPRUN_ASSIGN_OR_RETURN(
-      links_,
-      CreateMessageGroup(c10::make_intrusive<StorePart>("replicas", place.store), place.plan));
-  return absl::OkStatus();
+  const Context::Implementation& place = context_.implementation();
+  const auto store = c10::make_intrusive<StorePart>("replicas", place.store);
+  connecting_ = std::async(std::launch::async,
+                           [store, plan = place.plan] { return CreateMessageGroup(store, plan); });
 }
 
 absl::StatusOr<torch::Tensor> ShardReplicas::Pack(const TrainingProgress& progress) {
@@ -129,6 +133,9 @@ void ShardReplicas::GiveBack(torch::Tensor memory) {
 
 absl::Status ShardReplicas::Begin(const TrainingProgress& progress) {
   DDPRUN_CHECK(!round_.has_value(), "a second Begin before Commit");
+  if (connecting_.valid()) {
+    DDPRUN_ASSIGN_OR_RETURN(links_, connecting_.get());
+  }
   return CatchExceptions([&]() -> absl::Status {
     DDPRUN_ASSIGN_OR_RETURN(torch::Tensor bytes, Pack(progress));
     RecordKey key = OwnKey(progress.step);
@@ -227,7 +234,7 @@ void ShardReplicas::Settle() {
   }
   transfers_.clear();
   round_.reset();
-  if (links_) GroupAbort::DestroyBeside(std::move(links_));
+  LeaveConnections();
 }
 
 std::vector<RecordKey> ShardReplicas::Records() {

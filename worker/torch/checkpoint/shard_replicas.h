@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <future>
 #include <map>
 #include <optional>
 #include <string>
@@ -52,6 +53,10 @@ class ShardReplicas {
   // In a new generation, first: what is kept here. Leaves the connections of the one before.
   std::vector<RecordKey> Records();
 
+  // Then: connects ranks with those that will keep copies for them, beside what comes next. Of all
+  // ranks. Params: hosts: each rank's. Requires: until Begin nobody else connects.
+  void ConnectBeside(const std::vector<uint32_t>& hosts);
+
   // Then: gives all ranks the newest state that can be put together, dealt out as the optimizer is
   // now; new ranks have none to add, and go on with the random generators of those whose places
   // they take. A collective. Params: records: of all ranks, by rank. Returns: how far training had
@@ -61,13 +66,10 @@ class ShardReplicas {
   absl::StatusOr<std::optional<TrainingProgress>> TakeBack(
       const std::vector<std::vector<RecordKey>>& records);
 
-  // After it: connects ranks with those that keep copies for them. A collective. What was kept
-  // before stays until the next Commit. Params: hosts: each rank's. Errors: UNAVAILABLE as above.
-  absl::Status Connect(const std::vector<uint32_t>& hosts);
-
-  // Copies the own share, and begins to send it; waits for nobody. Requires: after Connect; no
-  // other one since the last Commit.
-  // Errors: UNAVAILABLE as above. UNIMPLEMENTED — the optimizer's state can't be read.
+  // Copies the own share, and begins to send it; waits for nobody, but in a generation's first
+  // round for the connections. What was kept before stays until the next Commit. Requires: no other
+  // one since the last Commit. Errors: UNAVAILABLE as above. UNIMPLEMENTED — the optimizer's state
+  // can't be read.
   absl::Status Begin(const TrainingProgress& progress);
 
   // A collective; nothing when nothing was begun. Errors: UNAVAILABLE as above.
@@ -99,6 +101,7 @@ class ShardReplicas {
   absl::Status AwaitTransfers();
   // Takes what has arrived before the generation ended, and leaves the connections.
   void Settle();
+  void LeaveConnections();
   void KeepOnly(const RecordKey& state);
 
   absl::Status Move(const RecoveryPoint& point, uint32_t shard, Parts& parts);
@@ -109,9 +112,13 @@ class ShardReplicas {
   Context& context_;
   const ShardedTraining training_;
   const uint32_t copies_;
-  c10::intrusive_ptr<c10d::Backend> links_;  // null: nobody to send to
-  std::vector<uint32_t> holders_;            // of the own share
-  std::vector<uint32_t> kept_for_;           // whose shares are kept here
+  using Links = c10::intrusive_ptr<c10d::Backend>;
+
+  // Until Begin; then links_ are there.
+  std::future<absl::StatusOr<Links>> connecting_;
+  Links links_;                     // null: nobody to send to
+  std::vector<uint32_t> holders_;   // of the own share
+  std::vector<uint32_t> kept_for_;  // whose shares are kept here
   // Of each rank's record, as all know them or, in a generation's first round, expect them; 0 =
   // unknown.
   std::vector<int64_t> sizes_;

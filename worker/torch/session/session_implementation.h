@@ -113,7 +113,6 @@ struct Session::Implementation {
   // The same with ZeRO, whose ranks keep copies of each other's state, and how they do.
   absl::StatusOr<bool> TakeShardsBack(const std::vector<worker::StartNote>& notes);
   bool KeepsReplicas() const;
-  absl::Status BeginReplicas(const std::vector<worker::StartNote>& notes);
 
   // New workers get the state beside a step (session_healing.cc). Between Begin and End
   // `healing` isn't null, and only those who have the state learn.

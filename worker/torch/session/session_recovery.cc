@@ -139,8 +139,13 @@ absl::StatusOr<bool> Session::Implementation::TakeShardsBack(
                                 .average = average.get()},
         static_cast<uint32_t>(options.replicas));
   }
+  std::vector<uint32_t> hosts;
   std::vector<std::vector<worker::RecordKey>> records;
-  for (const worker::StartNote& note : notes) records.push_back(note.records);
+  for (const worker::StartNote& note : notes) {
+    hosts.push_back(note.host);
+    records.push_back(note.records);
+  }
+  replicas->ConnectBeside(hosts);
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest,
                           replicas->TakeBack(records));
   if (!newest.has_value()) return false;
@@ -148,13 +153,6 @@ absl::StatusOr<bool> Session::Implementation::TakeShardsBack(
   if (!state_generation.has_value() && context->is_main()) SayWhereItGoesOn();
   state_generation = context->generation();
   return true;
-}
-
-absl::Status Session::Implementation::BeginReplicas(const std::vector<worker::StartNote>& notes) {
-  std::vector<uint32_t> hosts;
-  for (const worker::StartNote& note : notes) hosts.push_back(note.host);
-  DDPRUN_RETURN_IF_ERROR(replicas->Connect(hosts));
-  return replicas->Begin(progress);
 }
 
 }  // namespace ddprun

@@ -177,7 +177,7 @@ absl::Status Session::Implementation::StartTogether() {
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
   if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
-  if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(BeginReplicas(notes));
+  if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
   saved.reset();  // some may be new
   save_clock = worker::SaveClock(absl::Minutes(options.checkpoint_minutes));
