@@ -59,6 +59,12 @@ _ROOMS = {
 # Suites that a folder of tests is, by its own name.
 _FOLDERS = ("datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "slurm", "python",
             "packaging", "docs", "mutants", "spin")
+# Checks of lint that see a few files only: where these are.
+_NARROW_LINTS = {
+    "lint_selftest": lambda path: path.startswith("tests/lint/"),
+    "lint_runner_selftest": lambda path: path.startswith(("tests/lint/", "scripts/lib/")),
+    "lint_shell": lambda path: path.endswith(".sh") or "." not in path.rsplit("/", 1)[-1],
+}
 _OTHERWISE = ["unit", "datadriven", "sim", "process", "server"]
 
 
@@ -96,6 +102,11 @@ def suites_of(paths):
     suites = list(dict.fromkeys(item.split("/")[0] for item in seen))
     parts = {suite: sorted({item for item in seen if item.startswith(suite + "/")}) for suite in suites if suite not in seen}
     return [*suites, "lint"], parts
+
+
+def unchanged_lints(paths):
+    """Checks that see none of these."""
+    return {name for name, sees in _NARROW_LINTS.items() if not any(map(sees, paths))}
 
 
 def changed_suites(root, commit):

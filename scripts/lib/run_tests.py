@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from builds import (ROOT, built_suite, configure, folder_of, refresh, run_joined, run_suites, targets_of,  # noqa: E402
                     tests_in, tsan_tests)
-from changed import changed_suites  # noqa: E402
+from changed import changed_paths, changed_suites, unchanged_lints  # noqa: E402
 from fuzzers import run_fuzzers  # noqa: E402
 from suites import labels_of, print_progress, print_summary  # noqa: E402
 
@@ -97,7 +97,7 @@ class Run:
         self.jobs = arguments.jobs
         self.whole = arguments.all or "asan-ubsan" in (arguments.only or ())
         self.fuzz_seconds = arguments.fuzz_seconds
-        self.changed = arguments.changed is not None
+        self.changed = arguments.changed
         self.chosen, self.parts = choose(arguments)
         self.suites = []
 
@@ -129,11 +129,19 @@ class Run:
         tests, targets = None, ["all"] if self.of(["build"]) else targets_of(names)
         configured = self.changed and not refresh("dev")
         if configured:
-            tests = tests_in(self.parts)
+            tests = tests_in(self.parts) - unchanged_lints(changed_paths(ROOT, self.changed))
             if targets != ["all"]:
                 labels = labels_of(folder_of("dev"))
                 targets = [test for test in sorted(tests) if labels[test][0] in names and labels[test][0] in CORE]
-        if self.done([built_suite("dev", self.jobs, targets, configured=configured)]) and names:
+        with concurrent.futures.ThreadPoolExecutor() as others:
+            # One changed file keeps one processor busy; lint needs nothing of what is built.
+            lint = [name for name in names if configured and name == "lint"]
+            linted = others.submit(run_suites, "dev", lint, 1, tests) if lint else None
+            built = self.done([built_suite("dev", self.jobs, targets, configured=configured)])
+            if linted:
+                self.done(linted.result())
+        names = [name for name in names if name not in lint]
+        if built and names:
             self.done(run_suites("dev", names, self.jobs, tests))
 
     def is_wanted(self, test, suite):

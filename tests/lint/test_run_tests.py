@@ -12,7 +12,7 @@ import xml.etree.ElementTree
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "lib"))
 
 import run_tests  # noqa: E402
-from changed import suites_of  # noqa: E402
+from changed import suites_of, unchanged_lints  # noqa: E402
 from fuzzers import count, run_fuzzer  # noqa: E402
 from suites import Suite, count_cases, count_test, print_summary  # noqa: E402
 
@@ -121,6 +121,12 @@ class Changed(unittest.TestCase):
         suites, parts = suites_of(["new_room/file.cc"])
         self.assertEqual({}, parts)
         self.assertLessEqual({"unit", "datadriven", "sim", "process", "server"}, set(suites))
+
+    def test_lint_leaves_out_checks_that_see_none_of_it(self):
+        self.assertEqual({"lint_selftest", "lint_runner_selftest", "lint_shell"},
+                         unchanged_lints(["base/fd.cc", "tests/e2e/a.py"]))
+        self.assertEqual({"lint_selftest"}, unchanged_lints(["scripts/test", "scripts/lib/builds.py"]))
+        self.assertEqual({"lint_shell"}, unchanged_lints(["tests/lint/banned.py"]))
 
     def test_nothing_changed_is_linted(self):
         self.assertEqual((["lint"], {}), suites_of([]))
