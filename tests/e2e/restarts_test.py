@@ -108,11 +108,13 @@ class Backoff(RestartsTestCase):
 
 
 class Quarantine(RestartsTestCase):
-    """Workers of the node whose agent has BAD in its environment fail at once."""
+    """Workers of the node whose agent has BAD in its environment fail, as soon as all nodes are there."""
 
     def start(self, *options):
-        script = self.bed.write("train.sh", f"[ -z \"$BAD\" ] || exit 9\nexec {sys.executable} {WORKER} "
-                                            f"{self.bed.journal.path} wait\n")
+        gate = self.bed.path("gate")
+        os.mkfifo(gate)
+        script = self.bed.write("train.sh", f"[ -z \"$BAD\" ] || {{ [ ! -p {gate} ] || cat {gate}; exit 9; }}\n"
+                                            f"exec {sys.executable} {WORKER} {self.bed.journal.path} wait\n")
         self.port = free_port()
         common = ["--nnodes", 2, "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--rdzv_id", "job", "--event_log",
                   self.bed.events.path, "--crash_loop", 0, "--restart_backoff", 0, *options]
@@ -122,6 +124,9 @@ class Quarantine(RestartsTestCase):
             agents.append(self.bed.run(name, [*common, "--rdzv_conf", f"is_host={hosts}", "--no_python", "sh", script],
                                        env=env))
             self.bed.event("node_joined", count=len(agents), alive=agents)
+        opened = os.open(gate, os.O_RDWR)
+        os.unlink(gate)
+        os.close(opened)
         return agents
 
     def test_a_bad_node_is_left_out_for_a_spare(self):
