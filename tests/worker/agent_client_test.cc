@@ -113,6 +113,16 @@ TEST_F(AgentClientTest, RanksTellEachOtherInOneCall) {
   EXPECT_EQ(never.code(), absl::StatusCode::kDeadlineExceeded) << never;
 }
 
+TEST_F(AgentClientTest, AnAnswerWithoutAllValuesIsAnError) {
+  const auto agent =
+      FakeAgent::Start({.socket_path = directory_.File("other"), .keeps_values_back = true});
+  const auto client = AgentClient::Create(directory_.File("other"), "test");
+  const absl::Status short_of_one =
+      client->Store(1)->Gather("r/0", "zero", {"r/0"}, kLong).status();
+  EXPECT_EQ(short_of_one.code(), absl::StatusCode::kInternal) << short_of_one;
+  EXPECT_THAT(std::string(short_of_one.message()), HasSubstr("0 values for 1 keys"));
+}
+
 TEST_F(AgentClientTest, TheStoreCounts) {
   EXPECT_EQ(*store_->Add("n", 5), 5);
   EXPECT_EQ(*store_->Add("n", -7), -2);

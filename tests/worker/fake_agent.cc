@@ -197,6 +197,7 @@ class Service : public wire::Agent::Service {
     for (const std::string& key : request.keys()) {
       if (status.ok()) reply->add_values(data_[key]);
     }
+    if (options_.keeps_values_back && status.ok()) reply->mutable_values()->RemoveLast();
     return status;
   }
 

@@ -16,6 +16,7 @@ class FakeAgent {
     uint32_t world_size = 2;
     uint64_t generation = 1;
     std::string run_id = "test";
+    bool keeps_values_back = false;  // of each Gather, the last one
   };
 
   static std::unique_ptr<FakeAgent> Start(const Options& options);

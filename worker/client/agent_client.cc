@@ -137,6 +137,11 @@ class GrpcStore : public KeyValueStore {
     gather.set_timeout_ms(WireMilliseconds(timeout));
     DDPRUN_ASSIGN_OR_RETURN(wire::StoreReply reply,
                             Call(request, timeout, absl::StrCat("gather ", keys.size(), " keys")));
+    if (static_cast<size_t>(reply.values_size()) != keys.size()) {
+      return absl::InternalError(absl::StrCat("the agent answered ", reply.values_size(),
+                                              " values for ", keys.size(),
+                                              " keys of the store: is it of this version?"));
+    }
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
   }

@@ -63,8 +63,9 @@ class KeyValueStore {
   // Number of keys.
   virtual absl::StatusOr<int64_t> Count() = 0;
   // Sets `key`, unless it is empty; then waits for all `keys`, and returns their values in their
-  // order: what each of many ranks says and all want to know, in one call.
-  // Errors: DEADLINE_EXCEEDED — the text names a missing key.
+  // order, as many as keys: what each of many ranks says and all want to know, in one call.
+  // Errors: DEADLINE_EXCEEDED — the text names a missing key. RESOURCE_EXHAUSTED — the values have
+  // more than 16 MiB together. INTERNAL — the agent answers otherwise.
   virtual absl::StatusOr<std::vector<std::string>> Gather(const std::string& key,
                                                           const std::string& value,
                                                           const std::vector<std::string>& keys,
