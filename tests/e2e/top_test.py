@@ -142,11 +142,11 @@ class Top(StatusTestCase):
         self.start_job(plans=["alone", "3@200=slower"])
         self.wait_until_all_told()
         terminal = self.top(columns=60)
-        screen = terminal.wait(lambda lines: lines[4].startswith("slowest: rank 3 on ") and " behind " in lines[9],
-                               "who is slowest")
+        # On a busy machine others may lag for a moment, too.
+        screen = terminal.wait(lambda lines: lines[4].startswith("slowest: rank 3 on ") and " behind " in lines[9]
+                               and " behind " not in "".join(lines[6:9]), "who alone is slowest")
         self.assertRegex(screen[4], r", \d+ steps behind")
         self.assertRegex(screen[9], r"^ +3  \S+ +behind +\d+ +\d+ ")
-        self.assertNotIn(" behind ", "".join(screen[6:9]))
         self.assertTrue(all(len(line) <= 60 for line in screen), screen)
         self.assertRegex(terminal.bytes, rb"\x1b\[33m +3 ")
         terminal.type(b"q")
