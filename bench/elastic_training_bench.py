@@ -6,7 +6,7 @@ elastic_training_bench.py [--only samples|loss] [--trainings N] [--epochs N] [--
 samples: trainings of 30 epochs while the number of workers walks between 1 and 6: workers and agents are killed at random
 moments, nodes are stopped, lose their power, and join. In the history that led to the last parameters each sample must be
 learned from once in each epoch, with the weight of the others of its step, and all six sizes must occur. Of the trainings
-in turn one is plain, one has --warm on, and one has checkpoints. The state is in the workers' memory alone in the former
+in turn one is plain, one has --warm off, and one has checkpoints. The state is in the workers' memory alone in the former
 two, so the last worker that has it isn't killed; in the third all are, and go on from the newest checkpoint.
 
 loss: how far from each other undisturbed trainings end, by seeds, and whether trainings with 50 faults end within that,
@@ -32,7 +32,7 @@ from bed import TimelineError  # noqa: E402
 
 SEEDS = range(1, 9)
 DISTURBED = (1, 2)  # of these
-KINDS = ("plain", "--warm on", "checkpoints")
+KINDS = ("plain", "--warm off", "checkpoints")
 
 
 def walk(number, hosts, rng, epochs):
@@ -40,7 +40,7 @@ def walk(number, hosts, rng, epochs):
     kind = KINDS[number % len(KINDS)]
     name = f"samples {number + 1} ({kind})"
     training = elastic.walking(rng, hosts, epochs, checkpoints=kind == "checkpoints",
-                               launch=("--warm", "on") if kind == "--warm on" else ())
+                               launch=("--warm", "off") if kind == "--warm off" else ())
     try:
         elastic.conduct(training, lambda each: elastic.walk(each, epochs))
     except (elastic.Wrong, TimelineError, AssertionError) as error:

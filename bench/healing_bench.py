@@ -31,7 +31,7 @@ class Healed(survivors.LiveTraining):
     def __init__(self, way, width, arguments, rng):
         options = ("--in_process_restart", "--healing", way, "--backend", arguments.backend)
         per_node = arguments.workers // arguments.nodes
-        super().__init__(arguments.nodes, per_node, rng, options=options, launch=("--warm", "on"))
+        super().__init__(arguments.nodes, per_node, rng, options=options)
         self.bed.environment["SESSION_PROBE_WIDTH"] = str(width)
         self.to_forward, self.to_step, self.usual = [], [], []
 

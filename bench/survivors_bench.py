@@ -9,10 +9,10 @@ forward pass, in the all-reduce, before the commit, after it), a third at one of
 changes a file), the others at a random moment, a quarter of these while the others still meet after the kill before; the
 plain ones have only such, and every second two of them heal new workers beside a step. Good: nobody else is started anew who
 has trained, no step is lost but the one that was under way (of a zero_stage one more, which comes to the same bits), all ranks
-have the same parameters, bit by bit, after each, and every checkpoint that can be loaded is whole. Every second of either has
---warm on: who takes a killed one's place is forked from the program that was started ahead. Beside them one training without
---in_process_restart has some kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a training
-isn't good; 77 without namespaces.
+have the same parameters, bit by bit, after each, and every checkpoint that can be loaded is whole. Who takes a killed one's
+place is forked from the program that was started ahead; every second of either kind has --warm off. Beside them one training
+without --in_process_restart has some kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a
+training isn't good; 77 without namespaces.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from bed import TimelineError  # noqa: E402
 # Nodes, workers of each, backend.
 SHAPES = ((1, 3, "auto"), (2, 2, "auto"), (3, 1, "gloo"), (3, 2, "auto"), (2, 3, "gloo"))
 TWIN_KILLS = 8
-LAUNCHES = ((), ("--warm", "on"))
+LAUNCHES = (("--warm", "off"), ())
 STAGES = ("2", "3", "1")
 HEALINGS = ("auto", "beside")  # their state is small: auto is before the step
 

@@ -218,9 +218,9 @@ void Agent::PrepareWorker(SpawnRequest* request) {
 }
 
 absl::Status Agent::StartWarm() {
-  if (!plan_.warm.on) return absl::OkStatus();
+  if (!plan_.warm.on && !plan_.warm.for_survivors) return absl::OkStatus();
   if (const std::string why = WhyCold(plan_); !why.empty()) {
-    Notify(absl::StrCat("--warm on: workers start cold: ", why));
+    if (plan_.warm.on) Notify(absl::StrCat("--warm on: workers start cold: ", why));
     return absl::OkStatus();
   }
   WarmStarts::Hooks hooks;
@@ -242,9 +242,12 @@ absl::Status Agent::StartWarm() {
 
 // What those who watch are told of warm starts.
 std::optional<rendezvous::WarmUse> Agent::WarmUse() {
-  if (!plan_.warm.on) return std::nullopt;
-  if (warm_ == nullptr) return rendezvous::WarmUse{.why_cold = WhyCold(plan_)};
+  if (warm_ == nullptr) {
+    if (!plan_.warm.on) return std::nullopt;
+    return rendezvous::WarmUse{.why_cold = WhyCold(plan_)};
+  }
   warm_->LookAround();
+  if (!warm_->wanted()) return std::nullopt;
   WarmStarts::Use use = warm_->use();
   return rendezvous::WarmUse{.warm_workers = use.warm,
                              .cold_workers = use.cold,
@@ -330,6 +333,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.node_state = [this] { return NodeState(); };
   options.on_can_rejoin = [this](Generation generation, uint32_t local_rank) {
     Write("worker_can_rejoin", {{"generation", generation.value()}, {"local_rank", local_rank}});
+    if (warm_ != nullptr) warm_->OnCanRejoin();
     Feed(WorkerCanRejoin{generation, local_rank});
   };
   options.on_let_go = [this](Generation generation, uint32_t local_rank) {

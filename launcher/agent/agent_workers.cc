@@ -150,7 +150,7 @@ void Agent::WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool
     fields["cpus"] = CpuSetText(plan_.worker_cpus[local_rank]);
   }
   if (warm_ != nullptr) {
-    fields["warm"] = parked;
+    if (warm_->wanted()) fields["warm"] = parked;
     warm_->OnStarted(generation, parked);
   }
   Write("worker_started", std::move(fields));

@@ -97,6 +97,10 @@ enum class Preflight {
 // How workers start (docs/WARM.md).
 struct WarmPlan {
   bool on = false;  // --warm on
+  // No --warm is given, and the workers' program isn't Python: on from when a worker says that it
+  // goes on in its process when another one fails. Then the start of the missing one is nearly all
+  // that the others wait for.
+  bool for_survivors = false;
   // Not --warm off: a daemon of the user's is asked for an interpreter; where one runs, it is on.
   bool asks_daemon = false;
   std::vector<std::string> preload;  // --preload: modules that are imported ahead in any case

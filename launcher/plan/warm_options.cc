@@ -24,7 +24,8 @@ bool IsModule(absl::string_view name) {
          });
 }
 
-// Another interpreter, script, folder or path of modules may import other things.
+// Another interpreter, script, folder or path of modules may import other things. What a job with
+// --warm on has learned of a program doesn't say that its workers go on in their processes.
 std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& plan) {
   std::string folder = environment("XDG_CACHE_HOME").value_or("");
   if (folder.empty() || folder.front() != '/') {
@@ -33,6 +34,7 @@ std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& pla
     folder = home + "/.cache";
   }
   std::string subject = absl::StrCat(plan.argv.front(), "\n", plan.entry_point);
+  if (plan.warm.for_survivors) absl::StrAppend(&subject, "\nfor survivors");
   for (const char* name : {"PWD", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}) {
     absl::StrAppend(&subject, "\n", environment(name).value_or(""));
   }
@@ -73,7 +75,8 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                              "first workers and kept for the next job. It is on by itself where a "
                              "ddprun daemon of yours runs, unless off is given. A program with "
                              "ddprun's C++ runtime is started ahead instead, and waits before "
-                             "its main()."});
+                             "its main(); that is on by itself where the program has "
+                             "--in_process_restart."});
   options->AddValue(&target->preload,
                     {.names = "--preload",
                      .placeholder = "MODULES",
@@ -95,6 +98,7 @@ absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup&
   }
   plan->warm.on = arguments.warm.text == "on";
   plan->warm.asks_daemon = plan->warm.on || !arguments.warm.given();
+  plan->warm.for_survivors = !plan->runs_python && !arguments.warm.given();
   if (arguments.preload.filled()) {
     plan->warm.preload = absl::StrSplit(arguments.preload.text, ',');
     for (const std::string& module : plan->warm.preload) {

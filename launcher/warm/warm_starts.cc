@@ -71,6 +71,7 @@ WarmStarts::WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* ke
       environment_(std::move(environment)),
       hooks_(std::move(hooks)),
       program_(plan->runs_python ? "" : ProgramFile(*plan, environment_)),
+      wanted_(plan->warm.on),
       starter_(BytesMax(plan->warm),
                plan->runs_python ? WarmStarter::Kind::kInterpreter : WarmStarter::Kind::kProgram) {}
 
@@ -87,7 +88,9 @@ absl::Status WarmStarts::MakeFiles() {
   return absl::OkStatus();
 }
 
-void WarmStarts::Begin(const std::optional<std::string>& leased) {
+// Once something is parked, it goes first when memory gets short.
+void WarmStarts::WatchMemory() {
+  if (std::exchange(watches_memory_, true)) return;
   absl::StatusOr<std::unique_ptr<PressureWatch>> pressure = PressureWatch::Create(loop_, [this] {
     Do(starter_.OnShort("the kernel has to look for memory (/proc/pressure/memory)"));
   });
@@ -98,7 +101,12 @@ void WarmStarts::Begin(const std::optional<std::string>& leased) {
                                       "short: ",
                                       pressure.status().message()));
   }
+}
+
+void WarmStarts::Begin(const std::optional<std::string>& leased) {
+  if (leased.has_value()) WatchMemory();
   std::optional<Learned> kept = ReadKept();
+  wanted_ |= kept.has_value();
   Do(leased.has_value() ? starter_.BeginReady(loop_->Now(), std::move(kept), *leased)
                         : starter_.Begin(loop_->Now(), std::move(kept),
                                          plan_->runs_python && !plan_->warm.preload.empty()));
@@ -123,8 +131,12 @@ void WarmStarts::OnCanPark(pid_t pid) {
   LearnThatItCanPark();
 }
 
+void WarmStarts::OnCanRejoin() {
+  if (!std::exchange(wanted_, true)) LearnThatItCanPark();
+}
+
 void WarmStarts::LearnThatItCanPark() {
-  if (!starter_.WantsToLearn() || can_park_.empty()) return;
+  if (!wanted_ || !starter_.WantsToLearn() || can_park_.empty()) return;
   if (can_park_ != ProgramSignature(program_)) return;
   Learned learned;
   learned.signature = can_park_;
@@ -134,7 +146,9 @@ void WarmStarts::LearnThatItCanPark() {
 void WarmStarts::LookAround() {
   if (running_ || !starter_.WantsToLearn() || plan_->warm.kept.empty()) return;
   std::optional<Learned> kept = ReadKept();
-  if (kept.has_value()) Do(starter_.OnKept(loop_->Now(), *std::move(kept)));
+  if (!kept.has_value()) return;
+  wanted_ = true;
+  Do(starter_.OnKept(loop_->Now(), *std::move(kept)));
 }
 
 std::string WarmStarts::LearnedPath(uint32_t local_rank) const {
@@ -151,9 +165,9 @@ void WarmStarts::Prepare(SpawnRequest* request) {
     generation_ = request->generation;
     prepared_ = loop_->Now();
     started_ = Use();
-    wanted_ = 0;
+    starting_ = 0;
   }
-  ++wanted_;
+  ++starting_;
   request->parked_patience = starter_.Patience(loop_->Now());
   if (!plan_->runs_python || !starter_.WantsToLearn() || request->local_rank >= learners()) return;
   std::string path = folder_ + "/hook";
@@ -207,7 +221,7 @@ void WarmStarts::OnStarted(uint64_t generation, bool parked) {
     started_.why_cold = starter_.WhyCold();
   }
   starter_.OnStarted(parked);
-  if (started_.warm + started_.cold != wanted_) return;
+  if (started_.warm + started_.cold != starting_ || !wanted_) return;
   if (started_.cold == 0 && hooks_.settled) hooks_.settled();
   NotifyIfNobodySaidSo();
   hooks_.record("warm_start",
@@ -221,7 +235,8 @@ void WarmStarts::OnStarted(uint64_t generation, bool parked) {
 // A program without the runtime never says that it can be started ahead: whoever asked for that
 // learns it at the first restart.
 void WarmStarts::NotifyIfNobodySaidSo() {
-  if (plan_->runs_python || !restarted_ || !starter_.WantsToLearn()) return;
+  if (!plan_->warm.on || plan_->runs_python || !restarted_) return;
+  if (!starter_.WantsToLearn()) return;
   if (std::exchange(told_, true)) return;
   hooks_.tell(absl::StrCat("--warm on: workers start cold: ", starter_.WhyCold(),
                            " (programs with ddprun's C++ runtime do)"));
@@ -272,6 +287,7 @@ std::string WarmStarts::LackOfMemory() const {
 }
 
 absl::Status WarmStarts::ParkIt() {
+  WatchMemory();
   if (!plan_->runs_python) return keeper_->Park(PrepareParkedProgram(*plan_, environment_));
   DDPRUN_ASSIGN_OR_RETURN(const ParkRequest request,
                           PreparePark(MakeParkRecipe(*plan_, environment_, hooks_.prepare),
@@ -291,6 +307,11 @@ void WarmStarts::Do(const Keep& /*effect*/) {
   } else if (running_ && hooks_.settled) {
     hooks_.settled();
   }
+}
+
+void WarmStarts::Do(const NotifyOnce& effect) {
+  if (plan_->warm.on) return hooks_.tell(effect.text);
+  Log(LogLevel::kInfo, effect.text);
 }
 
 void WarmStarts::Do(const Forget& /*effect*/) { unlink(plan_->warm.kept.c_str()); }

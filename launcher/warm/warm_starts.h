@@ -26,7 +26,9 @@ namespace ddprun::launcher {
 std::string WhyCold(const LaunchPlan& plan);
 
 // Starts workers warm, as its WarmStarter decides: has the keeper park an interpreter, and workers
-// tell what to import; or their own program, when a worker has told that it can be.
+// tell what to import; or their own program, when a worker has told that it can be. Of a plan that
+// is for_survivors it does so from when a worker has told that it goes on in its process, too, and
+// says nothing to the user: nobody has asked for it.
 // Threads: the loop's.
 class WarmStarts {
  public:
@@ -61,6 +63,8 @@ class WarmStarts {
   void OnEmpty();
   // A worker says that its program can be started ahead. May come again.
   void OnCanPark(pid_t pid);
+  // A worker says that it goes on in its process when another one fails. May come again.
+  void OnCanRejoin();
   // A node without workers has nobody to learn from: looks whether another one's have told, in a
   // home that they share. Cheap; to be called now and then, because no file system of a network
   // says what other machines do.
@@ -74,6 +78,8 @@ class WarmStarts {
     std::string why_cold;       // "" = all were warm, or would be
   };
   Use use() const;
+  // Whether workers are to start warm: --warm on, or there are survivors that would wait.
+  bool wanted() const { return wanted_; }
 
  private:
   struct Version {
@@ -88,6 +94,7 @@ class WarmStarts {
 
   absl::Status MakeFiles();
   void Begin(const std::optional<std::string>& leased);
+  void WatchMemory();
   std::optional<Learned> ReadKept();
   std::string LackOfMemory() const;
   std::string LearnedPath(uint32_t local_rank) const;
@@ -100,7 +107,7 @@ class WarmStarts {
   void Do(const Keep& effect);
   void Do(const Forget& effect);
   void Do(const WarmNote& effect) { hooks_.record(effect.event, effect.fields); }
-  void Do(const NotifyOnce& effect) { hooks_.tell(effect.text); }
+  void Do(const NotifyOnce& effect);
   absl::Status ParkIt();
   void NotifyIfNobodySaidSo();
   void LearnThatItCanPark();
@@ -113,6 +120,7 @@ class WarmStarts {
   const Hooks hooks_;
   const std::string program_;  // file of the workers' own; "" = they run Python
   std::string can_park_;       // signature of the one that has said so last; "" = none has
+  bool wanted_;                // what was kept, or learned, is of use
   WarmStarter starter_;
   bool running_ = false;                     // the node has workers, or did when it last looked
   uint64_t generation_ = 0;                  // the newest that was prepared
@@ -120,9 +128,10 @@ class WarmStarts {
   bool told_ = false;                        // that nobody has said that the program can be parked
   Instant prepared_;                         // when its first worker was
   Use started_;                              // of its workers; not the parked one's fields
-  uint32_t wanted_ = 0;                      // workers of it that are started
+  uint32_t starting_ = 0;                    // workers of it, those that have started among them
   Version kept_version_;                     // of the file that was read last
-  std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us
+  bool watches_memory_ = false;
+  std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us, or not yet
   Fd written_;                      // inotify(7): a worker has written down what it imported
   std::unique_ptr<FdWatch> watch_;  // while that is wanted
 };

@@ -76,9 +76,11 @@ class Restarts(ProgramTestCase):
         self.end(agent, workers)
 
     def test_twin_that_is_cold(self):
+        """Nobody has asked for it, and no survivors would wait."""
         agent = self.start("parks", "plain", warm=())
         workers = self.restart(agent, 1, 2)
         self.assertEqual([None, None], self.starts(2))
+        self.assertEqual([], self.bed.events.find("warm_start"))
         self.end(agent, workers)
 
     def test_a_script_that_executes_the_program_is_not_started_ahead(self):
@@ -97,6 +99,34 @@ class Restarts(ProgramTestCase):
         self.assertEqual(first[0]["pid"], second[0]["pid"])
         started = self.bed.event("worker_started", generation=2)
         self.assertEqual((second[1]["pid"], True), (started["worker_pid"], started["warm"]))
+        self.end(agent, second)
+
+    def test_it_is_so_by_itself_where_survivors_go_on(self):
+        agent = self.start_ready(warm=())
+        self.assertEqual([None, None], self.starts(1), "nobody had said that the program can")
+        first = self.bed.workers(1, 2, alive=[agent])
+        os.kill(first[1]["pid"], signal.SIGKILL)
+        second = self.bed.workers(2, 2, alive=[agent])
+        self.assertEqual(first[0]["pid"], second[0]["pid"])
+        self.assertTrue(self.bed.event("worker_started", generation=2)["warm"])
+        start = self.bed.event("warm_start", alive=[agent])
+        self.assertEqual(("2", "1", "0"), (start["generation"], start["warm"], start["cold"]))
+        self.end(agent, second)
+        self.assertNotIn("start cold", agent.text())
+        # The next job of it knows from the start.
+        before = len(self.bed.journal.find("worker"))
+        agent = self.start("parks", warm=())
+        self.bed.wait(lambda: len(self.bed.journal.find("worker")) == before + 2, "two workers", alive=[agent])
+        self.assertEqual([True, True], self.starts(1)[-2:])
+        self.end(agent, self.bed.journal.find("worker")[before:])
+
+    def test_twin_that_shall_be_cold(self):
+        agent = self.start("parks", warm=("--warm", "off"))
+        first = self.bed.workers(1, 2, alive=[agent])
+        self.bed.event("worker_can_rejoin", count=2, alive=[agent])
+        os.kill(first[1]["pid"], signal.SIGKILL)
+        second = self.bed.workers(2, 2, alive=[agent])
+        self.assertNotIn("warm", self.bed.event("worker_started", generation=2))
         self.end(agent, second)
 
     def test_the_next_job_begins_with_it(self):

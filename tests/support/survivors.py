@@ -97,6 +97,11 @@ class LiveTraining:
             self.agents.append(self.bed.run(f"node{node}", [*job, *training], host=node + 1 if self.hosts else None))
 
     @property
+    def starts_ahead(self):
+        """As programs do whose workers live on, unless they are told otherwise."""
+        return "--in_process_restart" in self.options and "off" not in self.launch
+
+    @property
     def world(self):
         return self.nodes * self.per_node
 
@@ -125,7 +130,7 @@ class LiveTraining:
 
     def kill(self):
         """kill -9 for a worker; at a random moment of a step, or of what comes after the last kill."""
-        if self.launch and not self.victims:  # until then its program is started ahead for the first time
+        if self.starts_ahead and not self.victims:  # until then its program is started ahead for the first time
             self.bed.event("warm_ready", count=self.nodes, timeout=PATIENCE, alive=self.agents)
         recovers = bool(self.victims) and self.rng.randrange(DURING_RECOVERY) == 0
         # Beside the killed one's share another one may go, but not three at once.

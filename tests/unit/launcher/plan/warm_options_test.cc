@@ -20,6 +20,18 @@ TEST(WarmOptions, Values) {
   EXPECT_TRUE(PlanOf("train.py", {{"PET_WARM", "on"}}).warm.on);
 }
 
+TEST(WarmOptions, ProgramsWhoseWorkersLiveOnStartWarmUnlessTheUserSaysOtherwise) {
+  const std::map<std::string, std::string> home = {{"HOME", "/users/me"}};
+  const WarmPlan unsaid = PlanOf("--no_python echo", home).warm;
+  EXPECT_TRUE(unsaid.for_survivors);
+  EXPECT_FALSE(unsaid.on);
+  for (const char* said : {"--warm on --no_python echo", "--warm off --no_python echo"}) {
+    EXPECT_FALSE(PlanOf(said, home).warm.for_survivors) << said;
+  }
+  EXPECT_FALSE(PlanOf("train.py", home).warm.for_survivors);
+  EXPECT_NE(unsaid.kept, PlanOf("--warm on --no_python echo", home).warm.kept);
+}
+
 TEST(WarmOptions, WhatIsLearnedIsKeptByScriptAndEnvironment) {
   const std::map<std::string, std::string> home = {{"HOME", "/users/me"}};
   const std::string kept = PlanOf("train.py", home).warm.kept;
