@@ -58,6 +58,17 @@ def check_steps(lines, victims, sharded=False):
     require(not missing, f"nobody has done steps {missing[:5]}")
 
 
+def check_loss(lines, victim):
+    """What the killed one had done, and one step more at most, was done when the others went on. That is in a later generation:
+    in its own they may be a step behind it, and write so while it dies."""
+    own = [line for line in lines if line["pid"] == victim]
+    after = [line for line in lines if own and line["generation"] > max(line["generation"] for line in own)]
+    if not after:
+        return
+    done, first = max(line["step"] for line in own), min(after, key=lambda line: line["t"])
+    require(first["step"] >= done, f"step {first['step']} was done after the death of who had done step {done}")
+
+
 def check_shares(step, lines):
     """Whoever has had a rank has come to the same share of the state in that step, in whatever generation."""
     shares = {}
@@ -171,19 +182,11 @@ class LiveTraining:
         replaced = len(self.bed.events.find("worker_started")) - self.world
         require(replaced == len(victims) + len(lost), f"{replaced} workers were started anew for {len(victims)} killed ones")
         check_steps(self.steps(), victims, self.sharded)
-        for pid, moment in self.victims:
-            self.check_loss(pid, moment)
+        for pid in victims:
+            check_loss(self.steps(), pid)
         self.starts = self.bed.events.find("warm_start")
         self.warm = [line.get("warm") for line in self.bed.events.find("worker_started")]
         self.outlived = max(len({line["generation"] for line in self.steps(pid)}) for pid in trained) - 1
-
-    def check_loss(self, pid, moment):
-        """What the killed one had done, and one step more at most, was done when the others went on."""
-        done = max((line["step"] for line in self.steps(pid)), default=0)
-        after = [line for line in self.steps() if line["t"] > moment and line["pid"] != pid]
-        if after:
-            first = min(after, key=lambda line: line["t"])
-            require(first["step"] >= done, f"step {first['step']} was done after the death of who had done step {done}")
 
     def stall_after(self, moment):
         """Seconds between the last step that was done before a kill, by anybody, and the first one of a later generation."""

@@ -70,11 +70,13 @@ class Survivors(unittest.TestCase):
 
 
 class WhatSteps(unittest.TestCase):
-    """What check_steps says of a training of two generations: pid 1 is killed in the first, 2 and 3 live, 4 is new."""
+    """What is said of a training of two generations: pid 1 is killed in the first, 2 and 3 live, 4 is new."""
 
     def check(self, *steps, victims=(1,)):
-        lines = [dict(zip(("pid", "generation", "step", "digest"), step)) for step in steps]
+        lines = [dict(zip(("pid", "generation", "step", "digest"), step), t=t) for t, step in enumerate(steps)]
         survivors.check_steps(lines, set(victims))
+        for pid in victims:
+            survivors.check_loss(lines, pid)
 
     def test_who_did_it_alone_was_killed(self):
         self.check((1, 1, 1, "a"), (2, 1, 1, "a"), (3, 1, 1, "a"), (1, 1, 2, "b"),
@@ -92,6 +94,14 @@ class WhatSteps(unittest.TestCase):
     def test_a_step_that_is_left_out(self):
         with self.assertRaisesRegex(survivors.Wrong, "nobody has done steps .2."):
             self.check((1, 1, 1, "a"), (2, 1, 1, "a"), (2, 2, 3, "c"))
+
+    def test_more_is_lost_than_one_step(self):
+        with self.assertRaisesRegex(survivors.Wrong, "step 1 was done after the death of who had done step 2"):
+            survivors.check_loss([{"pid": 1, "generation": 1, "step": 2, "t": 0},
+                                  {"pid": 2, "generation": 2, "step": 1, "t": 1}], 1)
+
+    def test_who_is_a_step_behind_the_killed_one_while_that_dies(self):
+        self.check((1, 1, 1, "a"), (1, 1, 2, "b"), (2, 1, 1, "a"), (2, 1, 2, "b"), (2, 2, 3, "c"))
 
 
 if __name__ == "__main__":
