@@ -37,10 +37,13 @@ def check_steps(lines, victims, sharded=False):
     last, done, newest = {}, {}, {}
     for line in lines:
         before = last.get(line["pid"])
-        # Who was behind by the step that was under way takes it from the others.
-        went = before is None or line["step"] - before in ((0, 1, 2) if sharded else (1, 2))
-        require(went, f"pid {line['pid']} went from step {before} to {line['step']}")
-        last[line["pid"]] = line["step"]
+        if before is not None:
+            # Who is behind by the step that was under way takes it from the others, once in each generation that begins.
+            began = line["generation"] - before["generation"]
+            went = line["step"] - before["step"]
+            require((0 if sharded and began else 1) <= went <= 1 + began,
+                    f"pid {line['pid']} went from step {before['step']} to {line['step']}")
+        last[line["pid"]] = line
         newest[line["pid"]] = max(line["generation"], newest.get(line["pid"], 0))
         done.setdefault(line["step"], {}).setdefault(line["generation"], []).append(line)
     for step, by_generation in sorted(done.items()):

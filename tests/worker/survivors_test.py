@@ -95,6 +95,11 @@ class WhatSteps(unittest.TestCase):
         with self.assertRaisesRegex(survivors.Wrong, "nobody has done steps .2."):
             self.check((1, 1, 1, "a"), (2, 1, 1, "a"), (2, 2, 3, "c"))
 
+    def test_who_is_behind_takes_a_step_at_each_recovery(self):
+        self.check((2, 1, 1, "a"), (3, 1, 1, "a"), (3, 1, 2, "b"), (3, 2, 3, "c"), (2, 3, 4, "d"), (3, 3, 4, "d"))
+        with self.assertRaisesRegex(survivors.Wrong, "pid 2 went from step 1 to 3"):
+            self.check((2, 1, 1, "a"), (3, 1, 1, "a"), (3, 1, 2, "b"), (2, 1, 3, "c"), (3, 1, 3, "c"), victims=())
+
     def test_more_is_lost_than_one_step(self):
         with self.assertRaisesRegex(survivors.Wrong, "step 1 was done after the death of who had done step 2"):
             survivors.check_loss([{"pid": 1, "generation": 1, "step": 2, "t": 0},
