@@ -20,7 +20,8 @@ function(ddprun_proto_library name)
     COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR}/proto --cpp_out=${out} ${grpc_args} ${ARG_PROTO}
     DEPENDS ${CMAKE_SOURCE_DIR}/proto/${ARG_PROTO}
     VERBATIM)
-  add_library(${name} STATIC ${outputs})
+  add_library(${name} ${ddprun_library_type} ${outputs})
+  set_target_properties(${name} PROPERTIES DEFINE_SYMBOL "")
   if(DDPRUN_SANITIZE)  # not ours to test: it compiles in a third of the time, watched for wrong memory only
     target_compile_options(${name} PRIVATE -O0 -fno-sanitize=undefined)
   endif()

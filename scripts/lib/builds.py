@@ -99,7 +99,7 @@ def tests_in(parts):
 
 
 def links_grpc(program):
-    needed = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=False).stdout
+    needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     return "libgrpc" in needed
 
 

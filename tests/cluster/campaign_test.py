@@ -12,8 +12,7 @@ import time
 import unittest
 
 import job
-from bed import ROOT
-from bed import TORCH_PYTHON, torch_is_there
+from bed import ROOT, TORCH_PYTHON, torch_ahead, torch_is_there
 
 WORKER = os.path.join(ROOT, "tests", "support", "ddp_worker.py")
 SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -43,6 +42,8 @@ class Campaign(job.ClusterTestCase):
         if wanted:
             cells = [cell for cell in CELLS if ", ".join(cell) == wanted]
         for number, (kind, moment) in enumerate(cells):
+            # Of a sample the first one starts as users start, and others import torch once a node.
+            self.ahead = torch_ahead("torch.nn.parallel", "torch._dynamo") if number > 0 and len(cells) == SAMPLE else []
             if number > 0:
                 self.cluster.heal()
                 self.doCleanups()
@@ -60,7 +61,7 @@ class Campaign(job.ClusterTestCase):
 
     def agent(self, host, kind):
         arguments = ["--nnodes", "2:3", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"n1:{job.PORT}", "--rdzv_conf",
-                     "lease=1,last_call_timeout=30", "--max_restarts", 5, "--grace", 5, *WORKER_KINDS.get(kind, ()),
+                     "lease=1,last_call_timeout=30", "--max_restarts", 5, "--grace", 5, *WORKER_KINDS.get(kind, ()), *self.ahead,
                      "--event_log", self.bed.events.path, WORKER, self.bed.journal.path, self.bed.folder]
         return self.bed.run(f"agent{host}", arguments, host=host, env={"PYTHON_EXEC": TORCH_PYTHON})
 

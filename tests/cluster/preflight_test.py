@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""ddprun test names what is wrong with the network of eight hosts, and nobody where all are alike."""
+"""ddprun test where a host doesn't get through to the endpoint, and --preflight of a run on hosts."""
 
 import json
 import os
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -12,46 +11,11 @@ import network_check as check  # noqa: E402
 from bed import SLOW  # noqa: E402
 from job import ClusterTestCase, main  # noqa: E402
 
-HOSTS = 8
-
-
-class NetworkCheck(ClusterTestCase):
-    hosts = HOSTS
-
-    def found(self, spoil):
-        expected = spoil(self.cluster)
-        report, statuses = check.examine(self.bed, HOSTS)
-        self.assertEqual(expected, check.accusations(report))
-        self.assertEqual([1 if expected else 0] * HOSTS, statuses)
-        self.assertLess(report["seconds"], check.VERDICT_SECONDS)
-        return report
-
-    def test_a_healthy_network(self):
-        report = self.found(check.nothing)
-        self.assertEqual(HOSTS * (HOSTS - 1), len([way for way in report["ways"] if way["bit_s"]]))
-        self.assertEqual([True] * HOSTS, [node["answered"] for node in report["nodes"]])
-
-    def test_one_slow_node(self):
-        self.found(check.slow_node(3))
-
-    def test_one_lossy_way(self):
-        self.found(check.lossy_way(2, 5))
-
-    def test_one_cut_way(self):
-        report = self.found(check.cut_way(7, 4))
-        self.assertIn("while the other direction works", report["findings"][0]["what"])
-
-    def test_two_bad_nodes(self):
-        self.found(check.two_bad_nodes(1, 6))
-
-    def test_all_equally_slow(self):
-        self.found(check.all_slow(HOSTS))
-
 
 class EndpointsHost(ClusterTestCase):
     """Three hosts, of which one doesn't get through to the endpoint: those that come are examined, and it is named."""
 
-    hosts = HOSTS
+    hosts = 3
 
     def start_check(self, ranks):
         static = ["test", "--network_only", "--nnodes", 3, "--master_addr", "n1", "--master_port", check.PORT, "--rdzv_conf",
@@ -60,6 +24,8 @@ class EndpointsHost(ClusterTestCase):
                 for rank in ranks]
 
     def check(self, *cuts):
+        # Beside other tests, too, the network says how fast it is, and not who has a processor: no way is slower than the other.
+        check.all_slow(self.hosts)(self.cluster)
         for source, target in cuts:
             self.cluster.cut_one_way(source, target)
         first, second, third = self.start_check((0, 1, 2))
@@ -100,7 +66,7 @@ class EndpointsHost(ClusterTestCase):
 class Preflight(ClusterTestCase):
     """--preflight of a run on three hosts."""
 
-    hosts = HOSTS
+    hosts = 3
 
     def run_job(self, options=("--preflight",)):
         return [self.start(i, 3, options=options, restarts=3) for i in (1, 2, 3)]
