@@ -40,12 +40,16 @@ if(DDPRUN_SANITIZE MATCHES "^address" AND NOT DDPRUN_FUZZ)
   set(ddprun_library_type SHARED)
 endif()
 
-# ddprun_library(name SOURCES … [DEPS …] [PRIVATE_DEPS …])
+# ddprun_library(name [STATIC] SOURCES … [DEPS …] [PRIVATE_DEPS …])
 # A library of ours with the project's warnings. Link visibility is the layering: what is not
-# in DEPS can't be included from headers, what is in neither can't be used at all.
+# in DEPS can't be included from headers, what is in neither can't be used at all. STATIC: it has to be part of each program.
 function(ddprun_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
-  add_library(${name} ${ddprun_library_type} ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "STATIC" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  set(type ${ddprun_library_type})
+  if(ARG_STATIC)
+    set(type STATIC)
+  endif()
+  add_library(${name} ${type} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES DEFINE_SYMBOL "")  # one command for both types, so that ccache knows it
   target_link_libraries(${name} PUBLIC ${ARG_DEPS}
     PRIVATE $<BUILD_INTERFACE:ddprun_options> ${ARG_PRIVATE_DEPS})

@@ -122,14 +122,14 @@ class WarmStarts {
   std::string can_park_;       // signature of the one that has said so last; "" = none has
   bool wanted_;                // what was kept, or learned, is of use
   WarmStarter starter_;
-  bool running_ = false;                     // the node has workers, or did when it last looked
-  uint64_t generation_ = 0;                  // the newest that was prepared
-  bool restarted_ = false;                   // there was one before it
-  bool told_ = false;                        // that nobody has said that the program can be parked
-  Instant prepared_;                         // when its first worker was
-  Use started_;                              // of its workers; not the parked one's fields
-  uint32_t starting_ = 0;                    // workers of it, those that have started among them
-  Version kept_version_;                     // of the file that was read last
+  bool running_ = false;     // the node has workers, or did when it last looked
+  uint64_t generation_ = 0;  // the newest that was prepared
+  bool restarted_ = false;   // there was one before it
+  bool told_ = false;        // that nobody has said that the program can be parked
+  Instant prepared_;         // when its first worker was
+  Use started_;              // of its workers; not the parked one's fields
+  uint32_t starting_ = 0;    // workers of it, those that have started among them
+  Version kept_version_;     // of the file that was read last
   bool watches_memory_ = false;
   std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us, or not yet
   Fd written_;                      // inotify(7): a worker has written down what it imported

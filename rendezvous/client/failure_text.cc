@@ -21,6 +21,13 @@ bool IsForeign(const absl::Status& status) {
   return absl::IsUnimplemented(status);
 }
 
+// A connect that was given up. The kernel says ECONNRESET of a socket that is shut down while it
+// connects; gRPC says so when its own word about that comes second. A peer that resets a connection
+// before there is one refuses it (ECONNREFUSED).
+constexpr char kNothingComesBack[] =
+    "nothing comes back: the way there or back is cut, a firewall drops packets, or the machine is "
+    "down";
+
 constexpr char kClosedHint[] =
     "; does it want a certificate (--tls_dir), or another one than ours?";
 
@@ -54,23 +61,23 @@ std::string BareReason(absl::string_view text, absl::string_view closed_hint) {
       if (absl::EndsWith(text, closed)) hint = std::string(closed_hint);
     }
   }
-  return absl::StrReplaceAll(absl::StrCat(text, hint),
-                             {{"UNKNOWN: ", ""},
-                              {"UNAVAILABLE: ", ""},
-                              {"ipv4:", ""},
-                              {"ipv6:", ""},
-                              {"%5B", "["},
-                              {"%5D", "]"},
-                              {"Failed to connect to remote host: ", ""},
-                              {"Failed to create security handshaker",
-                               "our certificate and its key don't belong together, or can't be "
-                               "read"},
-                              {"DNS resolution failed for", "no address for"},
-                              {"connection attempt timed out before receiving SETTINGS frame",
-                               "something listens there, but does not answer"},
-                              {"tcp handshaker shutdown",
-                               "nothing comes back: the way there or back is cut, a firewall "
-                               "drops packets, or the machine is down"}});
+  return absl::StrReplaceAll(
+      absl::StrCat(text, hint),
+      {{"UNKNOWN: ", ""},
+       {"UNAVAILABLE: ", ""},
+       {"ipv4:", ""},
+       {"ipv6:", ""},
+       {"%5B", "["},
+       {"%5D", "]"},
+       {"Failed to connect to remote host: ", ""},
+       {"Failed to create security handshaker",
+        "our certificate and its key don't belong together, or can't be "
+        "read"},
+       {"DNS resolution failed for", "no address for"},
+       {"connection attempt timed out before receiving SETTINGS frame",
+        "something listens there, but does not answer"},
+       {"tcp handshaker shutdown", kNothingComesBack},
+       {"Failed to connect to remote host: Connection reset by peer", kNothingComesBack}});
 }
 
 absl::Status DescribeFailure(const std::string& target, const grpc::Status& status) {

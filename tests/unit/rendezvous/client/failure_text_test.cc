@@ -30,5 +30,16 @@ TEST(BareReason, OfOneThatEndsLaterOrIsRefusedNobodyAsksWhy) {
             "127.0.0.1:2379: Connection refused");
 }
 
+TEST(BareReason, OfAConnectThatWasGivenUp) {
+  for (const std::string end :
+       {"Failed to connect to remote host: Connection reset by peer", "tcp handshaker shutdown"}) {
+    const std::string text =
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.77.0.1:29401: " + end;
+    EXPECT_EQ(BareReason(text, kHint),
+              "10.77.0.1:29401: nothing comes back: the way there or back is cut, a firewall drops "
+              "packets, or the machine is down");
+  }
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous
