@@ -340,8 +340,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
     Feed(WorkerLetGo{generation, local_rank});
   };
   options.on_can_park = [this](uint32_t local_rank) {
-    if (warm_ == nullptr) return;
-    for (const pid_t pid : side_channels_->PidsOf({local_rank})) warm_->OnCanPark(pid);
+    if (warm_ != nullptr) warm_->OnCanPark(local_rank);
   };
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();

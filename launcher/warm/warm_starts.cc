@@ -125,8 +125,10 @@ std::optional<Learned> WarmStarts::ReadKept() {
   return kept;
 }
 
-void WarmStarts::OnCanPark(pid_t pid) {
-  if (plan_->runs_python || !Runs(pid, program_)) return;
+void WarmStarts::OnCanPark(uint32_t local_rank) { LookAtOffer(offers_.OnOffered(local_rank)); }
+
+void WarmStarts::LookAtOffer(std::optional<int32_t> pid) {
+  if (!pid.has_value() || plan_->runs_python || !Runs(*pid, program_)) return;
   can_park_ = ProgramSignature(program_);
   LearnThatItCanPark();
 }
@@ -168,6 +170,7 @@ void WarmStarts::Prepare(SpawnRequest* request) {
     starting_ = 0;
   }
   ++starting_;
+  offers_.OnPrepared(request->local_rank);
   request->parked_patience = starter_.Patience(loop_->Now());
   if (!plan_->runs_python || !starter_.WantsToLearn() || request->local_rank >= learners()) return;
   std::string path = folder_ + "/hook";
@@ -209,8 +212,13 @@ void WarmStarts::OnSaid(const std::string& text) { Do(starter_.OnSaid(loop_->Now
 
 void WarmStarts::OnEnded(const std::string& how) { Do(starter_.OnEnded(loop_->Now(), how)); }
 
-void WarmStarts::OnStarted(uint64_t generation, bool parked) {
+void WarmStarts::OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked) {
   if (generation != generation_) return;
+  CountStart(parked);
+  LookAtOffer(offers_.OnStarted(local_rank, pid));
+}
+
+void WarmStarts::CountStart(bool parked) {
   if (parked) {
     ++started_.warm;
     // Those that waited for the imports have saved what is left.
@@ -225,7 +233,7 @@ void WarmStarts::OnStarted(uint64_t generation, bool parked) {
   if (started_.cold == 0 && hooks_.settled) hooks_.settled();
   NotifyIfNobodySaidSo();
   hooks_.record("warm_start",
-                {{"generation", absl::StrCat(generation)},
+                {{"generation", absl::StrCat(generation_)},
                  {"warm", absl::StrCat(started_.warm)},
                  {"cold", absl::StrCat(started_.cold)},
                  {"saved_ms", absl::StrCat(absl::ToInt64Milliseconds(started_.saved))},

@@ -17,6 +17,7 @@
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/keeper/keeper_client.h"
+#include "launcher/warm/core/park_offers.h"
 #include "launcher/warm/core/warm_starter.h"
 #include "launcher/warm/memory.h"
 
@@ -56,13 +57,13 @@ class WarmStarts {
   void Prepare(SpawnRequest* request);
 
   // From the keeper's callbacks.
-  void OnStarted(uint64_t generation, bool parked);
+  void OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked);
   void OnSaid(const std::string& text);
   void OnEnded(const std::string& how);
   // No process of the node's workers is left.
   void OnEmpty();
   // A worker says that its program can be started ahead. May come again.
-  void OnCanPark(pid_t pid);
+  void OnCanPark(uint32_t local_rank);
   // A worker says that it goes on in its process when another one fails. May come again.
   void OnCanRejoin();
   // A node without workers has nobody to learn from: looks whether another one's have told, in a
@@ -110,6 +111,8 @@ class WarmStarts {
   void Do(const NotifyOnce& effect);
   absl::Status ParkIt();
   void NotifyIfNobodySaidSo();
+  void CountStart(bool parked);
+  void LookAtOffer(std::optional<int32_t> pid);
   void LearnThatItCanPark();
 
   EventLoop* loop_;
@@ -119,8 +122,9 @@ class WarmStarts {
   const EnvironmentLookup environment_;
   const Hooks hooks_;
   const std::string program_;  // file of the workers' own; "" = they run Python
-  std::string can_park_;       // signature of the one that has said so last; "" = none has
-  bool wanted_;                // what was kept, or learned, is of use
+  ParkOffers offers_;
+  std::string can_park_;  // signature of the one that has said so last; "" = none has
+  bool wanted_;           // what was kept, or learned, is of use
   WarmStarter starter_;
   bool running_ = false;     // the node has workers, or did when it last looked
   uint64_t generation_ = 0;  // the newest that was prepared
