@@ -17,6 +17,7 @@ from builds import (ROOT, built_suite, configure, folder_of, refresh, run_joined
                     tests_in, tsan_tests)
 from changed import changed_paths, changed_suites, unchanged_lints  # noqa: E402
 from fuzzers import run_fuzzers  # noqa: E402
+from set_up import SetUp  # noqa: E402
 from suites import labels_of, print_progress, print_summary  # noqa: E402
 
 # Small programs without LibTorch. An ordinary run has them under AddressSanitizer and UBSan only, which see all that a plain
@@ -66,6 +67,7 @@ def parse_arguments():
                         help="each kind of fault at each moment of a job's life, under PyTorch DDP; ten minutes")
     parser.add_argument("--only", action="append", choices=EVERY, help="this suite (may be repeated)")
     parser.add_argument("--fuzz-seconds", type=int, default=30)
+    parser.add_argument("--set-up", action="store_true", help="install what tests need, beside the build")
     arguments = parser.parse_args()
     if arguments.contract:
         os.environ["DDPRUN_CONTRACT"] = "whole"
@@ -99,6 +101,7 @@ class Run:
         self.fuzz_seconds = arguments.fuzz_seconds
         self.changed = arguments.changed
         self.chosen, self.parts = choose(arguments)
+        self.set_up = SetUp(arguments.set_up, "frameworks" in self.chosen)
         self.suites = []
 
     def done(self, suites):
@@ -120,7 +123,7 @@ class Run:
             self.run_whole(whole)
         elif self.of(["asan-ubsan", "tsan"]):
             self.run_sanitized(idle=False)
-        if self.of(["static"]) and self.done([built_suite("static", self.jobs, ["ddprun", "ddprun_worker"])]):
+        if self.of(["static"]) and self.done([built_suite("static", self.jobs, ["ddprun", "ddprun_worker"]), *self.set_up.wait()]):
             self.done(run_suites("static", ["static"], 1))
         if self.of(["fuzzers"]):
             self.done([run_fuzzers(self.jobs, self.fuzz_seconds)])
@@ -137,7 +140,7 @@ class Run:
             # One changed file keeps one processor busy; lint needs nothing of what is built.
             lint = [name for name in names if configured and name == "lint"]
             linted = others.submit(run_suites, "dev", lint, 1, tests) if lint else None
-            built = self.done([built_suite("dev", self.jobs, targets, configured=configured)])
+            built = self.done([built_suite("dev", self.jobs, targets, configured=configured), *self.set_up.wait()])
             if linted:
                 self.done(linted.result())
         names = [name for name in names if name not in lint]
@@ -155,7 +158,7 @@ class Run:
         options = ["-DDDPRUN_TESTS=ON", f"-DDDPRUN_BENCH={bench}"]
         with concurrent.futures.ThreadPoolExecutor() as others:
             sanitized = others.submit(self.run_sanitized, idle=True)
-            built = self.done([built_suite("release", self.jobs, targets_of(names), options)])
+            built = self.done([built_suite("release", self.jobs, targets_of(names), options), *self.set_up.wait()])
             labels = labels_of(folder_of("release")) if built else {}
             labels = {test: its for test, its in labels.items() if self.is_wanted(test, its[0])}
             quiet = {test for test, its in labels.items() if "quiet" in its and its[0] in names}
@@ -170,7 +173,7 @@ class Run:
 
     def run_sanitized(self, idle):
         built = build_sanitizers(self.chosen, self.whole, self.jobs, idle)
-        if self.done(built) and built:
+        if built and self.done([*built, *self.set_up.wait()]):
             self.done(run_sanitizers(self.chosen, self.whole, self.jobs))
 
 

@@ -12,6 +12,7 @@ import xml.etree.ElementTree
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "lib"))
 
 import run_tests  # noqa: E402
+import set_up  # noqa: E402
 from changed import suites_of, unchanged_lints  # noqa: E402
 from fuzzers import count, run_fuzzer  # noqa: E402
 from suites import Suite, count_cases, count_test, print_summary  # noqa: E402
@@ -135,7 +136,7 @@ class Changed(unittest.TestCase):
 class Order(unittest.TestCase):
     """What runs beside what, with builds and tests that only say that they ran."""
 
-    def run_whole(self, sanitizers):
+    def run_whole(self, sanitizers, set_up=()):
         said = []
         fakes = {"built_suite": lambda *a, **k: Suite("build"), "build_sanitizers": sanitizers(said),
                  "labels_of": lambda folder: {"job": ["e2e"], "speed": ["e2e", "quiet"]},
@@ -143,21 +144,66 @@ class Order(unittest.TestCase):
                  "run_joined": lambda name, preset, labels, jobs, chosen: said.append(sorted(chosen)) or Suite(name),
                  "print_progress": lambda suite: None}
         with unittest.mock.patch.multiple(run_tests, **fakes):
-            words = types.SimpleNamespace(jobs=2, all=False, only=["e2e"], quick=False, changed=None, fuzz_seconds=1)
-            run_tests.Run(words).run_whole(["e2e"])
+            words = types.SimpleNamespace(jobs=2, all=False, only=["e2e"], quick=False, changed=None, fuzz_seconds=1,
+                                          set_up=False)
+            run = run_tests.Run(words)
+            run.set_up.wait = lambda: said.append("set up") or set_up
+            run.run_whole(["e2e"])
         return said
 
     def test_what_measures_comes_after_the_builds(self):
         said = self.run_whole(lambda said: lambda *a, **k: said.append("built") or [])
-        self.assertEqual({"built", "job"}, {said[0] if said[0] == "built" else said[0][0],
-                                            said[1] if said[1] == "built" else said[1][0]})
-        self.assertEqual(["speed"], said[2])
+        self.assertCountEqual(["built", "set up", ["job"]], said[:-1])
+        self.assertEqual(["speed"], said[-1])
+
+    def test_what_tests_need_is_waited_for(self):
+        said = self.run_whole(lambda said: lambda *a, **k: [])
+        self.assertEqual(["set up", ["job"], ["speed"]], said)
+
+    def test_nothing_runs_without_what_it_needs(self):
+        failed = Suite("set up")
+        failed.failed = 1
+        self.assertEqual(["set up"], self.run_whole(lambda said: lambda *a, **k: [], [failed]))
 
     def test_an_error_of_the_builds_beside_is_not_lost(self):
         def fails(*a, **k):
             raise OSError("no space left")
         with self.assertRaises(OSError):
             self.run_whole(lambda said: fails)
+
+
+class Environments(unittest.TestCase):
+    """What is installed beside the build, by a scripts/setup that only says so."""
+
+    def set_up(self, script, **words):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        os.mkdir(os.path.join(folder.name, "scripts"))
+        program = os.path.join(folder.name, "scripts", "setup")
+        with open(program, "w", encoding="utf-8") as text:
+            text.write("#!/bin/sh\n" + script)
+        os.chmod(program, 0o755)
+        log = os.path.join(folder.name, "build", "setup.log")
+        with unittest.mock.patch.multiple(set_up, ROOT=folder.name, LOG=log), unittest.mock.patch("builtins.print"):
+            begun = set_up.SetUp(**words)
+            told = [begun.wait(), begun.wait()]
+        with open(log, encoding="utf-8") as text:
+            return told, text.read()
+
+    def test_the_first_who_asks_is_told(self):
+        (first, second), log = self.set_up("echo installing $*", wanted=True, frameworks=True)
+        self.assertEqual([0], [suite.failed for suite in first])
+        self.assertEqual([], second)
+        self.assertEqual("installing --frameworks\n", log)
+
+    def test_all_who_ask_are_told_of_a_failure(self):
+        told, _ = self.set_up("echo no network >&2; exit 1", wanted=True, frameworks=False)
+        for suites in told:
+            self.assertEqual([1], [suite.failed for suite in suites])
+            self.assertIn("no network", suites[0].problems[0])
+
+    def test_nothing_is_installed_that_nobody_wants(self):
+        self.assertEqual([], set_up.SetUp(wanted=False, frameworks=False).wait())
 
 
 class Fuzzers(unittest.TestCase):
