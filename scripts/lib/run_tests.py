@@ -123,8 +123,10 @@ class Run:
             self.run_whole(whole)
         elif self.of(["asan-ubsan", "tsan"]):
             self.run_sanitized(idle=False)
-        if self.of(["static"]) and self.done([built_suite("static", self.jobs, ["ddprun", "ddprun_worker"]), *self.set_up.wait()]):
-            self.done(run_suites("static", ["static"], 1))
+        if self.of(["static"]):
+            built = built_suite("static", self.jobs, ["ddprun", "ddprun_worker"])
+            if self.done([built, *self.set_up.wait()]):
+                self.done(run_suites("static", ["static"], 1))
         if self.of(["fuzzers"]):
             self.done([run_fuzzers(self.jobs, self.fuzz_seconds)])
 
