@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
+#include "base/fd.h"
 #include "base/status_macros.h"
 #include "launcher/daemon/core/spare_shelf.h"
 #include "launcher/os/text_files.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "base/check.h"
+#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "launcher/machine/host_probe.h"
 

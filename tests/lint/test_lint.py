@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import advice  # noqa: E402
 import banned  # noqa: E402
 import docs  # noqa: E402
+import includes  # noqa: E402
 import layering  # noqa: E402
 import lengths  # noqa: E402
 import structure  # noqa: E402
@@ -240,6 +241,35 @@ class Structure(unittest.TestCase):
         bad = "message A {\n  uint32 x = 1;\n}\n"
         self.assertTrue(found(structure.check, "proto/a.proto", bad))
         self.assertFalse(found(structure.check, "proto/a.proto", bad.replace("  uint32", "  // Milliseconds.\n  uint32")))
+
+
+class Includes(unittest.TestCase):
+    """A file sees what it names, though most builds compile it after others in one unit."""
+
+    VIEWS = "struct JobView {\n  int phase = 0;\n};\nenum class Tone { kLow };\nbool IsLoopback(int host);\n"
+
+    def missed(self, text, path="base/a.cc", **others):
+        return [line.split(": ", 1)[1] for line in found(includes.check, path, text, **{"base/views.h": self.VIEWS, **others})]
+
+    def test_types_and_functions(self):
+        self.assertEqual(["JobView is of base/views.h: include that"], self.missed("int Phase(const JobView& view);\n"))
+        self.assertEqual(["Tone is of base/views.h: include that"], self.missed("int low = int(Tone::kLow);\n", "base/a.h"))
+        self.assertEqual(["IsLoopback is of base/views.h: include that"], self.missed("bool b = IsLoopback(1);\n"))
+
+    def test_at_any_distance(self):
+        near = {"base/near.h": '#include "base/views.h"\n', "worker/include/ddprun/near.h": '#include "base/views.h"\n'}
+        for included in ("base/views.h", "base/near.h", "ddprun/near.h"):
+            self.assertEqual([], self.missed(f'#include "{included}"\nJobView view;\n', **near), included)
+        self.assertEqual(1, len(self.missed('#include "base/far.h"\nJobView view;\n', **near)))
+
+    def test_what_may_be_another_one(self):
+        for text in ("struct JobView;\nint Phase(const JobView& view);\n",     # declared is enough
+                     "using v1::JobView;\nJobView view;\n",                    # of another namespace
+                     "v1::JobView view;\n", "view.JobView();\n", "// JobView\n", 'auto text = "JobView";\n',
+                     "bool IsLoopback(int host) { return host == 1; }\nbool b = IsLoopback(1);\n"):
+            self.assertEqual([], self.missed(text), text)
+        self.assertEqual([], self.missed("JobView view;\n", **{"base/b.cc": "struct Out {\n  struct JobView {\n  };\n};\n"}))
+        self.assertEqual([], self.missed("JobView view;\n", **{"proto/a.proto": "message JobView {\n}\n"}))
 
 
 class Advice(unittest.TestCase):

@@ -6,6 +6,7 @@
 
 #include "rendezvous/core/events.h"
 #include "rendezvous/core/message.h"
+#include "rendezvous/core/views.h"
 
 // Events and effects as one line of text each, for datadriven tests and for reading what a
 // simulation did. Pure.
