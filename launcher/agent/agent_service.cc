@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "launcher/logs/log_call.h"
+#include "launcher/stores/peer_store.h"
 #include "launcher/stores/store_wire.h"
 #include "rendezvous/core/admission.h"
 #include "rendezvous/wire/grpc_status.h"

@@ -1,6 +1,6 @@
 """What a file of ours names it sees: most builds compile a folder's files as one unit, in which a missing include isn't missed.
 
-By names alone, and so only of types and functions that are the only ones of their name: some 1,300.
+By names alone, and so only of types, functions and constants that are the only ones of their name: some 1,450.
 """
 
 import re
@@ -14,15 +14,19 @@ _TEMPLATE = r"(?:template <[^\n]*>\s)?"
 # What a header has for others begins a line: namespaces are not indented.
 _TYPE = re.compile(rf"^{_TEMPLATE}{_KIND} ([A-Z]\w+){_BODY}|^using ([A-Z]\w+) =", re.MULTILINE)
 _FUNCTION = re.compile(r"^[A-Za-z][\w:<>,&* \[\]]*[ &*>]([A-Z]\w+)\(", re.MULTILINE)
+_CONSTANT = re.compile(r"^(?:inline |extern |constexpr |const |static )+[\w:<>,&* ]*?\b(k[A-Z]\w+)\b(?=[ \[={(;])", re.MULTILINE)
 # Of the same name, and perhaps what is meant: members, and what a file declares or takes from another namespace.
 _NESTED_TYPE = re.compile(rf"^ +{_KIND} ([A-Z]\w+){_BODY}|^ +using ([A-Z]\w+) =", re.MULTILINE)
 _METHOD = re.compile(r"^ +[A-Za-z~][\w:<>,&* \[\]]*[ &*>]([A-Z]\w+)\(|::([A-Z]\w+)\(", re.MULTILINE)
+_INNER_CONSTANT = re.compile(r"^ +(?:static |constexpr |const |inline )+[\w:<>,&* ]*?\b(k[A-Z]\w+)\b(?=[ \[={(;])"
+                             r"|[{,]\s*(k[A-Z]\w+)(?= *[,}=])", re.MULTILINE)
 _DECLARED = re.compile(rf"^ *{_TEMPLATE}{_KIND} ([A-Z]\w+)(?: : \w+)?;|^ *using [\w:]+::([A-Z]\w+);", re.MULTILINE)
 _MESSAGE = re.compile(r"^ *(?:message|enum) (\w+)", re.MULTILINE)
 _THEIRS_TOO = {"AdamW"}  # LibTorch's, of which a class of ours inherits
 _TEST = re.compile(r"\bTEST(?:_F|_P)?\(\w+, \w+\)|\bINSTANTIATE_TEST_SUITE_P\(\s*\w+")
 _USED_TYPE = re.compile(r"(?<![\w:.>~])([A-Z]\w+)\b(?!\s*\()")
 _USED_FUNCTION = re.compile(r"(?<![\w:.>~])([A-Z]\w+)\(")
+_USED_CONSTANT = re.compile(r"(?<![\w:.>])(k[A-Z]\w+)\b")
 
 
 def check(tree):
@@ -31,12 +35,13 @@ def check(tree):
     messages = {name for path in tree.paths(("proto",), (".proto",)) for name in _MESSAGE.findall(tree.text(path))}
     types = _homes(codes, _TYPE, _NESTED_TYPE, messages | _THEIRS_TOO)
     functions = _homes(codes, _FUNCTION, _METHOD, messages)
+    constants = _homes(codes, _CONSTANT, _INNER_CONSTANT, ())
     reached = _reached(codes)
     findings = []
     for path, code in codes.items():
         seen = reached(path)
         known = set().union(*(_names(_DECLARED, codes[other]) for other in seen), _names(_FUNCTION, code))
-        for homes, used in ((types, _USED_TYPE), (functions, _USED_FUNCTION)):
+        for homes, used in ((types, _USED_TYPE), (functions, _USED_FUNCTION), (constants, _USED_CONSTANT)):
             for name in sorted((set(used.findall(code)) & homes.keys()) - known):
                 if homes[name] not in seen:
                     line = next(number for number, text in enumerate(code.splitlines(), 1) if re.search(rf"\b{name}\b", text))

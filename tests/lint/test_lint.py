@@ -246,7 +246,8 @@ class Structure(unittest.TestCase):
 class Includes(unittest.TestCase):
     """A file sees what it names, though most builds compile it after others in one unit."""
 
-    VIEWS = "struct JobView {\n  int phase = 0;\n};\nenum class Tone { kLow };\nbool IsLoopback(int host);\n"
+    VIEWS = "struct JobView {\n  int phase = 0;\n};\nenum class Tone { kLow };\nbool IsLoopback(int host);\n" \
+            "inline constexpr int kWords = 3;\n"
 
     def missed(self, text, path="base/a.cc", **others):
         return [line.split(": ", 1)[1] for line in found(includes.check, path, text, **{"base/views.h": self.VIEWS, **others})]
@@ -255,6 +256,7 @@ class Includes(unittest.TestCase):
         self.assertEqual(["JobView is of base/views.h: include that"], self.missed("int Phase(const JobView& view);\n"))
         self.assertEqual(["Tone is of base/views.h: include that"], self.missed("int low = int(Tone::kLow);\n", "base/a.h"))
         self.assertEqual(["IsLoopback is of base/views.h: include that"], self.missed("bool b = IsLoopback(1);\n"))
+        self.assertEqual(["kWords is of base/views.h: include that"], self.missed("int words = kWords;\n"))
 
     def test_at_any_distance(self):
         near = {"base/near.h": '#include "base/views.h"\n', "worker/include/ddprun/near.h": '#include "base/views.h"\n'}
@@ -266,7 +268,9 @@ class Includes(unittest.TestCase):
         for text in ("struct JobView;\nint Phase(const JobView& view);\n",     # declared is enough
                      "using v1::JobView;\nJobView view;\n",                    # of another namespace
                      "v1::JobView view;\n", "view.JobView();\n", "// JobView\n", 'auto text = "JobView";\n',
-                     "bool IsLoopback(int host) { return host == 1; }\nbool b = IsLoopback(1);\n"):
+                     "bool IsLoopback(int host) { return host == 1; }\nbool b = IsLoopback(1);\n",
+                     "enum class Many { kFew, kWords };\nMany words = Many::kWords;\n",
+                     "constexpr int kWords(4);\nint words = kWords;\n"):
             self.assertEqual([], self.missed(text), text)
         self.assertEqual([], self.missed("JobView view;\n", **{"base/b.cc": "struct Out {\n  struct JobView {\n  };\n};\n"}))
         self.assertEqual([], self.missed("JobView view;\n", **{"proto/a.proto": "message JobView {\n}\n"}))
