@@ -18,8 +18,9 @@ _CONSTANT = re.compile(r"^(?:inline |extern |constexpr |const |static )+[\w:<>,&
 # Of the same name, and perhaps what is meant: members, and what a file declares or takes from another namespace.
 _NESTED_TYPE = re.compile(rf"^ +{_KIND} ([A-Z]\w+){_BODY}|^ +using ([A-Z]\w+) =", re.MULTILINE)
 _METHOD = re.compile(r"^ +[A-Za-z~][\w:<>,&* \[\]]*[ &*>]([A-Z]\w+)\(|::([A-Z]\w+)\(", re.MULTILINE)
-_INNER_CONSTANT = re.compile(r"^ +(?:static |constexpr |const |inline )+[\w:<>,&* ]*?\b(k[A-Z]\w+)\b(?=[ \[={(;])"
-                             r"|[{,]\s*(k[A-Z]\w+)(?= *[,}=])", re.MULTILINE)
+_INNER_CONSTANT = re.compile(r"^ +(?:static |constexpr |const |inline )+[\w:<>,&* ]*?\b(k[A-Z]\w+)\b(?=[ \[={(;])",
+                             re.MULTILINE)
+_ENUMERATORS = re.compile(r"\benum\b[^{;()]*\{([^}]*)\}")
 _DECLARED = re.compile(rf"^ *{_TEMPLATE}{_KIND} ([A-Z]\w+)(?: : \w+)?;|^ *using [\w:]+::([A-Z]\w+);", re.MULTILINE)
 _MESSAGE = re.compile(r"^ *(?:message|enum) (\w+)", re.MULTILINE)
 _THEIRS_TOO = {"AdamW"}  # LibTorch's, of which a class of ours inherits
@@ -35,7 +36,8 @@ def check(tree):
     messages = {name for path in tree.paths(("proto",), (".proto",)) for name in _MESSAGE.findall(tree.text(path))}
     types = _homes(codes, _TYPE, _NESTED_TYPE, messages | _THEIRS_TOO)
     functions = _homes(codes, _FUNCTION, _METHOD, messages)
-    constants = _homes(codes, _CONSTANT, _INNER_CONSTANT, ())
+    enumerators = {name for code in codes.values() for names in _ENUMERATORS.findall(code) for name in re.findall(r"\w+", names)}
+    constants = _homes(codes, _CONSTANT, _INNER_CONSTANT, enumerators)
     reached = _reached(codes)
     findings = []
     for path, code in codes.items():

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rendezvous/client/heartbeat_path.h"
+#include "rendezvous/server/call_registry.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "tests/server/rendezvous_fixture.h"
 #include "tests/support/strangers.h"
