@@ -19,6 +19,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from includes import reach  # noqa: E402
 from tree import CODE_FOLDERS, PRODUCTION_FOLDERS, Tree  # noqa: E402
 
 FORMATTED_AT_ONCE = 50
@@ -73,18 +74,29 @@ def compile_commands(build, root):
     commands = {}
     for entry in entries:
         path = os.path.relpath(entry["file"], root)
-        if path.split("/")[0] in CODE_FOLDERS:
+        if path.split("/")[0] in CODE_FOLDERS and path.endswith(".cc"):  # not nvcc's
             arguments = shlex.split(entry["command"])
             cached = [i for i, argument in enumerate(arguments) if os.path.basename(argument) == "ccache"]
             commands[path] = arguments[cached[0] + 1:] if cached else arguments
     return commands
 
 
-def flags_for(path, commands):
-    """Compiler and flags of the nearest source: same stem, same folder, then any folder above."""
+def users_of(tree, commands):
+    """{header: the first source of the build that includes it, at whatever distance}."""
+    reached = reach({path: tree.text(path) for path in tree.paths(CODE_FOLDERS, (".h", ".cc"))})
+    users = {}
+    for source in sorted(commands):
+        for header in reached(source):
+            users.setdefault(header, source)
+    return users
+
+
+def flags_for(path, commands, users):
+    """Compiler and flags of the nearest source: same stem, same folder, one that includes it, then any folder above."""
     stem = path.rsplit(".", 1)[0] + ".cc"
     folder = path
-    command = commands.get(stem)
+    near = sorted(source for source in commands if os.path.dirname(source) == os.path.dirname(path))
+    command = commands.get(stem) or commands.get(near[0] if near else users.get(path))
     while command is None and "/" in folder:
         folder = folder.rsplit("/", 1)[0]
         command = next((commands[p] for p in sorted(commands) if p.startswith(folder + "/")), None)
@@ -151,9 +163,10 @@ def check_headers(tree, arguments):
     """Every header compiles alone."""
     commands = compile_commands(arguments.build, tree.root)
     cache = Cache(tree, "g++")
+    users = users_of(tree, commands)
     jobs = []
     for path in tree.paths(PRODUCTION_FOLDERS, (".h",)):
-        flags = flags_for(path, commands)
+        flags = flags_for(path, commands, users)
         if not selected(path, arguments):
             continue
         if flags is None:

@@ -38,7 +38,7 @@ def check(tree):
     functions = _homes(codes, _FUNCTION, _METHOD, messages)
     enumerators = {name for code in codes.values() for names in _ENUMERATORS.findall(code) for name in re.findall(r"\w+", names)}
     constants = _homes(codes, _CONSTANT, _INNER_CONSTANT, enumerators)
-    reached = _reached(codes)
+    reached = reach(codes)
     findings = []
     for path, code in codes.items():
         seen = reached(path)
@@ -72,8 +72,8 @@ def _homes(codes, defined, members, others):
     return homes
 
 
-def _reached(codes):
-    """A function: the file and all of ours that it includes, at whatever distance."""
+def reach(codes):
+    """`codes`: {path: text}. A function: a file and all of these that it includes, at whatever distance."""
     public = {path.split("/include/", 1)[1]: path for path in codes if "/include/" in path}
     direct = {path: [public.get(name, name) for name in _INCLUDE.findall(code)] for path, code in codes.items()}
 

@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import advice  # noqa: E402
 import banned  # noqa: E402
+import compiled  # noqa: E402
 import docs  # noqa: E402
 import includes  # noqa: E402
 import layering  # noqa: E402
@@ -361,6 +362,16 @@ class Compiled(unittest.TestCase):
         self.assertEqual(1, status, text)
         self.write("base/a.h", "#include <string>\nstd::string Name();\n")
         self.assertEqual(0, self.run_check("headers")[0])
+
+    def test_a_header_is_compiled_as_those_who_include_it(self):
+        tree = Tree({"worker/include/ddprun/p.h": "\n", "worker/include/ddprun/q.h": '#include "ddprun/p.h"\n',
+                     "worker/torch/t.cc": '#include "ddprun/q.h"\n', "worker/client/c.h": "\n"})
+        commands = {f"{name}.cc": ["g++", f"-I{name}"] for name in ("worker/client/c", "worker/client/d", "worker/torch/t")}
+        users = compiled.users_of(tree, commands)
+        for header, source in (("worker/include/ddprun/p.h", "worker/torch/t"), ("worker/client/c.h", "worker/client/c"),
+                               ("worker/client/new.h", "worker/client/c"), ("worker/new.h", "worker/client/c")):
+            self.assertEqual(["g++", f"-I{source}"], compiled.flags_for(header, commands, users), header)
+        self.assertIsNone(compiled.flags_for("base/new.h", commands, users))
 
     def test_tidy_and_its_memory(self):
         self.write("base/a.cc", "#include <cstring>\nint main() {\n  int b[4];\n  memset(b, '0', 16);\n  return b[0];\n}\n")
