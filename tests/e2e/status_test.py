@@ -401,13 +401,14 @@ class JobsOfThisMachine(BedTestCase):
         """It used to be overlooked, and a bare stop ended the other one."""
         port = free_port()
         first = self.start("first")
-        second = self.start("second", "--nnodes", 1, "--rdzv_id", "second-job", "--rdzv_endpoint", f"127.0.0.1:{port}")
+        name = f"second-{self.bed.tag}"  # no other run on this machine has that name
+        second = self.start("second", "--nnodes", 1, "--rdzv_id", name, "--rdzv_endpoint", f"127.0.0.1:{port}")
         self.job_of("second")
         error = self.run_command("stop", status=1)
-        self.assertIn(f"\n  ddprun stop --rdzv_endpoint 127.0.0.1:{port} --rdzv_id second-job  # ", error)
+        self.assertIn(f"\n  ddprun stop --rdzv_endpoint 127.0.0.1:{port} --rdzv_id {name}  # ", error)
         self.assertIn(self.bed.path("first"), error)
         self.assertFalse(first.ended() or second.ended())
-        self.run_command("stop", "--rdzv_id", "second-job")
+        self.run_command("stop", "--rdzv_id", name)
         self.assert_status(1, second)
         self.run_command("stop", "--rdzv_id", self.job_of("first"))
         self.assert_status(1, first)
