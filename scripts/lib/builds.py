@@ -27,11 +27,12 @@ def configure(preset, options=()):
 
 
 def logged(preset, command, mode="a", idle=False):
-    """Runs a command of a build; '' or what went wrong, with the end of the build's log. `idle`: when nothing else runs, and
+    """Runs a command of a build; '' or what went wrong, with the end of the build's log. `idle`: after what else runs, and
     without a word; else it says how far it is at each quarter."""
     log = os.path.join(ROOT, "build", f"{preset}-build.log")
     os.makedirs(os.path.dirname(log), exist_ok=True)
-    command = [*(["nice", "-n", "19"] if idle else []), *command]
+    # A third of another's share: of a hundredth, beside other programs' busy loops it would never end.
+    command = [*(["nice", "-n", "5"] if idle else []), *command]
     told = 0
     with open(log, mode, encoding="utf-8") as sink, subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as child:
