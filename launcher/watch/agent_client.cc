@@ -3,11 +3,23 @@
 #include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
+#include "absl/strings/str_cat.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "rendezvous/client/failure_text.h"
 #include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// Nobody here gives a call up: one that was cancelled was so by an agent that ends.
+absl::Status DescribeAgentFailure(const std::string& target, const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return absl::UnavailableError(absl::StrCat(target, ": the agent there ends"));
+  }
+  return rendezvous::DescribeFailure(target, status);
+}
+
+}  // namespace
 
 absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
                       const std::function<void(const agent::v1::LogPiece&)>& on_piece,
@@ -18,7 +30,7 @@ absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsReques
   agent::v1::LogPiece piece;
   while (reader->Read(&piece)) on_piece(piece);
   const grpc::Status status = reader->Finish();
-  return status.ok() ? absl::OkStatus() : rendezvous::DescribeFailure(target, status);
+  return status.ok() ? absl::OkStatus() : DescribeAgentFailure(target, status);
 }
 
 absl::StatusOr<agent::v1::NodeState> FetchNodeState(const std::string& target,
@@ -30,7 +42,7 @@ absl::StatusOr<agent::v1::NodeState> FetchNodeState(const std::string& target,
                    gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN)));
   agent::v1::NodeState state;
   const grpc::Status status = stub->GetNodeState(&context, {}, &state);
-  if (!status.ok()) return rendezvous::DescribeFailure(target, status);
+  if (!status.ok()) return DescribeAgentFailure(target, status);
   return state;
 }
 

@@ -14,15 +14,15 @@ namespace ddprun::launcher {
 
 // Reads the logs of an agent at `target` ("host:port" or "unix:/path"), and returns when they end:
 // with `follow` when the agent does. Blocking. Errors: those of ReadLogs (agent.proto);
-// UNAVAILABLE: not reached, or lost; the text says why. Threads: any, but the first of a process
-// alone.
+// UNAVAILABLE: not reached, lost, or it ends; the text says which. Threads: any, but the first of a
+// process alone.
 absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
                       const std::function<void(const agent::v1::LogPiece&)>& on_piece,
                       const TlsFiles& tls);
 
 // What the node of an agent at `target` does. Blocking. Errors: those of GetNodeState
-// (agent.proto); UNAVAILABLE: not reached; DEADLINE_EXCEEDED: no answer within `timeout`. Threads:
-// as above.
+// (agent.proto); UNAVAILABLE: not reached, or it ends; DEADLINE_EXCEEDED: no answer within
+// `timeout`. Threads: as above.
 absl::StatusOr<agent::v1::NodeState> FetchNodeState(const std::string& target,
                                                     absl::Duration timeout);
 
