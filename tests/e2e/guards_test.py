@@ -117,6 +117,7 @@ class StoodStill(BedTestCase):
         self.bed.event("node_lost", alive=[first])
         second.signal(signal.SIGCONT)
         # If its agent had told of the end before it was stopped, it still starts a worker of a generation 2 that is over.
+        # The service may write its return and the generation that follows from it at one moment.
         joined = self.bed.event("node_joined", count=3, alive=[first, second])
         generation = self.bed.event("generation", after=joined["t"] - 0.001, alive=[first, second])["generation"]
         self.bed.finish(self.bed.workers(int(generation), 2, alive=[first, second]))

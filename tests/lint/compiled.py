@@ -9,6 +9,7 @@ but for clang-format, everything of ours that it includes and the command, so a 
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
@@ -23,7 +24,6 @@ from includes import reach  # noqa: E402
 from tree import CODE_FOLDERS, PRODUCTION_FOLDERS, Tree  # noqa: E402
 
 FORMATTED_AT_ONCE = 50
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 class Cache:
@@ -40,7 +40,7 @@ class Cache:
         digest = hashlib.sha256(self._common)
         for part in [*command, extra]:
             digest.update(part.encode() + b"\0")
-        for name in self._closure(path):
+        for name in sorted(self._reached(path)):
             digest.update(name.encode() + b"\0" + self._tree.text(name).encode())
         return digest.hexdigest()
 
@@ -48,16 +48,9 @@ class Cache:
         """Of what sees one file only, wherever it lies."""
         return hashlib.sha256(self._version + b"\0".join(part.encode() for part in parts)).hexdigest()
 
-    def _closure(self, path):
-        """The file and all files of ours that it includes."""
-        seen, todo = set(), [path]
-        while todo:
-            name = todo.pop()
-            if name in seen or name not in self._tree:
-                continue
-            seen.add(name)
-            todo += _INCLUDE.findall(self._tree.text(name))
-        return sorted(seen)
+    @functools.cached_property
+    def _reached(self):
+        return reach_in(self._tree)
 
     def passed(self, key):
         return os.path.exists(os.path.join(self._folder, key))
@@ -81,9 +74,14 @@ def compile_commands(build, root):
     return commands
 
 
+def reach_in(tree):
+    """A function: a file and all of ours that it includes, public headers too."""
+    return reach({path: tree.text(path) for path in tree.paths(CODE_FOLDERS, (".h", ".cc"))})
+
+
 def users_of(tree, commands):
     """{header: the first source of the build that includes it, at whatever distance}."""
-    reached = reach({path: tree.text(path) for path in tree.paths(CODE_FOLDERS, (".h", ".cc"))})
+    reached = reach_in(tree)
     users = {}
     for source in sorted(commands):
         for header in reached(source):

@@ -373,6 +373,13 @@ class Compiled(unittest.TestCase):
             self.assertEqual(["g++", f"-I{source}"], compiled.flags_for(header, commands, users), header)
         self.assertIsNone(compiled.flags_for("base/new.h", commands, users))
 
+    def test_a_changed_public_header_is_looked_at_again(self):
+        def key(text):
+            tree = Tree({"worker/include/ddprun/p.h": text, "worker/torch/t.cc": '#include "ddprun/p.h"\n'})
+            return compiled.Cache(tree, "g++").key("worker/torch/t.cc", ["g++"])
+        self.assertEqual(key("int a;\n"), key("int a;\n"))
+        self.assertNotEqual(key("int a;\n"), key("int b;\n"))
+
     def test_tidy_and_its_memory(self):
         self.write("base/a.cc", "#include <cstring>\nint main() {\n  int b[4];\n  memset(b, '0', 16);\n  return b[0];\n}\n")
         status, text = self.run_check("tidy")
