@@ -1,6 +1,6 @@
 """What a file of ours names it sees: most builds compile a folder's files as one unit, in which a missing include isn't missed.
 
-By names alone, and so only of types, functions and constants that are the only ones of their name: some 1,450.
+By names alone, and so only of types, functions and constants that are the only ones of their name: some 1,600.
 """
 
 import re
@@ -17,7 +17,7 @@ _FUNCTION = re.compile(r"^[A-Za-z][\w:<>,&* \[\]]*[ &*>]([A-Z]\w+)\(", re.MULTIL
 _CONSTANT = re.compile(r"^(?:inline |extern |constexpr |const |static )+[\w:<>,&* ]*?\b(k[A-Z]\w+)\b(?=[ \[={(;])", re.MULTILINE)
 # Of the same name, and perhaps what is meant: members, and what a file declares or takes from another namespace.
 _NESTED_TYPE = re.compile(rf"^ +{_KIND} ([A-Z]\w+){_BODY}|^ +using ([A-Z]\w+) =", re.MULTILINE)
-_METHOD = re.compile(r"^ +[A-Za-z~][\w:<>,&* \[\]]*[ &*>]([A-Z]\w+)\(|::([A-Z]\w+)\(", re.MULTILINE)
+_METHOD = re.compile(r"^ +[A-Za-z~][\w:<>,&* \[\]]*[ &*>]([A-Z]\w+)\(|[A-Z]\w*>?::([A-Z]\w+)\(", re.MULTILINE)
 _INNER_CONSTANT = re.compile(r"^ +(?:static |constexpr |const |inline )+[\w:<>,&* ]*?\b(k[A-Z]\w+)\b(?=[ \[={(;])",
                              re.MULTILINE)
 _ENUMERATORS = re.compile(r"\benum\b[^{;()]*\{([^}]*)\}")
@@ -27,6 +27,7 @@ _THEIRS_TOO = {"AdamW"}  # LibTorch's, of which a class of ours inherits
 _TEST = re.compile(r"\bTEST(?:_F|_P)?\(\w+, \w+\)|\bINSTANTIATE_TEST_SUITE_P\(\s*\w+")
 _USED_TYPE = re.compile(r"(?<![\w:.>~])([A-Z]\w+)\b(?!\s*\()")
 _USED_FUNCTION = re.compile(r"(?<![\w:.>~])([A-Z]\w+)\(")
+_OURS = re.compile(r"(?<![\w:])(?:(?:ddprun|launcher|rendezvous|worker|shm|cuda|sim|bench|examples)::)+(?=[A-Zk])")  # namespaces
 _USED_CONSTANT = re.compile(r"(?<![\w:.>])(k[A-Z]\w+)\b")
 
 
@@ -40,7 +41,8 @@ def check(tree):
     constants = _homes(codes, _CONSTANT, _INNER_CONSTANT, enumerators)
     reached = reach(codes)
     findings = []
-    for path, code in codes.items():
+    for path, text in codes.items():
+        code = _OURS.sub("", text)
         seen = reached(path)
         known = set().union(*(_names(_DECLARED, codes[other]) for other in seen), _names(_FUNCTION, code))
         for homes, used in ((types, _USED_TYPE), (functions, _USED_FUNCTION), (constants, _USED_CONSTANT)):

@@ -258,6 +258,8 @@ class Includes(unittest.TestCase):
         self.assertEqual(["Tone is of base/views.h: include that"], self.missed("int low = int(Tone::kLow);\n", "base/a.h"))
         self.assertEqual(["IsLoopback is of base/views.h: include that"], self.missed("bool b = IsLoopback(1);\n"))
         self.assertEqual(["kWords is of base/views.h: include that"], self.missed("int words = kWords;\n"))
+        for text in ("bool b = ddprun::launcher::IsLoopback(1);\n", "bool b = worker::IsLoopback(1) || IsLoopback(2);\n"):
+            self.assertEqual(["IsLoopback is of base/views.h: include that"], self.missed(text))
 
     def test_at_any_distance(self):
         near = {"base/near.h": '#include "base/views.h"\n', "worker/include/ddprun/near.h": '#include "base/views.h"\n'}

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
+#include "worker/torch/errors/exception_status.h"
 #include "worker/torch/zero/zero_state.h"
 
 namespace ddprun::worker {
