@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
+#include "base/null_terminated.h"
 #include "base/status_macros.h"
 
 namespace ddprun::bench {
@@ -91,9 +92,7 @@ absl::Status ServiceUnderLoad::Start() {
                                           "--listen",    absl::StrCat("127.0.0.1:", port_),
                                           "--state_dir", absl::StrCat(folder_, "/state"),
                                           "--event_log", absl::StrCat(folder_, "/events.jsonl")};
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = NullTerminated(words);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pipe.second.get(), STDERR_FILENO);

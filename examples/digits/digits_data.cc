@@ -13,7 +13,7 @@
 namespace ddprun::examples {
 namespace {
 
-constexpr size_t kPixels = kDigitSide * kDigitSide;
+constexpr size_t kPixels = size_t{kDigitSide} * kDigitSide;
 constexpr float kPixelMax = 16;
 
 bool ParseLine(absl::string_view line, DigitsData* data) {

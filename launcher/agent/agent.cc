@@ -410,7 +410,7 @@ void Agent::Do(const NotifyUser& effect) {
 void Agent::Do(const Record& effect) {
   nlohmann::json fields;
   for (const auto& [key, value] : effect.fields) fields[key] = value;
-  Write(effect.event, std::move(fields));
+  Write(effect.event, fields);
 }
 
 // The files first: the console may be one that nobody reads.
@@ -472,8 +472,8 @@ void Agent::Fail(const absl::Status& error) {
   if (!exit_.has_value()) Do(Exit{.status = 1, .why = std::string(error.message())});
 }
 
-void Agent::Write(const std::string& event, nlohmann::json fields) {
-  events_.Write(loop_->Now(), event, std::move(fields));
+void Agent::Write(const std::string& event, const nlohmann::json& fields) {
+  events_.Write(loop_->Now(), event, fields);
 }
 
 }  // namespace ddprun::launcher

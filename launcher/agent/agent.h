@@ -112,7 +112,7 @@ class Agent {
   void OnSignal(int number);
   void LimitConsole();
   void ContinueEnd();
-  void Write(const std::string& event, nlohmann::json fields = {});
+  void Write(const std::string& event, const nlohmann::json& fields = {});
 
   LaunchPlan plan_;
   LogFolders log_folders_;

@@ -95,7 +95,7 @@ void GpuRelease::Finish(uint64_t number, Result result) {
   if (number != waits_ || released_ == nullptr) return;
   limit_timer_->Disarm();
   const auto released = std::exchange(released_, nullptr);
-  released(result);
+  released(std::move(result));
 }
 
 // On the thread. The first look only wakes the driver, which takes longest.

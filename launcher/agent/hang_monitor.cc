@@ -43,7 +43,7 @@ std::string StateText(char state) {
 // py-spy also when the environment isn't activated.
 std::string ToolPath(const LaunchPlan& plan) {
   const char* path = std::getenv("PATH");
-  const std::string usual = path == nullptr ? "" : path;
+  std::string usual = path == nullptr ? "" : path;
   const std::string program = plan.argv.empty() ? "" : plan.argv.front();
   const size_t slash = program.rfind('/');
   if (slash == std::string::npos || slash == 0) return usual;

@@ -19,7 +19,6 @@ namespace {
 
 constexpr uint32_t kCaDays = 3650;
 constexpr long kClockSlackS = 3600;
-constexpr int kDayS = 86400;
 constexpr int kVersion3 = 2;  // X.509 counts from 0
 
 absl::Status OpenSslError(absl::string_view what) {

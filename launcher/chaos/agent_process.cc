@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errno_status.h"
+#include "base/null_terminated.h"
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {
@@ -37,9 +38,7 @@ absl::StatusOr<std::unique_ptr<AgentProcess>> AgentProcess::Start(
     EventLoop* loop, const std::vector<std::string>& words, std::function<void(int)> on_end) {
   std::vector<std::string> owned = {"ddprun"};
   owned.insert(owned.end(), words.begin(), words.end());
-  std::vector<char*> argv;
-  for (std::string& word : owned) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = NullTerminated(owned);
   const pid_t parent = getpid();
   sigset_t all;
   sigset_t before;

@@ -64,6 +64,7 @@ absl::Status WriteReport(const std::string& path, const std::string& text) {
 int Conclude(const ChaosRun& run, const std::vector<TimelineLine>& lines,
              const std::vector<size_t>& never, int status) {
   std::vector<size_t> numbers;
+  numbers.reserve(never.size());
   for (const size_t index : never) numbers.push_back(index + 1);
   const ChaosReport report = WorkOutCosts(lines, run.plan.expect, numbers);
   std::vector<size_t> not_here;
@@ -114,7 +115,7 @@ absl::Status CheckChaos(const ChaosPlan& plan) {
   const auto network = std::find_if(plan.faults.begin(), plan.faults.end(),
                                     [](const FaultPlan& fault) { return HitsNetwork(fault.kind); });
   if (network == plan.faults.end()) return absl::OkStatus();
-  const absl::Status can = CheckNetworkFaults();
+  absl::Status can = CheckNetworkFaults();
   if (can.ok()) return can;
   return absl::FailedPreconditionError(absl::StrCat("line ", network->line, " of the plan, ",
                                                     FaultName(network->kind), ": ", can.message()));

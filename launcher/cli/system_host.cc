@@ -164,7 +164,7 @@ bool SystemHost::HasOtherAccelerators() const {
     const std::string link = absl::StrCat("/sys/class/drm/renderD", number, "/device/driver");
     const ssize_t length = readlink(link.c_str(), driver.data(), driver.size());
     if (length <= 0) continue;
-    const absl::string_view name = BaseName({driver.data(), static_cast<size_t>(length)});
+    const std::string name = BaseName({driver.data(), static_cast<size_t>(length)});
     if (name == "xe" || name == "i915") return true;
   }
   return false;

@@ -311,6 +311,7 @@ absl::StatusOr<OptionsOrHelp<Conversion>> Convert(const std::vector<std::string>
   }
   // Words that bash has read are written as it reads them; a single one is a whole line.
   std::vector<std::string> words;
+  words.reserve(arguments.size());
   for (const std::string& word : arguments) words.push_back(ShellWord(word));
   const std::string line = arguments.size() == 1 ? first : absl::StrJoin(words, " ");
   if (!IsUtf8(line)) return UsageError("the line is not UTF-8 text");

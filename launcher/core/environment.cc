@@ -120,6 +120,7 @@ std::string ConsolePrefix(const LaunchPlan& plan, const std::string& host,
                           const rendezvous::Assignment& assignment,
                           const std::vector<uint32_t>& local_ranks) {
   std::vector<uint32_t> ranks;
+  ranks.reserve(local_ranks.size());
   for (const uint32_t local_rank : local_ranks) ranks.push_back(assignment.base_rank + local_rank);
   return Substitute(plan.output.prefix_template,
                     {{"role_name", plan.role},

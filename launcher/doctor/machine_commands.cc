@@ -122,6 +122,7 @@ absl::StatusOr<NodesText> CompareEnv(const EnvOptions& options,
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<MachineSummary> machines, Summarize(reports));
   if (!options.json) return NodesText{.text = ComparisonText(machines)};
   std::vector<std::string> texts;
+  texts.reserve(reports.size());
   for (const NodeReport& report : reports) texts.push_back(report.env);
   return NodesText{.text = ComparisonJson(texts, machines)};
 }

@@ -73,6 +73,7 @@ std::string GpusOf(const ReportJson& report) {
                           memory == nullptr ? "unknown" : ShownValue(*memory, "/memory_bytes"))];
   }
   std::vector<std::string> texts;
+  texts.reserve(models.size());
   for (const auto& [model, count] : models) texts.push_back(absl::StrCat(count, " x ", model));
   return texts.empty() ? "none" : absl::StrJoin(texts, "; ");
 }

@@ -3,7 +3,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -43,7 +42,7 @@ void SetTitle(const std::string& title) {
   char* area = reinterpret_cast<char*>(begin);
   const size_t size = end - begin;
   std::memset(area, 0, size);
-  std::memcpy(area, title.data(), std::min(title.size(), size - 1));
+  title.copy(area, size - 1);
 }
 
 absl::Status TakeStreams(const std::vector<Fd>& fds) {

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/null_terminated.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -34,15 +35,6 @@ struct Prepared {
   pid_t parent;
   int report;
 };
-
-std::vector<char*> Pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  pointers.reserve(strings.size() + 1);
-  // execve(2) doesn't change them; its prototype is older than const.
-  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 std::vector<cpu_set_t> CpuMask(const std::vector<uint32_t>& cpus) {
   if (cpus.empty()) return {};
@@ -177,8 +169,8 @@ ExecChildResult StartExecChild(const ExecChildOptions& options) {
   if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK) != 0) return failed(errno);
   Fd read_end(pipe_fds[0]);
   const Fd write_end(pipe_fds[1]);
-  const Prepared prepared{.argv = Pointers(options.argv),
-                          .environment = Pointers(options.environment),
+  const Prepared prepared{.argv = NullTerminated(options.argv),
+                          .environment = NullTerminated(options.environment),
                           .candidates = ExecCandidates(options.argv[0], options.environment),
                           .cpus = CpuMask(options.cpus),
                           .stdout_fd = options.stdout_fd,

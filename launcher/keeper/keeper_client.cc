@@ -196,7 +196,7 @@ absl::Status ChannelKeeperClient::Spawn(SpawnRequest request) {
   if (request.stderr_fd.valid()) fds.push_back(std::move(request.stderr_fd));
   spawn->set_rests(static_cast<uint32_t>(request.rests.size()));
   std::move(request.rests.begin(), request.rests.end(), std::back_inserter(fds));
-  const absl::Status sent = Send(command, std::move(fds));
+  absl::Status sent = Send(command, std::move(fds));
   if (sent.ok()) starting_[{request.generation, request.local_rank}] = request.argv[0];
   return sent;
 }
@@ -252,7 +252,7 @@ void ChannelKeeperClient::Unpark() {
 absl::Status ChannelKeeperClient::Send(const v1::Command& command, std::vector<Fd> fds) {
   DDPRUN_CHECK(loop_->OnLoop(), "the keeper client belongs to the loop");
   if (lost_) return absl::FailedPreconditionError("the keeper process is gone");
-  const absl::Status status = outbox_.Send(command.SerializeAsString(), std::move(fds));
+  absl::Status status = outbox_.Send(command.SerializeAsString(), std::move(fds));
   // Only a shortage is the caller's affair; a dead keeper is met at the channel's end of file.
   if (!status.ok() && !absl::IsResourceExhausted(status)) {
     return absl::FailedPreconditionError(

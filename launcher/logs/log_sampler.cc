@@ -105,8 +105,9 @@ class Sampler {
 }  // namespace
 
 absl::Status StartLogSampler(std::shared_ptr<LogCatalog> catalog) {
-  DDPRUN_ASSIGN_OR_RETURN(std::thread thread,
-                          StartThread("the sizes of logs", [catalog] { Sampler(catalog).Run(); }));
+  DDPRUN_ASSIGN_OR_RETURN(
+      std::thread thread,
+      StartThread("the sizes of logs", [catalog = std::move(catalog)] { Sampler(catalog).Run(); }));
   thread.detach();
   return absl::OkStatus();
 }

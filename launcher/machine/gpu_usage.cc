@@ -73,6 +73,7 @@ absl::Status GpuUsage::FindDevices() {
   DDPRUN_RETURN_IF_ERROR(library_.Init());
   DDPRUN_ASSIGN_OR_RETURN(const auto devices, library_.Devices());
   std::vector<std::string> uuids;
+  uuids.reserve(devices.size());
   for (const absl::StatusOr<Device>& device : devices) {
     uuids.push_back(device.ok() ? UuidOf(library_, *device) : "");
   }

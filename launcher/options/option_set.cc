@@ -103,7 +103,7 @@ std::string OptionSet::Nearest(const std::string& name) const {
   for (const Option& option : options_) {
     if (&option != help_ && &option != help_all_) names.push_back(option.name());
   }
-  const std::string near = NearestWord(name, names);
+  std::string near = NearestWord(name, names);
   if (!near.empty() || name.size() < kPrefixMin) return near;
   const auto begins = std::find_if(names.begin(), names.end(), [&name](const std::string& full) {
     return absl::StartsWith(full, name);

@@ -175,8 +175,7 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view byte
     return absl::Status(status.code(), absl::StrCat("write '", draft, "': ", status.message()));
   }
   if (rename(draft.c_str(), path.c_str()) != 0) {
-    const absl::Status status =
-        ErrnoStatus(errno, absl::StrCat("rename '", draft, "' to '", path, "'"));
+    absl::Status status = ErrnoStatus(errno, absl::StrCat("rename '", draft, "' to '", path, "'"));
     unlink(draft.c_str());
     return status;
   }

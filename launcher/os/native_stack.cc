@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/null_terminated.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -69,13 +70,11 @@ std::unique_ptr<NativeStack> NativeStack::Start(EventLoop* loop, pid_t pid,
 }
 
 bool NativeStack::Spawn(pid_t pid, const std::string& search_path) {
-  std::vector<std::string> command = Command(pid, search_path, &result_.tool);
+  const std::vector<std::string> command = Command(pid, search_path, &result_.tool);
   if (command.empty()) return false;
   absl::StatusOr<FdPair> pipe = MakePipe();
   if (!pipe.ok()) return false;
-  std::vector<char*> argv;
-  for (std::string& word : command) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = NullTerminated(command);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
+#include "base/null_terminated.h"
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {
@@ -22,10 +23,8 @@ namespace {
 
 constexpr size_t kOutputMax = 64 << 10;
 
-absl::StatusOr<pid_t> SpawnTool(std::vector<std::string> argv, int output) {
-  std::vector<char*> words;
-  for (std::string& word : argv) words.push_back(word.data());
-  words.push_back(nullptr);
+absl::StatusOr<pid_t> SpawnTool(const std::vector<std::string>& argv, int output) {
+  const std::vector<char*> words = NullTerminated(argv);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);

@@ -72,7 +72,7 @@ absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, uint32_t cpu
   const bool wants_gpus = argument.text == "gpu" || argument.text == "auto";
   if (const uint32_t devices = wants_gpus ? host.CudaCount() : 0; devices > 0) return devices;
   if (wants_gpus || IsTorchModule(argument.text)) {
-    const absl::StatusOr<uint32_t> devices = OtherDevices(argument, environment, host);
+    absl::StatusOr<uint32_t> devices = OtherDevices(argument, environment, host);
     if (devices.ok()) return devices;
     if (argument.text == "gpu") return NoCuda(argument);
     if (argument.text != "auto") {

@@ -131,6 +131,7 @@ absl::StatusOr<Fd> ConnectPatiently(const SocketAddress& peer, int family) {
     attempts.push_back(std::move(fd));
     const Instant next = MonotonicNow() + kAttempt;
     std::vector<pollfd> waiting;
+    waiting.reserve(attempts.size());
     for (const Fd& each : attempts) {
       waiting.push_back({.fd = each.get(), .events = POLLOUT, .revents = 0});
     }

@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/null_terminated.h"
 #include "base/status_macros.h"
 #include "launcher/preflight/network_check.h"
 #include "launcher/preflight/torch_stage.h"
@@ -28,9 +29,7 @@ constexpr size_t kResultMax = 4096;
 // Replaces this process. Returns only with why not.
 absl::Status Become(const std::vector<std::string>& command) {
   unsetenv(kPreflightResult);
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = NullTerminated(command);
   std::fflush(nullptr);
   execvp(words[0], words.data());
   return ErrnoStatus(errno, absl::StrCat("can't start ", command.front()));

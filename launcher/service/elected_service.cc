@@ -54,7 +54,7 @@ void ElectedService::OnElected(const rendezvous::LeaderFinder::Election& electio
   seat.ttl_s = absl::ToInt64Seconds(election.ttl);
   seat.vanished = election.vanished;
   process_->Serve(
-      loop_, settings_, [this](absl::StatusOr<ServicePorts> ports) { OnReady(ports); },
+      loop_, settings_, [this](const absl::StatusOr<ServicePorts>& ports) { OnReady(ports); },
       [this](const ServiceProcess::End& end) { OnEnd(end); });
 }
 

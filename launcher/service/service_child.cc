@@ -38,7 +38,7 @@ void ServiceChild::Serve(EventLoop* loop, ServiceSettings settings, absl::Durati
 void ServiceChild::Run() {
   pid_ = process_->pid();
   process_->Serve(
-      loop_, settings_, [this](absl::StatusOr<ServicePorts> ports) { OnReady(ports); },
+      loop_, settings_, [this](const absl::StatusOr<ServicePorts>& ports) { OnReady(ports); },
       [this](const ServiceProcess::End& end) { OnEnd(end); });
 }
 

@@ -277,7 +277,7 @@ bool ServiceProcess::ReadAll() {
 std::string ServiceProcess::TakeLine() {
   const size_t end = text_.find('\n');
   if (end == std::string::npos) return "";
-  const std::string line = text_.substr(0, end);
+  std::string line = text_.substr(0, end);
   text_.erase(0, end + 1);
   return line;
 }

@@ -34,8 +34,8 @@ struct StoreProbe::Resolution {
   }
 };
 
-StoreProbe::StoreProbe(EventLoop* loop, std::string host, uint16_t port, absl::Duration bound,
-                       std::function<void(std::string why)> on_failure)
+StoreProbe::StoreProbe(EventLoop* loop, const std::string& host, uint16_t port,
+                       absl::Duration bound, std::function<void(std::string why)> on_failure)
     : loop_(loop), bound_(bound), on_failure_(std::move(on_failure)), timer_(loop, [this] {
         End(absl::StrCat("no answer within ", absl::FormatDuration(bound_)));
       }) {

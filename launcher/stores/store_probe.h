@@ -23,7 +23,7 @@ class StoreProbe {
  public:
   // Connects to host:port and hangs up. `on_failure` comes at most once, with why: the resolver's
   // or connect(2)'s error, or no answer within `bound` (also from the resolver).
-  StoreProbe(EventLoop* loop, std::string host, uint16_t port, absl::Duration bound,
+  StoreProbe(EventLoop* loop, const std::string& host, uint16_t port, absl::Duration bound,
              std::function<void(std::string why)> on_failure);
   ~StoreProbe();
   StoreProbe(const StoreProbe&) = delete;

@@ -54,7 +54,7 @@ std::string WhyCold(const LaunchPlan& plan) {
 
 absl::StatusOr<std::unique_ptr<WarmStarts>> WarmStarts::Create(
     EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
-    EnvironmentLookup environment, std::optional<std::string> leased, Hooks hooks) {
+    EnvironmentLookup environment, const std::optional<std::string>& leased, Hooks hooks) {
   std::unique_ptr<WarmStarts> starts(new WarmStarts(loop, plan, keeper, std::move(folder),
                                                     std::move(environment), std::move(hooks)));
   DDPRUN_RETURN_IF_ERROR(starts->MakeFiles());

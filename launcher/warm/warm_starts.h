@@ -51,7 +51,7 @@ class WarmStarts {
   // Errors: of the files; the text names them.
   static absl::StatusOr<std::unique_ptr<WarmStarts>> Create(
       EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
-      EnvironmentLookup environment, std::optional<std::string> leased, Hooks hooks);
+      EnvironmentLookup environment, const std::optional<std::string>& leased, Hooks hooks);
 
   // Completes what a worker is started with.
   void Prepare(SpawnRequest* request);

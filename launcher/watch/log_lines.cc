@@ -53,7 +53,7 @@ std::string LogLines::Add(const Source& source, absl::string_view bytes) {
 std::string LogLines::End(const Source& source) {
   const auto found = parts_.find(source);
   if (found == parts_.end()) return "";
-  const std::string line = LineOf(source, found->second);
+  std::string line = LineOf(source, found->second);
   parts_.erase(found);
   return line;
 }

@@ -122,7 +122,7 @@ class Readers {
       return ReadLogs(node.agent_address(), request, print, options_.tls);
     // A job of one node: its agent has a socket in its own folder, and others refuse.
     for (const std::string& socket : FindLocalSockets(kAgentSocket)) {
-      const absl::Status status = ReadLogs(socket, request, print, {});
+      absl::Status status = ReadLogs(socket, request, print, {});
       const bool is_another = absl::IsPermissionDenied(status) || absl::IsUnavailable(status);
       if (!is_another) return status;
     }

@@ -32,7 +32,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& target, const TlsFiles
 }
 
 absl::Status Describe(const std::string& target, const grpc::Status& status) {
-  const absl::Status described = DescribeFailure(target, status);
+  absl::Status described = DescribeFailure(target, status);
   // What the service says itself, and what is a whole sentence already.
   if (!IsWorthRetrying(described) || absl::IsNotFound(described)) return described;
   return {described.code(), absl::StrCat("cannot reach the rendezvous service at ", target, ": ",

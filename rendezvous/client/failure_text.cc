@@ -81,7 +81,7 @@ std::string BareReason(absl::string_view text, absl::string_view closed_hint) {
 }
 
 absl::Status DescribeFailure(const std::string& target, const grpc::Status& status) {
-  const absl::Status plain = FromGrpcStatus(status);
+  absl::Status plain = FromGrpcStatus(status);
   if (plain.ok()) return plain;
   if (IsTlsTrouble(plain)) {
     return absl::UnauthenticatedError(TlsTrouble(target, plain.message()));

@@ -61,7 +61,7 @@ std::string FailureText(const WorkerFailure& failure) {
   if (failure.signal != 0) {
     return absl::StrCat(who, " was killed by ", SignalName(failure.signal));
   }
-  const std::string exited = absl::StrCat(who, " exited with code ", failure.exit_code);
+  std::string exited = absl::StrCat(who, " exited with code ", failure.exit_code);
   if (failure.message.empty()) return exited;
   const std::string first_line = failure.message.substr(0, failure.message.find('\n'));
   return absl::StrCat(exited, ": ", Bounded(first_line, kMessageShownMax));

@@ -336,7 +336,7 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
   operation.pause->Arm(loop_->Now() + (all_were_tried ? kPause : absl::ZeroDuration()));
 }
 
-void EtcdClient::End(uint64_t id, absl::Status status) {
+void EtcdClient::End(uint64_t id, const absl::Status& status) {
   const auto found = operations_.find(id);
   // Its `done` may end the client.
   const std::unique_ptr<Operation> operation = std::move(found->second);
@@ -455,7 +455,7 @@ void EtcdClient::KeepAlive(int64_t lease, absl::Duration patience,
 }
 
 void EtcdClient::AwaitChange(const std::string& key, int64_t revision, absl::Duration patience,
-                             std::function<void(absl::Status)> done) {
+                             const std::function<void(absl::Status)>& done) {
   const size_t watches = std::min<size_t>(members_.size(), 2);
   auto ids = std::make_shared<std::vector<uint64_t>>();
   for (size_t beside = 0; beside < watches; ++beside) {

@@ -57,7 +57,7 @@ class EtcdClient {
   // Waits for a change of the key after that revision, at most as long as `patience`, which is no
   // error. Two members are asked: of one that went with its machine nobody hears that it is silent.
   void AwaitChange(const std::string& key, int64_t revision, absl::Duration patience,
-                   std::function<void(absl::Status)> done);
+                   const std::function<void(absl::Status)>& done);
 
   // All members, and first the one that is asked next: it answered last.
   std::vector<std::string> Endpoints() const;
@@ -82,7 +82,7 @@ class EtcdClient {
   void Abandon(uint64_t id);
   void Try(uint64_t id);
   void OnTried(uint64_t id, size_t member, const absl::Status& status);
-  void End(uint64_t id, absl::Status status);
+  void End(uint64_t id, const absl::Status& status);
   void Authenticate(uint64_t waiting);
   void OnAuthenticated(uint64_t waiting, const absl::StatusOr<etcdserverpb::AuthenticateResponse>&);
   absl::Status Explain(const absl::Status& status, size_t member) const;

@@ -61,10 +61,10 @@ void EtcdJournal::Write(const std::string& /*run_id*/, JobRecord record,
                         std::function<void(absl::Status)> done) {
   if (fenced_) return;
   if (!broken_.ok()) return done(broken_);
-  Put(std::move(record), std::move(done));
+  Put(record, std::move(done));
 }
 
-void EtcdJournal::Put(JobRecord record, std::function<void(absl::Status)> done) {
+void EtcdJournal::Put(const JobRecord& record, std::function<void(absl::Status)> done) {
   std::string value = StoredRecordOf(record, boot_, loop_->Now());
   pb::TxnRequest txn = WhileLeading(keys_, leadership_);
   AddCompare(keys_.record, pb::Compare::MOD, mod_revision_, &txn);

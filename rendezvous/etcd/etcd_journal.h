@@ -46,7 +46,7 @@ class EtcdJournal final : public Journal {
  private:
   void OnRead(const absl::StatusOr<etcdserverpb::RangeResponse>& reply,
               std::function<void(absl::StatusOr<std::vector<KeptJob>>)> done);
-  void Put(JobRecord record, std::function<void(absl::Status)> done);
+  void Put(const JobRecord& record, std::function<void(absl::Status)> done);
   absl::Status OnPut(const std::string& value,
                      const absl::StatusOr<etcdserverpb::TxnResponse>& reply);
   void Fence();

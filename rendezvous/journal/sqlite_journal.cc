@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<SqliteJournal>> SqliteJournal::Open(EventLoop* lo
   DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<JournalFile> file,
                           JournalFile::Open(folder, options.outlives_machine, options.vfs));
   JournalFile* const opened = file.get();
-  std::unique_ptr<SqliteJournal> journal(new SqliteJournal(loop, options, opened));
+  std::unique_ptr<SqliteJournal> journal(new SqliteJournal(loop, std::move(options), opened));
   DDPRUN_RETURN_IF_ERROR(journal->StartWriter(std::move(file)));
   return journal;
 }

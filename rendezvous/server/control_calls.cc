@@ -38,7 +38,7 @@ std::string DrainText(const JobView& view, const NodeView& node) {
     const bool stays = other.state != "draining" && other.state != "unreachable";
     if (stays && other.node_id != node.node_id) ++left;
   }
-  const std::string leaves =
+  std::string leaves =
       absl::StrCat("node ", node.node_id.value(), " on ", node.info.hostname,
                    node.state == "draining" ? " is leaving already" : " leaves", "; ",
                    CountText(left, "node"), left == 1 ? " is" : " are", " left");
@@ -80,7 +80,7 @@ absl::Status ServerImpl::CheckRead(const std::string& token, const std::string& 
     if (!options_.token.empty() && SameSecret(options_.token, token)) Known(peer);
     return absl::OkStatus();
   }
-  const absl::Status status = absl::UnauthenticatedError(
+  absl::Status status = absl::UnauthenticatedError(
       "wrong or missing token of the job (--token_file, DDPRUN_TOKEN); without it a job with a "
       "token is read only from the machine of its rendezvous service");
   refusals_.Count(loop_->Now(), "read_without_token", peer, status);
@@ -149,7 +149,7 @@ absl::Status ServerImpl::CheckControl(const std::string& what, const std::string
                      ": run the command there, or start jobs with a token"));
   }
   if (!options_.token.empty() && !SameSecret(options_.token, token)) {
-    const absl::Status status = absl::UnauthenticatedError("wrong or missing token of the job");
+    absl::Status status = absl::UnauthenticatedError("wrong or missing token of the job");
     refusals_.Count(loop_->Now(), absl::StrCat(what, "_without_token"), peer, status);
     return status;
   }

@@ -30,10 +30,11 @@ absl::StatusOr<std::unique_ptr<EtcdSeat>> EtcdSeat::Take(
                                                   absl::Seconds(c.ttl_s), lose);
   raw->journal_ = std::make_shared<EtcdJournal>(loop, raw->client_.get(), c.run_id, raw->keys_,
                                                 c.revision, lose);
-  const absl::Status loaded = raw->Await([raw](const auto& done) {
+  absl::Status loaded = raw->Await([raw](const auto& done) {
     raw->journal_->Load([raw, done](absl::StatusOr<std::vector<KeptJob>> kept) {
+      const absl::Status status = kept.status();
       if (kept.ok()) raw->kept_ = *std::move(kept);
-      done(kept.status());
+      done(status);
     });
   });
   if (!loaded.ok()) return loaded;

@@ -126,7 +126,7 @@ void JobShell::Do(const Note& effect) {
   if (log_->enabled()) {
     nlohmann::json fields = {{"run_id", run_id_}};
     for (const auto& [key, value] : effect.fields) fields[key] = value;
-    log_->Write(loop_->Now(), effect.event, std::move(fields));
+    log_->Write(loop_->Now(), effect.event, fields);
   }
   if (!LogEnabled(LogLevel::kInfo)) return;
   std::string line = absl::StrCat(effect.event, " job=", run_id_);

@@ -166,7 +166,7 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* s
       {.outlives_machine = config.state_outlives_machine, .on_taken_over = std::move(on_lost)});
   absl::StatusOr<std::vector<KeptJob>> kept;
   if (journal.ok()) kept = LoadJobs(config, **journal);
-  const absl::Status status = journal.ok() ? kept.status() : journal.status();
+  absl::Status status = journal.ok() ? kept.status() : journal.status();
   if (!status.ok()) {
     if (wanted) return status;
     Notify(absl::StrCat("warning: ", status.message(),

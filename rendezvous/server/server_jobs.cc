@@ -90,7 +90,8 @@ void ServerImpl::ForgetJob(const std::string& run_id) {
     entry.job = nullptr;
     entry.stream->Close(absl::OkStatus(), /*flush=*/false);
   }
-  const std::string ended_id = run_id;  // the argument may belong to what goes now
+  // The argument may belong to what goes now.
+  const std::string ended_id = run_id;  // NOLINT(performance-unnecessary-copy-initialization)
   jobs_.erase(found);
   lingering_.erase(ended_id);
   if (ended_id == options_.only_run_id && options_.on_only_job_ended) {

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/clock.h"
+#include "base/null_terminated.h"
 #include "launcher/os/child_processes.h"
 #include "tests/support/trees.h"
 
@@ -120,9 +121,7 @@ Program StartProgram(const std::vector<std::string>& argv, int extra) {
   auto in = MakePipe();
   auto out = MakePipe();
   EXPECT_TRUE(in.ok() && out.ok());
-  std::vector<char*> pointers;
-  for (const std::string& text : argv) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
+  const std::vector<char*> pointers = NullTerminated(argv);
   const pid_t pid = fork();
   if (pid == 0) {
     setsid();

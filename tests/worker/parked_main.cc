@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/null_terminated.h"
 #include "tests/worker/parked_probe.h"
 
 namespace {
@@ -31,9 +32,7 @@ int RunMain(int argc, char** argv, char** variables) {
       words.back() += *next;
     }
   }
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
+  std::vector<char*> pointers = ddprun::NullTerminated(words);
   const int status = programs_main(static_cast<int>(words.size()), pointers.data(), environ);
   std::fflush(nullptr);
   _exit(status);

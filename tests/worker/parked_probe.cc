@@ -22,6 +22,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/fd.h"
+#include "base/null_terminated.h"
 
 // The keeper's side of launcher/keeper/parked_process.h, for one start at a time and without a time
 // limit: a test has its own.
@@ -64,13 +65,6 @@ std::optional<std::string> ReceiveText(const Fd& socket) {
   } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 1) return std::nullopt;
   return std::string(packet.data() + 1, static_cast<size_t>(n) - 1);
-}
-
-std::vector<char*> NullTerminated(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 // Starts the process that waits: the leader of a session, with the other end of the channel that

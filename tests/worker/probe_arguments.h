@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/null_terminated.h"
 #include "ddprun/run_worker.h"
 #include "tests/worker/parked_probe.h"
 #include "worker/env/parked_program.h"
@@ -26,8 +27,7 @@ class ProbeArguments {
     if (const char* const text = std::getenv(kProbeArguments)) {
       words_ = absl::StrSplit(text, kBetweenArguments);
     }
-    for (std::string& word : words_) pointers_.push_back(word.data());
-    pointers_.push_back(nullptr);
+    pointers_ = NullTerminated(words_);
   }
   ProbeArguments(const ProbeArguments&) = delete;
   ProbeArguments& operator=(const ProbeArguments&) = delete;

@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "base/fd.h"
+#include "base/null_terminated.h"
 #include "tests/worker/parked_probe.h"
 
 namespace ddprun::testing {
@@ -36,13 +37,6 @@ std::vector<std::string> MergedEnvironment(std::map<std::string, std::string> va
   std::vector<std::string> merged;
   for (const auto& [name, value] : variables) merged.push_back(name + "=" + value);
   return merged;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 }  // namespace
@@ -75,8 +69,9 @@ Process::Process(const std::vector<std::string>& command,
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, output.get(), 1);
   posix_spawn_file_actions_adddup2(&actions, output.get(), 2);
-  const int error = posix_spawn(&pid_, arguments[0].c_str(), &actions, nullptr,
-                                Pointers(arguments).data(), Pointers(environment).data());
+  const int error =
+      posix_spawn(&pid_, arguments[0].c_str(), &actions, nullptr, NullTerminated(arguments).data(),
+                  NullTerminated(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   DDPRUN_CHECK(error == 0, command[0]);
 }

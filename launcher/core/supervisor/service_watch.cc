@@ -113,7 +113,7 @@ Instant ServiceWatch::BoundOf(Limit limit) const {
 }
 
 std::string ServiceWatch::WhyGivenUp() const {
-  const std::string last = last_error_.empty() ? "" : absl::StrCat("; last: ", last_error_);
+  std::string last = last_error_.empty() ? "" : absl::StrCat("; last: ", last_error_);
   switch (LimitNow()) {
     case Limit::kReach:
       return absl::StrCat(

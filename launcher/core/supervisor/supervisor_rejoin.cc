@@ -52,7 +52,7 @@ void Supervisor::Signal(const std::string& why) {
 
 // Those that are killed because they have not let go; or because they have, and nobody else did.
 std::vector<uint32_t> Supervisor::NotifyLate() {
-  const std::vector<uint32_t> late = group_.TakeLate();
+  std::vector<uint32_t> late = group_.TakeLate();
   const bool forsaken = Runs(group_.generation());
   const absl::Duration bound = forsaken ? kForsakenBound : LetGoBound();
   for (const uint32_t local_rank : late) {

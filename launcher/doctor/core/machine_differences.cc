@@ -66,6 +66,7 @@ std::vector<MachineDifference> CompareMachines(const std::vector<MachineSummary>
 
 std::string ComparisonText(const std::vector<MachineSummary>& machines) {
   std::vector<std::string> hosts;
+  hosts.reserve(machines.size());
   for (const MachineSummary& machine : machines) hosts.push_back(machine.host);
   const std::vector<MachineDifference> differences = CompareMachines(machines);
   std::string text =

@@ -271,6 +271,7 @@ std::string DoctorText(const MachineFacts& facts, const std::vector<Finding>& fi
 std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
                             const std::string& differences) {
   std::vector<std::string> hosts;
+  hosts.reserve(machines.size());
   for (const MachineFindings& machine : machines) hosts.push_back(machine.host);
   std::string text =
       absl::StrCat("ddprun doctor on ", machines.size(),

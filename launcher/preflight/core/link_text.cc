@@ -93,7 +93,7 @@ std::string NodeText(const NetworkFacts& facts, const Trouble& trouble) {
 }
 
 std::string LinkText(const NetworkFacts& facts, const Trouble& trouble) {
-  const std::string name = LinkName(facts, trouble.link);
+  std::string name = LinkName(facts, trouble.link);
   const Link back{.from = trouble.link.to, .to = trouble.link.from};
   const LinkFacts& seen = facts.At(trouble.link);
   switch (trouble.kind) {

@@ -39,6 +39,7 @@ std::vector<TimerTable::Expired> TimerTable::TakeExpired(Instant now) {
     return timer.second.deadline <= now || first.contains(timer.second.local_rank);
   });
   std::vector<Expired> expired;
+  expired.reserve(first.size());
   for (auto& [local_rank, entry] : first) expired.push_back(std::move(entry.second));
   return expired;
 }

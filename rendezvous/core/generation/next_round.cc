@@ -42,6 +42,7 @@ Choice ChooseNodes(const JobSpec& spec, const Roster& roster, const NodeBlame& b
 std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked) {
   DDPRUN_CHECK(!ranked.empty(), "a generation without nodes");
   std::vector<Share> shares;
+  shares.reserve(ranked.size());
   for (const Node* node : ranked) shares.push_back({node->info.worker_count, node->info.role});
   const std::vector<Placement> placements = PlaceWorkers(shares);
   std::vector<RoundMember> members(ranked.size());

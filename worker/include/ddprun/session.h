@@ -122,7 +122,8 @@ class Session {
   template <typename Impl>
   SessionModel<Impl> Prepare(std::shared_ptr<Impl> module, const OptimizerKind& optimizer,
                              Dataset data, std::vector<ParameterGroup> groups = {}) {
-    PrepareModule(module, optimizer, std::move(data), std::move(groups));
+    const std::shared_ptr<torch::nn::Module> plain = module;
+    PrepareModule(plain, optimizer, std::move(data), std::move(groups));
     return SessionModel<Impl>(*this, std::move(module));
   }
 
