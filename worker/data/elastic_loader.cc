@@ -14,11 +14,12 @@ constexpr uint32_t kAheadMax = 65536;
 
 }  // namespace
 
-ShareLoader::ShareLoader(ElasticSampler sampler, Load load, const ElasticLoaderOptions& options)
+ShareLoader::ShareLoader(const ElasticSampler& sampler, Load load,
+                         const ElasticLoaderOptions& options)
     : load_(std::move(load)),
       ahead_(options.ahead > 0 ? options.ahead : 2 * uint64_t{options.threads}),
       has_threads_(options.threads > 0),
-      sampler_(std::move(sampler)) {
+      sampler_(sampler) {
   DDPRUN_CHECK(options.threads <= kThreadsMax && options.ahead <= kAheadMax,
                "a loader has at most 1024 threads, and 65536 shares ahead");
   for (uint32_t i = 0; i < options.threads; ++i) threads_.emplace_back([this] { RunThread(); });

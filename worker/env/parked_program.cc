@@ -36,6 +36,7 @@
 #include "worker/env/start_request.h"
 
 // Of the program or library that this code is linked into; the linker makes it.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): its name is the linker's
 extern "C" const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
 // What the rest of the runtime loads ahead of a worker, if it is part of the program: libraries

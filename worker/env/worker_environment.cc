@@ -45,8 +45,8 @@ class Variables {
   }
 
   // Keeps the first error.
-  void Fail(std::string message) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(std::move(message));
+  void Fail(absl::string_view message) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError(message);
   }
 
   const absl::Status& status() const { return status_; }

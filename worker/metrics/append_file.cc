@@ -19,7 +19,7 @@ absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
 
 absl::Status AppendFile::Append(absl::string_view bytes) {
   const off_t before = lseek(fd_.get(), 0, SEEK_END);
-  const absl::Status written = WriteAll(fd_.get(), bytes);
+  absl::Status written = WriteAll(fd_.get(), bytes);
   if (written.ok()) return written;
   // Half a record would spoil the next one.
   const bool cut = before >= 0 && ftruncate(fd_.get(), before) == 0;

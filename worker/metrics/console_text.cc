@@ -52,7 +52,8 @@ void AddBrief(const ConsoleFacts& facts, std::vector<std::string>& parts) {
     parts.push_back(absl::StrFormat("lr %.3g", *rate));
   }
   if (const auto speed = ValueOf(facts, "samples_per_second")) {
-    parts.push_back(absl::StrFormat(*speed >= 100 ? "%.0f samples/s" : "%.3g samples/s", *speed));
+    parts.push_back(*speed >= 100 ? absl::StrFormat("%.0f samples/s", *speed)
+                                  : absl::StrFormat("%.3g samples/s", *speed));
   }
 }
 
@@ -98,7 +99,8 @@ std::string BytesText(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  return absl::StrFormat(bytes >= 10 || unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return bytes >= 10 || unit == 0 ? absl::StrFormat("%.0f %s", bytes, kUnits[unit])
+                                  : absl::StrFormat("%.1f %s", bytes, kUnits[unit]);
 }
 
 std::string ConsoleLine(const ConsoleFacts& facts) {

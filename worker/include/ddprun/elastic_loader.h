@@ -34,7 +34,7 @@ class ShareLoader {
   };
 
   // Requires: the options are within their bounds.
-  ShareLoader(ElasticSampler sampler, Load load, const ElasticLoaderOptions& options);
+  ShareLoader(const ElasticSampler& sampler, Load load, const ElasticLoaderOptions& options);
   ~ShareLoader();
   ShareLoader(const ShareLoader&) = delete;
   ShareLoader& operator=(const ShareLoader&) = delete;
@@ -86,9 +86,9 @@ class ElasticLoader {
   };
 
   // Requires: the options are within their bounds.
-  ElasticLoader(ElasticSampler sampler, Load load, const ElasticLoaderOptions& options = {})
+  ElasticLoader(const ElasticSampler& sampler, Load load, const ElasticLoaderOptions& options = {})
       : loader_(
-            std::move(sampler),
+            sampler,
             [load =
                  std::move(load)](const StepShare& share) -> absl::StatusOr<std::shared_ptr<void>> {
               absl::StatusOr<Batch> batch = load(share);

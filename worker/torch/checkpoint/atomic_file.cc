@@ -57,7 +57,7 @@ absl::Status MakeDirectories(const std::string& path) {
   // "a/b/" has the parent "a/b".
   const std::string parent = DirectoryOf(path);
   DDPRUN_RETURN_IF_ERROR(MakeDirectories(parent));
-  const absl::Status made = CurrentFileCalls().MakeDirectory(path);
+  absl::Status made = CurrentFileCalls().MakeDirectory(path);
   if (!made.ok() && !IsDirectory(path)) return made;
   return CurrentFileCalls().SyncDirectory(parent);
 }

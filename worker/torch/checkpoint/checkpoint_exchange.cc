@@ -64,6 +64,7 @@ absl::StatusOr<std::vector<Offer>> ExchangeOffers(Context& context, const Offer&
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> tensors,
                           context.AllGather(ToTensor(own, context.device())));
   std::vector<Offer> offers;
+  offers.reserve(tensors.size());
   for (const torch::Tensor& tensor : tensors) offers.push_back(FromTensor(tensor));
   return offers;
 }
@@ -181,6 +182,7 @@ absl::StatusOr<std::vector<int64_t>> FindShards(Context& context, const std::str
                                                 const std::vector<std::string>& shards) {
   const std::vector<std::string> names = NamesIn(directory);
   std::vector<int64_t> own;
+  own.reserve(shards.size());
   for (const std::string& name : shards) {
     own.push_back(std::count(names.begin(), names.end(), name));
   }
@@ -305,6 +307,7 @@ absl::StatusOr<bool> TakeShards(
 absl::StatusOr<std::vector<int64_t>> GatherNumber(Context& context, int64_t own) {
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> all, GatherNumbers(context, {own}));
   std::vector<int64_t> numbers;
+  numbers.reserve(all.size());
   for (const torch::Tensor& one : all) numbers.push_back(one.item<int64_t>());
   return numbers;
 }

@@ -157,7 +157,7 @@ absl::Status CheckpointWriter::SaveAsync(const TrainingProgress& progress,
     DDPRUN_ASSIGN_OR_RETURN(prune, PlanTogether(*last));
   }
   context_.Mark(ProgressPhase::kCheckpoint, progress.step);
-  return SaveBeside(progress, score, std::move(prune));
+  return SaveBeside(progress, score, prune);
 }
 
 absl::Status CheckpointWriter::SaveBeside(const TrainingProgress& progress,

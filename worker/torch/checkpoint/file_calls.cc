@@ -34,7 +34,7 @@ absl::StatusOr<Fd> FileCalls::Create(const std::string& path) {
 }
 
 absl::Status FileCalls::Write(const Fd& file, const std::string& path, absl::string_view bytes) {
-  const absl::Status written = WriteAll(file.get(), bytes);
+  absl::Status written = WriteAll(file.get(), bytes);
   if (written.ok()) return written;
   return {written.code(), absl::StrCat("write '", path, "': ", written.message())};
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
@@ -33,7 +34,7 @@ std::string FirstOf(const std::vector<std::string>& names) {
   constexpr size_t kTold = 3;
   const size_t told = std::min(kTold, names.size());
   std::string text =
-      absl::StrCat("'", absl::StrJoin(names.begin(), names.begin() + told, "', '"), "'");
+      absl::StrCat("'", absl::StrJoin(absl::MakeSpan(names).first(told), "', '"), "'");
   if (names.size() > told) absl::StrAppend(&text, " and ", names.size() - told, " more");
   return text;
 }

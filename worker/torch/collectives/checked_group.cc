@@ -142,7 +142,8 @@ class CheckedBackend : public c10d::Backend {
 
 c10::intrusive_ptr<c10d::ProcessGroup> CheckedGroup(
     const c10::intrusive_ptr<c10d::Store>& store,
-    const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::shared_ptr<CollectiveCheck> check) {
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+    const std::shared_ptr<CollectiveCheck>& check) {
   auto checked = c10::make_intrusive<c10d::ProcessGroup>(store, group->getRank(), group->getSize());
   checked->setDefaultBackend(group->getBackendType());
   for (const c10::Device& device : group->getDeviceTypes()) {

@@ -12,7 +12,8 @@ namespace ddprun::worker {
 // The same group with a check before each collective.
 c10::intrusive_ptr<c10d::ProcessGroup> CheckedGroup(
     const c10::intrusive_ptr<c10d::Store>& store,
-    const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::shared_ptr<CollectiveCheck> check);
+    const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+    const std::shared_ptr<CollectiveCheck>& check);
 
 }  // namespace ddprun::worker
 

@@ -64,7 +64,7 @@ CollectiveBackend::WorkPointer CollectiveBackend::Submit(OpType type, Steps step
       state->steps[state->next].run(limit);
     }
   };
-  const WorkPointer work = task.work;
+  WorkPointer work = task.work;
   queue_->Submit(std::move(task));
   return work;
 }

@@ -197,7 +197,7 @@ void HierarchicalBackend::BroadcastLeaders(const at::Tensor& tensor, uint32_t ho
   Await(leaders_->broadcast(tensors, options));
 }
 
-void HierarchicalBackend::AllGatherLeaders(at::Tensor own, at::Tensor blocks,
+void HierarchicalBackend::AllGatherLeaders(at::Tensor own, const at::Tensor& blocks,
                                            Milliseconds timeout) {
   if (leaders_ == nullptr) throw PeerFailure("the connection of the hosts' leaders is gone");
   at::Tensor flat = blocks.view({-1});

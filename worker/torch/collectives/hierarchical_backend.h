@@ -81,7 +81,7 @@ class HierarchicalBackend : public CollectiveBackend {
   void AllReduceSmall(const at::Tensor& tensor, const c10d::ReduceOp& operation,
                       Milliseconds timeout);
   // `own` [n] of each leader into everybody's `blocks` [hosts, n].
-  void AllGatherLeaders(at::Tensor own, at::Tensor blocks, Milliseconds timeout);
+  void AllGatherLeaders(at::Tensor own, const at::Tensor& blocks, Milliseconds timeout);
   void BroadcastLeaders(const at::Tensor& tensor, uint32_t host, Milliseconds timeout);
 
   const HostLayout layout_;

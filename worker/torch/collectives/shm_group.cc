@@ -198,7 +198,7 @@ absl::StatusOr<std::unique_ptr<ShmGroup>> ShmGroup::Create(
   return group;
 }
 
-ShmGroup::ShmGroup(std::shared_ptr<Segment> segment, uint32_t rank)
+ShmGroup::ShmGroup(const std::shared_ptr<Segment>& segment, uint32_t rank)
     : communicator_(std::make_unique<shm::Communicator>(segment, rank)),
       patience_(PatienceFor(segment->ranks(), kPatience)),
       background_patience_(PatienceFor(2 * segment->ranks(), kBackgroundPatience)) {}

@@ -58,7 +58,7 @@ class ShmGroup {
   void Leave();
 
  private:
-  explicit ShmGroup(std::shared_ptr<shm::Segment> segment, uint32_t rank);
+  explicit ShmGroup(const std::shared_ptr<shm::Segment>& segment, uint32_t rank);
 
   std::unique_ptr<shm::Communicator> communicator_;
   std::unique_ptr<shm::PeerWatch> watch_;

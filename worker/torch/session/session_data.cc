@@ -32,7 +32,7 @@ absl::Status Session::Implementation::MakeLoader() {
                           ElasticSampler::Create(static_cast<uint64_t>(data.size), deals,
                                                  context->rank(), context->world_size()));
   loader = std::make_unique<ElasticLoader<std::vector<Pass>>>(
-      std::move(sampler),
+      sampler,
       [this](const StepShare& share) -> absl::StatusOr<std::vector<Pass>> {
         // As many threads for each operation as the training thread has.
         thread_local const bool is_ready = (at::init_num_threads(), true);
