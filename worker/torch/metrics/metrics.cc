@@ -92,6 +92,7 @@ double GpuMemoryBytes(torch::Device device) {
 
 double MeanOf(const std::vector<torch::Tensor>& losses) {
   std::vector<torch::Tensor> numbers;
+  numbers.reserve(losses.size());
   for (const torch::Tensor& loss : losses) numbers.push_back(loss.to(torch::kDouble).reshape({}));
   return at::stack(numbers).mean().item<double>();
 }

@@ -115,7 +115,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
+                                                 const torch::autograd::variable_list& gradients) {
     const auto saved =
         c10::static_intrusive_pointer_cast<Recomputation>(context->saved_data["part"].toCapsule());
     std::vector<torch::Tensor> inputs = context->get_saved_variables();

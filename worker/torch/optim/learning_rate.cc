@@ -75,8 +75,10 @@ double LearningRateSchedule::At(int64_t step) const {
       return peak + (least - peak) * done;
     case ScheduleKind::kCosine:
       return least + (peak - least) * (1 + std::cos(kPi * done)) / 2;
-    case ScheduleKind::kStep:
-      return peak * std::pow(step_factor, static_cast<double>(after / step_every));
+    case ScheduleKind::kStep: {
+      const int64_t drops = after / step_every;
+      return peak * std::pow(step_factor, static_cast<double>(drops));
+    }
   }
   return peak;
 }

@@ -75,7 +75,7 @@ absl::StatusOr<bool> Session::Implementation::BeginStepAnywhere() {
   while (true) {
     absl::Status ended = std::exchange(broken, absl::OkStatus());
     if (ended.ok()) {
-      const absl::StatusOr<bool> more = worker::CatchExceptions([this] { return BeginStep(); });
+      absl::StatusOr<bool> more = worker::CatchExceptions([this] { return BeginStep(); });
       if (more.ok() || !CanRecover(more.status())) return more;
       ended = more.status();
     }

@@ -55,7 +55,7 @@ void Session::Implementation::WeighForLearners() {
 absl::Status Session::Implementation::FinishHealing() {
   if (healing == nullptr) return absl::OkStatus();
   const Instant asked = MonotonicNow();
-  const absl::Status finished = healing->Finish();
+  absl::Status finished = healing->Finish();
   Log(LogLevel::kInfo, absl::StrCat("rank ", context->rank(), " waited ",
                                     absl::ToInt64Milliseconds(MonotonicNow() - asked),
                                     " ms, after its passes, for new workers to have the state"));

@@ -97,6 +97,7 @@ absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers(
   if (!context->CanRejoin()) return false;
   if (zero != nullptr) return TakeShardsBack(notes);
   std::vector<worker::StateOffer> offers;
+  offers.reserve(notes.size());
   for (const worker::StartNote& note : notes) offers.push_back(note.offer);
   const worker::KnownStates known = worker::CompareOffers(offers);
   if (!known.newest.has_value()) return false;

@@ -33,6 +33,7 @@ std::string JudgeOperations(const std::vector<std::string>& texts) {
   for (size_t rank = 0; rank < texts.size(); ++rank) ranks_of[texts[rank]].push_back(rank);
   if (ranks_of.size() <= 1) return "";
   std::vector<std::pair<size_t, std::string>> parts;  // by first rank
+  parts.reserve(ranks_of.size());
   for (const auto& [text, ranks] : ranks_of) {
     parts.emplace_back(
         ranks[0], absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "),

@@ -96,7 +96,7 @@ std::optional<Difference> FindDifference(c10d::Store& store, const ModelCheckPla
 std::optional<Difference> AgreeOnDifference(c10d::Store& store, const ModelCheckPlan& plan,
                                             const std::string& mine) {
   if (plan.rank == 0) {
-    const std::optional<Difference> found = FindDifference(store, plan, mine);
+    std::optional<Difference> found = FindDifference(store, plan, mine);
     store.set(kVerdictKey, VerdictOf(found));
     return found;
   }

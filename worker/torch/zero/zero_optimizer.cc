@@ -33,7 +33,7 @@ using worker::ZeroBucket;
 using worker::ZeroPieceTensor;
 
 // Drops it, or, where it is a view of something larger that others go on using, zeroes it.
-void ClearGradient(torch::Tensor tensor) {
+void ClearGradient(const torch::Tensor& tensor) {
   torch::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) return;
   if (gradient.has_storage() && gradient.storage().nbytes() > gradient.nbytes()) {
@@ -76,8 +76,8 @@ absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
 absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
     std::shared_ptr<torch::nn::Module> module, Context& context,
     const torch::optim::AdamWOptions& adamw, ZeroOptions options) {
-  const MakeOptimizer make = [adamw](std::vector<OptimizerParamGroup> groups) {
-    return std::make_unique<FusedAdamW>(std::move(groups), adamw);
+  const MakeOptimizer make = [adamw](const std::vector<OptimizerParamGroup>& groups) {
+    return std::make_unique<FusedAdamW>(groups, adamw);
   };
   return Create(std::move(module), context, make, std::move(options));
 }
@@ -85,8 +85,8 @@ absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
 absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
     std::shared_ptr<torch::nn::Module> module, Context& context,
     const torch::optim::SGDOptions& sgd, ZeroOptions options) {
-  const MakeOptimizer make = [sgd](std::vector<OptimizerParamGroup> groups) {
-    return std::make_unique<FusedSGD>(std::move(groups), sgd);
+  const MakeOptimizer make = [sgd](const std::vector<OptimizerParamGroup>& groups) {
+    return std::make_unique<FusedSGD>(groups, sgd);
   };
   return Create(std::move(module), context, make, std::move(options));
 }

@@ -135,6 +135,7 @@ absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
 
 std::vector<ZeroParameterSize> SizesOf(const std::vector<ZeroParameter>& parameters) {
   std::vector<ZeroParameterSize> sizes;
+  sizes.reserve(parameters.size());
   for (const ZeroParameter& parameter : parameters) {
     sizes.push_back({.elements = parameter.tensor.numel(),
                      .element_bytes = parameter.tensor.element_size(),
