@@ -153,7 +153,7 @@ void Agent::WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool
     if (warm_->wanted()) fields["warm"] = parked;
     warm_->OnStarted(generation, local_rank, pid, parked);
   }
-  Write("worker_started", std::move(fields));
+  Write("worker_started", fields);
   if (const std::string note = std::exchange(plan_.note_at_start, ""); !note.empty()) Notify(note);
 }
 

@@ -91,11 +91,11 @@ void GpuRelease::Await(const std::set<pid_t>& kept, std::function<void(const Res
   shared_->changed.notify_all();
 }
 
-void GpuRelease::Finish(uint64_t number, Result result) {
+void GpuRelease::Finish(uint64_t number, const Result& result) {
   if (number != waits_ || released_ == nullptr) return;
   limit_timer_->Disarm();
   const auto released = std::exchange(released_, nullptr);
-  released(std::move(result));
+  released(result);
 }
 
 // On the thread. The first look only wakes the driver, which takes longest.

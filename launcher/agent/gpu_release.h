@@ -44,7 +44,7 @@ class GpuRelease {
  private:
   struct Shared;
   static void Watch(const std::shared_ptr<Shared>& shared);
-  void Finish(uint64_t number, Result result);
+  void Finish(uint64_t number, const Result& result);
 
   EventLoop* loop_;
   const absl::Duration limit_;

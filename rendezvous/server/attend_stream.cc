@@ -29,7 +29,7 @@ Received Parse(const grpc::ByteBuffer& bytes) {
 }  // namespace
 
 AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
-                                   std::shared_ptr<CallRegistry> registry,
+                                   const std::shared_ptr<CallRegistry>& registry,
                                    const StreamLimits& limits,
                                    grpc::CallbackServerContext* context) {
   const std::shared_ptr<AttendStream> stream(

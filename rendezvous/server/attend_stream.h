@@ -65,8 +65,8 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   // Called by gRPC for a new call. The stream lives on its own.
   // Threads: any.
   static AttendStream* Create(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
-                              std::shared_ptr<CallRegistry> registry, const StreamLimits& limits,
-                              grpc::CallbackServerContext* context);
+                              const std::shared_ptr<CallRegistry>& registry,
+                              const StreamLimits& limits, grpc::CallbackServerContext* context);
 
   // ------------------------------------------------------------- the loop's
 

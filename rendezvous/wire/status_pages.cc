@@ -73,11 +73,11 @@ grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::st
     request.set_token(token);
     return stub.GetStatus(&context, request, page);
   };
-  if (const grpc::Status status = ask(run_id, 0, reply); !status.ok()) return status;
+  if (grpc::Status status = ask(run_id, 0, reply); !status.ok()) return status;
   for (v1::JobStatus& job : *reply->mutable_jobs()) {
     while (job.nodes_size() < static_cast<int>(job.nodes_total())) {
       v1::GetStatusReply page;
-      const grpc::Status status = ask(job.run_id(), static_cast<uint32_t>(job.nodes_size()), &page);
+      grpc::Status status = ask(job.run_id(), static_cast<uint32_t>(job.nodes_size()), &page);
       if (status.error_code() == grpc::StatusCode::NOT_FOUND) break;  // the job ended meanwhile
       if (!status.ok()) return status;
       if (page.jobs_size() == 0 || page.jobs(0).nodes_size() == 0) break;  // they left meanwhile

@@ -67,7 +67,7 @@ std::string CutText(absl::string_view text, size_t bytes_max) {
 
 std::string CutTextFront(absl::string_view text, size_t bytes_max) {
   DDPRUN_CHECK(bytes_max >= kEllipsis.size(), "no room for an ellipsis");
-  const std::string valid = ValidUtf8(text);
+  std::string valid = ValidUtf8(text);
   if (valid.size() <= bytes_max) return valid;
   size_t begin = valid.size() - (bytes_max - kEllipsis.size());
   while (begin < valid.size() && IsContinuation(valid[begin])) ++begin;
