@@ -14,8 +14,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// gRPC's share of a new connection is done on the loop, too.
-constexpr int kAcceptsPerEvent = 16;
+// So many that a queue full of strangers is through before an agent in it gives its attempt up.
+constexpr int kAcceptsPerEvent = 256;
 // Whoever can make descriptors run out can do it for ever.
 constexpr absl::Duration kWarnEvery = absl::Minutes(1);
 
@@ -94,14 +94,10 @@ void FrontDoor::Admit(Fd connection, Fd own, const PeerAddress& peer) {
     WaitOrAccept();
   });
   by_peer_[peer] = id;
-  if (!options_.wants_tls) return HandOver(std::move(connection));
   guest.silent = std::move(connection);
   guest.speaks =
       std::make_unique<FdWatch>(loop_, guest.silent.get(), [this, id] { HearFirst(id); });
-  guest.patience = std::make_unique<Timer>(loop_, [this, id] {
-    End(id);
-    WaitOrAccept();
-  });
+  guest.patience = std::make_unique<Timer>(loop_, [this, id] { LosePatience(id); });
   guest.patience->Arm(now + options_.silent_at_most);
 }
 
@@ -118,7 +114,8 @@ void FrontDoor::HearFirst(ConnectionId id) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   guest.speaks.reset();
   if (n <= 0) return;  // `ended` says so, too
-  const std::string answer = AnswerWithoutTls(absl::string_view(&first, 1));
+  const std::string answer =
+      options_.wants_tls ? AnswerWithoutTls(absl::string_view(&first, 1)) : "";
   if (answer.empty()) {
     guest.patience.reset();
     return HandOver(std::move(guest.silent));
@@ -129,6 +126,15 @@ void FrontDoor::HearFirst(ConnectionId id) {
   // needed.
   send(guest.silent.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   shutdown(guest.silent.get(), SHUT_WR);
+}
+
+void FrontDoor::LosePatience(ConnectionId id) {
+  const Guest& guest = guests_.at(id);
+  // It may have spoken while we were held up.
+  if (guest.speaks != nullptr) HearFirst(id);
+  if (!guest.silent.valid()) return;
+  End(id);
+  WaitOrAccept();
 }
 
 void FrontDoor::OutOfDescriptors(int error_number) {

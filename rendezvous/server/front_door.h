@@ -22,6 +22,9 @@ namespace ddprun::rendezvous {
 
 // Accepts a server's connections and gives them to gRPC, as far as a Doorkeeper lets them in.
 //
+// gRPC gets a connection with the first byte: a client of HTTP/2 and one of TLS speak first, and a
+// crowd that says nothing costs little then. It cost so much that on a busy machine agents waited
+// in the kernel's queue behind it for longer than an attempt to connect may take.
 // Of each stranger's connection a second descriptor is kept: by it the connection is ended, and its
 // end seen, because gRPC shuts a connection down before it closes it. A member's has none.
 // Threads: the loop's.
@@ -31,10 +34,9 @@ class FrontDoor {
 
   struct Options {
     DoorBounds bounds;
-    // `acceptor` speaks TLS only. It gets a connection with the first byte then, so that one
-    // without TLS is told why it is refused, and a silent one costs little.
+    // `acceptor` speaks TLS only: who speaks without is told why it is refused.
     bool wants_tls = false;
-    // How long such a connection is kept that gRPC hasn't got: as gRPC waits for a handshake.
+    // How long a connection is kept that gRPC hasn't got: as gRPC waits for a handshake.
     absl::Duration silent_at_most = absl::Seconds(10);
     // Whose door it is, for people.
     std::string server = "the rendezvous service";
@@ -72,6 +74,7 @@ class FrontDoor {
   void Admit(Fd connection, Fd own, const PeerAddress& peer);
   void HandOver(Fd connection);
   void HearFirst(ConnectionId id);
+  void LosePatience(ConnectionId id);
   std::optional<ConnectionId> StrangerOf(const std::string& peer) const;
   void OutOfDescriptors(int error_number);
   void Evict(ConnectionId id);

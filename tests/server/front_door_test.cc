@@ -367,14 +367,31 @@ TEST_F(GuestsTest, WhoAsksNothingIsEndedByItsAge) {
 }
 
 // Before gRPC has it, nobody else looks at a connection's age.
-TEST_F(GuestsTest, WhoSaysNothingToADoorWithTlsIsEnded) {
-  Serve({.bounds = kUnbounded, .wants_tls = true, .silent_at_most = absl::Milliseconds(300)});
-  Stranger silent(loop_.get());
-  ASSERT_EQ(silent.Come(port_, ""), 0);
-  const Instant came = loop_->Now();
-  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return silent.ended(); }));
-  EXPECT_GE(loop_->Now() - came, absl::Milliseconds(250));
-  EXPECT_TRUE(UntilAlone());
+TEST_F(GuestsTest, WhoSaysNothingIsEndedWithoutCostingGrpcAnything) {
+  for (const bool wants_tls : {false, true}) {
+    Serve(
+        {.bounds = kUnbounded, .wants_tls = wants_tls, .silent_at_most = absl::Milliseconds(300)});
+    Stranger silent(loop_.get());
+    ASSERT_EQ(silent.Come(port_, ""), 0);
+    const Instant came = loop_->Now();
+    EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return silent.ended(); }));
+    EXPECT_GE(loop_->Now() - came, absl::Milliseconds(250));
+    EXPECT_FALSE(silent.served()) << "gRPC has sent its settings";
+    EXPECT_TRUE(UntilAlone());
+  }
+}
+
+TEST_F(GuestsTest, NotWhoSpokeWhileTheDoorWasHeldUp) {
+  Serve({.bounds = kUnbounded, .silent_at_most = absl::Milliseconds(500)});
+  Stranger shy(loop_.get());
+  ASSERT_EQ(shy.Come(port_, ""), 0);
+  ASSERT_TRUE(LoopUntil(loop_.get(), [this] { return door_->strangers() == 1; }));
+  shy.Say(kPreface);
+  const Instant free = loop_->Now() + absl::Milliseconds(600);
+  while (loop_->Now() < free) {
+  }
+  EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return shy.served() || shy.ended(); }));
+  EXPECT_TRUE(shy.served());
 }
 
 TEST_F(GuestsTest, SoIsWhoHasHeardThatItNeedsTlsAndStays) {
