@@ -20,6 +20,7 @@
 
 namespace ddprun::rendezvous {
 
+// A time limit that this process was too late for itself begins anew.
 struct StreamLimits {
   // What may wait to be written to one agent.
   size_t queued_messages = 256;
@@ -125,6 +126,8 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   bool ended_ = false;
   bool finished_ = false;
   std::optional<absl::Status> final_status_;
+  absl::Duration limit_;  // that timer_ is armed for, until due_
+  Instant due_;
   std::unique_ptr<Timer> timer_;  // for the first message, then for the end; none in between
 };
 

@@ -175,6 +175,20 @@ TEST_F(AttendStreamTest, AStreamWithAFirstMessageMayBeSilent) {
   EXPECT_EQ(messages_.size(), 1U);
 }
 
+// Its message comes in time by the clock of whoever was not held up.
+TEST_F(AttendStreamTest, NobodyIsSilentWhileTheServiceIsHeldUp) {
+  const absl::Duration limit = absl::Milliseconds(500) * Slow();
+  Serve({.first_message = limit});
+  RawStream agent(loop_.get(), channel_);
+  ASSERT_TRUE(Until([&] { return !streams_.empty(); }));
+  const Instant free = loop_->Now() + limit + absl::Milliseconds(300);
+  while (loop_->Now() < free) {
+  }
+  agent.Send(SampleJoin("job7", "a"));
+  ASSERT_TRUE(Until([&] { return !messages_.empty() || agent.done(); }));
+  EXPECT_FALSE(agent.done()) << agent.status();
+}
+
 // The next message is read only when the loop asks for it: a flood stays with the one who sends it.
 TEST_F(AttendStreamTest, OneMessageIsReadAtATime) {
   Serve({});
