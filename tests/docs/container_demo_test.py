@@ -49,11 +49,16 @@ def tool(name, *words):
             os.path.join(store, "run"), *settings, *map(str, words)]
 
 
-def run(command, status=0):
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if status is not None and result.returncode != status:
+def assert_status(status, command, result):
+    if result.returncode != status:
         words = " ".join(command)
         raise AssertionError(f"{words} ended with {result.returncode}:\n{result.stdout[-2000:]}{result.stderr[-3000:]}")
+
+
+def run(command, status=0):
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if status is not None:
+        assert_status(status, command, result)
     return result.stdout.strip()
 
 
@@ -84,8 +89,15 @@ def make_base():
 
 
 def build(context, dockerfile, tag, programs):
-    run(tool("buildah", "build", "--layers", "--isolation", "chroot", "--pull-never", "--build-context", f"builder={programs}",
-             "-f", dockerfile, "-t", tag, context))
+    command = tool("buildah", "build", "--layers", "--isolation", "chroot", "--pull-never", "--build-context",
+                   f"builder={programs}", "-f", dockerfile, "-t", tag, context)
+    for _ in range(4):
+        # buildah executes a copy of itself in memory, which it seals; the kernel refuses that while it moves one of the pages
+        # about (fcntl(2), EBUSY). What was built until then is kept.
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "sealing memfd copy: Device or resource busy" not in result.stderr:
+            break
+    assert_status(0, command, result)
 
 
 def make_packages(store):

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "tests/support/trees.h"
 #include "tests/worker/fake_agent.h"
 #include "tests/worker/processes.h"
@@ -22,9 +24,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+// What is ours there; others use it beside these tests.
 std::ptrdiff_t NamesInDevShm() {
-  return std::distance(std::filesystem::directory_iterator("/dev/shm"),
-                       std::filesystem::directory_iterator());
+  return std::count_if(std::filesystem::directory_iterator("/dev/shm"),
+                       std::filesystem::directory_iterator(), [](const auto& entry) {
+                         return absl::StrContains(entry.path().filename().string(), "ddprun");
+                       });
 }
 
 class BackendTest : public ::testing::Test {
@@ -79,7 +84,6 @@ TEST_P(CollectivesTest, AnAllReduceRunsWhileItsCallerGoesOn) {
 }
 
 TEST_P(CollectivesTest, AKilledPeerIsAPeerErrorLongBeforeAnyTimeout) {
-  const auto names = NamesInDevShm();
   std::vector<Process> ranks = Start("kill", GetParam().backend, GetParam().hosts);
   EXPECT_EQ(ranks.back().Wait(), -SIGKILL);
   const auto died = std::chrono::steady_clock::now();
@@ -90,7 +94,7 @@ TEST_P(CollectivesTest, AKilledPeerIsAPeerErrorLongBeforeAnyTimeout) {
   }
   // Milliseconds, unless the machine is busy. The collectives' own timeout is a minute.
   EXPECT_LT(std::chrono::steady_clock::now() - died, std::chrono::seconds(55));
-  EXPECT_EQ(NamesInDevShm(), names);
+  EXPECT_EQ(NamesInDevShm(), 0);
 }
 
 TEST_P(CollectivesTest, APeerThatLeavesIsAPeerErrorForWhoWaitsForIt) {
