@@ -4,6 +4,7 @@
 import os
 import signal
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -140,14 +141,14 @@ class OneNode(TableTestCase):
     def test_the_grace_is_as_asked_for_on_a_signal_and_on_a_failure(self):
         for name, options in (("signal", ()), ("failure", ("--max_restarts", 0))):
             agent, workers = self.running(name, "--grace", "200ms", *options, worker=("ignore-term", "wait"))
+            began = time.monotonic()  # and not when the agent says so, which it may be held up before
             if name == "signal":
                 agent.signal(signal.SIGTERM)
             else:
                 self.bed.signal_workers(workers[:1], signal.SIGUSR2)
-            begun = self.bed.event("stop_begin", after=agent.started)
             self.assert_status(1, agent, 2 * BOUND)
-            ended = self.bed.event("worker_exit", after=agent.started, signal=int(signal.SIGKILL))
-            self.assertGreaterEqual(ended["t"] - begun["t"], 0.19)
+            ended = self.bed.event("worker_exit", after=began, signal=int(signal.SIGKILL))
+            self.assertGreaterEqual(ended["t"] - began, 0.2)
 
     def test_a_hangup_that_was_ignored_stays_ignored(self):
         agent = self.bed.run(
