@@ -222,7 +222,7 @@ class Leases(DaemonTestCase):
             self.end(agent, lines)
             if not leased:
                 self.told("is ready")
-        self.assertGreater(int(self.bed.events.find("warm_start", self.began)[0]["saved_ms"]), 100)
+        self.assertGreater(int(self.bed.event("warm_start", self.began)["saved_ms"]), 100)
 
 
 class Differences(DaemonTestCase):

@@ -69,6 +69,7 @@ class GpuFigures(StatusTestCase):
         self.assertIn("GPU 0: lost; 1: 3%, 0.9/80.0 GiB\n", text)
         self.assertIn("GPU 0: 97%, 60.0/80.0 GiB; 1: lost\n", text)
         self.assertIn(f'ddprun_gpu_lost{{run_id="job7",node="{nodes[0]["node_id"]}",gpu="0"}} 1\n', self.get("metrics")[0])
+        self.bed.event("gpu_lost", count=2)
         told = sorted((event["node"], event["gpu"]) for event in self.bed.events.find("gpu_lost"))
         self.assertEqual(sorted((node["node_id"], str(gpu)) for gpu, node in enumerate(nodes)), told)
         self.stop()
