@@ -207,8 +207,8 @@ class SlowDisk {
 };
 
 TEST_F(JournalTest, ASlowDiskIsWaitedForAsLongAsThePatience) {
+  ASSERT_TRUE(Write(Open().get(), "job7", RunningRecord("job7", 1)).ok());  // with patience
   auto journal = Open({.patience = absl::Milliseconds(50)});
-  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
   SlowDisk disk(journal.get());
   const Instant before = loop_->Now();
   const absl::Status late = Write(journal.get(), "job7", RunningRecord("job7", 2));
@@ -239,8 +239,8 @@ TEST_F(JournalTest, ARetractedRecordIsGoneBeforeTheAnswer) {
 
 // Then the whole file goes: a name is taken away without the disk's answer to what hangs.
 TEST_F(JournalTest, AlsoWhileTheDiskHangs) {
+  ASSERT_TRUE(Write(Open().get(), "job7", RunningRecord("job7", 1)).ok());  // with patience
   auto journal = Open({.patience = absl::Milliseconds(50)});
-  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
   SlowDisk disk(journal.get());
   ASSERT_FALSE(Write(journal.get(), "job7", RunningRecord("job7", 2)).ok());
   const absl::Status retracted = Retract(journal.get(), "job7");
@@ -252,8 +252,8 @@ TEST_F(JournalTest, AlsoWhileTheDiskHangs) {
 }
 
 TEST_F(JournalTest, OneThatCanNotBeRetractedIsNamed) {
+  ASSERT_TRUE(Write(Open().get(), "job7", RunningRecord("job7", 1)).ok());  // with patience
   auto journal = Open({.patience = absl::Milliseconds(50)});
-  ASSERT_TRUE(Write(journal.get(), "job7", RunningRecord("job7", 1)).ok());
   SlowDisk disk(journal.get());
   const absl::Status first = Write(journal.get(), "job7", RunningRecord("job7", 2));
   std::filesystem::rename(file(), folder_ + "/elsewhere");
