@@ -88,14 +88,16 @@ class Top(StatusTestCase):
     def test_it_follows_the_ranks_at_80_columns(self):
         self.start()
         terminal = self.top()
-        screen = terminal.wait(lambda lines: "restarts 0 of 3" in lines[0], "the job")
+        train = [[rank, "train"] for rank in "0123"]
+        # On a busy machine one may be slow for a moment.
+        screen = terminal.wait(lambda lines: "restarts 0 of 3" in lines[0]
+                               and [line.split()[:3:2] for line in lines[6:10]] == train, "the job")
         self.assertRegex(screen[0], rf"^job job7: running for .*; 127\.0\.0\.1:{self.port}$")
         self.assertRegex(screen[3], r"^2 nodes, 4 ranks; step \d+( to \d+)?; \S+ steps/s")
         self.assertEqual("RANK  NODE", screen[5].strip()[:10])
         self.assertNotIn("\x1b", "".join(screen))
         self.assertIn(b"\x1b[90m", terminal.bytes, "colours")
         rows = [line.split() for line in screen[6:10]]
-        self.assertEqual([("0", "train"), ("1", "train"), ("2", "train"), ("3", "train")], [(row[0], row[2]) for row in rows])
         for line in screen:
             self.assertLessEqual(len(line), 80)
         first = int(rows[0][3])
