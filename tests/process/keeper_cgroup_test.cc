@@ -113,7 +113,10 @@ TEST_F(CgroupTest, WhatAnotherPidNamespaceHasLeftIsRemoved) {
   for (const std::string& path : {left, claimed, filled, unit}) mkdir(path.c_str(), 0755);
   Fd claim = launcher::ClaimCgroup(claimed);
   Program program = StartProgram(Misbehave({"live"}));
-  ASSERT_TRUE(launcher::EnterCgroup(filled, program.out.ReadyPid()).ok());
+  {
+    const Fd until_filled = launcher::ClaimCgroup(filled);  // agents beside this test clear up, too
+    EXPECT_TRUE(launcher::EnterCgroup(filled, program.out.ReadyPid()).ok());
+  }
 
   rmdir(path_.c_str());
   ASSERT_TRUE(MakeWorkerCgroup().ok());

@@ -144,6 +144,7 @@ class KilledAtRandom(WarmTestCase):
         self.killed = set()
         agent = start(["--max_restarts", 2 * kills, "--restart_backoff", 0])
         self.whole(agent)
+        self.starts(1)
         self.ready(alive=[agent])
         sizes = {}
         for count in range(kills):
