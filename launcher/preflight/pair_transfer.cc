@@ -119,14 +119,14 @@ ssize_t ReceiveStamped(int fd, char* bytes, size_t size, Instant* arrived) {
   const int error_number = errno;
   const Instant now = MonotonicNow();
   absl::Duration waited;
-  for (const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr;
-       header = CMSG_NXTHDR(&message, const_cast<cmsghdr*>(header))) {
+  for (cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr; header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_TIMESTAMPNS) continue;
     timespec stamp{};
     std::memcpy(&stamp, CMSG_DATA(header), sizeof(stamp));
     waited = absl::Now() - absl::TimeFromTimespec(stamp);
   }
-  // Not if somebody has set the clock.
+  // The kernel stamps by the wall clock, which somebody may have set meanwhile.
   const bool credible = waited >= absl::ZeroDuration() && waited < 2 * kReceiving;
   *arrived = std::max(*arrived, credible ? now - waited : now);
   errno = error_number;

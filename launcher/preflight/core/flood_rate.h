@@ -16,7 +16,7 @@ class FloodRate {
  public:
   static constexpr size_t kParts = 16;
 
-  // The first byte is about to be read.
+  // Params: began: when its first byte was there.
   explicit FloodRate(Instant began) : began_(began) {}
   // So many bytes were read. Requires: time doesn't go back; bytes > 0.
   void Add(Instant now, size_t bytes);
