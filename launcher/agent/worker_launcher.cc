@@ -183,6 +183,7 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
     DDPRUN_ASSIGN_OR_RETURN(stdout_sink, OpenSink(out, std::move(out_options)));
   }
   DDPRUN_ASSIGN_OR_RETURN(Sink stderr_sink, OpenSink(err, std::move(err_options)));
+  worker.stdout_stream = stdout_sink.stream;
   worker.stderr_stream = stderr_sink.stream;
   worker.why_no_tail = std::move(stderr_sink.why_ours);
 
@@ -269,9 +270,10 @@ void WorkerLauncher::OnConsoleResized() {
 
 std::string WorkerLauncher::StderrTail(const Worker& worker) {
   if (!worker.stderr_path.empty()) return FileTail(worker.stderr_path, rendezvous::kTextBytesMax);
-  // The stream may have ended before its worker.
-  if (const auto stream = streams_.find(worker.stderr_stream); stream != streams_.end()) {
-    stream->second->Drain();
+  // Of both, because who dies says so last: else what stdout had before would be shown after it.
+  // The streams may have ended before their worker.
+  for (const int key : {worker.stdout_stream, worker.stderr_stream}) {
+    if (const auto stream = streams_.find(key); stream != streams_.end()) stream->second->Drain();
   }
   return worker.tail->Lines();
 }

@@ -82,7 +82,8 @@ class WorkerLauncher {
   struct Worker {
     std::string error_file;   // "" = none is wanted
     std::string stderr_path;  // "" = not in a file
-    int stderr_stream = 0;    // key of streams_; 0 = none
+    int stdout_stream = 0;    // key of streams_; 0 = none
+    int stderr_stream = 0;
     std::shared_ptr<LineTail> tail =
         std::make_shared<LineTail>();  // of stderr, as far as it passes through us
     std::string why_no_tail;           // "" = stderr is kept

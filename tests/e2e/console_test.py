@@ -17,7 +17,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, read_until  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port, read_until  # noqa: E402
 
 MISSING = "import sys\nprint('to stdout', flush=True)\nimport no_such_module_at_all\n"
 # Its words, the end of its streams and its own end come at once.
@@ -55,6 +55,15 @@ def set_size(fd, rows, columns):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
+def state_of(pid):
+    """As in proc(5), "S": it sleeps; "": it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 class ConsoleTestCase(BedTestCase):
     def report(self, name="report.json"):
         with open(self.bed.path(name), encoding="utf-8") as source:
@@ -83,6 +92,38 @@ class LastWords(ConsoleTestCase):
         text = agent.text()
         self.assertRegex(text, r"(?s)^to stdout\nTraceback.*ddprun: worker rank 0.*advice    : .*stderr    : \(last lines\)")
         self.assertEqual(2, text.count("ModuleNotFoundError"), "shown as it came, and in the report")
+
+    def test_a_worker_that_has_ended_before_its_agent_looks(self):
+        """Which hears of its start, its words and its end at once, and shows the words in their order."""
+        script = self.bed.write("script.py", f"""import os, signal, sys
+if os.environ["RANK"] != "0":
+    signal.pause()
+with open(sys.argv[1], "a") as journal:
+    journal.write('{{"t": 1, "event": "there", "pid": %d}}\\n' % os.getpid())
+{MISSING}""")
+        port = free_port()
+
+        def node(rank):
+            return self.bed.run(f"node{rank}", ["--nnodes", 2, "--node_rank", rank, "--master_addr", "127.0.0.1", "--master_port",
+                                                port, "--lease", 60, "--event_log", self.bed.events.path, script,
+                                                self.bed.journal.path])
+
+        late = node(0)
+        keeper = self.bed.event("agent_start", alive=[late])["keeper"]
+        os.kill(keeper, signal.SIGSTOP)
+        other = node(1)
+        self.bed.event("spawn", pid=late.pid, alive=[late, other])
+        while state_of(late.pid) != "S":  # it says so before it asks its keeper for the worker
+            os.sched_yield()
+        late.signal(signal.SIGSTOP)
+        os.kill(keeper, signal.SIGCONT)
+        worker, = self.bed.wait(lambda: self.bed.journal.find("there"), "the worker")
+        while state_of(worker["pid"]):
+            os.sched_yield()
+        late.signal(signal.SIGCONT)
+        self.assert_status(1, late)
+        self.assertRegex(late.text(), r"(?s)to stdout\nTraceback.*ddprun: worker rank 0 .*exited with status 1")
+        self.assert_status(1, other)
 
     def test_two_pipes(self):
         agent, report = self.run_failing(MISSING, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
