@@ -17,8 +17,8 @@ inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 // How long a node that was here has at least to come back to a service that was started again: some
 // of the pauses after which agents look for it (R5, R10).
 inline constexpr absl::Duration kRecoveryLease = absl::Seconds(2);
-// The same of a node whose service was silent for a lease already; its agent, if it lives, hears of
-// another service in the moment that it begins.
+// The same of a node whose service was silent for a lease already, once another one is back: its
+// agent, if it lives, hears of another service in the same moment.
 inline constexpr absl::Duration kVanishedLease = absl::Milliseconds(100);
 
 // How long leases aren't judged while nobody is heard at all; longer than agents do without their

@@ -162,8 +162,12 @@ void Job::JudgeStall(Instant now) {
   if (roster_.empty()) forgiven_until_ = now;  // it is nothing to who comes now
   if (roster_.empty()) return;
   const absl::Duration stall = now - due;
-  if (stall <= pace().pause()) return;
-  roster_.ChangeAll([&](Node& node) { node.Extend(now, stall, pace(), spec().reconnect_grace); });
+  const uint64_t vanished = recovery_.vanished();
+  const ProbePace least = vanished == 0 ? pace() : ProbePace(kVanishedLease);
+  if (stall <= least.pause()) return;
+  roster_.ChangeAll([&](Node& node) {
+    node.Extend(now, stall, node.order == vanished ? least : pace(), spec().reconnect_grace);
+  });
   probes_.Forgive(stall);
   forgiven_until_ = now;
   outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});

@@ -95,11 +95,13 @@ class Job {
   void AbandonStop();
 
   // What outlives the service.
-  void RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders);
+  uint64_t RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders);
   void RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders);
   void RecordNodes(JobRecord& record) const;
   RoundRecord RecordRound() const;
   void NotifyRecovery();
+  void NoteBack(const Node& node);
+  void BoundVanished();
   void EndRecovery();
   absl::Status CheckNotAhead(const AgentMessage& message) const;
 

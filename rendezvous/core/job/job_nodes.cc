@@ -144,7 +144,7 @@ void Job::Reattach(const Node& node, StreamKey stream, const AgentMessage& messa
   OpenStream(node, stream, message.stream);
   if (was_away) outbox_.AddNote("node_reconnected", {{"node", node.id.value()}});
   Resync(node, message, join);
-  if (recovery_.NoteBack(node.order)) EndRecovery();
+  NoteBack(node);
   RefuseRivals(node);
 }
 

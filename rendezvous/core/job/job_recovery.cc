@@ -168,7 +168,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
   closing_.Recover(now, record.history, closing);
   record_.Recover(now, record.generations, record.begun_step);
   std::vector<uint64_t> orders;
-  RecoverNodes(record, orders);
+  const uint64_t vanished = RecoverNodes(record, orders);
   std::optional<Instant> formed;
   if (record.round) {
     RecoverRound(*record.round, orders);
@@ -187,11 +187,14 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
     farewell_.Begin(now, *std::move(record.verdict), audience);
     awaited.clear();
   }
-  recovery_.Begin(now, record.life, std::move(awaited));
+  recovery_.Begin(now, record.life, std::move(awaited), vanished);
+  if (recovery_.awaited().size() == 1) BoundVanished();
 }
 
-// Params: orders: gets the nodes' join orders, in the record's order.
-void Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
+// Params: orders: gets the nodes' join orders, in the record's order. Returns the one of who
+// vanished; 0 = nobody.
+uint64_t Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
+  uint64_t vanished = 0;
   for (const DepartedRecord& each : record.departed) {
     roster_.AddDeparted(each.incarnation, DepartedOf(each));
   }
@@ -200,11 +203,11 @@ void Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
       std::max(ProbePace(spec().lease, record.nodes.size()).lease, kRecoveryLease);
   for (const NodeRecord& each : record.nodes) {
     const Node& node = roster_.Add(each.id, each.incarnation, each.info);
-    const bool vanished = !record.vanished.value().empty() && each.id == record.vanished;
-    roster_.Change(node,
-                   [&](Node& n) { n.Recover(each, now_, vanished ? kVanishedLease : lease); });
+    roster_.Change(node, [&](Node& n) { n.Recover(each, now_, lease); });
     orders.push_back(node.order);
+    if (!record.vanished.value().empty() && each.id == record.vanished) vanished = node.order;
   }
+  return vanished;
 }
 
 void Job::RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders) {
@@ -241,6 +244,20 @@ void Job::NotifyRecovery() {
                                  {"generation", absl::StrCat(generation_.value())},
                                  {"nodes", absl::StrCat(recovery_.awaited().size())},
                                  {"life", absl::StrCat(recovery_.life())}});
+}
+
+// Who is known to be gone has until then. When another one comes back, so could it: how long the
+// way takes (etcd, a machine with other work) is theirs to show.
+void Job::BoundVanished() {
+  const Node* node = roster_.table().FindByOrder(recovery_.vanished());
+  if (node == nullptr) return;
+  roster_.Change(*node, [this](Node& n) { n.BoundLease(now_ + kVanishedLease); });
+}
+
+void Job::NoteBack(const Node& node) {
+  if (!recovery_.awaited().contains(node.order)) return;
+  if (recovery_.NoteBack(node.order)) EndRecovery();
+  BoundVanished();
 }
 
 // Everybody who was here is back, or lost: the job goes on as if nothing had been.

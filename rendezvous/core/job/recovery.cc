@@ -7,12 +7,13 @@
 
 namespace ddprun::rendezvous {
 
-void Recovery::Begin(Instant now, uint64_t life, std::set<uint64_t> awaited) {
+void Recovery::Begin(Instant now, uint64_t life, std::set<uint64_t> awaited, uint64_t vanished) {
   DDPRUN_CHECK(life_ == 0 && life > 0, absl::StrCat(life));
   life_ = life;
   news_ = true;
   began_ = now;
   awaited_ = std::move(awaited);
+  vanished_ = vanished;
 }
 
 bool Recovery::NoteBack(uint64_t node_order) {

@@ -18,8 +18,9 @@ namespace ddprun::rendezvous {
 //   (never was recovered)      Begin ─► open ─(the last one is back or gone; or Close)─► over
 class Recovery {
  public:
-  // Params: life: how many services had the job before, > 0; awaited: join orders.
-  void Begin(Instant now, uint64_t life, std::set<uint64_t> awaited);
+  // Params: life: how many services had the job before, > 0; awaited: join orders; vanished: the
+  // one of them that is known to be gone; 0 = none.
+  void Begin(Instant now, uint64_t life, std::set<uint64_t> awaited, uint64_t vanished = 0);
   // A node is back; or it is lost, or has left. True: nobody is awaited any more, since just now.
   bool NoteBack(uint64_t node_order);
   bool NoteGone(uint64_t node_order);
@@ -32,6 +33,8 @@ class Recovery {
   bool open() const { return !awaited_.empty(); }
   // By join order.
   const std::set<uint64_t>& awaited() const { return awaited_; }
+  // Who is known to be gone, and is awaited yet; 0 = nobody.
+  uint64_t vanished() const { return awaited_.contains(vanished_) ? vanished_ : 0; }
   // How many services had the job before this one.
   uint64_t life() const { return life_; }
   uint32_t back() const { return back_; }
@@ -44,6 +47,7 @@ class Recovery {
   uint64_t life_ = 0;
   Instant began_;
   std::set<uint64_t> awaited_;  // empty with life_ == 0
+  uint64_t vanished_ = 0;
   bool news_ = false;
   uint32_t back_ = 0;
   uint32_t gone_ = 0;

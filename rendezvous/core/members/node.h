@@ -130,6 +130,9 @@ struct Node {
   // Nor is what an isolated service doesn't hear (R4): its lease isn't over before `until`.
   void Excuse(Instant until) { lease_end = std::max(lease_end, until); }
 
+  // It has until then to be back, no longer.
+  void BoundLease(Instant until) { lease_end = until; }
+
   // What is wrong with it; "" = nothing.
   std::string BrokenInvariant() const;
 };

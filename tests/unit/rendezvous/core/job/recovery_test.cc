@@ -34,6 +34,17 @@ TEST(Recovery, IsOverWhenTheLastOneIsBackOrGone) {
   EXPECT_EQ(recovery.BrokenInvariant(), "");
 }
 
+TEST(Recovery, KnowsWhoIsKnownToBeGoneUntilItIsBackOrLost) {
+  Recovery recovery;
+  EXPECT_EQ(recovery.vanished(), 0U);
+  recovery.Begin(Instant(), 1, {3, 4}, 4);
+  EXPECT_EQ(recovery.vanished(), 4U);
+  EXPECT_FALSE(recovery.NoteBack(3));
+  EXPECT_EQ(recovery.vanished(), 4U);
+  EXPECT_TRUE(recovery.NoteBack(4));
+  EXPECT_EQ(recovery.vanished(), 0U);
+}
+
 TEST(Recovery, NobodyIsAwaitedForAJobThatHasEnded) {
   Recovery recovery;
   recovery.Begin(Instant(), 1, {3});
