@@ -99,8 +99,8 @@ class Campaign(job.ClusterTestCase):
 
     def strike(self, kind, agents):
         if kind in WORKER_KINDS:
-            started = [line for line in self.bed.events.find("worker_started")
-                       if line["who"].startswith(f"agent:n{VICTIM}")]
+            started = self.bed.wait(lambda: [line for line in self.bed.events.find("worker_started")
+                                             if line["who"].startswith(f"agent:n{VICTIM}")], "its agent's word")
             try:
                 os.kill(started[-1]["worker_pid"], WORKER_SIGNALS[kind])
             except ProcessLookupError:
