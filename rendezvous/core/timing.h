@@ -17,7 +17,7 @@ inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 // How long a node that was here has at least to come back to a service that was started again: some
 // of the pauses after which agents look for it (R5, R10).
 inline constexpr absl::Duration kRecoveryLease = absl::Seconds(2);
-// The same of a node whose service was silent for a lease already, once another one is back: its
+// The same of a node whose service was silent for a lease already, once all others are back: its
 // agent, if it lives, hears of another service in the same moment.
 inline constexpr absl::Duration kVanishedLease = absl::Milliseconds(100);
 

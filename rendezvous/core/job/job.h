@@ -101,6 +101,7 @@ class Job {
   RoundRecord RecordRound() const;
   void NotifyRecovery();
   void NoteBack(const Node& node);
+  void NoteGone(const Node& node);
   void BoundVanished();
   void EndRecovery();
   absl::Status CheckNotAhead(const AgentMessage& message) const;

@@ -311,7 +311,7 @@ void Job::RemoveNode(const Node& node, Departure departure) {
     // It may only have lost its stream, and hear of the end too late (R8).
     if (!left && record.refusal.ok()) farewell_.NoteLoss(now_);
   }
-  if (recovery_.NoteGone(node.order)) EndRecovery();
+  NoteGone(node);
   // Whoever waited for its claim can start now.
   const std::optional<uint64_t> heir = roster_.Remove(node, std::move(record));
   if (heir) standby_due_.Mark(*heir);

@@ -188,7 +188,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
     awaited.clear();
   }
   recovery_.Begin(now, record.life, std::move(awaited), vanished);
-  if (recovery_.awaited().size() == 1) BoundVanished();
+  BoundVanished();
 }
 
 // Params: orders: gets the nodes' join orders, in the record's order. Returns the one of who
@@ -246,8 +246,8 @@ void Job::NotifyRecovery() {
                                  {"life", absl::StrCat(recovery_.life())}});
 }
 
-// Who is known to be gone has until then. When another one comes back, so could it: how long the
-// way takes (etcd, a machine with other work) is theirs to show.
+// Who is known to be gone has a moment when all others are back, no longer. Before, they show how
+// long the way takes that it would have to come, too: by etcd, on machines with other work.
 void Job::BoundVanished() {
   const Node* node = roster_.table().FindByOrder(recovery_.vanished());
   if (node == nullptr) return;
@@ -257,6 +257,12 @@ void Job::BoundVanished() {
 void Job::NoteBack(const Node& node) {
   if (!recovery_.awaited().contains(node.order)) return;
   if (recovery_.NoteBack(node.order)) EndRecovery();
+  BoundVanished();
+}
+
+void Job::NoteGone(const Node& node) {
+  if (!recovery_.awaited().contains(node.order)) return;
+  if (recovery_.NoteGone(node.order)) EndRecovery();
   BoundVanished();
 }
 

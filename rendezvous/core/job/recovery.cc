@@ -16,6 +16,10 @@ void Recovery::Begin(Instant now, uint64_t life, std::set<uint64_t> awaited, uin
   vanished_ = vanished;
 }
 
+uint64_t Recovery::vanished() const {
+  return awaited_.size() == 1 && awaited_.contains(vanished_) ? vanished_ : 0;
+}
+
 bool Recovery::NoteBack(uint64_t node_order) {
   if (awaited_.erase(node_order) == 0) return false;
   ++back_;

@@ -33,8 +33,8 @@ class Recovery {
   bool open() const { return !awaited_.empty(); }
   // By join order.
   const std::set<uint64_t>& awaited() const { return awaited_; }
-  // Who is known to be gone, and is awaited yet; 0 = nobody.
-  uint64_t vanished() const { return awaited_.contains(vanished_) ? vanished_ : 0; }
+  // Who is known to be gone, and is the only one that is awaited yet; 0 = nobody.
+  uint64_t vanished() const;
   // How many services had the job before this one.
   uint64_t life() const { return life_; }
   uint32_t back() const { return back_; }

@@ -131,7 +131,7 @@ struct Node {
   void Excuse(Instant until) { lease_end = std::max(lease_end, until); }
 
   // It has until then to be back, no longer.
-  void BoundLease(Instant until) { lease_end = until; }
+  void BoundLease(Instant until) { lease_end = std::min(lease_end, until); }
 
   // What is wrong with it; "" = nothing.
   std::string BrokenInvariant() const;

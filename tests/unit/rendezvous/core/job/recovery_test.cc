@@ -34,12 +34,14 @@ TEST(Recovery, IsOverWhenTheLastOneIsBackOrGone) {
   EXPECT_EQ(recovery.BrokenInvariant(), "");
 }
 
-TEST(Recovery, KnowsWhoIsKnownToBeGoneUntilItIsBackOrLost) {
+TEST(Recovery, TellsWhoVanishedWhenNobodyElseIsAwaited) {
   Recovery recovery;
   EXPECT_EQ(recovery.vanished(), 0U);
-  recovery.Begin(Instant(), 1, {3, 4}, 4);
-  EXPECT_EQ(recovery.vanished(), 4U);
+  recovery.Begin(Instant(), 1, {3, 4, 5}, 4);
+  EXPECT_EQ(recovery.vanished(), 0U);
   EXPECT_FALSE(recovery.NoteBack(3));
+  EXPECT_EQ(recovery.vanished(), 0U);
+  EXPECT_FALSE(recovery.NoteGone(5));
   EXPECT_EQ(recovery.vanished(), 4U);
   EXPECT_TRUE(recovery.NoteBack(4));
   EXPECT_EQ(recovery.vanished(), 0U);
