@@ -17,7 +17,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port, read_until  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port, read_until, state_of  # noqa: E402
 
 MISSING = "import sys\nprint('to stdout', flush=True)\nimport no_such_module_at_all\n"
 # Its words, the end of its streams and its own end come at once.
@@ -53,15 +53,6 @@ os.write(2, block * 1000)
 
 def set_size(fd, rows, columns):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-
-def state_of(pid):
-    """As in proc(5), "S": it sleeps; "": it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 class ConsoleTestCase(BedTestCase):

@@ -12,18 +12,14 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, BedTestCase, free_port, state_of  # noqa: E402
 from etcd import EtcdCluster, etcd_is_there  # noqa: E402
 
 WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
 
 
 def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return state_of(pid) not in ("", "Z", "X")
 
 
 class RejoinTestCase(BedTestCase):
