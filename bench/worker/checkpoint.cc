@@ -1,10 +1,11 @@
 // What a checkpoint of 256 MiB costs training, for checkpoint_bench.py.
 //   worker_bench_checkpoint DIRECTORY TIMES
-// Prints a line of JSON, medians in seconds: one memcpy(3) of so much into memory that is there
-// ("copy"), how long SaveAsync keeps training ("stall"; "first_stall": of the first one, which gets
-// its memory from the kernel), and how long Save does ("save"). Then, of a file that isn't in the
-// page cache: how long it takes to read with read(2) ("read") and how long Restore does
-// ("restore"); and how often all ranks together have read it from the disk ("copies_read").
+// Prints a line of JSON, medians in seconds: one memcpy(3) of so much into memory that is there, by
+// all workers at once ("copy"), how long SaveAsync keeps training ("stall"; "first_stall": of the
+// first one, which gets its memory from the kernel), and how long Save does ("save"). Then, of a
+// file that isn't in the page cache: how long it takes to read with read(2) ("read") and how long
+// Restore does ("restore"); and how often all ranks together have read it from the disk
+// ("copies_read").
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -95,10 +96,11 @@ int64_t DiskBytes() {
   return 0;
 }
 
-absl::Status TimeSaves(const std::shared_ptr<Ballast>& module, Checkpointer& checkpointer,
-                       int saves, Times& times) {
+absl::Status TimeSaves(Context& context, const std::shared_ptr<Ballast>& module,
+                       Checkpointer& checkpointer, int saves, Times& times) {
   torch::Tensor other = torch::zeros_like(module->weight);
   for (int64_t step = 0; step <= saves; ++step) {
+    DDPRUN_RETURN_IF_ERROR(context.Barrier());  // all copy at once, as all do who restore
     DDPRUN_RETURN_IF_ERROR(Time(times.copies, [&] {
       std::memcpy(other.mutable_data_ptr(), module->weight.const_data_ptr(), other.nbytes());
       return absl::OkStatus();
@@ -148,7 +150,7 @@ absl::Status Run(int argc, char** argv) {
   Checkpointer checkpointer(*context, module, optimizer,
                             {.directory = argv[1], .keep = 1, .tell_of_none = false});
   Times times;
-  DDPRUN_RETURN_IF_ERROR(TimeSaves(module, checkpointer, number, times));
+  DDPRUN_RETURN_IF_ERROR(TimeSaves(*context, module, checkpointer, number, times));
   DDPRUN_RETURN_IF_ERROR(TimeRestores(*context, argv[1], checkpointer, number, times));
   const double first = times.stalls.front();
   times.stalls.erase(times.stalls.begin());

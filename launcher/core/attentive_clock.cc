@@ -6,7 +6,7 @@ namespace ddprun::launcher {
 
 Instant AttentiveClock::Read(Instant now, Instant asked) {
   // What a hold-up owes was given by the first look after it.
-  const absl::Duration late = real_ < stands_until_ ? kHearing : kLate;
+  const absl::Duration late = real_ < stands_until_ ? kHearing : kHeldUp;
   if (now > asked + late) {
     stall_ = now - asked;
     // Nothing that was due then is so before what came meanwhile could be read.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "base/held_up.h"
 #include "base/instant.h"
 
 namespace ddprun::launcher {
@@ -18,13 +19,11 @@ namespace ddprun::launcher {
 // what was due, for long enough to read what came meanwhile. So it is late by the time that was
 // lost and kHearing. A machine that is always late makes it slower, but doesn't stop it.
 //
-//   runs ─Read, over kLate after it was asked for─► stands for kHearing ─► runs, later
+//   runs ─Read, over kHeldUp after it was asked for─► stands for kHearing ─► runs, later
 //
 // Pure; one thread.
 class AttentiveClock {
  public:
-  // A call that is late by more shows a hold-up; more than a busy machine lets us wait.
-  static constexpr absl::Duration kLate = absl::Milliseconds(250);
   // How long what came meanwhile may take to be read, and what stood still with us to go on.
   static constexpr absl::Duration kHearing = absl::Seconds(1);
   // The longest time between two calls while something is bounded: what is lost of it may count.

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/held_up.h"
 #include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/grpc_status.h"
@@ -12,9 +13,6 @@
 
 namespace ddprun::rendezvous {
 namespace {
-
-// Later than that a timer shows that this process was held up; more than a busy machine's delays.
-constexpr absl::Duration kLate = absl::Milliseconds(250);
 
 struct Received {
   absl::StatusOr<AgentMessage> message;
@@ -174,7 +172,7 @@ void AttendStream::LimitTo(absl::Duration time) {
 void AttendStream::OnTimeout() {
   // Who was held up itself has proved nothing about others (R4): what the peer did meanwhile may be
   // unread, here or in gRPC.
-  if (loop_->Now() > due_ + kLate) return LimitTo(limit_);
+  if (loop_->Now() > due_ + kHeldUp) return LimitTo(limit_);
   if (!closing()) {
     if (!heard_) owner_->OnStreamSilent(this);
     return;
