@@ -1,9 +1,7 @@
 """Jobs of either launcher, torchrun or ddprun, as the contract tests start them."""
 
-import functools
 import os
 import re
-import subprocess
 import sys
 import time
 
@@ -12,6 +10,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
 from bed import (CACHE, DDPRUN, PATIENCE, ROOT, SLOW, TORCH_PYTHON, Bed, free_port, has_failed,  # noqa: E402, F401
                  silent_port, torch_ahead)
+from ports import private_network  # noqa: E402
 from timeline import TimelineError, kill_tagged, leftovers, tagged, wait_readable  # noqa: E402, F401
 
 PROBE = os.path.join(HERE, "probe.py")
@@ -34,18 +33,6 @@ THEIRS = Launcher("torchrun", [os.path.join(CACHE, "py-full", "bin", "torchrun")
 
 def torchrun_is_there():
     return os.access(THEIRS.command[0], os.X_OK)
-
-
-@functools.lru_cache
-def private_network():
-    """The words before a command that give it a loopback of its own; none where that can't be had.
-
-    Default ports (29400, 29500) are then free, however many jobs run side by side.
-    """
-    unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
-    words = [*unshare, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    works = subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
-    return words if works else []
 
 
 def shell_status(returncode):

@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, PATIENCE, BedTestCase, free_port  # noqa: E402
+from ports import private_network  # noqa: E402
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 WAITS = "waits"
@@ -79,7 +80,9 @@ class Mistakes(BedTestCase):
                 self.assertRegex(text, pattern)
                 return
             self.waiters += 1
-            agent = self.bed.start_process("waiting", [DDPRUN, *mistake.words(port)], env=self.environment,
+            # Who names no port has the default one, which others of this machine may use.
+            network = [] if "--rdzv_endpoint" in mistake.typed else private_network()
+            agent = self.bed.start_process("waiting", [*network, DDPRUN, *mistake.words(port)], env=self.environment,
                                            output=self.bed.path(f"waiting-{self.waiters}.out"))
             self.bed.wait(lambda: pattern.search(agent.text()), pattern.pattern, alive=[agent, *([first] if first else [])])
             self.end(agent)
