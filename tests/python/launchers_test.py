@@ -5,6 +5,7 @@ import os
 import unittest
 
 from python_bed import DDPRUN, LAUNCHERS, MISSING, PythonTestCase
+from ports import enter_private_network
 
 # What deepspeed.init_distributed(dist_backend="gloo") does with the environment (deepspeed/comm/comm.py 0.19): it wants
 # these variables (else it asks MPI), then torch's env:// store. DeepSpeed itself builds extensions at its installation.
@@ -127,4 +128,5 @@ class Launchers(PythonTestCase):
 
 if __name__ == "__main__":
     assert os.access(DDPRUN, os.X_OK), f"no {DDPRUN}"
+    enter_private_network()  # accelerate names port 29500
     unittest.main(verbosity=2)

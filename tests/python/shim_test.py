@@ -9,6 +9,7 @@ import sys
 import unittest
 
 from python_bed import DDPRUN, LAUNCHERS, MISSING, PACKAGE, PATIENCE, WHOLE, ParkedCaller, PythonTestCase
+from ports import enter_private_network
 
 sys.path.insert(0, PACKAGE)
 from ddprun_torch import shim  # noqa: E402
@@ -233,4 +234,5 @@ elastic_launch(config(), sys.executable)("-u", {script!r}, "direct")
 
 
 if __name__ == "__main__":
+    enter_private_network()  # torch's own agent listens on port 29500
     unittest.main(verbosity=2)

@@ -5,6 +5,7 @@ import os
 import random
 import socket
 import subprocess
+import sys
 
 # What free_port() keeps.
 _held = []
@@ -20,6 +21,13 @@ def private_network():
     words = [*unshare, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     works = subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
     return words if works else []
+
+
+def enter_private_network():
+    """Starts this program anew in a network of its own, where that can be had."""
+    if private_network() and os.environ.get("DDPRUN_TEST_NETWORK") != "private":
+        os.environ["DDPRUN_TEST_NETWORK"] = "private"
+        os.execvp(private_network()[0], [*private_network(), sys.executable, *sys.argv])
 
 
 def silent_port():
