@@ -25,8 +25,9 @@ bool IsRankZero(const LaunchPlan& plan) { return plan.job.nodes_max == 1 || plan
 // a port that the user gave and that several agents of one machine may name, only the one that is
 // sure of rank 0 does so; others listen when they get it.
 absl::Status MasterStore::TakePort() {
-  const bool only_here =
-      plan_->job.nodes_max == 1 && (plan_->master_addr.empty() || IsLoopback(plan_->master_addr));
+  // torch's own store, of a worker, listens on all addresses, whoever uses it.
+  const bool only_here = plan_->agent_store && plan_->job.nodes_max == 1 &&
+                         (plan_->master_addr.empty() || IsLoopback(plan_->master_addr));
   DDPRUN_ASSIGN_OR_RETURN(ReservedPort port,
                           ReservePort(plan_->master_port.value_or(0),
                                       only_here ? PortScope::kLoopback : PortScope::kAllAddresses));

@@ -18,8 +18,7 @@ START = 60 * SLOW
 class Data(BedTestCase):
     def setUp(self):
         super().setUp()
-        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, PYTHONPATH=os.path.join(ROOT, "python"), OMP_NUM_THREADS="1",
-                                    XDG_CACHE_HOME=self.bed.path("cache"))
+        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, PYTHONPATH=os.path.join(ROOT, "python"), OMP_NUM_THREADS="1")
         self.port = free_port()
         self.generation = 0
 

@@ -21,7 +21,7 @@ class MarksHangTestCase(BedTestCase):
         super().setUp()
         if not torch_is_there():
             self.skipTest("there is no torch")
-        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, XDG_CACHE_HOME=self.bed.path("cache"))
+        self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
 
     def start(self, *plans, kind="plain", options=(), steps=STEPS, nproc=2, ahead=True, restarts=1):
         warm = torch_ahead("torch.nn.parallel", "torch.utils.data", "torch._dynamo") if ahead else ()

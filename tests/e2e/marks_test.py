@@ -46,7 +46,6 @@ class MarksTestCase(BedTestCase):
         if not torch_is_there():
             self.skipTest("there is no torch")
         self.bed.environment["PYTHON_EXEC"] = TORCH_PYTHON
-        self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
 
     def start(self, kind, *options, nproc=1, steps=12, script=WORKER, env=None):
         return self.bed.run("agent", ["--standalone", "--nproc_per_node", nproc, *options, "--event_log", self.bed.events.path,

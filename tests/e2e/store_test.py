@@ -26,7 +26,7 @@ PATIENCE = 90 * SLOW
 class StoreTestCase(BedTestCase):
     def setUp(self):
         super().setUp()
-        self.bed.environment.update(PYTHON_EXEC=PYTHON, XDG_CACHE_HOME=self.bed.path("cache"))
+        self.bed.environment["PYTHON_EXEC"] = PYTHON
 
     def torch(self, name, options, *actions, env=None):
         return self.bed.run(name, [*options, "--event_log", self.bed.events.path, WORKER, self.bed.journal.path,

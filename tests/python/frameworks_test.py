@@ -31,7 +31,7 @@ class FrameworkTestCase(PythonTestCase):
         script = os.path.join(ROOT, "tests", "support", self.script)
         agent = self.bed.run(name, ["--standalone", "--nproc_per_node", 2, "--max_restarts", 3, *options, "--event_log",
                                     events.path, script, journal.path, STEPS, step_ms, EACH, *plans],
-                             env={"PYTHON_EXEC": self.python, "XDG_CACHE_HOME": self.bed.path("cache")})
+                             env={"PYTHON_EXEC": self.python})
         return agent, journal, events
 
     def facts(self, job):

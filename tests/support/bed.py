@@ -99,9 +99,11 @@ class Bed:
         # Where no daemon is: a developer's own would fork the workers of tests.
         self.environment["DDPRUN_DAEMON_DIR"] = os.path.join(self.folder, "no-daemon")
         self.environment["PYTHON_EXEC"] = sys.executable
+        # What --warm and doctor remember of scripts is of this job's alone, and not of who runs the tests.
+        self.environment["XDG_CACHE_HOME"] = self.path("cache")
         if os.environ.get("DDPRUN_TEST_WARM") == "on":
             # What is named here is imported ahead, so that there is something to fork from.
-            self.environment.update(PET_WARM="on", PET_PRELOAD="decimal", XDG_CACHE_HOME=self.path("cache"))
+            self.environment.update(PET_WARM="on", PET_PRELOAD="decimal")
 
     def forget_warm(self):
         """For tests that say by themselves how workers start: nothing of DDPRUN_TEST_WARM."""

@@ -85,7 +85,6 @@ class ElasticTraining:
 
     def __init__(self, rng, hosts, options, launch=(), environment=None):
         self.bed, self.rng, self.hosts = Bed(hosts), rng, hosts
-        self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
         self.bed.environment.update(environment or {})
         self.options, self.launch = [*options, "--in_process_restart"], launch
         self.most = hosts.count

@@ -87,7 +87,6 @@ class LiveTraining:
 
     def __init__(self, nodes, per_node, rng, hosts=None, backend="auto", options=("--in_process_restart",), launch=()):
         self.bed, self.rng = Bed(hosts), rng
-        self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
         self.nodes, self.per_node, self.hosts, self.backend = nodes, per_node, hosts, backend
         self.options, self.launch = options, launch  # of the program; of ddprun
         # Shares of the state go with who is killed; a step that others have done may be done again with a copy from before it.

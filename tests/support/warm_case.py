@@ -62,7 +62,6 @@ class WarmTestCase(BedTestCase):
     def setUp(self):
         super().setUp()
         self.bed.forget_warm()
-        self.bed.environment["XDG_CACHE_HOME"] = self.bed.path("cache")
         os.mkdir(self.bed.path("modules"))
         self.bed.environment["PYTHONPATH"] = self.bed.path("modules")
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -312,27 +315,52 @@ void CheckThreads(const MachineFacts& facts, Findings* findings) {
 // Worth a line: from a local disk all of torch takes about 2 s.
 constexpr uint32_t kSlowImportMilliseconds = 5000;
 
+// The scripts that have met the same; the worst of them is named.
+struct Met {
+  std::string script;
+  uint32_t milliseconds = 0;
+  size_t scripts = 0;
+
+  std::string who() const {
+    if (scripts == 1) return script;
+    return absl::StrCat(script, " and ", scripts - 1, scripts == 2 ? " other script" : " others");
+  }
+};
+
+void Count(const std::string& script, uint32_t milliseconds, Met* met) {
+  ++met->scripts;
+  if (met->scripts > 1 && milliseconds <= met->milliseconds) return;
+  met->script = script;
+  met->milliseconds = milliseconds;
+}
+
+// A machine remembers hundreds of scripts, most of which import the same.
 void CheckImports(const MachineFacts& facts, Findings* findings) {
+  std::map<std::pair<std::string, std::string>, Met> refused;  // by name and reason
+  std::map<std::string, Met> slow;
   for (const ImportFacts& script : facts.imports) {
-    for (const ImportFacts::Module& module : script.modules) {
-      if (!module.why.empty()) {
-        findings->push_back(
-            {Severity::kNote,
-             "import_not_ahead",
-             absl::StrCat("'", module.name, "', which ", script.script,
-                          " imports, can't be imported ahead: it ", module.why),
-             "with --warm on each worker imports it, and what imports it, by itself at each start",
-             {}});
-      }
-      if (module.milliseconds >= kSlowImportMilliseconds) {
-        findings->push_back({Severity::kNote,
-                             "import_slow",
-                             absl::StrFormat("importing '%s' took %.1f s for %s", module.name,
-                                             module.milliseconds / 1000.0, script.script),
-                             "each cold start waits for it; from a local disk PyTorch takes 2 s",
-                             {"# install it on a local disk, or give --warm on"}});
-      }
+    for (const auto& [name, why, milliseconds] : script.modules) {
+      if (!why.empty()) Count(script.script, 0, &refused[{name, why}]);
+      if (milliseconds >= kSlowImportMilliseconds) Count(script.script, milliseconds, &slow[name]);
     }
+  }
+  for (const auto& [module, met] : refused) {
+    findings->push_back(
+        {Severity::kNote,
+         "import_not_ahead",
+         absl::StrCat("'", module.first, "', which ", met.who(),
+                      met.scripts == 1 ? " imports" : " import", ", can't be imported ahead: it ",
+                      module.second),
+         "with --warm on each worker imports it, and what imports it, by itself at each start",
+         {}});
+  }
+  for (const auto& [name, met] : slow) {
+    findings->push_back({Severity::kNote,
+                         "import_slow",
+                         absl::StrFormat("importing '%s' took %.1f s for %s", name,
+                                         met.milliseconds / 1000.0, met.who()),
+                         "each cold start waits for it; from a local disk PyTorch takes 2 s",
+                         {"# install it on a local disk, or give --warm on"}});
   }
 }
 

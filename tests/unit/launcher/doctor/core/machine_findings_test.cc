@@ -204,6 +204,21 @@ TEST(Imports, ThatStandOut) {
   EXPECT_EQ(The("import_slow", facts).what, "importing 'torch' took 9.1 s for train.py");
 }
 
+TEST(Imports, OfManyScriptsAreOneLine) {
+  MachineFacts facts = HealthyMachine();
+  const ImportFacts::Module refused = {.name = "spoilt", .why = "starts a thread"};
+  facts.imports = {
+      {.script = "a.py", .modules = {refused, {.name = "torch", .milliseconds = 5100}}},
+      {.script = "b.py", .modules = {refused, {.name = "torch", .milliseconds = 9100}}},
+      {.script = "b.py", .modules = {{.name = "torch", .milliseconds = 7100}}},
+      {.script = "c.py", .modules = {{.name = "torch", .milliseconds = 4900}}}};
+  EXPECT_THAT(Ids(facts), ElementsAre("import_not_ahead", "import_slow"));
+  EXPECT_EQ(The("import_not_ahead", facts).what,
+            "'spoilt', which a.py and 1 other script import, can't be imported ahead: it starts a "
+            "thread");
+  EXPECT_EQ(The("import_slow", facts).what, "importing 'torch' took 9.1 s for b.py and 2 others");
+}
+
 TEST(Severities, HaveNames) {
   EXPECT_STREQ(SeverityName(Severity::kError), "error");
   EXPECT_STREQ(SeverityName(Severity::kWarning), "warning");
