@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
 #include "launcher/os/cgroup.h"
+#include "launcher/os/folders.h"
 #include "tests/process/process_testing.h"
 
 namespace ddprun::testing {
@@ -25,26 +27,30 @@ using launcher::MakeWorkerCgroup;
 // In a cgroup of this test's own: agents beside it clear up what agents have left, too.
 class CgroupTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  static void SetUpTestSuite() {
     outside_ = launcher::OwnCgroupFolder();
     inside_ = absl::StrCat(outside_, "/keeper_cgroup_test-", getpid());
-    // MakeWorkerCgroup says why not.
+    // Where it can't, MakeWorkerCgroup says why.
     if (!outside_.empty() && mkdir(inside_.c_str(), 0755) == 0) {
-      launcher::EnterCgroup(inside_, getpid()).IgnoreError();
+      EXPECT_TRUE(launcher::EnterCgroup(inside_, getpid()).ok());
     }
+  }
+  static void TearDownTestSuite() {
+    if (outside_.empty()) return;
+    launcher::EnterCgroup(outside_, getpid()).IgnoreError();
+    launcher::RemoveEmptyFolders(inside_);
+  }
+
+  void SetUp() override {
     const absl::StatusOr<std::string> made = MakeWorkerCgroup();
     if (!made.ok()) GTEST_SKIP() << made.status().message();
     path_ = *made;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
   }
   void TearDown() override {
-    if (!path_.empty()) {
-      EXPECT_TRUE(ReapAllChildren().empty()) << "something lives on";
-      rmdir(path_.c_str());
-    }
-    if (outside_.empty()) return;
-    launcher::EnterCgroup(outside_, getpid()).IgnoreError();
-    rmdir(inside_.c_str());
+    if (path_.empty()) return;
+    EXPECT_TRUE(ReapAllChildren().empty()) << "something lives on";
+    rmdir(path_.c_str());
   }
 
   std::set<pid_t> Members() const {
@@ -55,8 +61,8 @@ class CgroupTest : public ::testing::Test {
   std::string path_;
 
  private:
-  std::string outside_;
-  std::string inside_;
+  static inline std::string outside_;
+  static inline std::string inside_;
 };
 
 TEST_F(CgroupTest, WorkersAndWhatTheyForkAreInIt) {
@@ -104,9 +110,13 @@ TEST_F(CgroupTest, TheNextAgentKillsWhatAnEarlierOneLeft) {
   ASSERT_TRUE(absl::SimpleAtoi(agent.out.Line().value_or("").substr(7), &keeper));
   const pid_t daemon = agent.out.ReadyPid();
   const pid_t worker = agent.out.ReadyPid();
-  kill(keeper, SIGSTOP);  // so that it can't act between the two
-  kill(agent.pid, SIGKILL);
+  // So that the agent can't act between the two. A stopped keeper would: it goes on with its
+  // agent's death (PR_SET_PDEATHSIG).
+  kill(agent.pid, SIGSTOP);
+  EXPECT_EQ(waitpid(agent.pid, nullptr, WUNTRACED), agent.pid);
   kill(keeper, SIGKILL);
+  EXPECT_TRUE(DiesWithin(keeper));
+  kill(agent.pid, SIGKILL);
   EXPECT_TRUE(DiesWithin(worker));
   EXPECT_EQ(ReapAllChildren(absl::Milliseconds(100)), std::vector<pid_t>{daemon});
 
@@ -125,7 +135,8 @@ TEST_F(CgroupTest, WhatAnotherPidNamespaceHasLeftIsRemoved) {
   for (const std::string& path : {left, claimed, filled, unit}) mkdir(path.c_str(), 0755);
   Fd claim = launcher::ClaimCgroup(claimed);
   Program program = StartProgram(Misbehave({"live"}));
-  EXPECT_TRUE(launcher::EnterCgroup(filled, program.out.ReadyPid()).ok());
+  const absl::Status entered = launcher::EnterCgroup(filled, program.out.ReadyPid());
+  EXPECT_TRUE(entered.ok()) << entered;
 
   rmdir(path_.c_str());
   ASSERT_TRUE(MakeWorkerCgroup().ok());
