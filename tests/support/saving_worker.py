@@ -2,7 +2,8 @@
 """A training in small: saving_worker.py JOURNAL FOLDER STEP_MS STEPS
 
 Every step is written down; rank 0 saves its number in FOLDER, and writes that down, too; the next start goes on there, whatever
-has ended the one before. Ends with 0 after STEPS.
+has ended the one before. Ends with 0 after STEPS. Where FOLDER has a FIFO "hold", the last 10 steps wait until somebody has it open
+for writing: a training on a busy machine may be over before the fault comes that it is for.
 """
 
 import os
@@ -10,6 +11,8 @@ import sys
 import threading
 
 from worker import _NAMES, write_line
+
+HELD = 10
 
 
 def main():
@@ -23,7 +26,10 @@ def main():
     facts = {"rank": rank, "world": world, "run": os.environ["TORCHELASTIC_RUN_ID"]}
     write_line(journal, "worker", host=os.uname().nodename, first=first, environment={n: os.environ.get(n) for n in _NAMES},
                omp=os.environ.get("OMP_NUM_THREADS"), **facts)
+    hold = os.path.join(folder, "hold")
     for step in range(first, int(steps)):
+        if step == int(steps) - HELD and os.path.exists(hold):
+            open(hold, "rb").close()
         write_line(journal, "step", step=step, **facts)
         threading.Event().wait(float(step_ms) / 1000)
         if rank == 0:

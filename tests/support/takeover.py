@@ -44,6 +44,8 @@ class Training:
         self.count, self.steps, self.step_ms = nodes, steps, step_ms
         self.run_id = f"train{self.bed.tag}"
         self.agents = []
+        os.mkfifo(self.bed.path("hold"))
+        self.go_on = None  # its writer
 
     def start(self, name, *options, host=None):
         agent = self.bed.run(name, [*options, "--nproc_per_node", 1, "--rdzv_id", self.run_id, "--event_log",
@@ -51,6 +53,10 @@ class Training:
                                     self.steps], host=host)
         self.agents.append(agent)
         return agent
+
+    def struck(self):
+        """The fault has come: the training may end."""
+        self.go_on = open(self.bed.path("hold"), "r+b", buffering=0)  # never waits for who reads
 
     def wait_for_step(self, step):
         self.bed.wait(lambda: self.bed.journal.find("step", step=step, rank=0), f"step {step}", PATIENCE, self.agents)
@@ -107,6 +113,8 @@ class Training:
 
     def close(self):
         left = self.bed.stop()
+        if self.go_on:
+            self.go_on.close()
         self.bed.close()
         if self.hosts:
             self.hosts.heal()
@@ -145,6 +153,7 @@ class ServiceKill(Training):
         for moment, fault in self.faults:
             let_pass(began + moment - time.monotonic())
             fault()
+        self.struck()
         listening = self.bed.event("service_listening", after=self.killed, alive=self.agents)["t"]
         back = max(self.back_of(agent) for agent in self.agents) - listening
         self.check_end(generations=2, restarts=1)
@@ -188,6 +197,7 @@ class HostLost(Training):
         self.wait_for_step(self.step)
         self.hosts.power_off(self.HOST)
         self.agents.pop(0).wait(PATIENCE)
+        self.struck()
         if self.other_machine:
             self.hosts.move_address(self.HOST, self.OTHER)
         let_pass(self.absence / 2)
@@ -231,6 +241,7 @@ class EtcdNodeLost(Training):
         lost = time.monotonic()
         self.hosts.power_off(serving)
         self.agents.pop(serving - 1).wait(PATIENCE)
+        self.struck()
         formed = self.bed.event("generation", after=lost, timeout=PATIENCE, alive=self.agents)
         self.check_end(generations=before + 1, restarts=0)
         return formed["t"] - lost
