@@ -2,8 +2,8 @@
 """A training in small: saving_worker.py JOURNAL FOLDER STEP_MS STEPS
 
 Every step is written down; rank 0 saves its number in FOLDER, and writes that down, too; the next start goes on there, whatever
-has ended the one before. Ends with 0 after STEPS. Where FOLDER has a FIFO "hold", the last 10 steps wait until somebody has it open
-for writing: a training on a busy machine may be over before the fault comes that it is for.
+has ended the one before. Ends with 0 after STEPS. Where FOLDER has a FIFO "hold", the last 10 steps wait until somebody has it
+open for writing: a training on a busy machine may be over before the fault comes that it is for.
 """
 
 import os
