@@ -17,7 +17,8 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port, read_until, state_of  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port, read_until  # noqa: E402
+from timeline import state_of  # noqa: E402
 
 MISSING = "import sys\nprint('to stdout', flush=True)\nimport no_such_module_at_all\n"
 # Its words, the end of its streams and its own end come at once.

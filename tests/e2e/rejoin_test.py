@@ -12,14 +12,15 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, BedTestCase, free_port, state_of  # noqa: E402
+from bed import DDPRUN, BedTestCase, free_port  # noqa: E402
 from etcd import EtcdCluster, etcd_is_there  # noqa: E402
+from timeline import state_of  # noqa: E402
 
 WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
 
 
 def is_alive(pid):
-    return state_of(pid) not in ("", "Z", "X")
+    return state_of(pid) not in (None, "Z", "X")
 
 
 class RejoinTestCase(BedTestCase):

@@ -69,15 +69,6 @@ def read_until(stream, pattern, timeout):
     return text
 
 
-def state_of(pid):
-    """As in proc(5), "S": it sleeps; "": it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-            return stat.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
 class Bed:
     """One job of a test: its folder, its processes, its timeline."""
 
