@@ -55,6 +55,7 @@ class AgentServerImpl final : public AgentServer {
 
   int peer_port() const override { return peer_port_; }
   void BeginGeneration(const Assignment& assignment, const std::set<uint32_t>& kept) override;
+  void OnStarted(Generation generation, uint32_t local_rank) override;
   void EndTurn(Generation generation, const std::string& why,
                const std::set<uint32_t>& spared) override;
   void EndGeneration(Generation generation, const std::string& why) override;
@@ -114,6 +115,7 @@ class AgentServerImpl final : public AgentServer {
   std::optional<Assignment> newest_;    // generation that began here
   std::optional<std::string> over_;     // why it has ended; none while it is current
   std::set<uint32_t> can_rejoin_;       // local ranks of its workers
+  std::set<uint32_t> untaken_;          // those kept for it that nobody has taken over yet
   std::optional<std::string> turn_;     // why its workers are stopped; none = they aren't
   std::optional<KeyValueStore> store_;  // while it is current and rank 0 is here
   std::unique_ptr<PeerStore> peer_;     // rank 0's agent, when it was elsewhere
@@ -193,7 +195,7 @@ void AgentServerImpl::BeginGeneration(const Assignment& assignment,
   }
   newest_ = assignment;
   over_.reset();
-  can_rejoin_ = kept;
+  can_rejoin_ = untaken_ = kept;
   turn_.reset();
   if (assignment.store_address.empty()) {
     peer_.reset();
@@ -213,6 +215,18 @@ void AgentServerImpl::BeginGeneration(const Assignment& assignment,
   Rearm();
 }
 
+void AgentServerImpl::OnStarted(Generation generation, uint32_t local_rank) {
+  DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
+  const bool is_newest = newest_.has_value() && newest_->generation == generation;
+  if (shut_down_ || !is_newest || turn_.has_value() || over_.has_value()) return;
+  if (untaken_.erase(local_rank) == 0) return;
+  for (const auto& [deadline, id] : std::vector(parked_.begin(), parked_.end())) {
+    const auto* exchange = std::get_if<AssignmentExchange>(&pending_.at(id).call->exchange());
+    if (exchange != nullptr && exchange->request->local_rank() == local_rank) Route(id, *exchange);
+  }
+  Rearm();
+}
+
 void AgentServerImpl::EndTurn(Generation generation, const std::string& why,
                               const std::set<uint32_t>& spared) {
   DDPRUN_CHECK(loop_->OnLoop(), "the agent's server belongs to its loop");
@@ -220,7 +234,10 @@ void AgentServerImpl::EndTurn(Generation generation, const std::string& why,
   if (!turn_.has_value()) turn_ = why;
   std::erase_if(can_rejoin_, [&](uint32_t local_rank) { return !spared.contains(local_rank); });
   for (const auto& [deadline, id] : std::vector(parked_.begin(), parked_.end())) {
-    const auto* exchange = std::get_if<EndExchange>(&pending_.at(id).call->exchange());
+    const AgentCall::Exchange& parked = pending_.at(id).call->exchange();
+    // Who was kept, and has not been told of this generation, lets go of it by that.
+    if (const auto* next = std::get_if<AssignmentExchange>(&parked)) Route(id, *next);
+    const auto* exchange = std::get_if<EndExchange>(&parked);
     if (exchange == nullptr) continue;
     const bool rejoins = can_rejoin_.contains(exchange->request->local_rank());
     rejoins ? Route(id, *exchange) : Answer(id, absl::AbortedError(why));
@@ -316,10 +333,9 @@ void AgentServerImpl::Route(uint64_t id) {
 
 void AgentServerImpl::Route(uint64_t id, const AssignmentExchange& exchange) {
   const Generation after(exchange.request->after_generation());
-  if (over_.has_value() || !newest_.has_value() || newest_->generation <= after) {
-    return NoteWaiting(exchange.request->local_rank(), after);
-  }
   const uint32_t local_rank = exchange.request->local_rank();
+  const bool waits = over_.has_value() || !newest_.has_value() || newest_->generation <= after;
+  if (waits || untaken_.contains(local_rank)) return NoteWaiting(local_rank, after);
   const bool can_park = exchange.request->can_park();
   *exchange.reply = AssignmentOf(local_rank);
   Answer(id, absl::OkStatus());

@@ -71,11 +71,16 @@ class AgentServer {
   // A generation begins: waiting GetAssignment calls are answered, a new empty store is opened, and
   // calls of older generations get ABORTED. One that isn't newer than all before is ignored.
   // `kept`: local ranks of workers that were in the one before, and can rejoin the next one, too.
+  // Their calls wait for OnStarted.
   virtual void BeginGeneration(const rendezvous::Assignment& assignment,
                                const std::set<uint32_t>& kept) = 0;
   void BeginGeneration(const rendezvous::Assignment& assignment) {
     BeginGeneration(assignment, {});
   }
+  // The keeper has the worker in the generation. One that was kept learns of that now, not before,
+  // when its end would have been no end of this generation. Ignored unless the generation is
+  // current and its workers are not being stopped.
+  virtual void OnStarted(rendezvous::Generation generation, uint32_t local_rank) = 0;
   // The workers of the generation are about to be stopped. Those of the local ranks `spared` are
   // told that it is over by the answer to their AwaitGenerationEnd, also to one that comes later;
   // that of others gets ABORTED or FAILED_PRECONDITION. Ignored unless it is the newest.

@@ -68,6 +68,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     gpus_->OnStarted(pid);
     side_channels_->OnStarted(local_rank, pid);
     hangs_->OnStarted(local_rank, pid);
+    agent_server_->OnStarted(Generation(generation), local_rank);
     Feed(WorkerStarted{Generation(generation), local_rank, static_cast<uint32_t>(pid)});
   };
   callbacks.on_start_failed = [this](uint64_t generation, uint32_t local_rank,
@@ -117,7 +118,6 @@ void Agent::Do(const SpawnGroup& effect) {
   hangs_->Begin(effect.assignment, kept_);
   stop_steps_->Begin();
   absl::Status status = master_.Begin(loop_.get(), effect.assignment);
-  // From here on those that are kept are at work: all they meet is there.
   agent_server_->BeginGeneration(effect.assignment, kept_);
   if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment, kept_);
   if (status.ok()) return;

@@ -37,6 +37,10 @@ class AgentRejoinTest : public AgentServerTest {
   void EndTurn(uint64_t generation, const std::set<uint32_t>& spared) {
     server_->EndTurn(rendezvous::Generation(generation), "rank 1 was killed", spared);
   }
+  void Started(uint64_t generation, uint32_t local_rank) {
+    server_->OnStarted(rendezvous::Generation(generation), local_rank);
+    Settle(&worker_);
+  }
   // What was told since.
   std::vector<std::string> Told() {
     Settle(&worker_);
@@ -60,8 +64,44 @@ TEST_F(AgentRejoinTest, AWorkerWaitsLetsGoAndGetsItsNextPlace) {
   const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
   EXPECT_THAT(Told(), ElementsAre("let go 1.0"));
   server_->BeginGeneration(Generation(2), {0});
+  EXPECT_THAT(Told(), IsEmpty());
+  EXPECT_FALSE(next->done) << "the keeper has it in generation 1";
+  Started(2, 1);
+  Started(1, 0);
+  EXPECT_FALSE(next->done) << "this is another worker's, and of another generation";
+  Started(2, 0);
   ASSERT_EQ(EndOf(next), "OK");
   EXPECT_EQ(next->reply.generation(), 2U);
+}
+
+TEST_F(AgentRejoinTest, WhoAsksAfterItWasTakenOverIsToldAtOnce) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  EndTurn(1, {0});
+  EXPECT_EQ(EndOf(end), "OK");
+  server_->BeginGeneration(Generation(2), {0});
+  Started(2, 0);
+  EXPECT_EQ(Finished(worker_.GetAssignment(0, 1, kLongMs))->reply.generation(), 2U);
+}
+
+// It hears of the one after that; a word that comes late doesn't change it.
+TEST_F(AgentRejoinTest, WhoWaitsToBeTakenOverLetsGoOfAGenerationThatEndsBefore) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  EndTurn(1, {0});
+  EXPECT_EQ(EndOf(end), "OK");
+  const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
+  EXPECT_THAT(Told(), ElementsAre("can 1.0", "let go 1.0"));
+  server_->BeginGeneration(Generation(2), {0});
+  EndTurn(2, {0});
+  EXPECT_THAT(Told(), ElementsAre("let go 2.0"));
+  Started(2, 0);
+  EXPECT_FALSE(next->done);
+  server_->BeginGeneration(Generation(3), {0});
+  Started(3, 0);
+  EXPECT_EQ(Finished(next)->reply.generation(), 3U);
 }
 
 TEST_F(AgentRejoinTest, AWorkerSaysThatItsProgramCanBeStartedAhead) {
@@ -108,10 +148,23 @@ TEST_F(AgentRejoinTest, WhoWasKeptHasLetGoOfWhatItNeverHeardOf) {
   const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
   EXPECT_THAT(Told(), ElementsAre("let go 2.0"));
   server_->BeginGeneration(Generation(3), {0});
+  Started(3, 0);
   EXPECT_EQ(Finished(next)->reply.generation(), 3U);
   // Its successor is another process.
   EndTurn(3, {});
   EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(0, 3)), StartsWith("FAILED_PRECONDITION"));
+}
+
+TEST_F(AgentRejoinTest, TheSuccessorOfOneThatWasKeptWaitsForNobody) {
+  server_->BeginGeneration(Generation(1));
+  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+  Settle(&worker_);
+  EndTurn(1, {0});
+  EXPECT_EQ(EndOf(end), "OK");
+  server_->BeginGeneration(Generation(2), {0});
+  EndTurn(2, {});
+  server_->BeginGeneration(Generation(3));
+  EXPECT_EQ(Finished(worker_.GetAssignment(0, 0, kLongMs))->reply.generation(), 3U);
 }
 
 TEST_F(AgentRejoinTest, WhoIsNotSparedIsTold) {
