@@ -276,5 +276,21 @@ TEST_F(InProcessRestartTest, AWorkerWhosePeerDoesNotEvenBeginGoesOn) {
   EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
 }
 
+// By then it has no group that could be ended.
+TEST_F(InProcessRestartTest, AWorkerWhoseGpuFailsBetweenTwoGroupsOfNcclSaysSo) {
+  agent_->EndGeneration("");
+  agent_->BeginGeneration(1, 1);
+  setenv("DDPRUN_NCCL_PLUGIN", InBuildTree("tests/worker/libfake_nccl.so").c_str(), 1);
+  what_ = "leave";
+  Process& worker = Start(0, 1, 1, "", {"--in_process_restart", "--backend", "nccl"});
+  unsetenv("DDPRUN_NCCL_PLUGIN");
+  ASSERT_TRUE(worker.AwaitStop()) << Output(0, 1);
+  agent_->EndGeneration("a node has come");
+  agent_->BeginGeneration(2, 1);
+  worker.Kill(SIGCONT);
+  EXPECT_EQ(worker.Wait(), 1);
+  EXPECT_THAT(Output(0, 1), HasSubstr("CUDA error: an illegal instruction was encountered"));
+}
+
 }  // namespace
 }  // namespace ddprun::testing

@@ -37,6 +37,8 @@
 //                                           met the others, "forward" as a generation's first step
 //                                           begins. What befalls it is in FILE.fault (faults.h).
 //                                           SESSION_PROBE_WIDTH: of the model
+//   session_probe leave FILE [OPTION...]    stops itself, goes to the next generation, and
+//                                           ends
 //   session_probe walk FILE [OPTION...]     classifies points; appends JSON lines to FILE itself:
 //                                           "learned" in each backward pass, before anybody else
 //                                           has its gradients: which samples, and how much they
@@ -367,6 +369,10 @@ int main(int argc, char** argv) {
         if (what == "walk") return ddprun::testing::Walk(session, file);
         if (what == "shards") return TrainShards(session, file);
         if (what == "evaluate") return TrainAndEvaluate(session, file);
+        if (what == "leave") {
+          raise(SIGSTOP);
+          return ddprun::OrThrow(session.context().Rejoin());
+        }
         if (what == "samples") return TrainAndTellSamples(session, file);
         std::ofstream out(absl::StrCat(file, ".", session.context().rank()));
         out.precision(9);

@@ -21,6 +21,8 @@
 namespace ddprun::worker {
 namespace {
 
+constexpr const char* kEndedMeanwhile = "the generation ended while its workers connected";
+
 bool IsTcp(int fd) {
   int domain = 0;
   int type = 0;
@@ -174,10 +176,14 @@ void GroupAbort::Connect(std::function<void()> connect, Sockets sockets) {
     } else {
       Abandoned::Get().Add(std::move(thread));
     }
-    throw PeerFailure("the generation ended while its workers connected");
+    throw PeerFailure(kEndedMeanwhile);
   }
   thread.join();
-  if (attempt->error != nullptr) std::rethrow_exception(attempt->error);
+  if (attempt->error != nullptr) {
+    // Peers that broke off theirs are the likely reason, in whatever words.
+    if (aborted_) throw PeerFailure(kEndedMeanwhile);
+    std::rethrow_exception(attempt->error);
+  }
   if (sockets == Sockets::kNccl) return;
   for (const auto& [number, fd] : TcpSockets()) {
     if (before.count(number) > 0 || !IsConnected(fd)) continue;

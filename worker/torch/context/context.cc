@@ -332,7 +332,9 @@ Context::~Context() {
     worker::CompareAtEnd(implementation_->check);
   }
   // While an error travels up, a peer may be gone for good: NCCL's destructor would wait for it.
-  if (std::uncaught_exceptions() > 0 && implementation_->backend == "nccl") {
+  // There is no group if that error came between two generations.
+  if (std::uncaught_exceptions() > 0 && implementation_->backend == "nccl" &&
+      implementation_->group) {
     implementation_->group->getDefaultBackend()->abort();
   }
 }

@@ -254,6 +254,16 @@ TEST(GroupAbortTest, OthersAreAbortedAtOnce) {
   EXPECT_TRUE(aborted);
 }
 
+TEST(GroupAbortTest, AConnectThatFailsAsTheGenerationEndsHasNoFaultOfItsOwn) {
+  GroupAbort abort;
+  EXPECT_THROW(abort.Connect([&abort] {
+    abort.Abort();
+    throw std::out_of_range("no such peer");
+  }),
+               PeerFailure);
+  GroupAbort::JoinAbandoned();
+}
+
 TEST(GroupAbortTest, WhatAConnectThrowsIsThrown) {
   GroupAbort abort;
   EXPECT_THROW(abort.Connect([] { throw std::out_of_range("no such peer"); }), std::out_of_range);

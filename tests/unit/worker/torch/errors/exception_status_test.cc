@@ -36,6 +36,23 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"c10::DistNetworkError", "failed to recv, got 0 bytes", true},
         Case{"c10::Error", "Gloo connectFullMesh failed with … Connect timeout", true},
         Case{"c10::DistBackendError", "NCCL error: remote process exited", true},
+        Case{"c10::DistBackendError",
+             "[2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d "
+             "key-value store by key '0', but store->get('0') got error: ABORTED: generation 3 is "
+             "over. This may indicate a possible application crash on rank 0 or a network set up "
+             "issue.",
+             true},
+        Case{"c10::DistBackendError",
+             "NCCL error in: NCCLUtils.cpp:94, unhandled system error, NCCL version 2.28.9\n"
+             "ncclSystemError: System call (e.g. socket, malloc) or external library call failed "
+             "or device error.\nLast error:\nsocketProgressOpt: Call to send to "
+             "127.0.0.1<35309> failed : Connection reset by peer",
+             true},
+        Case{"c10::DistBackendError",
+             "NCCL error in: NCCLUtils.cpp:94, unhandled system error, NCCL version 2.28.9\n"
+             "ncclSystemError: System call (e.g. socket, malloc) or external library call failed "
+             "or device error.\nLast error:\nError while creating shared memory segment",
+             false},
         Case{"c10::DistBackendError", "ncclInvalidUsage: Duplicate GPU detected", false},
         Case{"gloo::EnforceNotMet", "op.preamble.length <= op.nbytes. 8 vs 4", false},
         Case{"c10::Error", "mat1 and mat2 shapes cannot be multiplied", false},
