@@ -56,9 +56,10 @@ std::string BareReason(absl::string_view text, absl::string_view closed_hint) {
   std::string hint;
   if (mark != absl::string_view::npos) {
     text.remove_prefix(mark + kMark.size());
+    const bool was_made = !absl::StrContains(text, "Failed to connect to remote host");
     for (const absl::string_view closed :
-         {"Socket closed", "Endpoint read failed", "recvmsg:Connection reset by peer"}) {
-      if (absl::EndsWith(text, closed)) hint = std::string(closed_hint);
+         {"Socket closed", "Endpoint read failed", "Connection reset by peer", "Broken pipe"}) {
+      if (was_made && absl::EndsWith(text, closed)) hint = std::string(closed_hint);
     }
   }
   return absl::StrReplaceAll(

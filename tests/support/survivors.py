@@ -178,9 +178,12 @@ class LiveTraining:
         """Who wasn't killed lives, or ended with the job; nobody has left a step out; all had the same parameters after each."""
         victims = {pid for pid, _ in self.victims}
         trained = {line["pid"] for line in self.steps()}
+        ended = {int(line["worker_pid"]): float(line["t_seen"]) for line in self.bed.events.find("worker_exit")}
         # Who hasn't told the agent yet that it can is started anew.
-        lost = {int(line["worker_pid"]) for line in self.bed.events.find("worker_exit")} - victims
-        require(not lost & trained, f"{len(lost & trained)} workers were started anew that nobody had killed")
+        lost = set(ended) - victims
+        # Before its end: of thousands, two may have the same pid.
+        lost_trained = {pid for pid in lost & trained if self.steps(pid)[0]["t"] < ended[pid]}
+        require(not lost_trained, f"{len(lost_trained)} workers were started anew that nobody had killed")
         replaced = len(self.bed.events.find("worker_started")) - self.world
         require(replaced == len(victims) + len(lost), f"{replaced} workers were started anew for {len(victims)} killed ones")
         check_steps(self.steps(), victims, self.sharded)

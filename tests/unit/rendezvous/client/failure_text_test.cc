@@ -9,10 +9,11 @@ namespace {
 
 constexpr char kHint[] = "; does it speak TLS?";
 
-// Which of the three gRPC 1.51 says depends on who is quicker: its own read, or the reset.
+// Which of them gRPC 1.51 says depends on who is quicker: its own read or write, or the reset.
 TEST(BareReason, HowAConnectionEndsBeforeItIsOneHasTheHint) {
   for (const std::string end :
-       {"Socket closed", "Endpoint read failed", "recvmsg:Connection reset by peer"}) {
+       {"Socket closed", "Endpoint read failed", "recvmsg:Connection reset by peer",
+        "Connection reset by peer", "Broken pipe"}) {
     const std::string text =
         "failed to connect to all addresses; last error: UNKNOWN: "
         "ipv4:127.0.0.1:2379: " +
