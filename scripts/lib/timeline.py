@@ -175,13 +175,22 @@ def wait_readable(fd, timeout):
     return bool(poll.poll(max(0.0, timeout) * 1000))
 
 
+def stat_of(pid):
+    """The fields of /proc/PID/stat from the third one on (proc(5)). Errors: FileNotFoundError, ProcessLookupError."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
+        return source.read().rpartition(")")[2].split()
+
+
 def state_of(pid):
-    """The letter of /proc/PID/stat: R, S, D, T, Z, …; None when there is no such process."""
+    """R, S, D, T, Z, …; None when there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
-            return source.read().rpartition(")")[2].split()[0]
+        return stat_of(pid)[0]
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def parent_of(pid):
+    return int(stat_of(pid)[1])
 
 
 def tagged(tag):

@@ -13,15 +13,10 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, SLOW, TORCH_PYTHON, WORKER, torch_is_there  # noqa: E402
-from timeline import leftovers  # noqa: E402
+from timeline import leftovers, parent_of  # noqa: E402
 from warm_case import TRAINING, WarmTestCase  # noqa: E402
 
 NOBODY = 65534
-
-
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        return int(stat.read().rpartition(")")[2].split()[1])
 
 
 def name_of(pid):

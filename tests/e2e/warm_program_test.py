@@ -15,6 +15,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, PATIENCE, SLOW, free_port  # noqa: E402
+from timeline import parent_of  # noqa: E402
 from warm_case import KilledAtRandom, WarmTestCase  # noqa: E402
 
 SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -23,11 +24,6 @@ WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
 # Of one worker, or of one generation.
 OWN = ("DDPRUN_AGENT", "DDPRUN_GENERATION", "DDPRUN_PROGRESS", "DDPRUN_WORKER_TAG", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE",
        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID")
-
-
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        return int(stat.read().rpartition(")")[2].split()[1])
 
 
 class ProgramTestCase(WarmTestCase):

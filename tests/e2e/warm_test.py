@@ -10,6 +10,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import SLOW, TORCH_PYTHON, torch_is_there  # noqa: E402
+from timeline import parent_of  # noqa: E402
 from warm_case import TRAINING, WarmTestCase  # noqa: E402
 
 
@@ -22,9 +23,7 @@ class Preloaded(WarmTestCase):
         workers = self.bed.workers(1, 2, alive=[agent])
         for generation in (1, 2, 3):
             self.assertEqual([True, True], self.starts(generation))
-            for worker in workers:
-                with open(f"/proc/{worker['pid']}/stat", encoding="ascii") as stat:
-                    self.assertEqual(keeper, int(stat.read().rpartition(")")[2].split()[1]))
+            self.assertEqual([keeper, keeper], [parent_of(worker["pid"]) for worker in workers])
             workers = self.restart(agent, generation, 2)
         self.bed.finish(workers)
         self.assert_status(0, agent)
