@@ -235,10 +235,12 @@ void AgentServerImpl::EndTurn(Generation generation, const std::string& why,
   std::erase_if(can_rejoin_, [&](uint32_t local_rank) { return !spared.contains(local_rank); });
   for (const auto& [deadline, id] : std::vector(parked_.begin(), parked_.end())) {
     const AgentCall::Exchange& parked = pending_.at(id).call->exchange();
-    // Who was kept, and has not been told of this generation, lets go of it by that.
-    if (const auto* next = std::get_if<AssignmentExchange>(&parked)) Route(id, *next);
     const auto* exchange = std::get_if<EndExchange>(&parked);
-    if (exchange == nullptr) continue;
+    if (exchange == nullptr) {
+      // Who was kept, and has not been told of this generation, lets go of it by that.
+      if (const auto* next = std::get_if<AssignmentExchange>(&parked)) Route(id, *next);
+      continue;
+    }
     const bool rejoins = can_rejoin_.contains(exchange->request->local_rank());
     rejoins ? Route(id, *exchange) : Answer(id, absl::AbortedError(why));
   }
