@@ -190,6 +190,7 @@ def state_of(pid):
 
 
 def parent_of(pid):
+    """Its parent's pid. Errors: as stat_of."""
     return int(stat_of(pid)[1])
 
 

@@ -41,6 +41,14 @@ class AgentRejoinTest : public AgentServerTest {
     server_->OnStarted(rendezvous::Generation(generation), local_rank);
     Settle(&worker_);
   }
+  // The worker waits for the end of generation 1, and is told of it.
+  void OutliveGenerationOne() {
+    server_->BeginGeneration(Generation(1));
+    const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
+    Settle(&worker_);
+    EndTurn(1, {0});
+    EXPECT_EQ(EndOf(end), "OK");
+  }
   // What was told since.
   std::vector<std::string> Told() {
     Settle(&worker_);
@@ -75,11 +83,7 @@ TEST_F(AgentRejoinTest, AWorkerWaitsLetsGoAndGetsItsNextPlace) {
 }
 
 TEST_F(AgentRejoinTest, WhoAsksAfterItWasTakenOverIsToldAtOnce) {
-  server_->BeginGeneration(Generation(1));
-  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
-  Settle(&worker_);
-  EndTurn(1, {0});
-  EXPECT_EQ(EndOf(end), "OK");
+  OutliveGenerationOne();
   server_->BeginGeneration(Generation(2), {0});
   Started(2, 0);
   EXPECT_EQ(Finished(worker_.GetAssignment(0, 1, kLongMs))->reply.generation(), 2U);
@@ -87,11 +91,7 @@ TEST_F(AgentRejoinTest, WhoAsksAfterItWasTakenOverIsToldAtOnce) {
 
 // It hears of the one after that; a word that comes late doesn't change it.
 TEST_F(AgentRejoinTest, WhoWaitsToBeTakenOverLetsGoOfAGenerationThatEndsBefore) {
-  server_->BeginGeneration(Generation(1));
-  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
-  Settle(&worker_);
-  EndTurn(1, {0});
-  EXPECT_EQ(EndOf(end), "OK");
+  OutliveGenerationOne();
   const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
   EXPECT_THAT(Told(), ElementsAre("can 1.0", "let go 1.0"));
   server_->BeginGeneration(Generation(2), {0});
@@ -125,22 +125,14 @@ TEST_F(AgentRejoinTest, TwinAPlainWorkerOnlyAsks) {
 }
 
 TEST_F(AgentRejoinTest, TheEndIsToldAgainAndOfOlderGenerations) {
-  server_->BeginGeneration(Generation(1));
-  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
-  Settle(&worker_);
-  EndTurn(1, {0});
-  EXPECT_EQ(EndOf(end), "OK");
+  OutliveGenerationOne();
   EXPECT_EQ(Finished(worker_.AwaitGenerationEnd(0, 1))->reply.why(), "rank 1 was killed");
   server_->BeginGeneration(Generation(2), {0});
   EXPECT_EQ(Finished(worker_.AwaitGenerationEnd(0, 1))->reply.why(), "generation 1 is over");
 }
 
 TEST_F(AgentRejoinTest, WhoWasKeptHasLetGoOfWhatItNeverHeardOf) {
-  server_->BeginGeneration(Generation(1));
-  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
-  Settle(&worker_);
-  EndTurn(1, {0});
-  EXPECT_EQ(EndOf(end), "OK");
+  OutliveGenerationOne();
   server_->BeginGeneration(Generation(2), {0});
   EndTurn(2, {0});
   server_->EndGeneration(rendezvous::Generation(2), "rank 1 was killed again");
@@ -156,11 +148,7 @@ TEST_F(AgentRejoinTest, WhoWasKeptHasLetGoOfWhatItNeverHeardOf) {
 }
 
 TEST_F(AgentRejoinTest, TheSuccessorOfOneThatWasKeptWaitsForNobody) {
-  server_->BeginGeneration(Generation(1));
-  const EndOutcome end = worker_.AwaitGenerationEnd(0, 1);
-  Settle(&worker_);
-  EndTurn(1, {0});
-  EXPECT_EQ(EndOf(end), "OK");
+  OutliveGenerationOne();
   server_->BeginGeneration(Generation(2), {0});
   EndTurn(2, {});
   server_->BeginGeneration(Generation(3));

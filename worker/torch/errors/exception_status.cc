@@ -58,21 +58,16 @@ bool IsPeerError(absl::string_view type, absl::string_view text) {
   if (type == "gloo::IoException" || type == "gloo::TimeoutException") return true;
   if (type == "c10::DistStoreError" || type == "c10::DistNetworkError") return true;
   // NCCL reports our own mistakes by the same type as a peer's death.
-  static constexpr std::array<const char*, 9> kNcclPeerTexts = {
-      "remote process exited",
-      "ncclRemoteError",
-      "communicator was aborted",
-      "NCCL timeout",
+  static constexpr std::array<const char*, 8> kNcclPeerTexts = {
+      "remote process exited",        "ncclRemoteError", "communicator was aborted", "NCCL timeout",
       "collective operation timeout",
       "retrieving ncclUniqueId",  // from the store, which ends with the generation
-      "Connection reset by peer",
-      "Connection refused",
-      "Broken pipe"};
-  if (type == "c10::DistBackendError") return ContainsAny(text, kNcclPeerTexts);
-  static constexpr std::array<const char*, 4> kGlooPeerTexts = {
+      "Connection refused",           "Broken pipe"};
+  if (type == "c10::DistBackendError" && ContainsAny(text, kNcclPeerTexts)) return true;
+  static constexpr std::array<const char*, 4> kPeerTexts = {
       "connectFullMesh failed", "Connection closed by peer", "Connection reset by peer",
       "Application timeout caused pair closure"};
-  return ContainsAny(text, kGlooPeerTexts);
+  return ContainsAny(text, kPeerTexts);
 }
 
 absl::Status StatusFromCurrentException() {
