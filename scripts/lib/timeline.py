@@ -175,6 +175,19 @@ def wait_readable(fd, timeout):
     return bool(poll.poll(max(0.0, timeout) * 1000))
 
 
+def ends_within(pid, timeout):
+    """Whether this process, be it anybody's child, is gone, a zombie, or one of both within `timeout` seconds. `Follower.wait`
+    is not for this: no file changes when a process ends."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return wait_readable(pidfd, timeout)
+    finally:
+        os.close(pidfd)
+
+
 def stat_of(pid):
     """The fields of /proc/PID/stat from the third one on (proc(5)). Errors: FileNotFoundError, ProcessLookupError."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
@@ -223,15 +236,7 @@ def leftovers(tag, within):
             return {}
         gone = False
         for pid in found:
-            try:
-                pidfd = os.pidfd_open(pid)
-            except ProcessLookupError:
-                gone = True
-                continue
-            try:
-                gone = wait_readable(pidfd, deadline - time.monotonic()) or gone
-            finally:
-                os.close(pidfd)
+            gone = ends_within(pid, deadline - time.monotonic()) or gone
         if not gone or time.monotonic() >= deadline:
             return tagged(tag)
 

@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, SLOW, TORCH_PYTHON, WORKER, torch_is_there  # noqa: E402
-from timeline import leftovers, parent_of  # noqa: E402
+from timeline import ends_within, leftovers, parent_of  # noqa: E402
 from warm_case import TRAINING, WarmTestCase  # noqa: E402
 
 NOBODY = 65534
@@ -122,7 +122,7 @@ class Leases(DaemonTestCase):
         self.bed.event("warm_start", self.began, warm=2, cold=0)
         self.told("is ready", 2)  # the next one, beside the job
         self.end(agent, lines)
-        self.bed.wait(lambda: not os.path.exists(f"/proc/{spare[0]}"), "the warden to be gone")
+        self.assertTrue(ends_within(spare[0], 5 * SLOW), "the warden")
 
     def test_twin_without_a_daemon(self):
         agent, lines = self.job(modules="")

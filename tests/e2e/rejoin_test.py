@@ -12,9 +12,9 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, SLOW, BedTestCase, free_port  # noqa: E402
 from etcd import EtcdCluster, etcd_is_there  # noqa: E402
-from timeline import state_of  # noqa: E402
+from timeline import ends_within, state_of  # noqa: E402
 
 WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
 
@@ -291,7 +291,8 @@ class Ends(RejoinTestCase):
         self.kill(first[1])
         second = self.bed.workers(2, 2, alive=[agent])
         agent.signal(signal.SIGKILL)
-        self.bed.wait(lambda: not any(is_alive(line["pid"]) for line in second), "the workers' end")
+        for line in second:
+            self.assertTrue(ends_within(line["pid"], 5 * SLOW), line)
         self.assertEqual(first[0]["pid"], second[0]["pid"])
 
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "tests/support/loop_until.h"
 
 namespace ddprun {
 namespace {
@@ -193,6 +194,30 @@ TEST_F(EventLoopTest, NowIsTheMonotonicClock) {
   const Instant now = loop_->Now();
   EXPECT_LE(before, now);
   EXPECT_LE(now, MonotonicNow());
+}
+
+TEST_F(EventLoopTest, LoopUntilDoesNotWaitOnceATimerHasMadeItTrue) {
+  bool due = false;
+  Timer timer(loop_.get(), [&] { due = true; });
+  timer.Arm(loop_->Now() - absl::Seconds(1));  // its handler runs before the first wait
+  const Instant begin = loop_->Now();
+  EXPECT_TRUE(LoopUntil(
+      loop_.get(), [&] { return due; }, absl::Seconds(20)));
+  EXPECT_LT(loop_->Now() - begin, absl::Seconds(20));
+}
+
+TEST_F(EventLoopTest, LoopUntilSeesWhatAHandlerBeganToWatch) {
+  FdPair pipe = *MakePipe();
+  ASSERT_EQ(write(pipe.second.get(), "x", 1), 1);
+  bool ready = false;
+  std::unique_ptr<FdWatch> watch;
+  loop_->Post([&] {
+    watch = std::make_unique<FdWatch>(loop_.get(), pipe.first.get(), [&] { ready = true; });
+  });
+  const Instant begin = loop_->Now();
+  EXPECT_TRUE(LoopUntil(
+      loop_.get(), [&] { return ready; }, absl::Seconds(20)));
+  EXPECT_LT(loop_->Now() - begin, absl::Seconds(20));
 }
 
 }  // namespace
