@@ -113,6 +113,9 @@ std::string HangMonitor::page_path(uint32_t local_rank) const {
 
 void HangMonitor::OnStarted(uint32_t local_rank, pid_t pid) {
   if (local_rank < pids_.size()) pids_[local_rank] = pid;
+  if (detector_ == nullptr) return;
+  detector_->OnStarted(Now(), local_rank);
+  Arm();
 }
 
 bool HangMonitor::OnEnded(uint32_t local_rank) {

@@ -46,7 +46,14 @@ HangDetector::HangDetector(const HangSettings& settings, uint32_t worker_count, 
     worker.changed = now;
     worker.sampled = Instant::Infinite();
   }
-  PlanNextSample(now);
+}
+
+void HangDetector::OnStarted(Instant now, uint32_t local_rank) {
+  if (local_rank >= workers_.size() || workers_[local_rank].started) return;
+  Worker& worker = workers_[local_rank];
+  worker.started = true;
+  if (WatchesDeeds(worker)) worker.changed = now;
+  if (!sampling_) PlanNextSample(now);
 }
 
 // Steps that are counted for a program say nothing of what it does between them.
@@ -62,7 +69,8 @@ bool HangDetector::IsCounted(const Worker& worker) const {
 
 // By what it does, because it doesn't say.
 bool HangDetector::WatchesDeeds(const Worker& worker) const {
-  return worker.alive && !SaysWhere(worker) && settings_.hang_timeout > absl::ZeroDuration();
+  return worker.alive && worker.started && !SaysWhere(worker) &&
+         settings_.hang_timeout > absl::ZeroDuration();
 }
 
 bool HangDetector::IsTimed(const Worker& worker) const {

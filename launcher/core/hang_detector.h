@@ -42,6 +42,9 @@ class HangDetector {
  public:
   HangDetector(const HangSettings& settings, uint32_t worker_count, Instant now);
 
+  // Its process is there. Who marks nothing is watched from now on: until then it may wait for what
+  // its template imports. Again: nothing.
+  void OnStarted(Instant now, uint32_t local_rank);
   // A page was opened: a mark may come at any time.
   void OnOpened(Instant now);
   // The workers' words by local rank, 0 = never marked.
@@ -87,8 +90,9 @@ class HangDetector {
  private:
   struct Worker {
     bool alive = true;
+    bool started = false;
     uint64_t word = 0;
-    Instant changed;  // last mark; for an unmarked one, last sign of life
+    Instant changed;  // last mark; for an unmarked one, last sign of life, or its start
     bool first_step_seen = false;
     std::map<ProgressPhase, StepTimes> times;
     bool suspect = false;

@@ -27,6 +27,7 @@ class Player {
                .marked = std::vector<Instant>(workers_),
                .data_wait = {}},
         ended_(workers_),
+        started_(workers_),
         vitals_(workers_, WorkerVital{.alive = true}) {}
 
   ProgressFuzzResult Play() {
@@ -83,6 +84,11 @@ class Player {
       case 2:
         pages_.data_wait = absl::Nanoseconds(static_cast<int64_t>(bytes_.Number() >> 1U));
         return;
+      case 3: {
+        const size_t rank = bytes_.Below(workers_ + 1);
+        if (rank < workers_) started_[rank] = true;
+        return detector_.OnStarted(now_, static_cast<uint32_t>(rank));
+      }
       default:  // as HangMonitor waits
         const Instant next = std::min(detector_.NextLook(), detector_.NextSample());
         if (next.is_infinite()) return;
@@ -173,6 +179,7 @@ class Player {
       const bool is_watched =
           settings_.watch_marks || settings_.hang_timeout > absl::ZeroDuration();
       if (!is_watched) Fail("a worker is suspect that nobody watches");
+      if (!started_[rank] && !detector_.marked(rank)) Fail("who hasn't started is suspect");
     }
   }
 
@@ -208,6 +215,7 @@ class Player {
   TimeBook::Look pages_;
   Instant closed_ = Instant::Infinite();
   std::vector<bool> ended_;
+  std::vector<bool> started_;
   std::vector<WorkerVital> vitals_;
 };
 

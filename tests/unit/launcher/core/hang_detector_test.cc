@@ -292,9 +292,15 @@ TEST_F(SwitchedOff, TwinNothingIsWatched) {
 class Unmarked : public HangDetectorTest {
  protected:
   Unmarked() : HangDetectorTest(HangSettings{.hang_timeout = absl::Seconds(20)}) {}
+
+  void Start() {
+    detector_.OnStarted(now_, 0);
+    detector_.OnStarted(now_, 1);
+  }
 };
 
 TEST_F(Unmarked, DoingNothingForTheTimeoutIsSuspect) {
+  Start();
   for (int i = 0; i < 100; ++i) {
     vitals_[0].bytes += 10;
     vitals_[1].cpu += absl::Milliseconds(500);
@@ -309,7 +315,20 @@ TEST_F(Unmarked, DoingNothingForTheTimeoutIsSuspect) {
   EXPECT_THAT(detector_.Describe(0, now_), HasSubstr("--hang_timeout"));
 }
 
+// A template may import for minutes before it has anybody to fork.
+TEST_F(Unmarked, WhoHasNotStartedIsNotSilent) {
+  detector_.OnOpened(now_);
+  EXPECT_TRUE(Advance(absl::Minutes(5)).empty());
+  EXPECT_EQ(samples_, 0);
+  Start();
+  EXPECT_TRUE(Advance(absl::Seconds(19)).empty());
+  EXPECT_FALSE(detector_.any_suspect());
+  Start();  // again: nothing
+  EXPECT_FALSE(Advance(absl::Seconds(20)).empty()) << "the twin: from its start on it is watched";
+}
+
 TEST_F(Unmarked, WhoMarksIsJudgedByItsMarks) {
+  Start();
   Learn(20);
   EXPECT_TRUE(Advance(absl::Seconds(300)).empty()) << "the first-step timeout holds";
 }
