@@ -187,7 +187,7 @@ class AgentServerTest : public ::testing::Test {
     return Ends(outcome) ? outcome->status.ToString() : "the call has not ended";
   }
   // Handles events until a call that began now was answered by the server behind `client`: what was
-  // sent on its connection before has been handled then, too.
+  // sent on its connection before has been handled then, too, but for what gRPC hands over late.
   void Settle(Client* client) { EXPECT_TRUE(Ends(client->GetAssignment(0, UINT64_MAX, 0))); }
 
   std::unique_ptr<EventLoop> loop_;
