@@ -176,8 +176,8 @@ def wait_readable(fd, timeout):
 
 
 def ends_within(pid, timeout):
-    """Whether this process, be it anybody's child, is gone, a zombie, or one of both within `timeout` seconds. `Follower.wait`
-    is not for this: no file changes when a process ends."""
+    """Whether a process, anybody's child, has ended (a zombie has), or does so within `timeout` seconds. `Follower.wait` isn't
+    for this: no file changes then."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
