@@ -62,7 +62,7 @@ def parse_arguments():
                         help="the suites of what was changed since COMMIT (HEAD: what isn't committed)")
     parser.add_argument("--all", action="store_true", help=f"also {', '.join(EXTRA)}, and all that other suites leave out")
     parser.add_argument("--contract", action="store_true",
-                        help="the suite contract alone, and every check beside torchrun; an hour")
+                        help="the suite contract alone, and every check beside torchrun; twenty minutes")
     parser.add_argument("--campaign", action="store_true",
                         help="each kind of fault at each moment of a job's life, under PyTorch DDP; ten minutes")
     parser.add_argument("--only", action="append", choices=EVERY, help="this suite (may be repeated)")
