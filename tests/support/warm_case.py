@@ -133,8 +133,9 @@ class KilledAtRandom(WarmTestCase):
     def whole(self, agent):
         """The workers of the newest generation, when all of them are there and none was killed."""
         def there():
-            lines = self.bed.journal.find("worker", generation=self.newest())
-            return len(lines) == 2 and self.killed.isdisjoint(line["pid"] for line in lines) and lines
+            newest = self.newest()
+            lines = self.bed.journal.find("worker", generation=newest)
+            return len(lines) == 2 and self.killed.isdisjoint((newest, line["pid"]) for line in lines) and lines
         return self.bed.wait(there, "a whole generation", alive=[agent])
 
     def check(self, start, seed, kills):
@@ -153,9 +154,10 @@ class KilledAtRandom(WarmTestCase):
                 os.kill(self.parked(), signal.SIGKILL)
                 self.ready(count=ready + 1, alive=[agent])
             started = self.bed.events.find("worker_started")[-2:]
-            victim = rng.choice(started)["worker_pid"]
-            self.bed.signal_workers([{"pid": victim}], signal.SIGKILL)
-            self.killed.add(victim)
+            victim = rng.choice(started)
+            self.bed.signal_workers([{"pid": victim["worker_pid"]}], signal.SIGKILL)
+            # With its generation: a thousand kills are enough for a pid to come again.
+            self.killed.add((int(victim["generation"]), victim["worker_pid"]))
             select.select([agent.pidfd], [], [], rng.random() * 0.08)  # a moment in the middle of the restart, or after it
             self.bed.follower.refresh()
             if rng.random() < 0.5 or count % 10 == 9:
