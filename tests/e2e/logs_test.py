@@ -4,7 +4,6 @@
 import glob
 import os
 import re
-import select
 import signal
 import stat
 import sys
@@ -13,23 +12,13 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port  # noqa: E402
+from timeline import ends_within  # noqa: E402
 
 TALK = """import os, sys
 rank = os.environ['LOCAL_RANK']
 print('out', rank, flush=True)
 print('err', rank, file=sys.stderr, flush=True)
 """
-
-
-def wait_gone(pid):
-    """Waits for the end of a process that is not ours."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    ready, _, _ = select.select([fd], [], [], PATIENCE)
-    os.close(fd)
-    return bool(ready)
 
 
 class LogsTestCase(BedTestCase):
@@ -260,7 +249,7 @@ class Leftovers(LogsTestCase):
         agent, keeper = self.start()
         agent.signal(signal.SIGKILL)
         agent.wait(PATIENCE)
-        self.assertTrue(wait_gone(keeper))
+        self.assertTrue(ends_within(keeper, PATIENCE))
         self.assertEqual([], os.listdir(self.temporary))
 
     def test_without_its_keeper_a_killed_agent_leaves_its_folders(self):
@@ -270,14 +259,14 @@ class Leftovers(LogsTestCase):
         os.kill(keeper, signal.SIGKILL)
         agent.signal(signal.SIGKILL)
         agent.wait(PATIENCE)
-        self.assertTrue(wait_gone(keeper))
+        self.assertTrue(ends_within(keeper, PATIENCE))
         self.assertEqual(2, len(os.listdir(self.temporary)))
 
     def test_an_agent_that_a_signal_ends_leaves_nothing(self):
         agent, keeper = self.start()
         agent.signal(signal.SIGTERM)
         self.assert_status(1, agent, 10 * SLOW)
-        self.assertTrue(wait_gone(keeper))
+        self.assertTrue(ends_within(keeper, PATIENCE))
         self.assertEqual([], os.listdir(self.temporary))
 
 
