@@ -5,7 +5,7 @@ import random
 import select
 import signal
 
-from bed import ROOT, BedTestCase
+from bed import FREED_MB, ROOT, BedTestCase
 from timeline import state_of
 
 OBSERVING_WORKER = os.path.join(ROOT, "tests", "support", "observing_worker.py")
@@ -94,8 +94,9 @@ class WarmTestCase(BedTestCase):
     def parked(self):
         """The process that waits: the keeper's child that is no worker."""
         self.bed.follower.refresh()
-        workers = {line["worker_pid"] for line in self.bed.events.find("worker_started")}
-        return next(pid for pid in self.children() if pid not in workers)
+        # The newest of each place: after a thousand kills it may have the pid of one that ended long ago.
+        workers = {(line["pid"], line["local_rank"]): line["worker_pid"] for line in self.bed.events.find("worker_started")}
+        return next(pid for pid in self.children() if pid not in workers.values())
 
     def preloading(self, *modules, nproc=2, options=(), worker=("wait",), **process):
         return self.bed.agent("agent", ["--standalone", "--nproc_per_node", nproc, "--max_restarts", 9, "--warm", "on",
@@ -168,7 +169,8 @@ class KilledAtRandom(WarmTestCase):
         lines = self.whole(agent)
         self.assertEqual(3, len(self.children()), f"two workers, and one that waits; seed {seed}")
         for name, size in self.sizes(agent).items():
-            self.assertLess(size, sizes[name] + (4 if "descriptors" in name else 2048), f"{name} grows; seed {seed}")
+            more = 4 if "descriptors" in name else 1024 * (2 + FREED_MB)
+            self.assertLess(size, sizes[name] + more, f"{name} grows; seed {seed}")
         warm = [line["warm"] for line in self.bed.events.find("worker_started")]
         self.assertGreater(sum(warm), 0.8 * len(warm), f"seed {seed}")
         self.bed.finish(lines)
