@@ -213,7 +213,8 @@ class WithoutService(StepsTestCase):
 
     # Seconds; a minute is promised, and tried with --all. Longer than the 10 s for which nodes wait whose workers can't go on.
     ABSENCE = float(os.environ.get("DDPRUN_TEST_ABSENCE", "12"))
-    STEPS = int((ABSENCE + 4) * 200)
+    # Of 5 ms each. Workers run as long as two questions may take that nobody answers, and what their programs take to start.
+    STEPS = int((max(ABSENCE, 2.5 * SLOW) + 4) * 200)
 
     def setUp(self):
         super().setUp()

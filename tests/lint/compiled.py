@@ -35,11 +35,12 @@ class Cache:
         protos = "".join(tree.text(path) for path in tree.paths(("proto",), (".proto",)))
         self._common = self._version + protos.encode()
         self._tree = tree
+        self._root = os.path.abspath(tree.root)
 
     def key(self, path, command, extra=""):
         digest = hashlib.sha256(self._common)
-        for part in [*command, extra]:
-            digest.update(part.encode() + b"\0")
+        for part in [*command, extra]:  # wherever the clone lies
+            digest.update(part.replace(self._root, ".").encode() + b"\0")
         for name in sorted(self._reached(path)):
             digest.update(name.encode() + b"\0" + self._tree.text(name).encode())
         return digest.hexdigest()

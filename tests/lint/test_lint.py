@@ -377,10 +377,17 @@ class Compiled(unittest.TestCase):
 
     def test_a_changed_public_header_is_looked_at_again(self):
         def key(text):
-            tree = Tree({"worker/include/ddprun/p.h": text, "worker/torch/t.cc": '#include "ddprun/p.h"\n'})
+            tree = Tree({"worker/include/ddprun/p.h": text, "worker/torch/t.cc": '#include "ddprun/p.h"\n'}, "/clone")
             return compiled.Cache(tree, "g++").key("worker/torch/t.cc", ["g++"])
         self.assertEqual(key("int a;\n"), key("int a;\n"))
         self.assertNotEqual(key("int a;\n"), key("int b;\n"))
+
+    def test_another_clone_is_not_looked_at_again(self):
+        def key(root, flag="-O2"):
+            tree = Tree({"base/a.cc": "int a;\n"}, root)
+            return compiled.Cache(tree, "g++").key("base/a.cc", ["g++", flag, f"-I{root}/base"], f"{root}/base/a.cc")
+        self.assertEqual(key("/clone"), key("/another"))
+        self.assertNotEqual(key("/clone"), key("/clone", "-O0"))
 
     def test_tidy_and_its_memory(self):
         self.write("base/a.cc", "#include <cstring>\nint main() {\n  int b[4];\n  memset(b, '0', 16);\n  return b[0];\n}\n")
