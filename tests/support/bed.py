@@ -23,7 +23,7 @@ from timeline import (  # noqa: E402
 DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "dev", "bin", "ddprun"))
 # How much slower programs are under sanitizers.
 SLOWNESS = float(os.environ.get("DDPRUN_TEST_SLOWNESS", "1"))
-# How much of what a program has freed AddressSanitizer keeps (quarantine_size_mb's default): nothing has leaked yet.
+# What AddressSanitizer keeps of freed memory (quarantine_size_mb's default): bounds on memory have it more, as it is no leak.
 FREED_MB = 256 if SLOWNESS > 1 else 0
 # Tests run side by side, on machines that have other work too: bounds on time are multiplied by this. They tell "at once"
 # from "when a time-out is over"; how fast ddprun is, the benchmarks measure.
