@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""--numa_binding gives each worker the CPUs that torch 2.11 gives it, on machines of many kinds.
+"""--numa_binding gives each worker the CPUs that torch gives it, on machines of many kinds.
 
 Both read the same folders with another machine's /sys: torch's binding.py itself (torch_binding.py), and the probe and
 planner of ddprun (show_binding). What torch answered is recorded as what torchrun shows is (record.py); machines drawn with
 another seed than the ordinary one ask torch itself.
 """
 
+import itertools
 import json
 import os
 import random
@@ -100,7 +101,9 @@ def ours(root, allowed, visible=None):
 class Torch:
     """torch's answers: recorded ones, or those of torch itself, which begins when it is asked first."""
 
-    def __init__(self):
+    def __init__(self, torchrun):
+        self.torchrun = torchrun
+        self.anew = record.how_to_record(torchrun, "binding")
         self.answered = {}  # in this run, as the record has them
         self._asked = None
 
@@ -111,14 +114,14 @@ class Torch:
         if contract.MODE in ("ordinary", "ddprun") and (SEED == ORDINARY_SEED or not machine.startswith("drawn")):
             recorded = self._recorded(case, key)
             case.assertEqual(known, {name: recorded[name] for name in known},
-                             f"another question than was recorded. {record.how_to_record('binding')}")
+                             f"another question than was recorded. {self.anew}")
             return recorded["answer"]
         theirs = self._ask(question)
         known["answer"] = theirs if isinstance(theirs, dict) else [cpu_list(cpus) for cpus in theirs]
         self.answered[key] = known
         if contract.WHOLE_RUN and SEED == ORDINARY_SEED:
             found = record.difference(self._recorded(case, key), known)
-            case.assertEqual("", found, f"torch isn't as it was. The record anew: {record.how_to_record('binding')}")
+            case.assertEqual("", found, f"torch isn't as it was. The record anew: {self.anew}")
         return known["answer"]
 
     def end(self):
@@ -127,31 +130,31 @@ class Torch:
 
     def _ask(self, question):
         if self._asked is None:  # one for all: it imports torch
-            self._asked = subprocess.Popen([jobs.TORCH_PYTHON, os.path.join(HERE, "torch_binding.py")], stdin=subprocess.PIPE,
+            self._asked = subprocess.Popen([self.torchrun.python, os.path.join(HERE, "torch_binding.py")], stdin=subprocess.PIPE,
                                            stdout=subprocess.PIPE, text=True)
         self._asked.stdin.write(json.dumps(question) + "\n")
         self._asked.stdin.flush()
         return json.loads(self._asked.stdout.readline())
 
-    @staticmethod
-    def _recorded(case, key):
+    def _recorded(self, case, key):
         try:
-            answers, = record.load("binding").values()
+            answers, = record.load(self.torchrun, "binding").values()
             return answers[key]
         except (record.RecordError, KeyError) as error:
-            return case.fail(f"{key}: {error}. Write it: {record.how_to_record('binding')}")
+            return case.fail(f"{key}: {error}. Write it: {self.anew}")
 
 
 class SameAsTorch(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.torch = Torch()
+        cls.torches = [Torch(torchrun) for torchrun in contract.TORCHRUNS]
 
     @classmethod
     def tearDownClass(cls):
-        cls.torch.end()
-        if contract.MODE == "record":
-            record.store("binding", {"answers": cls.torch.answered}, whole=True)
+        for torch in cls.torches:
+            torch.end()
+            if contract.MODE == "record":
+                record.store(torch.torchrun, "binding", {"answers": torch.answered}, whole=True)
 
     def setUp(self):
         # A machine is thousands of small files, which are quick in memory alone.
@@ -170,10 +173,11 @@ class SameAsTorch(unittest.TestCase):
                 questions.append({"root": root, "mode": mode, "allowed": allowed, "gpus": [gpu for gpu, _ in machine.gpus]})
                 answers.append(shown[mode])
         bound = refused = 0
-        for number, (question, mine) in enumerate(zip(questions, answers)):
+        for number, torch in itertools.product(range(len(questions)), self.torches):
+            question, mine = questions[number], answers[number]
             name, machine, _ = cases[number // len(MODES)]
-            with self.subTest(machine=name, mode=question["mode"]):
-                theirs = self.torch.answer(self, name, question)
+            with self.subTest(machine=name, mode=question["mode"], torch=torch.torchrun.torch):
+                theirs = torch.answer(self, name, question)
                 if isinstance(theirs, list):
                     self.assertEqual(theirs, mine)
                     bound += 1
@@ -208,7 +212,8 @@ class SameAsTorch(unittest.TestCase):
         machine = regular(1, 2, 1, 2, 1, gpus=(1, 1))
         machine.write(other)
         question = {"root": other, "mode": "node", "allowed": machine.cpus, "gpus": [gpu for gpu, _ in machine.gpus]}
-        self.assertNotEqual(self.torch.answer(self, "the twin", question), ours(root, machine.cpus)["node"])
+        for torch in self.torches:
+            self.assertNotEqual(torch.answer(self, "the twin", question), ours(root, machine.cpus)["node"])
 
     def test_chosen_devices(self):
         machine = regular(2, 1, 2, 2, 1, gpus=(0, 0, 1, 1))
@@ -216,8 +221,9 @@ class SameAsTorch(unittest.TestCase):
         for visible, chosen in (("2,0", (2, 0)), ("GPU-00000003,1", (3, 1)), ("0,9,1", (0,))):
             gpus = [machine.gpus[number][0] for number in chosen]
             questions = [{"root": self.folder, "mode": mode, "allowed": machine.cpus, "gpus": gpus} for mode in MODES]
-            expected = {question["mode"]: self.torch.answer(self, f"devices {visible}", question) for question in questions}
-            self.assertEqual(expected, ours(self.folder, machine.cpus, visible), visible)
+            for torch in self.torches:
+                expected = {question["mode"]: torch.answer(self, f"devices {visible}", question) for question in questions}
+                self.assertEqual(expected, ours(self.folder, machine.cpus, visible), visible)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The differential suite: one check of torchrun's contract is one or several tests with its number.
 
-A check runs with ddprun always. What the real torchrun shows in it is recorded (record.py): an ordinary run holds
-ddprun against the record. DDPRUN_CONTRACT=whole runs torchrun again and holds that against the record too, and =record
-writes the record. (=ddprun and =torchrun run one side alone, to look at it.) Where ours is meant to differ, the test
-says which pain of docs/TORCHRUN.md it cures, or why.
+A check runs with ddprun always. What the real torchruns (jobs.TORCHRUNS) show in it is recorded (record.py): an ordinary
+run holds ddprun against the records. DDPRUN_CONTRACT=whole runs the torchruns again and holds them against the records
+too, and =record writes the records. (=ddprun and =torchrun run one side alone, to look at it.) DDPRUN_CONTRACT_TORCH
+limits all this to one version of torch. Where ours is meant to differ, the test says which pain of docs/TORCHRUN.md it
+cures, or why.
 
 A file of tests ends with `contract.main()`: its tests run side by side, and what held goes to RESULTS for
 summary_test.py.
@@ -29,20 +30,28 @@ MODE = os.environ.get("DDPRUN_CONTRACT", "ordinary")
 if MODE not in MODES:
     sys.exit(f"DDPRUN_CONTRACT={MODE}: is none of {', '.join(MODES)}")
 WHOLE_RUN = MODE == "whole"
+_VERSION = os.environ.get("DDPRUN_CONTRACT_TORCH", "")
+TORCHRUNS = tuple(torchrun for torchrun in jobs.TORCHRUNS if _VERSION in ("", torchrun.torch))
+if not TORCHRUNS:
+    sys.exit(f"DDPRUN_CONTRACT_TORCH={_VERSION}: is none of {', '.join(torchrun.torch for torchrun in jobs.TORCHRUNS)}")
 JUDGED = MODE in ("ordinary", "whole")
 RESULTS = os.environ.get("DDPRUN_CONTRACT_RESULTS", os.path.join(jobs.ROOT, "build", "dev", "contract-results"))
 
 
 class Differs:
-    """Why ours is not what torchrun does: pains that are cured, and words."""
+    """Why ours is not what torchrun does: pains that are cured, and words. `only`: the torchrun that alone differs."""
 
-    def __init__(self, *pains, why=""):
+    def __init__(self, *pains, why="", only=None):
         if not pains and not why:
             raise ValueError("a difference cures a pain or has a reason")
         if any(pain not in range(1, PAINS + 1) for pain in pains):
             raise ValueError(f"no such pain: {pains}")
         self.pains = pains
         self.why = why
+        self.only = only
+
+    def holds_for(self, torchrun):
+        return self.only in (None, torchrun)
 
     def __str__(self):
         cured = f"cures pain {', '.join(map(str, self.pains))}" if self.pains else ""
@@ -91,8 +100,8 @@ class Expect:
 class Row:
     """A check as a line of a table: one command, and what it must show.
 
-    `both`: the same for the two; or `ours` and `theirs` with the reason in `differs`. In `arguments`, S is a
-    script that does nothing and W is probe.py.
+    `both`: the same for all; or `ours` and `theirs` with the reason in `differs`. `pinned`: what the pinned torchrun shows
+    where the newest shows something else. In `arguments`, S is a script that does nothing and W is probe.py.
     """
 
     check: int
@@ -101,15 +110,20 @@ class Row:
     both: Expect | None = None
     ours: Expect | None = None
     theirs: Expect | None = None
+    pinned: Expect | None = None
     differs: Differs | None = None
     env: dict = dataclasses.field(default_factory=dict)
     recorded: bool = True
 
     def __post_init__(self):
-        if (self.both is None) != (self.differs is not None):
+        if (self.both is None) != (self.differs is not None and self.differs.only is None):
             raise ValueError(f"row {self.name}: either `both`, or two expectations and `differs`")
         self.ours = self.ours or self.both
         self.theirs = self.theirs or self.both
+        self.pinned = self.pinned or self.theirs
+
+    def expected(self, launcher):
+        return self.ours if launcher.ours else self.pinned if launcher is jobs.PINNED else self.theirs
 
     def run(self, job):
         job.private = True
@@ -151,13 +165,12 @@ def rows(table):
                 for launcher in self.launchers():
                     job = self.job(launcher)
                     ended = row.run(job)
-                    expected = row.ours if job.ours else row.theirs
-                    expected.verify(self, ended, job.told(), launcher.name)
+                    row.expected(launcher).verify(self, ended, job.told(), launcher.name)
                     if job.ours and ended.status:
                         self.check_refusal(ended)
-                if JUDGED and row.recorded:
-                    who = f"torchrun, as recorded by {record.how_to_record(self.group, self._testMethodName)}"
-                    row.theirs.verify(self, *replayed(self.record()[0], row.env), who)
+                for torchrun in TORCHRUNS if JUDGED and row.recorded else ():
+                    who = f"torchrun, as recorded by {record.how_to_record(torchrun, self.group, self._testMethodName)}"
+                    row.expected(torchrun).verify(self, *replayed(self.record(torchrun)[0], row.env), who)
             name = f"test_{row.check:02d}_{row.name}"
             if hasattr(cls, name):
                 raise ValueError(f"two rows of name {name}")
@@ -173,7 +186,7 @@ class ContractCase(unittest.TestCase):
     def setUp(self):
         self._jobs = []
         self.compared = False
-        self.shown = []  # what torchrun's jobs showed, in this run
+        self.shown = {}  # what each torchrun's jobs showed, in this run
         self.addCleanup(self._end)
 
     def job(self, launcher):
@@ -191,23 +204,27 @@ class ContractCase(unittest.TestCase):
         return os.path.basename(sys.modules[type(self).__module__].__file__).removesuffix("_test.py")
 
     def launchers(self):
-        """ddprun, and torchrun where this run wants it."""
+        """ddprun, and the torchruns where this run wants them."""
         if MODE not in ("torchrun", "record"):
             yield jobs.OURS
         if MODE in ("whole", "torchrun", "record") and getattr(self.method, "recorded", False):
-            if not jobs.torchrun_is_there():
-                self.fail(f"{jobs.THEIRS.command[0]} is not installed (scripts/setup installs it)")
-            yield jobs.THEIRS
+            for torchrun in TORCHRUNS:
+                if not torchrun.is_there():
+                    self.fail(f"{torchrun.command[0]} is not installed (scripts/setup --contract installs it)")
+                yield torchrun
 
-    def record(self):
-        """What torchrun's jobs showed in this test, as recorded."""
+    def record(self, torchrun):
+        """What this torchrun's jobs showed in this test, as recorded."""
         try:
-            found = record.load(self.group).get(self._testMethodName)
+            found = record.load(torchrun, self.group).get(self._testMethodName)
         except record.RecordError as error:
             self.fail(str(error))
         if found is None:
-            self.fail(f"no record of this test. Write it: {record.how_to_record(self.group, self._testMethodName)}")
+            self.fail(f"no record of this test. Write it: {self._how_to_record(torchrun)}")
         return found
+
+    def _how_to_record(self, torchrun):
+        return record.how_to_record(torchrun, self.group, self._testMethodName)
 
     def check_refusal(self, ended):
         """A usage mistake costs one clear message and no stack (pain 51)."""
@@ -219,7 +236,7 @@ class ContractCase(unittest.TestCase):
         shown = {}
         left = {}
         for job in self._jobs:
-            shown.setdefault(job.ours, []).append(self._observe(job))
+            shown.setdefault(job.launcher, []).append(self._observe(job))
             kept = job.stop()
             left.update(kept if job.ours else {})
         failed = jobs.has_failed(self)
@@ -228,9 +245,12 @@ class ContractCase(unittest.TestCase):
         for job in self._jobs:
             job.close()
         self.assertEqual({}, left, "processes outlived ddprun")
-        self.shown = shown.get(False, [])
+        ours = shown.pop(jobs.OURS, [])
+        self.shown = shown
         if not failed and JUDGED and getattr(self.method, "recorded", False):
-            self._hold_against_the_record(shown.get(True, []))
+            for torchrun in TORCHRUNS:
+                self._hold_against_the_record(torchrun, ours)
+            self.compared = True
 
     def _observe(self, job):
         shown = record.observe(job)
@@ -238,17 +258,16 @@ class ContractCase(unittest.TestCase):
             shown = record.one_for_each_processor(shown)
         return record.steady([shown], getattr(self.method, "unsteady", ()))[0]
 
-    def _hold_against_the_record(self, ours):
-        recorded = self.record()
-        anew = record.how_to_record(self.group, self._testMethodName)
+    def _hold_against_the_record(self, torchrun, ours):
+        recorded = self.record(torchrun)
+        anew = self._how_to_record(torchrun)
         numbers = ", ".join(map(str, self.method.checks))
-        if self.method.differs is None:
+        if self.method.differs is None or not self.method.differs.holds_for(torchrun):
             found = record.difference(record.common(recorded), record.common(ours))
-            self.assertEqual("", found, f"check {numbers}: ddprun isn't as torchrun was. (The record anew: {anew})")
+            self.assertEqual("", found, f"check {numbers}: ddprun isn't as {torchrun.name} was. (The record anew: {anew})")
         if WHOLE_RUN:
-            found = record.difference(recorded, self.shown)
-            self.assertEqual("", found, f"check {numbers}: torchrun isn't as it was. The record anew: {anew}")
-        self.compared = True
+            found = record.difference(recorded, self.shown.get(torchrun, []))
+            self.assertEqual("", found, f"check {numbers}: {torchrun.name} isn't as it was. The record anew: {anew}")
 
 
 # ---------------------------------------------------------------- running
@@ -284,26 +303,27 @@ def _write_results(group, outcomes):
 
 
 def _write_record(group, outcomes, whole):
-    """'' or why the record couldn't be written."""
-    shown = {test._testMethodName: test.shown for test, result, _ in outcomes  # pylint: disable=protected-access
-             if result.wasSuccessful() and test.shown}
-    try:
-        record.store(group, shown, whole)
-    except record.RecordError as error:
-        return str(error)
-    print(f"recorded: {len(shown)} tests of {group}", flush=True)
+    """'' or why a record couldn't be written."""
+    for torchrun in TORCHRUNS:
+        shown = {test._testMethodName: test.shown[torchrun] for test, result, _ in outcomes  # pylint: disable=protected-access
+                 if result.wasSuccessful() and test.shown.get(torchrun)}
+        try:
+            record.store(torchrun, group, shown, whole)
+        except record.RecordError as error:
+            return str(error)
+        print(f"recorded: {len(shown)} tests of {group} with {torchrun.name}", flush=True)
     return ""
 
 
-def orphans(group, tests):
-    """'' or which entries of the record no test has any more."""
+def orphans(torchrun, group, tests):
+    """'' or which entries of a record no test has any more."""
     wanted = {test._testMethodName for test in tests  # pylint: disable=protected-access
               if getattr(test, "method", None) and getattr(test.method, "recorded", False)}
     try:
-        unknown = sorted(set(record.load(group)) - wanted)
+        unknown = sorted(set(record.load(torchrun, group)) - wanted)
     except record.RecordError as error:
         return str(error)
-    return f"recorded, but no test: {', '.join(unknown)}. {record.how_to_record(group)}" if unknown else ""
+    return f"recorded, but no test: {', '.join(unknown)}. {record.how_to_record(torchrun, group)}" if unknown else ""
 
 
 def _in_turn(tests):
@@ -340,7 +360,7 @@ def main():
     if MODE == "record":
         problem = _write_record(group, outcomes, whole=not words)
     elif JUDGED and not words:
-        problem = orphans(group, every)
+        problem = "\n".join(filter(None, (orphans(torchrun, group, every) for torchrun in TORCHRUNS)))
         _write_results(group, outcomes)
     if problem:
         print(f"\n{'=' * 70}\n{problem}")

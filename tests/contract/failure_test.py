@@ -91,7 +91,7 @@ class Failure(contract.ContractCase):
     @check(56, recorded=True)
     def test_56_decorated_worker(self):
         for launcher in self.launchers():
-            job, ended = self.failed(launcher, DECORATED, env={"PYTHON_EXEC": jobs.TORCH_PYTHON})
+            job, ended = self.failed(launcher, DECORATED, env={"PYTHON_EXEC": launcher.python})
             files = {path: text for path, text in job.files("logs").items() if path.endswith("error.json")}
             (path, text), = files.items()
             content = json.loads(text)["message"]
@@ -107,7 +107,7 @@ class Failure(contract.ContractCase):
     def test_57_error_file_of_the_launcher(self):
         for launcher in self.launchers():
             job, _ = self.failed(launcher, DECORATED, env={
-                "PYTHON_EXEC": jobs.TORCH_PYTHON, "TORCHELASTIC_ERROR_FILE": "root.json"})
+                "PYTHON_EXEC": launcher.python, "TORCHELASTIC_ERROR_FILE": "root.json"})
             content = json.loads(job.text("root.json"))["message"]
             self.assertEqual(("RuntimeError: out of cheese", 1), (content["message"], content["errorCode"]))
 
@@ -157,19 +157,19 @@ class Failure(contract.ContractCase):
         """Ours recovers every time; torchrun's number is printed beside it."""
         for launcher in self.launchers():
             # A job of torchrun's that doesn't recover takes as long as we wait for it.
-            times = 3 if launcher is jobs.THEIRS else 20 if WHOLE_RUN else 1
+            times = 3 if not launcher.ours else 20 if WHOLE_RUN else 1
             held = 0
             for _ in range(times):
                 job = self.job(launcher)
                 node = job.start(["--standalone", "--nproc-per-node", 2, "--max-restarts", 2, job.script(GLOO_EACH_TIME)],
-                                 env={"PYTHON_EXEC": jobs.TORCH_PYTHON}, ahead=True)
+                                 env={"PYTHON_EXEC": launcher.python}, ahead=True)
                 try:
                     held += job.end(node, 120 * jobs.SLOW).status == 0
                 except jobs.TimelineError:
                     pass  # it hangs
                 jobs.kill_tagged(job.tag)
             print(f"gloo in each attempt, {launcher.name}: {held} of {times} jobs succeeded", flush=True)
-            if launcher is jobs.OURS:
+            if launcher.ours:
                 self.assertEqual(times, held)
 
     @check(63, recorded=True)

@@ -20,19 +20,49 @@ _FOREIGN = re.compile(r"(OMP_NUM_THREADS|LOGLEVEL|CUDA_VISIBLE_DEVICES|USE_LIBUV
                       r"LOCAL_.*|GROUP_.*|ROLE_.*)$")
 
 
+PINS = os.path.join(ROOT, "scripts", "lib", "torch_env.sh")
+
+
+def _pinned(name):
+    """What a variable of PINS is set to."""
+    with open(PINS, encoding="utf-8") as source:
+        return re.search(rf"^ddprun_{name}=(\S+)$", source.read(), re.MULTILINE).group(1)
+
+
 class Launcher:
-    def __init__(self, name, command, patience):
+    """ddprun, or the torchrun of one version of torch."""
+
+    def __init__(self, name, command, patience, python=TORCH_PYTHON, torch=None):
         self.name = name
         self.command = command
         self.patience = patience  # seconds that one thing may take
+        self.python = python  # which its workers may import torch with
+        self.torch = torch  # version; None for ddprun
+
+    @property
+    def ours(self):
+        return self.torch is None
+
+    @property
+    def home(self):
+        """The environment that torch is installed in."""
+        return os.path.dirname(os.path.dirname(self.python))
+
+    def is_there(self):
+        return os.access(self.command[0], os.X_OK)
+
+
+def _torchrun(version, environment):
+    programs = os.path.join(CACHE, environment, "bin")
+    return Launcher(f"torchrun {version}", [os.path.join(programs, "torchrun")], 120 * SLOW,
+                    os.path.join(programs, "python3"), version)
 
 
 OURS = Launcher("ddprun", [DDPRUN], PATIENCE)
-THEIRS = Launcher("torchrun", [os.path.join(CACHE, "py-full", "bin", "torchrun")], 120 * SLOW)
-
-
-def torchrun_is_there():
-    return os.access(THEIRS.command[0], os.X_OK)
+# The torchruns that ddprun is held against. A value in which they differ follows the newest.
+PINNED = _torchrun(_pinned("torch_version"), "py-full")
+NEWEST = _torchrun(_pinned("torch_newest"), "py-newest")
+TORCHRUNS = (PINNED, NEWEST)
 
 
 def shell_status(returncode):
@@ -67,10 +97,10 @@ class Job(Bed):
 
     @property
     def ours(self):
-        return self.launcher is OURS
+        return self.launcher.ours
 
     def script(self, body, name="script.py"):
-        """A worker's script; `probe` is imported, and torch where the test sets PYTHON_EXEC to TORCH_PYTHON."""
+        """A worker's script; `probe` is imported, and torch where the test sets PYTHON_EXEC to launcher.python."""
         return self.write(name, "import json, os, signal, sys, probe\n" + body)
 
     def start(self, arguments, name="node", env=None, ahead=False, **options):

@@ -31,7 +31,7 @@ class Logs(contract.ContractCase):
         """{path below the run's folder: content}, without error files."""
         files = job.files("logs")
         for path in files:
-            self.assertRegex(path, r"\Anone_[^/]{8}/")
+            self.assertRegex(path, r"\Anone_[^/]{8}/" if job.launcher is jobs.PINNED else r"\A[0-9a-f-]{36}_[^/]{8}/")
         return {path.split("/", 1)[1]: text for path, text in files.items() if not path.endswith("error.json")}
 
     @check(73, recorded=True)

@@ -1,13 +1,14 @@
-"""What the real torchrun showed in each check, as files: tests/contract/recorded/<file of tests>.json.
+"""What the real torchruns showed in each check, as files: tests/contract/recorded/<version of torch>/<file of tests>.json.
 
-An ordinary run holds ddprun against these; DDPRUN_CONTRACT=whole runs torchrun again and holds the record against it,
-and DDPRUN_CONTRACT=record writes them anew. They are written by torchrun alone: each entry has a sum of what is in it,
-so that one changed by hand is found out.
+An ordinary run holds ddprun against these; DDPRUN_CONTRACT=whole runs the torchruns again and holds the record against
+them, and DDPRUN_CONTRACT=record writes them anew; DDPRUN_CONTRACT_TORCH limits either to one version. They are written by
+torchrun alone: each entry has a sum of what is in it, so that one changed by hand is found out.
 
 What differs from machine to machine and from run to run stands there as a sample of its kind: 0000 for process ids,
 ports and times, /job for the job's folder, a UUID of the letter a. What tracebacks name of files is left out.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -18,7 +19,6 @@ import sys
 import jobs
 
 FOLDER = os.environ.get("DDPRUN_CONTRACT_RECORD", os.path.join(jobs.HERE, "recorded"))
-PINS = os.path.join(jobs.ROOT, "scripts", "lib", "torch_env.sh")
 # A number that a test or torchrun itself chose; other long ones are pids, ports and times.
 _CHOSEN_NUMBERS = {"29400", "29500", "23456", "99999"}
 # Variables of shells, which say nothing of a launcher.
@@ -28,33 +28,28 @@ _SHELLS_VARIABLES = {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}
 _FREE_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHINDUCTOR_CACHE_DIR"}
 _OWN_NAMES = {socket.gethostname(), socket.getfqdn()}
 _NOTHING = object()
+_UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"  # the sample of each
 
 
 class RecordError(Exception):
     """The record can't be used: the text says why, and what to run."""
 
 
-def how_to_record(group, test=""):
+def how_to_record(torchrun, group, test=""):
     """The command that writes a file, or one test's part of it, anew."""
-    return f"DDPRUN_CONTRACT=record python3 tests/contract/{group}_test.py {test}".rstrip()
+    return f"DDPRUN_CONTRACT=record DDPRUN_CONTRACT_TORCH={torchrun.torch} python3 tests/contract/{group}_test.py {test}".rstrip()
 
 
-def pinned_torch():
-    """The version of torch that scripts/setup installs."""
-    with open(PINS, encoding="utf-8") as source:
-        return re.search(r"^ddprun_torch_version=(\S+)$", source.read(), re.MULTILINE).group(1)
-
-
-def installed():
-    """{"torch", "python"}: the versions behind jobs.TORCH_PYTHON. Errors: RecordError."""
-    home = os.path.dirname(os.path.dirname(jobs.TORCH_PYTHON))
+def installed(torchrun):
+    """{"torch", "python"}: the versions behind a torchrun. Errors: RecordError."""
+    home = torchrun.home
     try:
         with open(os.path.join(home, "pyvenv.cfg"), encoding="utf-8") as source:
             python = re.search(r"^version *= *(\S+)", source.read(), re.MULTILINE).group(1)
         packages = os.listdir(os.path.join(home, "lib", "python" + ".".join(python.split(".")[:2]), "site-packages"))
         torch = next(match.group(1) for name in packages if (match := re.match(r"torch-(.+)\.dist-info$", name)))
     except (OSError, AttributeError, StopIteration) as error:
-        raise RecordError(f"the real torchrun isn't installed in {home} (scripts/setup installs it)") from error
+        raise RecordError(f"the real torchrun isn't installed in {home} (scripts/setup --contract installs it)") from error
     return {"torch": torch, "python": python}
 
 
@@ -63,7 +58,7 @@ def installed():
 def plain(text, job):
     """The text with a sample in place of all that is this machine's or this run's."""
     for path, sample in ((os.path.realpath(job.folder), "/job"), (job.folder, "/job"), (jobs.HERE, "/contract"),
-                         (os.path.dirname(os.path.dirname(jobs.TORCH_PYTHON)), "/torch"), (jobs.ROOT, "/ddprun"),
+                         *((torchrun.home, "/torch") for torchrun in jobs.TORCHRUNS), (jobs.ROOT, "/ddprun"),
                          (sys.executable, "/python3"), (os.path.realpath(sys.executable), "/python3")):
         text = text.replace(path, sample)
     # Frames of tracebacks, also in lines of a log; what libraries in C++ log, and which heartbeats fail, which depends on the
@@ -79,7 +74,7 @@ def plain(text, job):
     for pattern, sample in (
             (r"(?m)^( *host +: ).*", r"\g<1>host"), (r'("hostname": )"[^"]*"', r'\g<1>"host"'),
             (r'("(?:duration_ms|total_run_time|timestamp)": )"?[\d.]+(?:e-\d+)?"?', r"\g<1>0"),
-            (r"(?<![0-9a-f])[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"),
+            (r"(?<![0-9a-f])[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", _UUID),
             (r"_[a-z0-9_]{8}(?=/(attempt_|$))", "_00000000"),  # before the next: a random name may have 0x in it
             (r"torchelastic_[a-z0-9_]{8}\b", "torchelastic_00000000"),
             (r"0x[0-9a-f]+", "0x0"), (r"\d{4}-\d\d-\d\d([_ T])\d\d:\d\d:\d\d(\.\d+)?", r"0000-00-00\g<1>00:00:00"),
@@ -153,35 +148,39 @@ def sum_of(jobs_shown):
     return hashlib.sha256(json.dumps(jobs_shown, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _path(group):
-    return os.path.join(FOLDER, group + ".json")
+def _path(torchrun, group):
+    return os.path.join(FOLDER, torchrun.torch, group + ".json")
 
 
-def load(group):
+@functools.cache
+def load(torchrun, group):
     """{test: what its jobs showed}. Errors: RecordError, for a file that is missing, stale or changed by hand."""
+    path, anew = _path(torchrun, group), how_to_record(torchrun, group)
     try:
-        with open(_path(group), encoding="utf-8") as source:
+        with open(path, encoding="utf-8") as source:
             record = json.load(source)
     except FileNotFoundError as error:
-        raise RecordError(f"{_path(group)} is missing. Write it: {how_to_record(group)}") from error
-    if record["torch"] != pinned_torch():
-        raise RecordError(f"{_path(group)} is of torch {record['torch']}, and {PINS} pins {pinned_torch()}. "
-                          f"Write it anew: {how_to_record(group)}")
+        raise RecordError(f"{path} is missing. Write it: {anew}") from error
+    if record["torch"] != torchrun.torch:
+        raise RecordError(f"{path} is of torch {record['torch']}, and {jobs.PINS} pins {torchrun.torch}. Write it anew: {anew}")
     for test, entry in record["tests"].items():
         if entry["sum"] != sum_of(entry["jobs"]):
-            raise RecordError(f"{_path(group)}: {test} was not written by torchrun. Write it anew: {how_to_record(group, test)}")
+            raise RecordError(f"{path}: {test} was not written by torchrun. "
+                              f"Write it anew: {how_to_record(torchrun, group, test)}")
     return {test: entry["jobs"] for test, entry in record["tests"].items()}
 
 
-def store(group, shown, whole):
+def store(torchrun, group, shown, whole):
     """Writes what these tests' jobs showed; the other tests' entries stay unless `whole`. Errors: RecordError."""
-    versions = installed()
-    if versions["torch"] != pinned_torch():
-        raise RecordError(f"torch {versions['torch']} is installed, and {PINS} pins {pinned_torch()}: run scripts/setup")
-    kept = {} if whole else load(group)
+    versions = installed(torchrun)
+    if versions["torch"] != torchrun.torch:
+        raise RecordError(f"torch {versions['torch']} is installed in {torchrun.home}, and {jobs.PINS} pins {torchrun.torch}: "
+                          "run scripts/setup --contract")
+    kept = {} if whole else load(torchrun, group)
     tests = {test: {"sum": sum_of(jobs_shown), "jobs": jobs_shown} for test, jobs_shown in sorted({**kept, **shown}.items())}
-    os.makedirs(FOLDER, exist_ok=True)
-    with open(_path(group), "w", encoding="utf-8") as sink:
+    path = _path(torchrun, group)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as sink:
         json.dump({**versions, "tests": tests}, sink, indent=1, ensure_ascii=False)
         sink.write("\n")
 
@@ -214,10 +213,17 @@ def steady(jobs_shown, unsteady):
 
 
 def common(jobs_shown):
-    """What must be the same with both launchers where a test names no difference."""
+    """What must be the same with all launchers where a test names no difference.
+
+    A run without a name is called none by the pinned torchrun, and by a UUID by the newest: checks 25, 33 and 39 look at it.
+    """
+    def named(text):
+        return re.sub(r"\Anone(?=_|\Z)", _UUID, text)
+
     copies = steady(jobs_shown, ("stderr",))
     for shown in copies:
+        shown["files"] = {named(path): lines for path, lines in shown.get("files", {}).items()}
         shown["workers"] = [{**worker, "environment": {
-            name: value for name, value in worker["environment"].items()
+            name: named(value) if name == "TORCHELASTIC_RUN_ID" else value for name, value in worker["environment"].items()
             if name not in _FREE_VARIABLES and not name.startswith("DDPRUN_")}} for worker in shown.get("workers", ())]
     return copies

@@ -26,8 +26,13 @@ class RecordTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="ddprun-test-")
         self.addCleanup(shutil.rmtree, self.folder)
-        with open(os.path.join(record.FOLDER, "cli.json"), encoding="utf-8") as source:
+        shutil.copytree(record.FOLDER, self.folder, dirs_exist_ok=True)
+        self.version = jobs.PINNED.torch  # whose record is changed
+        with open(self.path("cli.json"), encoding="utf-8") as source:
             self.content = json.load(source)
+
+    def path(self, name):
+        return os.path.join(self.folder, self.version, name)
 
     def change(self, test, path, value, sealed=True):
         """Sets what lies at this path in the first job of a test's record."""
@@ -41,7 +46,7 @@ class RecordTest(unittest.TestCase):
 
     def run_check(self, test, **env):
         """(passed, output) of one check of cli_test.py beside this test's copy of the record."""
-        with open(os.path.join(self.folder, "cli.json"), "w", encoding="utf-8") as sink:
+        with open(self.path("cli.json"), "w", encoding="utf-8") as sink:
             json.dump(self.content, sink)
         return self.run_beside(test, **env)
 
@@ -55,7 +60,8 @@ class RecordTest(unittest.TestCase):
     def assert_caught(self, test, *words, **env):
         passed, output = self.run_check(test, **env)
         self.assertFalse(passed, output)
-        for word in (*words, f"DDPRUN_CONTRACT=record python3 tests/contract/cli_test.py {test}"):
+        for word in (*words, f"DDPRUN_CONTRACT=record DDPRUN_CONTRACT_TORCH={self.version} "
+                             f"python3 tests/contract/cli_test.py {test}"):
             self.assertIn(word, output)
 
     def test_the_true_record_holds(self):
@@ -69,8 +75,15 @@ class RecordTest(unittest.TestCase):
 
     def test_another_environment_of_torchruns_workers(self):
         self.change(CHECK_14, ("workers", 1, "environment", "LOCAL_WORLD_SIZE"), "3")
-        self.assert_caught(CHECK_14, "check 14: ddprun isn't as torchrun was",
+        self.assert_caught(CHECK_14, f"check 14: ddprun isn't as torchrun {self.version} was",
                            "/0/workers/1/environment/LOCAL_WORLD_SIZE: recorded '3', seen '2'")
+
+    def test_another_environment_of_the_newest_torchruns_workers(self):
+        self.version = jobs.NEWEST.torch
+        with open(self.path("cli.json"), encoding="utf-8") as source:
+            self.content = json.load(source)
+        self.change(CHECK_14, ("workers", 1, "environment", "LOCAL_WORLD_SIZE"), "3")
+        self.assert_caught(CHECK_14, f"check 14: ddprun isn't as torchrun {self.version} was")
 
     def test_changed_by_hand(self):
         self.change(CHECK_14, ("workers", 1, "environment", "LOCAL_WORLD_SIZE"), "3", sealed=False)
@@ -83,8 +96,9 @@ class RecordTest(unittest.TestCase):
         with open(os.path.join(home, "torchrun"), "w", encoding="utf-8") as sink:
             sink.write(OTHER_TORCHRUN)
         os.chmod(os.path.join(home, "torchrun"), 0o755)
-        self.assert_caught(CHECK_1, "check 1: torchrun isn't as it was", "recorded 'usage: torchrun",
-                           "seen 'usage: as you like'", DDPRUN_CONTRACT="whole", XDG_CACHE_HOME=self.folder)
+        self.assert_caught(CHECK_1, f"check 1: torchrun {self.version} isn't as it was", "recorded 'usage: torchrun",
+                           "seen 'usage: as you like'", DDPRUN_CONTRACT="whole", DDPRUN_CONTRACT_TORCH=self.version,
+                           XDG_CACHE_HOME=self.folder)
 
     def test_no_record_of_a_test(self):
         del self.content["tests"][CHECK_14]
@@ -94,16 +108,17 @@ class RecordTest(unittest.TestCase):
         self.content["torch"] = "2.10.0"
         passed, output = self.run_check(CHECK_14)
         self.assertFalse(passed)
-        self.assertIn(f"is of torch 2.10.0, and {record.PINS} pins {record.pinned_torch()}", output)
-        self.assertIn(record.how_to_record("cli"), output)
+        self.assertIn(f"is of torch 2.10.0, and {jobs.PINS} pins {self.version}", output)
+        self.assertIn(record.how_to_record(jobs.PINNED, "cli"), output)
 
     def test_no_record_at_all(self):
+        os.remove(self.path("cli.json"))
         passed, output = self.run_beside(CHECK_14)
         self.assertFalse(passed)
-        self.assertIn(f"cli.json is missing. Write it: {record.how_to_record('cli')}", output)
+        self.assertIn(f"cli.json is missing. Write it: {record.how_to_record(jobs.PINNED, 'cli')}", output)
 
     def test_what_no_test_shows_any_more(self):
-        self.assertIn(CHECK_14, contract.orphans("cli", []))
+        self.assertIn(CHECK_14, contract.orphans(jobs.PINNED, "cli", []))
 
     def test_what_differs_from_run_to_run_is_none_of_it(self):
         texts = ["E0102 03:04:05.678000 4711 torch/x.py:98] failed (exitcode: 3) (pid: 4712) at /tmp/a/run_0a1b2c3d/attempt_0",
@@ -115,8 +130,10 @@ class RecordTest(unittest.TestCase):
             self.assertIn(word, plain[0])
 
     def test_every_file_is_whole_and_true(self):
-        for name in os.listdir(record.FOLDER):
-            self.assertTrue(record.load(name.removesuffix(".json")), name)
+        self.assertEqual({torchrun.torch for torchrun in jobs.TORCHRUNS}, set(os.listdir(record.FOLDER)))
+        for torchrun in jobs.TORCHRUNS:
+            for name in os.listdir(os.path.join(record.FOLDER, torchrun.torch)):
+                self.assertTrue(record.load(torchrun, name.removesuffix(".json")), name)
 
 
 if __name__ == "__main__":

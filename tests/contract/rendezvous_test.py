@@ -226,8 +226,11 @@ class Membership(RendezvousCase):
                 self.all_end(job, [host])
             else:
                 self.assertFalse(self.ended_within(host, 5), "torchrun doesn't notice a lost node")
+                fault = time.monotonic()
                 job.signal_workers(before[1:], signal.SIGUSR2)
-                self.all_end(job, [host], 1)
+                if launcher is jobs.NEWEST:  # It takes rank 0 over, once its own worker has failed.
+                    job.finish(job.await_workers(1, after=fault, alive=[host], world=1))
+                self.all_end(job, [host], 1 if launcher is jobs.PINNED else 0)
 
     @check(88, recorded=True, differs=Differs(34))
     def test_88_spare(self):
@@ -246,7 +249,7 @@ class Membership(RendezvousCase):
     def test_89_too_late(self):
         """The job has failed for good, and one of its nodes has not gone yet."""
         for launcher in self.launchers():
-            job, nodes, workers = self.served_pair() if launcher is jobs.OURS else self.pair(launcher, 2)
+            job, nodes, workers = self.served_pair() if launcher.ours else self.pair(launcher, 2)
             if job.ours:  # A spare that doesn't take the verdict: so the job is not forgotten yet.
                 spare = job.start(job.words, name="spare")
                 job.say_of(spare, "(?i)spare", [*nodes, spare])
@@ -298,7 +301,7 @@ class Sharing(RendezvousCase):
     @check(91, differs=Differs(28, why="an agent's own service is for its job alone: the second is refused at once"))
     def test_91_no_job_latches_on_to_another(self):
         for launcher in self.launchers():
-            if launcher is jobs.THEIRS:
+            if not launcher.ours:
                 continue
             job = self.job(launcher)
             port = jobs.free_port()

@@ -10,7 +10,6 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import contract  # noqa: E402
-import record  # noqa: E402
 
 
 def results():
@@ -29,7 +28,8 @@ class Summary(unittest.TestCase):
         found = results()
         held = {number for number, (holds, _) in found.items() if holds}
         compared = {number for number, (_, compares) in found.items() if compares}
-        beside = "torchrun itself and its record" if contract.WHOLE_RUN else f"the record of torchrun {record.pinned_torch()}"
+        torchruns = " and ".join(torchrun.name for torchrun in contract.TORCHRUNS)
+        beside = f"{torchruns} and their records" if contract.WHOLE_RUN else f"the records of {torchruns}"
         print(f"\nsummary: {len(held)} of {contract.CHECKS} checks hold, {len(compared)} of them beside {beside}", flush=True)
         every = set(range(1, contract.CHECKS + 1))
         self.assertEqual(set(), every - held, "checks that no test shows, or whose test failed")

@@ -5,6 +5,7 @@ ids as CUDA counts them}; answers each with one line: the list of every GPU's CP
 """
 
 import builtins
+import inspect
 import json
 import os
 import sys
@@ -23,15 +24,19 @@ def look_at(root, allowed, gpus):
         domain, bus, device = gpus[index].split(".")[0].split(":")
         return SimpleNamespace(pci_domain_id=int(domain, 16), pci_bus_id=int(bus, 16), pci_device_id=int(device, 16))
 
-    binding.torch = SimpleNamespace(cuda=SimpleNamespace(device_count=lambda: len(gpus), get_device_properties=properties))
+    device = SimpleNamespace(device_count=lambda: len(gpus), get_device_properties=properties, is_available=lambda: True,
+                             current_accelerator=lambda: "cuda")
+    # The pinned torch asks CUDA, the newest any accelerator.
+    binding.torch = SimpleNamespace(cuda=device, accelerator=device, get_device_module=lambda name: device)
 
 
 def answer(question):
     look_at(question["root"], question["allowed"], question["gpus"])
     options = binding.NumaOptions(binding.AffinityMode(question["mode"]))
     cpus = []
+    argument, _ = inspect.signature(binding._get_logical_cpus_to_bind_to).parameters  # its name differs between versions
     for index in range(len(question["gpus"])):
-        own = binding._get_logical_cpus_to_bind_to(gpu_index=index, numa_options=options)
+        own = binding._get_logical_cpus_to_bind_to(**{argument: index}, numa_options=options)
         if not own:
             raise RuntimeError("Must bind to a non-empty set of CPU indices")  # _raise_if_binding_invalid's
         cpus.append(sorted(own))
