@@ -74,9 +74,9 @@ class FrameworkTestCase(PythonTestCase):
         self.assertGreater(len({loss for losses in warm.values() for loss in losses}), 0.9 * STEPS)
 
     def check_hang(self, plan, rank):
-        agent, journal, events = self.start("hangs", f"{rank}@12={plan}", step_ms=50)
+        agent, journal, events = self.start("hangs", f"{rank}@12={plan}", step_ms=50, options=("--hang_timeout", 8))
         begun = self.bed.wait(lambda: journal.find("plan"), "the hang", PATIENCE, [agent])[0]["t"]
-        found = self.bed.wait(lambda: events.find("hang", who="service"), "its verdict", PATIENCE, [agent])[0]
+        found = self.bed.wait(lambda: events.find("hang_named", who="service"), "its name", PATIENCE, [agent])[0]
         self.assertEqual(str(rank), found["ranks"])
         self.assertLess(found["t"] - begun, BOUND * SLOW)
         self.assert_status(0, agent, PATIENCE)

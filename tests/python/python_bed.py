@@ -8,7 +8,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
-from bed import DDPRUN, FRAMEWORKS, LAUNCHERS, ROOT, SLOW, WHOLE, BedTestCase, read_until  # noqa: E402, F401
+from bed import (  # noqa: E402, F401
+    DDPRUN, FRAMEWORKS, LAUNCHERS, ROOT, SLOW, TORCH_PYTHON, WHOLE, Bed, BedTestCase, read_until, torch_ahead, torch_is_there)
 from timeline import Process  # noqa: E402
 
 PACKAGE = os.path.join(ROOT, "python")

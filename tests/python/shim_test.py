@@ -125,6 +125,16 @@ class InProcess(PythonTestCase):
         # The twin: torch's own agent, which knows no generation.
         self.assertIn("worker 0 2 None a\n", self.text_of(self.call("off", text, shim=False)))
 
+    def test_a_debugger_that_the_workers_miss_is_said(self):
+        script = self.bed.write("show.py", SHOW)
+        run = f"import torch.distributed.run as r\nr.run(r.parse_args(['{script}']))\n"
+        debugged = "import sys, types\nsys.modules['pydevd'] = types.ModuleType('pydevd')\n"
+        words = "the debugger of this process isn't in the workers. To debug them: ddprun --nproc_per_node N -m debugpy"
+        text = self.shown("debugged", debugged + run)
+        self.assertIn(words, text)
+        self.assertIn("worker 0 1 1\n", text)
+        self.assertNotIn(words, self.shown("plain", run))
+
     def test_a_function_and_its_results(self):
         """It waits at its end for those of the other workers, as torch's do: many leave their process group to the end of the
         process."""
