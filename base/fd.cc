@@ -8,9 +8,16 @@
 
 #include <cerrno>
 
+#include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
 
 namespace ddprun {
+namespace {
+
+// From before the first RaiseDescriptorLimit(); zeros = there was none.
+rlimit given_limit{};
+
+}  // namespace
 
 void Fd::Reset(int fd) {
   if (fd_ >= 0) close(fd_);
@@ -65,8 +72,20 @@ uint64_t RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   if (limit.rlim_cur == limit.rlim_max) return limit.rlim_cur;
+  if (given_limit.rlim_max == 0) given_limit = limit;
   const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
   return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
+}
+
+void RestoreDescriptorLimit() {
+  if (given_limit.rlim_max != 0) setrlimit(RLIMIT_NOFILE, &given_limit);
+}
+
+absl::Status CheckDescriptors(uint64_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max >= count) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("too few open files are allowed", LimitAdvice(EMFILE)));
 }
 
 uint64_t DescriptorLimit() {

@@ -61,6 +61,14 @@ absl::Status WriteAll(int fd, absl::string_view bytes);
 // limit allows: a service has one for each agent and more. Returns how many that are; 0 = unknown.
 uint64_t RaiseDescriptorLimit();
 
+// Undoes RaiseDescriptorLimit(), in a child that is to have the user's limit: programs with
+// select(2) break where there may be more than 1024. Async-signal-safe.
+void RestoreDescriptorLimit();
+
+// Whether the hard limit allows `count` descriptors. Errors: RESOURCE_EXHAUSTED, with
+// LimitAdvice().
+absl::Status CheckDescriptors(uint64_t count);
+
 // How many descriptors this process may have; 0 = unknown.
 uint64_t DescriptorLimit();
 

@@ -34,8 +34,20 @@ inline constexpr size_t kProgressLookedOffset = 392;       // when, as the time 
 inline constexpr size_t kProgressLooksOffset = 400;        // since the last mark
 inline constexpr size_t kProgressPlacesOffset = 408;       // different ones among them, and growths
 inline constexpr size_t kProgressJumpsOffset = 416;        // of them in the jump of a loop
-inline constexpr size_t kProgressPlaceOffset = 512;        // UTF-8, ends with a zero byte
+// The time-out of the default group in milliseconds; 0 = not known.
+inline constexpr size_t kProgressTimeoutOffset = 424;
+inline constexpr size_t kProgressFlagsOffset = 432;
+inline constexpr uint64_t kProgressAtLocks = 1;  // each thread of Python's is acquiring a lock
+inline constexpr uint64_t kProgressFinal = 2;    // the interpreter ends: what is said stays so
+inline constexpr size_t kProgressWatcherOffset = 440;  // the thread's own id (gettid(2))
+// Texts, UTF-8, that end with a zero byte: where the training is, innermost first; the innermost
+// place that is in no library; process groups and the collective that is waited in.
+inline constexpr size_t kProgressPlaceOffset = 512;
 inline constexpr size_t kProgressPlaceBytes = 480;
+inline constexpr size_t kProgressUserPlaceOffset = 1024;
+inline constexpr size_t kProgressUserPlaceBytes = 512;
+inline constexpr size_t kProgressGroupsOffset = 1536;
+inline constexpr size_t kProgressGroupsBytes = 2560;
 
 // What a worker is doing. The limits of each timed phase are learned apart.
 enum class ProgressPhase : uint8_t {

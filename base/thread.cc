@@ -14,9 +14,14 @@ absl::StatusOr<std::thread> StartThread(const char* what, std::function<void()> 
   try {
     return std::thread(std::move(body));
   } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there can be no further thread, for ", what, ": ", error.what(),
-                     " (limits: ulimit -u, the cgroup's pids.max, memory)"));
+    // Limits answer EAGAIN. EPERM comes from a filter that refuses clone3(2), as older container
+    // runtimes have it.
+    const bool filtered = error.code() == std::errc::operation_not_permitted;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "there can be no further thread, for ", what, ": ", error.what(),
+        filtered ? " (a seccomp filter refuses clone3(2): update the container's runtime, or start "
+                   "the container with --security-opt seccomp=unconfined)"
+                 : " (limits: ulimit -u, the cgroup's pids.max, memory)"));
   }
 }
 

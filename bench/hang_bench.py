@@ -40,18 +40,17 @@ def seconds(text):
 
 
 def stopped(step_ms, learned):
-    """(guilty ranks as told, seconds from the stop to the next spawn, the bound) of one trial."""
+    """(guilty ranks as named, seconds from the stop to that, the bound) of one trial."""
     bed = Bed()
     try:
         agent = start(bed, step_ms, 100_000)
         bed.wait(lambda: len(bed.journal.find("step", step=learned, attempt=0)) == 2, "steps", 600 * SLOW, [agent])
         victim = random.randrange(2)
         bed.signal_workers(bed.workers(1, 2)[victim:victim + 1], signal.SIGSTOP)
-        hang = bed.event("hang", who="service", timeout=60 * SLOW, alive=[agent])
-        begun = bed.event("worker_suspended")["t"]
-        took = bed.event("spawn", generation=2, alive=[agent])["t"] - begun
-        limit = seconds(re.search(r"limit ([\d.]+m?s)", bed.event("hang", local_rank=str(victim))["why"]).group(1))
-        return hang["ranks"] == str(victim), took, limit + 0.2 + OWN_SHARE * SLOW
+        named = bed.event("hang_named", who="service", timeout=60 * SLOW, alive=[agent])
+        took = named["t"] - bed.event("worker_suspended")["t"]
+        limit = seconds(re.search(r"for ([\d.]+m?s)", bed.event("hang_suspect", local_rank=str(victim))["why"]).group(1))
+        return named["ranks"] == str(victim), took, limit + 0.2 + OWN_SHARE * SLOW
     finally:
         bed.stop()
         bed.close()
@@ -64,7 +63,7 @@ def slower(step_ms):
         agent = start(bed, step_ms, 430, "*@400=slower")
         status = agent.wait(120 * SLOW)
         bed.follower.refresh()
-        return status == 0 and not bed.events.find("hang") and not bed.journal.find("worker", generation=2)
+        return status == 0 and not bed.events.find("hang_named") and not bed.journal.find("worker", generation=2)
     finally:
         bed.stop()
         bed.close()
@@ -81,7 +80,7 @@ def main():
     in_time = sum(took <= bound for _, took, bound in results)
     if results:
         times = [took for _, took, _ in results]
-        print(f"SIGSTOP of one of two ranks: guilty rank named in {named} of {len(results)}, next generation within its "
+        print(f"SIGSTOP of one of two ranks: guilty rank named in {named} of {len(results)}, within its "
               f"bound in {in_time} of {len(results)}; median {statistics.median(times):.3f} s, longest {max(times):.3f} s, "
               f"bounds {min(b for _, _, b in results):.3f} to {max(b for _, _, b in results):.3f} s", flush=True)
     quiet = sum(slower(arguments.step_ms) for _ in range(arguments.slow_trials))

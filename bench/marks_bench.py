@@ -50,7 +50,7 @@ def hang(kind, plan, rank, step_ms):
     try:
         agent = start(bed, kind, HANG_AT + 5, step_ms, f"{rank}@{HANG_AT}={plan}")
         begun = bed.wait(lambda: bed.journal.find("plan"), "the hang", 120 * SLOW, [agent])[0]["t"]
-        found = bed.event("hang", who="service", timeout=120 * SLOW, alive=[agent])
+        found = bed.event("hang_named", who="service", timeout=120 * SLOW, alive=[agent])
         return found["ranks"], found["t"] - begun
     finally:
         bed.stop()
@@ -68,7 +68,7 @@ def quiet(kind, minutes, step_ms):
         agent = start(bed, kind, steps, step_ms, *plans)
         status = agent.wait(minutes * 60 * 4 + 120 * SLOW)
         bed.follower.refresh()
-        return len(bed.events.find("hang")) if status == 0 else -1
+        return len(bed.events.find("hang_named")) if status == 0 else -1
     finally:
         bed.stop()
         bed.close()

@@ -69,7 +69,9 @@ if(TorchCpu_FOUND AND NOT TARGET TorchCpu::TorchCpu)
   add_library(TorchCpu::TorchCpu SHARED IMPORTED)
   set_target_properties(TorchCpu::TorchCpu PROPERTIES
     IMPORTED_LOCATION ${TorchCpu_ROOT}/lib/libtorch_cpu.so
-    INTERFACE_LINK_LIBRARIES TorchCpu::c10)
+    INTERFACE_LINK_LIBRARIES TorchCpu::c10
+    INTERFACE_DDPRUN_USES_TORCH ON  # who links it, directly or not: Static.cmake
+    COMPATIBLE_INTERFACE_BOOL DDPRUN_USES_TORCH)
   target_compile_definitions(TorchCpu::TorchCpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)
   # After every other directory: the wheel ships old copies of protobuf's and others' headers.
   target_compile_options(TorchCpu::TorchCpu INTERFACE

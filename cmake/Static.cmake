@@ -2,19 +2,16 @@
 # distributions (the wheel, docs/decisions/0033). Debian's CMake packages and pkg-config name the shared libraries; their
 # archives lie beside them.
 
-# ddprun_static_targets(): imported libraries become the archives beside them, where there are some.
-function(ddprun_static_targets)
-  get_property(targets DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
-  foreach(target IN LISTS targets)
-    get_target_property(type ${target} TYPE)
-    if(type MATCHES "SHARED_LIBRARY|UNKNOWN_LIBRARY")
-      _ddprun_static_property(${target} IMPORTED_LOCATION)
-      foreach(configuration NONE RELEASE RELWITHDEBINFO)
-        _ddprun_static_property(${target} IMPORTED_LOCATION_${configuration})
-      endforeach()
-    endif()
-    _ddprun_static_property(${target} INTERFACE_LINK_LIBRARIES)
-  endforeach()
+# ddprun_static_target(target): an imported library becomes the archive beside it, where there is one.
+function(ddprun_static_target target)
+  get_target_property(type ${target} TYPE)
+  if(type MATCHES "SHARED_LIBRARY|UNKNOWN_LIBRARY")
+    _ddprun_static_property(${target} IMPORTED_LOCATION)
+    foreach(configuration NONE RELEASE RELWITHDEBINFO)
+      _ddprun_static_property(${target} IMPORTED_LOCATION_${configuration})
+    endforeach()
+  endif()
+  _ddprun_static_property(${target} INTERFACE_LINK_LIBRARIES)
 endfunction()
 
 function(_ddprun_static_property target property)
@@ -41,12 +38,16 @@ function(_ddprun_static_property target property)
 endfunction()
 
 if(DDPRUN_STATIC)
-  ddprun_static_targets()
+  get_property(_targets DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
+  foreach(_target IN LISTS _targets)
+    ddprun_static_target(${_target})
+  endforeach()
   # The archives' order is left to the linker (mold, lld): Debian's targets were written for shared libraries.
   # libuv's and SQLite's archives need what their shared libraries bring along.
   set_property(TARGET PkgConfig::UV APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${CMAKE_DL_LIBS} Threads::Threads)
   set_property(TARGET PkgConfig::SQLITE APPEND PROPERTY INTERFACE_LINK_LIBRARIES m Threads::Threads ${CMAKE_DL_LIBS})
-  add_link_options(-static-libstdc++ -static-libgcc)
+  # Programs of LibTorch, which has the shared one, mustn't have two.
+  add_link_options("$<$<NOT:$<BOOL:$<TARGET_PROPERTY:DDPRUN_USES_TORCH>>>:-static-libstdc++;-static-libgcc>")
   # Debian has no archives of spdlog and fmt.
   set(DDPRUN_SPDLOG spdlog::spdlog_header_only)
   set_property(TARGET spdlog::spdlog_header_only PROPERTY INTERFACE_LINK_LIBRARIES fmt::fmt-header-only Threads::Threads)

@@ -65,18 +65,18 @@ def make(options):
         text = file.read()
     words = sorted(set(text))
     number = {byte: i for i, byte in enumerate(words)}
-    tokens = torch.tensor([number[byte] for byte in text])
+    tokens = torch.tensor([number[byte] for byte in text], device=options.device)
     learned = len(text) * 9 // 10
     training = tokens[:learned].unfold(0, options.context_length + 1, 1)
     held_out = tokens[learned:].unfold(0, options.context_length + 1, options.context_length)
     gpt = Gpt(len(words), options)
 
     def load(samples, _):
-        windows = training.index_select(0, torch.tensor(samples))
+        windows = training.index_select(0, torch.tensor(samples, device=options.device))
         return windows[:, :-1], windows[:, 1:]
 
     def evaluate():
-        total = torch.zeros(1, dtype=torch.float64)
+        total = torch.zeros(1, dtype=torch.float64, device=options.device)
         mine = held_out[dist.get_rank()::dist.get_world_size()]
         for windows in mine.split(EVALUATION_BATCH):
             total += loss(gpt(windows[:, :-1]), windows[:, 1:]).double() * len(windows)

@@ -1,11 +1,12 @@
 // What a checkpoint of 256 MiB costs training, for checkpoint_bench.py.
-//   worker_bench_checkpoint DIRECTORY TIMES
-// Prints a line of JSON, medians in seconds: one memcpy(3) of so much into memory that is there, by
-// all workers at once ("copy"), how long SaveAsync keeps training ("stall"; "first_stall": of the
-// first one, which gets its memory from the kernel), and how long Save does ("save"). Then, of a
-// file that isn't in the page cache: how long it takes to read with read(2) ("read") and how long
-// Restore does ("restore"); and how often all ranks together have read it from the disk
-// ("copies_read").
+//   worker_bench_checkpoint DIRECTORY TIMES [BACKEND]
+// With the backend nccl what is saved is the GPU's, and the copy is one to pinned memory of the
+// host. Prints a line of JSON, medians in seconds: one memcpy(3) of so much into memory that is
+// there, by all workers at once ("copy"), how long SaveAsync keeps training ("stall";
+// "first_stall": of the first one, which gets its memory from the kernel), and how long Save does
+// ("save"). Then, of a file that isn't in the page cache: how long it takes to read with read(2)
+// ("read") and how long Restore does ("restore"); and how often all ranks together have read it
+// from the disk ("copies_read").
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -98,11 +99,17 @@ int64_t DiskBytes() {
 
 absl::Status TimeSaves(Context& context, const std::shared_ptr<Ballast>& module,
                        Checkpointer& checkpointer, int saves, Times& times) {
-  torch::Tensor other = torch::zeros_like(module->weight);
+  const bool on_gpu = context.device().is_cuda();
+  torch::Tensor other =
+      torch::zeros({kElements}, torch::TensorOptions().pinned_memory(on_gpu));  // on the host
   for (int64_t step = 0; step <= saves; ++step) {
     DDPRUN_RETURN_IF_ERROR(context.Barrier());  // all copy at once, as all do who restore
     DDPRUN_RETURN_IF_ERROR(Time(times.copies, [&] {
-      std::memcpy(other.mutable_data_ptr(), module->weight.const_data_ptr(), other.nbytes());
+      if (on_gpu) {
+        other.copy_(module->weight.detach());
+      } else {
+        std::memcpy(other.mutable_data_ptr(), module->weight.const_data_ptr(), other.nbytes());
+      }
       return absl::OkStatus();
     }));
     DDPRUN_RETURN_IF_ERROR(
@@ -131,7 +138,7 @@ absl::Status TimeRestores(Context& context, const std::string& directory,
     DDPRUN_RETURN_IF_ERROR(context.Barrier());
     const int64_t before = DiskBytes();
     DDPRUN_RETURN_IF_ERROR(Time(times.restores, [&] { return checkpointer.Restore().status(); }));
-    torch::Tensor bytes = torch::tensor({DiskBytes() - before});
+    torch::Tensor bytes = torch::tensor({DiskBytes() - before}).to(context.device());
     DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(bytes));
     times.copies_read.push_back(static_cast<double>(bytes.item<int64_t>()) / size);
   }
@@ -140,12 +147,15 @@ absl::Status TimeRestores(Context& context, const std::string& directory,
 
 absl::Status Run(int argc, char** argv) {
   int number = 0;
-  if (argc != 3 || !absl::SimpleAtoi(argv[2], &number) || number < 1) {
-    return absl::InvalidArgumentError("usage: worker_bench_checkpoint DIRECTORY TIMES");
+  if (argc < 3 || argc > 4 || !absl::SimpleAtoi(argv[2], &number) || number < 1) {
+    return absl::InvalidArgumentError("usage: worker_bench_checkpoint DIRECTORY TIMES [BACKEND]");
   }
   at::set_num_threads(1);
-  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::Create());
+  ddprun::ContextOptions options;
+  if (argc == 4) options.backend = argv[3];
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::Create(options));
   const auto module = std::make_shared<Ballast>();
+  module->to(context->device());
   ddprun::FusedSGD optimizer(module->parameters(), torch::optim::SGDOptions(0.1));
   Checkpointer checkpointer(*context, module, optimizer,
                             {.directory = argv[1], .keep = 1, .tell_of_none = false});

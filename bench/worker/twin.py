@@ -58,12 +58,13 @@ def parser(description, **defaults):
     options.add_argument("--max_grad_norm", type=float)
     options.add_argument("--mixed_precision", choices=("no", "fp16", "bf16"))
     options.add_argument("--backend")
+    options.add_argument("--device", help="cpu, or cuda with the backend nccl")
     options.add_argument("--seed", type=int)
     options.add_argument("--threads", type=int)
     options.add_argument("--journal")
     shared = {"epochs": 1, "steps": 0, "batch_size": 32, "gradient_accumulation_steps": 1, "learning_rate": 1e-3,
               "lr_schedule": "linear", "warmup_steps": 0, "weight_decay": 0.0, "max_grad_norm": 0.0, "mixed_precision": "no",
-              "backend": "gloo", "seed": 1, "threads": 1}
+              "backend": "gloo", "device": "cpu", "seed": 1, "threads": 1}
     options.set_defaults(**shared | defaults)
     return options
 
@@ -87,10 +88,11 @@ class Trainer:
     def __init__(self, options, model, size, load, loss, evaluate):
         self.options, self.model, self.size, self.load, self.loss, self.evaluate = options, model, size, load, loss, evaluate
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        self.device = torch.device(options.device)
+        self.ddp = DistributedDataParallel(model.to(self.device), gradient_as_bucket_view=True)
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay,
                                            fused=True)
-        self.scaler = torch.amp.GradScaler("cpu", enabled=options.mixed_precision == "fp16")
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=options.mixed_precision == "fp16")
         self.global_batch = options.batch_size * options.gradient_accumulation_steps * self.world
         self.steps_per_epoch = -(-size // self.global_batch)
         self.sampler = ElasticSampler(size, batch_per_rank=options.batch_size * options.gradient_accumulation_steps,
@@ -144,7 +146,7 @@ class Trainer:
             inputs, targets = self.load(samples, torch.Generator().manual_seed(seed))
             with contextlib.nullcontext() if i == accumulated - 1 else self.ddp.no_sync():
                 with self.autocast():
-                    loss = self.loss(self.ddp(inputs), targets)
+                    loss = self.loss(self.ddp(inputs.to(self.device)), targets.to(self.device))
                 self.scaler.scale(loss * (weight * share)).backward()
             self.last_loss += loss.item() * share
         self.step_optimizer()
@@ -158,7 +160,7 @@ class Trainer:
     def autocast(self):
         types = {"fp16": torch.float16, "bf16": torch.bfloat16}
         wanted = types.get(self.options.mixed_precision)
-        return torch.autocast("cpu", wanted) if wanted else contextlib.nullcontext()
+        return torch.autocast(self.device.type, wanted) if wanted else contextlib.nullcontext()
 
     def step_optimizer(self):
         if self.options.max_grad_norm > 0:

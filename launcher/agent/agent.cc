@@ -37,6 +37,8 @@ constexpr size_t kConsoleBytesMax = 1 << 20;
 
 // What a process that uses gRPC has on a small machine: this one, and its service.
 constexpr int kThreads = 12;
+// No job of one worker starts with fewer. A job that needs more says so at the one that is missing.
+constexpr uint64_t kDescriptorsMin = 28;
 
 bool IsIgnored(int number) {
   struct sigaction action {};
@@ -52,6 +54,11 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_socket) {
+  if (!plan.output.log_dir.empty() && KeepsFiles(plan.output)) {
+    const absl::Status made = MakeWritableFolder(plan.output.log_dir);
+    if (!made.ok()) return absl::Status(made.code(), absl::StrCat("--log_dir: ", made.message()));
+  }
+  DDPRUN_RETURN_IF_ERROR(CheckDescriptors(kDescriptorsMin));
   std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
@@ -80,6 +87,7 @@ Agent::~Agent() {
   keeper_.reset();
   side_channels_.reset();
   stop_steps_.reset();
+  notices_.reset();
   hangs_.reset();
   gpus_.reset();
   workers_.reset();
@@ -87,6 +95,7 @@ Agent::~Agent() {
   elected_.reset();
   timer_.reset();
   console_limit_.reset();
+  leftovers_notice_.reset();
   signals_.clear();
   SetLogWriter(nullptr);
   console_.reset();
@@ -141,7 +150,8 @@ absl::Status Agent::StartParts() {
                        ? absl::StrCat("etcd at ", absl::StrJoin(plan_.etcd->endpoints, ", "))
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
   config.endpoint = {.text = endpoint_name_,
-                     .hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto};
+                     .hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto,
+                     .alone_hint = plan_.endpoint.alone_hint};
   config.service = plan_.service;
   config.signals = plan_.signals.policy;
   config.preemption = plan_.signals.preemption;
@@ -266,6 +276,8 @@ void Agent::StartHangMonitor() {
     Do(Record{event, std::move(fields)});
   };
   hangs_ = std::make_unique<HangMonitor>(loop_.get(), &plan_, std::move(hooks));
+  notices_ = std::make_unique<WorkerNotices>(loop_.get(), &plan_, NoticeHooks());
+  master_.set_on_client([this](const StoreClient& client) { notices_->OnStoreClient(client); });
   stop_steps_ = std::make_unique<StopSteps>(loop_.get(), hangs_.get(),
                                             [this](const StopStepLooked& looked) { Feed(looked); });
   workers_->set_progress_page(
@@ -322,7 +334,8 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   AgentServerOptions options;
   options.socket_path = runtime_dir_->File(kAgentSocket);
   if (plan_.job.nodes_max > 1) {
-    options.peer_listen = IsLoopback(node_address) ? "127.0.0.1:0" : "[::]:0";
+    options.peer_listen = ListenAnyPort(node_address);
+    options.avoided_ports = GivenPorts(plan_);
   }
   options.run_id = plan_.job.run_id;
   options.node_address = node_address;
@@ -392,6 +405,7 @@ void Agent::Do(const FinishStream& /*effect*/) {
 }
 
 void Agent::Do(const EndGeneration& effect) {
+  StartWorkers(absl::OkStatus());  // in case their store is still being tried
   agent_server_->EndGeneration(effect.generation, effect.why);
   master_.End();
 }
@@ -450,8 +464,11 @@ void Agent::OnSignal(int number) {
 
 void Agent::ContinueEnd() {
   if (elected_ != nullptr && !left_service_) return;
-  if (!gave_up_console_ && !workers_->Drained()) return;
+  // What workers have left may hold their pipes.
+  if (left_count_ > 0) workers_->Drain();
+  if (left_count_ == 0 && !gave_up_console_ && !workers_->Drained()) return;
   if (!std::exchange(told_end_, true)) ReportEnd(plan_, *exit_);
+  if (left_count_ > 0) return AwaitLeftovers();
   if (gave_up_console_ || !console_->busy()) return loop_->Stop();
   console_->Forget(this);
   console_->Await(this, [this] { ContinueEnd(); });

@@ -18,6 +18,7 @@
 #include "launcher/agent/hang_monitor.h"
 #include "launcher/agent/stop_steps.h"
 #include "launcher/agent/worker_launcher.h"
+#include "launcher/agent/worker_notices.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor/supervisor.h"
 #include "launcher/daemon/daemon_client.h"
@@ -63,6 +64,7 @@ class Agent {
   absl::Status StartParts();
   absl::Status StartSideChannels(const std::string& hostname);
   void StartHangMonitor();
+  WorkerNotices::Hooks NoticeHooks();
   void StartMarks();
   void PrepareWorker(SpawnRequest* request);
   absl::Status StartWarm();
@@ -73,6 +75,7 @@ class Agent {
   std::optional<rendezvous::WarmUse> WarmUse();
   void WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked);
   void FeedEnd(rendezvous::Generation generation, WorkerEnd end);
+  void StartWorkers(absl::Status status);
   void WatchSignals();
   void StartEndpoint();
   void OnEndpointFound(const FoundEndpoint& found);
@@ -96,7 +99,7 @@ class Agent {
   void Do(const SweepGroup& effect);
   void Do(const EndGeneration& effect);
   void Do(const LookAtWorkers& effect) { hangs_->Do(effect); }
-  void Do(const EndHungWorkers& effect) { hangs_->Do(effect); }
+  void Do(const HandleHungWorkers& effect);
   void Do(const LookAtStopStep& effect) { stop_steps_->Do(effect); }
   void Do(const CommitStopStep& effect) { stop_steps_->Do(effect); }
   void Do(const NotifyUser& effect);
@@ -106,6 +109,11 @@ class Agent {
   // Makes the workers' cgroup where that can be; gives its folder, "" = none.
   std::string MakeGuards();
   void OnGroupEmpty(uint64_t generation, uint32_t swept);
+  void AddLeftoverCallbacks(KeeperClient::Callbacks* callbacks);
+  SweepOptions SweepOptionsOf(const SweepGroup& effect);
+  void OnLeftoversGone();
+  void NotifyLeftoversKilled();
+  void AwaitLeftovers();
   void OnGpusReleased(const GpuRelease::Result& result);
   void Fail(const absl::Status& error);
   void WriteConsole(absl::string_view lines);
@@ -134,6 +142,7 @@ class Agent {
   std::unique_ptr<WarmStarts> warm_;  // null = workers start cold
   std::unique_ptr<SideChannels> side_channels_;
   std::unique_ptr<HangMonitor> hangs_;
+  std::unique_ptr<WorkerNotices> notices_;
   std::unique_ptr<StopSteps> stop_steps_;
   std::unique_ptr<GpuRelease> gpus_;
   std::unique_ptr<GpuWatch> gpu_watch_;
@@ -147,11 +156,21 @@ class Agent {
   std::string endpoint_name_;
   std::string node_id_;
   rendezvous::Incarnation incarnation_;
+  // The generation whose workers start as soon as its store has been tried.
+  std::optional<rendezvous::Assignment> starting_;
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
   std::set<uint32_t> kept_;              // local ranks that outlive, or outlived, their generation
   std::optional<Exit> exit_;
-  bool left_service_ = false;     // elected_ has ended
+  bool left_service_ = false;  // elected_ has ended
+  // Processes that workers have left and that have time to end, the first of them by name; those
+  // that were killed since the user was last told; and when to say that this agent waits for some.
+  uint32_t left_count_ = 0;
+  std::vector<LeftProcess> left_named_;
+  std::vector<std::string> leftovers_killed_;
+  std::unique_ptr<Timer> leftovers_notice_;
+  absl::Duration leftovers_time_;
+  bool leftovers_stay_ = false;
   bool gave_up_console_ = false;  // it isn't waited for any more
   bool told_end_ = false;
 };

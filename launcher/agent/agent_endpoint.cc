@@ -8,6 +8,7 @@
 #include "base/host_port.h"
 #include "base/log.h"
 #include "launcher/agent/agent.h"
+#include "launcher/machine/host_probe.h"
 #include "launcher/os/folders.h"
 #include "rendezvous/wire/tcp_listener.h"
 
@@ -19,21 +20,19 @@ absl::Status NotServingError(const EndpointPlan& endpoint, const absl::Status& w
   if (!absl::EndsWith(why.message(), rendezvous::kPortTakenHint)) return why;
   const absl::string_view option =
       endpoint.follows_master_port ? "--master_port" : "--rdzv_endpoint";
-  const absl::string_view where =
-      endpoint.follows_master_port ? ": the rendezvous service has the port after it: " : ": ";
-  return absl::UnavailableError(
-      absl::StrCat(option, where, why.message(), " in ", option, " on all nodes"));
+  return absl::UnavailableError(absl::StrCat(option, ": ", why.message(), " in ", option,
+                                             " on all nodes", KernelPortsHint(endpoint.port)));
 }
 
 }  // namespace
 
 void Agent::StartEndpoint() {
   if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) {
-    const FoundEndpoint found{
-        .is_local = true,
-        .loopback = true,
-        .node_address = plan_.master_addr.empty() ? "127.0.0.1" : plan_.master_addr,
-        .literal = ""};
+    const FoundEndpoint found{.is_local = true,
+                              .loopback = true,
+                              .node_address = plan_.master_addr,
+                              .master_addr = plan_.master_addr,
+                              .literal = ""};
     return Host(found, absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)));
   }
   finder_ = EndpointFinder::Start(
@@ -64,7 +63,7 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
 void Agent::StandForService(const FoundEndpoint& found) {
   absl::StatusOr<std::unique_ptr<ElectedService>> elected = ElectedService::Create(
       loop_.get(), *plan_.etcd,
-      {.listen = IsLoopback(found.node_address) ? "127.0.0.1:0" : "[::]:0",
+      {.listen = ListenAnyPort(found.node_address),
        .token = plan_.token,
        .tls = plan_.tls,
        .run_id = plan_.job.run_id,
@@ -118,7 +117,8 @@ void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
        .status_page_token = plan_.status_page_token,
        .state_dir = *state_dir,
        .state_outlives_machine = !plan_.state_dir.empty(),
-       .host = incarnation_.value()},
+       .host = incarnation_.value(),
+       .store_socket = master_.service_socket()},
       plan_.service.loss,
       {.on_ready = [this,
                     found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
@@ -168,7 +168,7 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
     return Fail(status);
   }
   Feed(
-      EndpointFound{.node_address = found.node_address,
+      EndpointFound{.node_address = found.master_addr,
                     .store_address = agent_server_->peer_port() == 0
                                          ? ""
                                          : HostPort(found.node_address, agent_server_->peer_port()),
@@ -176,7 +176,8 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                     // Also behind a translated address; a member of etcd is no endpoint of ours.
                     .hosts_endpoint = hosts || (found.is_local && elected_ == nullptr),
                     .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host),
-                    .port_is_taken = port_is_taken});
+                    .port_is_taken = port_is_taken,
+                    .port_advice = port_is_taken ? KernelPortsHint(plan_.endpoint.port) : ""});
   client_ = rendezvous::RendezvousClient::Start(
       loop_.get(),
       {.target = target,

@@ -147,7 +147,8 @@ absl::Status AgentServerImpl::Listen() {
   rendezvous::TcpListener listener;
   std::unique_ptr<rendezvous::FrontDoor::Acceptor> acceptor;
   if (!options_.peer_listen.empty()) {
-    DDPRUN_ASSIGN_OR_RETURN(listener, rendezvous::ListenTcp(options_.peer_listen));
+    DDPRUN_ASSIGN_OR_RETURN(listener,
+                            rendezvous::ListenTcp(options_.peer_listen, options_.avoided_ports));
     peer_port_ = listener.port;
     acceptor = rendezvous::AddFedPort(&builder, options_.tls);
   }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,7 @@ struct AgentServerOptions {
   std::string socket_path;  // unix socket for this node's workers
   // "0.0.0.0:0" style address for the agents of other nodes; "" = none (one node).
   std::string peer_listen;
+  std::vector<uint16_t> avoided_ports;  // where peer_listen has port 0
   std::string run_id;
   std::string node_address;  // how other nodes reach this one
   uint32_t worker_count = 1;

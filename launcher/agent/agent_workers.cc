@@ -1,15 +1,18 @@
 // The agent's side of its workers' lives: what guards them, how they start and are stopped, and
 // what the keeper tells of them.
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/agent/agent.h"
 #include "launcher/os/cgroup.h"
+#include "rendezvous/core/hang_evidence.h"
 
 namespace ddprun::launcher {
 
@@ -35,6 +38,7 @@ absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::
       .remove_folder = runtime_dir_->path(),
       .remove_empty_folders = log_folders_.temporary() ? log_folders_.root() : "",
       .cgroup = cgroup,
+      .kills_leftovers = plan_.leftovers.mode == LeftoverPlan::Mode::kKill,
       .held_fd = node_socket};
   // One that is there already can't hold what other tasks of a Slurm step wait for.
   if (plan_.warm.asks_daemon && plan_.runs_python && WhyCold(plan_).empty() && node_socket < 0) {
@@ -68,6 +72,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     gpus_->OnStarted(pid);
     side_channels_->OnStarted(local_rank, pid);
     hangs_->OnStarted(local_rank, pid);
+    notices_->OnStarted(local_rank, pid);
     agent_server_->OnStarted(Generation(generation), local_rank);
     Feed(WorkerStarted{Generation(generation), local_rank, static_cast<uint32_t>(pid)});
   };
@@ -86,16 +91,18 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     // One that was to be kept: that it can't be comes next, as a start that failed.
     if (Generation(exit.generation) != supervisor_->generation()) return;
     kept_.erase(exit.local_rank);
-    if (!hangs_->OnEnded(exit.local_rank)) return;  // it was told when it was found to hang
+    const bool well = exit.exit_code == 0 && exit.signal == 0;
+    notices_->OnEnded(exit.local_rank, well);
+    if (!hangs_->OnEnded(exit.local_rank, well)) return;  // reported when it was found to hang
     FeedEnd(Generation(exit.generation), workers_->Describe(exit));
   };
   callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {
-    Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number,
-                         hangs_->Watches(local_rank)});
+    Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number});
   };
   callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
     OnGroupEmpty(generation, swept);
   };
+  AddLeftoverCallbacks(&callbacks);
   callbacks.on_parked_said = [this](const std::string& text) {
     if (warm_ != nullptr) warm_->OnSaid(text);
   };
@@ -106,6 +113,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     return service_ != nullptr && service_->pid() == pid;
   };
   callbacks.on_keeper_lost = [this](const absl::Status& why) {
+    OnLeftoversGone();
     Feed(KeeperLost{std::string(why.message())});
   };
   return callbacks;
@@ -113,23 +121,40 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
 
 void Agent::Do(const SpawnGroup& effect) {
   kept_ = {effect.kept.begin(), effect.kept.end()};
+  if (left_count_ > 0) keeper_->LimitLeftovers(LeftoverPlan::kTimeAfterFailure);
   side_channels_->OnAssignment(effect.assignment);
-  Write("spawn", {{"generation", effect.assignment.generation.value()}});
   hangs_->Begin(effect.assignment, kept_);
+  notices_->Begin(effect.assignment);
   stop_steps_->Begin();
-  absl::Status status = master_.Begin(loop_.get(), effect.assignment);
+  starting_ = effect.assignment;
   agent_server_->BeginGeneration(effect.assignment, kept_);
-  if (status.ok()) status = workers_->Start(keeper_.get(), effect.assignment, kept_);
+  const absl::Status status =
+      master_.Begin(loop_.get(), effect.assignment, [this] { StartWorkers(absl::OkStatus()); });
+  if (!status.ok()) StartWorkers(status);
+}
+
+// Those of the generation that waits for its store, if there is one. `status`: why they can't.
+void Agent::StartWorkers(absl::Status status) {
+  const auto assignment = std::exchange(starting_, std::nullopt);
+  if (!assignment.has_value()) return;
+  Write("spawn", {{"generation", assignment->generation.value()}});
+  if (status.ok()) status = workers_->Start(keeper_.get(), *assignment, kept_);
   if (status.ok()) return;
-  // What could not be spawned has failed; what could is stopped as with any failure.
+  // One failure, that of the worker that could not be spawned. The others have no part in it; those
+  // that are there are swept, as after any failure.
+  const uint32_t failed = workers_->unstarted();
+  FeedEnd(assignment->generation, workers_->DescribeStartFailure(failed, status));
   for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
-    FeedEnd(effect.assignment.generation, workers_->DescribeStartFailure(local_rank, status));
+    if (local_rank == failed) continue;
+    FeedEnd(assignment->generation, {.local_rank = local_rank, .seen = loop_->Now()});
   }
 }
 
 void Agent::Do(const SignalGroup& effect) {
+  StartWorkers(absl::OkStatus());  // the keeper has them before it hears what becomes of them
   if (effect.stops) {
     hangs_->CloseBook();
+    notices_->Stop();
     agent_server_->EndTurn(effect.generation, effect.why,
                            {effect.spared.begin(), effect.spared.end()});
   }
@@ -137,10 +162,32 @@ void Agent::Do(const SignalGroup& effect) {
 }
 
 void Agent::Do(const SweepGroup& effect) {
+  StartWorkers(absl::OkStatus());
   hangs_->CloseBook();
+  notices_->Stop();
   kept_ = {effect.spared.begin(), effect.spared.end()};
   agent_server_->EndTurn(effect.generation, effect.why, kept_);
-  keeper_->Sweep(effect.generation.value(), effect.spared);
+  keeper_->Sweep(effect.generation.value(), SweepOptionsOf(effect));
+}
+
+// What the service says of workers that stand: that they hang, or only that others have ended.
+void Agent::Do(const HandleHungWorkers& effect) {
+  if (!absl::StartsWith(effect.evidence, rendezvous::kEndedEvidence)) return hangs_->Do(effect);
+  if (effect.generation == supervisor_->generation()) {
+    notices_->OnOthersEnded(effect.evidence.substr(std::size(rendezvous::kEndedEvidence) - 1));
+  }
+}
+
+WorkerNotices::Hooks Agent::NoticeHooks() {
+  WorkerNotices::Hooks hooks;
+  hooks.where = [this](uint32_t local_rank) {
+    std::string waits;
+    return hangs_->runs(local_rank) ? hangs_->WhereText(local_rank, &waits) : "";
+  };
+  hooks.record = [this](const std::string& event, auto fields) {
+    Do(Record{event, std::move(fields)});
+  };
+  return hooks;
 }
 
 void Agent::WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked) {

@@ -4,10 +4,12 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "launcher/core/stack_text.h"
+#include "rendezvous/core/hang_evidence.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -18,7 +20,7 @@ constexpr absl::Duration kNativeStackLimit = absl::Seconds(2);
 // What a worker says of itself four times a second. Who says nothing holds the interpreter's lock.
 constexpr absl::Duration kWitnessFresh = absl::Milliseconds(1500);
 // What may have been no hang is given so much more time from then on.
-constexpr int kPatience = 4;
+constexpr int kPatience = 2;
 
 bool IsStopped(char state) { return state == 'T' || state == 't'; }
 
@@ -74,6 +76,7 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment, const std::set
   pids_.assign(plan_->worker_count, 0);
   ended_.clear();
   told_.clear();
+  named_.clear();
   detector_ = std::make_unique<HangDetector>(hangs_, plan_->worker_count, Now());
   book_.emplace(assignment.redone_to, loop_->Now());
   const std::unique_ptr<ProgressPages> last = std::move(last_pages_);
@@ -118,9 +121,13 @@ void HangMonitor::OnStarted(uint32_t local_rank, pid_t pid) {
   Arm();
 }
 
-bool HangMonitor::OnEnded(uint32_t local_rank) {
+bool HangMonitor::OnEnded(uint32_t local_rank, bool well) {
   if (local_rank < pids_.size()) pids_[local_rank] = 0;
-  if (detector_ != nullptr) detector_->OnEnded(local_rank);
+  named_.erase(local_rank);
+  if (detector_ != nullptr) {
+    if (well) LookAtWitnesses();
+    detector_->OnEnded(local_rank, well);
+  }
   return !ended_.contains(local_rank);
 }
 
@@ -146,15 +153,12 @@ HangMonitor::Summary HangMonitor::OnEmpty() {
   book_.reset();
   timer_->Disarm();
   stacks_.clear();
+  named_.clear();
+  waits_.clear();
+  if (detector_ != nullptr) hangs_.survived = detector_->survived();
   detector_.reset();
   last_pages_ = std::move(pages_);
   return summary;
-}
-
-bool HangMonitor::Watches(uint32_t local_rank) const {
-  if (detector_ == nullptr || local_rank >= pids_.size()) return false;
-  return plan_->hangs.hang_timeout > absl::ZeroDuration() ||
-         (plan_->hangs.watch_marks && detector_->marked(local_rank));
 }
 
 // ------------------------------------------------------------- looking
@@ -182,7 +186,8 @@ void HangMonitor::LookAtPages(Instant now) {
   if (pages_ == nullptr) return;
   const TimeBook::Look look = LookNow();
   book_->OnLook(loop_->Now(), look);
-  detector_->OnWords(now, look.words);
+  detector_->OnWords(now, look.words, pages_->Collectives());
+  LookAtNamed(now);
 }
 
 void HangMonitor::Look() {
@@ -207,10 +212,29 @@ void HangMonitor::Look() {
 }
 
 void HangMonitor::Sample() {
-  if (pages_ != nullptr) {
-    detector_->OnWitnesses(pages_->Witnesses(loop_->Now(), kWitnessFresh));
+  LookAtWitnesses();
+  std::vector<WorkerVital> vitals = probe_.Look(pids_);
+  for (uint32_t i = 0; i < pids_.size(); ++i) vitals[i].sealed = IsSealed(i);
+  detector_->OnVitals(Now(), vitals);
+}
+
+// Only of a suspect whose witness has found all its threads at locks: a look takes milliseconds.
+bool HangMonitor::IsSealed(uint32_t local_rank) {
+  const Witness& witness = detector_->witness(local_rank);
+  if (pids_[local_rank] == 0 || !witness.at_locks || !detector_->suspect(local_rank)) {
+    waits_.erase(local_rank);
+    return false;
   }
-  detector_->OnVitals(Now(), probe_.Look(pids_));
+  ProcessWait wait = LookAtWaits(pids_[local_rank], {static_cast<pid_t>(witness.watcher)});
+  ProcessWait& before = waits_[local_rank];
+  const bool sealed = SameSealed(before, wait);
+  before = std::move(wait);
+  return sealed;
+}
+
+void HangMonitor::LookAtWitnesses() {
+  if (pages_ == nullptr) return;
+  detector_->OnWitnesses(pages_->Witnesses(loop_->Now(), kWitnessFresh));
 }
 
 void HangMonitor::Do(const LookAtWorkers& request) {
@@ -221,14 +245,85 @@ void HangMonitor::Do(const LookAtWorkers& request) {
 
 // ------------------------------------------------------------- ending
 
-void HangMonitor::Do(const EndHungWorkers& order) {
+void HangMonitor::Do(const HandleHungWorkers& order) {
   if (detector_ == nullptr || order.generation != generation_) return;
   for (const uint32_t local_rank : order.local_ranks) {
     const bool runs = local_rank < pids_.size() && pids_[local_rank] != 0;
     if (!runs || stacks_.contains(local_rank)) continue;
-    if (!told_.contains({local_rank, detector_->step(local_rank)})) {
+    if (!order.end) {
+      Name(local_rank, order.evidence);
+    } else if (!told_.contains({local_rank, detector_->progress(local_rank)})) {
       EndWorker(local_rank, order.evidence);
     }
+  }
+}
+
+// ------------------------------------------------------------- naming
+
+std::string HangMonitor::WhereText(uint32_t local_rank, std::string* waits) const {
+  *waits = LookAtWaits(pids_.at(local_rank), {}).main;
+  std::vector<std::string> parts;
+  if (!waits->empty()) parts.push_back(absl::StrCat("it ", *waits));
+  if (pages_ != nullptr) {
+    const Witness witness = pages_->Witnesses(loop_->Now(), kWitnessFresh).at(local_rank);
+    const std::string& place = witness.user_place.empty() ? witness.place : witness.user_place;
+    if (!place.empty()) parts.push_back(absl::StrCat("at ", place));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+// A suspicion ends nothing. It is reported once for each time that the worker stands.
+void HangMonitor::Name(uint32_t local_rank, const std::string& evidence) {
+  const Instant now = Now();
+  LookAtPages(now);
+  const uint64_t progress = detector_->progress(local_rank);
+  const auto known = named_.find(local_rank);
+  const bool is_known = known != named_.end() && known->second.progress == progress;
+  if (is_known || !detector_->suspect(local_rank)) return Arm();
+  named_[local_rank] = {progress, now - detector_->silent(local_rank, now)};
+  const pid_t pid = pids_[local_rank];
+  const Witness& witness = detector_->witness(local_rank);
+  std::string waits;
+  const std::string where = WhereText(local_rank, &waits);
+  const std::string limit = absl::FormatDuration(detector_->end_after(local_rank));
+  std::string fate = absl::StrCat("it is ended if this lasts ", limit, " (--hang_timeout)");
+  if (plan_->on_hang == OnHang::kReport) fate = "it is left alone (--on_hang report)";
+  const bool is_tied = absl::StrContains(evidence, rendezvous::kTiedEvidence);
+  // Perhaps all are stopped: somebody has paused the job.
+  if (is_tied && IsStopped(detector_->vital(local_rank).state)) {
+    fate = absl::StrCat("kill -CONT ", pid);
+  }
+  const std::string text =
+      absl::StrCat("worker rank ", base_rank_ + local_rank, " (pid ", pid,
+                   is_tied ? ") may hold" : ") holds", " up the job: ", evidence);
+  Notify(absl::StrCat(text, where.empty() ? "" : "; ", where, "; ", fate));
+  hooks_.record("hang_named",
+                {{"generation", absl::StrCat(generation_.value())},
+                 {"local_rank", absl::StrCat(local_rank)},
+                 {"rank", absl::StrCat(base_rank_ + local_rank)},
+                 {"why", absl::StrCat(detector_->Describe(local_rank, now), "; ", evidence)},
+                 {"waits", waits},
+                 {"python", witness.place},
+                 {"limit", limit}});
+  Arm();
+}
+
+// A worker that was named and has made progress since.
+void HangMonitor::LookAtNamed(Instant now) {
+  for (auto named = named_.begin(); named != named_.end();) {
+    const auto& [local_rank, before] = *named;
+    if (detector_->progress(local_rank) == before.progress) {
+      ++named;
+      continue;
+    }
+    const std::string took =
+        absl::FormatDuration(absl::Trunc(now - before.since, absl::Milliseconds(100)));
+    Notify(absl::StrCat("worker rank ", base_rank_ + local_rank, " goes on after ", took));
+    hooks_.record("hang_over", {{"generation", absl::StrCat(generation_.value())},
+                                {"local_rank", absl::StrCat(local_rank)},
+                                {"rank", absl::StrCat(base_rank_ + local_rank)},
+                                {"after", took}});
+    named = named_.erase(named);
   }
 }
 
@@ -278,15 +373,17 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                          {"python", stopped ? "" : place},
                          {"native", stacks.empty() ? "" : native.tool}});
   if (plan_->on_hang == OnHang::kReport && !(stopped && plan_->restart_stopped)) {
-    told_.emplace(local_rank, detector_->step(local_rank));
+    told_.emplace(local_rank, detector_->progress(local_rank));
     Arm();
     return Notify(absl::StrCat("worker rank ", base_rank_ + local_rank, " (pid ", end.pid,
                                ") hangs: ", end.message, "; ", absl::StrJoin(end.facts, "; "),
                                "; it is left alone (--on_hang report)",
                                end.traceback.empty() ? "" : "\n", end.traceback));
   }
-  if (detector_->counted(local_rank)) {
-    hangs_.counted_slack = std::min(kPatience * hangs_.counted_slack, hangs_.first_step_timeout);
+  // The user's own limit stays what it is.
+  const bool by_time = detector_->silent(local_rank, now) >= detector_->end_after(local_rank);
+  if (by_time && hangs_.hang_timeout == absl::ZeroDuration()) {
+    hangs_.end_after = kPatience * detector_->end_after(local_rank);
   }
   ended_.insert(local_rank);
   hooks_.end_worker(generation_, std::move(end));

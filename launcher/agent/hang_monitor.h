@@ -23,6 +23,7 @@
 #include "launcher/os/native_stack.h"
 #include "launcher/os/process_probe.h"
 #include "launcher/os/progress_pages.h"
+#include "launcher/os/wait_probe.h"
 #include "rendezvous/core/message.h"
 
 namespace ddprun::launcher {
@@ -68,8 +69,8 @@ class HangMonitor {
   // Renewal.
   void FillIn(rendezvous::AgentMessage& renewal);
   void OnStarted(uint32_t local_rank, pid_t pid);
-  // False when this end was told already, as that of a hung worker.
-  bool OnEnded(uint32_t local_rank);
+  // False when this end was reported already, as that of a hung worker. `well`: with status 0.
+  bool OnEnded(uint32_t local_rank, bool well);
   // A worker has done its work, and waits for others to end with it: it can't hang any more.
   void OnFinished(uint32_t local_rank);
   // The workers of the generation are told to end, or one has failed: their time is booked up to
@@ -82,19 +83,24 @@ class HangMonitor {
   };
   // No process of the generation is left.
   Summary OnEmpty();
-  // The worker is watched by its marks or by what it does.
-  bool Watches(uint32_t local_rank) const;
+  // Where a worker that runs stands, for people: "it waits for a lock; at train.py:9 in upload".
+  // `waits`: what it waits for alone, "" = not known. Costs a look at its threads.
+  std::string WhereText(uint32_t local_rank, std::string* waits) const;
 
   void Do(const LookAtWorkers& request);
-  void Do(const EndHungWorkers& order);
+  void Do(const HandleHungWorkers& order);
 
  private:
   TimeBook::Look LookNow() const;  // requires: there are pages
   void LookAtPages(Instant now);
   void Look();
   void Sample();
+  void LookAtWitnesses();
+  bool IsSealed(uint32_t local_rank);
   void Arm();
   Instant Now();
+  void Name(uint32_t local_rank, const std::string& evidence);
+  void LookAtNamed(Instant now);
   void EndWorker(uint32_t local_rank, const std::string& evidence);
   void Conclude(uint32_t local_rank, const std::string& evidence, const WorkerVital& vital,
                 const NativeStack::Result& native);
@@ -115,7 +121,13 @@ class HangMonitor {
   std::vector<pid_t> pids_;                                  // by local rank; 0 = doesn't run
   std::set<uint32_t> ended_;                                 // told as hung
   std::map<uint32_t, std::unique_ptr<NativeStack>> stacks_;  // being read, by local rank
-  std::set<std::pair<uint32_t, uint64_t>> told_;             // reported only: local rank and step
+  std::set<std::pair<uint32_t, uint64_t>> told_;  // reported only: local rank and progress
+  struct Named {
+    uint64_t progress = 0;  // the detector's
+    Instant since;          // of which it has made none
+  };
+  std::map<uint32_t, ProcessWait> waits_;  // as last seen, of those that may be deadlocked
+  std::map<uint32_t, Named> named_;        // suspicions that were reported, by local rank
   std::unique_ptr<Timer> timer_;
 };
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -19,6 +20,7 @@
 #include "launcher/os/error_file.h"
 #include "launcher/os/flight_recorder.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/python_module.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
@@ -79,11 +81,13 @@ absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assig
     if (!kept.contains(local_rank)) workers_[local_rank] = Worker();
   }
   base_rank_ = assignment.base_rank;
+  unstarted_ = 0;
   began_ = absl::Now();
   probe_.Begin();
   DDPRUN_RETURN_IF_ERROR(BeginAttempt(assignment));
   BeginCollapsing(assignment);
   for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
+    unstarted_ = local_rank;
     DDPRUN_RETURN_IF_ERROR(kept.contains(local_rank)
                                ? keeper->Keep(assignment.generation.value(), local_rank)
                                : SpawnWorker(keeper, assignment, local_rank));
@@ -238,6 +242,7 @@ WorkerLauncher::Sink WorkerLauncher::OpenRelay(LogStreamOptions options) {
   absl::StatusOr<Sink> sink =
       OpenStream({.console_fd = one_console_ ? STDERR_FILENO : options.console_fd,
                   .raw = true,
+                  .shared = plan_->worker_count > 1,
                   .terminal = terminal_,
                   .tail = std::move(options.tail)});
   absl::StatusOr<Fd> rest = sink.ok() ? streams_[sink->stream]->Share() : sink.status();
@@ -266,6 +271,10 @@ absl::StatusOr<WorkerLauncher::Sink> WorkerLauncher::OpenStream(LogStreamOptions
 
 void WorkerLauncher::OnConsoleResized() {
   for (const auto& [key, stream] : streams_) stream->Resize();
+}
+
+void WorkerLauncher::Drain() {
+  for (const auto& [key, stream] : streams_) stream->Drain();
 }
 
 std::string WorkerLauncher::StderrTail(const Worker& worker) {
@@ -319,11 +328,16 @@ void WorkerLauncher::ReadErrorFileOf(const Worker& worker, WorkerEnd* end) {
 // What the machine knows about the end, and what NCCL's flight recorder left.
 void WorkerLauncher::AddFacts(WorkerEnd* end) {
   const uint32_t rank = base_rank_ + end->local_rank;
+  const std::string words = absl::StrCat(end->message, "\n", end->stderr_tail);
   end->facts = probe_.Facts({.pid = end->pid,
                              .rank = rank,
                              .signal = end->signal,
                              .core_dumped = end->core_dumped,
-                             .words = absl::StrCat(end->message, "\n", end->stderr_tail)});
+                             .words = words});
+  if (plan_->runs_python) {
+    std::string module = MissingModuleFact(words, plan_->argv.front(), FromEnvironment);
+    if (!module.empty()) end->facts.push_back(std::move(module));
+  }
   const std::string dump = CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment), rank,
                                                      began_, attempt_folder_);
   if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));

@@ -46,6 +46,8 @@ class WorkerLauncher {
   // swept.
   absl::Status Start(KeeperClient* keeper, const rendezvous::Assignment& assignment,
                      const std::set<uint32_t>& kept);
+  // The local rank at which the last Start() failed; 0 = before the first one.
+  uint32_t unstarted() const { return unstarted_; }
 
   // The end of a worker with all that is known about it.
   WorkerEnd Describe(const WorkerExit& exit);
@@ -71,6 +73,8 @@ class WorkerLauncher {
   // Completes what each worker is started with; none = it is complete.
   void set_prepare(std::function<void(SpawnRequest*)> prepare) { prepare_ = std::move(prepare); }
 
+  // Shows what is there of it right now.
+  void Drain();
   // All output of all generations has reached its files and the console.
   bool Drained() const { return streams_.empty(); }
   // Called on the loop each time that becomes true.
@@ -130,7 +134,8 @@ class WorkerLauncher {
   std::shared_ptr<CollapsingConsole> collapsed_stderr_;
   std::vector<Worker> workers_;  // of the newest generation, by local rank
   uint32_t base_rank_ = 0;       // of that generation
-  absl::Time began_;             // when its workers were started
+  uint32_t unstarted_ = 0;
+  absl::Time began_;  // when its workers were started
   DeathProbe probe_;
   int next_stream_ = 1;
   std::map<int, std::unique_ptr<LogStream>> streams_;  // until their end of file

@@ -24,6 +24,7 @@
 #include "launcher/chaos/report_json.h"
 #include "launcher/chaos/timeline_reader.h"
 #include "launcher/core/exit_status.h"
+#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -40,12 +41,13 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   absl::StatusOr<std::string> Make() {
-    const char* where = std::getenv("TMPDIR");
-    std::string path =
-        absl::StrCat(where == nullptr || *where == '\0' ? "/tmp" : where, "/ddprun_chaos_XXXXXX");
-    if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(errno, absl::StrCat("mkdtemp ", path));
-    path_ = path;
-    return path;
+    absl::Status first_error;
+    for (const std::string& where : TemporaryFolders()) {
+      std::string path = where + "/ddprun_chaos_XXXXXX";
+      if (mkdtemp(path.data()) != nullptr) return path_ = path;
+      first_error.Update(ErrnoStatus(errno, absl::StrCat("mkdtemp ", path)));
+    }
+    return first_error;
   }
 
  private:

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/errno_status.h"
+#include "base/pidfd.h"
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {
@@ -162,8 +163,7 @@ absl::StatusOr<std::unique_ptr<NetworkFault>> NetworkFault::Begin(EventLoop* loo
   std::unique_ptr<NetworkFault> network(new NetworkFault());
   network->healer_ = pid;
   network->life_ = std::move(life.second);
-  network->pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!network->pidfd_.valid()) return ErrnoStatus(errno, "pidfd_open of the healer");
+  DDPRUN_ASSIGN_OR_RETURN(network->pidfd_, OpenPidfd(pid, "the healer"));
   DDPRUN_RETURN_IF_ERROR(RunNft({}, rules));
   network->on_over_ = std::move(on_over);
   NetworkFault* self = network.get();

@@ -1,4 +1,5 @@
 // ddprun: starts and keeps distributed training jobs. See --help and docs/ARCHITECTURE.md.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -159,5 +160,8 @@ int Main(int argc, char** argv) {
   gnu::used]] static void (*fill_standard_streams)() = &ddprun::FillStandardStreams;
 
 int main(int argc, char** argv) {
+  // A file that may not grow (ulimit -f) is to us what a full disk is: an error of write(2), which
+  // costs the file and not the job. Keeper and service inherit this; workers don't (exec_child.cc).
+  std::signal(SIGXFSZ, SIG_IGN);
   ddprun::launcher::ExitNoDestructors(ddprun::launcher::Main(argc, argv));
 }

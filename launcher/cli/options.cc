@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/chaos/chaos_command.h"
+#include "launcher/cli/completion.h"
 #include "launcher/cli/suggestions.h"
 #include "launcher/config/config_file.h"
 #include "launcher/daemon/warden.h"
@@ -114,10 +115,12 @@ CommandLine PlanRun(LaunchWords* words, const EnvironmentLookup& environment, co
   if (!slurm.ok()) return {.command = Fail(slurm.status())};
   absl::StatusOr<LaunchPlan> plan = MakeLaunchPlan(launch, environment, host, &result.warnings);
   absl::Status status = plan.status();
+  if (!launch.nproc_per_node.given()) status.Update(words->file.no_workers);
   if (status.ok()) status = BindWorkers(launch, environment, host, &*plan, &result.warnings);
   if (status.ok()) {
     plan->node_socket = slurm->node_socket;
     plan->requeue_job = slurm->requeue_job;
+    plan->endpoint.alone_hint = slurm->alone_hint;
     finish(&*plan);
     if (!slurm->told.empty()) result.notes.push_back(slurm->told);
     result.command = *std::move(plan);
@@ -132,28 +135,20 @@ CommandLine PlanRun(LaunchWords* words, const EnvironmentLookup& environment, co
 void AddSuggestion(const std::vector<std::string>& words, const Host& host, ExitNow* exit) {
   if (words.empty() || host.KindOf(words.front()) != Host::PathKind::kMissing) return;
   if (!absl::StrContains(exit->text, "can't read the script")) return;  // an option is wrong
-  const std::string with_suffix = absl::StrCat(words.front(), ".py");
-  const std::string suggestion = host.KindOf(with_suffix) == Host::PathKind::kFile
-                                     ? absl::StrCat("did you mean ", with_suffix, "?")
-                                     : SuggestCommand(words.front(), CommandNames());
+  const std::string script = SuggestScript(words.front(), host);
+  const std::string suggestion = script.empty() ? SuggestCommand(words.front(), CommandNames())
+                                                : absl::StrCat("did you mean ", script, "?");
   if (suggestion.empty()) return;
   const std::string text(absl::StripSuffix(absl::StripSuffix(exit->text, "\n"), kPathAdvice));
   exit->text = absl::StrCat(text, "; ", suggestion, "\n");
 }
 
-constexpr size_t kOptionBytesMax = 64;
-
-// Where the last option has taken the script for its value: `ddprun --nproc_per_node train.py`.
+// An option may have taken it for its value.
 void NoteTakenScript(const std::vector<std::string>& words, ExitNow* exit) {
-  if (words.size() < 2 || !absl::EndsWith(words.back(), ".py")) return;
-  const std::string& option = words[words.size() - 2];
-  if (!absl::StartsWith(option, "-") || absl::StrContains(option, '=') ||
-      !absl::StrContains(exit->text, "script to run is missing")) {
-    return;
-  }
-  exit->text = absl::StrCat("ddprun: error: the script to run is missing: ", Quoted(words.back()),
-                            " is the value of ", Shown(option, kOptionBytesMax),
-                            ", which needs one before the script\n");
+  if (!absl::StrContains(exit->text, "script to run is missing")) return;
+  const std::string taken = TakenScript(words);
+  if (taken.empty()) return;
+  exit->text = absl::StrCat("ddprun: error: the script to run is missing: ", taken, "\n");
 }
 
 // Of options that only a launcher has, and that the script gets.
@@ -181,6 +176,11 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   LaunchArguments& launch = words.launch;
   if (launch.version) {
     return {.command = ExitNow{.text = absl::StrCat("ddprun ", kVersion, "\n")}};
+  }
+  if (launch.print_completion.given()) {
+    absl::StatusOr<std::string> script = CompletionScript(launch.print_completion, host);
+    if (!script.ok()) return {.command = Fail(script.status())};
+    return {.command = ExitNow{.text = *std::move(script)}};
   }
   launch.command = std::move(parsed->positionals);
   if (launch.command.empty()) launch.command = std::move(words.file.command);
@@ -469,6 +469,11 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
   const Command* command = arguments.empty() ? nullptr : FindCommand(arguments.front());
   if (command != nullptr) {
     return command->parse({arguments.begin() + 1, arguments.end()}, environment, host);
+  }
+  if (arguments.size() == 2 && (arguments.front() == "--help" || arguments.front() == "-h")) {
+    CommandLine topic = ParseHelp({arguments.back()}, environment, host);
+    const auto* exit = std::get_if<ExitNow>(&topic.command);
+    if (exit != nullptr && exit->status == 0) return topic;  // else it is a script's name
   }
   return ParseLaunch(arguments, environment, host);
 }

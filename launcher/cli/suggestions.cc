@@ -1,8 +1,14 @@
 #include "launcher/cli/suggestions.h"
 
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/nearest.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -34,6 +40,35 @@ std::string SuggestCommand(const std::string& word, const std::vector<std::strin
   }
   if (meant.empty()) meant = NearestWord(word, commands);
   return meant.empty() ? "" : absl::StrCat("did you mean ddprun ", meant, "?");
+}
+
+std::string SuggestScript(const std::string& word, const Host& host) {
+  std::string with_suffix = absl::EndsWith(word, ".py") ? word : absl::StrCat(word, ".py");
+  if (host.KindOf(with_suffix) == Host::PathKind::kFile) return with_suffix;
+  const size_t name = word.rfind('/') + 1;  // 0 without one
+  const std::string folder = word.substr(0, name);
+  std::vector<std::string> scripts;
+  for (std::string& each : host.NamesIn(folder.empty() ? "." : folder)) {
+    if (absl::EndsWith(each, ".py")) scripts.push_back(std::move(each));
+  }
+  const std::string near = NearestWord(with_suffix.substr(name), scripts);
+  return near.empty() ? "" : absl::StrCat(folder, near);
+}
+
+std::string TakenScript(const std::vector<std::string>& words) {
+  constexpr size_t kOptionBytesMax = 64;
+  if (words.empty() || !absl::EndsWith(words.back(), ".py")) return "";
+  std::pair<std::string, std::string> taken;  // the option, its value
+  absl::string_view cure = ": is a blank missing before the script?";
+  if (absl::StartsWith(words.back(), "-")) {
+    taken = absl::StrSplit(words.back(), absl::MaxSplits('=', 1));
+  } else if (words.size() > 1 && !absl::StrContains(words[words.size() - 2], '=')) {
+    taken = {words[words.size() - 2], words.back()};
+    cure = ", which needs one before the script";
+  }
+  if (!absl::StartsWith(taken.first, "-") || taken.second.empty()) return "";
+  return absl::StrCat(Quoted(taken.second), " is the value of ",
+                      Shown(taken.first, kOptionBytesMax), cure);
 }
 
 }  // namespace ddprun::launcher

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -29,7 +31,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kFileBytesMax = 65536;
+constexpr size_t kFileBytesMax = 262144;
 constexpr absl::Duration kSqueuePatience = absl::Seconds(5);
 constexpr absl::Duration kTorchPatience = absl::Seconds(60);
 
@@ -74,6 +76,17 @@ Host::PathKind SystemHost::KindOf(const std::string& path) const {
   if (stat(path.c_str(), &facts) != 0) return PathKind::kMissing;
   if (S_ISREG(facts.st_mode)) return PathKind::kFile;
   return S_ISDIR(facts.st_mode) ? PathKind::kDirectory : PathKind::kOther;
+}
+
+std::vector<std::string> SystemHost::NamesIn(const std::string& folder) const {
+  constexpr size_t kMost = 4096;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end;
+       !error && it != end && names.size() < kMost; it.increment(error)) {
+    names.push_back(it->path().filename());
+  }
+  return names;
 }
 
 absl::Status SystemHost::CheckReadable(const std::string& path) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,73 +12,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/config/accelerate_fields.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// A field that accelerate hands to the workers as a variable.
-struct Variable {
-  const char* key;
-  const char* name;      // null = read elsewhere
-  const char* fallback;  // value without the field; null = the variable is not set then
-  enum { kAsIs, kLower, kUpper } letters;
-};
-
-constexpr Variable kFsdp[] = {
-    {"fsdp_version", "FSDP_VERSION", "1", Variable::kAsIs},
-    {"fsdp_sharding_strategy", "FSDP_SHARDING_STRATEGY", "FULL_SHARD", Variable::kAsIs},
-    {"fsdp_reshard_after_forward", "FSDP_RESHARD_AFTER_FORWARD", "true", Variable::kLower},
-    {"fsdp_offload_params", "FSDP_OFFLOAD_PARAMS", "false", Variable::kLower},
-    {"fsdp_min_num_params", "FSDP_MIN_NUM_PARAMS", "100000000", Variable::kAsIs},
-    {"fsdp_auto_wrap_policy", "FSDP_AUTO_WRAP_POLICY", nullptr, Variable::kAsIs},
-    {"fsdp_transformer_layer_cls_to_wrap", "FSDP_TRANSFORMER_CLS_TO_WRAP", nullptr,
-     Variable::kAsIs},
-    {"fsdp_backward_prefetch", "FSDP_BACKWARD_PREFETCH", nullptr, Variable::kAsIs},
-    {"fsdp_state_dict_type", "FSDP_STATE_DICT_TYPE", nullptr, Variable::kAsIs},
-    {"fsdp_forward_prefetch", "FSDP_FORWARD_PREFETCH", "false", Variable::kLower},
-    {"fsdp_use_orig_params", "FSDP_USE_ORIG_PARAMS", "true", Variable::kLower},
-    {"fsdp_cpu_ram_efficient_loading", "FSDP_CPU_RAM_EFFICIENT_LOADING", "true", Variable::kLower},
-    {"fsdp_sync_module_states", "FSDP_SYNC_MODULE_STATES", "true", Variable::kLower},
-    {"fsdp_activation_checkpointing", "FSDP_ACTIVATION_CHECKPOINTING", "false", Variable::kLower},
-    {"fsdp_activation_checkpointing_offload", "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "false",
-     Variable::kLower},
-    {"fsdp_ignored_modules", "FSDP_IGNORED_MODULES", nullptr, Variable::kAsIs},
-};
-
-constexpr Variable kDeepSpeed[] = {
-    {"zero_stage", "ACCELERATE_DEEPSPEED_ZERO_STAGE", nullptr, Variable::kAsIs},
-    {"gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", nullptr,
-     Variable::kAsIs},
-    {"gradient_clipping", "ACCELERATE_GRADIENT_CLIPPING", nullptr, Variable::kLower},
-    {"offload_optimizer_device", "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", nullptr,
-     Variable::kLower},
-    {"offload_param_device", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", nullptr,
-     Variable::kLower},
-    {"offload_optimizer_nvme_path", "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", nullptr,
-     Variable::kAsIs},
-    {"offload_param_nvme_path", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH", nullptr,
-     Variable::kAsIs},
-    {"zero3_init_flag", "ACCELERATE_DEEPSPEED_ZERO3_INIT", nullptr, Variable::kLower},
-    {"zero3_save_16bit_model", "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", nullptr,
-     Variable::kLower},
-    {"deepspeed_config_file", "ACCELERATE_DEEPSPEED_CONFIG_FILE", nullptr, Variable::kAsIs},
-    {"deepspeed_moe_layer_cls_names", "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", nullptr,
-     Variable::kAsIs},
-    {"deepspeed_multinode_launcher", nullptr, nullptr, Variable::kAsIs},
-};
-
-constexpr Variable kDynamo[] = {
-    {"dynamo_backend", "ACCELERATE_DYNAMO_BACKEND", "NO", Variable::kUpper},
-    {"dynamo_mode", "ACCELERATE_DYNAMO_MODE", "default", Variable::kAsIs},
-    {"dynamo_use_fullgraph", "ACCELERATE_DYNAMO_USE_FULLGRAPH", "False", Variable::kAsIs},
-    {"dynamo_use_dynamic", "ACCELERATE_DYNAMO_USE_DYNAMIC", "False", Variable::kAsIs},
-    {"dynamo_use_regional_compilation", "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "False",
-     Variable::kAsIs},
-};
 
 // Fields that are read below, one by one.
 constexpr const char* kRead[] = {"compute_environment",
@@ -93,45 +36,38 @@ constexpr const char* kRead[] = {"compute_environment",
                                  "rdzv_backend",
                                  "same_network",
                                  "gpu_ids",
-                                 "fsdp_config",
-                                 "deepspeed_config",
-                                 "dynamo_config",
                                  "dynamo_backend",
                                  "fp16",
                                  "enable_cpu_affinity",
                                  "downcast_bf16",
                                  "main_training_function"};
 
-// Fields that may be there only without a value: what they ask for, ddprun doesn't do.
-struct Refusal {
-  const char* key;
-  const char* what;
-};
-constexpr Refusal kRefused[] = {
-    {"megatron_lm_config", "Megatron-LM is set up by accelerate launch alone; use that"},
-    {"parallelism_config",
-     "is not translated; export the PARALLELISM_CONFIG_* variables and "
-     "remove it"},
-    {"fp8_config", "is not translated; export the ACCELERATE_FP8_* variables and remove it"},
-    {"mpirun_config", "ddprun starts the processes itself; remove it"},
-    {"tpu_name", "is for TPUs; use accelerate launch"},
-    {"tpu_zone", "is for TPUs; use accelerate launch"},
-    {"tpu_use_cluster", "is for TPUs; use accelerate launch"},
-    {"tpu_use_sudo", "is for TPUs; use accelerate launch"},
-    {"tpu_vm", "is for TPUs; use accelerate launch"},
-    {"tpu_env", "is for TPUs; use accelerate launch"},
-    {"command_file", "is for TPUs; use accelerate launch"},
-    {"commands", "is for TPUs; use accelerate launch"},
-};
+// Fields that `accelerate launch` has for TPUs and for MPI; elsewhere it does nothing with them.
+constexpr const char* kForeign[] = {"tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo",
+                                    "tpu_vm",   "tpu_env",  "command_file",    "commands"};
 
-// Python's str() of a plain value: YAML 1.1's booleans are True and False.
-std::string PythonText(const YamlNode& node) {
-  if (node.quoted) return node.text;
-  const std::string word = absl::AsciiStrToLower(node.text);
-  if (word == "true" || word == "yes" || word == "on") return "True";
-  if (word == "false" || word == "no" || word == "off") return "False";
-  return node.text;
-}
+// How accelerate starts the processes of each kind: by itself, by torchrun, or as DeepSpeed's.
+enum class Launcher { kSimple, kTorchrun, kDeepSpeed };
+struct Kind {
+  const char* name;  // distributed_type
+  Launcher launcher;
+  const char* devices;  // the variable that names those of gpu_ids
+};
+constexpr Kind kKinds[] = {
+    {"NO", Launcher::kSimple, "CUDA_VISIBLE_DEVICES"},
+    {"MULTI_CPU", Launcher::kSimple, "CUDA_VISIBLE_DEVICES"},
+    {"MULTI_GPU", Launcher::kTorchrun, "CUDA_VISIBLE_DEVICES"},
+    {"MULTI_XPU", Launcher::kTorchrun, "ZE_AFFINITY_MASK"},
+    {"MULTI_NPU", Launcher::kTorchrun, "ASCEND_RT_VISIBLE_DEVICES"},
+    {"MULTI_MLU", Launcher::kTorchrun, "MLU_VISIBLE_DEVICES"},
+    {"MULTI_SDAA", Launcher::kTorchrun, "SDAA_VISIBLE_DEVICES"},
+    {"MULTI_MUSA", Launcher::kTorchrun, "MUSA_VISIBLE_DEVICES"},
+    {"MULTI_HPU", Launcher::kTorchrun, "HABANA_VISIBLE_MODULES"},
+    {"MULTI_NEURON", Launcher::kTorchrun, "NEURON_RT_VISIBLE_CORES"},
+    {"FSDP", Launcher::kTorchrun, "CUDA_VISIBLE_DEVICES"},
+    {"MEGATRON_LM", Launcher::kTorchrun, "CUDA_VISIBLE_DEVICES"},
+    {"DEEPSPEED", Launcher::kDeepSpeed, "CUDA_VISIBLE_DEVICES"},
+};
 
 class Converter {
  public:
@@ -143,6 +79,7 @@ class Converter {
     DDPRUN_RETURN_IF_ERROR(ConvertSize());
     DDPRUN_RETURN_IF_ERROR(ConvertPrecision());
     DDPRUN_RETURN_IF_ERROR(ConvertDevices());
+    DDPRUN_RETURN_IF_ERROR(ReadSections());
     DDPRUN_RETURN_IF_ERROR(ConvertSections());
     return std::move(config_);
   }
@@ -192,37 +129,54 @@ class Converter {
     config_.worker_environment.emplace_back(name, value);
   }
 
-  absl::Status CheckKeys() const;
+  void Warn(absl::string_view where, absl::string_view what) {
+    config_.warnings.push_back(absl::StrCat(where, " ", what));
+  }
+  bool Is(absl::string_view kind) const { return kind == kind_->name; }
+  // A field of the sections that has a true value.
+  bool IsTrue(absl::string_view key, bool fallback) const {
+    const auto found = fields_.find(std::string(key));
+    return found == fields_.end() ? fallback : PythonTruth(*found->second);
+  }
+
+  absl::Status CheckKeys();
   absl::Status ConvertKind();
   absl::Status ConvertSize();
   absl::Status ConvertNodes(int64_t machines);
   absl::Status ConvertPrecision();
   absl::Status ConvertDevices();
+  absl::Status ReadSections();
   absl::Status ConvertSections();
   absl::Status ConvertDeepSpeed();
-  template <size_t size>
-  absl::Status ConvertSection(absl::string_view section, absl::string_view prefix,
-                              const Variable (&variables)[size]);
+  absl::Status ConvertFsdp();
+  void ConvertFp8();
+  void ConvertParallelism();
+  void Export(absl::Span<const AccelerateField> fields);
 
   const std::string& file_;
   const YamlNode& document_;
-  std::string kind_;  // distributed_type
+  const Kind* kind_ = nullptr;
+  std::string precision_;
+  bool gives_precision_ = false;  // the file has it
+  // Of all sections, by their full names.
+  std::map<std::string, const YamlNode*> fields_;
+  YamlNode dynamo_backend_;  // of older files, at the top
   ConfigFile config_;
 };
 
-absl::Status Converter::CheckKeys() const {
+absl::Status Converter::CheckKeys() {
   for (const std::string& key : document_.keys) {
     if (std::find(std::begin(kRead), std::end(kRead), key) != std::end(kRead)) continue;
-    const auto* refused = std::find_if(std::begin(kRefused), std::end(kRefused),
-                                       [&key](const Refusal& other) { return key == other.key; });
-    if (refused == std::end(kRefused)) {
+    const auto sections = AccelerateSections();
+    if (std::any_of(sections.begin(), sections.end(),
+                    [&key](const AccelerateSection& section) { return key == section.key; })) {
+      continue;
+    }
+    if (std::find(std::begin(kForeign), std::end(kForeign), key) == std::end(kForeign)) {
       return Wrong(key, "is no field of accelerate that ddprun knows; remove it");
     }
     const YamlNode* node = Get(key);
-    const bool empty = node == nullptr || (node->kind == YamlNode::Kind::kScalar
-                                               ? !ReadBoolean(node->text).value_or(true)
-                                               : node->items.empty());
-    if (!empty) return Wrong(key, refused->what);
+    if (node != nullptr && PythonTruth(*node)) Warn(Where(key), "has no effect: it is for TPUs");
   }
   return absl::OkStatus();
 }
@@ -235,33 +189,36 @@ absl::Status Converter::ConvertKind() {
                                                      " is for accelerate launch alone; ddprun runs "
                                                      "on LOCAL_MACHINE"));
   }
-  DDPRUN_ASSIGN_OR_RETURN(kind_, Text("distributed_type", ""));
-  if (kind_.empty()) return Wrong("distributed_type", "is missing; give NO or MULTI_GPU");
-  for (const char* known : {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"}) {
-    if (kind_ == known) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const std::string name, Text("distributed_type", ""));
+  if (name.empty()) return Wrong("distributed_type", "is missing; give NO or MULTI_GPU");
+  std::vector<std::string> known;
+  for (const Kind& kind : kKinds) {
+    if (name == kind.name) kind_ = &kind;
+    known.emplace_back(kind.name);
   }
-  return Wrong("distributed_type", absl::StrCat(Quoted(kind_),
-                                                " is for accelerate launch alone; ddprun knows NO, "
-                                                "MULTI_CPU, MULTI_GPU, FSDP and DEEPSPEED"));
+  if (kind_ != nullptr) return absl::OkStatus();
+  return Wrong("distributed_type",
+               absl::StrCat(Quoted(name), " is for accelerate launch alone; ddprun knows ",
+                            absl::StrJoin(known, ", ")));
 }
 
+// How many workers a node has may be said elsewhere, too: on the command line, or by Slurm.
 absl::Status Converter::ConvertSize() {
   DDPRUN_ASSIGN_OR_RETURN(const int64_t machines, Integer("num_machines", 1));
-  DDPRUN_ASSIGN_OR_RETURN(const int64_t processes,
-                          Integer("num_processes", kind_ == "NO" ? 1 : -1));
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t processes, Integer("num_processes", Is("NO") ? 1 : -1));
   if (machines < 1) return Wrong("num_machines", "must be at least 1");
-  if (processes < 1) {
-    return Wrong("num_processes",
-                 "says not how many processes the job has; give the number, over "
-                 "all machines");
-  }
-  if (processes % machines != 0) {
-    return Wrong("num_processes",
-                 absl::StrCat(processes, " processes can't be divided evenly between ", machines,
-                              " machines; use --nproc_per_node on each instead"));
-  }
   Set("nnodes", "num_machines", absl::StrCat(machines));
-  Set("nproc-per-node", "num_processes", absl::StrCat(processes / machines));
+  if (processes < 1) {
+    config_.no_workers = Wrong("num_processes",
+                               "says not how many processes the job has; give the number, over "
+                               "all machines, or --nproc_per_node");
+  } else if (processes % machines != 0) {
+    config_.no_workers = Wrong(
+        "num_processes", absl::StrCat(processes, " processes can't be divided evenly between ",
+                                      machines, " machines; use --nproc_per_node on each instead"));
+  } else {
+    Set("nproc-per-node", "num_processes", absl::StrCat(processes / machines));
+  }
   DDPRUN_ASSIGN_OR_RETURN(const std::string port, Text("main_process_port", ""));
   if (machines > 1) return ConvertNodes(machines);
   if (!port.empty()) Set("master-port", "main_process_port", port);
@@ -298,12 +255,14 @@ absl::Status Converter::ConvertNodes(int64_t machines) {
 }
 
 absl::Status Converter::ConvertPrecision() {
-  DDPRUN_ASSIGN_OR_RETURN(const bool fp16, Boolean("fp16"));
+  DDPRUN_ASSIGN_OR_RETURN(bool fp16, Boolean("fp16"));
+  fp16 = fp16 && document_.Find("mixed_precision") == nullptr;
   DDPRUN_ASSIGN_OR_RETURN(const std::string text, Text("mixed_precision", fp16 ? "fp16" : "no"));
-  const std::string precision = absl::AsciiStrToLower(text);
+  gives_precision_ = fp16 || Get("mixed_precision") != nullptr;
+  precision_ = absl::AsciiStrToLower(text);
   for (const char* known : {"no", "fp16", "bf16", "fp8"}) {
-    if (precision != known) continue;
-    Export("ACCELERATE_MIXED_PRECISION", precision);
+    if (precision_ != known) continue;
+    Export("ACCELERATE_MIXED_PRECISION", precision_);
     return absl::OkStatus();
   }
   return Wrong("mixed_precision",
@@ -317,18 +276,25 @@ absl::Status Converter::ConvertDevices() {
   DDPRUN_ASSIGN_OR_RETURN(const std::string devices, Text("gpu_ids", "all"));
   DDPRUN_ASSIGN_OR_RETURN(const bool downcast, Boolean("downcast_bf16"));
   DDPRUN_ASSIGN_OR_RETURN(const std::string function, Text("main_training_function", "main"));
+  // The other launchers have no variable for it.
+  if (kind_->launcher == Launcher::kSimple) {
+    Export("ACCELERATE_USE_CPU", use_cpu ? "True" : "False");
+    if (use_cpu) {
+      Export("KMP_AFFINITY", "granularity=fine,compact,1,0");
+      Export("KMP_BLOCKTIME", "1");
+    }
+  }
   if (use_cpu) {
-    Export("ACCELERATE_USE_CPU", "True");
-    Export("KMP_AFFINITY", "granularity=fine,compact,1,0");
-    Export("KMP_BLOCKTIME", "1");
     Set("omp-threads", "use_cpu", "auto");
-  } else {
-    if (kind_ == "NO") Export("ACCELERATE_USE_CPU", "False");
+  } else if (kind_->launcher != Launcher::kDeepSpeed) {
     Export("OMP_NUM_THREADS", "1");
   }
   if (debug) Export("ACCELERATE_DEBUG_MODE", "true");
-  if (affinity) Export("ACCELERATE_CPU_AFFINITY", "1");
-  if (devices != "all") Export("CUDA_VISIBLE_DEVICES", devices);
+  if (affinity) {
+    Warn(Where("enable_cpu_affinity"),
+         "has no effect in a file, as with accelerate launch; export ACCELERATE_CPU_AFFINITY=1");
+  }
+  if (devices != "all") Export(kind_->devices, devices);
   const auto no_effect = [this](absl::string_view key) {
     config_.warnings.push_back(absl::StrCat(Where(key), " has no effect: it is for TPUs"));
   };
@@ -337,73 +303,132 @@ absl::Status Converter::ConvertDevices() {
   return absl::OkStatus();
 }
 
-// Exports the variables of a section, whose keys may lack the prefix.
-template <size_t size>
-absl::Status Converter::ConvertSection(absl::string_view section, absl::string_view prefix,
-                                       const Variable (&variables)[size]) {
-  const YamlNode* node = Get(section);
-  if (node != nullptr && node->kind != YamlNode::Kind::kMap) {
-    return Wrong(section, "must be lines of 'field: value'");
-  }
-  std::vector<const YamlNode*> values(size);
-  for (size_t i = 0; node != nullptr && i < node->keys.size(); ++i) {
-    const std::string& key = node->keys[i];
-    const std::string full = absl::StartsWith(key, prefix) ? key : absl::StrCat(prefix, key);
-    const auto* variable =
-        std::find_if(std::begin(variables), std::end(variables),
-                     [&full](const Variable& other) { return full == other.key; });
-    const std::string where =
-        absl::StrCat(file_, ":", node->items[i].line, ": ", section, ".", Shown(key, 80));
-    if (variable == std::end(variables)) {
-      return UsageError(absl::StrCat(where,
-                                     ": is no field that ddprun knows; remove it, or "
-                                     "export its variable"));
+// A field that no variable is made of is left out, as by accelerate.
+absl::Status Converter::ReadSections() {
+  for (const AccelerateSection& section : AccelerateSections()) {
+    const YamlNode* node = Get(section.key);
+    if (node == nullptr) continue;
+    const bool is_empty = node->kind == YamlNode::Kind::kList && node->items.empty();
+    if (node->kind != YamlNode::Kind::kMap && !is_empty) {
+      return Wrong(section.key, "must be lines of 'field: value'");
     }
-    if (node->items[i].kind == YamlNode::Kind::kNull) continue;
-    if (node->items[i].kind != YamlNode::Kind::kScalar) {
-      return UsageError(absl::StrCat(where, ": must be one text or number"));
+    for (size_t i = 0; i < node->keys.size(); ++i) {
+      const std::string& key = node->keys[i];
+      const std::string full = absl::StartsWith(key, section.prefix)
+                                   ? key
+                                   : absl::StrCat(absl::StripSuffix(section.prefix, "_"), "_", key);
+      const std::string where =
+          absl::StrCat(file_, ":", node->items[i].line, ": ", section.key, ".", Shown(key, 80));
+      fields_[full] = &node->items[i];
+      if (full == "mpirun_hostfile" && kind_->launcher == Launcher::kSimple &&
+          PythonTruth(node->items[i])) {
+        return UsageError(absl::StrCat(where, ": ddprun starts the processes itself; remove it"));
+      }
+      const bool is_known = IsAccelerateField(full) || absl::StartsWith(full, "mpirun_") ||
+                            (precision_ == "fp8" && absl::StartsWith(full, "fp8_"));
+      if (!is_known) {
+        Warn(where, "has no effect: accelerate launch makes no variable of it");
+      }
     }
-    values[static_cast<size_t>(variable - std::begin(variables))] = &node->items[i];
   }
-  for (size_t i = 0; i < size; ++i) {
-    if (variables[i].name == nullptr) continue;
-    if (values[i] == nullptr && variables[i].fallback == nullptr) continue;
-    std::string value = values[i] == nullptr ? variables[i].fallback : PythonText(*values[i]);
-    if (variables[i].letters == Variable::kLower) value = absl::AsciiStrToLower(value);
-    if (variables[i].letters == Variable::kUpper) value = absl::AsciiStrToUpper(value);
-    Export(variables[i].name, value);
-  }
+  // Older files have the one field at the top, in the place of the section.
+  DDPRUN_ASSIGN_OR_RETURN(const std::string backend, Text("dynamo_backend", ""));
+  if (backend.empty()) return absl::OkStatus();
+  std::erase_if(fields_,
+                [](const auto& field) { return absl::StartsWith(field.first, "dynamo_"); });
+  dynamo_backend_ = *Get("dynamo_backend");
+  fields_["dynamo_backend"] = &dynamo_backend_;
   return absl::OkStatus();
+}
+
+void Converter::Export(absl::Span<const AccelerateField> fields) {
+  for (const AccelerateField& field : fields) {
+    if (field.name == nullptr) continue;
+    const auto found = fields_.find(field.key);
+    const YamlNode* node = found == fields_.end() ? nullptr : found->second;
+    // Without a default of its own, a field without a value is none.
+    if (field.fallback == nullptr && (node == nullptr || node->kind == YamlNode::Kind::kNull)) {
+      continue;
+    }
+    std::string value = node == nullptr ? field.fallback : PythonText(*node);
+    if (field.letters == AccelerateField::kLower) value = absl::AsciiStrToLower(value);
+    if (field.letters == AccelerateField::kUpper) value = absl::AsciiStrToUpper(value);
+    Export(field.name, value);
+  }
 }
 
 absl::Status Converter::ConvertDeepSpeed() {
   Export("ACCELERATE_USE_DEEPSPEED", "true");
-  std::vector<std::string> fields;
-  if (const YamlNode* section = Get("deepspeed_config"); section != nullptr) {
-    fields = section->keys;
-    const YamlNode* launcher = section->Find("deepspeed_multinode_launcher");
-    DDPRUN_ASSIGN_OR_RETURN(const int64_t machines, Integer("num_machines", 1));
-    if (machines > 1 && (launcher == nullptr || launcher->text != "standard")) {
-      return Wrong("deepspeed_config",
-                   "DeepSpeed's own launchers start other machines over ssh; set "
-                   "deepspeed_multinode_launcher: standard, and run ddprun on each machine");
-    }
+  std::vector<std::string> names;
+  if (const YamlNode* section = Get("deepspeed_config"); section != nullptr) names = section->keys;
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t machines, Integer("num_machines", 1));
+  const auto launcher = fields_.find("deepspeed_multinode_launcher");
+  if (machines > 1 && (launcher == fields_.end() || launcher->second->text != "standard")) {
+    return Wrong("deepspeed_config",
+                 "DeepSpeed's own launchers start other machines over ssh; set "
+                 "deepspeed_multinode_launcher: standard, and run ddprun on each machine");
   }
-  if (Get("mixed_precision") != nullptr) fields.emplace_back("mixed_precision");
-  Export("ACCELERATE_CONFIG_DS_FIELDS", absl::AsciiStrToLower(absl::StrJoin(fields, ",")));
-  return ConvertSection("deepspeed_config", "", kDeepSpeed);
+  if (gives_precision_) names.emplace_back("mixed_precision");
+  Export("ACCELERATE_CONFIG_DS_FIELDS", absl::AsciiStrToLower(absl::StrJoin(names, ",")));
+  Export(DeepSpeedFields());
+  return absl::OkStatus();
+}
+
+absl::Status Converter::ConvertFsdp() {
+  if (IsTrue("fsdp_cpu_ram_efficient_loading", true) && !IsTrue("fsdp_sync_module_states", true)) {
+    return Wrong("fsdp_config",
+                 "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states: true");
+  }
+  Export("ACCELERATE_USE_FSDP", "true");
+  Export(FsdpFields());
+  return absl::OkStatus();
+}
+
+// Any field of this section becomes a variable.
+void Converter::ConvertFp8() {
+  Export(Fp8Fields());
+  static constexpr const char* kOverride[] = {"FPROP", "DGRAD", "WGRAD"};
+  for (const auto& [key, node] : fields_) {
+    if (!absl::StartsWith(key, "fp8_") || IsAccelerateField(key)) continue;
+    if (node->kind == YamlNode::Kind::kNull) continue;
+    Export(absl::StrCat("ACCELERATE_", absl::AsciiStrToUpper(key)), PythonText(*node));
+  }
+  const auto found = fields_.find("fp8_override_linear_precision");
+  const bool given = found != fields_.end();
+  if (given && found->second->kind == YamlNode::Kind::kNull) return;
+  for (size_t i = 0; i < std::size(kOverride); ++i) {
+    const bool has = given && i < found->second->items.size();
+    Export(absl::StrCat("ACCELERATE_FP8_OVERRIDE_", kOverride[i]),
+           has ? PythonText(found->second->items[i]) : "False");
+  }
+}
+
+void Converter::ConvertParallelism() {
+  Export("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
+  Export(ParallelismFields());
+  const auto is_above_one = [this](const char* key) {
+    const auto found = fields_.find(key);
+    return found != fields_.end() && ReadInteger(found->second->text).value_or(1) > 1;
+  };
+  if (is_above_one("parallelism_config_cp_size")) Export(ContextParallelFields());
+  if (is_above_one("parallelism_config_sp_size")) Export(SequenceParallelFields());
 }
 
 absl::Status Converter::ConvertSections() {
-  if (kind_ == "DEEPSPEED") DDPRUN_RETURN_IF_ERROR(ConvertDeepSpeed());
-  if (kind_ == "FSDP") {
-    Export("ACCELERATE_USE_FSDP", "true");
-    DDPRUN_RETURN_IF_ERROR(ConvertSection("fsdp_config", "fsdp_", kFsdp));
+  if (precision_ == "fp8") ConvertFp8();
+  const bool is_parallel =
+      Get("parallelism_config") != nullptr && !Get("parallelism_config")->items.empty();
+  if (kind_->launcher == Launcher::kDeepSpeed) {
+    DDPRUN_RETURN_IF_ERROR(ConvertDeepSpeed());
+  } else {
+    Export(DynamoFields());
   }
-  // Older files have the one field at the top.
-  DDPRUN_ASSIGN_OR_RETURN(const std::string backend, Text("dynamo_backend", ""));
-  if (backend.empty()) return ConvertSection("dynamo_config", "dynamo_", kDynamo);
-  Export("ACCELERATE_DYNAMO_BACKEND", absl::AsciiStrToUpper(backend));
+  if (Is("FSDP")) DDPRUN_RETURN_IF_ERROR(ConvertFsdp());
+  if (Is("MEGATRON_LM")) {
+    Export("ACCELERATE_USE_MEGATRON_LM", "true");
+    Export(MegatronFields());
+  }
+  if (is_parallel && kind_->launcher != Launcher::kSimple) ConvertParallelism();
   return absl::OkStatus();
 }
 

@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr size_t kFileBytesMax = 65536;  // what Host::ReadFile() gives
+constexpr size_t kFileBytesMax = 65536;  // less than Host::ReadFile() gives
 constexpr size_t kPathBytesShown = 80;
 
 absl::Status Wrong(absl::string_view where, absl::string_view what) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/options/argument.h"
 #include "launcher/options/host.h"
@@ -19,6 +20,9 @@ struct ConfigFile {
   // Variables for the workers, where the user's environment has none of that name.
   std::vector<std::pair<std::string, std::string>> worker_environment;
   std::vector<std::string> warnings;
+  // Why it doesn't say how many workers a node has although it is of a launcher that asks for that;
+  // an error unless they are given elsewhere.
+  absl::Status no_workers;
 };
 
 // Reads the file of --config: ours (docs/CONFIG.md), or accelerate's, which has a key

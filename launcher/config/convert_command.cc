@@ -41,7 +41,7 @@ Examples:
   ddprun convert train.sbatch > train.ddprun.sbatch
   ddprun convert 'torchrun --nproc_per_node=4 train.py --name "$NAME"')";
 
-constexpr size_t kSourceBytesMax = 65536;  // what Host::ReadFile() gives
+constexpr size_t kSourceBytesMax = 65536;  // less than Host::ReadFile() gives
 constexpr size_t kShownMax = 80;
 
 // torchrun's flags (torchrun-contract 1.3); all its other options take a value.
@@ -247,6 +247,7 @@ absl::StatusOr<Conversion> ConvertAccelerate(const Argument& path, const Host& h
   DDPRUN_ASSIGN_OR_RETURN(const ConfigFile file, ReadConfigFile(path, host));
   Conversion result;
   result.told = file.warnings;
+  if (!file.no_workers.ok()) result.told.emplace_back(file.no_workers.message());
   result.text = absl::StrCat("# Options of ddprun, from ", Shown(path.text, kShownMax),
                              "; run it with: ddprun --config FILE train.py\n");
   for (const Setting& setting : file.settings) {

@@ -14,6 +14,7 @@ struct EndpointName {
   std::string text;  // "host0:29400"
   // The node that has the endpoint's address hosts the service, unless one is told to.
   bool hosts_by_address = false;
+  std::string alone_hint = {};  // EndpointPlan::alone_hint
 };
 
 // How long an agent goes on without its service.

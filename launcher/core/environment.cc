@@ -36,8 +36,10 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("GROUP_WORLD_SIZE", assignment.group_world_size);
   set("ROLE_WORLD_SIZE", identical ? assignment.world_size : assignment.role_world_size);
   if (devices.virtual_local_rank) {
-    set("CUDA_VISIBLE_DEVICES", local_rank < devices.visible.size() ? devices.visible[local_rank]
-                                                                    : absl::StrCat(local_rank));
+    const std::string own = local_rank < devices.visible.size() ? devices.visible[local_rank]
+                                                                : absl::StrCat(local_rank);
+    set("CUDA_VISIBLE_DEVICES", own);
+    if (!inherited("HIP_VISIBLE_DEVICES").value_or("").empty()) set("HIP_VISIBLE_DEVICES", own);
   } else if (!devices.visible.empty()) {
     set("CUDA_VISIBLE_DEVICES", absl::StrJoin(devices.visible, ","));
   }
@@ -92,7 +94,10 @@ std::vector<std::string> VaryingVariables(const LaunchPlan& plan) {
       "DDPRUN_AGENT",    "DDPRUN_GENERATION",
       "DDPRUN_PROGRESS", "DDPRUN_FINISH_BARRIER",
   };
-  if (plan.devices.virtual_local_rank) names.emplace_back("CUDA_VISIBLE_DEVICES");
+  if (plan.devices.virtual_local_rank) {
+    names.emplace_back("CUDA_VISIBLE_DEVICES");
+    names.emplace_back("HIP_VISIBLE_DEVICES");
+  }
   if (!plan.worker_omp_threads.empty()) names.emplace_back("OMP_NUM_THREADS");
   return names;
 }
@@ -127,7 +132,8 @@ std::string ConsolePrefix(const LaunchPlan& plan, const std::string& host,
                      {"rank", RankRanges(ranks)},
                      {"local_rank", RankRanges(local_ranks)},
                      {"group_rank", absl::StrCat(assignment.group_rank)},
-                     {"host", host}});
+                     {"host", host},
+                     {"hostname", host.substr(0, host.find('.'))}});
 }
 
 }  // namespace ddprun::launcher

@@ -130,8 +130,9 @@ std::string HostText(const WorkerFailure& failure) {
 
 std::string ExitCodeText(const WorkerFailure& failure) {
   if (!failure.start_error.empty()) return "<N/A> (never started)";
-  return absl::StrCat(failure.signal != 0 ? -failure.signal : failure.exit_code,
-                      " (pid: ", failure.pid, ")");
+  const std::string pid = absl::StrCat(" (pid: ", failure.pid, ")");
+  if (failure.signal == 0) return absl::StrCat(failure.exit_code, pid);
+  return absl::StrCat(-failure.signal, pid, " (", SignalName(failure.signal), ")");
 }
 
 // For a failure without an error file; torchrun's texts stay in one line, for those who search.

@@ -16,12 +16,21 @@ constexpr absl::Duration kLookMost = absl::Seconds(1);
 constexpr int kLooksAStep = 8;  // also of what isn't learned: of the time that has passed
 // A stop needs no patience: the second look at one.
 constexpr absl::Duration kStoppedSample = absl::Milliseconds(100);
-// The longest pause between two rounds of samples of the same suspects.
-constexpr absl::Duration kPauseMost = absl::Seconds(10);
+// Rounds of samples of the same suspects follow each other after this share of the time that they
+// have stood, within these bounds: what can be proven only later is proven by two more rounds.
+constexpr int kRoundsShare = 8;
+constexpr absl::Duration kPauseMost = absl::Seconds(4);
 // What a thread of a library that wakes now and then may use: a tick of the kernel's accounting, or
 // this share of the time.
 constexpr absl::Duration kTick = absl::Milliseconds(10);
 constexpr int kIdleShare = 100;
+// Of a worker whose steps are counted: Gloo polls its sockets a hundred times a second, and our
+// witness looks, which took 6 % of a processor on a virtual machine. Work takes one of its own.
+constexpr int kCountedIdleShare = 8;
+// How often a witness looks (launcher/marks).
+constexpr absl::Duration kWitnessPeriod = absl::Milliseconds(250);
+// A wait that others have survived may come again, and longer.
+constexpr int kSurvivedFactor = 3;
 // A main thread that waits with a timeout, again and again, wakes less often than this; one that
 // works with sockets, whose bytes /proc doesn't count, more often.
 constexpr double kTurnsPerSecond = 10;
@@ -38,12 +47,22 @@ bool WaitsForFile(const WorkerVital& vital) {
   });
 }
 
+// Whether it put out anything or used the processor between two samples.
+bool Acts(const WorkerVital& before, const WorkerVital& after, absl::Duration interval,
+          int idle_share) {
+  const absl::Duration idle = std::max(kTick, interval / idle_share);
+  if (after.cpu - before.cpu > idle || after.bytes != before.bytes) return true;
+  const double turns = static_cast<double>(after.turns - before.turns);
+  return turns > kTurnsPerSecond * absl::ToDoubleSeconds(interval) + 1;
+}
+
 }  // namespace
 
 HangDetector::HangDetector(const HangSettings& settings, uint32_t worker_count, Instant now)
     : settings_(settings), workers_(worker_count) {
   for (Worker& worker : workers_) {
     worker.changed = now;
+    worker.lived = now;
     worker.sampled = Instant::Infinite();
   }
 }
@@ -52,6 +71,7 @@ void HangDetector::OnStarted(Instant now, uint32_t local_rank) {
   if (local_rank >= workers_.size() || workers_[local_rank].started) return;
   Worker& worker = workers_[local_rank];
   worker.started = true;
+  worker.lived = now;
   if (WatchesDeeds(worker)) worker.changed = now;
   if (!sampling_) PlanNextSample(now);
 }
@@ -61,10 +81,10 @@ bool HangDetector::SaysWhere(const Worker& worker) {
   return worker.word != 0 && ProgressPhaseOf(worker.word) != ProgressPhase::kCounted;
 }
 
-// By steps that are counted for it; --hang_timeout takes their place.
+// By steps that are counted for it, or where there are none by its collectives.
 bool HangDetector::IsCounted(const Worker& worker) const {
-  return worker.alive && ProgressPhaseOf(worker.word) == ProgressPhase::kCounted &&
-         settings_.watch_marks && settings_.hang_timeout == absl::ZeroDuration();
+  return worker.alive && !SaysWhere(worker) && settings_.watch_marks &&
+         (worker.word != 0 || worker.begun != 0);
 }
 
 // By what it does, because it doesn't say.
@@ -74,39 +94,57 @@ bool HangDetector::WatchesDeeds(const Worker& worker) const {
 }
 
 bool HangDetector::IsTimed(const Worker& worker) const {
-  if (WatchesDeeds(worker)) return true;
+  if (WatchesDeeds(worker) || IsCounted(worker)) return true;
   if (!worker.alive || !settings_.watch_marks) return false;
   switch (ProgressPhaseOf(worker.word)) {
     case ProgressPhase::kStart:
     case ProgressPhase::kTrain:
     case ProgressPhase::kCheckpoint:
     case ProgressPhase::kEvaluation:
-    case ProgressPhase::kCounted:
       return true;
     case ProgressPhase::kNone:
     case ProgressPhase::kIdle:
     case ProgressPhase::kDone:
+    case ProgressPhase::kCounted:
       return false;
   }
   return false;
 }
 
+// An explicit --hang_timeout is the user's word. Without one, torch's own time-out is longer where
+// a script has set it so, and whatever this job has survived once it may survive again.
+absl::Duration HangDetector::EndAfter(const Worker& worker) const {
+  if (settings_.hang_timeout > absl::ZeroDuration()) return settings_.end_after;
+  return std::max(
+      {settings_.end_after, worker.witness.timeout, kSurvivedFactor * settings_.survived});
+}
+
+absl::Duration HangDetector::DeedSample() const {
+  return std::clamp(settings_.hang_timeout / 8, kStoppedSample, kUnlearnedSample);
+}
+
+bool HangDetector::IsIdle(const Worker& worker, Instant now) const {
+  return WatchesDeeds(worker) && now - worker.lived >= settings_.hang_timeout;
+}
+
 PhaseLimits HangDetector::Limits(const Worker& worker) const {
-  if (IsCounted(worker)) {
-    const auto found = worker.times.find(ProgressPhase::kCounted);
-    PhaseLimits limits = LimitsOfCounted(found == worker.times.end() ? StepTimes() : found->second,
-                                         settings_.counted_slack, settings_.first_step_timeout);
-    if (TurnsInCircles(worker.witness)) limits.overdue = limits.suspect;
-    return limits;
-  }
-  if (!SaysWhere(worker)) {
+  const bool counted = IsCounted(worker);
+  if (!counted && !SaysWhere(worker)) {
     return {.suspect = settings_.hang_timeout,
             .overdue = absl::InfiniteDuration(),
-            .sample = std::clamp(settings_.hang_timeout / 8, kStoppedSample, kUnlearnedSample)};
+            .sample = DeedSample()};
   }
-  const auto found = worker.times.find(ProgressPhaseOf(worker.word));
-  return LimitsOf(found == worker.times.end() ? StepTimes() : found->second,
-                  settings_.first_step_timeout);
+  const auto found =
+      worker.times.find(counted ? ProgressPhase::kCounted : ProgressPhaseOf(worker.word));
+  const StepTimes none;
+  const StepTimes& times = found == worker.times.end() ? none : found->second;
+  const PhaseLimits of_counted =
+      LimitsOfCounted(times, settings_.few_steps_slack, settings_.first_step_timeout);
+  PhaseLimits limits =
+      counted ? of_counted
+              : LimitsOf(times, settings_.few_steps_slack, settings_.first_step_timeout);
+  if (TurnsInCircles(worker.witness)) limits.overdue = std::max(limits.suspect, of_counted.suspect);
+  return limits;
 }
 
 // ------------------------------------------------------------- looks
@@ -129,22 +167,45 @@ absl::Duration HangDetector::LookPeriod(Instant now) const {
   return std::clamp(shortest / kLooksAStep, kLookLeast, kLookMost);
 }
 
-void HangDetector::OnWords(Instant now, const std::vector<uint64_t>& words) {
+void HangDetector::OnWords(Instant now, const std::vector<uint64_t>& words,
+                           const std::vector<uint64_t>& collectives) {
   for (size_t i = 0; i < workers_.size() && i < words.size(); ++i) {
-    if (workers_[i].alive && words[i] != workers_[i].word) OnWord(now, workers_[i], words[i]);
+    Worker& worker = workers_[i];
+    if (!worker.alive) continue;
+    const uint64_t begun = i < collectives.size() ? collectives[i] : 0;
+    if (words[i] != worker.word) OnWord(now, worker, words[i]);
+    if (begun != 0 && begun != worker.begun) OnCollectives(now, worker, begun);
   }
   Suspect(now);
   look_ = now + LookPeriod(now);
   for (const Worker& worker : workers_) {
     if (!IsTimed(worker) || worker.suspect) continue;
-    look_ = std::min(look_, worker.changed + Limits(worker).suspect);
+    look_ = std::min(look_, std::max(worker.changed + Limits(worker).suspect, now + kLookLeast));
   }
 }
 
 void HangDetector::OnWord(Instant now, Worker& worker, uint64_t word) {
   Learn(worker, now - worker.changed);
   worker.word = word;
+  OnProgress(now, worker);
+}
+
+// Collectives are learned from only where there are no steps: a step has several of them. A witness
+// looks four times a second, so they may have been sooner. The time before the second one is that
+// of the program's start.
+void HangDetector::OnCollectives(Instant now, Worker& worker, uint64_t begun) {
+  if (worker.word == 0 && worker.begun > 1) {
+    worker.times[ProgressPhase::kCounted].Add(now - worker.changed - kWitnessPeriod);
+  }
+  worker.begun = begun;
+  if (!SaysWhere(worker)) OnProgress(now, worker);
+}
+
+void HangDetector::OnProgress(Instant now, Worker& worker) {
+  if (worker.suspect) settings_.survived = std::max(settings_.survived, now - worker.changed);
+  ++worker.progress;
   worker.changed = now;
+  worker.lived = now;
   worker.suspect = false;
   worker.same = 0;
   worker.stopped = 0;
@@ -158,6 +219,7 @@ void HangDetector::Learn(Worker& worker, absl::Duration took) {
   const bool counted = phase == ProgressPhase::kCounted;
   if (worker.word == 0 || (!counted && !IsTimed(worker)) || phase == ProgressPhase::kStart) return;
   if ((counted || phase == ProgressPhase::kTrain) && !worker.first_step_seen) {
+    worker.times.erase(phase);      // what was learned from collectives before the steps
     worker.first_step_seen = true;  // it compiles, allocates and connects: no step like the others
     return;
   }
@@ -173,17 +235,20 @@ bool HangDetector::any_suspect() const {
 
 void HangDetector::Suspect(Instant now) {
   absl::Duration sample;
+  bool anew = false;  // the pauses of earlier suspicions are long
   for (Worker& worker : workers_) {
     if (!IsTimed(worker)) {
       worker.suspect = false;
       continue;
     }
     const PhaseLimits limits = Limits(worker);
-    worker.suspect = now - worker.changed >= limits.suspect;
+    const bool before = worker.suspect;
+    worker.suspect = now - worker.changed >= limits.suspect || IsIdle(worker, now);
+    anew = anew || (worker.suspect && !before);
     if (worker.suspect) sample = std::max(sample, limits.sample);
   }
   if (any_suspect()) {
-    if (!sampling_) BeginSampling(now, sample);
+    if (!sampling_ || anew) BeginSampling(now, sample);
   } else if (told_suspect_) {
     Report(now);  // it was wrong
   } else if (sampling_ && !asked_) {
@@ -197,10 +262,12 @@ void HangDetector::OnAsked(Instant now, absl::Duration sample) {
   if (SampledEnough()) Report(now);
 }
 
-void HangDetector::OnEnded(uint32_t local_rank) {
+void HangDetector::OnEnded(uint32_t local_rank, bool well) {
   if (local_rank >= workers_.size()) return;
-  workers_[local_rank].alive = false;
-  workers_[local_rank].suspect = false;
+  Worker& worker = workers_[local_rank];
+  worker.alive = false;
+  worker.suspect = false;
+  worker.left = well && worker.witness.final;
 }
 
 // ------------------------------------------------------------- samples
@@ -210,7 +277,6 @@ Instant HangDetector::NextSample() const { return sample_at_; }
 void HangDetector::BeginSampling(Instant now, absl::Duration sample) {
   sampling_ = true;
   sample_ = sample;
-  pause_ = sample;
   sample_at_ = now;
   for (Worker& worker : workers_) {
     worker.sampled = Instant::Infinite();
@@ -229,7 +295,14 @@ void HangDetector::EndSampling(Instant now) {
 
 void HangDetector::OnWitnesses(std::vector<Witness> witnesses) {
   for (size_t i = 0; i < workers_.size() && i < witnesses.size(); ++i) {
-    workers_[i].witness = std::move(witnesses[i]);
+    Worker& worker = workers_[i];
+    worker.stays_inside = !witnesses[i].inside_call.empty() &&
+                          worker.witness.inside_call == witnesses[i].inside_call &&
+                          worker.witness.inside_group == witnesses[i].inside_group &&
+                          worker.witness.groups == witnesses[i].groups;
+    const absl::Duration timeout = worker.witness.timeout;
+    worker.witness = std::move(witnesses[i]);
+    if (worker.witness.timeout == absl::ZeroDuration()) worker.witness.timeout = timeout;
   }
 }
 
@@ -250,11 +323,14 @@ void HangDetector::TakeVital(Instant now, Worker& worker, const WorkerVital& vit
   const bool first = worker.sampled.is_infinite();
   // A look in between, for the sake of a stopped one, proves nothing about the others.
   if (!first && sampling_ && now - worker.sampled < sample_ * 9 / 10) return;
-  const bool lives = !first && Lives(worker, vital, now - worker.sampled);
+  const bool acts = !first && Acts(worker.vital, vital, now - worker.sampled,
+                                   IsCounted(worker) ? kCountedIdleShare : kIdleShare);
+  const bool lives = acts || (!first && Lives(worker, vital));
   worker.vital = vital;
   worker.sampled = now;
   worker.same = first || lives ? 0 : worker.same + 1;
-  if (lives && WatchesDeeds(worker)) worker.changed = now;
+  if (acts) worker.lived = now;
+  if (acts && WatchesDeeds(worker) && !IsCounted(worker)) worker.changed = now;
   if (worker.stopped >= 2) return;
   if (lives) {
     worker.activity = Activity::kActive;
@@ -263,16 +339,10 @@ void HangDetector::TakeVital(Instant now, Worker& worker, const WorkerVital& vit
   }
 }
 
-// Whether something happened since the last sample.
-bool HangDetector::Lives(const Worker& worker, const WorkerVital& vital,
-                         absl::Duration interval) const {
-  const absl::Duration idle = std::max(kTick, interval / kIdleShare);
-  if (vital.cpu - worker.vital.cpu > idle || vital.bytes != worker.vital.bytes) return true;
-  const double turns = static_cast<double>(vital.turns - worker.vital.turns);
-  if (turns > kTurnsPerSecond * absl::ToDoubleSeconds(interval) + 1) return true;
-  // Without marks only output and processor time count; a program that waits for a disk makes
-  // neither.
-  if (WatchesDeeds(worker)) return false;
+// Signs of life beside output and processor time. Of a worker that neither marks nor is counted
+// only these count; a program that waits for a disk makes neither.
+bool HangDetector::Lives(const Worker& worker, const WorkerVital& vital) const {
+  if (WatchesDeeds(worker) && !IsCounted(worker)) return false;
   if (IsCounted(worker) && (vital.state == 't' || WaitsForFile(vital))) return true;
   return vital.state == 'D' || vital.stack != worker.vital.stack;
 }
@@ -296,8 +366,7 @@ void HangDetector::PlanNextSample(Instant now) {
   if (!sampling_) {
     sample_at_ = Instant::Infinite();
     for (const Worker& worker : workers_) {
-      if (!WatchesDeeds(worker)) continue;
-      sample_at_ = std::min(sample_at_, now + Limits(worker).sample);
+      if (WatchesDeeds(worker)) sample_at_ = std::min(sample_at_, now + DeedSample());
     }
     return;
   }
@@ -307,13 +376,18 @@ void HangDetector::PlanNextSample(Instant now) {
     sample_at_ = now + (one_stopped ? std::min(sample_, kStoppedSample) : sample_);
     return;
   }
-  sample_at_ = now + pause_;
-  pause_ = std::max(sample_, std::min(2 * pause_, kPauseMost));
+  absl::Duration stood = kPauseMost * kRoundsShare;
   for (const Worker& worker : workers_) {
-    const Instant overdue = worker.suspect && (SaysWhere(worker) || IsCounted(worker))
-                                ? worker.changed + Limits(worker).overdue
-                                : Instant::Infinite();
-    if (overdue > now) sample_at_ = std::min(sample_at_, overdue);
+    if (worker.suspect) stood = std::min(stood, now - worker.changed);
+  }
+  sample_at_ = now + std::max(sample_, stood / kRoundsShare);
+  for (const Worker& worker : workers_) {
+    if (!worker.suspect) continue;
+    for (const absl::Duration limit : {Limits(worker).overdue, EndAfter(worker)}) {
+      if (limit == absl::InfiniteDuration()) continue;
+      const Instant due = worker.changed + limit;
+      if (due > now) sample_at_ = std::min(sample_at_, due);
+    }
   }
 }
 
@@ -324,25 +398,50 @@ void HangDetector::Report(Instant now) {
   report.sample = sample_;
   for (uint32_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (!worker.alive) continue;
-    const absl::Duration silent = now - worker.changed;
-    worker.told_word = worker.word;
-    const bool counted = IsCounted(worker);
-    const uint64_t word = SaysWhere(worker) || counted ? worker.word : 0;
-    report.workers.push_back({.local_rank = i,
-                              .phase = ProgressPhaseOf(word),
-                              .step = ProgressStepOf(word),
-                              .silent = silent,
-                              .suspect = worker.suspect,
-                              .overdue = worker.suspect && silent >= Limits(worker).overdue,
-                              .activity = worker.activity,
-                              .where = worker.vital.where,
-                              .collectives = counted ? worker.witness.collectives : 0});
+    worker.told_progress = worker.progress;
+    if (!worker.alive && !worker.left) continue;
+    report.workers.push_back(ProgressOf(i, now));
   }
   asked_ = false;
   told_suspect_ = report.any_suspect();
   if (!told_suspect_) EndSampling(now);
   report_ = std::move(report);
+}
+
+rendezvous::WorkerProgress HangDetector::ProgressOf(uint32_t local_rank, Instant now) const {
+  const Worker& worker = workers_[local_rank];
+  const Witness& witness = worker.witness;
+  const bool counted = IsCounted(worker);
+  const absl::Duration silent = now - worker.changed;
+  const bool inside = worker.stays_inside && worker.activity == Activity::kStill;
+  rendezvous::WorkerProgress progress{.local_rank = local_rank, .groups = witness.groups};
+  if (!worker.alive) {
+    progress.phase = ProgressPhase::kDone;
+    progress.left = true;
+    return progress;
+  }
+  if (counted) {
+    progress.phase = ProgressPhase::kCounted;
+    // A witness that is silent can't look: the worker holds the interpreter, and calls nothing
+    // more.
+    progress.collectives = witness.collectives != 0 ? witness.collectives : worker.begun;
+  } else if (SaysWhere(worker)) {
+    progress.phase = ProgressPhaseOf(worker.word);
+  }
+  progress.step = counted || SaysWhere(worker) ? ProgressStepOf(worker.word) : 0;
+  progress.silent = silent;
+  progress.suspect = worker.suspect;
+  progress.overdue = worker.suspect && silent >= Limits(worker).overdue;
+  progress.activity = worker.activity;
+  progress.where = worker.vital.where;
+  progress.idle = IsIdle(worker, now);
+  progress.expired = worker.suspect && (silent >= EndAfter(worker) || progress.idle);
+  progress.deadlocked = worker.suspect && worker.vital.sealed && witness.at_locks;
+  if (inside) {
+    progress.inside_group = witness.inside_group;
+    progress.inside_call = witness.inside_call;
+  }
+  return progress;
 }
 
 std::optional<rendezvous::HangReport> HangDetector::TakeReport() {
@@ -367,7 +466,7 @@ absl::Duration HangDetector::MedianStep(const Worker& worker) {
 bool HangDetector::StillStands(uint32_t local_rank) const {
   if (local_rank >= workers_.size()) return false;
   const Worker& worker = workers_[local_rank];
-  return worker.alive && worker.word == worker.told_word &&
+  return worker.alive && worker.progress == worker.told_progress &&
          (SaysWhere(worker) || IsCounted(worker) || worker.activity != Activity::kActive);
 }
 
@@ -380,13 +479,10 @@ std::string HangDetector::Describe(uint32_t local_rank, Instant now) const {
                ? absl::StrCat("no output and no processor time for ", silent, " (--hang_timeout)")
                : "it marks no progress, and others wait";
   }
+  if (worker.word == 0) return absl::StrCat("no collective for ", silent);
   const ProgressPhase phase = ProgressPhaseOf(worker.word);
-  const PhaseLimits limits = Limits(worker);
-  return absl::StrCat(
-      "no progress in ", ProgressPhaseName(phase), ", step ", ProgressStepOf(worker.word), ", for ",
-      silent, " (limit ", absl::FormatDuration(absl::Trunc(limits.suspect, absl::Milliseconds(1))),
-      limits.suspect == settings_.first_step_timeout ? ", not learned yet: --first_step_timeout)"
-                                                     : ", learned from its own steps)");
+  return absl::StrCat("no progress in ", ProgressPhaseName(phase), ", step ",
+                      ProgressStepOf(worker.word), ", for ", silent);
 }
 
 }  // namespace ddprun::launcher

@@ -27,6 +27,8 @@ struct WorkerVital {
   uint64_t turns = 0;  // how often its main thread got a processor
   std::string stack;   // of its main thread in the kernel, or as much as can be read of it
   std::string where;   // for people: the innermost function of it; "" = unknown
+  // Two looks have found that all its threads, and its children's, wait for locks of the process.
+  bool sealed = false;
 };
 
 // Watches the workers of one generation on this node for hangs (R13): learns from their marks how
@@ -47,15 +49,18 @@ class HangDetector {
   void OnStarted(Instant now, uint32_t local_rank);
   // A page was opened: a mark may come at any time.
   void OnOpened(Instant now);
-  // The workers' words by local rank, 0 = never marked.
-  void OnWords(Instant now, const std::vector<uint64_t>& words);
+  // By local rank: the workers' words, 0 = never marked; and the collectives that they have begun,
+  // and one, 0 or nothing = not known.
+  void OnWords(Instant now, const std::vector<uint64_t>& words,
+               const std::vector<uint64_t>& collectives = {});
   // What they say of themselves, by local rank; wanted before OnVitals.
   void OnWitnesses(std::vector<Witness> witnesses);
   // By local rank.
   void OnVitals(Instant now, const std::vector<WorkerVital>& vitals);
   // The service asks for the findings.
   void OnAsked(Instant now, absl::Duration sample);
-  void OnEnded(uint32_t local_rank);
+  // `well`: with status 0, so that what its witness said last is what the others have to wait with.
+  void OnEnded(uint32_t local_rank, bool well = false);
 
   // When OnWords is wanted next; infinite while no worker has opened its page. An eighth of the
   // median step within 10 ms to 1 s: the kernel tells nobody of a store into shared memory, and a
@@ -79,7 +84,17 @@ class HangDetector {
   uint64_t step(uint32_t local_rank) const { return ProgressStepOf(workers_.at(local_rank).word); }
   // Median training step of the slowest worker; zero = none was seen.
   absl::Duration step_time() const;
-  // True when the worker has not marked since the findings were told: they still hold.
+  // How long it has made no progress.
+  absl::Duration silent(uint32_t local_rank, Instant now) const {
+    return now - workers_.at(local_rank).changed;
+  }
+  // Grows with the worker's progress.
+  uint64_t progress(uint32_t local_rank) const { return workers_.at(local_rank).progress; }
+  // How long a worker that nothing is proven of may make no progress.
+  absl::Duration end_after(uint32_t local_rank) const { return EndAfter(workers_.at(local_rank)); }
+  // The longest time without progress that a suspect has gone on after, here or in `settings`.
+  absl::Duration survived() const { return settings_.survived; }
+  // True when the worker has made no progress since the findings were reported: they still hold.
   bool StillStands(uint32_t local_rank) const;
   // "no progress in train, step 17, for 2.1s (limit 0.8s: 3 x 102ms + 0.5s)".
   std::string Describe(uint32_t local_rank, Instant now) const;
@@ -92,17 +107,22 @@ class HangDetector {
     bool alive = true;
     bool started = false;
     uint64_t word = 0;
-    Instant changed;  // last mark; for an unmarked one, last sign of life, or its start
+    uint64_t begun = 0;     // collectives, as for OnWords, as last known
+    uint64_t progress = 0;  // how often either changed
+    Instant changed;  // the last of these changes; of neither, last sign of life, or its start
+    Instant lived;    // last sign of life, or its start
     bool first_step_seen = false;
     std::map<ProgressPhase, StepTimes> times;
     bool suspect = false;
     Witness witness;
-    WorkerVital vital;     // what later samples are compared with
-    Instant sampled;       // when it was taken; infinite = not yet
-    uint32_t same = 0;     // samples in a row that showed no sign of life
-    uint32_t stopped = 0;  // samples in a row that showed it stopped
+    bool stays_inside = false;  // the last two witnesses named the same collective
+    bool left = false;          // ended well, and its witness was final
+    WorkerVital vital;          // what later samples are compared with
+    Instant sampled;            // when it was taken; infinite = not yet
+    uint32_t same = 0;          // samples in a row that showed no sign of life
+    uint32_t stopped = 0;       // samples in a row that showed it stopped
     rendezvous::Activity activity = rendezvous::Activity::kUnknown;
-    uint64_t told_word = 0;
+    uint64_t told_progress = 0;
   };
 
   static bool SaysWhere(const Worker& worker);
@@ -111,17 +131,23 @@ class HangDetector {
   bool WatchesDeeds(const Worker& worker) const;
   bool IsTimed(const Worker& worker) const;
   PhaseLimits Limits(const Worker& worker) const;
+  absl::Duration EndAfter(const Worker& worker) const;
+  absl::Duration DeedSample() const;
+  bool IsIdle(const Worker& worker, Instant now) const;
   absl::Duration LookPeriod(Instant now) const;
   void OnWord(Instant now, Worker& worker, uint64_t word);
+  void OnCollectives(Instant now, Worker& worker, uint64_t begun);
+  void OnProgress(Instant now, Worker& worker);
   void Learn(Worker& worker, absl::Duration took);
   void Suspect(Instant now);
   void TakeVital(Instant now, Worker& worker, const WorkerVital& vital);
-  bool Lives(const Worker& worker, const WorkerVital& vital, absl::Duration interval) const;
+  bool Lives(const Worker& worker, const WorkerVital& vital) const;
   void BeginSampling(Instant now, absl::Duration sample);
   void EndSampling(Instant now);
   bool SampledEnough() const;
   void PlanNextSample(Instant now);
   void Report(Instant now);
+  rendezvous::WorkerProgress ProgressOf(uint32_t local_rank, Instant now) const;
 
   HangSettings settings_;
   std::vector<Worker> workers_;
@@ -131,7 +157,6 @@ class HangDetector {
   bool asked_ = false;
   Instant sample_at_ = Instant::Infinite();
   absl::Duration sample_ = kSampleLeast;
-  absl::Duration pause_;  // before the next round of samples, growing while the same is found
   bool told_suspect_ = false;
   std::optional<rendezvous::HangReport> report_;
 };

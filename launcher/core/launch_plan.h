@@ -30,10 +30,15 @@ struct EndpointPlan {
   Kind kind = Kind::kUnix;
   std::string host;   // as the user typed it, without brackets
   uint16_t port = 0;  // 0 = any free port (one node only)
-  // The port is the one after --master_port, or after its default; else --rdzv_endpoint's.
+  // The port is --master_port's, or its default; else --rdzv_endpoint's.
   bool follows_master_port = false;
+  // This node hosts, and the port is the workers' MASTER_PORT, too (docs/PROTOCOL.md, R11).
+  bool has_store = false;
   // kAuto: host when the endpoint's address is one of this machine's.
   Hosting hosting = Hosting::kAuto;
+  // What to do if no other node joins, for a launch that may be of this node alone; "" = nothing is
+  // known.
+  std::string alone_hint;
 };
 
 // Where the two output streams of a worker go.
@@ -87,6 +92,20 @@ enum class OnHang {
   kReport,   // the user is told, no more
 };
 
+// --leftovers: what becomes of processes that workers leave behind.
+struct LeftoverPlan {
+  enum class Mode {
+    kKill,   // they are killed with their worker
+    kWait,   // they have time to end, then they are killed
+    kSpare,  // as kWait, but after success they stay
+  };
+  Mode mode = Mode::kWait;
+  // After success the agent waits so long for them; after anything else kTimeAfterFailure, during
+  // which the next generation may run.
+  absl::Duration after_success = absl::Minutes(10);
+  static constexpr absl::Duration kTimeAfterFailure = absl::Seconds(10);
+};
+
 // Whether argv begins with this program, which tests the network before the first start.
 enum class Preflight {
   kNone,
@@ -121,14 +140,15 @@ struct LaunchPlan {
   // The job's record is in etcd, and any node can have its service; nullopt = the endpoint has it.
   std::optional<rendezvous::EtcdSettings> etcd;
   // torchrun's name of what this run asked for: "static", "c10d", "etcd" or "etcd-v2".
-  std::string rdzv_backend = "static";
+  std::string rdzv_backend = "c10d";
 
   std::optional<uint32_t> node_rank;  // explicit claim
   uint32_t worker_count = 1;
   std::string role = "default";
   std::string note_at_start;  // for people, once the first workers have started; "" = none
   std::string local_addr;     // --local_addr; "" = found out
-  std::string master_addr;    // --master_addr without brackets; "" = the node's own
+  std::string
+      master_addr;  // static: the workers' MASTER_ADDR, without brackets; "" = the node's own
   std::optional<uint16_t> master_port;  // --master_port, only when given
   // The agent of rank 0's node serves the store at the master port; else worker rank 0 does.
   bool agent_store = true;
@@ -184,6 +204,7 @@ struct LaunchPlan {
   absl::Duration isolation_timeout = absl::Seconds(120);
   // How long a restart waits for the GPUs' memory; zero = not at all.
   absl::Duration gpu_memory_wait = absl::Seconds(3);
+  LeftoverPlan leftovers;
   // --cgroup on: workers get a cgroup of their own where one can be had.
   bool use_cgroup = true;
   ExitBarrierSettings exit_barrier;

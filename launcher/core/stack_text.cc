@@ -43,9 +43,10 @@ std::string StackFact(absl::string_view tool, bool has_text, bool is_python) {
         is_python ? kInstall : "apt install gdb", " is enough for the next time");
   }
   if (!has_text) {
-    return absl::StrCat("stack: ", tool,
-                        " showed none in time; where it may not trace, sysctl "
-                        "kernel.yama.ptrace_scope says so");
+    return absl::StrCat(
+        "stack: ", tool, " showed none in time",
+        is_python && tool != kPySpy ? absl::StrCat("; ", kInstall, ", which is quicker") : "",
+        "; where it may not trace, sysctl kernel.yama.ptrace_scope says so");
   }
   if (!is_python) return "";
   return absl::StrCat("stack: read by gdb, without Python's functions; ", kInstall,

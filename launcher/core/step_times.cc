@@ -10,6 +10,12 @@ constexpr uint64_t kHeldMax = 16384;
 constexpr double kBucketsPerDoubling = 8;
 constexpr double kLeastMicroseconds = 16;  // the upper edge of the first bucket
 
+absl::Duration FewStepsLimit(const StepTimes& times, absl::Duration slack) {
+  const absl::Duration step = times.Quantile(0.5);
+  return absl::Ceil(std::max({10 * step + slack, 12 * step, 2 * times.Quantile(1)}),
+                    absl::Milliseconds(1));
+}
+
 }  // namespace
 
 void StepTimes::Add(absl::Duration each, uint64_t count) {
@@ -39,8 +45,9 @@ absl::Duration StepTimes::Quantile(double q) const {
   return absl::ZeroDuration();
 }
 
-PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout) {
-  if (times.seen() < kStepsForMaximum) {
+PhaseLimits LimitsOf(const StepTimes& times, absl::Duration slack,
+                     absl::Duration first_step_timeout) {
+  if (times.seen() < kStepsForCounted) {
     return {.suspect = first_step_timeout,
             .overdue = std::max(20 * first_step_timeout, kBusyLeast),
             .sample = std::clamp(first_step_timeout / 4, kSampleLeast, kUnlearnedSample)};
@@ -50,7 +57,8 @@ PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout) 
   const absl::Duration longest = absl::Ceil(
       times.Quantile(times.seen() < kStepsForQuantile ? 1 : 0.999), absl::Milliseconds(1));
   PhaseLimits limits;
-  limits.suspect = 3 * longest + kSuspectSlack;
+  limits.suspect =
+      times.seen() < kStepsForMaximum ? FewStepsLimit(times, slack) : 3 * longest + kSuspectSlack;
   limits.sample = std::clamp(4 * longest, kSampleLeast, kSampleMost);
   limits.overdue =
       std::max({20 * times.Quantile(0.99), limits.suspect + 2 * limits.sample, kBusyLeast});
@@ -60,13 +68,9 @@ PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout) 
 PhaseLimits LimitsOfCounted(const StepTimes& times, absl::Duration slack,
                             absl::Duration first_step_timeout) {
   PhaseLimits limits;
-  limits.suspect = first_step_timeout;
+  limits.suspect = times.seen() < kStepsForCounted ? std::min(kCountedUnlearned, first_step_timeout)
+                                                   : FewStepsLimit(times, slack);
   limits.sample = kCountedSample;
-  if (times.seen() >= kStepsForCounted) {
-    const absl::Duration step = times.Quantile(0.5);
-    limits.suspect = absl::Ceil(std::max({10 * step + slack, 12 * step, 2 * times.Quantile(1)}),
-                                absl::Milliseconds(1));
-  }
   limits.overdue = std::max(first_step_timeout, 2 * limits.suspect);
   return limits;
 }

@@ -40,20 +40,25 @@ struct PhaseLimits {
   absl::Duration sample;   // between two looks at a suspect
 };
 
-// The limits that follow from the steps seen: suspect at 3 × p99.9 + 0.5 s (p99.9 from 1,000 steps
-// on, from 100 on the longest, before that the first-step timeout); overdue at 20 × p99, and never
-// before two samples are over or within kBusyLeast. A sample is 4 × p99.9: two of them take longer
-// than a program that sleeps through steps ten times as long as it used to.
-PhaseLimits LimitsOf(const StepTimes& times, absl::Duration first_step_timeout);
+// The limits that follow from the steps seen. Suspect: with fewer than 5 steps, at the first-step
+// timeout; with fewer than 100, at 10 median steps + `slack`, and never before 12 of them or twice
+// the longest; with fewer than 1,000, at 3 × the longest + 0.5 s; then at 3 × p99.9 + 0.5 s.
+// Overdue: at 20 × p99, and never before two samples are over or within kBusyLeast. A sample is 4 ×
+// p99.9: two of them take longer than a program that sleeps through steps ten times as long as it
+// used to.
+PhaseLimits LimitsOf(const StepTimes& times, absl::Duration slack,
+                     absl::Duration first_step_timeout);
 
 // Of steps that are counted for a program, which doesn't say what else it does: an evaluation or a
-// save is part of a step. Suspect at 10 median steps + `slack`, and never before 12 of them or
-// twice the longest; the first-step timeout before 5 are known. Overdue, for who may be working, at
-// the first-step timeout or twice the other limit.
+// save is part of a step. Suspect as above for 5 steps and more, whatever their number; at
+// kCountedUnlearned before. Overdue, for who may be working, at the first-step timeout or twice the
+// other limit.
 PhaseLimits LimitsOfCounted(const StepTimes& times, absl::Duration slack,
                             absl::Duration first_step_timeout);
 
 inline constexpr uint64_t kStepsForCounted = 5;
+// A suspicion of such a worker ends nothing, so it may come before its steps are known.
+inline constexpr absl::Duration kCountedUnlearned = absl::Seconds(4);
 inline constexpr absl::Duration kCountedSample = absl::Milliseconds(500);
 inline constexpr uint64_t kStepsForMaximum = 100;
 inline constexpr uint64_t kStepsForQuantile = 1000;

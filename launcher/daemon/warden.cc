@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
+#include "base/pidfd.h"
 #include "base/status_macros.h"
 #include "ddprun/daemon/v1/daemon.pb.h"
 #include "launcher/daemon/process_facts.h"
@@ -65,8 +66,6 @@ void Report(int socket, const std::string& why_not, pid_t keeper, std::vector<Fd
   Outbox(socket).Send(ready.SerializeAsString(), std::move(fds)).IgnoreError();
 }
 
-Fd Pidfd(pid_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
-
 // Reaps what has ended; kills what the keeper left when it is gone. False: nothing is left.
 bool ReapAndKill(pid_t keeper, bool* keeper_gone) {
   for (;;) {
@@ -106,10 +105,11 @@ absl::Status ForkAndReport(int socket, pid_t* pid) {
   *pid = keeper.pid;
   std::vector<Fd> fds;
   fds.push_back(std::move(keeper.channel));
-  fds.push_back(Pidfd(keeper.pid));
-  fds.push_back(Pidfd(getpid()));
   // Where one is missing the keeper ends with its channel.
-  if (!fds[1].valid() || !fds[2].valid()) return ErrnoStatus(errno, "pidfd_open");
+  DDPRUN_ASSIGN_OR_RETURN(Fd of_keeper, OpenPidfd(keeper.pid, "the keeper"));
+  DDPRUN_ASSIGN_OR_RETURN(Fd of_warden, OpenPidfd(getpid(), "its warden"));
+  fds.push_back(std::move(of_keeper));
+  fds.push_back(std::move(of_warden));
   Report(socket, "", keeper.pid, std::move(fds));
   return absl::OkStatus();
 }
@@ -135,9 +135,9 @@ int RunWarden() {
   sigset_t child_signal;
   sigemptyset(&child_signal);
   sigaddset(&child_signal, SIGCHLD);
-  const Fd keeper_pidfd = Pidfd(keeper);
+  const absl::StatusOr<Fd> keeper_pidfd = OpenPidfd(keeper, "the keeper");
   const Fd child_signals(signalfd(-1, &child_signal, SFD_CLOEXEC | SFD_NONBLOCK));
-  Outlive(keeper, keeper_pidfd.get(), socket.get(), child_signals.get());
+  Outlive(keeper, keeper_pidfd.ok() ? keeper_pidfd->get() : -1, socket.get(), child_signals.get());
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/pidfd.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "launcher/doctor/core/machine_parsers.h"
@@ -179,6 +180,7 @@ MachineFacts ProbeMachine(const MachineQuestion& question) {
   facts.interfaces = ProbeInterfaces(root);
   facts.rdma_ports = ProbeRdmaPorts(root);
   facts.clock = ProbeClock();
+  facts.why_no_pidfds = std::string(OpenPidfd(getpid(), "this process").status().message());
   facts.python = ProbePython(question.python, question.limit);
   facts.imports = ProbeImports(question.warm);
   return facts;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/errno_status.h"
+#include "base/pidfd.h"
 #include "base/status_macros.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
 #include "launcher/keeper/agent_seat.h"
@@ -29,8 +30,8 @@ absl::StatusOr<std::vector<Fd>> FdsOfAgent() {
     fds.emplace_back(fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
     if (!fds.back().valid()) return ErrnoStatus(errno, "duplicate a standard stream");
   }
-  fds.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  if (!fds.back().valid()) return ErrnoStatus(errno, "pidfd_open");
+  DDPRUN_ASSIGN_OR_RETURN(Fd own, OpenPidfd(getpid(), "the agent"));
+  fds.push_back(std::move(own));
   return fds;
 }
 
@@ -44,6 +45,7 @@ keeper::v1::Command Command(const KeeperOptions& options) {
   adopt->set_remove_folder(options.remove_folder);
   adopt->set_remove_empty_folders(options.remove_empty_folders);
   adopt->set_cgroup(options.cgroup);
+  adopt->set_kills_leftovers(options.kills_leftovers);
   adopt->set_own_cgroup(OwnCgroupFolder());
   for (const std::string& variable : OwnEnvironment()) adopt->add_environment(variable);
   adopt->set_agent_pid(static_cast<uint32_t>(getpid()));

@@ -90,6 +90,7 @@ absl::Status Adopt(const keeper::v1::Adopt& message, std::vector<Fd> fds, pid_t 
   seat->options.remove_folder = message.remove_folder();
   seat->options.remove_empty_folders = message.remove_empty_folders();
   seat->options.cgroup = message.cgroup();
+  seat->options.kills_leftovers = message.kills_leftovers();
   seat->cgroup = WorkerCgroup(message.cgroup());
   ShowAgent(static_cast<pid_t>(message.agent_pid()));
   return EnterCgroups(*seat, message.own_cgroup(), parked);

@@ -1,16 +1,15 @@
 #include "launcher/keeper/channel.h"
 
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "base/packet.h"
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {
@@ -19,9 +18,6 @@ namespace {
 constexpr char kInPacket = 'p';
 constexpr char kInFile = 'f';
 constexpr size_t kPacketBytesMax = 32 << 10;
-constexpr size_t kFdsMax = 8;
-
-using FdSpace = char[CMSG_SPACE(kFdsMax * sizeof(int))];
 
 absl::StatusOr<Fd> ToMemoryFile(absl::string_view bytes) {
   Fd file(memfd_create("ddprun-message", MFD_CLOEXEC));
@@ -46,46 +42,6 @@ absl::StatusOr<std::string> FromMemoryFile(int file) {
     done += static_cast<size_t>(n);
   }
   return bytes;
-}
-
-// Returns 0 or an errno.
-int SendPacket(int channel, const Message& packet) {
-  iovec io{.iov_base = const_cast<char*>(packet.bytes.data()), .iov_len = packet.bytes.size()};
-  alignas(cmsghdr) FdSpace space{};
-  msghdr header{};
-  header.msg_iov = &io;
-  header.msg_iovlen = 1;
-  if (const size_t count = packet.fds.size(); count > 0) {
-    header.msg_control = space;
-    header.msg_controllen = CMSG_SPACE(count * sizeof(int));
-    cmsghdr* control = CMSG_FIRSTHDR(&header);
-    control->cmsg_level = SOL_SOCKET;
-    control->cmsg_type = SCM_RIGHTS;
-    control->cmsg_len = CMSG_LEN(count * sizeof(int));
-    for (size_t i = 0; i < count; ++i) {
-      const int fd = packet.fds[i].get();
-      std::memcpy(CMSG_DATA(control) + i * sizeof(int), &fd, sizeof(int));
-    }
-  }
-  while (sendmsg(channel, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-    if (errno != EINTR) return errno;
-  }
-  return 0;
-}
-
-std::vector<Fd> TakeFds(msghdr* header) {
-  std::vector<Fd> fds;
-  for (cmsghdr* control = CMSG_FIRSTHDR(header); control != nullptr;
-       control = CMSG_NXTHDR(header, control)) {
-    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);
-    }
-  }
-  return fds;
 }
 
 // Errors that say something about this message, not about the peer.
@@ -113,7 +69,7 @@ absl::Status Outbox::Send(absl::string_view bytes, std::vector<Fd> fds) {
     packet.bytes[0] = kInFile;
     packet.fds.insert(packet.fds.begin(), *std::move(file));
   }
-  int error = waiting_.empty() ? SendPacket(channel_, packet) : EAGAIN;
+  int error = waiting_.empty() ? SendPacket(channel_, packet.bytes, packet.fds) : EAGAIN;
   if (error == EAGAIN) {
     waiting_.push_back(std::move(packet));
     error = 0;
@@ -125,7 +81,8 @@ absl::Status Outbox::Send(absl::string_view bytes, std::vector<Fd> fds) {
 
 absl::Status Outbox::Flush() {
   while (!waiting_.empty()) {
-    const int error = SendPacket(channel_, waiting_.front());
+    const Message& next = waiting_.front();
+    const int error = SendPacket(channel_, next.bytes, next.fds);
     if (error == EAGAIN || error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS) break;
     if (error != 0) return ErrnoStatus(error, "send to the keeper channel");
     waiting_.pop_front();
@@ -135,29 +92,17 @@ absl::Status Outbox::Flush() {
 
 absl::StatusOr<std::optional<Message>> ReceiveMessage(int channel) {
   Message message{.bytes = std::string(kPacketBytesMax + 1, '\0')};
-  iovec io{.iov_base = message.bytes.data(), .iov_len = message.bytes.size()};
-  alignas(cmsghdr) FdSpace space{};
-  msghdr header{};
-  header.msg_iov = &io;
-  header.msg_iovlen = 1;
-  header.msg_control = space;
-  header.msg_controllen = sizeof(space);
-  ssize_t n = 0;
-  do {
-    n = recvmsg(channel, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    // A peer that is gone and has left a message of ours unread; told once, before its last words.
-  } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
-  if (n < 0 && errno == EAGAIN) return std::nullopt;
-  if (n <= 0) return absl::OutOfRangeError("the peer has closed the keeper channel");
-  message.fds = TakeFds(&header);
-  const bool cut = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  Packet packet = ReceivePacket(channel, &message.bytes);
+  if (packet.size < 0 && errno == EAGAIN) return std::nullopt;
+  if (packet.size <= 0) return absl::OutOfRangeError("the peer has closed the keeper channel");
+  message.fds = std::move(packet.fds);
   const char where = message.bytes[0];
-  if (cut || (where != kInPacket && where != kInFile) ||
+  if (packet.cut || (where != kInPacket && where != kInFile) ||
       (where == kInFile && message.fds.empty())) {
     return absl::InvalidArgumentError("a malformed packet on the keeper channel");
   }
   if (where == kInPacket) {
-    message.bytes.resize(static_cast<size_t>(n));
+    message.bytes.resize(static_cast<size_t>(packet.size));
     message.bytes.erase(0, 1);
     return message;
   }

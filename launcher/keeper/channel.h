@@ -24,7 +24,7 @@ inline constexpr size_t kMessageBytesMax = 8 << 20;  // beyond the largest exec(
 
 struct Message {
   std::string bytes;
-  std::vector<Fd> fds;
+  std::vector<Fd> fds;  // fewer than were sent where we had no room for all (ulimit -n)
 };
 
 // Sends without blocking; what the socket doesn't take now waits here, in order.

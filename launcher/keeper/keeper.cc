@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/errno_status.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/keeper/agent_seat.h"
@@ -40,9 +41,11 @@ void KeepOnlyStandardStreamsAnd(std::vector<int> kept) {
   FillStandardStreams();
 }
 
-// Workers inherit what is ignored; all else is reset by exec(2).
+// Workers inherit what is ignored; all else is reset by exec(2). The keeper writes what is left of
+// their output, so it goes on ignoring SIGXFSZ, which RunChild() resets.
 void ResetIgnoredSignals() {
   for (int number = 1; number <= SIGRTMAX; ++number) {
+    if (number == SIGXFSZ) continue;
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) continue;
     action.sa_handler = SIG_DFL;
@@ -67,6 +70,7 @@ Fd OpenAgent(pid_t agent) {
   ShowAgent(agent);
   KeepOnlyStandardStreamsAnd({channel.get(), options.held_fd});
   ResetIgnoredSignals();
+  RaiseDescriptorLimit();  // for the ends of many workers' streams; workers keep the user's
   sigset_t child_signal;
   sigemptyset(&child_signal);
   sigaddset(&child_signal, SIGCHLD);

@@ -20,6 +20,9 @@ struct KeeperOptions {
   std::string remove_empty_folders;
   // Of MakeWorkerCgroup(), for the workers; the keeper removes it. "" = none.
   std::string cgroup;
+  // What a worker leaves behind is killed as soon as its worker ends; false: it has the time that
+  // Sweep says (leftovers.h).
+  bool kills_leftovers = true;
   // A descriptor of the caller's that the keeper holds, too, until nothing is left of the tree, so
   // that who waits for its end waits for the tree. Close-on-exec: workers don't get it. -1 = none.
   int held_fd = -1;

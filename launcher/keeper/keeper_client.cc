@@ -64,6 +64,12 @@ std::string DescribeEnd(const siginfo_t& info) {
   return "ended by itself, because this process was silent for longer than the isolation timeout";
 }
 
+LeftProcess FromMessage(const v1::Leftover& message) {
+  return {.pid = static_cast<pid_t>(message.pid()),
+          .command = message.command(),
+          .local_rank = message.local_rank()};
+}
+
 class ChannelKeeperClient : public KeeperClient {
  public:
   ChannelKeeperClient(EventLoop* loop, KeeperProcess keeper, Callbacks callbacks)
@@ -87,7 +93,8 @@ class ChannelKeeperClient : public KeeperClient {
   absl::Status Spawn(SpawnRequest request) override;
   void Signal(uint64_t generation, int signal_number, const std::vector<uint32_t>& spared) override;
   void SignalWorker(uint64_t generation, pid_t pid, int signal_number) override;
-  void Sweep(uint64_t generation, const std::vector<uint32_t>& spared) override;
+  void Sweep(uint64_t generation, const SweepOptions& options) override;
+  void LimitLeftovers(absl::Duration time) override;
   absl::Status Keep(uint64_t generation, uint32_t local_rank) override;
   absl::Status Park(const ParkRequest& request) override;
   void Unpark() override;
@@ -104,6 +111,7 @@ class ChannelKeeperClient : public KeeperClient {
   void OnEvent(const v1::Event& event);
   void OnStartFailed(const v1::StartFailed& failed);
   void OnParkedEnded(const v1::ParkedEnded& ended);
+  void OnEmpty(const v1::Empty& empty);
 
   bool IsOwnChild() const { return !warden_pidfd_.valid(); }
   void LoseKeeper();
@@ -122,6 +130,8 @@ class ChannelKeeperClient : public KeeperClient {
   Fd warden_;
   std::shared_ptr<const Callbacks> callbacks_;  // outlives us in a callback that destroys us
   Outbox outbox_;
+  bool leftovers_stay_ = false;  // as the last sweep said
+  uint32_t left_ = 0;            // processes of ended workers that may still be there
   Timer beat_;
   std::unique_ptr<FdWatch> readable_;          // null when the keeper is lost
   std::unique_ptr<FdWatch> writable_;          // while outbox_ waits
@@ -154,6 +164,7 @@ ChannelKeeperClient::~ChannelKeeperClient() {
   writable_.reset();
   channel_.Reset();
   write_channel_.Reset();
+  if (leftovers_stay_ && left_ > 0) return;  // it stays as long as they do
   if (pidfd.valid()) {
     pollfd poll_fd{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
     poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(kEndLimit)));
@@ -219,10 +230,23 @@ void ChannelKeeperClient::SignalWorker(uint64_t generation, pid_t pid, int signa
   Send(command).IgnoreError();  // as above
 }
 
-void ChannelKeeperClient::Sweep(uint64_t generation, const std::vector<uint32_t>& spared) {
+void ChannelKeeperClient::Sweep(uint64_t generation, const SweepOptions& options) {
+  leftovers_stay_ = options.leftovers_stay;
   v1::Command command;
-  command.mutable_sweep()->set_generation(generation);
-  command.mutable_sweep()->mutable_spared()->Assign(spared.begin(), spared.end());
+  v1::Sweep* sweep = command.mutable_sweep();
+  sweep->set_generation(generation);
+  sweep->mutable_spared()->Assign(options.spared.begin(), options.spared.end());
+  sweep->set_leftovers_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options.leftovers_time)));
+  sweep->set_leftovers_stay(options.leftovers_stay);
+  sweep->set_strict(options.strict);
+  Send(command).IgnoreError();  // as above
+}
+
+void ChannelKeeperClient::LimitLeftovers(absl::Duration time) {
+  leftovers_stay_ = false;
+  v1::Command command;
+  command.mutable_limit_leftovers()->set_time_ms(
+      static_cast<uint64_t>(absl::ToInt64Milliseconds(time)));
   Send(command).IgnoreError();  // as above
 }
 
@@ -321,7 +345,18 @@ void ChannelKeeperClient::OnEvent(const v1::Event& event) {
                                     static_cast<pid_t>(stopped.pid()), stopped.signal());
     }
     case v1::Event::kEmpty:
-      return callbacks_->on_empty(event.empty().generation(), event.empty().swept());
+      return OnEmpty(event.empty());
+    case v1::Event::kLeftoverKilled: {
+      const v1::LeftoverKilled& killed = event.leftover_killed();
+      if (!callbacks_->on_leftover_killed) return;
+      return callbacks_->on_leftover_killed(
+          FromMessage(killed.process()),
+          absl::Milliseconds(static_cast<int64_t>(killed.after_ms())), killed.why());
+    }
+    case v1::Event::kLeftoversGone:
+      left_ = 0;
+      if (callbacks_->on_leftovers_gone) callbacks_->on_leftovers_gone();
+      return;
     case v1::Event::kParkedSaid:
       if (callbacks_->on_parked_said) callbacks_->on_parked_said(event.parked_said().text());
       return;
@@ -331,6 +366,18 @@ void ChannelKeeperClient::OnEvent(const v1::Event& event) {
     case v1::Event::BODY_NOT_SET:
       return;
   }
+}
+
+void ChannelKeeperClient::OnEmpty(const v1::Empty& empty) {
+  left_ = std::max(left_, empty.left_count());
+  const std::shared_ptr<const Callbacks> callbacks = callbacks_;
+  const std::shared_ptr<bool> alive = alive_;
+  if (empty.left_count() > 0 && callbacks->on_left) {
+    std::vector<LeftProcess> named;
+    for (const v1::Leftover& left : empty.left()) named.push_back(FromMessage(left));
+    callbacks->on_left(named, empty.left_count());
+  }
+  if (*alive) callbacks->on_empty(empty.generation(), empty.swept());
 }
 
 void ChannelKeeperClient::OnParkedEnded(const v1::ParkedEnded& ended) {

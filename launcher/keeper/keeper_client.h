@@ -55,6 +55,24 @@ struct WorkerExit {
   Instant seen;        // when the keeper saw it
 };
 
+// A process that a worker has left behind.
+struct LeftProcess {
+  pid_t pid = 0;
+  std::string command;
+  int local_rank = -1;  // of the worker; -1 = it isn't known
+};
+
+// What a sweep leaves alone.
+struct SweepOptions {
+  std::vector<uint32_t> spared;  // local ranks of workers
+  // How long from now processes that workers have left may go on: nothing but those that only clean
+  // up (leftovers.h), until a time, or until they end, whether or not this agent lives.
+  absl::Duration leftovers_time;
+  bool leftovers_stay = false;
+  // A restart may follow: what holds a GPU or a listening port has no time.
+  bool strict = true;
+};
+
 // The agent's side of the keeper.
 // Threads: the loop's.
 class KeeperClient {
@@ -70,6 +88,13 @@ class KeeperClient {
     std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid, int signal)> on_stopped;
     // Nothing of the generation is left. `swept`: processes other than workers that were killed.
     std::function<void(uint64_t generation, uint32_t swept)> on_empty;
+    // Just before on_empty: so many processes that workers have left have time left; `named` has
+    // the first of them. Then: all of them are gone. And: one was killed `after` its time had
+    // begun; `why`: "was still there", "held a GPU". Null: nobody asks.
+    std::function<void(const std::vector<LeftProcess>& named, uint32_t count)> on_left;
+    std::function<void()> on_leftovers_gone;
+    std::function<void(const LeftProcess&, absl::Duration after, const std::string& why)>
+        on_leftover_killed;
     // What the parked process says, and how it ended ("was killed by SIGKILL"). Null: nobody asks.
     std::function<void(const std::string& text)> on_parked_said;
     std::function<void(const std::string& how)> on_parked_ended;
@@ -100,10 +125,12 @@ class KeeperClient {
                       const std::vector<uint32_t>& spared) = 0;
   // The same to one worker, if it still lives.
   virtual void SignalWorker(uint64_t generation, pid_t pid, int signal_number) = 0;
-  // SIGKILLs all that is left of the generation until nothing is; on_empty follows. A process that
-  // the kernel can't kill yet (state D) delays that without bound. Workers of the local ranks
-  // `spared` stay, with what descends from them, until they are kept or swept.
-  virtual void Sweep(uint64_t generation, const std::vector<uint32_t>& spared) = 0;
+  // SIGKILLs all that is left of the generation until nothing is but what the options leave alone;
+  // on_empty follows. A process that the kernel can't kill yet (state D) delays that without bound.
+  // Spared workers stay, with what descends from them, until they are kept or swept.
+  virtual void Sweep(uint64_t generation, const SweepOptions& options) = 0;
+  // What earlier generations have left has no more time than this, and holds no GPU or port.
+  virtual void LimitLeftovers(absl::Duration time) = 0;
   // Takes a worker that the last sweep spared into this generation: on_started follows; or
   // on_start_failed, when it has ended meanwhile. Errors: FAILED_PRECONDITION — the keeper is lost.
   virtual absl::Status Keep(uint64_t generation, uint32_t local_rank) = 0;

@@ -57,9 +57,10 @@ void KeeperLoop::Run() {
       CancelParked(std::nullopt, "sweep", EBUSY);
       KillAll();
       FinishSweep();
-    } else if (!ended_sessions_.empty()) {
+    } else if (!ended_sessions_.empty() || !leftovers_.empty() || leftovers_told_) {
       KillLeftovers();
     }
+    ReportLeftoversGone();
   }
   output_rest_.Pour();
 }
@@ -102,8 +103,8 @@ void KeeperLoop::Wait() {
 }
 
 Instant KeeperLoop::NextDeadline() const {
-  if (agent_lost_) return parked_.NextDeadline();
-  return std::min(clock_.Wake(silence_deadline_), parked_.NextDeadline());
+  const Instant next = std::min(clock_.Wake(leftovers_.NextDeadline()), parked_.NextDeadline());
+  return agent_lost_ ? next : std::min(clock_.Wake(silence_deadline_), next);
 }
 
 // When the keeper itself was frozen together with its agent (a paused container), that gets the
@@ -141,6 +142,9 @@ void KeeperLoop::OnCommand(const v1::Command& command, std::vector<Fd> fds) {
       return OnPark(command.park());
     case v1::Command::kUnpark:
       return parked_.Kill();
+    case v1::Command::kLimitLeftovers:
+      return LimitLeftovers(
+          absl::Milliseconds(static_cast<int64_t>(command.limit_leftovers().time_ms())));
     case v1::Command::kAdopt:
       return OnAdopt(command.adopt(), std::move(fds));
     case v1::Command::kBeat:
@@ -158,12 +162,15 @@ void KeeperLoop::OnSpawn(const v1::Spawn& spawn, std::vector<Fd> fds) {
   fds.resize(std::min(streams, fds.size()));
   const bool cpus_are_numbers = std::all_of(spawn.cpus().begin(), spawn.cpus().end(),
                                             [](uint32_t n) { return n < kCpusMax; });
-  if (spawn.argv().empty() || fds.size() != streams || rests.size() != spawn.rests() ||
-      !cpus_are_numbers) {
+  if (fds.size() != streams || rests.size() != spawn.rests()) {
+    return SendStartFailed(generation, local_rank, "take the streams of", EMFILE);
+  }
+  if (spawn.argv().empty() || !cpus_are_numbers) {
     return SendStartFailed(generation, local_rank, "read the command", EINVAL);
   }
   if (sweeping()) return SendStartFailed(generation, local_rank, "sweep", EBUSY);
   output_rest_.Add(local_rank, std::move(rests));
+  leftovers_stay_ = false;
 
   const std::vector<std::string> unset(spawn.unset().begin(), spawn.unset().end());
   std::vector<std::string> overrides(spawn.environment().begin(), spawn.environment().end());
@@ -290,6 +297,11 @@ void KeeperLoop::OnSignal(const v1::Signal& command) {
     if (worker.generation != command.generation()) continue;
     if (command.pid() != 0 && static_cast<pid_t>(command.pid()) != pid) continue;
     if (spared.contains(worker.local_rank)) continue;
+    // Its helpers are in its group, and clean up after it.
+    if (signal_number == SIGKILL && !seat_.options.kills_leftovers) {
+      kill(pid, SIGKILL);
+      continue;
+    }
     // Without a session of its own yet, it is just itself.
     if (kill(-pid, signal_number) != 0) kill(pid, signal_number);
     if (AsksForTheEnd(signal_number)) kill(-pid, SIGCONT);
@@ -364,9 +376,10 @@ void KeeperLoop::OnDead(const siginfo_t& child) {
   const auto found = workers_.find(child.si_pid);
   if (found != workers_.end()) return OnWorkerDead(child, found);
   // Its group may have members that were forked after the last look.
-  if (sweeping()) KillChildAndGroup(child.si_pid);
+  if (sweeping() && seat_.options.kills_leftovers) KillChildAndGroup(child.si_pid);
   if (child.si_code == CLD_KILLED && child.si_status == SIGKILL) ++killed_;
   Reap(child, WEXITED);
+  leftovers_.OnReaped(child.si_pid);
 }
 
 void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
@@ -378,8 +391,12 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
   workers_.erase(found);
   spared_.erase(pid);
   ended_sessions_.insert(pid);
+  const bool failed = child.si_code != CLD_EXITED || child.si_status != 0;
+  for (const std::string& origin : {TagOf(worker), absl::StrCat("session ", pid)}) {
+    leftovers_.OnWorkerEnded(origin, failed);
+  }
   const uint32_t swept = KillLeftovers();
-  kill(-pid, SIGKILL);
+  if (seat_.options.kills_leftovers) kill(-pid, SIGKILL);
   Reap(child, WEXITED);
   if (worker.start_failed) return;
 
@@ -399,10 +416,15 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
   Send(event);
 }
 
-// Whoever was spared has to go, too: another look, however the last one ended.
+// Whoever was spared has to go, too: another look, however the last one ended. What ended workers
+// have left has no more time, unless the agent has ended well and wants it to stay.
 void KeeperLoop::LoseAgent() {
   if (std::exchange(agent_lost_, true)) return;
   spared_.clear();
+  if (leftovers_stay_) return Outlast();
+  const Instant now = clock_.At(MonotonicNow());
+  leftovers_.BeginDeadline(now, absl::ZeroDuration(), /*strict=*/false);
+  leftovers_.Shorten(now, absl::ZeroDuration());
   children_left_ = true;
   reap_again_ = true;
 }

@@ -18,6 +18,7 @@
 #include "launcher/core/attentive_clock.h"
 #include "launcher/keeper/agent_seat.h"
 #include "launcher/keeper/channel.h"
+#include "launcher/keeper/leftovers.h"
 #include "launcher/keeper/output_rest.h"
 #include "launcher/keeper/parked_process.h"
 
@@ -33,8 +34,9 @@ namespace ddprun::launcher {
 // or put into another session meanwhile. A tree that forks faster than it
 // dies meets the kernel's own kill of the workers' cgroup, where there is one. The parked process
 // (Park) is one of our children, too, and outlives all that but our own end, and so do workers that
-// a sweep spares, with what they have lost of their own trees: beside these waitid(2) never says
-// ECHILD, so the list of children is read.
+// a sweep spares, with what they have lost of their own trees, and processes that ended workers
+// have left, as long as they have time (Leftovers): beside these waitid(2) never says ECHILD, so
+// the list of children is read.
 //
 // Invariants: only this loop reaps; a worker is in workers_ exactly while its process is not
 // reaped. Requires: SIGCHLD is blocked and has its default disposition; the process is a subreaper.
@@ -89,7 +91,13 @@ class KeeperLoop {
   bool OthersThanSparedLeft() const;
   bool sweeping() const { return agent_lost_ || !sweeps_.empty(); }
   void KillAll();
+  void KillInSweep(pid_t child);
   uint32_t KillLeftovers();
+  bool KillLeftover(pid_t child);
+  void LimitLeftovers(absl::Duration time);
+  void ReportLeftoversGone();
+  std::string OriginOf(pid_t child) const;
+  void Outlast();
   bool IsLeftover(pid_t child) const;
   bool IsSpared(pid_t child) const;
   std::string TagOf(uint64_t generation, uint32_t local_rank) const;
@@ -111,6 +119,10 @@ class KeeperLoop {
   std::set<pid_t> ended_sessions_;  // of workers that ended since the last Empty
   std::set<uint64_t> sweeps_;       // generations whose Empty is owed
   std::set<pid_t> spared_;          // workers that the newest sweep leaves alone; they live
+  Leftovers leftovers_;             // empty where the agent wants them killed at once
+  bool leftovers_stay_ = false;     // they outlive the agent, which ends well
+  bool leftovers_told_ = false;     // an Empty has named some, and LeftoversGone is owed
+  uint32_t leftovers_killed_ = 0;   // that the agent was told of since the last Empty
   uint32_t killed_ = 0;             // not workers; since the last Empty
   int kill_rounds_ = 0;             // of the sweep that is under way
   bool children_left_ = false;      // as of the last ReapChildren()

@@ -36,6 +36,23 @@ void OutputRest::ClearAllBut(const std::set<uint32_t>& local_ranks) {
   std::erase_if(ends_, [&](const auto& entry) { return !local_ranks.contains(entry.first); });
 }
 
+std::vector<pollfd> OutputRest::Polls() const {
+  std::vector<pollfd> fds;
+  for (const auto& [local_rank, end] : ends_) {
+    fds.push_back({.fd = end.get(), .events = POLLIN, .revents = 0});
+  }
+  return fds;
+}
+
+void OutputRest::PourReadable(const std::vector<pollfd>& polled) {
+  Pour();
+  std::erase_if(ends_, [&](const auto& entry) {
+    return std::any_of(polled.begin(), polled.end(), [&](const pollfd& fd) {
+      return fd.fd == entry.second.get() && (fd.revents & (POLLHUP | POLLERR)) != 0;
+    });
+  });
+}
+
 void OutputRest::Pour() const {
   ConsoleSink console(STDERR_FILENO);
   for (const auto& [local_rank, end] : ends_) {

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_KEEPER_OUTPUT_REST_H_
 #define DDPRUN_LAUNCHER_KEEPER_OUTPUT_REST_H_
 
+#include <poll.h>
+
 #include <cstdint>
 #include <map>
 #include <set>
@@ -20,6 +22,10 @@ class OutputRest {
   // Nobody writes to them any more but workers of these local ranks, and the agent reads them to
   // their end.
   void ClearAllBut(const std::set<uint32_t>& local_ranks);
+  // What poll(2) should watch, for PourReadable(): writes what came, and forgets those that have
+  // ended. Requires: the agent is gone.
+  std::vector<pollfd> Polls() const;
+  void PourReadable(const std::vector<pollfd>& polled);
   // Writes what is left in them. Waits for a slow console, but no longer than 200 ms for nothing.
   // Requires: the agent is gone.
   void Pour() const;

@@ -1,8 +1,9 @@
 #include "launcher/logs/log_folders.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
@@ -22,8 +23,10 @@ std::string Absolute(const std::string& path) {
 }
 
 std::string TemporaryFolder() {
-  const char* base = std::getenv("TMPDIR");
-  return absl::StrCat(base == nullptr || *base == '\0' ? "/tmp" : base, "/torchelastic_",
+  const std::vector<std::string> bases = TemporaryFolders();
+  const auto base = std::find_if(bases.begin(), bases.end(),
+                                 [](const std::string& path) { return TryFolder(path).ok(); });
+  return absl::StrCat(base == bases.end() ? bases.front() : *base, "/torchelastic_",
                       RandomName(kRandomLetters));
 }
 

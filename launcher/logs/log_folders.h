@@ -14,7 +14,8 @@ namespace ddprun::launcher {
 // Threads: one.
 class LogFolders {
  public:
-  // `log_dir`: --log_dir. "" = a temporary one, ${TMPDIR or /tmp}/torchelastic_<random8>.
+  // `log_dir`: --log_dir. "" = a temporary one, torchelastic_<random8> in the first of
+  // TemporaryFolders() that can be written.
   LogFolders(const std::string& log_dir, const std::string& run_id);
 
   // The folder for a generation. Errors: it can't be made; names it.

@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "launcher/machine/address_list.h"
@@ -44,7 +45,8 @@ std::string AddressText(const sockaddr* address) {
     const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address);
     inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof(text));
   }
-  return text;
+  // An IPv4 peer of a socket that takes both.
+  return std::string(absl::StripPrefix(text, "::ffff:"));
 }
 
 absl::StatusOr<AddressList> LookUp(const std::string& host, uint16_t port) {
@@ -70,7 +72,7 @@ std::string Hostname() {
   char name[HOST_NAME_MAX + 1] = "";
   if (gethostname(name, sizeof(name)) != 0) return "localhost";
   name[HOST_NAME_MAX] = '\0';
-  return name;
+  return *name == '\0' ? "localhost" : name;
 }
 
 absl::StatusOr<std::vector<std::string>> LocalAddresses() {

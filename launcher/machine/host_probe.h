@@ -54,12 +54,17 @@ struct ReservedPort {
   Fd socket;
   uint16_t port = 0;
 };
-enum class PortScope { kAllAddresses, kLoopback };
-// `port` 0 = any. Errors: UNAVAILABLE with the port and errno.
-absl::StatusOr<ReservedPort> ReservePort(uint16_t port, PortScope scope = PortScope::kAllAddresses);
+// `port` 0 = any, but none of `avoided`, which others may want; at all addresses of this machine,
+// as torch's own server has it. Errors: UNAVAILABLE with the port and errno.
+absl::StatusOr<ReservedPort> ReservePort(uint16_t port, const std::vector<uint16_t>& avoided = {});
 // From now on nobody else can bind the port, and connections wait to be accepted. Errors:
 // UNAVAILABLE: another process listens on it.
 absl::Status ListenOn(const ReservedPort& port);
+
+// Advice for somebody who has given this port and finds it taken, if it is one that the kernel
+// gives to connections: "; the kernel gives ports …". "" = it isn't. Source: ip(7),
+// ip_local_port_range.
+std::string KernelPortsHint(uint16_t port, const std::string& root = "");
 
 // OK when a server could listen on host:port now; else UNAVAILABLE with the address and errno
 // (EADDRINUSE, EADDRNOTAVAIL, EACCES).

@@ -3,7 +3,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <fstream>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
@@ -30,15 +32,6 @@ Fd BoundSocket(const sockaddr* address, socklen_t length, bool dual_stack) {
   return fd;
 }
 
-// IPv4's, which who listens on all addresses of both families can't bind either.
-Fd BoundOnLoopback(uint16_t port) {
-  sockaddr_in loopback{};
-  loopback.sin_family = AF_INET;
-  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  loopback.sin_port = htons(port);
-  return BoundSocket(reinterpret_cast<const sockaddr*>(&loopback), sizeof(loopback), false);
-}
-
 Fd BoundOnAllAddresses(uint16_t port) {
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
@@ -63,9 +56,8 @@ absl::Status PortError(int error, absl::string_view what) {
 
 }  // namespace
 
-absl::StatusOr<ReservedPort> ReservePort(uint16_t port, PortScope scope) {
-  ReservedPort reserved{.socket = scope == PortScope::kLoopback ? BoundOnLoopback(port)
-                                                                : BoundOnAllAddresses(port)};
+absl::StatusOr<ReservedPort> ReservePort(uint16_t port, const std::vector<uint16_t>& avoided) {
+  ReservedPort reserved{.socket = BoundOnAllAddresses(port)};
   if (!reserved.socket.valid()) return PortError(errno, absl::StrCat("reserve TCP port ", port));
   sockaddr_in6 bound{};
   socklen_t length = sizeof(bound);
@@ -74,7 +66,18 @@ absl::StatusOr<ReservedPort> ReservePort(uint16_t port, PortScope scope) {
   }
   // sin_port and sin6_port lie at the same place (RFC 3493 3.3).
   reserved.port = ntohs(bound.sin6_port);
+  // The kernel gives another one while this one is held. Nobody listens on it, so a service can.
+  if (port == 0 && absl::c_linear_search(avoided, reserved.port)) return ReservePort(0, avoided);
   return reserved;
+}
+
+std::string KernelPortsHint(uint16_t port, const std::string& root) {
+  std::ifstream file(root + "/proc/sys/net/ipv4/ip_local_port_range");
+  int first = 0;
+  int last = 0;
+  if (!(file >> first >> last) || port < first || port > last) return "";
+  return absl::StrCat("; the kernel gives ports ", first, " to ", last,
+                      " to any connection (net.ipv4.ip_local_port_range): one outside is safer");
 }
 
 absl::Status ListenOn(const ReservedPort& port) {

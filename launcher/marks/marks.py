@@ -10,117 +10,39 @@ import sys
 import time
 
 _MARK, _TIME = 8, 9  # words of the page
-_COLLECTIVES, _LOOKED, _LOOKS, _PLACES, _JUMPS = 48, 49, 50, 51, 52
-_PLACE, _PLACE_BYTES = 512, 480  # a text
 _COUNTED = 7 << 56  # the phase of steps that are counted here
 
-
-LOOK_SECONDS = 0.25
-GROWTH = 64  # blocks of memory by which a look finds more than the one before: something is made
-
-
-class _Witness:
-    """A thread beside the training that says what the kernel can't: how many collectives this rank has begun, which shows who of
-    ranks that wait for each other is waited for, and, while there is no step, whether the training's thread is at work or
-    runs in a circle."""
-
-    def __init__(self, steps, memory):
-        import _thread
-        import atexit
-        import opcode
-        self.steps = steps
-        self.pid = os.getpid()
-        self.page = memoryview(memory).cast("Q")
-        self.text = memoryview(memory)
-        self.jumps = {code for code, name in enumerate(opcode.opname) if "JUMP" in name}
-        self.thread = _thread.get_ident()  # that takes the steps
-        self.word = self.looks = self.blocks = self.grown = 0
-        self.places = set()
-        self.looking = _thread.allocate_lock()
-        pause = _thread.allocate_lock()
-        pause.acquire()
-        atexit.register(self.end)
-
-        def run():
-            while not pause.acquire(True, LOOK_SECONDS):
-                with self.looking:
-                    if steps.over:
-                        return
-                    try:
-                        self.look()
-                    except Exception:  # then nothing is said, and nobody named
-                        return
-
-        _thread.start_new_thread(run, ())
-
-    def end(self):
-        """No look is under way when the interpreter ends, which ends threads wherever they are."""
-        self.steps.over = True
-        if os.getpid() == self.pid:  # a forked child has no such thread
-            with self.looking:
-                pass
-
-    def look(self):
-        page = self.page
-        if page[_MARK] != self.word:
-            self.word = page[_MARK]
-            self.looks = self.grown = page[_LOOKS] = page[_JUMPS] = page[_PLACES] = 0
-            self.places = set()
-        else:
-            self.look_at(sys._current_frames().get(self.thread))
-        page[_COLLECTIVES] = self.collectives()
-        page[_LOOKED] = time.monotonic_ns()
-
-    def look_at(self, frame):
-        if frame is None:
-            return
-        code, page = frame.f_code, self.page
-        blocks = sys.getallocatedblocks()
-        self.grown += self.looks > 0 and abs(blocks - self.blocks) > GROWTH
-        self.blocks = blocks
-        self.looks += 1
-        self.places.add(code)
-        page[_PLACES] = len(self.places) + self.grown
-        page[_JUMPS] += code.co_code[frame.f_lasti] in self.jumps
-        page[_LOOKS] = self.looks
-        where = []
-        while frame is not None and len(where) < 8:
-            code = frame.f_code
-            where.append("%s:%d in %s" % (os.path.basename(code.co_filename), frame.f_lineno or 0, code.co_name))
-            frame = frame.f_back
-        text = " < ".join(where).encode("utf-8", "replace")[:_PLACE_BYTES - 1]
-        self.text[_PLACE:_PLACE + _PLACE_BYTES] = text.decode("utf-8", "ignore").encode().ljust(_PLACE_BYTES, b"\0")
-
-    @staticmethod
-    def collectives():
-        try:
-            return sys.modules["torch.distributed.distributed_c10d"].GroupMember.WORLD._get_sequence_number_for_group() + 1
-        except Exception:  # there is no group, or it doesn't count
-            return 0
+STORE_SECONDS = 10  # after which it is said that a store isn't where the script looks for it
+WITNESS = os.path.join(os.path.dirname(__file__), "_ddprun_witness.py")
 
 
 class _Steps:
-    """A finder of importlib that finds nothing; it waits for torch's optimizers, and then for their steps."""
+    """A finder of importlib that finds nothing; it waits for torch's optimizers, and then for their steps, and for its process
+    groups, beside which a witness looks on."""
 
     def __init__(self, path):
         self.path = path
         self.pid = os.getpid()
-        self.page = None
+        self.memory = self.page = self.witness = self.make_witness = None
         self.word = 0  # as we stored it last
+        self.place = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")  # of the workers' store
         self.stepped = set()  # the optimizers of this step, by id
         self.over = False
-        module = sys.modules.get("torch.optim.optimizer")
-        if module is not None:  # a warm start
-            self.attach(module)
-        else:
+        self.awaited = {"torch.optim.optimizer": self.attach, "torch.distributed.distributed_c10d": self.attach_groups}
+        for name in list(self.awaited):
+            if name in sys.modules:  # a warm start
+                self.awaited.pop(name)(sys.modules[name])
+        if self.awaited:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch.optim.optimizer":
+        if name not in self.awaited:
             return None
-        sys.meta_path.remove(self)
+        attach = self.awaited.pop(name)
+        if not self.awaited:
+            sys.meta_path.remove(self)
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
+            spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
                 break
         else:
@@ -137,7 +59,7 @@ class _Steps:
             else:
                 del loader.exec_module
             execute(module)
-            self.attach(module)
+            attach(module)
 
         loader.exec_module = exec_module
         return spec
@@ -154,28 +76,100 @@ class _Steps:
         on_step._torchdynamo_disable = True
         register(on_step)
 
+    def attach_groups(self, module):
+        """Has the witness begin with the default group, before which ranks have nothing to wait for each other in."""
+        update = getattr(module, "_update_default_pg", None)
+        if update is None:
+            return
+        try:
+            with open(WITNESS, encoding="utf-8") as source:
+                code = compile(source.read(), WITNESS, "exec")
+            names = {"__name__": "_ddprun_witness"}
+            exec(code, names)
+            self.make_witness = names["Witness"]
+        except OSError:  # the agent's folder is not here: then nothing is said, and nobody named
+            return
+
+        def _update_default_pg(pg):
+            update(pg)
+            if pg is not None:
+                self.watch()
+
+        module._update_default_pg = _update_default_pg
+        rendezvous = getattr(module, "rendezvous", None)
+        if rendezvous is None or os.environ.get("RANK") != "0":
+            return
+
+        def watched(url, *args, **kwargs):
+            stores = rendezvous(url, *args, **kwargs)
+            found = self.doubt(url)
+            try:
+                first = next(stores)
+            finally:
+                if found is not None:
+                    found.release()
+            yield first
+            yield from stores
+
+        module.rendezvous = watched
+
+    def doubt(self, url):
+        """Has it said, after a while, that no store is where rank 0 looks for it; a lock to release when it was found."""
+        try:
+            if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or url.split(":")[0] not in ("env", "tcp"):
+                return None
+            asked = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+            if url.startswith("tcp:"):
+                asked = tuple(url.split("//")[1].split("?")[0].split("/")[0].rsplit(":", 1))
+            if asked[1] == self.place[1]:  # the same machine has many names
+                return None
+            text = ("ddprun: rank 0 has looked for the workers' store at %s:%s for %d s, but the launcher serves it at %s:%s, "
+                    "and has set MASTER_ADDR and MASTER_PORT to that: don't change them, or remove TORCHELASTIC_USE_AGENT_STORE "
+                    "from os.environ to have rank 0 serve a store of its own\n" % (*asked, STORE_SECONDS, *self.place))
+            import _thread
+            found = _thread.allocate_lock()
+            found.acquire()
+            _thread.start_new_thread(lambda: found.acquire(True, STORE_SECONDS) or os.write(2, text.encode()), ())
+            return found
+        except Exception:  # then nothing is said
+            return None
+
     def end(self):
         self.over = True
 
     def open(self):
-        self.over = os.getpid() != self.pid  # a child that trains for itself
-        if self.over:
-            return
-        import mmap
+        """The page, or None."""
+        if self.memory is None and os.getpid() == self.pid:  # a child may train for itself
+            import mmap
+            try:
+                with open(self.path, "r+b") as file:
+                    self.memory = mmap.mmap(file.fileno(), 4096)
+            except (OSError, ValueError):  # a user or pid namespace of its own: the worker runs unmarked
+                return None
+            os.register_at_fork(after_in_child=self.end)
+        return self.memory
+
+    def watch(self):
         try:
-            with open(self.path, "r+b") as file:
-                memory = mmap.mmap(file.fileno(), 4096)
-            self.page = memoryview(memory).cast("Q")
-        except (OSError, ValueError):  # a user or pid namespace of its own: the worker runs unmarked
+            alone = os.environ.get("WORLD_SIZE", "1") == "1"  # nobody waits for it
+            if self.witness is None and self.make_witness is not None and not alone and self.open():
+                self.witness = self.make_witness(self.memory)
+        except Exception:  # then nothing is said, and nobody named
+            pass
+
+    def begin(self):
+        if self.open() is None:
             self.over = True
             return
-        if self.page[_MARK] == 0 and os.environ.get("WORLD_SIZE", "1") != "1":  # alone nobody waits for it
-            _Witness(self, memory)
-        os.register_at_fork(after_in_child=self.end)
+        self.page = memoryview(self.memory).cast("Q")
+        self.watch()
+        if self.witness is not None:
+            import _thread
+            self.witness.thread = _thread.get_ident()
 
     def on_step(self, optimizer):
         if self.page is None and not self.over:
-            self.open()
+            self.begin()
         if self.over:
             return
         page, which = self.page, id(optimizer)

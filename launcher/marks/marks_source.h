@@ -3,8 +3,9 @@
 
 namespace ddprun::launcher {
 
-// launcher/marks/marks.py.
+// launcher/marks/marks.py and witness.py.
 extern const char kMarksSource[];
+extern const char kWitnessSource[];
 
 }  // namespace ddprun::launcher
 

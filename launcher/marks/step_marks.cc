@@ -14,6 +14,7 @@ namespace ddprun::launcher {
 absl::StatusOr<StepMarks> StepMarks::Create(std::string folder) {
   DDPRUN_RETURN_IF_ERROR(MakeFolders(folder));
   DDPRUN_RETURN_IF_ERROR(WriteFile(folder + "/sitecustomize.py", kMarksSource));
+  DDPRUN_RETURN_IF_ERROR(WriteFile(folder + "/_ddprun_witness.py", kWitnessSource));
   return StepMarks(std::move(folder));
 }
 

@@ -33,10 +33,13 @@ class Host {
   virtual PathKind KindOf(const std::string& path) const = 0;
   // OK when this process may read `path`; else its errno (ErrnoStatus) with the path.
   virtual absl::Status CheckReadable(const std::string& path) const = 0;
+  // Names in a folder, for guesses at what was meant: at most some thousands, in no order; none
+  // where it can't be read.
+  virtual std::vector<std::string> NamesIn(const std::string& /*folder*/) const { return {}; }
   // The program that execvp(3) would run for `name`: with a '/' that path, else from PATH.
   // Errors: errno with the name.
   virtual absl::StatusOr<std::string> FindProgram(const std::string& name) const = 0;
-  // The first 64 KiB of a file. Errors: errno with the path.
+  // The first 256 KiB of a file. Errors: errno with the path.
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) const = 0;
   // OK when these are certificates and a key that TLS works with at this time; else what is wrong
   // with which file.

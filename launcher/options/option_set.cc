@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/nearest.h"
@@ -68,15 +70,19 @@ OptionSet::Option& OptionSet::AddOption(const OptionText& text) {
   const size_t long_at = text.names.find("--");
   DDPRUN_CHECK(long_at != std::string::npos, "an option without a long name");
   option.letter = std::string(absl::StripSuffix(text.names.substr(0, long_at), ","));
-  option.long_names = {text.names.substr(long_at + 2)};
-  if (absl::StrContains(option.name(), '-')) {
-    option.long_names.push_back(WithUnderscores(option.name()));
+  for (const std::string& name : {text.names.substr(long_at + 2), text.alias}) {
+    if (name.empty()) continue;
+    option.long_names.push_back(name);
+    if (absl::StrContains(name, '-')) option.long_names.push_back(WithUnderscores(name));
   }
   option.group = group_;
   option.environment = text.environment.value_or(VariableOf(option.name()));
-  option.help = option.environment.empty() ? text.help
-                                           : absl::StrCat(text.help, " [", option.environment, "]");
+  option.help = option.environment.empty()
+                    ? text.help
+                    : absl::StrCat(text.help, " [",
+                                   absl::StrReplaceAll(option.environment, {{",", ", "}}), "]");
   option.shape = text.shape;
+  option.alias = text.alias;
   option.in_help = in_help_;
   return option;
 }
@@ -220,18 +226,21 @@ absl::Status OptionSet::AddFromEnvironment(const EnvironmentLookup& environment,
     const bool given = std::any_of(scan->given.begin(), scan->given.end(),
                                    [&](const Given& other) { return other.option == &option; });
     if (given || option.environment.empty()) continue;
-    std::optional<std::string> value = environment(option.environment);
-    if (!value.has_value()) continue;
+    const std::vector<std::string> variables = absl::StrSplit(option.environment, ',');
+    const auto variable =
+        std::find_if(variables.begin(), variables.end(),
+                     [&](const std::string& name) { return environment(name).has_value(); });
+    if (variable == variables.end()) continue;
+    std::string value = *environment(*variable);
     if (!option.takes_value()) {
-      const std::optional<bool> on = ReadBoolean(*value);
+      const std::optional<bool> on = ReadBoolean(value);
       if (!on.has_value()) {
-        return PlanError(absl::StrCat(option.environment, " ", Quoted(*value),
+        return PlanError(absl::StrCat(*variable, " ", Quoted(value),
                                       ": give 1 or 0, true or false, or unset it"));
       }
       value = *on ? "true" : "false";
     }
-    scan->given.push_back(
-        {.option = &option, .source = option.environment, .value = *std::move(value)});
+    scan->given.push_back({.option = &option, .source = *variable, .value = std::move(value)});
   }
   return absl::OkStatus();
 }
@@ -239,7 +248,8 @@ absl::Status OptionSet::AddFromEnvironment(const EnvironmentLookup& environment,
 absl::StatusOr<const OptionSet::Option*> OptionSet::OptionOf(const Setting& setting) const {
   const std::string name = WithDashes(setting.name);
   for (const Option& option : options_) {
-    if (&option != help_ && &option != help_all_ && option.name() == name) return &option;
+    if (&option == help_ || &option == help_all_) continue;
+    if (option.name() == name || option.alias == name) return &option;
   }
   const std::string best = WithUnderscores(Nearest(name));
   return UsageError(absl::StrCat(
@@ -329,9 +339,10 @@ std::string OptionSet::HelpText(const std::string& title,
   const std::string indent(6, ' ');
   std::string text = absl::StrCat(title, ":\n");
   for (const Option* option : options) {
+    const std::string names = absl::StrCat(absl::StrJoin(option->Spellings(), ", "),
+                                           option->takes_value() ? " " : "", option->placeholder);
     absl::StrAppend(
-        &text, "  ", absl::StrJoin(option->Spellings(), ", "), option->takes_value() ? " " : "",
-        option->placeholder, "\n", indent,
+        &text, "  ", absl::StrJoin(WrapText(names, kHelpWidth - 2), "\n    "), "\n", indent,
         absl::StrJoin(WrapText(option->help, kHelpWidth - indent.size()), "\n" + indent), "\n");
   }
   return text;

@@ -28,10 +28,11 @@ struct OptionText {
   // What holds when nobody gives a value, for the help; "" = the target's text, or none.
   std::string default_text;
   // Environment variable that is read when the option isn't given: nullopt = PET_<LONG_NAME>
-  // (torchrun's rule), "" = none.
+  // (torchrun's rule), "" = none; of "FIRST,SECOND" the first one that is set.
   std::optional<std::string> environment = std::nullopt;
   // How its value may be written in a file.
   ValueShape shape = ValueShape::kText;
+  std::string alias = "";  // torchrun's long name of it, with dashes; "" = none
 };
 
 // What remains after the options.
@@ -105,7 +106,8 @@ class OptionSet {
     std::string group;
     std::string placeholder;  // "" = it takes no value
     std::string help;         // with default and variable
-    std::string environment;  // "" = none
+    std::string environment;  // "" = none; of "FIRST,SECOND" the first that is set
+    std::string alias;        // "" = none
     ValueShape shape = ValueShape::kText;
     bool in_help = true;  // else in that of --help-all alone
     Argument* argument = nullptr;

@@ -189,6 +189,17 @@ void WorkerCgroup::Renew() {
   *this = mkdir(path_.c_str(), 0755) == 0 ? WorkerCgroup(path_) : WorkerCgroup();
 }
 
+void WorkerCgroup::MoveOut(const std::string& folder) const {
+  // What forks meanwhile is met in the next round.
+  constexpr int kRounds = 16;
+  bool moved = !path_.empty() && !folder.empty();
+  for (int round = 0; moved && round < kRounds; ++round) {
+    moved = false;
+    std::ifstream file(absl::StrCat(path_, "/cgroup.procs"));
+    for (pid_t pid = 0; file >> pid;) moved |= EnterCgroup(folder, pid).ok();
+  }
+}
+
 // With those that a ddprun among the workers has left there.
 void WorkerCgroup::Remove() const { RemoveEmptyFolders(path_); }
 

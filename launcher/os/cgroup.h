@@ -50,6 +50,8 @@ class WorkerCgroup {
   // Makes it anew, when nothing is left in it: some kernels (seen: 6.18) kill whatever is cloned
   // into a cgroup that was killed before.
   void Renew();
+  // Moves what is in it to the cgroup of this folder, as far as that can be done.
+  void MoveOut(const std::string& folder) const;
   // When nothing is left in it.
   void Remove() const;
 

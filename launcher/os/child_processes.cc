@@ -48,7 +48,18 @@ std::vector<pid_t> NumberedEntries(const char* path) {
   return numbers;
 }
 
-// The parent from /proc/<pid>/stat: "pid (name, which may hold anything) state ppid …".
+std::vector<pid_t> ChildrenByScan() {
+  std::vector<pid_t> children;
+  const pid_t self = getpid();
+  for (const pid_t pid : NumberedEntries("/proc")) {
+    if (ParentOf(pid) == self) children.push_back(pid);
+  }
+  return children;
+}
+
+}  // namespace
+
+// The line is "pid (name, which may hold anything) state ppid …".
 std::optional<pid_t> ParentOf(pid_t pid) {
   const std::optional<std::string> stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
   if (!stat.has_value()) return std::nullopt;
@@ -60,17 +71,6 @@ std::optional<pid_t> ParentOf(pid_t pid) {
   if (fields.size() < 2 || !absl::SimpleAtoi(fields[1], &parent)) return std::nullopt;
   return parent;
 }
-
-std::vector<pid_t> ChildrenByScan() {
-  std::vector<pid_t> children;
-  const pid_t self = getpid();
-  for (const pid_t pid : NumberedEntries("/proc")) {
-    if (ParentOf(pid) == self) children.push_back(pid);
-  }
-  return children;
-}
-
-}  // namespace
 
 std::vector<pid_t> DirectChildren() {
   std::vector<pid_t> children;

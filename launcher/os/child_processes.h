@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ std::vector<pid_t> DirectChildren();
 // SIGKILLs a direct child that is not reaped yet, and its process group: a group is signalled as a
 // whole, so that no fork(2) of a member escapes. Never signals our own group.
 void KillChildAndGroup(pid_t child);
+
+// From /proc/<pid>/stat; nullopt = there is no such process.
+std::optional<pid_t> ParentOf(pid_t pid);
 
 // A variable from /proc/<pid>/environ, which is what the process was started with; "" = it has
 // none, or is not readable (in the middle of an exec(2), or of another user).

@@ -1,13 +1,16 @@
 #include "launcher/os/folders.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "base/fd.h"
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {
@@ -23,6 +26,35 @@ absl::Status MakeWritableFolder(const std::string& path) {
   DDPRUN_RETURN_IF_ERROR(MakeFolders(path));
   if (access(path.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
   return ErrnoStatus(errno, absl::StrCat("write to directory '", path, "'"));
+}
+
+absl::Status TryFolder(const std::string& path) {
+  std::string file = path + "/ddprun_try_XXXXXX";
+  const Fd fd(mkostemp(file.data(), O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("make a file in '", path, "'"));
+  constexpr absl::string_view kBytes = "blat";
+  const bool written = write(fd.get(), kBytes.data(), kBytes.size()) >= 0 || errno == EFBIG;
+  const int error = errno;
+  unlink(file.c_str());
+  if (written) return absl::OkStatus();
+  return ErrnoStatus(error, absl::StrCat("write a file in '", path, "'"));
+}
+
+std::vector<std::string> TemporaryFolders() {
+  std::vector<std::string> folders;
+  const auto add = [&folders](const std::filesystem::path& path) {
+    std::error_code error;
+    const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+    if (!error && !path.empty()) folders.push_back(absolute.string());
+  };
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) add(value);
+  }
+  for (const char* path : {"/tmp", "/var/tmp", "/usr/tmp"}) add(path);
+  std::error_code error;
+  add(std::filesystem::current_path(error));  // none where it was removed
+  return folders;
 }
 
 void RemoveEmptyFolders(const std::string& path) {

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_OS_FOLDERS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -14,6 +15,15 @@ absl::Status MakeFolders(const std::string& path);
 // MakeFolders(), and whether this process may make files in it. Errors: of mkdir(2), access(2),
 // with the path. Threads: any.
 absl::Status MakeWritableFolder(const std::string& path);
+
+// Whether a file can be made in a folder, and written: a file system may be read-only, or full.
+// Errors: of open(2), write(2), with the path. A limit of this process (ulimit -f) is none: it
+// holds everywhere. Threads: any.
+absl::Status TryFolder(const std::string& path);
+
+// Where temporary files may be, best first, from the root; in the order of Python's tempfile, and
+// so of torchrun: $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp, the working folder. Threads: any.
+std::vector<std::string> TemporaryFolders();
 
 // Removes `path` and all folders below it that hold nothing but empty folders. Files stay, and so
 // do the folders on the way to them; symbolic links are files. What can't be removed is left: it

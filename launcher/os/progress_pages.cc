@@ -192,16 +192,38 @@ std::vector<Witness> ProgressPages::Witnesses(Instant now, absl::Duration fresh)
       return __atomic_load_n(Field(memory, offset), __ATOMIC_ACQUIRE);
     };
     const auto looked = Instant::FromNanoseconds(static_cast<int64_t>(load(kProgressLookedOffset)));
-    if (looked > now || now - looked > fresh) continue;
+    constexpr uint64_t kTimeoutMost = uint64_t{1} << 40;  // 34 years
+    witnesses[i].timeout = absl::Milliseconds(std::min(load(kProgressTimeoutOffset), kTimeoutMost));
+    const bool final = (load(kProgressFlagsOffset) & kProgressFinal) != 0;
+    if (looked > now || (now - looked > fresh && !final)) continue;
     Witness& witness = witnesses[i];
+    witness.final = final;
     witness.collectives = load(kProgressCollectivesOffset);
     witness.looks = load(kProgressLooksOffset);
     witness.places = load(kProgressPlacesOffset);
     witness.jumps = load(kProgressJumpsOffset);
-    const char* place = static_cast<const char*>(pages_[i].memory) + kProgressPlaceOffset;
-    witness.place = Shown({place, strnlen(place, kProgressPlaceBytes)}, kProgressPlaceBytes);
+    const auto text = [memory = static_cast<const char*>(pages_[i].memory)](size_t offset,
+                                                                            size_t bytes) {
+      return absl::string_view(memory + offset, strnlen(memory + offset, bytes));
+    };
+    witness.place = Shown(text(kProgressPlaceOffset, kProgressPlaceBytes), kProgressPlaceBytes);
+    witness.user_place =
+        Shown(text(kProgressUserPlaceOffset, kProgressUserPlaceBytes), kProgressUserPlaceBytes);
+    witness.at_locks = (load(kProgressFlagsOffset) & kProgressAtLocks) != 0;
+    witness.watcher = static_cast<int64_t>(load(kProgressWatcherOffset));
+    // A copy: the worker may write meanwhile.
+    ReadGroups(std::string(text(kProgressGroupsOffset, kProgressGroupsBytes)), &witness);
   }
   return witnesses;
+}
+
+std::vector<uint64_t> ProgressPages::Collectives() const {
+  std::vector<uint64_t> collectives;
+  for (const Page& page : pages_) {
+    collectives.push_back(
+        __atomic_load_n(Field(page.memory, kProgressCollectivesOffset), __ATOMIC_ACQUIRE));
+  }
+  return collectives;
 }
 
 // Our store and the looks after it, the worker's mark and its look at what is prepared: all are

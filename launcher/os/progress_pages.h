@@ -57,7 +57,11 @@ class ProgressPages {
   std::vector<uint64_t> Words() const;
   // When they were stored, as the workers say, by local rank: anything, if one wants.
   std::vector<Instant> MarkTimes() const;
-  // What each worker says of itself, by local rank; what is older than `fresh` is left out.
+  // By local rank: collectives that were begun in the default group, and one, as last stored; 0 =
+  // not known.
+  std::vector<uint64_t> Collectives() const;
+  // What each worker says of itself, by local rank; what is older than `fresh` is left out but for
+  // the time-out, if it isn't final.
   std::vector<Witness> Witnesses(Instant now, absl::Duration fresh) const;
   // How long the worker that waited longest for data has done so, as they say.
   absl::Duration DataWait() const;

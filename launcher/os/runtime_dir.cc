@@ -5,7 +5,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -27,9 +26,13 @@ namespace {
 // Room for the longest socket name in it within sockaddr_un.sun_path.
 constexpr size_t kPathBytesMax = 90;
 
-// Where they are made, best first; null or empty = not there.
-std::array<const char*, 3> Bases() {
-  return {std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"), "/tmp"};
+// Where they are made, best first.
+std::vector<std::string> Bases() {
+  std::vector<std::string> bases = TemporaryFolders();
+  const char* of_user = std::getenv("XDG_RUNTIME_DIR");
+  // "If an implementation encounters a relative path it should consider the path invalid" (XDG).
+  if (of_user != nullptr && *of_user == '/') bases.insert(bases.begin(), of_user);
+  return bases;
 }
 
 // A socket of our own: in /tmp anybody may make folders.
@@ -64,24 +67,32 @@ std::string NetworkOf(const std::string& process) {
 
 absl::StatusOr<RuntimeDir> RuntimeDir::Create() {
   absl::Status first_error;
-  for (const char* base : Bases()) {
-    if (base == nullptr || *base == '\0') continue;
+  for (const std::string& base : Bases()) {
     std::string path = absl::StrCat(base, "/ddprun_XXXXXX");
     if (path.size() > kPathBytesMax) {
       first_error.Update(absl::InvalidArgumentError(
           absl::StrCat("'", base, "' is too long for a directory of unix sockets")));
       continue;
     }
-    if (mkdtemp(path.data()) != nullptr) return RuntimeDir(std::move(path));
-    first_error.Update(ErrnoStatus(errno, absl::StrCat("mkdtemp '", base, "/ddprun_XXXXXX'")));
+    if (mkdtemp(path.data()) == nullptr) {
+      first_error.Update(ErrnoStatus(errno, absl::StrCat("mkdtemp '", base, "/ddprun_XXXXXX'")));
+      continue;
+    }
+    RuntimeDir made(std::move(path));
+    const absl::Status can_write = TryFolder(made.path());
+    if (can_write.ok()) return made;
+    first_error.Update(can_write);
   }
-  return first_error;
+  return absl::Status(
+      first_error.code(),
+      absl::StrCat(first_error.message(),
+                   "; no other folder for temporary files can be written, nor the working folder: "
+                   "set TMPDIR to one of yours with a short path, as by export TMPDIR=/dev/shm"));
 }
 
 std::vector<std::string> FindLocalSockets(const std::string& name) {
   std::set<std::string> found;
-  for (const char* base : Bases()) {
-    if (base == nullptr || *base == '\0') continue;
+  for (const std::string& base : Bases()) {
     std::error_code error;  // of a folder that can't be read: nothing of ours is there
     for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
       if (!absl::StartsWith(entry.path().filename().string(), "ddprun_")) continue;

@@ -8,13 +8,13 @@
 
 namespace ddprun::launcher {
 
-// A directory of one agent's life, mode 0700, for sockets: ${XDG_RUNTIME_DIR, TMPDIR or
-// /tmp}/ddprun_XXXXXX. Removed with all that is in it when destroyed; of an agent that is killed
-// the keeper removes it.
+// A directory of one agent's life, mode 0700, for sockets: ddprun_XXXXXX in $XDG_RUNTIME_DIR, or
+// the first of TemporaryFolders() that can be written. Removed with all that is in it when
+// destroyed; of an agent that is killed the keeper removes it.
 class RuntimeDir {
  public:
-  // Errors: of mkdtemp(3), with the path tried; INVALID_ARGUMENT when it would be too long for a
-  // unix socket (sun_path has 108 bytes).
+  // Errors: where none can be written, the first one's, of mkdtemp(3) or TryFolder();
+  // INVALID_ARGUMENT when it would be too long for a unix socket (sun_path has 108 bytes).
   static absl::StatusOr<RuntimeDir> Create();
 
   RuntimeDir(RuntimeDir&& other) noexcept;

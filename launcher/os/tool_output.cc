@@ -71,8 +71,8 @@ absl::StatusOr<std::string> ToolOutput(const std::vector<std::string>& argv, abs
   const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   std::string output;
   const Instant deadline = MonotonicNow() + limit;
-  const bool in_time =
-      ReadUntil(pipe.first.get(), deadline, &output) && AwaitReadable(pidfd.get(), deadline);
+  const bool in_time = ReadUntil(pipe.first.get(), deadline, &output) &&
+                       (!pidfd.valid() || AwaitReadable(pidfd.get(), deadline));
   // Not reaped yet, so the pid and its session are still its own.
   if (!in_time) kill(-pid, SIGKILL);
   int status = 0;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "launcher/output/console.h"
@@ -24,7 +25,12 @@ namespace {
 // workers stay below what one user may have in pipes (64 MiB, pipe(7)).
 constexpr size_t kReadBytes = 256 << 10;
 // A line that is longer goes to the console in pieces.
-constexpr size_t kLineBytesMax = 64 << 10;
+constexpr size_t kLineBytesMax = 512 << 10;
+// How long what has no line end waits for its rest before it is shown. Programs write a line in two
+// pieces within microseconds, but on a busy machine something else runs between them. A person who
+// types at a terminal must not notice it.
+constexpr absl::Duration kMoment = absl::Milliseconds(100);
+constexpr absl::Duration kMomentOnTerminal = absl::Milliseconds(20);
 
 class PipeLogStream : public LogStream {
  public:
@@ -32,6 +38,7 @@ class PipeLogStream : public LogStream {
                 std::shared_ptr<FileAppender> file, std::function<void()> on_end)
       : prefix_(std::move(options.prefix)),
         raw_(options.raw),
+        shared_(options.shared),
         terminal_(options.terminal),
         copy_filters_(std::move(options.copy_filters)),
         local_rank_(options.local_rank),
@@ -41,7 +48,9 @@ class PipeLogStream : public LogStream {
         collapse_(std::move(options.collapse)),
         on_end_(std::move(on_end)),
         tail_(options.tail != nullptr ? std::move(options.tail) : std::make_shared<LineTail>()),
-        watch_(std::make_unique<FdWatch>(loop, pipe_.get(), [this] { OnReadable(); })) {
+        watch_(std::make_unique<FdWatch>(loop, pipe_.get(), [this] { OnReadable(); })),
+        loop_(loop),
+        moment_(loop, [this] { OnMoment(); }) {
     if (options.console_fd >= 0) console_ = Console::For(loop, options.console_fd);
     if (collapse_ != nullptr) collapse_->Begin(local_rank_);
     if (file_ != nullptr) file_->Listen(this, [this] { Proceed(); });
@@ -116,11 +125,60 @@ class PipeLogStream : public LogStream {
     tail_->Add(bytes);
     if (file_ != nullptr) file_->Append(std::string(bytes));
     if (raw_) {
-      absl::StrAppend(&console_text_, bytes);
+      AddRaw(bytes);
       return bytes.size();
     }
     if (console_ != nullptr || copy_file_ != nullptr) AddLines(bytes);
     return bytes.size();
+  }
+
+  // What has no line end waits in line_ for a moment.
+  void AddRaw(absl::string_view bytes) {
+    const size_t end = shared_ ? bytes.find_last_of("\n\r") : absl::string_view::npos;
+    if (!shared_ || line_.size() + bytes.size() > kLineBytesMax) {
+      absl::StrAppend(&console_text_, std::exchange(line_, {}), bytes);
+    } else if (end != absl::string_view::npos) {
+      absl::StrAppend(&console_text_, std::exchange(line_, {}), bytes.substr(0, end + 1));
+      line_ = std::string(bytes.substr(end + 1));
+    } else {
+      absl::StrAppend(&line_, bytes);
+    }
+    AwaitMoment(!line_.empty());
+  }
+
+  // From the first piece on; more pieces don't make it longer.
+  void AwaitMoment(bool waits) {
+    if (waits == std::exchange(moment_runs_, waits)) return;
+    if (!waits) {
+      moment_.Disarm();
+    } else {
+      moment_.Arm(loop_->Now() + (terminal_ >= 0 ? kMomentOnTerminal : kMoment));
+    }
+  }
+
+  // No end has come: a prompt, or a frame of a progress bar.
+  void OnMoment() {
+    moment_runs_ = false;
+    if (raw_) {
+      CompleteLine();
+    } else {
+      ShowFrame();
+    }
+    Proceed();
+  }
+
+  // The newest frame of what waits in line_, as a line of its own.
+  void ShowFrame() {
+    absl::string_view frame = line_;
+    while (absl::ConsumeSuffix(&frame, "\r")) {
+    }
+    if (const size_t begin = frame.rfind('\r'); begin != absl::string_view::npos) {
+      frame.remove_prefix(begin + 1);
+    }
+    line_ = std::string(frame);
+    if (line_.empty()) return;
+    EmitLine("");
+    frame_was_shown_ = true;
   }
 
   // Cuts into lines; what has no newline yet waits in line_.
@@ -135,12 +193,14 @@ class PipeLogStream : public LogStream {
         EmitLine(part);
         piece.remove_prefix(part.size());
       }
-      if (whole) {
-        EmitLine(piece);
-      } else {
+      // The newline that ends a bar whose last frame was shown adds nothing.
+      if (!whole) {
         absl::StrAppend(&line_, piece);
+      } else if (!std::exchange(frame_was_shown_, false) || !line_.empty() || !piece.empty()) {
+        EmitLine(piece);
       }
     }
+    AwaitMoment(absl::StrContains(line_, '\r'));
   }
 
   // One line: what waits in line_, then `rest`.
@@ -163,7 +223,12 @@ class PipeLogStream : public LogStream {
   }
 
   void CompleteLine() {
-    if (!line_.empty()) EmitLine("");
+    AwaitMoment(false);
+    if (raw_) {
+      absl::StrAppend(&console_text_, std::exchange(line_, {}));
+    } else if (!line_.empty()) {
+      EmitLine("");
+    }
   }
 
   // Hands the lines on to whoever can take them.
@@ -215,6 +280,7 @@ class PipeLogStream : public LogStream {
 
   const std::string prefix_;
   const bool raw_;
+  const bool shared_;
   const int terminal_;  // -1 = pipe_ is a pipe
   const std::vector<std::string> copy_filters_;
   const uint32_t local_rank_;
@@ -229,6 +295,10 @@ class PipeLogStream : public LogStream {
   std::string line_;                // the beginning of a line whose newline has not come
   std::string console_text_;        // complete lines that a busy console has not taken
   std::string copy_text_;           // those for copy_file_
+  EventLoop* loop_;
+  Timer moment_;  // armed while line_ holds what is shown without an end
+  bool moment_runs_ = false;
+  bool frame_was_shown_ = false;  // the newest output shown is a frame of a bar
   bool awaiting_console_ = false;
   bool paused_ = false;
   bool ended_ = false;

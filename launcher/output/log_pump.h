@@ -27,8 +27,11 @@ struct LogStreamOptions {
   // Lines that hold one of these texts go, with the prefix, to this file too; null = none.
   std::vector<std::string> copy_filters;
   std::shared_ptr<FileAppender> copy_file;
-  // The console gets every byte as soon as it comes, without a prefix, as if the worker had it.
+  // The console gets every byte without a prefix, as if the worker had it.
   bool raw = false;
+  // Others write to the same console: of raw bytes, what has no line end yet waits for its rest for
+  // a moment, so that no line comes between the pieces of another.
+  bool shared = false;
   // The terminal in whose place the worker gets one (MakePseudoTerminal()); -1 = it gets a pipe.
   int terminal = -1;
   // Keeps the last lines, also when the stream is gone; null = the stream does.
@@ -37,13 +40,15 @@ struct LogStreamOptions {
 
 // Moves one output stream of one worker from a pipe (or terminal) to its file and to the console.
 // Files get every byte as it was written. The console gets whole lines: '\r' frames are kept inside
-// their line, a chunk without a newline waits for the rest (up to 64 KiB), and the end of the
-// stream completes the last line. A slow console or disk holds back this worker only (back-pressure
-// through the pipe). Keeps the last 20 lines (4 KiB at most) for the failure report.
+// their line, a chunk without a newline waits for the rest (up to 512 KiB), and the end of the
+// stream completes the last line. A progress bar, which is '\r' frames without a newline, is shown
+// frame by frame, each as a line, as it comes; at most every 100 ms. A slow console or disk holds
+// back this worker only (back-pressure through the pipe). Keeps the last 20 lines (4 KiB at most)
+// for the failure report.
 //
 // Memory: the pipe (256 KiB, less where the system gives less), and at most 256 KiB for the console
-// (before its prefixes) and 1.25 MiB for each file that a slow disk has not taken.
-// Threads: the loop's.
+// (before its prefixes), 512 KiB of a line without an end, and 1.25 MiB for each file that a slow
+// disk has not taken. Threads: the loop's.
 class LogStream {
  public:
   // Gives the write end that the worker gets. `on_end` is called once when every holder of the

@@ -22,7 +22,18 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr char kVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
+constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";  // wins on ROCm
 constexpr absl::string_view kGpuList = "gpu:";
+
+std::vector<std::string> DevicesIn(const char* variable, const EnvironmentLookup& environment) {
+  std::vector<std::string> entries;
+  const std::optional<std::string> list = environment(variable);
+  if (!list.has_value()) return entries;
+  for (absl::string_view entry : absl::StrSplit(*list, ',')) {
+    entries.emplace_back(absl::StripAsciiWhitespace(entry));
+  }
+  return entries;
+}
 
 absl::Status NoCuda(const Argument& argument) {
   return BadValue(argument,
@@ -92,13 +103,15 @@ absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, uint32_t cpu
   return static_cast<uint32_t>(*count);
 }
 
-absl::Status PlanVirtualRanks(std::vector<std::string> inherited, LaunchPlan* plan) {
+absl::Status PlanVirtualRanks(const EnvironmentLookup& environment, LaunchPlan* plan) {
   DevicePlan& devices = plan->devices;
   devices.virtual_local_rank = true;
-  if (devices.visible.empty()) devices.visible = std::move(inherited);
+  const bool by_hip = !environment(kHipVisibleDevices).value_or("").empty();
+  const char* variable = by_hip ? kHipVisibleDevices : kVisibleDevices;
+  if (devices.visible.empty()) devices.visible = DevicesIn(variable, environment);
   if (!devices.visible.empty() && devices.visible.size() < plan->worker_count) {
     return PlanError(absl::StrCat("--virtual_local_rank needs a device for each of the ",
-                                  plan->worker_count, " workers, but ", kVisibleDevices, " lists ",
+                                  plan->worker_count, " workers, but ", variable, " lists ",
                                   devices.visible.size(), "; list more, or start fewer workers"));
   }
   return absl::OkStatus();
@@ -119,13 +132,7 @@ absl::Status PlanOmpThreads(const Argument& argument, uint32_t cpus, LaunchPlan*
 }  // namespace
 
 std::vector<std::string> InheritedDevices(const EnvironmentLookup& environment) {
-  std::vector<std::string> entries;
-  const std::optional<std::string> list = environment(kVisibleDevices);
-  if (!list.has_value()) return entries;
-  for (absl::string_view entry : absl::StrSplit(*list, ',')) {
-    entries.emplace_back(absl::StripAsciiWhitespace(entry));
-  }
-  return entries;
+  return DevicesIn(kVisibleDevices, environment);
 }
 
 absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLookup& environment,
@@ -139,7 +146,7 @@ absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLook
     DDPRUN_ASSIGN_OR_RETURN(plan->worker_count,
                             ParseWorkerCount(arguments.nproc_per_node, cpus, environment, host));
   }
-  if (arguments.virtual_local_rank) DDPRUN_RETURN_IF_ERROR(PlanVirtualRanks(inherited, plan));
+  if (arguments.virtual_local_rank) DDPRUN_RETURN_IF_ERROR(PlanVirtualRanks(environment, plan));
   return PlanOmpThreads(arguments.omp_threads, cpus, plan);
 }
 

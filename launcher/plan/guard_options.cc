@@ -1,5 +1,7 @@
 #include "launcher/plan/guard_options.h"
 
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
@@ -11,6 +13,22 @@ namespace {
 // Below the 5 s that a node has beyond the grace (docs/PROTOCOL.md, R3).
 constexpr absl::Duration kGpuMemoryWaitMax = absl::Seconds(4);
 
+absl::Status PlanLeftovers(const Argument& argument, LeftoverPlan* plan) {
+  if (argument.text == "kill") {
+    plan->mode = LeftoverPlan::Mode::kKill;
+  } else if (argument.text == "spare") {
+    plan->mode = LeftoverPlan::Mode::kSpare;
+  } else if (argument.text != "wait") {
+    absl::string_view seconds = argument.text;
+    if (!absl::ConsumePrefix(&seconds, "wait=")) {
+      return BadWord(argument, "is none of kill, wait, wait=SECONDS and spare");
+    }
+    const Argument time{.text = std::string(seconds), .source = argument.source};
+    DDPRUN_ASSIGN_OR_RETURN(plan->after_success, ParseDuration(time, absl::ZeroDuration()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void DefineGuardOptions(LaunchArguments* target, OptionSet* options) {
@@ -20,6 +38,15 @@ void DefineGuardOptions(LaunchArguments* target, OptionSet* options) {
                      .help = "on: put the workers into a cgroup of their own where this "
                              "user may make one (version 2, not under Slurm), which the "
                              "kernel kills at once when they must end."});
+  options->AddValue(&target->leftovers,
+                    {.names = "--leftovers",
+                     .placeholder = "kill|wait|wait=SECONDS|spare",
+                     .help = "What becomes of processes that workers leave behind (uploads, "
+                             "resource trackers). wait: after success ddprun waits for them, up to "
+                             "10 minutes or as many seconds; after anything else they have 10 "
+                             "seconds, beside the restart; then they are killed. kill: they are "
+                             "killed with their worker. spare: as wait, but after success they are "
+                             "left running."});
   options->AddValue(&target->gpu_memory_wait,
                     {.names = "--gpu-memory-wait",
                      .placeholder = "SECONDS",
@@ -32,6 +59,7 @@ absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan) {
     return BadWord(arguments.cgroup, "is neither on nor off");
   }
   plan->use_cgroup = arguments.cgroup.text == "on";
+  DDPRUN_RETURN_IF_ERROR(PlanLeftovers(arguments.leftovers, &plan->leftovers));
   DDPRUN_ASSIGN_OR_RETURN(plan->gpu_memory_wait,
                           ParseDuration(arguments.gpu_memory_wait, absl::ZeroDuration()));
   if (plan->gpu_memory_wait > kGpuMemoryWaitMax) {

@@ -18,9 +18,8 @@ void DefineHangOptions(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "auto|off",
                      .help = "auto: count the optimizer steps of scripts in Python that don't mark "
                              "their progress themselves, for ddprun status, its page and the "
-                             "account of where the time went, and notice a rank that hangs while "
-                             "the others wait for it in a collective (docs/PROGRESS.md); off: "
-                             "do neither."});
+                             "account of where the time went, and name a rank that the others "
+                             "wait for in a collective (docs/PROGRESS.md); off: do neither."});
   options->AddValue(&target->hang_detection,
                     {.names = "--hang-detection",
                      .placeholder = "on|off",
@@ -34,15 +33,18 @@ void DefineHangOptions(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->hang_timeout,
                     {.names = "--hang-timeout",
                      .placeholder = "SECONDS",
-                     .help = "Watch workers that mark nothing too: one that neither reads "
-                             "nor writes a byte nor uses the processor for so long counts "
-                             "as hung.",
-                     .default_text = "they are not watched"});
+                     .help = "End a worker that has held up the others for so long without "
+                             "progress. Given explicitly, also end one that neither reads nor "
+                             "writes a byte nor uses the processor for so long, whether others "
+                             "wait for it or not. What provably can't go on ends sooner.",
+                     .default_text = "600, or the time-out of the script's process group if that "
+                                     "is longer"});
   options->AddValue(&target->on_hang,
                     {.names = "--on-hang",
                      .placeholder = "restart|report",
-                     .help = "restart: a hung worker counts as failed; report: say which "
-                             "one hangs and where, and leave it alone."});
+                     .help = "restart: a worker that provably can't go on, or has held up the "
+                             "others for --hang_timeout, counts as failed; report: it is "
+                             "named and left alone."});
   options->AddValue(&target->on_stopped,
                     {.names = "--on-stopped",
                      .placeholder = "warn|restart",
@@ -65,6 +67,7 @@ absl::Status PlanHangs(const LaunchArguments& arguments, LaunchPlan* plan) {
   if (arguments.hang_timeout.filled()) {
     DDPRUN_ASSIGN_OR_RETURN(plan->hangs.hang_timeout,
                             ParseDuration(arguments.hang_timeout, kTimeoutLeast));
+    plan->hangs.end_after = plan->hangs.hang_timeout;
   }
   const std::string& on_hang = arguments.on_hang.text;
   if (on_hang != "restart" && on_hang != "report") {

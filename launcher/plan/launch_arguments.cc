@@ -88,9 +88,10 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->master_port,
                     {.names = "--master-port",
                      .placeholder = "PORT",
-                     .help = "The workers' MASTER_PORT. The static rendezvous service is at this "
-                             "port + 1 (29501 when none is given).",
-                     .default_text = "a free port for each generation"});
+                     .help = "The workers' MASTER_PORT. With several nodes, the static "
+                             "rendezvous service is at this port, too.",
+                     .default_text = "a free port for each generation; 29500 for the static "
+                                     "rendezvous of several nodes"});
   options->AddValue(
       &target->rdzv_backend,
       {.names = "--rdzv-backend",
@@ -119,8 +120,8 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
        .placeholder = "KEY=VALUE,…",
        .help = absl::StrCat("join_timeout (seconds to wait for enough nodes, default ",
                             DurationText(job.join_timeout),
-                            "; timeout "
-                            "is the same), read_timeout (seconds that the service may be out of "
+                            ", with the static rendezvous 900; timeout is the same), read_timeout "
+                            "(seconds that the service may be out of "
                             "reach at the beginning, default join_timeout), last_call_timeout "
                             "(seconds that the first start waits for more than MIN nodes, "
                             "default ",
@@ -144,7 +145,8 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
                    {.names = "--no-python",
                     .help = "The script is a program that is run as it is, not with Python. (The "
                             "interpreter is $PYTHON_EXEC, else that of the virtual environment "
-                            "that has this ddprun, else python3, else python.)"});
+                            "that has this ddprun (where that has no torch: of the active one, "
+                            "$VIRTUAL_ENV or $CONDA_PREFIX), else python3, else python.)"});
   options->AddFlag(
       &target->run_path,
       {.names = "--run-path",
@@ -218,14 +220,17 @@ void DefineStreams(LaunchArguments* target, OptionSet* options) {
                    {.names = "--prefix-output",
                     .help = "Prefix every line on the console with role and rank "
                             "([default0]:)."});
-  options->AddValue(&target->prefix_template,
-                    {.names = "--prefix-template",
-                     .placeholder = "TEXT",
-                     .help = "What the prefix of --prefix_output and --tee is made of: "
-                             "${role_name}, ${local_rank}, ${rank} (of the whole job), "
-                             "${host} and ${group_rank} (the node's number) are replaced.",
-                     .default_text = Quoted(OutputPlan().prefix_template),
-                     .environment = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"});
+  options->AddValue(
+      &target->prefix_template,
+      {.names = "--prefix-template",
+       .placeholder = "TEXT",
+       .help = "What the prefix of --prefix_output and --tee is made of: "
+               "${role_name}, ${local_rank}, ${rank} (of the whole job), "
+               "${host}, ${hostname} (without its domain) and ${group_rank} "
+               "(the node's number) are replaced.",
+       .default_text = Quoted(OutputPlan().prefix_template),
+       .environment = "PET_LOG_LINE_PREFIX_TEMPLATE,TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+       .alias = "log-line-prefix-template"});
   options->AddFlag(&target->collapse_output,
                    {.names = "--collapse-output",
                     .help = "Merge identical lines of this node's workers on the console into one, "
@@ -302,7 +307,8 @@ void DefineRestarts(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "N",
                      .help = "End the job for good (exit status 93) when its workers fail "
                              "in the same way N times in a row within 10 s of their start, "
-                             "even when restarts are left; 0: never."});
+                             "even when restarts are left; 0: the number of restarts "
+                             "alone counts, as with torchrun."});
   options->AddValue(&target->give_up_after,
                     {.names = "--give-up-after",
                      .placeholder = "N",
@@ -312,13 +318,17 @@ void DefineRestarts(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->membership_changes,
                     {.names = "--membership-changes",
                      .placeholder = "N",
-                     .help = "How often nodes may be lost or leave, counted once for the "
-                             "whole job, until 60 s with progress give all of them back."});
+                     .help = "End the job when nodes were lost or left more than N times, "
+                             "counted once for the whole job, until 60 s with progress give "
+                             "all of them back.",
+                     .default_text = "no limit"});
   options->AddValue(&target->quarantine_after,
                     {.names = "--quarantine-after",
                      .placeholder = "N",
-                     .help = "Leave a node out, while the others suffice, when N failures "
-                             "of the job began there within the quarantine time; 0: never."});
+                     .help = "Leave a node out when N failures of the job began there within "
+                             "the quarantine time, as long as the job has enough nodes "
+                             "without it; 0: never.",
+                     .default_text = "3, and only for a spare that takes its place"});
   options->AddValue(&target->quarantine_time,
                     {.names = "--quarantine-time",
                      .placeholder = "SECONDS",
@@ -359,15 +369,19 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->shutdown_timeout, {.names = "--shutdown-timeout",
                                                 .placeholder = "SECONDS",
                                                 .help = "torchrun's name of --grace.",
-                                                .environment = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
+                                                .environment = "PET_SHUTDOWN_TIMEOUT,"
+                                                               "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
   options->AddValue(&target->signals_to_handle,
                     {.names = "--signals-to-handle",
                      .placeholder = "NAME,…",
                      .help = "Signals that end the run; workers get the same one.",
                      .shape = ValueShape::kList});
-  options->AddValue(&target->lease, {.names = "--lease",
-                                     .placeholder = "SECONDS",
-                                     .help = "How long a silent node counts as alive."});
+  options->AddValue(&target->lease,
+                    {.names = "--lease",
+                     .placeholder = "SECONDS",
+                     .help = "A node that is silent for so long is lost. Default: after 5 s "
+                             "without a word it is waited for as long as that costs less "
+                             "than a restart."});
   options->AddValue(&target->reconnect_grace,
                     {.names = "--reconnect-grace",
                      .placeholder = "SECONDS",
@@ -474,6 +488,12 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(
       &target->version,
       {.names = "--version", .help = "Print the version and exit.", .environment = ""});
+  options->AddValue(&target->print_completion,
+                    {.names = "--print-completion",
+                     .placeholder = "bash|zsh",
+                     .help = "Print the shell's completion script, which "
+                             "is installed with ddprun, and exit.",
+                     .environment = ""});
   DefineForeign(options);
 }
 

@@ -74,8 +74,7 @@ struct LaunchArguments {
 
   // Recovery
   Argument max_restarts{.text = absl::StrCat(rendezvous::JobSpec().max_restarts)};
-  Argument membership_changes{.text =
-                                  absl::StrCat(rendezvous::RestartRules().max_membership_changes)};
+  Argument membership_changes;
   Argument restart_window{.text = DurationText(rendezvous::RestartRules().restart_window)};
   Argument restart_backoff{.text = DurationText(rendezvous::RestartRules().backoff_max)};
   Argument crash_loop{.text = absl::StrCat(rendezvous::RestartRules().crash_loop)};
@@ -95,6 +94,7 @@ struct LaunchArguments {
   Argument service_loss_timeout{.text = DurationText(ServiceTimeouts().loss)};
   Argument isolation_timeout{.text = DurationText(LaunchPlan().isolation_timeout)};
   Argument cgroup{.text = "on"};
+  Argument leftovers{.text = "wait"};
   Argument gpu_memory_wait{.text = DurationText(LaunchPlan().gpu_memory_wait)};
   Argument warm{.text = "off"};
   Argument warm_memory;
@@ -110,6 +110,7 @@ struct LaunchArguments {
 
   Argument config;
   bool version = false;
+  Argument print_completion;
   std::vector<std::string> command;  // script (module, program) and its arguments
   // From Slurm (slurm_defaults.h): CPUs of this node that the job may use; nullopt = all.
   std::optional<uint32_t> cpus_max;

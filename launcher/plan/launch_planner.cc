@@ -9,8 +9,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
@@ -19,6 +17,7 @@
 #include "launcher/options/values.h"
 #include "launcher/plan/binding.h"
 #include "launcher/plan/devices.h"
+#include "launcher/plan/etcd_planner.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
 #include "launcher/plan/output_planner.h"
@@ -32,11 +31,9 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr uint16_t kDynamicPort = 29400;  // torchrun's for c10d
-constexpr uint16_t kEtcdPort = 2379;
-// Not on the command line, where everybody on the machine could read it.
-constexpr char kEtcdPassword[] = "DDPRUN_ETCD_PASSWORD";
-constexpr uint16_t kMasterPort = 29500;  // torchrun's for static
+constexpr uint16_t kDynamicPort = 29400;                           // torchrun's for c10d
+constexpr uint16_t kMasterPort = 29500;                            // torchrun's for static
+constexpr absl::Duration kStaticJoinTimeout = absl::Seconds(900);  // torchrun's
 constexpr char kLoopback[] = "127.0.0.1";
 
 // A name travels as UTF-8 text of bounded length without control characters.
@@ -79,6 +76,11 @@ class Planner {
 
   void Warn(std::string text) { warnings_->push_back(std::move(text)); }
   bool ManyNodes() const { return plan_.job.nodes_max > 1; }
+  // One node, and no word of where to meet: the newest torchrun starts it as with --standalone.
+  bool IsAlone() const {
+    return mode_ == Mode::kStatic && !ManyNodes() && !arguments_.rdzv_endpoint.filled() &&
+           !arguments_.master_port.given();
+  }
 
   absl::Status PlanOptions() {
     DDPRUN_RETURN_IF_ERROR(PlanSize());
@@ -110,7 +112,7 @@ class Planner {
   absl::Status PlanEndpoint();
   absl::Status PlanStaticEndpoint();
   absl::Status PlanDynamicEndpoint();
-  absl::Status PlanEtcd();
+  void PlanPortOfStore();
   void PlanMasterAddress();
   absl::Status PlanStateDir();
   absl::Status PlanServiceLoss();
@@ -160,14 +162,15 @@ absl::Status Planner::PlanMode() {
     mode_ = Mode::kDynamic;
   }
   const bool etcd = mode_ == Mode::kEtcd;
-  plan_.rdzv_backend = etcd ? backend : mode_ == Mode::kStatic ? "static" : "c10d";
+  const bool is_static = mode_ == Mode::kStatic && !IsAlone();
+  plan_.rdzv_backend = etcd ? backend : is_static ? "static" : "c10d";
   DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, etcd, warnings_));
   return absl::OkStatus();
 }
 
 absl::Status Planner::PlanNames() {
   plan_.job.run_id = arguments_.rdzv_id.text;
-  if (mode_ == Mode::kStandalone) {
+  if (mode_ == Mode::kStandalone || (IsAlone() && !arguments_.rdzv_id.given())) {
     plan_.job.run_id = host_.RandomId();
   } else if (plan_.job.run_id.empty()) {
     plan_.job.run_id = host_.RandomId();
@@ -235,7 +238,7 @@ absl::Status Planner::PlanEndpoint() {
       DDPRUN_RETURN_IF_ERROR(PlanDynamicEndpoint());
       break;
     case Mode::kEtcd:
-      return PlanEtcd();
+      return PlanEtcd(arguments_, environment_, config_.etcd, &plan_);
   }
   if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) return absl::OkStatus();
   const std::optional<bool> hosts =
@@ -244,8 +247,7 @@ absl::Status Planner::PlanEndpoint() {
     plan_.endpoint.hosting =
         *hosts ? EndpointPlan::Hosting::kAlways : EndpointPlan::Hosting::kNever;
   }
-  const bool alone = plan_.job.nodes_min == 1 && IsLoopback(plan_.endpoint.host);
-  if (plan_.endpoint.port == 0 && ManyNodes() && alone) {
+  if (plan_.endpoint.port == 0 && ManyNodes() && plan_.job.nodes_min == 1) {
     Warn(absl::StrCat(arguments_.rdzv_endpoint.source, " ", Quoted(arguments_.rdzv_endpoint.text),
                       ": port 0 is any free port, which no other node can know; this job stays "
                       "with one node"));
@@ -255,12 +257,30 @@ absl::Status Planner::PlanEndpoint() {
     return BadValue(arguments_.rdzv_endpoint,
                     "port 0 is any free port, which the other nodes can't know; give a port");
   }
-  if (plan_.master_port == plan_.endpoint.port) {
-    Warn(absl::StrCat(arguments_.master_port.source, " ", *plan_.master_port,
-                      " is where the rendezvous service is, so workers get a free MASTER_PORT"));
-    plan_.master_port.reset();
-  }
+  PlanPortOfStore();
   return absl::OkStatus();
+}
+
+// Static: node 0's service has the port of the workers' store, too, as torchrun's. Otherwise they
+// are at two ports.
+void Planner::PlanPortOfStore() {
+  EndpointPlan& endpoint = plan_.endpoint;
+  const bool is_static = mode_ == Mode::kStatic && plan_.agent_store && endpoint.port != 0;
+  const bool is_first = plan_.node_rank.value_or(0) == 0;
+  endpoint.has_store = is_static && is_first && endpoint.hosting == EndpointPlan::Hosting::kAlways;
+  if (!endpoint.has_store && plan_.master_port == endpoint.port) {
+    plan_.master_port.reset();
+    if (is_static && !is_first) return;  // as it should be, unless node 0 warns
+    Warn(absl::StrCat(arguments_.master_port.source, " ", endpoint.port,
+                      " is where the rendezvous service is, so workers get a free MASTER_PORT"));
+  }
+  if (!endpoint.has_store) return;
+  if (plan_.master_port.value_or(endpoint.port) != endpoint.port) {
+    Warn(absl::StrCat(arguments_.master_port.source, " ", *plan_.master_port,
+                      " is ignored: with the static rendezvous, MASTER_PORT is the port of ",
+                      arguments_.rdzv_endpoint.source));
+  }
+  plan_.master_port = endpoint.port;
 }
 
 absl::Status Planner::PlanStaticEndpoint() {
@@ -281,15 +301,19 @@ absl::Status Planner::PlanStaticEndpoint() {
   }
   if (!ManyNodes()) return absl::OkStatus();
   const uint16_t master_port = plan_.master_port.value_or(kMasterPort);
+  endpoint.kind = EndpointPlan::Kind::kTcp;
+  endpoint.host = master_addr_.empty() ? kLoopback : master_addr_;
+  endpoint.port = master_port;
+  endpoint.follows_master_port = true;
+  if (plan_.agent_store) return absl::OkStatus();
+  // Worker rank 0 serves the store, and listens at the master's port by itself.
   if (master_port == std::numeric_limits<uint16_t>::max()) {
     return BadValue(arguments_.master_port,
                     "the rendezvous service would be at the port after it; give a lower one, or "
                     "--rdzv_endpoint HOST:PORT too");
   }
-  endpoint.kind = EndpointPlan::Kind::kTcp;
-  endpoint.host = master_addr_.empty() ? kLoopback : master_addr_;
   endpoint.port = static_cast<uint16_t>(master_port + 1);
-  endpoint.follows_master_port = true;
+  endpoint.follows_master_port = false;
   return absl::OkStatus();
 }
 
@@ -311,37 +335,6 @@ absl::Status Planner::PlanDynamicEndpoint() {
     Warn(absl::StrCat(arguments_.master_addr.source,
                       " is ignored: it belongs to the static rendezvous; here MASTER_ADDR is the "
                       "address of the node that has rank 0 (see --local_addr)"));
-  }
-  return absl::OkStatus();
-}
-
-// Members of etcd, "a:2379,b:2379". Which node has the service is for them to say.
-absl::Status Planner::PlanEtcd() {
-  rendezvous::EtcdSettings& etcd = plan_.etcd.emplace(config_.etcd);
-  const Argument& given = arguments_.rdzv_endpoint;
-  const std::string list = given.filled() ? given.text : "localhost";
-  for (const absl::string_view member : absl::StrSplit(list, ',')) {
-    const Argument one{.text = std::string(absl::StripAsciiWhitespace(member)),
-                       .source = given.source};
-    DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(one));
-    const uint16_t port = endpoint.port.value_or(kEtcdPort);
-    if (port == 0) return BadValue(one, "port 0 is no port of etcd");
-    if (etcd.endpoints.empty()) {
-      plan_.endpoint.host = endpoint.host;
-      plan_.endpoint.port = port;
-    }
-    etcd.endpoints.push_back(HostPort(endpoint.host, port));
-  }
-  plan_.endpoint.kind = EndpointPlan::Kind::kTcp;
-  plan_.endpoint.hosting = EndpointPlan::Hosting::kNever;
-  if (const auto password = environment_(kEtcdPassword)) etcd.password = *password;
-  if (etcd.user.empty() != etcd.password.empty()) {
-    return BadValue(arguments_.rdzv_conf,
-                    absl::StrCat("etcd_user=NAME and the variable ", kEtcdPassword,
-                                 " belong together; one of them is missing"));
-  }
-  if (etcd.cert_file.empty() != etcd.key_file.empty()) {
-    return BadValue(arguments_.rdzv_conf, "cert and key belong together; one of them is missing");
   }
   return absl::OkStatus();
 }
@@ -416,11 +409,13 @@ absl::Status Planner::PlanServiceLoss() {
 
 absl::Status Planner::PlanTimes() {
   rendezvous::JobSpec& job = plan_.job;
-  job.join_timeout = config_.join_timeout.value_or(job.join_timeout);
+  job.join_timeout = config_.join_timeout.value_or(
+      mode_ == Mode::kStatic && ManyNodes() ? kStaticJoinTimeout : job.join_timeout);
   plan_.service.reach = config_.read_timeout.value_or(plan_.service.reach);
   job.last_call_timeout = config_.last_call_timeout.value_or(job.last_call_timeout);
   DDPRUN_ASSIGN_OR_RETURN(job.lease, ParseDuration(arguments_.lease, rendezvous::kLeaseMin));
   if (!arguments_.lease.given() && config_.lease.has_value()) job.lease = *config_.lease;
+  job.lease_is_proof = arguments_.lease.given() || config_.lease.has_value();
   if (job.lease < rendezvous::kLeaseMin) {
     return BadValue(
         arguments_.rdzv_conf,
@@ -447,11 +442,10 @@ absl::Status Planner::PlanTimes() {
     DDPRUN_ASSIGN_OR_RETURN(plan_.exit_barrier.timeout,
                             ParseDuration(barrier, absl::ZeroDuration()));
   }
-  const std::string& exit_code = arguments_.exit_code.text;
-  if (exit_code != "1" && exit_code != "worker") {
+  plan_.ending.with_first_cause = arguments_.exit_code.text == "worker";
+  if (!plan_.ending.with_first_cause && arguments_.exit_code.text != "1") {
     return BadWord(arguments_.exit_code, "is neither 1 nor worker");
   }
-  plan_.ending.with_first_cause = exit_code == "worker";
   DDPRUN_RETURN_IF_ERROR(PlanGuards(arguments_, &plan_));
   return PlanHangs(arguments_, &plan_);
 }
@@ -460,10 +454,8 @@ absl::Status Planner::PlanTimes() {
 absl::Status Planner::CheckIdleOptions() {
   DDPRUN_RETURN_IF_ERROR(ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status());
   const Argument& method = arguments_.start_method;
-  const bool is_method =
-      method.text == "spawn" || method.text == "fork" || method.text == "forkserver";
-  // torchrun doesn't check the variable.
-  if (!is_method && !absl::StartsWith(method.source, "PET_")) {
+  const bool is_given = !absl::StartsWith(method.source, "PET_");  // which torchrun doesn't check
+  if (is_given && method.text != "spawn" && method.text != "fork" && method.text != "forkserver") {
     return BadWord(method, "give spawn, fork or forkserver");
   }
   const auto explain = [this](const Argument& argument, absl::string_view why) {

@@ -16,8 +16,8 @@ namespace ddprun::launcher {
 //
 //   --standalone                                  a unix socket, fresh run id
 //   static (default), one node, no endpoint       a unix socket
-//   static, more nodes                            endpoint, else master_addr:master_port + 1;
-//                                                 node rank 0 hosts, every node claims its rank
+//   static, more nodes                            endpoint, else master_addr:master_port; node rank
+//                                                 0 hosts, every node claims its rank
 //   c10d, or an endpoint alone                    endpoint, else localhost:29400; the owner of its
 //                                                 address hosts; a rank is claimed only when given
 //

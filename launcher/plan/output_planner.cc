@@ -97,7 +97,7 @@ absl::Status PlanOutput(const LaunchArguments& arguments, const Host& host, Laun
   DDPRUN_RETURN_IF_ERROR(CheckLogDirectory(arguments.log_dir, host));
   DDPRUN_RETURN_IF_ERROR(PlanSinks(arguments, plan->worker_count, &output));
   DDPRUN_RETURN_IF_ERROR(PlanFilters(arguments, plan->worker_count, &output, warnings));
-  if (arguments.prefix_template.given()) output.prefix_template = arguments.prefix_template.text;
+  if (arguments.prefix_template.filled()) output.prefix_template = arguments.prefix_template.text;
   output.collapse = arguments.collapse_output;
   plan->event_log = arguments.event_log.text;
   DDPRUN_ASSIGN_OR_RETURN(plan->status_page, ParseStatusPage(arguments.status_page));

@@ -19,6 +19,7 @@ namespace {
 constexpr absl::string_view kMeaningless[] = {
     "cacert",
     "ca_cert",
+    "cas_backoff_max_seconds",
     "cert",
     "close_timeout",
     "etcd_prefix",

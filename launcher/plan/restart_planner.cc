@@ -23,12 +23,15 @@ absl::Status ReadCount(const Argument& argument, int64_t most, uint32_t* count) 
 absl::Status PlanRestarts(const LaunchArguments& arguments, rendezvous::JobSpec* job) {
   rendezvous::RestartRules& rules = job->restart;
   DDPRUN_RETURN_IF_ERROR(ReadCount(arguments.max_restarts, kCountMax, &job->max_restarts));
-  DDPRUN_RETURN_IF_ERROR(
-      ReadCount(arguments.membership_changes, kCountMax, &rules.max_membership_changes));
+  if (arguments.membership_changes.given()) {
+    DDPRUN_RETURN_IF_ERROR(
+        ReadCount(arguments.membership_changes, kCountMax, &rules.max_membership_changes));
+  }
   DDPRUN_RETURN_IF_ERROR(ReadCount(arguments.crash_loop, kCountMax, &rules.crash_loop));
   DDPRUN_RETURN_IF_ERROR(ReadCount(arguments.give_up_after, kCountMax, &rules.give_up_after));
   DDPRUN_RETURN_IF_ERROR(
       ReadCount(arguments.quarantine_after, rendezvous::kBlameMax, &rules.quarantine_after));
+  rules.quarantine_shrinks = arguments.quarantine_after.given();
   DDPRUN_ASSIGN_OR_RETURN(rules.restart_window,
                           ParseDuration(arguments.restart_window, absl::ZeroDuration()));
   DDPRUN_ASSIGN_OR_RETURN(rules.backoff_max,

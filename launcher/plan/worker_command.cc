@@ -66,13 +66,35 @@ bool NamesShell(absl::string_view first_line) {
   return at < words.size() && absl::EndsWith(BaseName(words[at]), "sh");
 }
 
+// Whether Python reads a file that begins with a shell's line. In such a script the shell executes
+// Python with the file itself, by a line that is a string to Python:
+//
+//   #!/bin/sh
+//   # -*- coding: utf-8 -*-
+//   '''exec' "/a/path/too/long/for/the/first/line/python3" "$0" "$@"
+//   ' '''
+//
+// pip and uv write the scripts of distributions so. For ddprun, which starts Python itself, the
+// first line is a comment, as it is where somebody gave it to a program in Python by mistake.
+bool ReadsAsPython(absl::string_view text) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripLeadingAsciiWhitespace(line);
+    if (line.empty() || line[0] == '#') continue;
+    const size_t prefix = std::min(line.find_first_not_of("rRbBuUfF"), line.size() - 1);
+    const bool is_string = prefix <= 2 && (line[prefix] == '\'' || line[prefix] == '"');
+    return is_string || absl::StartsWith(line, "import ") || absl::StartsWith(line, "from ");
+  }
+  return false;
+}
+
 // Python's own words for these are about null bytes, or syntax.
 absl::Status CheckIsPython(const std::string& script, const Host& host) {
   const absl::StatusOr<std::string> bytes = host.ReadFile(script);
   if (!bytes.ok()) return absl::OkStatus();  // Python's business
   absl::string_view first = *bytes;
   first = first.substr(0, first.find('\n'));
-  const bool is_shell = NamesShell(first);
+  const bool is_shell =
+      NamesShell(first) && !absl::EndsWith(script, ".py") && !ReadsAsPython(*bytes);
   if (!is_shell && !absl::StartsWith(first,
                                      "\x7f"
                                      "ELF"))
@@ -158,6 +180,42 @@ void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
   job->description = absl::StrCat(Shown(line, kCommandBytesShown), " (", NodesText(*job), ")");
 }
 
+// Whether a virtual environment has torch. pyvenv.cfg names the version of its Python: "version =
+// 3.11.2" of venv, "version_info = 3.11.2.final.0" of virtualenv and uv.
+bool HasTorch(const std::string& environment, const Host& host) {
+  const absl::StatusOr<std::string> config = host.ReadFile(environment + "/pyvenv.cfg");
+  if (!config.ok()) return false;
+  for (const absl::string_view line : absl::StrSplit(*config, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> both =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    if (!absl::StartsWith(both.first, "version")) continue;
+    const std::vector<absl::string_view> numbers =
+        absl::StrSplit(absl::StripAsciiWhitespace(both.second), '.');
+    if (numbers.size() < 2) continue;
+    const std::string packages = absl::StrCat(environment, "/lib/python", numbers[0], ".",
+                                              numbers[1], "/site-packages/torch");
+    if (host.KindOf(packages) == Host::PathKind::kDirectory) return true;
+  }
+  return false;
+}
+
+// The Python of the environment that the user's shell has activated; "" = there is none. A virtual
+// environment and one of conda may both be active, in either order, as base is in each shell of
+// many users: what was activated last stands first in PATH. Where PATH has neither, the virtual
+// environment counts, because nobody activates it by default.
+std::string ActivePython(const EnvironmentLookup& environment, const Host& host) {
+  const absl::StatusOr<std::string> first = host.FindProgram("python3");
+  std::string active;
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const auto folder = environment(variable);
+    if (!folder.has_value() || folder->empty()) continue;
+    const auto python = host.FindProgram(absl::StrCat(*folder, "/bin/python3"));
+    if (python.ok() && first.ok() && *python == *first) return *python;
+    if (python.ok() && active.empty()) active = *python;
+  }
+  return active;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host) {
@@ -168,9 +226,12 @@ absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, con
     return *chosen;
   }
   // Of the virtual environment that has this ddprun, whether it is activated or not: a script that
-  // torchrun starts runs with the Python that torchrun was installed for.
+  // torchrun starts runs with the Python that torchrun was installed for. Without torch in there,
+  // ddprun is a tool in an environment of its own (pipx, uv tool), and the active one is meant.
   const std::string own = host.ProgramFolder();
   if (!own.empty() && host.KindOf(absl::StrCat(own, "/../pyvenv.cfg")) == Host::PathKind::kFile) {
+    std::string active = ActivePython(environment, host);
+    if (!active.empty() && !HasTorch(absl::StrCat(own, "/.."), host)) return active;
     absl::StatusOr<std::string> found = host.FindProgram(absl::StrCat(own, "/python3"));
     if (found.ok()) return found;
   }

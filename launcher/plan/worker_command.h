@@ -31,7 +31,9 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
                                                 const EnvironmentLookup& environment,
                                                 const Host& host);
 
-// The interpreter of scripts: PYTHON_EXEC as it stands, else the path of python3 or python.
+// The interpreter of scripts: PYTHON_EXEC as it stands; else that of the virtual environment with
+// this ddprun, or of the active environment ($VIRTUAL_ENV, $CONDA_PREFIX) where the former has no
+// torch; else the path of python3 or python.
 // Errors: plan — there is none, or PYTHON_EXEC can't be run.
 absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host);
 

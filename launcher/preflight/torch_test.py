@@ -17,12 +17,24 @@ LOCAL_RANK = int(os.environ["LOCAL_RANK"])
 # Where the report on the network waits, when all is to be one JSON object.
 NETWORK_REPORT = os.environ.pop("DDPRUN_TEST_NETWORK", "")
 GPUS = torch.cuda.device_count()
-DEVICE = torch.device("cuda", LOCAL_RANK) if LOCAL_RANK < GPUS else torch.device("cpu")
 
 
 def say(text):
     if RANK == 0 and not NETWORK_REPORT:
         print(text, flush=True)
+
+
+def choose_device():
+    """The CPU for all, where one has no GPU of its own: it couldn't meet the others over NCCL."""
+    store = next(dist.rendezvous("env://"))[0]
+    store.set(f"ddprun_test/{RANK}", str(LOCAL_RANK < GPUS))
+    without = [rank for rank in range(WORLD) if store.get(f"ddprun_test/{rank}") == b"False"]
+    if 0 < len(without) < WORLD:
+        say(f"\n{len(without)} of {WORLD} ranks have no GPU of their own, rank {without[0]} for one: all are tested on the CPU")
+    return torch.device("cpu") if without else torch.device("cuda", LOCAL_RANK)
+
+
+DEVICE = choose_device()
 
 
 def finish():

@@ -63,6 +63,13 @@ class SlurmFiller {
       share.requeue_job = step_.job_id;
     }
     if (Index() == 0 && !share.waits) share.told = Told();
+    if (waits_for_step_) {
+      share.alone_hint = absl::StrCat(
+          "Slurm: job ", step_.RunId(), " has ", step_.nodes.size(),
+          " nodes, but ddprun may have "
+          "been started on one of them alone, as in the shell of srun --pty: start it on all with "
+          "srun --overlap --ntasks-per-node=1 ddprun …, or on this one alone with --no_slurm");
+    }
     return share;
   }
 
@@ -130,6 +137,7 @@ class SlurmFiller {
       FillIn(&arguments_.rdzv_endpoint,
              absl::StrCat(step_.nodes.front(), ":", PortOf(step_.RunId())), "SLURM_STEP_NODELIST");
       arguments_.hosts_service = Index() == 0;
+      waits_for_step_ = true;
     }
     // A number of its own says static; the nodes of a step may be spares, which static has not.
     if (!arguments_.master_addr.filled() && !arguments_.node_rank.given()) {
@@ -178,6 +186,7 @@ class SlurmFiller {
   LaunchArguments& arguments_;
   std::vector<std::string>* warnings_;
   bool first_launches_ = false;
+  bool waits_for_step_ = false;  // the job's other nodes are the step's, as far as is known
   std::optional<absl::Duration> time_left_;
 };
 

@@ -23,6 +23,8 @@ struct SlurmShare {
   std::string requeue_job;
   bool found = false;  // this is a step of Slurm, or a batch script of one node
   std::string told;    // one line for the user: what was found; "" = nothing
+  // As EndpointPlan::alone_hint, where the other nodes are those of the step.
+  std::string alone_hint;
 };
 
 // Fills in what neither the command line nor a variable nor a file says from Slurm's variables

@@ -19,7 +19,8 @@ constexpr absl::Duration kRetryAfter = absl::Seconds(1);
 }  // namespace
 
 absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
-                                           const std::string& local_addr) {
+                                           const std::string& local_addr,
+                                           const std::string& master_addr) {
   FoundEndpoint found;
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, ResolveHost(endpoint.host));
   DDPRUN_ASSIGN_OR_RETURN(found.is_local, IsLocalHost(endpoint.host));
@@ -33,6 +34,10 @@ absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
   } else {
     DDPRUN_ASSIGN_OR_RETURN(found.node_address, LocalAddressToward(endpoint.host, endpoint.port));
   }
+  // As torchrun: what the user typed on node 0 is what its workers get, even if that address is
+  // translated on the way here and no interface has it.
+  const bool as_typed = endpoint.hosting == EndpointPlan::Hosting::kAlways && !master_addr.empty();
+  found.master_addr = as_typed ? master_addr : found.node_address;
   return found;
 }
 
@@ -41,6 +46,7 @@ struct EndpointFinder::Work {
   uv_work_t request{};
   EndpointPlan endpoint;
   std::string local_addr;
+  std::string master_addr;
   std::optional<absl::StatusOr<FoundEndpoint>> result;
   EndpointFinder* owner = nullptr;
 };
@@ -52,6 +58,7 @@ std::unique_ptr<EndpointFinder> EndpointFinder::Start(EventLoop* loop, const Lau
   finder->loop_ = loop;
   finder->endpoint_ = plan.endpoint;
   finder->local_addr_ = plan.local_addr;
+  finder->master_addr_ = plan.master_addr;
   finder->on_error_ = std::move(on_error);
   finder->on_found_ = std::move(on_found);
   finder->retry_ = std::make_unique<Timer>(loop, [raw = finder.get()] { raw->Try(); });
@@ -67,6 +74,7 @@ void EndpointFinder::Try() {
   work_ = new Work{.request = {},
                    .endpoint = endpoint_,
                    .local_addr = local_addr_,
+                   .master_addr = master_addr_,
                    .result = std::nullopt,
                    .owner = this};
   work_->request.data = work_;
@@ -74,7 +82,7 @@ void EndpointFinder::Try() {
       loop_->uv(), &work_->request,
       [](uv_work_t* request) {
         auto* work = static_cast<Work*>(request->data);
-        work->result = FindEndpoint(work->endpoint, work->local_addr);
+        work->result = FindEndpoint(work->endpoint, work->local_addr, work->master_addr);
       },
       [](uv_work_t* request, int /*status*/) {
         const std::unique_ptr<Work> work(static_cast<Work*>(request->data));

@@ -16,13 +16,16 @@ struct FoundEndpoint {
   bool is_local = false;     // its address is this machine's
   bool loopback = false;     // it resolves to a loopback address: no other machine can reach it
   std::string node_address;  // how other nodes reach this one
+  std::string master_addr;   // the workers' MASTER_ADDR if rank 0 is here
   std::string literal;       // the first address of the endpoint, as inet_ntop(3) writes it
 };
 
 // Finds out, blocking in the resolver: for EndpointFinder and tests.
 // Errors: NOT_FOUND — a name doesn't resolve (yet).
+// `local_addr`, `master_addr`: as in LaunchPlan.
 absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
-                                           const std::string& local_addr);
+                                           const std::string& local_addr,
+                                           const std::string& master_addr);
 
 // The same on a helper thread of libuv, so that a resolver that hangs holds up neither signals nor
 // messages; a name that doesn't resolve is tried again every second until it does.
@@ -46,6 +49,7 @@ class EndpointFinder {
   EventLoop* loop_ = nullptr;
   EndpointPlan endpoint_;
   std::string local_addr_;
+  std::string master_addr_;
   std::function<void(absl::Status)> on_error_;
   std::function<void(FoundEndpoint)> on_found_;
   std::unique_ptr<Timer> retry_;

@@ -43,7 +43,8 @@ void ServiceChild::Run() {
 }
 
 void ServiceChild::StartAgain() {
-  absl::StatusOr<std::unique_ptr<ServiceProcess>> process = ServiceProcess::Spawn();
+  absl::StatusOr<std::unique_ptr<ServiceProcess>> process =
+      ServiceProcess::Spawn(settings_.store_socket);
   if (!process.ok()) return OnFailedStart(process.status());
   process_ = *std::move(process);
   Run();

@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/pidfd.h"
 #include "base/signal_name.h"
 #include "base/status_macros.h"
 #include "launcher/core/signal_policy.h"
@@ -31,6 +32,8 @@ namespace {
 
 // Of all that a service says and we haven't understood yet.
 constexpr size_t kTextMax = 65536;
+// Where a service that was spawned finds ServiceSettings.store_socket.
+constexpr int kStoreFd = STDERR_FILENO + 1;
 
 // Reads one line from a blocking descriptor; "" when it ends before.
 std::string ReadLine(int fd) {
@@ -83,7 +86,7 @@ rendezvous::EtcdSeatConfig SeatOf(const nlohmann::json& json, const std::string&
           .vanished = json.value("vanished", "")};
 }
 
-std::string SettingsLine(const ServiceSettings& settings) {
+std::string SettingsLine(const ServiceSettings& settings, int store_fd) {
   nlohmann::json line = {{"listen", settings.listen},
                          {"token", settings.token},
                          {"tls_ca", settings.tls.ca},
@@ -96,7 +99,8 @@ std::string SettingsLine(const ServiceSettings& settings) {
                          {"state_dir", settings.state_dir},
                          {"state_outlives_machine", settings.state_outlives_machine},
                          {"host", settings.host},
-                         {"again", settings.again}};
+                         {"again", settings.again},
+                         {"store_fd", store_fd}};
   if (settings.etcd.has_value()) line["etcd"] = ToJson(*settings.etcd);
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
@@ -129,6 +133,7 @@ std::string SettingsLine(const ServiceSettings& settings) {
   config.state_outlives_machine = settings.value("state_outlives_machine", false);
   config.host = settings.value("host", uint64_t{0});
   config.again = settings.value("again", false);
+  config.store_fd = settings.value("store_fd", -1);
   if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
@@ -144,8 +149,9 @@ std::string DescribeExit(const siginfo_t& info) {
   return absl::StrCat("was killed by ", SignalName(info.si_status));
 }
 
-// Executes this program with the two descriptors as stdin and stdout. Returns 0 or an errno.
-int SpawnThisProgram(int settings, int ready, pid_t* pid) {
+// Executes this program with the two descriptors as stdin and stdout, and with `store` as kStoreFd
+// unless it is -1. Returns 0 or an errno.
+int SpawnThisProgram(int settings, int ready, int store, pid_t* pid) {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
@@ -153,7 +159,8 @@ int SpawnThisProgram(int settings, int ready, pid_t* pid) {
   posix_spawn_file_actions_adddup2(&files, settings, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&files, ready, STDOUT_FILENO);
   // All of ours are close-on-exec already; this is for what a library may have opened.
-  posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  if (store >= 0) posix_spawn_file_actions_adddup2(&files, store, kStoreFd);
+  posix_spawn_file_actions_addclosefrom_np(&files, store >= 0 ? kStoreFd + 1 : kStoreFd);
   // Until it ignores them, a signal to the whole group would end it.
   sigset_t all;
   sigfillset(&all);
@@ -195,18 +202,20 @@ absl::StatusOr<std::unique_ptr<ServiceProcess>> ServiceProcess::Fork(
   process->pid_ = pid;
   process->to_child_ = std::move(settings.second);
   process->from_child_ = std::move(ready.first);
-  DDPRUN_RETURN_IF_ERROR(process->OpenPidfd());
+  DDPRUN_RETURN_IF_ERROR(process->HoldByPidfd());
   return process;
 }
 
-absl::StatusOr<std::unique_ptr<ServiceProcess>> ServiceProcess::Spawn() {
+absl::StatusOr<std::unique_ptr<ServiceProcess>> ServiceProcess::Spawn(int store_socket) {
   DDPRUN_ASSIGN_OR_RETURN(FdPair settings, MakePipe());
   DDPRUN_ASSIGN_OR_RETURN(FdPair ready, MakePipe());
   DDPRUN_RETURN_IF_ERROR(MoveUp(&settings.first));
   DDPRUN_RETURN_IF_ERROR(MoveUp(&ready.second));
   std::unique_ptr<ServiceProcess> process(new ServiceProcess());
   pid_t pid = 0;
-  if (const int error = SpawnThisProgram(settings.first.get(), ready.second.get(), &pid);
+  process->spawned_ = true;
+  if (const int error =
+          SpawnThisProgram(settings.first.get(), ready.second.get(), store_socket, &pid);
       error != 0) {
     process->exited_ = true;  // there is none
     return ErrnoStatus(error, "the rendezvous service: executing /proc/self/exe");
@@ -214,15 +223,22 @@ absl::StatusOr<std::unique_ptr<ServiceProcess>> ServiceProcess::Spawn() {
   process->pid_ = pid;
   process->to_child_ = std::move(settings.second);
   process->from_child_ = std::move(ready.first);
-  DDPRUN_RETURN_IF_ERROR(process->OpenPidfd());
+  DDPRUN_RETURN_IF_ERROR(process->HoldByPidfd());
   return process;
 }
 
-absl::Status ServiceProcess::OpenPidfd() {
-  // Nobody but us reaps, so the pid can't have been reused.
-  pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
-  if (pidfd_.valid()) return absl::OkStatus();
-  return ErrnoStatus(errno, "pidfd_open of the rendezvous service");
+// Nobody but us reaps, so the pid can't have been reused. Where the kernel or a filter refuses
+// pidfds, the end of its pipe stands for the end of the service, which has the only other end.
+absl::Status ServiceProcess::HoldByPidfd() {
+  absl::StatusOr<Fd> pidfd = OpenPidfd(pid_, "the rendezvous service");
+  if (pidfd.ok()) {
+    pidfd_ = *std::move(pidfd);
+  } else if (absl::IsUnimplemented(pidfd.status()) || absl::IsPermissionDenied(pidfd.status())) {
+    Log(LogLevel::kInfo, pidfd.status().message());
+  } else {
+    return pidfd.status();
+  }
+  return absl::OkStatus();
 }
 
 ServiceProcess::~ServiceProcess() {
@@ -242,14 +258,21 @@ void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
   on_end_ = std::move(on_end);
   fcntl(from_child_.get(), F_SETFL, O_NONBLOCK);
   ready_watch_ = std::make_unique<FdWatch>(loop, from_child_.get(), [this] { OnBytes(); });
-  exit_watch_ = std::make_unique<FdWatch>(loop, pidfd_.get(), [this] { OnExit(); });
+  if (pidfd_.valid()) {
+    exit_watch_ = std::make_unique<FdWatch>(loop, pidfd_.get(), [this] { OnExit(); });
+  }
   // A child that is gone is told of by exit_watch_.
-  const absl::Status written = WriteAll(to_child_.get(), SettingsLine(settings));
+  // A forked child has the agent's descriptors by the agent's numbers.
+  const int store_fd = spawned_ && settings.store_socket >= 0 ? kStoreFd : settings.store_socket;
+  const absl::Status written = WriteAll(to_child_.get(), SettingsLine(settings, store_fd));
   if (!written.ok()) Log(LogLevel::kWarning, written.ToString());
 }
 
 void ServiceProcess::OnBytes() {
-  if (!ReadAll()) ready_watch_.reset();  // it says no more; OnExit() tells how it ended
+  if (!ReadAll()) {
+    ready_watch_.reset();  // it says no more; OnExit() tells how it ended
+    if (!pidfd_.valid() && text_.size() < kTextMax) return OnExit();
+  }
   if (on_ready_ != nullptr && absl::StrContains(text_, '\n')) NotifyReady("");
 }
 
@@ -312,10 +335,12 @@ bool ServiceProcess::NotifyReady(const std::string& how) {
 
 void ServiceProcess::OnExit() {
   siginfo_t info{};
-  if (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) != 0 ||
-      info.si_pid == 0) {
-    return;
-  }
+  const int options = pidfd_.valid() ? WEXITED | WNOHANG : WEXITED;  // else it is just ending
+  int waited = 0;
+  do {
+    waited = waitid(P_PID, static_cast<id_t>(pid_), &info, options);
+  } while (waited != 0 && errno == EINTR);
+  if (waited != 0 || info.si_pid == 0) return;
   exited_ = true;
   exit_watch_.reset();
   if (ready_watch_ != nullptr) ReadAll();

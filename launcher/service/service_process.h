@@ -35,6 +35,7 @@ struct ServiceSettings {
   bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
   uint64_t host = 0;                               // as ServeConfig.host
   bool again = false;                              // as ServeConfig.again
+  int store_socket = -1;                           // the agent's number of ServeConfig.store_fd
   std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
 };
 
@@ -50,12 +51,14 @@ struct ServicePorts {
 class ServiceProcess {
  public:
   // `close_in_child`: descriptors of the agent that the child must not hold.
-  // The child never returns from here. Errors: of fork(2), pipe2(2), pidfd_open(2).
+  // The child never returns from here. Errors: of fork(2), pipe2(2).
   static absl::StatusOr<std::unique_ptr<ServiceProcess>> Fork(
       const std::vector<int>& close_in_child);
   // The same for a process that has threads: executes this program anew. A binary that was replaced
-  // in between is still the old one. Errors: of posix_spawn(3), pipe2(2), pidfd_open(2).
-  static absl::StatusOr<std::unique_ptr<ServiceProcess>> Spawn();
+  // in between is still the old one. `store_socket`: the child gets it, for
+  // ServiceSettings.store_socket; -1 = none.
+  // Errors: of posix_spawn(3), pipe2(2).
+  static absl::StatusOr<std::unique_ptr<ServiceProcess>> Spawn(int store_socket = -1);
   ~ServiceProcess();
   ServiceProcess(const ServiceProcess&) = delete;
   ServiceProcess& operator=(const ServiceProcess&) = delete;
@@ -82,7 +85,7 @@ class ServiceProcess {
 
  private:
   ServiceProcess() = default;
-  absl::Status OpenPidfd();
+  absl::Status HoldByPidfd();
   void OnBytes();
   bool ReadAll();
   std::string TakeLine();
@@ -93,7 +96,8 @@ class ServiceProcess {
   pid_t pid_ = 0;
   Fd to_child_;    // settings; its end of file is the child's end
   Fd from_child_;  // as ServeConfig.ready_fd
-  Fd pidfd_;
+  Fd pidfd_;       // invalid where pidfds are refused
+  bool spawned_ = false;
   bool exited_ = false;
   std::string text_;  // that has come, and is no whole line yet
   std::string stale_;

@@ -21,16 +21,22 @@ constexpr absl::Duration kReachBound = absl::Milliseconds(1500);
 
 bool IsRankZero(const LaunchPlan& plan) { return plan.job.nodes_max == 1 || plan.node_rank == 0U; }
 
+std::vector<uint16_t> GivenPorts(const LaunchPlan& plan) {
+  return {plan.endpoint.port, plan.master_port.value_or(plan.endpoint.port)};
+}
+
 // Where the agent serves the store it listens from the start, so that the port is nobody else's. Of
 // a port that the user gave and that several agents of one machine may name, only the one that is
 // sure of rank 0 does so; others listen when they get it.
 absl::Status MasterStore::TakePort() {
-  // torch's own store, of a worker, listens on all addresses, whoever uses it.
-  const bool only_here = plan_->agent_store && plan_->job.nodes_max == 1 &&
-                         (plan_->master_addr.empty() || IsLoopback(plan_->master_addr));
+  if (plan_->endpoint.has_store) {
+    DDPRUN_ASSIGN_OR_RETURN(FdPair pair, MakeMessagePair());
+    to_store_ = std::move(pair.second);
+    port_ = {.socket = std::move(pair.first), .port = plan_->endpoint.port};
+    return absl::OkStatus();
+  }
   DDPRUN_ASSIGN_OR_RETURN(ReservedPort port,
-                          ReservePort(plan_->master_port.value_or(0),
-                                      only_here ? PortScope::kLoopback : PortScope::kAllAddresses));
+                          ReservePort(plan_->master_port.value_or(0), GivenPorts(*plan_)));
   if (plan_->agent_store && (!plan_->master_port.has_value() || IsRankZero(*plan_))) {
     DDPRUN_RETURN_IF_ERROR(ListenOn(port));
   }
@@ -45,13 +51,23 @@ void MasterStore::RenewPort() {
   }
 }
 
-absl::Status MasterStore::Begin(EventLoop* loop, const rendezvous::Assignment& assignment) {
+absl::Status MasterStore::Begin(EventLoop* loop, const rendezvous::Assignment& assignment,
+                                std::function<void()> on_ready) {
   End();
-  if (!plan_->agent_store) return absl::OkStatus();
-  if (assignment.group_rank != 0) {
-    Probe(loop, assignment);
+  if (plan_->agent_store && assignment.group_rank == 0) {
+    DDPRUN_RETURN_IF_ERROR(Serve(loop, assignment));
+    ProbeOwn(loop, assignment, std::move(on_ready));
     return absl::OkStatus();
   }
+  if (plan_->agent_store) ProbeOther(loop, assignment);
+  on_ready();
+  return absl::OkStatus();
+}
+
+// The store listens on all addresses, so it is there by whatever name workers were given for this
+// machine; scripts put others in its place. Who is answered follows from the address that workers
+// were given: if that is a loopback one in a job of one node, nobody else has business here.
+absl::Status MasterStore::Serve(EventLoop* loop, const rendezvous::Assignment& assignment) {
   if (!port_.socket.valid() || assignment.master_port != port_.port) {
     return absl::UnavailableError(absl::StrCat(
         "no port for the workers' store: the job's is ", assignment.master_port,
@@ -59,15 +75,43 @@ absl::Status MasterStore::Begin(EventLoop* loop, const rendezvous::Assignment& a
   }
   Fd listener(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0));
   if (!listener.valid()) return ErrnoStatus(errno, "duplicate the master port's socket");
-  DDPRUN_ASSIGN_OR_RETURN(server_, TcpStoreServer::Start(loop, std::move(listener)));
+  TcpStoreServer::Options options;
+  options.listener_passes_on = to_store_.valid();
+  options.this_machine_only = plan_->job.nodes_max == 1 && IsLoopback(assignment.master_addr);
+  options.on_client = on_client_;
+  DDPRUN_ASSIGN_OR_RETURN(server_, TcpStoreServer::Start(loop, std::move(listener), options));
   return absl::OkStatus();
 }
 
-void MasterStore::Probe(EventLoop* loop, const rendezvous::Assignment& assignment) {
+// A failure is no proof that workers will fail: a router that translates addresses may carry
+// connections from elsewhere alone. So they start in any case.
+void MasterStore::ProbeOwn(EventLoop* loop, const rendezvous::Assignment& assignment,
+                           std::function<void()> on_ready) {
+  const std::string place =
+      HostPort(assignment.master_addr, static_cast<int>(assignment.master_port));
+  probe_ = std::make_unique<StoreProbe>(
+      loop, assignment.master_addr, static_cast<uint16_t>(assignment.master_port), kReachBound,
+      StoreProbe::Until::kAnswered,
+      [place, on_ready = std::move(on_ready)](const std::string& why) {
+        if (!why.empty()) {
+          Notify(absl::StrCat(
+              "warning: this node serves the workers' store, but can't reach it at ", place,
+              " (MASTER_ADDR and MASTER_PORT): ", why,
+              "; workers that can't either will wait for it in init_process_group. Give an address "
+              "that leads to this node, with --local_addr here or where the job's address is given "
+              "(--master_addr, --rdzv_endpoint)"));
+        }
+        on_ready();
+      });
+}
+
+void MasterStore::ProbeOther(EventLoop* loop, const rendezvous::Assignment& assignment) {
   const std::string host = assignment.master_addr;
   const uint32_t port = assignment.master_port;
   probe_ = std::make_unique<StoreProbe>(
-      loop, host, static_cast<uint16_t>(port), kReachBound, [host, port](const std::string& why) {
+      loop, host, static_cast<uint16_t>(port), kReachBound, StoreProbe::Until::kConnected,
+      [host, port](const std::string& why) {
+        if (why.empty()) return;
         Notify(absl::StrCat("warning: this node can't reach ", host, " at port ", port,
                             " (MASTER_ADDR and MASTER_PORT, where the workers meet): ", why,
                             ". Does a firewall drop packets between the nodes? Give a port that is "

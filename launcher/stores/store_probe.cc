@@ -9,8 +9,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/stores/tcp_store_client.h"
 
 namespace ddprun::launcher {
+namespace {
+
+constexpr uint32_t kProbeNonce = 0;  // no worker's: theirs is their pid
+
+}  // namespace
 
 // Outlives the probe when that goes away while the resolver is busy.
 struct StoreProbe::Resolution {
@@ -35,8 +41,9 @@ struct StoreProbe::Resolution {
 };
 
 StoreProbe::StoreProbe(EventLoop* loop, const std::string& host, uint16_t port,
-                       absl::Duration bound, std::function<void(std::string why)> on_failure)
-    : loop_(loop), bound_(bound), on_failure_(std::move(on_failure)), timer_(loop, [this] {
+                       absl::Duration bound, Until until,
+                       std::function<void(std::string why)> on_done)
+    : loop_(loop), bound_(bound), until_(until), on_done_(std::move(on_done)), timer_(loop, [this] {
         End(absl::StrCat("no answer within ", absl::FormatDuration(bound_)));
       }) {
   timer_.Arm(loop_->Now() + bound_);
@@ -58,7 +65,7 @@ void StoreProbe::Resolve(const std::string& host, uint16_t port) {
                                    host.c_str(), absl::StrCat(port).c_str(), &hints);
   if (error == 0) return;
   delete std::exchange(resolution_, nullptr);  // nothing was started: no thread, or no memory
-  timer_.Disarm();
+  timer_.Arm(loop_->Now());                    // not from within the constructor
 }
 
 // `error`: why the address before did not do.
@@ -87,9 +94,22 @@ void StoreProbe::OnConnected() {
   socklen_t length = sizeof(error);
   getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return TryNext(error);
-  watch_.reset();
-  socket_.Reset();
-  timer_.Disarm();
+  if (until_ == Until::kConnected) return End("");
+  const std::string request = TcpStoreClient::Greeting(kProbeNonce);
+  if (send(socket_.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(request.size())) {
+    return TryNext(errno);
+  }
+  watch_.reset();  // a descriptor has one watch at a time
+  watch_ = std::make_unique<FdWatch>(loop_, socket_.get(), [this] { OnAnswer(); });
+}
+
+void StoreProbe::OnAnswer() {
+  char answer = 0;
+  const ssize_t got = recv(socket_.get(), &answer, 1, 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got < 0) return TryNext(errno);
+  End(got > 0 ? "" : "the connection was closed, by another program or by this node's store");
 }
 
 void StoreProbe::End(const std::string& why) {
@@ -98,8 +118,8 @@ void StoreProbe::End(const std::string& why) {
   timer_.Disarm();
   addresses_.clear();
   if (resolution_ != nullptr) std::exchange(resolution_, nullptr)->owner = nullptr;
-  const auto on_failure = std::exchange(on_failure_, nullptr);  // it may destroy us
-  if (on_failure) on_failure(why);
+  const auto on_done = std::exchange(on_done_, nullptr);  // it may destroy us
+  if (on_done) on_done(why);
 }
 
 }  // namespace ddprun::launcher

@@ -15,16 +15,21 @@
 
 namespace ddprun::launcher {
 
-// Tries once whether this node reaches the workers' store on another one, so that a firewall
-// between them is named while the workers still wait for their library's own timeout (minutes).
+// Tries once whether this node reaches the workers' store at the address that workers get, so that
+// a firewall or a wrong address is named while the workers still wait for their library's own
+// timeout (minutes).
 //
 // Threads: the loop's. It may be destroyed at any time, also from its callback.
 class StoreProbe {
  public:
-  // Connects to host:port and hangs up. `on_failure` comes at most once, with why: the resolver's
-  // or connect(2)'s error, or no answer within `bound` (also from the resolver).
+  // What has to be reached: a server, or one that answers a request of TCPStore's protocol.
+  enum class Until { kConnected, kAnswered };
+
+  // Connects to host:port and hangs up. `on_done` comes once, with what failed: the resolver's,
+  // connect(2)'s or recv(2)'s error, or nothing within `bound` (also from the resolver); "" = the
+  // store was reached.
   StoreProbe(EventLoop* loop, const std::string& host, uint16_t port, absl::Duration bound,
-             std::function<void(std::string why)> on_failure);
+             Until until, std::function<void(std::string why)> on_done);
   ~StoreProbe();
   StoreProbe(const StoreProbe&) = delete;
   StoreProbe& operator=(const StoreProbe&) = delete;
@@ -38,11 +43,13 @@ class StoreProbe {
   void Resolve(const std::string& host, uint16_t port);
   void TryNext(int error);
   void OnConnected();
+  void OnAnswer();
   void End(const std::string& why);
 
   EventLoop* const loop_;
   const absl::Duration bound_;
-  std::function<void(std::string)> on_failure_;
+  const Until until_;
+  std::function<void(std::string)> on_done_;
   Timer timer_;
   Resolution* resolution_ = nullptr;  // in flight; owned by libuv
   std::vector<Address> addresses_;    // those to try yet, the next one last

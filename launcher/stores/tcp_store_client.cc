@@ -19,9 +19,12 @@ namespace ddprun::launcher {
 namespace {
 
 // Commands of the protocol; see tests/support/tcp_store_bytes.h for all of them.
+constexpr char kStoreValidate = 0;
 constexpr char kStoreSet = 1;
 constexpr char kStoreGet = 3;
 constexpr char kStoreWait = 6;
+constexpr char kStorePing = 13;
+constexpr uint64_t kMagic = 0x3C85F7CE;
 constexpr char kStopWaiting = 0;
 constexpr size_t kValueMax = 1 << 20;
 
@@ -33,6 +36,10 @@ std::string StoreNumber(uint64_t number, size_t bytes = 8) {
 
 std::string StoreText(absl::string_view text) {
   return absl::StrCat(StoreNumber(text.size()), text);
+}
+
+std::string StoreValidation() {
+  return absl::StrCat(std::string(1, kStoreValidate), StoreNumber(kMagic, 4));
 }
 
 absl::Status AwaitSocket(int fd, int16_t events, Instant deadline) {
@@ -67,7 +74,6 @@ TcpStoreClient::TcpStoreClient(Fd socket, Instant deadline)
 
 absl::StatusOr<TcpStoreClient> TcpStoreClient::Connect(const std::string& host, uint16_t port,
                                                        Instant deadline) {
-  constexpr uint64_t kMagic = 0x3C85F7CE;
   DDPRUN_ASSIGN_OR_RETURN(const AddressList list, LookUp(host, port));
   absl::Status why = absl::UnavailableError("no address");
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
@@ -75,10 +81,14 @@ absl::StatusOr<TcpStoreClient> TcpStoreClient::Connect(const std::string& host, 
     why = socket.status();
     if (!socket.ok()) continue;
     TcpStoreClient client(*std::move(socket), deadline);
-    DDPRUN_RETURN_IF_ERROR(client.Send(absl::StrCat(std::string(1, '\0'), StoreNumber(kMagic, 4))));
+    DDPRUN_RETURN_IF_ERROR(client.Send(StoreValidation()));
     return client;
   }
   return absl::UnavailableError(absl::StrCat("'", host, "' port ", port, ": ", why.message()));
+}
+
+std::string TcpStoreClient::Greeting(uint32_t nonce) {
+  return absl::StrCat(StoreValidation(), std::string(1, kStorePing), StoreNumber(nonce, 4));
 }
 
 absl::Status TcpStoreClient::Send(absl::string_view bytes) {

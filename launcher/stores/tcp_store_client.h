@@ -22,6 +22,11 @@ class TcpStoreClient {
   static absl::StatusOr<TcpStoreClient> Connect(const std::string& host, uint16_t port,
                                                 Instant deadline);
 
+  // What a client says first in the protocol of torch 2.2 and later, for callers with a socket of
+  // their own: VALIDATE and PING. The answer is `nonce`, 4 bytes. torch's own clients send their
+  // process id, so 0 is nobody's.
+  static std::string Greeting(uint32_t nonce);
+
   // Of what follows. After an error the connection is of no use any more.
   void set_deadline(Instant deadline) { deadline_ = deadline; }
 

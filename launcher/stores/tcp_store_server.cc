@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/packet.h"
 #include "launcher/machine/address_list.h"
 #include "rendezvous/wire/peer.h"
 
@@ -27,10 +28,33 @@ constexpr int kAcceptsPerEvent = 64;
 // A port scanner must not fill the log.
 constexpr uint32_t kNotesMax = 16;
 
-Fd Accept(int listener, sockaddr_storage* peer) {
+// As accept(2), of a connection that the service has accepted.
+Fd AcceptPassed(int socket, sockaddr_storage* peer) {
+  std::string bytes(1, '\0');
+  Packet packet = ReceivePacket(socket, &bytes);
+  if (packet.size < 0) return Fd();
+  if (packet.fds.empty()) {
+    errno = EMFILE;  // the kernel drops what this process has no descriptor for
+    return Fd();
+  }
   socklen_t length = sizeof(*peer);
-  return Fd(
-      accept4(listener, reinterpret_cast<sockaddr*>(peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (getpeername(packet.fds[0].get(), reinterpret_cast<sockaddr*>(peer), &length) == 0) {
+    return std::move(packet.fds[0]);
+  }
+  packet.fds.clear();
+  errno = ECONNABORTED;
+  return Fd();
+}
+
+// Whether both ends of a connection are on this machine. The kernel gives a connection to one of
+// its own addresses that address as its source, too; to a loopback address, a loopback one.
+bool IsOfThisMachine(int socket, const rendezvous::PeerAddress& peer) {
+  const std::string loopback6 = std::string(15, '\0') + '\1';
+  if (peer.host.size() == 4 ? peer.host[0] == 127 : peer.host == loopback6) return true;
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  return getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+         rendezvous::PeerOf(own).host == peer.host;
 }
 
 bool IsTransient(int error) {
@@ -41,30 +65,29 @@ bool IsTransient(int error) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TcpStoreServer>> TcpStoreServer::Start(
-    EventLoop* loop, Fd listener, const TcpStoreBounds& bounds,
-    const std::optional<rendezvous::DoorBounds>& door) {
-  if (listen(listener.get(), SOMAXCONN) != 0) {
+absl::StatusOr<std::unique_ptr<TcpStoreServer>> TcpStoreServer::Start(EventLoop* loop, Fd listener,
+                                                                      const Options& options) {
+  if (!options.listener_passes_on && listen(listener.get(), SOMAXCONN) != 0) {
     return absl::UnavailableError(
         absl::StrCat(ErrnoStatus(errno, "listen for the workers' store").message(),
                      "; stop the process that uses the port, or choose another --master_port"));
   }
   if (absl::Status status = SetNonBlocking(listener.get(), true); !status.ok()) return status;
-  std::unique_ptr<TcpStoreServer> server(
-      new TcpStoreServer(loop, std::move(listener), bounds,
-                         door.value_or(rendezvous::DoorBoundsFor(DescriptorLimit()))));
+  std::unique_ptr<TcpStoreServer> server(new TcpStoreServer(loop, std::move(listener), options));
   server->DropAbandoned();
   return server;
 }
 
-TcpStoreServer::TcpStoreServer(EventLoop* loop, Fd listener, const TcpStoreBounds& bounds,
-                               const rendezvous::DoorBounds& door)
+TcpStoreServer::TcpStoreServer(EventLoop* loop, Fd listener, const Options& options)
     : loop_(loop),
       listener_(std::move(listener)),
-      store_(bounds),
-      keeper_(door),
+      this_machine_only_(options.this_machine_only),
+      listener_passes_on_(options.listener_passes_on),
+      store_(options.bounds),
+      keeper_(options.door.value_or(rendezvous::DoorBoundsFor(DescriptorLimit()))),
       accept_watch_(std::make_unique<FdWatch>(loop, listener_.get(), [this] { AcceptSome(); })),
       accept_again_(loop, [this] { WaitOrAccept(); }),
+      on_client_(options.on_client),
       buffer_(kReadBytes, '\0') {}
 
 TcpStoreServer::~TcpStoreServer() {
@@ -75,10 +98,18 @@ TcpStoreServer::~TcpStoreServer() {
 
 // ------------------------------------------------------------- connections
 
+// An invalid Fd and errno: EAGAIN = there is none.
+Fd TcpStoreServer::Accept(sockaddr_storage* peer) {
+  if (listener_passes_on_) return AcceptPassed(listener_.get(), peer);
+  socklen_t length = sizeof(*peer);
+  return Fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(peer), &length,
+                    SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
 void TcpStoreServer::DropAbandoned() {
   sockaddr_storage peer{};
-  for (Fd socket = Accept(listener_.get(), &peer); socket.valid();
-       socket = Accept(listener_.get(), &peer)) {
+  for (Fd socket = Accept(&peer); socket.valid() || IsTransient(errno); socket = Accept(&peer)) {
+    if (!socket.valid()) continue;
     pollfd state{.fd = socket.get(), .events = POLLRDHUP, .revents = 0};
     if (poll(&state, 1, 0) == 1) continue;
     Add(std::move(socket), peer);
@@ -88,7 +119,7 @@ void TcpStoreServer::DropAbandoned() {
 void TcpStoreServer::AcceptSome() {
   for (int i = 0; i < kAcceptsPerEvent && keeper_.NextAccept() <= loop_->Now(); ++i) {
     sockaddr_storage peer{};
-    Fd socket = Accept(listener_.get(), &peer);
+    Fd socket = Accept(&peer);
     if (socket.valid()) {
       Add(std::move(socket), peer);
     } else if (errno == EAGAIN) {
@@ -101,6 +132,12 @@ void TcpStoreServer::AcceptSome() {
 }
 
 void TcpStoreServer::Add(Fd socket, const sockaddr_storage& peer) {
+  if (this_machine_only_ && !IsOfThisMachine(socket.get(), rendezvous::PeerOf(peer))) {
+    Note(absl::StrCat("the workers' store closes a connection from ",
+                      AddressText(reinterpret_cast<const sockaddr*>(&peer)),
+                      ": MASTER_ADDR is a loopback address, so only this machine may use it"));
+    return;
+  }
   const TcpConnectionId id(++last_connection_);
   const rendezvous::Doorkeeper::Answer answer =
       keeper_.Accepted(rendezvous::ConnectionId(id.value()),
@@ -127,11 +164,25 @@ void TcpStoreServer::OnReady(TcpConnectionId id) {
   const ssize_t got = recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return Close(id);  // the end, or a reset: the client's process has ended
+  const bool had_asked = store_.HasAsked(id);
   std::vector<TcpStoreEffect> effects =
       store_.Receive(id, absl::string_view(buffer_.data(), static_cast<size_t>(got)));
+  if (!had_asked && store_.HasAsked(id)) NotifyClient(id);
   if (store_.HasAsked(id)) keeper_.Forget(rendezvous::ConnectionId(id.value()));
   Apply(std::move(effects));
   WaitOrAccept();
+}
+
+void TcpStoreServer::NotifyClient(TcpConnectionId id) {
+  if (!on_client_) return;
+  const int socket = connections_.at(id).socket.get();
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
+  const rendezvous::PeerAddress address = rendezvous::PeerOf(peer);
+  on_client_({.of_this_machine = IsOfThisMachine(socket, address),
+              .host = address.host,
+              .pid = store_.PingOf(id)});
 }
 
 void TcpStoreServer::Apply(std::vector<TcpStoreEffect> effects) {
@@ -209,7 +260,7 @@ void TcpStoreServer::Evict(std::optional<rendezvous::ConnectionId> stranger) {
 
 void TcpStoreServer::OutOfDescriptors(int error) {
   Note(absl::StrCat(ErrnoStatus(error, "accept a connection to the workers' store").message(), "; ",
-                    connections_.size(), " are open; raise the limit with ulimit -n"));
+                    connections_.size(), " connections are open"));
   Evict(keeper_.OutOfDescriptors(loop_->Now()));
 }
 

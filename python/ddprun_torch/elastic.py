@@ -14,7 +14,7 @@ import tempfile
 import threading
 
 from ddprun_torch import functions
-from ddprun_torch.program import find_ddprun
+from ddprun_torch.program import find_ddprun, name_debugger
 
 # torch's default for --master-port. On one node a free port serves better: two jobs don't collide.
 _DEFAULT_MASTER_PORT = "29500"
@@ -29,6 +29,7 @@ def launch_agent(config, entrypoint, args):
     process got one of the signals to handle; RuntimeError for all else that ends a run (ddprun has said why on stderr);
     FileNotFoundError without ddprun; ValueError for what ddprun can't do (see docs/PYTHON.md).
     """
+    name_debugger()
     folder = tempfile.mkdtemp(prefix="ddprun_torch_")
     try:
         name, command = _command(entrypoint, list(args), config, folder)

@@ -18,6 +18,17 @@ def find_ddprun():
     return found
 
 
+def name_debugger():
+    """Says on stderr how workers are debugged, where pydevd (debugpy, PyCharm) debugs this process.
+
+    It enters what Python starts as Python; ddprun is another program, so its workers are without it.
+    """
+    if "pydevd" in sys.modules:
+        print("ddprun_torch: the debugger of this process isn't in the workers. To debug them: ddprun --nproc_per_node N -m debugpy "
+              "--listen '127.0.0.1:567${local_rank}' --wait-for-client train.py, then attach to port 5670 for local rank 0, 5671 "
+              "for 1, … (docs/PYTHON.md#debuggers)", file=sys.stderr, flush=True)
+
+
 def become_ddprun(arguments):
     """Replaces this process by `ddprun arguments…`, so that signals and the exit status are ddprun's own.
 

@@ -1,12 +1,14 @@
 #include "rendezvous/client/failure_text.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/errno_status.h"
 #include "rendezvous/wire/grpc_status.h"
 
 namespace ddprun::rendezvous {
@@ -27,6 +29,9 @@ bool IsForeign(const absl::Status& status) {
 constexpr char kNothingComesBack[] =
     "nothing comes back: the way there or back is cut, a firewall drops packets, or the machine is "
     "down";
+
+// What gRPC says when this process has no descriptor for another socket.
+constexpr char kNoDescriptor[] = "Too many open files";
 
 constexpr char kClosedHint[] =
     "; does it want a certificate (--tls_dir), or another one than ours?";
@@ -94,8 +99,16 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
                      "port, and --tls_dir (",
                      BareReason(plain.message(), kClosedHint), ")"));
   }
+  if (IsWorthRetrying(plain) && absl::StrContains(plain.message(), kNoDescriptor)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(target, ": ", BareReason(plain.message(), kClosedHint), LimitAdvice(EMFILE)));
+  }
   if (IsWorthRetrying(plain)) return {plain.code(), BareReason(plain.message(), kClosedHint)};
   return {plain.code(), absl::StrCat("rendezvous service at ", target, ": ", plain.message())};
+}
+
+bool LacksDescriptors(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && absl::StrContains(status.message(), kNoDescriptor);
 }
 
 bool IsWorthRetrying(const absl::Status& status) {

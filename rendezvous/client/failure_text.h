@@ -26,6 +26,9 @@ bool IsTlsTrouble(const absl::Status& status);
 // with a connection that was closed before it could be used. Threads: any.
 std::string BareReason(absl::string_view text, absl::string_view closed_hint);
 
+// Whether DescribeFailure() met the limit of this process's descriptors. Threads: any.
+bool LacksDescriptors(const absl::Status& status);
+
 // False for statuses by which a service refuses for good (rendezvous.proto, Attend). Threads: any.
 bool IsWorthRetrying(const absl::Status& status);
 

@@ -206,8 +206,10 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
   absl::Status why = own_reason_.has_value() && !status.ok()
                          ? own_reason_->why
                          : DescribeFailure(options_.target, status);
-  // Who was here before may meet the moment in which certificates are exchanged.
-  const bool renews = joined_ && !heard_ && absl::IsUnauthenticated(why);
+  // An agent that was here before may meet the moment in which certificates are exchanged, or one
+  // in which its descriptors are in use.
+  const bool renews =
+      joined_ && ((!heard_ && absl::IsUnauthenticated(why)) || LacksDescriptors(why));
   const bool retry = !finishing_ && (own_reason_.has_value() ? own_reason_->retry
                                                              : IsWorthRetrying(why) || renews);
   if (retry) {

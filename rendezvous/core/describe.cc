@@ -95,6 +95,13 @@ std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint3
                       " since the last progress");
 }
 
+std::string LeftText(const std::vector<uint32_t>& ranks) {
+  std::vector<std::string> names;
+  for (const uint32_t rank : ranks) names.push_back(absl::StrCat(rank));
+  return absl::StrCat(kLeftFact, ranks.size() == 1 ? "rank " : "ranks ", ListText(names),
+                      " had ended with status 0");
+}
+
 std::string Bounded(std::string text, size_t bytes_max) {
   if (text.size() > bytes_max) text.resize(bytes_max);
   return text;

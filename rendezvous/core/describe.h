@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_CORE_DESCRIBE_H_
 #define DDPRUN_RENDEZVOUS_CORE_DESCRIBE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ std::string OutcomeName(Outcome outcome);
 // "restart 2 of 3", or with restarts that were given back "restart 7, 2 of 3 since the last
 // progress".
 std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint32_t max_restarts);
+
+// kLeftFact: "left: ranks 1, 3 had ended with status 0". Requires: there are ranks.
+std::string LeftText(const std::vector<uint32_t>& ranks);
 
 // Cuts off what is beyond `bytes_max`.
 std::string Bounded(std::string text, size_t bytes_max);

@@ -39,6 +39,7 @@ struct Renewal {
   std::optional<NodeTime> time = {};
   std::vector<GpuUse> gpus = {};     // for people who watch; none = nothing new
   std::optional<WarmUse> warm = {};  // for people who watch; nullopt = without --warm
+  bool can_rejoin = false;           // its workers go on in their processes when a node is lost
 };
 
 struct Heartbeat {
@@ -61,6 +62,7 @@ struct GroupStopped {
   uint32_t master_port = 0;
   std::optional<uint64_t> step;       // highest that was marked; nullopt = none marks
   std::optional<NodeTime> time = {};  // until they began to be stopped
+  std::vector<uint32_t> left = {};    // local ranks that had ended with 0 before; kFailuresMax
 };
 
 struct Leave {
@@ -176,13 +178,14 @@ struct ReportProgress {
   friend bool operator==(const ReportProgress&, const ReportProgress&) = default;
 };
 
-// These workers of yours hang: kill them, and report them as failed.
-struct EndHung {
+// These workers of yours hold up the others.
+struct HungWorkers {
   Generation generation;
   std::vector<uint32_t> local_ranks;
   std::string reason;  // the evidence, for people
+  bool end = false;    // kill them, and report them as failed; else only say so
 
-  friend bool operator==(const EndHung&, const EndHung&) = default;
+  friend bool operator==(const HungWorkers&, const HungWorkers&) = default;
 };
 
 // Hold workers that reach this step, and say how far they are.
@@ -229,7 +232,7 @@ struct Verdict {
 };
 
 using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict,
-                                    ReportProgress, EndHung, PrepareStop, CommitStop, Drain>;
+                                    ReportProgress, HungWorkers, PrepareStop, CommitStop, Drain>;
 
 // What is told to many is one message: it is made once, and its bytes are, too. Never null.
 using SharedMessage = std::shared_ptr<const ServiceMessage>;

@@ -25,6 +25,10 @@ inline constexpr absl::Duration kVanishedLease = absl::Milliseconds(100);
 // service, so that it isn't the service that ends what they keep (R4, R5).
 inline constexpr absl::Duration kIsolationMax = absl::Seconds(120);
 
+// How long a silent member is waited for at most that the others could do without: longer than what
+// switches that fail over and machines that migrate take (R4).
+inline constexpr absl::Duration kSilenceMax = absl::Seconds(60);
+
 // How long streams may stay open after the verdict.
 inline constexpr absl::Duration kFarewell = absl::Seconds(2);
 
@@ -35,6 +39,10 @@ inline constexpr absl::Duration kProgressUptime = absl::Seconds(60);
 // A failure that comes sooner after the assignment is a failed start (R7).
 inline constexpr absl::Duration kQuickFailure = absl::Seconds(10);
 
+// Failed starts in a row that were alike, from which on each decision says how many there were
+// (R7).
+inline constexpr uint32_t kSameFailuresNamed = 3;
+
 // The pause before the second restart after failed starts in a row; each next one is twice as long
 // (R7).
 inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(500);
@@ -43,6 +51,9 @@ inline constexpr absl::Duration kFirstBackoff = absl::Milliseconds(500);
 // nothing; twice as long after each further one, up to the second (R3).
 inline constexpr absl::Duration kGrowthUptime = absl::Seconds(10);
 inline constexpr absl::Duration kGrowthUptimeMax = absl::Hours(1);
+
+// How long workers run after other nodes have ended well before they are named (R8).
+inline constexpr absl::Duration kOthersEndedAfter = absl::Seconds(30);
 
 // Failures of two nodes that arrive closer together than this are not told apart (R12): noticing,
 // loop and network jitter are of that size.

@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_TYPES_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,17 +23,24 @@ using Term = Strong<struct TermTag, uint64_t>;
 // One complete assignment of ranks; 0 = none yet.
 using Generation = Strong<struct GenerationTag, uint64_t>;
 
-// How a job is restarted after failures, and when that is given up (proto RestartRules; R7).
+// More than any job counts, and the most that the wire carries.
+inline constexpr uint32_t kNoLimit = std::numeric_limits<int32_t>::max();
+
+// How a job is restarted after failures, and when that is given up (proto RestartRules; R7). By
+// default nothing ends a job whose restarts aren't used up, as with torchrun: a limit is a guess
+// that only the user can make.
 struct RestartRules {
-  uint32_t max_membership_changes = 100;  // in a row without progress
+  uint32_t max_membership_changes = kNoLimit;  // in a row without progress
   // A generation that made progress and lasted this long gives all restarts back; 0 = none does.
   absl::Duration restart_window = absl::ZeroDuration();
   // Longest pause before a restart after quick failures in a row; 0 = never a pause.
   absl::Duration backoff_max = absl::Seconds(30);
-  uint32_t crash_loop = 4;        // starts in a row that fail alike end the job; 0 = never
+  uint32_t crash_loop = 0;        // starts in a row that fail alike end the job; 0 = never
   uint32_t give_up_after = 0;     // failed generations without progress end the job; 0 = never
   uint32_t quarantine_after = 3;  // failures that begin on one node leave it out; 0 = never
   absl::Duration quarantine_time = absl::Hours(1);  // how long one of them counts
+  // The user chose the number: it is left out also where no other node can take its place.
+  bool quarantine_shrinks = false;
 
   friend bool operator==(const RestartRules&, const RestartRules&) = default;
 };
@@ -48,6 +56,7 @@ struct JobSpec {
   absl::Duration join_timeout = absl::Seconds(600);
   absl::Duration last_call_timeout = absl::Seconds(30);
   absl::Duration lease = absl::Seconds(5);
+  bool lease_is_proof = false;  // the user chose the lease: who is silent for it is lost (R4)
   absl::Duration reconnect_grace = absl::Milliseconds(150);
   absl::Duration stop_grace = absl::Seconds(30);  // TERM to KILL
   RestartRules restart;
@@ -74,6 +83,10 @@ struct NodeInfo {
 
 // How the fact begins that says that the kernel's out-of-memory killer was it (docs/LOGS.md).
 inline constexpr char kOutOfMemoryFact[] = "memory: the kernel killed ";
+
+// How the fact begins that names ranks that had ended with status 0 before a failure
+// (docs/LOGS.md).
+inline constexpr char kLeftFact[] = "left: ";
 
 // The evidence against a worker that hangs because it was stopped (R13).
 inline constexpr char kStoppedEvidence[] = "stopped by a signal";
@@ -143,6 +156,15 @@ enum class Activity {
   kStopped,  // by a signal or a tracer
 };
 
+// A process group of torch.distributed that a worker belongs to.
+struct GroupProgress {
+  std::string name;       // the same on all members
+  uint64_t sequence = 0;  // collectives that the worker has begun in the group
+  uint32_t size = 0;      // members
+
+  friend bool operator==(const GroupProgress&, const GroupProgress&) = default;
+};
+
 // How far one worker is, as its agent sees it (proto WorkerProgress has the units).
 struct WorkerProgress {
   uint32_t local_rank = 0;
@@ -155,6 +177,15 @@ struct WorkerProgress {
   std::string where;  // what it waits for in the kernel; "" = unknown
   // Collectives of the default group that it has begun, and one (kCounted); 0 = not known.
   uint64_t collectives = 0;
+  bool expired = false;     // silent for as long as a hang may last (--hang_timeout)
+  bool idle = false;        // no output and no processor time for an explicit --hang_timeout
+  bool deadlocked = false;  // proof: only its own threads could release what all of them wait for
+  bool left = false;        // it has ended with status 0; `groups` are final
+  std::vector<GroupProgress> groups;  // as far as they are known
+  // The collective that its only thread waits in: of which of `groups` (its name), and the function
+  // of torch.distributed; "" = none, or not known.
+  std::string inside_group;
+  std::string inside_call;
 
   friend bool operator==(const WorkerProgress&, const WorkerProgress&) = default;
 };

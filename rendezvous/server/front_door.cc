@@ -1,6 +1,8 @@
 #include "rendezvous/server/front_door.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "rendezvous/server/core/first_byte.h"
 #include "rendezvous/wire/tls.h"
 
 namespace ddprun::rendezvous {
@@ -114,6 +117,7 @@ void FrontDoor::HearFirst(ConnectionId id) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   guest.speaks.reset();
   if (n <= 0) return;  // `ended` says so, too
+  if (options_.on_store != nullptr && BeginsTcpStore(first)) return PassToStore(id);
   const std::string answer =
       options_.wants_tls ? AnswerWithoutTls(absl::string_view(&first, 1)) : "";
   if (answer.empty()) {
@@ -129,11 +133,25 @@ void FrontDoor::HearFirst(ConnectionId id) {
 }
 
 void FrontDoor::LosePatience(ConnectionId id) {
-  const Guest& guest = guests_.at(id);
   // It may have spoken while we were held up.
-  if (guest.speaks != nullptr) HearFirst(id);
-  if (!guest.silent.valid()) return;
+  if (guests_.at(id).speaks != nullptr) HearFirst(id);
+  const auto guest = guests_.find(id);
+  if (guest == guests_.end() || !guest->second.silent.valid()) return;
+  // gRPC's clients send at once; a TCPStore of torch 2.1 or before may have nothing to ask yet.
+  if (guest->second.speaks != nullptr && options_.on_store != nullptr) return PassToStore(id);
   End(id);
+  WaitOrAccept();
+}
+
+void FrontDoor::PassToStore(ConnectionId id) {
+  Guest& guest = guests_.at(id);
+  guest.speaks.reset();
+  Fd connection = std::move(guest.silent);
+  Drop(id);
+  // The listener's timeout is for gRPC's connections, which have keepalives; 0 = the system's own.
+  const int timeout = 0;
+  setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout));
+  options_.on_store(std::move(connection));
   WaitOrAccept();
 }
 

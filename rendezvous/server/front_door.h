@@ -3,6 +3,7 @@
 
 #include <grpcpp/server_builder.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,9 @@ class FrontDoor {
     bool wants_tls = false;
     // How long a connection is kept that gRPC hasn't got: as gRPC waits for a handshake.
     absl::Duration silent_at_most = absl::Seconds(10);
+    // Where this port is the workers' MASTER_PORT, too: takes the connections of clients of their
+    // store, of which nothing was read. Null = there is no such store here.
+    std::function<void(Fd connection)> on_store;
     // Whose door it is, for people.
     std::string server = "the rendezvous service";
   };
@@ -74,6 +78,7 @@ class FrontDoor {
   void Admit(Fd connection, Fd own, const PeerAddress& peer);
   void HandOver(Fd connection);
   void HearFirst(ConnectionId id);
+  void PassToStore(ConnectionId id);
   void LosePatience(ConnectionId id);
   std::optional<ConnectionId> StrangerOf(const std::string& peer) const;
   void OutOfDescriptors(int error_number);

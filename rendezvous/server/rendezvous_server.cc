@@ -94,7 +94,8 @@ absl::Status ServerImpl::ListenOnTcp() {
   door_ = std::make_unique<FrontDoor>(
       loop_, events_, &refusals_, std::move(listener), std::move(fed.acceptor),
       FrontDoor::Options{.bounds = options_.door.value_or(DoorBoundsFor(DescriptorLimit())),
-                         .wants_tls = options_.tls.used()});
+                         .wants_tls = options_.tls.used(),
+                         .on_store = options_.on_store});
   return absl::OkStatus();
 }
 

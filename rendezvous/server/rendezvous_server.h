@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
+#include "base/fd.h"
 #include "base/tls_files.h"
 #include "rendezvous/core/types.h"
 #include "rendezvous/journal/journal.h"
@@ -45,6 +46,8 @@ struct ServerOptions {
   std::optional<DoorBounds> door;
   // How long until an address whose calls without the token spent its allowance may make another.
   absl::Duration stranger_call_every = CallBudget::kEvery;
+  // As FrontDoor::Options.on_store; null = this service's port is no MASTER_PORT.
+  std::function<void(Fd connection)> on_store;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
   std::function<void()> on_only_job_ended;
   // Called on the loop before anybody hears what the journal's record doesn't know and can't be

@@ -19,6 +19,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "rendezvous/journal/sqlite_journal.h"
+#include "rendezvous/server/connection_sender.h"
 #include "rendezvous/server/rendezvous_server.h"
 #include "rendezvous/web/web_server.h"
 
@@ -206,6 +207,10 @@ int ServeMain(const ServeConfig& config) {
   options.on_record_stale = [&config](const std::string& why) {
     if (config.ready_fd >= 0) NotifyAgent(config, "stale", why);
   };
+  ConnectionSender store(loop->get(), config.store_fd);
+  if (config.store_fd >= 0) {
+    options.on_store = [&store](Fd connection) { store.Send(std::move(connection)); };
+  }
   absl::Status lost;
   const auto on_lost = [&loop, &lost](absl::Status why) {  // another service may have the job
     lost = std::move(why);

@@ -36,6 +36,9 @@ struct ServeConfig {
   // <text>\n"; and after that, before it tells what its journal can't keep, "stale <text>\n": no
   // other process may serve from there. -1 = none: the result is told to the user on stderr.
   int ready_fd = -1;
+  // The port is the workers' MASTER_PORT, too: a ConnectionSender passes the connections of clients
+  // of their store on here, to the agent. -1 = there is no such store.
+  int store_fd = -1;
   // Its end of file ends the service: the agent is gone. -1 = none: SIGINT and SIGTERM end it.
   int life_fd = -1;
 };

@@ -42,6 +42,7 @@ RestartRules ReadRestartRules(FieldChecker* checker, absl::string_view field,
   }
   rules.quarantine_time = checker->Milliseconds(path("quarantine_time_ms"),
                                                 proto.quarantine_time_ms(), rules.quarantine_time);
+  rules.quarantine_shrinks = proto.quarantine_shrinks();
   return rules;
 }
 
@@ -87,6 +88,7 @@ void Write(const RestartRules& rules, v1::RestartRules* proto) {
   proto->set_give_up_after(rules.give_up_after);
   proto->set_quarantine_after(rules.quarantine_after);
   proto->set_quarantine_time_ms(ToMilliseconds(rules.quarantine_time));
+  proto->set_quarantine_shrinks(rules.quarantine_shrinks);
 }
 
 }  // namespace
@@ -117,6 +119,7 @@ JobSpec ReadJobSpec(FieldChecker* checker, absl::string_view field, const std::s
   job.last_call_timeout = checker->Milliseconds(
       path("last_call_timeout_ms"), proto.last_call_timeout_ms(), defaults.last_call_timeout);
   job.lease = checker->Milliseconds(path("lease_ms"), proto.lease_ms(), defaults.lease, kLeaseMin);
+  job.lease_is_proof = proto.lease_is_proof();
   job.reconnect_grace = checker->Milliseconds(path("reconnect_grace_ms"),
                                               proto.reconnect_grace_ms(), defaults.reconnect_grace);
   job.stop_grace =
@@ -159,6 +162,7 @@ void WriteJobSpec(const JobSpec& job, v1::JobSpec* proto) {
   proto->set_join_timeout_ms(ToMilliseconds(job.join_timeout));
   proto->set_last_call_timeout_ms(ToMilliseconds(job.last_call_timeout));
   proto->set_lease_ms(ToMilliseconds(job.lease));
+  proto->set_lease_is_proof(job.lease_is_proof);
   proto->set_reconnect_grace_ms(ToMilliseconds(job.reconnect_grace));
   proto->set_stop_grace_ms(ToMilliseconds(job.stop_grace));
   Write(job.restart, proto->mutable_restart());

@@ -78,6 +78,8 @@ GroupStopped ReadGroupStopped(FieldChecker* checker, const v1::GroupStopped& pro
     stopped.step = proto.step();
   }
   stopped.time = ReadNodeTime(checker, proto.has_time(), "group_stopped.time", proto.time());
+  checker->Count("group_stopped.left", proto.left_size(), kFailuresMax);
+  stopped.left.assign(proto.left().begin(), proto.left().end());
   return stopped;
 }
 
@@ -120,6 +122,22 @@ WorkerProgress ReadWorkerProgress(FieldChecker* checker, const v1::WorkerProgres
   worker.activity = ReadActivity(checker, proto.activity());
   worker.where = checker->Text("hang_report.workers.where", proto.where(), kWhereBytesMax);
   worker.collectives = proto.collectives();
+  worker.expired = proto.expired();
+  worker.idle = proto.idle();
+  worker.deadlocked = proto.deadlocked();
+  worker.left = proto.left();
+  checker->Count("hang_report.workers.groups", proto.groups_size(), kGroupsMax);
+  for (const v1::GroupProgress& group : proto.groups()) {
+    if (worker.groups.size() == kGroupsMax) break;
+    worker.groups.push_back(
+        {.name = checker->Text("hang_report.workers.groups.name", group.name(), kGroupNameBytesMax),
+         .sequence = group.sequence(),
+         .size = group.size()});
+  }
+  worker.inside_group =
+      checker->Text("hang_report.workers.inside_group", proto.inside_group(), kGroupNameBytesMax);
+  worker.inside_call =
+      checker->Text("hang_report.workers.inside_call", proto.inside_call(), kGroupNameBytesMax);
   return worker;
 }
 
@@ -206,7 +224,8 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
           .step_time = absl::Microseconds(proto.step_us()),
           .time = ReadNodeTime(checker, proto.has_time(), "renewal.time", proto.time()),
           .gpus = ReadGpus(checker, proto),
-          .warm = ReadWarm(checker, proto)};
+          .warm = ReadWarm(checker, proto),
+          .can_rejoin = proto.can_rejoin()};
 }
 
 // Must come before all other checks: what the fields of another major mean is unknown.

@@ -92,16 +92,17 @@ ReportProgress ReadReportProgress(FieldChecker* checker, const v1::ReportProgres
       .sample = checker->Milliseconds("report_progress.sample_ms", proto.sample_ms(), kHangSample)};
 }
 
-EndHung ReadEndHung(FieldChecker* checker, const v1::EndHung& proto) {
-  EndHung order;
-  order.generation = Generation(checker->NonZero("end_hung.generation", proto.generation()));
-  order.reason = checker->Text("end_hung.reason", proto.reason());
-  checker->Require(proto.local_ranks_size() > 0, "end_hung.local_ranks", "is empty");
-  checker->Count("end_hung.local_ranks", proto.local_ranks_size(), kWorkersPerNodeMax);
+HungWorkers ReadHungWorkers(FieldChecker* checker, const v1::HungWorkers& proto) {
+  HungWorkers order;
+  order.generation = Generation(checker->NonZero("hung_workers.generation", proto.generation()));
+  order.reason = checker->Text("hung_workers.reason", proto.reason());
+  order.end = proto.end();
+  checker->Require(proto.local_ranks_size() > 0, "hung_workers.local_ranks", "is empty");
+  checker->Count("hung_workers.local_ranks", proto.local_ranks_size(), kWorkersPerNodeMax);
   if (!checker->status().ok()) return order;
   for (const uint32_t local_rank : proto.local_ranks()) {
     order.local_ranks.push_back(
-        checker->Number("end_hung.local_ranks", local_rank, 0, kWorkersPerNodeMax - 1));
+        checker->Number("hung_workers.local_ranks", local_rank, 0, kWorkersPerNodeMax - 1));
   }
   return order;
 }
@@ -146,8 +147,8 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
       return ReadVerdict(checker, "verdict", proto.verdict());
     case v1::ServiceMessage::kReportProgress:
       return ReadReportProgress(checker, proto.report_progress());
-    case v1::ServiceMessage::kEndHung:
-      return ReadEndHung(checker, proto.end_hung());
+    case v1::ServiceMessage::kHungWorkers:
+      return ReadHungWorkers(checker, proto.hung_workers());
     case v1::ServiceMessage::kPrepareStop:
       return ReadPrepareStop(checker, proto.prepare_stop());
     case v1::ServiceMessage::kCommitStop:

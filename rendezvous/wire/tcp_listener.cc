@@ -86,8 +86,8 @@ bool Set(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
-// 0, or an errno. `address` gets the port that was chosen, where it had none.
-int Listen(SocketAddress& address, Fd* listener) {
+// 0, or an errno. `address` gets the port that was chosen, where it had none: not one of `avoided`.
+int Listen(SocketAddress& address, const std::vector<uint16_t>& avoided, Fd* listener) {
   const int family = address.storage.ss_family;
   Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno;
@@ -103,20 +103,27 @@ int Listen(SocketAddress& address, Fd* listener) {
     return errno;
   }
   if (bind(fd.get(), address.generic(), address.length) != 0) return errno;
+  SocketAddress bound;
+  bound.length = sizeof(bound.storage);
+  if (getsockname(fd.get(), bound.generic(), &bound.length) != 0) return errno;
+  // The kernel gives another one while this one is held.
+  if (address.port() == 0 && absl::c_linear_search(avoided, ntohs(bound.port()))) {
+    return Listen(address, avoided, listener);
+  }
   if (listen(fd.get(), kBacklog) != 0) return errno;
-  if (getsockname(fd.get(), address.generic(), &address.length) != 0) return errno;
+  address = bound;
   *listener = std::move(fd);
   return 0;
 }
 
 // All of IPv4 and IPv6; of IPv4 where there is no other.
-int ListenOnAll(SocketAddress& address, Fd* listener) {
+int ListenOnAll(SocketAddress& address, const std::vector<uint16_t>& avoided, Fd* listener) {
   const in_port_t port = address.port();
   SocketAddress both = AllAddresses(AF_INET6, port);
-  int error = Listen(both, listener);
+  int error = Listen(both, avoided, listener);
   if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) {
     both = AllAddresses(AF_INET, port);
-    error = Listen(both, listener);
+    error = Listen(both, avoided, listener);
   }
   address = both;
   return error;
@@ -139,7 +146,8 @@ absl::Status ListenError(int error_number, const std::string& listen) {
           absl::StrCat(status.message(), hint)};
 }
 
-absl::StatusOr<TcpListener> ListenTcp(const std::string& listen) {
+absl::StatusOr<TcpListener> ListenTcp(const std::string& listen,
+                                      const std::vector<uint16_t>& avoided) {
   DDPRUN_ASSIGN_OR_RETURN(const HostPort wanted, ParseTcp(listen));
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -164,7 +172,8 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& listen) {
     tried.push_back(address);
     if (wanted.port == 0) address.port() = htons(static_cast<in_port_t>(listener.port));
     Fd fd;
-    const int error = IsForAll(address) ? ListenOnAll(address, &fd) : Listen(address, &fd);
+    const int error =
+        IsForAll(address) ? ListenOnAll(address, avoided, &fd) : Listen(address, avoided, &fd);
     if (error == EADDRINUSE && wanted.port != 0) return ListenError(error, listen);
     if (error == 0) {
       listener.sockets.push_back(std::move(fd));

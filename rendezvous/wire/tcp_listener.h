@@ -1,6 +1,7 @@
 #ifndef DDPRUN_RENDEZVOUS_WIRE_TCP_LISTENER_H_
 #define DDPRUN_RENDEZVOUS_WIRE_TCP_LISTENER_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,11 +18,12 @@ struct TcpListener {
   int port = 0;
 };
 
-// Listens on `listen`: "0.0.0.0:29400", "[::]:0", "name:0". Port 0 = any free one. The addresses
-// for all, 0.0.0.0 and ::, both mean all of IPv4 and IPv6, as with gRPC. Connections come with what
-// gRPC sets for its own.
-// Errors: those of StartGrpcListener (grpc_listener.h).
-absl::StatusOr<TcpListener> ListenTcp(const std::string& listen);
+// Listens on `listen`: "0.0.0.0:29400", "[::]:0", "name:0". Port 0 = any free one, but none of
+// `avoided`, which others may want. The addresses for all, 0.0.0.0 and ::, both mean all of IPv4
+// and IPv6, as with gRPC. Connections come with what gRPC sets for its own. Errors: those of
+// StartGrpcListener (grpc_listener.h).
+absl::StatusOr<TcpListener> ListenTcp(const std::string& listen,
+                                      const std::vector<uint16_t>& avoided = {});
 
 // How such an error ends where a port is taken; its caller adds which option says the port.
 inline constexpr absl::string_view kPortTakenHint =

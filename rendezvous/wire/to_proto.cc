@@ -71,6 +71,7 @@ void Write(const GroupStopped& stopped, v1::GroupStopped* proto) {
   proto->set_master_port(stopped.master_port);
   if (stopped.step.has_value()) proto->set_step(*stopped.step);
   if (stopped.time.has_value()) Write(*stopped.time, proto->mutable_time());
+  proto->mutable_left()->Assign(stopped.left.begin(), stopped.left.end());
 }
 
 v1::Activity ToProto(Activity activity) {
@@ -101,6 +102,19 @@ void Write(const HangReport& report, v1::HangReport* proto) {
     entry->set_activity(ToProto(worker.activity));
     entry->set_where(CutText(worker.where, kWhereBytesMax));
     entry->set_collectives(worker.collectives);
+    entry->set_expired(worker.expired);
+    entry->set_idle(worker.idle);
+    entry->set_deadlocked(worker.deadlocked);
+    entry->set_left(worker.left);
+    for (const GroupProgress& group : worker.groups) {
+      if (static_cast<size_t>(entry->groups_size()) == kGroupsMax) break;
+      v1::GroupProgress* added = entry->add_groups();
+      added->set_name(CutText(group.name, kGroupNameBytesMax));
+      added->set_sequence(group.sequence);
+      added->set_size(group.size);
+    }
+    entry->set_inside_group(CutText(worker.inside_group, kGroupNameBytesMax));
+    entry->set_inside_call(CutText(worker.inside_call, kGroupNameBytesMax));
   }
 }
 
@@ -171,10 +185,11 @@ void Write(const StopWorkers& stop, v1::StopWorkers* proto) {
   proto->set_reason(CutText(stop.reason, kTextBytesMax));
 }
 
-void Write(const EndHung& order, v1::EndHung* proto) {
+void Write(const HungWorkers& order, v1::HungWorkers* proto) {
   proto->set_generation(order.generation.value());
   proto->set_reason(CutText(order.reason, kTextBytesMax));
   for (const uint32_t local_rank : order.local_ranks) proto->add_local_ranks(local_rank);
+  proto->set_end(order.end);
 }
 
 void Write(const PrepareStop& prepare, v1::PrepareStop* proto) {
@@ -217,6 +232,7 @@ void Write(const Renewal& renewal, v1::Renewal* proto) {
   if (renewal.time.has_value()) Write(*renewal.time, proto->mutable_time());
   WriteGpus(renewal.gpus, proto->mutable_gpus());
   if (renewal.warm.has_value()) Write(*renewal.warm, proto->mutable_warm());
+  proto->set_can_rejoin(renewal.can_rejoin);
 }
 
 uint64_t MillisecondsOf(absl::Duration duration) {
@@ -298,7 +314,7 @@ v1::ServiceMessage ToProto(const ServiceMessage& message) {
                    proto.mutable_report_progress()->set_generation(body.generation.value());
                    proto.mutable_report_progress()->set_sample_ms(ToMilliseconds(body.sample));
                  },
-                 [&](const EndHung& body) { Write(body, proto.mutable_end_hung()); },
+                 [&](const HungWorkers& body) { Write(body, proto.mutable_hung_workers()); },
                  [&](const PrepareStop& body) { Write(body, proto.mutable_prepare_stop()); },
                  [&](const CommitStop& body) { Write(body, proto.mutable_commit_stop()); },
                  [&](const Drain& body) {

@@ -15,16 +15,16 @@ _ROOMS = {
     "rendezvous/server/core/": ["server"],
     "rendezvous/etcd/": ["unit/rendezvous", "fuzz", "e2e/etcd"],
     "launcher/core/": ["unit/launcher/core", "sim/cluster_sim_test"],
-    "launcher/": ["e2e"],
+    "launcher/": ["e2e", "launches"],
     "launcher/keeper/": ["unit/launcher/keeper", "process"],
     "launcher/os/": ["unit/launcher/os", "process"],
-    "launcher/stores/": ["unit/launcher/stores", "server"],
+    "launcher/stores/": ["unit/launcher/stores", "server", "launches"],
     "launcher/stores/core/": ["server"],
     "launcher/advice/": ["unit/launcher/advice"],
     "launcher/chaos/core/": ["unit/launcher/chaos"],
     "launcher/doctor/core/": ["unit/launcher/doctor"],
     "launcher/preflight/core/": ["unit/launcher/preflight"],
-    "launcher/plan/": ["unit/launcher/plan", "unit/launcher/cli"],
+    "launcher/plan/": ["unit/launcher/plan", "unit/launcher/cli", "launches"],
     "launcher/options/": ["unit/launcher"],
     "launcher/config/": ["unit/launcher/config"],
     "launcher/agent/": ["server", "e2e"],
@@ -57,8 +57,8 @@ _ROOMS = {
     "cmake/": ["build"],
 }
 # Suites that a folder of tests is, by its own name.
-_FOLDERS = ("datadriven", "sim", "fuzz", "process", "server", "worker", "e2e", "contract", "cluster", "slurm", "python",
-            "packaging", "docs", "mutants", "spin")
+_FOLDERS = ("datadriven", "sim", "fuzz", "process", "server", "worker", "gpu", "e2e", "contract", "launches", "cluster", "slurm",
+            "python", "packaging", "docs", "mutants", "spin")
 # Checks of lint that see a few files only: where these are.
 _NARROW_LINTS = {
     "lint_selftest": lambda path: path.startswith("tests/lint/"),

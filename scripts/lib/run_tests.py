@@ -24,7 +24,8 @@ from suites import labels_of, print_progress, print_summary  # noqa: E402
 # run would; --quick, --changed and --only have them in the build dev.
 CORE = ["unit", "datadriven", "sim", "fuzz", "process", "server"]
 # Whole programs, in the build release: what users run is what is tested.
-WHOLE = ["worker", "e2e", "contract", "cluster", "campaign", "slurm", "python", "packaging", "docs", "mutants", "spin"]
+WHOLE = ["worker", "gpu", "e2e", "contract", "launches", "cluster", "campaign", "slurm", "python", "packaging", "docs", "mutants",
+         "spin"]
 # What an ordinary run leaves to --all: what compiles everything once more, or only measures.
 EXTRA = ["frameworks", "wheel", "schedules", "static", "bench", "fuzzers"]
 QUICK = [*CORE, "lint"]
@@ -62,7 +63,7 @@ def parse_arguments():
                         help="the suites of what was changed since COMMIT (HEAD: what isn't committed)")
     parser.add_argument("--all", action="store_true", help=f"also {', '.join(EXTRA)}, and all that other suites leave out")
     parser.add_argument("--contract", action="store_true",
-                        help="the suite contract alone, and every check beside torchrun; twenty minutes")
+                        help="the suite contract alone, and every check beside the torchruns; forty minutes")
     parser.add_argument("--campaign", action="store_true",
                         help="each kind of fault at each moment of a job's life, under PyTorch DDP; ten minutes")
     parser.add_argument("--only", action="append", choices=EVERY, help="this suite (may be repeated)")
@@ -101,7 +102,8 @@ class Run:
         self.fuzz_seconds = arguments.fuzz_seconds
         self.changed = arguments.changed
         self.chosen, self.parts = choose(arguments)
-        self.set_up = SetUp(arguments.set_up, "frameworks" in self.chosen)
+        self.set_up = SetUp(arguments.set_up, ["--frameworks"] if "frameworks" in self.chosen else
+                            ["--contract"] if arguments.contract else [])
         self.suites = []
 
     def done(self, suites):

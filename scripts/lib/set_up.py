@@ -29,16 +29,16 @@ def install(options):
 
 
 class SetUp:
-    """Begins at once, unless `wanted` is false: then everything is taken to be there. `frameworks`: also for that suite."""
+    """Begins at once, unless `wanted` is false: then everything is taken to be there. `options`: of scripts/setup."""
 
-    def __init__(self, wanted, frameworks):
+    def __init__(self, wanted, options):
         self._lock = threading.Lock()
         self._is_told = False
         self._ended = None
         if wanted:
             print(f"==> Beside the build: the environments for tests (log: {os.path.relpath(LOG, ROOT)})", flush=True)
             thread = concurrent.futures.ThreadPoolExecutor(1)
-            self._ended = thread.submit(install, ["--frameworks"] if frameworks else [])
+            self._ended = thread.submit(install, options)
 
     def wait(self):
         """[the suite "set up"] to the first who asks, and to all when it failed; else []. Any thread may ask."""

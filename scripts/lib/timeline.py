@@ -79,6 +79,16 @@ class Follower:
         for lines in self.files:
             lines.read_new()
 
+    def fileno(self):
+        """Readable after a change of a file, until clear()."""
+        return self._inotify
+
+    def clear(self):
+        try:
+            os.read(self._inotify, 1 << 16)
+        except BlockingIOError:
+            pass
+
     def wait(self, condition, what, timeout, alive=()):
         """Returns condition()'s first true value; it is asked after every change of a file.
 
@@ -102,10 +112,7 @@ class Follower:
             if left <= 0:
                 raise TimelineError(f"not within {timeout:g} s: {what}")
             poll.poll(left * 1000)
-            try:
-                os.read(self._inotify, 1 << 16)
-            except BlockingIOError:
-                pass
+            self.clear()
 
     def close(self):
         os.close(self._inotify)
@@ -207,10 +214,10 @@ def parent_of(pid):
     return int(stat_of(pid)[1])
 
 
-def tagged(tag):
-    """Processes, zombies apart, whose environment has TAG_VARIABLE=tag: {pid: command line}."""
+def tagged(tag, variable=TAG_VARIABLE):
+    """Processes, zombies apart, whose environment has variable=tag: {pid: command line}."""
     found = {}
-    needle = f"{TAG_VARIABLE}={tag}".encode()
+    needle = f"{variable}={tag}".encode()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -241,9 +248,9 @@ def leftovers(tag, within):
             return tagged(tag)
 
 
-def kill_tagged(tag):
+def kill_tagged(tag, variable=TAG_VARIABLE):
     """Kills what a run left; for cleaning up after a failure."""
-    for pid in tagged(tag):
+    for pid in tagged(tag, variable):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -8,8 +8,9 @@
 ddprun_torch_version=2.11.0
 # The oldest and the newest that PyPI has for Python 3.11.
 ddprun_torch_oldest=1.13.0
-# shellcheck disable=SC2034  # used by those that source this
 ddprun_torch_newest=2.15.0
+# The libraries of CUDA that the newest needs newer than the pinned one has them.
+ddprun_torch_newest_libraries=(nvidia-nccl-cu13==2.30.7 nvidia-nvshmem-cu13==3.7.2)
 ddprun_accelerate_version=1.15.0
 ddprun_lightning_version=2.6.6
 ddprun_transformers_version=5.23.0
@@ -114,6 +115,16 @@ make_layer() {
   "$home/bin/pip" install --quiet --disable-pip-version-check "$@" ||
     fail "pip could not install: $*" "is there a network that reaches PyPI?"
   printf '%s\n' "$stamp" >"$home/.stamp"
+}
+
+# The torchrun of the newest torch, beside that of py-full, for the suite contract: the wheel alone, with most of CUDA's
+# libraries from py-full, which has the same major version of each.
+# Requires: ensure_python_torch.
+ensure_newest_torchrun() {
+  make_layer py-newest \
+    "torch=$ddprun_torch_newest ${ddprun_torch_newest_libraries[*]} below=$ddprun_torch_version" \
+    "torchrun of torch $ddprun_torch_newest: about 0.8 GB to download, 1.7 GB on disk" \
+    py-full --no-deps "torch==$ddprun_torch_newest" "${ddprun_torch_newest_libraries[@]}"
 }
 
 # What launches on top of torchrun: accelerate and Lightning, with the torch of py-full.

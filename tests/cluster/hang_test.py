@@ -23,7 +23,7 @@ class Hangs(job.ClusterTestCase):
         return agents, self.bed.workers(1, hosts)
 
     def test_a_stopped_worker_of_another_node_is_named(self):
-        agents, workers = self.start_marking(3)
+        agents, workers = self.start_marking(3, options=("--hang_timeout", 2))
         self.bed.signal_workers(workers[2:], signal.SIGSTOP)
         hang = self.bed.event("hang", who="service", alive=agents)
         self.assertEqual("2", hang["ranks"])
@@ -31,13 +31,13 @@ class Hangs(job.ClusterTestCase):
         suspended = self.bed.event("worker_suspended")
         for agent in agents:
             spawned = self.bed.event("spawn", pid=agent.pid, generation=2, alive=agents)
-            self.assertLess(spawned["t"] - suspended["t"], 4 * SLOW)
+            self.assertLess(spawned["t"] - suspended["t"], 6 * SLOW)
             self.assertIn(f"worker rank 2 on {workers[2]['host']} hung", agent.text())
         self.bed.signal_workers(self.bed.workers(2, 3, alive=agents), signal.SIGKILL)
 
     def test_who_waits_elsewhere_is_named(self):
         """Two ranks wait for the third in a read of a socket; that one in a read of a pipe."""
-        agents, _ = self.start_marking(3, "1@500=read", steps=600)
+        agents, _ = self.start_marking(3, "1@500=read", steps=600, options=("--hang_timeout", 2))
         hang = self.bed.event("hang", who="service", alive=agents)
         self.assertEqual("1", hang["ranks"])
         for agent in agents:
@@ -47,7 +47,7 @@ class Hangs(job.ClusterTestCase):
         agents, workers = self.start_marking(2, options=("--hang_detection", "off"))
         self.bed.signal_workers(workers[1:], signal.SIGSTOP)
         self.bed.event("worker_suspended", alive=agents)
-        self.assert_quiet(lambda: self.bed.events.find("hang"), 3)
+        self.assert_quiet(lambda: self.bed.events.find("hang_named"), 3)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,9 @@ std::vector<std::string> RendezvousWorld::Run(const std::string& line) {
     for (uint32_t i = 0; i < command.Number("count", 1); ++i) {
       gpus.push_back({.index = i, .lost = command.Number("lost", UINT32_MAX) == i});
     }
+  } else if (verb == "train") {
+    Get(command.subject).progress = {PackProgress(ProgressPhase::kTrain, 1)};
+    Get(command.subject).can_rejoin = command.Number("rejoins", 0) != 0;
   } else if (verb == "persisted") {
     const bool ok = command.subject == "ok";
     if (ok) TakeRecord();
@@ -98,6 +101,7 @@ void RendezvousWorld::StartJob(const Command& command) {
   spec_.join_timeout = command.Duration("join_timeout", spec_.join_timeout);
   spec_.last_call_timeout = command.Duration("last_call", spec_.last_call_timeout);
   spec_.lease = command.Duration("lease", spec_.lease);
+  spec_.lease_is_proof = command.Has("lease");
   spec_.reconnect_grace = command.Duration("grace", spec_.reconnect_grace);
   spec_.stop_grace = command.Duration("stop_grace", spec_.stop_grace);
   RestartRules& rules = spec_.restart;
@@ -107,6 +111,7 @@ void RendezvousWorld::StartJob(const Command& command) {
   rules.crash_loop = command.Number("crash_loop", rules.crash_loop);
   rules.give_up_after = command.Number("give_up", rules.give_up_after);
   rules.quarantine_after = command.Number("quarantine", rules.quarantine_after);
+  rules.quarantine_shrinks = command.Has("quarantine_shrinks");
   rules.quarantine_time = command.Duration("quarantine_time", rules.quarantine_time);
   token_ = command.Text("token", "");
   const bool journal = command.Has("journal");
@@ -261,7 +266,9 @@ HangReport RendezvousWorld::Hangs(const Command& command) const {
                               .overdue = command.Has("overdue"),
                               .activity = kActivities.at(command.Text("activity", "still")),
                               .where = command.Text("where", "futex"),
-                              .collectives = command.Number("collectives", 0)});
+                              .collectives = command.Number("collectives", 0),
+                              .expired = command.Has("expired"),
+                              .deadlocked = command.Has("deadlocked")});
   }
   return report;
 }
@@ -387,7 +394,11 @@ void RendezvousWorld::TakeMessage(Puppet& puppet, const ServiceMessage& message)
   const Probe* probe = std::get_if<Probe>(&message);
   if (probe == nullptr || puppet.cut_in) return;
   AgentMessage renewal = Header(puppet);
-  renewal.body = Renewal{.nonce = probe->nonce, .gpus = puppet.gpus};
+  renewal.body = Renewal{.nonce = probe->nonce,
+                         .progress = puppet.progress,
+                         .gpus = puppet.gpus,
+                         .can_rejoin = puppet.can_rejoin};
+  if (!puppet.progress.empty()) renewal.generation = puppet.generation;
   answers_.push_back(MessageReceived{*puppet.stream, renewal});
 }
 

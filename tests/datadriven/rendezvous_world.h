@@ -40,6 +40,7 @@ namespace ddprun::testing {
 //   cut a in|out|both, heal a               in: nothing of a's answers arrives; out: no probes
 //   renew a nonce=                          by hand
 //   gpus a [count=1] [lost=2]               its renewals tell of its GPUs from now on: one is lost
+//   train a [rejoins=1]                     they tell of step 1, and of workers that can rejoin
 //   advance 5s                              on time, deadline by deadline
 //   stall 3s                                time passes without a step, then the timer
 //   busy 3s                                 time passes without a step, and without the timer
@@ -62,6 +63,8 @@ class RendezvousWorld {
     rendezvous::Generation generation;
     rendezvous::Join join;
     std::vector<rendezvous::GpuUse> gpus;  // of which its renewals tell
+    std::vector<uint64_t> progress;        // the same
+    bool can_rejoin = false;               // the same
     bool cut_in = false;
     bool cut_out = false;
   };

@@ -35,7 +35,9 @@ class AdviceTestCase(BedTestCase):
 class PlainPrograms(AdviceTestCase):
     def test_missing_module(self):
         advice = self.assert_advised("missing_module", "import flash_attn_of_nobody\n")
-        self.assertIn("python3 -m pip install flash_attn_of_nobody", advice["next"])
+        # Nothing is installed by a guess: anybody may own a module's name on PyPI.
+        self.assertNotIn("pip install", advice["next"])
+        self.assertIn("print(sys.executable, *sys.path)", advice["next"])
         self.assertEqual("ModuleNotFoundError: No module named 'flash_attn_of_nobody'", advice["line"])
 
     def test_port_that_two_workers_want(self):

@@ -33,6 +33,7 @@ class RefusalTestCase(BedTestCase):
         self.assertLessEqual(len(result.stderr.strip().splitlines()), 6, result.stderr)
         self.assertGreater(len(result.stderr.strip()), 0)
         return result
+        return result
 
     def script(self, text="print('ran')\n", mode=0o644):
         return self.bed.write("script.py", text, mode)
@@ -125,7 +126,10 @@ class BadInput(RefusalTestCase):
 
     def test_log_dir_is_a_file(self):
         path = self.bed.write("file", "")
-        self.refused(["--log_dir", path, "--redirects", 3, self.script()], [1, 2], path)
+        result = self.refused(["--log_dir", path, "--nproc_per_node", 2, "--max_restarts", 3, "--redirects", 3,
+                               self.script()], [1],
+                              "ddprun: error: --log_dir ", path)
+        self.assertEqual(1, len(result.stderr.splitlines()), result.stderr)
 
     def test_service_port_in_use(self):
         with socket.socket() as holder:

@@ -77,7 +77,7 @@ class Workers(ChaosTestCase):
         step = int(200 * SLOW)  # of so many the agent has seen the 100 that it learns from
         steps = step + int(100 * SLOW)
         agent = self.marking(f"faults:\n  - {{fault: worker_stopped, worker: 1, step: {step}}}\n", "--max_restarts", 1,
-                             steps=steps)
+                             "--hang_timeout", 2, steps=steps)
         self.assert_status(0, agent)
         fault = self.only_fault()
         self.assertEqual("restarted", fault["outcome"])

@@ -331,8 +331,8 @@ class Ends(DaemonTestCase):
         started = []
         for name in ("first", "second"):
             self.began = time.monotonic()
-            agent = self.bed.run(name, ["--standalone", "--preload", "decimal", "--event_log", self.bed.events.path, script,
-                                        WORKER, self.bed.journal.path])
+            agent = self.bed.run(name, ["--standalone", "--leftovers", "kill", "--preload", "decimal", "--event_log",
+                                        self.bed.events.path, script, WORKER, self.bed.journal.path])
             started = self.bed.wait(lambda: self.bed.journal.find("worker", self.began), "a worker", alive=[agent])
             if name == "first":
                 self.end(agent, started)

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import unittest
@@ -14,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, PATIENCE, BedTestCase, free_port  # noqa: E402
-from ports import private_network  # noqa: E402
+from ports import private_network, silent_port  # noqa: E402
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 WAITS = "waits"
@@ -60,8 +59,10 @@ class Mistakes(BedTestCase):
         self.waiters = 0
         self.environment = {**self.bed.environment, "CUDA_VISIBLE_DEVICES": ""}
 
-    def run_to_its_end(self, words):
-        result = subprocess.run([DDPRUN, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    def run_to_its_end(self, words, shell=""):
+        """`shell`: what the shell does before."""
+        before = ["sh", "-c", f'{shell} && exec "$0" "$@"'] if shell else []
+        result = subprocess.run([*before, DDPRUN, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                 env=self.environment, cwd=self.bed.folder, timeout=PATIENCE, check=False)
         return str(result.returncode), result.stderr
 
@@ -70,12 +71,12 @@ class Mistakes(BedTestCase):
         agent.signal(signal.SIGTERM)
         agent.wait(PATIENCE)
 
-    def check(self, mistake, port, first=None):
-        """Makes the mistake; `first`: the node that is there already."""
+    def check(self, mistake, port, first=None, shell=""):
+        """Makes the mistake; `first`: the node that is there already; `shell`: as in run_to_its_end()."""
         with self.subTest(mistake.typed, circumstance=mistake.circumstance):
             pattern = mistake.pattern(port)
             if mistake.status != WAITS:
-                status, text = self.run_to_its_end(mistake.words(port))
+                status, text = self.run_to_its_end(mistake.words(port), shell)
                 self.assertEqual(mistake.status, status, text)
                 self.assertRegex(text, pattern)
                 return
@@ -92,6 +93,13 @@ class Mistakes(BedTestCase):
         self.assertGreaterEqual(len(rows), 55)
         for row in rows:
             self.check(row, 0)
+
+    def test_limits_of_the_shell(self):
+        rows = [row for row in mistakes() if row.chapter == "Limits of the shell"]
+        self.assertTrue(rows)
+        for row in rows:
+            limit = re.search(r"after `(ulimit .*)`", row.circumstance).group(1)
+            self.check(row, 0, shell=limit)
 
     def test_what_is_understood_is_no_mistake(self):
         for words in ("--use_env train.py", "--nproc 2 train.py", "--np 2 train.py", "--logs_specs default train.py", "help"):
@@ -111,20 +119,11 @@ class Mistakes(BedTestCase):
                 self.check(row, 0)
 
     def check_beside_a_program(self, row):
-        """The row's command, while a port is taken: its own, or the one after it."""
-        after = 1 if row.circumstance.endswith("after it") else 0
-        with self.port_pair() if after else socket.create_server(("0.0.0.0", 0)) as holder:
-            self.check(row, holder.getsockname()[1] - after)
-
-    @staticmethod
-    def port_pair():
-        """A socket that listens on a port whose predecessor is free."""
-        while True:
-            port = free_port()
-            try:
-                return socket.create_server(("0.0.0.0", port + 1))
-            except OSError:  # somebody else's
-                continue
+        """The row's command, while its port is taken: one that isn't the kernel's to give, of which the line would say more."""
+        port, holder = silent_port()
+        with holder:
+            holder.listen()
+            self.check(row, port)
 
     def check_as_second(self, row):
         """The row's command, once the first node waits for a second one; which hears that there is a difference."""

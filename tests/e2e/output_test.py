@@ -111,6 +111,20 @@ class Output(BedTestCase):
         out, _ = self.run_script(script, "--tee", 1, "--log_dir", self.bed.path("logs"))
         self.assertEqual(b"[default0]:ab\rc\n[default0]:last\n", out)
 
+    def test_lines_in_pieces_stay_whole_without_prefixes(self):
+        pieces = """import os
+for _ in range(300):
+    os.write(2, b"err ")
+    os.sched_yield()
+    os.write(2, os.environ["RANK"].encode() + b" end\\n")
+"""
+        script = self.bed.write("pieces.py", pieces)
+        agent = self.bed.run("agent", ["--nproc_per_node", 3, script])
+        self.assert_status(0, agent)
+        lines = [line for line in agent.text().splitlines() if not line.startswith("ddprun: ")]
+        self.assertEqual({f"err {rank} end" for rank in range(3)}, set(lines))
+        self.assertEqual(900, len(lines))
+
     def test_own_prefix(self):
         self.bed.environment["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = "<${role_name}|${rank}|${local_rank}|${foo}> "
         out, _ = self.run_script(TALK, "--tee", 1, "--log_dir", self.bed.path("logs"))

@@ -10,11 +10,12 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import PATIENCE, SLOW, TORCH_PYTHON, WHOLE, WORKER, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, TORCH_PYTHON, WHOLE, WORKER, BedTestCase, free_port, torch_is_there  # noqa: E402
 
 # A Python without torch, whatever this one has.
 WITHOUT_TORCH = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
 WITH_TORCH = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1"}
+FAKE_DRIVER = os.path.join(os.path.dirname(os.path.dirname(DDPRUN)), "tests", "fake_nvml")
 
 
 class PreflightTestCase(BedTestCase):
@@ -112,6 +113,15 @@ class Torch(PreflightTestCase):
         row = report["torch"]["all_reduce"][-1]
         self.assertAlmostEqual(row["algbw_gb_s"] * 2 * (ranks - 1) / ranks, row["busbw_gb_s"])
         self.assertEqual(2, len(report["network"]["nodes"]))
+
+    def test_where_one_rank_has_no_gpu_all_are_on_the_cpu(self):
+        """A driver with one GPU, which torch counts, for two ranks: over NCCL and Gloo they would never meet."""
+        gpus = self.bed.write("gpus", "name=NVIDIA L4;memory_mib=23034;torch=1\n")
+        driver = {"LD_LIBRARY_PATH": FAKE_DRIVER, "FAKE_NVML_GPUS": gpus}
+        text = self.run_alone("test", "--nproc_per_node", 2, env={**WITH_TORCH, **driver})
+        self.assertIn("1 of 2 ranks have no GPU of their own, rank 1 for one: all are tested on the CPU", text)
+        self.assertIn("DDP on all ranks (gloo)", text)
+        self.assertIn("GPUs available: 1", text)
 
     def test_torch_that_fails_is_a_failed_job(self):
         package = self.bed.path("site")

@@ -64,6 +64,43 @@ class Programs(BedTestCase):
         self.assertEqual(["7 0 0 ${other} $x"] * 2 + ["7 1 1 ${other} $x"] * 2, lines)
 
 
+# Scripts that a shell gives to Python, as pip and uv write them, and as people do. Each also runs by itself, in the shell that
+# its first line names.
+POLYGLOTS = {
+    "pip": ("#!/bin/sh\n", "'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"),
+    "uv": ("#!/bin/sh\n# -*- coding: utf-8 -*-\n", "'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"),
+    "words": ("#!/usr/bin/env bash\n\n", "\"exec\" \"$(dirname {python})/python3\" \"$0\" \"$@\"\n"),
+    "colon": ("#!/bin/dash\n# started by hand\n", "\"\"\":\"\nexec {python} \"$0\" \"$@\"\n\"\"\"\n"),
+    "single": ("#! /bin/bash -e\n", "''':'\nexec {python} \"$0\" \"$@\"\n'''\n"),
+}
+
+
+class Polyglots(BedTestCase):
+    def test_run_as_python_and_by_themselves(self):
+        for name, (first, second) in POLYGLOTS.items():
+            with self.subTest(name=name):
+                text = first + second.format(python=sys.executable) + PYTHON
+                script = self.bed.write(name, text, 0o755)
+                for options in ([], ["--no_python"]):
+                    agent = self.bed.run(f"{name}{len(options)}", ["--nproc_per_node", 2, *options, script, "a"])
+                    self.assert_status(0, agent)
+                    self.assertEqual(["0 2 a", "1 2 a"], sorted(agent.text().splitlines()[-2:]))
+
+    def test_with_the_line_ends_of_windows_and_a_mark_of_their_order(self):
+        for name, mark in (("crlf", ""), ("bom", "\ufeff")):
+            with self.subTest(name=name):
+                text = mark + "".join(POLYGLOTS["pip"]).format(python=sys.executable) + PYTHON
+                script = self.bed.write(name, text.replace("\n", "\r\n") if not mark else text)
+                agent = self.bed.run(name, [script])
+                self.assert_status(0, agent)
+                self.assertEqual("0 1", agent.text().splitlines()[-1])
+
+    def test_twin_of_a_shell(self):
+        agent = self.bed.run("ddprun", [self.bed.write("train", "#!/bin/sh\necho 'no Python'\n")])
+        self.assert_status(1, agent)
+        self.assertIn("is a shell script, and not for Python: add --no_python", agent.text())
+
+
 class OneNode(BedTestCase):
     def output_of(self, arguments, env=None, **options):
         agent = self.bed.run("ddprun", arguments, env=env, **options)
@@ -74,7 +111,7 @@ class OneNode(BedTestCase):
         text = self.output_of(["--nproc_per_node", 2, "--role", "trainer", "--max_restarts", 3, "--no_python", "env"])
         for expected in ("RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0",
                          "GROUP_WORLD_SIZE=1", "ROLE_NAME=trainer", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2",
-                         "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=none",
+                         "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=3",
                          "TORCHELASTIC_USE_AGENT_STORE=True", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "OMP_NUM_THREADS=1",
                          "DDPRUN_GENERATION=1"):
             self.assertIn("\n" + expected + "\n", "\n" + text)

@@ -79,7 +79,7 @@ class Survivors(RejoinTestCase):
         self.end(agent, lines)
 
     def test_children_of_a_survivor_live_on(self):
-        agent, first = self.start("child")
+        agent, first = self.start("child", options=["--leftovers", "kill"])
         self.ready(2)
         self.kill(first[1])
         second = self.bed.workers(2, 2, alive=[agent])

@@ -29,8 +29,8 @@ class CrashLoop(RestartsTestCase):
     def test_given_up_within_five_seconds(self):
         started = time.monotonic()
         report = self.bed.path("report.json")
-        agent = self.bed.agent("ddprun", ["--nproc_per_node", 2, "--max_restarts", 1000, "--report_file", report],
-                               ("exit=9",))
+        agent = self.bed.agent("ddprun", ["--nproc_per_node", 2, "--max_restarts", 1000, "--crash_loop", 4,
+                                          "--report_file", report], ("exit=9",))
         self.assert_status(FAILED_FOR_GOOD, agent)
         self.assertLess(time.monotonic() - started, 5 * SLOW)
         self.assertEqual(["worker_failure", "backoff", "backoff", "crash_loop"], self.rules())
@@ -42,8 +42,8 @@ class CrashLoop(RestartsTestCase):
         self.assertEqual(("failed_for_good", "crash_loop", 93, 3),
                          (how["outcome"], how["rule"], how["status"], how["restart_count"]))
 
-    def test_twin_goes_on_when_switched_off(self):
-        agent = self.bed.agent("ddprun", ["--max_restarts", 1000, "--crash_loop", 0, "--restart_backoff", 0], ("exit=9",))
+    def test_twin_goes_on_unless_asked_to(self):
+        agent = self.bed.agent("ddprun", ["--max_restarts", 1000, "--restart_backoff", 0], ("exit=9",))
         self.bed.event("round_closed", count=12, alive=[agent])
         agent.signal(signal.SIGINT)
         self.assert_status(1, agent)

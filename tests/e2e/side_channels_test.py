@@ -133,8 +133,9 @@ class Health(BedTestCase):
         self.bed.event("started", alive=[agent])
         status, body = self.get(port)
         self.assertEqual(200, status)
-        self.assertEqual(("ok", "running", 1, 2, "none"), tuple(
-            body[name] for name in ("status", "state", "generation", "workers_running", "run_id")))
+        self.assertEqual(("ok", "running", 1, 2), tuple(
+            body[name] for name in ("status", "state", "generation", "workers_running")))
+        self.assertRegex(body["run_id"], r"^[0-9a-f-]{36}$")
         with self.assertRaises(urllib.error.HTTPError) as refused:
             self.get(port, "/else")
         self.assertEqual(404, refused.exception.code)

@@ -122,7 +122,7 @@ class OneNode(TableTestCase):
                 agent.signal(number)
                 self.bed.event("signal", after=agent.started, alive=[agent])
                 os.kill(workers[1]["pid"], 0)  # it has its 30 s
-                self.ends(agent, number, 1)
+                self.ends(agent, next(other for other in ENDING if other != number), 1)
 
     def test_an_ending_signal_while_restarting_prevents_the_restart(self):
         agent, _ = self.restarting("restarting", "--grace", "100ms")

@@ -68,8 +68,9 @@ void Check(const LaunchPlan& plan, const std::vector<std::string>& arguments) {
   if (plan.endpoint.kind == EndpointPlan::Kind::kTcp) {
     DDPRUN_CHECK(IsName(plan.endpoint.host) && !plan.endpoint.host.empty(), "endpoint");
     DDPRUN_CHECK(plan.endpoint.port != 0 || job.nodes_max == 1, "endpoint's port");
-    DDPRUN_CHECK(!plan.master_port.has_value() || *plan.master_port != plan.endpoint.port,
-                 "the master's port is the service's");
+    // Otherwise workers couldn't listen at it.
+    DDPRUN_CHECK(plan.endpoint.has_store == (plan.master_port == plan.endpoint.port),
+                 "the master's port and the service's");
   }
   DDPRUN_CHECK(!plan.devices.virtual_local_rank || plan.devices.visible.empty() ||
                    plan.devices.visible.size() >= plan.worker_count,

@@ -160,6 +160,7 @@ class Player {
     stopped.clean = bytes_.Next() < 250;
     stopped.master_port = static_cast<uint32_t>(bytes_.Around(5000));
     if (bytes_.Next() < 80) stopped.failures.push_back(Failure());
+    if (bytes_.Next() < 80) stopped.left = {bytes_.Next() % 3U, bytes_.Next()};
     return stopped;
   }
 

@@ -4,9 +4,11 @@
 #include <map>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/server/core/doorkeeper.h"
+#include "rendezvous/server/core/first_byte.h"
 #include "rendezvous/wire/peer.h"
 #include "rendezvous/wire/tls.h"
 #include "tests/fuzz/input_bytes.h"
@@ -15,6 +17,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr char kHandshake = 0x16;  // the first byte of TLS
+constexpr char kLastCommand = 18;  // TCPStore's BARRIER, as of torch 2.11
 
 class Player {
  public:
@@ -137,6 +140,12 @@ class Player {
     const std::string answer = AnswerWithoutTls(first);
     if (answer.empty() != (first.front() == kHandshake)) Fail("a handshake is told from the rest");
     if (!answer.empty() && !absl::StartsWith(answer, "HTTP/1.1 426 ")) Fail("an answer is HTTP");
+    const bool is_grpc = first.front() == kHandshake ||
+                         absl::ascii_isprint(static_cast<unsigned char>(first.front()));
+    if (BeginsTcpStore(first.front()) && is_grpc) Fail("gRPC's is taken for the store's");
+    if (!BeginsTcpStore(first.front()) && first.front() >= 0 && first.front() <= kLastCommand) {
+      Fail("the store's is taken for gRPC's");
+    }
   }
 
   void Fail(const std::string& what) {

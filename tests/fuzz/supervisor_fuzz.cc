@@ -222,9 +222,9 @@ class Player {
         return Hear(rendezvous::ReportProgress{.generation = AboutGeneration(),
                                                .sample = absl::Milliseconds(300)});
       case 2:
-        return Hear(rendezvous::EndHung{.generation = AboutGeneration(),
-                                        .local_ranks = {AboutRank(), bytes_.Next()},
-                                        .reason = Text()});
+        return Hear(rendezvous::HungWorkers{.generation = AboutGeneration(),
+                                            .local_ranks = {AboutRank(), bytes_.Next()},
+                                            .reason = Text()});
       case 3:
       case 4:
         return Hear(rendezvous::PrepareStop{.generation = AboutGeneration(),
@@ -302,8 +302,7 @@ class Player {
         return Step(WorkerSuspended{.generation = AboutGeneration(),
                                     .local_rank = AboutRank(),
                                     .pid = 100,
-                                    .signal = SIGSTOP,
-                                    .watched = bytes_.Chance(128)});
+                                    .signal = SIGSTOP});
       case 1: {
         ProgressFound found{.generation = AboutGeneration(),
                             .report = {.workers = {}, .sample = absl::Milliseconds(250)}};
@@ -430,7 +429,7 @@ class Player {
   void Take(const LookAtWorkers& effect) { ExpectGroup(effect.generation, "looked at"); }
   void Take(const LookAtStopStep& effect) { ExpectGroup(effect.generation, "held"); }
   void Take(const CommitStopStep& effect) { ExpectGroup(effect.generation, "let go"); }
-  void Take(const EndHungWorkers& effect) { ExpectGroup(effect.generation, "ended"); }
+  void Take(const HandleHungWorkers& effect) { ExpectGroup(effect.generation, "ended"); }
   void Take(const SweepGroup& effect) {
     const std::set<uint32_t> spared(effect.spared.begin(), effect.spared.end());
     const std::set<uint32_t> kept = std::exchange(group_.spared, spared);

@@ -103,7 +103,8 @@ class Changed(unittest.TestCase):
             self.assertLessEqual(set(suites_of([f"{core}/core/rules.cc"])[0]), {"unit", "server", "lint"}, core)
 
     def test_a_part_of_the_program_is_seen_by_whole_programs(self):
-        self.assertEqual((["e2e", "unit", "lint"], {"unit": ["unit/launcher/watch"]}), suites_of(["launcher/watch/top_view.cc"]))
+        self.assertEqual((["e2e", "launches", "unit", "lint"], {"unit": ["unit/launcher/watch"]}),
+                         suites_of(["launcher/watch/top_view.cc"]))
 
     def test_one_test_may_see_it(self):
         suites, parts = suites_of(["rendezvous/etcd/leadership.cc"])
@@ -145,7 +146,7 @@ class Order(unittest.TestCase):
                  "print_progress": lambda suite: None}
         with unittest.mock.patch.multiple(run_tests, **fakes):
             words = types.SimpleNamespace(jobs=2, all=False, only=["e2e"], quick=False, changed=None, fuzz_seconds=1,
-                                          set_up=False)
+                                          set_up=False, contract=False)
             run = run_tests.Run(words)
             run.set_up.wait = lambda: said.append("set up") or set_up
             run.run_whole(["e2e"])
@@ -191,19 +192,19 @@ class Environments(unittest.TestCase):
             return told, text.read()
 
     def test_the_first_who_asks_is_told(self):
-        (first, second), log = self.set_up("echo installing $*", wanted=True, frameworks=True)
+        (first, second), log = self.set_up("echo installing $*", wanted=True, options=["--frameworks"])
         self.assertEqual([0], [suite.failed for suite in first])
         self.assertEqual([], second)
         self.assertEqual("installing --frameworks\n", log)
 
     def test_all_who_ask_are_told_of_a_failure(self):
-        told, _ = self.set_up("echo no network >&2; exit 1", wanted=True, frameworks=False)
+        told, _ = self.set_up("echo no network >&2; exit 1", wanted=True, options=[])
         for suites in told:
             self.assertEqual([1], [suite.failed for suite in suites])
             self.assertIn("no network", suites[0].problems[0])
 
     def test_nothing_is_installed_that_nobody_wants(self):
-        self.assertEqual([], set_up.SetUp(wanted=False, frameworks=False).wait())
+        self.assertEqual([], set_up.SetUp(wanted=False, options=[]).wait())
 
 
 class Fuzzers(unittest.TestCase):

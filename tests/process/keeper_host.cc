@@ -49,8 +49,9 @@ int Run(absl::Duration isolation_timeout, bool hold_channel,
     if (!made.ok()) return Fail(made.status());
     cgroup = *std::move(made);
   }
-  auto keeper =
-      launcher::ForkKeeper({.isolation_timeout = isolation_timeout, .cgroup = std::move(cgroup)});
+  auto keeper = launcher::ForkKeeper({.isolation_timeout = isolation_timeout,
+                                      .cgroup = std::move(cgroup),
+                                      .kills_leftovers = false});  // as of an agent without options
   if (!keeper.ok()) return Fail(keeper.status());
   std::printf("keeper %d\n", keeper->pid);
   std::fflush(stdout);

@@ -135,9 +135,11 @@ Program StartProgram(const std::vector<std::string>& argv, int extra) {
 }
 
 KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::string& cgroup,
-                                 int held_fd) {
-  auto keeper = launcher::ForkKeeper(
-      {.isolation_timeout = isolation_timeout, .cgroup = cgroup, .held_fd = held_fd});
+                                 int held_fd, bool kills_leftovers) {
+  auto keeper = launcher::ForkKeeper({.isolation_timeout = isolation_timeout,
+                                      .cgroup = cgroup,
+                                      .kills_leftovers = kills_leftovers,
+                                      .held_fd = held_fd});
   EXPECT_TRUE(keeper.ok()) << keeper.status();
   keeper_pid = keeper->pid;
   loop = *EventLoop::Create();
@@ -163,6 +165,19 @@ KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::st
   };
   callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
     empty[generation] = swept;
+    Changed();
+  };
+  callbacks.on_left = [this](const std::vector<launcher::LeftProcess>& named, uint32_t count) {
+    EXPECT_EQ(named.size(), count);
+    left = named;
+  };
+  callbacks.on_leftovers_gone = [this] {
+    leftovers_gone = true;
+    Changed();
+  };
+  callbacks.on_leftover_killed = [this](const launcher::LeftProcess& process,
+                                        absl::Duration /*after*/, const std::string& why) {
+    leftovers_killed[process.pid] = why;
     Changed();
   };
   callbacks.on_parked_said = [this](const std::string& text) {
@@ -229,7 +244,7 @@ WorkerExit KeeperUnderTest::RunUntilExited(uint64_t generation, uint32_t local_r
 
 std::optional<uint32_t> KeeperUnderTest::Sweep(uint64_t generation,
                                                const std::vector<uint32_t>& spared) {
-  client->Sweep(generation, spared);
+  client->Sweep(generation, {.spared = spared, .leftovers_time = leftovers_time});
   if (!RunUntil([&] { return empty.contains(generation); })) return std::nullopt;
   return empty[generation];
 }

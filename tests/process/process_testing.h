@@ -76,7 +76,8 @@ class KeeperUnderTest {
   using Key = std::pair<uint64_t, uint32_t>;  // generation, local rank
 
   explicit KeeperUnderTest(absl::Duration isolation_timeout = absl::Seconds(120),
-                           const std::string& cgroup = "", int held_fd = -1);
+                           const std::string& cgroup = "", int held_fd = -1,
+                           bool kills_leftovers = true);
 
   // Starts a worker; its stdout goes to a pipe of its own, which stays open as long as we live.
   PipeReader& Spawn(uint64_t generation, uint32_t local_rank, std::vector<std::string> argv);
@@ -91,6 +92,10 @@ class KeeperUnderTest {
   std::optional<uint32_t> Sweep(uint64_t generation, const std::vector<uint32_t>& spared = {});
 
   pid_t keeper_pid = 0;
+  absl::Duration leftovers_time;  // of Sweep()
+  std::vector<launcher::LeftProcess> left;
+  bool leftovers_gone = false;
+  std::map<pid_t, std::string> leftovers_killed;  // why
   std::unique_ptr<EventLoop> loop;
   std::unique_ptr<launcher::KeeperClient> client;
   std::map<Key, pid_t> started;

@@ -442,5 +442,57 @@ TEST(Peer, NamesAreThoseOfSockets) {
             AddressGroup(*ParsePeer("ipv4:10.0.0.2:1")));
 }
 
+// A service whose port is the workers' MASTER_PORT, too.
+class StoreAtTheDoorTest : public GuestsTest {
+ protected:
+  void ServeStore(bool wants_tls) {
+    Serve({.bounds = kUnbounded,
+           .wants_tls = wants_tls,
+           .silent_at_most = absl::Milliseconds(300),
+           .on_store = [this](Fd connection) { passed_.push_back(std::move(connection)); }});
+  }
+  std::vector<Fd> passed_;
+};
+
+TEST_F(StoreAtTheDoorTest, GetsItsClientsUnread) {
+  for (const bool wants_tls : {false, true}) {
+    ServeStore(wants_tls);
+    const std::string request("\x00\xce\xf7\x85\x3c", 5);
+    Stranger client(loop_.get());
+    ASSERT_EQ(client.Come(port_, request), 0);
+    ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return passed_.size() == 1; }));
+    char bytes[16] = {};
+    EXPECT_EQ(recv(passed_[0].get(), bytes, sizeof(bytes), 0),
+              static_cast<ssize_t>(request.size()));
+    EXPECT_EQ(std::string(bytes, request.size()), request);
+    EXPECT_TRUE(UntilAlone());
+    passed_.clear();
+    EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return client.ended(); }))
+        << "it is the store's alone";
+  }
+}
+
+TEST_F(StoreAtTheDoorTest, GetsWhoSaysNothingInTime) {
+  ServeStore(/*wants_tls=*/false);
+  Stranger silent(loop_.get());
+  ASSERT_EQ(silent.Come(port_, ""), 0);
+  ASSERT_TRUE(LoopUntil(loop_.get(), [&] { return passed_.size() == 1; }));
+  EXPECT_FALSE(silent.ended());
+  EXPECT_TRUE(UntilAlone());
+}
+
+TEST_F(StoreAtTheDoorTest, DoesNotGetWhatIsGrpcs) {
+  ServeStore(/*wants_tls=*/false);
+  Stranger agent(loop_.get());
+  Stranger browser(loop_.get());
+  Stranger noise(loop_.get());
+  ASSERT_EQ(agent.Come(port_), 0);
+  ASSERT_EQ(browser.Come(port_, "GET / HTTP/1.1\r\nHost: there\r\n\r\n..............."), 0);
+  ASSERT_EQ(noise.Come(port_, std::string(64, '\xff')), 0);
+  EXPECT_TRUE(
+      LoopUntil(loop_.get(), [&] { return agent.served() && browser.ended() && noise.ended(); }));
+  EXPECT_TRUE(passed_.empty());
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

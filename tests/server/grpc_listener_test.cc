@@ -14,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/fd.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/client/control_client.h"
+#include "rendezvous/wire/tcp_listener.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -76,6 +78,16 @@ TEST_F(ListenerTest, TakesAFreePort) {
     // Something of gRPC answers there.
     const auto reply = FetchStatus(absl::StrCat(host, ":", listener->port), "", absl::Seconds(5));
     EXPECT_TRUE(absl::IsUnimplemented(reply.status())) << listen << " " << reply.status();
+  }
+}
+
+TEST_F(ListenerTest, AFreePortIsNoneOfTheAvoided) {
+  std::vector<uint16_t> avoided;  // a fourth of the usual range, where the kernel begins
+  for (int port = 32768; port < 40000; ++port) avoided.push_back(static_cast<uint16_t>(port));
+  for (const char* listen : {"127.0.0.1:0", "[::]:0", "localhost:0"}) {
+    for (int i = 0; i < 30; ++i) {
+      EXPECT_FALSE(absl::c_linear_search(avoided, ListenTcp(listen, avoided)->port)) << listen;
+    }
   }
 }
 

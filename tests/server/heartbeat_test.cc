@@ -26,6 +26,7 @@ class HeartbeatTest : public RendezvousFixture {
     Serve();
     join_ = SampleJoin("job7", "a");
     std::get<Join>(join_.body).job.lease = kLease;
+    std::get<Join>(join_.body).job.lease_is_proof = true;
   }
 
   // An agent's stream that answers no probe itself.

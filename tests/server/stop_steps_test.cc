@@ -84,7 +84,7 @@ TEST_F(StopStepsTest, OneThatDoesNotAskIsEnough) {
   Put(1, kProgressAnswerOffset, 0);
   Ask(1, 0);
   EXPECT_FALSE(looked_.at(0).look.heeds);
-  monitor_->OnEnded(1);
+  monitor_->OnEnded(1, false);
   Ask(2, 0);
   EXPECT_TRUE(looked_.at(1).look.heeds) << "whoever has ended need not ask";
 }

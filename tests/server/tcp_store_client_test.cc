@@ -23,7 +23,7 @@ class TcpStoreClientTest : public ::testing::Test {
  protected:
   void Serve() {
     auto server =
-        TcpStoreServer::Start(loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)));
+        TcpStoreServer::Start(loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)), {});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -42,7 +42,7 @@ class TcpStoreClientTest : public ::testing::Test {
   }
 
   std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
-  ReservedPort port_ = *ReservePort(0, PortScope::kLoopback);
+  ReservedPort port_ = *ReservePort(0);
   std::unique_ptr<TcpStoreServer> server_;
 };
 

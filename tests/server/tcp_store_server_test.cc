@@ -88,7 +88,8 @@ class TcpStoreServerTest : public ::testing::Test {
              const std::optional<rendezvous::DoorBounds>& door = std::nullopt) {
     server_.reset();
     auto server = TcpStoreServer::Start(
-        loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)), bounds, door);
+        loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)),
+        {.bounds = bounds, .door = door, .this_machine_only = this_machine_only_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -103,7 +104,8 @@ class TcpStoreServerTest : public ::testing::Test {
   }
 
   std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
-  ReservedPort port_ = *ReservePort(0, PortScope::kLoopback);
+  ReservedPort port_ = *ReservePort(0);
+  bool this_machine_only_ = false;
   std::unique_ptr<TcpStoreServer> server_;
 };
 
@@ -191,6 +193,15 @@ TEST_F(TcpStoreServerTest, TheNextServerHasNeitherKeysNorConnectionsOfTheLast) {
   EXPECT_EQ(early.Receive(16), Number(0) + Text(""));
 }
 
+// Clients of another machine: tests/cluster/address_test.py.
+TEST_F(TcpStoreServerTest, AStoreForThisMachineAloneAnswersIt) {
+  this_machine_only_ = true;
+  Start();
+  Client client = Greeted();
+  client.Send(Ping(1));
+  EXPECT_EQ(client.Receive(4), Number(1, 4));
+}
+
 TEST_F(TcpStoreServerTest, TheDescriptorsAreClosedOnExec) {
   Start();
   Client client = Greeted();
@@ -212,10 +223,10 @@ TEST_F(TcpStoreServerTest, TheDescriptorsAreClosedOnExec) {
 
 TEST_F(TcpStoreServerTest, APortThatSomebodyListensOnIsAnError) {
   const uint16_t port = port_.port;
-  const ReservedPort other = *ReservePort(port, PortScope::kLoopback);
+  const ReservedPort other = *ReservePort(port);
   ASSERT_TRUE(ListenOn(other).ok());
   const auto server =
-      TcpStoreServer::Start(loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)));
+      TcpStoreServer::Start(loop_.get(), Fd(fcntl(port_.socket.get(), F_DUPFD_CLOEXEC, 0)), {});
   EXPECT_TRUE(absl::IsUnavailable(server.status())) << server.status();
 }
 

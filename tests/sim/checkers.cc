@@ -209,6 +209,8 @@ std::string QuarantineWatch::OnFormed(const rendezvous::JobView& view, Instant n
   uint32_t members = 0;
   std::string bad_member;
   std::string left_out;
+  std::string bad_waiting;
+  bool shown = true;
   for (const rendezvous::NodeView& node : view.nodes) {
     const bool quarantined = Quarantined(node.node_id.value(), now);
     members += node.group_rank ? 1 : 0;
@@ -217,10 +219,20 @@ std::string QuarantineWatch::OnFormed(const rendezvous::JobView& view, Instant n
     // One with a claim may have a rival for it, and is no candidate then.
     const bool could_start = waits && !node.info.node_rank;
     if (!node.group_rank && !quarantined && could_start) left_out = node.node_id.value();
-    if (!node.group_rank && quarantined && waits) return "a quarantine that is not shown";
+    if (!node.group_rank && quarantined && could_start) bad_waiting = node.node_id.value();
+    if (!node.group_rank && node.state == "quarantined") bad_waiting = node.node_id.value();
+    shown = shown && (node.group_rank || !quarantined || !waits);
+  }
+  const bool is_full = members >= job_.nodes_max;
+  if (!shown && (is_full || job_.restart.quarantine_shrinks))
+    return "a quarantine that is not shown";
+  if (!job_.restart.quarantine_shrinks && !is_full && !bad_waiting.empty()) {
+    return absl::StrCat(bad_waiting, " is left out, and nobody has its place");
   }
   if (bad_member.empty()) return "";
-  if (members > job_.nodes_min) return absl::StrCat(bad_member, " takes part in its quarantine");
+  if (job_.restart.quarantine_shrinks && members > job_.nodes_min) {
+    return absl::StrCat(bad_member, " takes part in its quarantine");
+  }
   return left_out.empty() ? ""
                           : absl::StrCat(bad_member, " takes part in its quarantine, and ",
                                          left_out, " is left out");

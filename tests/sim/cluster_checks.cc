@@ -39,6 +39,15 @@ std::string CheckIgnored(const Note& note) {
   return absl::StrCat("the word of ", NoteField(note, "node"), " on its workers is ignored");
 }
 
+// How many nodes have a stream at the service, beside the one that the note names.
+uint32_t ConnectedBeside(const Note& note, const rendezvous::JobView& view) {
+  uint32_t count = 0;
+  for (const rendezvous::NodeView& node : view.nodes) {
+    if (node.state != "unreachable" && node.node_id.value() != NoteField(note, "node")) ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 // Those of them that something happened to, and now and then all.
@@ -100,13 +109,23 @@ std::string ClusterSim::CheckLiveness(const ShownJob::Shown& shown) {
   if (view.phase != "running") return "";
   std::string broken = successes_.OnLook(view.generation, sound, writes, queue_.now());
   if (broken.empty()) broken = CheckClosed(shown);
+  uint32_t others = 0;  // that could do without the rest
+  for (size_t i = 0; i < view.nodes.size(); ++i) {
+    const Instant since = leases_.SoundSince(shown.nodes[i]->number());
+    const bool is_able = view.nodes[i].group_rank || view.nodes[i].state == "spare";
+    if (is_able && queue_.now() >= since + job_.lease) ++others;
+  }
+  losses_.SawOthers(others >= job_.nodes_min, queue_.now());
   if (!broken.empty() || heard < 2 * job_.lease) return broken;
   const absl::Duration lease = Pace().lease;
+  const Instant formed = service_->machine().generations().back().began;
   for (size_t i = 0; i < view.nodes.size(); ++i) {
     const rendezvous::NodeView& each = view.nodes[i];
     if (!each.group_rank || each.state == "succeeded") continue;
     const int number = shown.nodes[i]->number();
-    const std::string late = losses_.OnLook(number, lease, queue_.now());
+    const std::string late = job_.lease_is_proof
+                                 ? losses_.OnLook(number, lease, queue_.now())
+                                 : losses_.OnSilence(number, job_, lease, formed, queue_.now());
     if (!late.empty()) return late;
   }
   return "";
@@ -213,6 +232,9 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
     if (broken.empty()) broken = CheckIgnored(*note);
     if (broken.empty()) broken = done_.OnNote(*note);
     if (broken.empty()) broken = isolation_.OnNote(*note);
+    if (broken.empty() && !claims_)
+      broken = silences_.OnNote(*note, job_,
+                                ConnectedBeside(*note, service_->machine().View(queue_.now())));
     if (broken.empty()) broken = excuses_.OnNote(*note, queue_.now(), job_.lease);
     if (broken.empty() && Is(*note, "node_lost")) broken = CheckLost(*note);
   }

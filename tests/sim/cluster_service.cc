@@ -130,7 +130,7 @@ void ClusterSim::SendToAgent(StreamKey stream, SharedMessage shared) {
   }
   if (const auto* stop = std::get_if<rendezvous::StopWorkers>(&*shared)) {
     if (sabotage_ == Sabotage::kEarlyStopped) ForgeStopped(stream, stop->generation);
-  } else if (std::holds_alternative<rendezvous::EndHung>(*shared)) {
+  } else if (std::holds_alternative<rendezvous::HungWorkers>(*shared)) {
     if (sabotage_ == Sabotage::kForgetHung) return;
   } else if (const auto* verdict = std::get_if<rendezvous::Verdict>(&*shared)) {
     OnVerdictTold(*verdict);

@@ -46,12 +46,18 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
   blame_ = std::make_unique<BlameWatch>(
       job_.restart.restart_window > absl::ZeroDuration() ? UINT32_MAX : job_.max_restarts);
   policy_ = std::make_unique<PolicyWatch>(job_, program_ == Program::kCrashesAtStart);
-  if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 1;
+  if (sabotage_ == Sabotage::kNoQuarantine) {
+    job_.restart.quarantine_after = 1;
+    job_.restart.quarantine_shrinks = true;
+  }
   quarantine_ = std::make_unique<QuarantineWatch>(job_);
   if (sabotage_ == Sabotage::kNoQuarantine) job_.restart.quarantine_after = 0;
   if (sabotage_ == Sabotage::kLongPauses) job_.restart.backoff_max += absl::Seconds(10);
-  if (sabotage_ == Sabotage::kNoBudgets) job_.max_restarts += 100;
-  if (sabotage_ == Sabotage::kNoBudgets) job_.restart.max_membership_changes += 100;
+  if (sabotage_ == Sabotage::kNoBudgets) {
+    uint32_t& changes = job_.restart.max_membership_changes;
+    job_.max_restarts += 100;
+    if (changes < 1000) changes += 100;  // most jobs have no limit
+  }
   MakeNodes();
   MakePlan();
 }
@@ -129,6 +135,8 @@ void ClusterSim::MakeJob() {
   job_.join_timeout = absl::Seconds(60);
   job_.last_call_timeout = absl::Seconds(3);
   job_.lease = absl::Seconds(2);
+  job_.lease_is_proof = seed_ % 2 == 0;
+  job_.restart.quarantine_shrinks = seed_ / 2 % 2 == 0;
   job_.reconnect_grace = absl::Milliseconds(150);
   job_.stop_grace = absl::Seconds(2);
   // Most jobs live through the faults; some end among them.

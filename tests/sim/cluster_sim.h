@@ -212,7 +212,6 @@ class ClusterSim final : private EventQueue::Receiver {
   Instant verdict_decided_;
   uint32_t world_size_ = 0;
   std::map<rendezvous::Generation, rendezvous::JobView> formed_;  // when they were
-
   GenerationOrder order_;
   std::unique_ptr<BlameWatch> blame_;
   std::unique_ptr<PolicyWatch> policy_;
@@ -232,6 +231,7 @@ class ClusterSim final : private EventQueue::Receiver {
   PortWatch ports_;
   OutsideKills outside_kills_;
   LossBound losses_;
+  SilenceWatch silences_;
   SuccessBound successes_;
   RepeatWatch repeats_;
   ProbeRate probe_rate_;

@@ -203,7 +203,8 @@ TEST(ClusterSim, AJobOutlivesItsService) {
   std::cout << deaths << " deaths of the service\n";
 }
 
-// A program that fails at each start: no endless loop, however many restarts are left.
+// A program that fails at each start: it ends with the number of restarts, or sooner where that was
+// asked for.
 TEST(ClusterSim, ACrashLoopEndsAndWithoutTheRuleSpendsTheBudget) {
   std::map<std::string, uint64_t> rules;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -225,8 +226,8 @@ TEST(ClusterSim, ACrashLoopEndsAndWithoutTheRuleSpendsTheBudget) {
       EXPECT_TRUE(loop == 0 || job.max_restarts < loop) << "seed " << seed;
     }
   }
-  EXPECT_GT(rules["crash_loop"], 100U);
-  EXPECT_GT(rules["restarts_spent"], 5U);
+  EXPECT_GT(rules["crash_loop"], 50U);
+  EXPECT_GT(rules["restarts_spent"], 50U);
   EXPECT_GT(rules["no_progress"], 5U);
 }
 

@@ -110,6 +110,41 @@ std::string LossBound::OnLook(int node, absl::Duration lease, Instant now) const
                       absl::FormatDuration(now - since));
 }
 
+void LossBound::SawOthers(bool enough, Instant now) {
+  if (!enough) enough_since_ = Instant::Infinite();
+  if (enough && enough_since_.is_infinite()) enough_since_ = now;
+}
+
+std::string LossBound::OnSilence(int node, const rendezvous::JobSpec& job, absl::Duration lease,
+                                 Instant formed, Instant now) const {
+  const Node known = Find(node, nodes_);
+  if (known.mute_since.is_infinite()) return "";
+  const Instant since = std::max(known.mute_since, disturbed_);
+  const absl::Duration lived = std::max(since - formed, absl::ZeroDuration());
+  Instant due = since + std::max(lease, job.join_timeout);
+  if (!enough_since_.is_infinite()) {
+    const absl::Duration loss = std::min(lived, rendezvous::kSilenceMax);
+    due = std::min(due, std::max(since + std::max(lease, loss), enough_since_ + lease));
+  }
+  if (now < due + kJoining) return "";
+  return absl::StrCat("node ", node, " can't be heard and is waited for for too long: ",
+                      absl::FormatDuration(now - since));
+}
+
+std::string SilenceWatch::OnNote(const Note& note, const rendezvous::JobSpec& job,
+                                 uint32_t others) {
+  if (Is(note, "generation")) members_ = NodesOf(note);
+  if (Is(note, "generation")) running_ = true;
+  if (Is(note, "recovering")) running_ = NoteField(note, "phase") == "running";
+  if (Is(note, "round_closing") || Is(note, "verdict")) running_ = false;
+  if (!running_ || job.lease_is_proof || !Is(note, "node_lost")) return "";
+  const std::string node = NoteField(note, "node");
+  if (NoteField(note, "why") != "lease expired") return "";
+  if (std::find(members_.begin(), members_.end(), node) == members_.end()) return "";
+  if (others >= job.nodes_min || MillisecondsOf(note, "silent_ms") >= job.join_timeout) return "";
+  return absl::StrCat(node, " is lost although the ", others, " others can't go on without it");
+}
+
 void SuccessBound::OnAllDone(Generation generation, Instant now) {
   if (generation_ == generation) return;
   generation_ = generation;
@@ -208,6 +243,8 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
     members += node.group_rank ? 1 : 0;
     waits |= !node.group_rank && (node.state == "joined" || node.state == "spare");
     special |= node.state == "succeeded" || node.state == "draining";
+    // No generation ends for newcomers while a member is silent, unless the lease is proof.
+    special |= node.group_rank && node.silent > view.spec.lease / 2 && !view.spec.lease_is_proof;
   }
   const bool room = members < view.spec.nodes_max;
   // Since when it runs, and whether it gained anything, the note tells (seed 4117882).

@@ -47,7 +47,9 @@ class LeasePrecision {
   std::vector<Node> nodes_;  // by number
 };
 
-// R4: a member that can't be heard any more counts as lost within its lease and a second.
+// R4: a member that can't be heard any more counts as lost within its lease and a second, where the
+// lease is proof; else when the others, who can go on without it, would have lost as much by
+// waiting.
 class LossBound {
  public:
   // Params: mute: nothing that it says arrives; wakes: grows whenever that may have changed.
@@ -55,6 +57,11 @@ class LossBound {
   bool Observe(Instant now, int node, bool mute, uint64_t wakes);
   // Of a member of the running generation that isn't done, while others are heard.
   std::string OnLook(int node, absl::Duration lease, Instant now) const;
+  // The same where the lease is no proof. Params: formed: when the generation was.
+  std::string OnSilence(int node, const rendezvous::JobSpec& job, absl::Duration lease,
+                        Instant formed, Instant now) const;
+  // Whether so many nodes are sound that a generation could do without the others.
+  void SawOthers(bool enough, Instant now);
   // The service began anew or was held up: what it waits for is extended.
   void Disturb(Instant until) { disturbed_ = std::max(disturbed_, until); }
   // Nobody is lost by a lease until then, and all have one from then on.
@@ -72,6 +79,19 @@ class LossBound {
   std::vector<Node> nodes_;  // by number
   Instant disturbed_;
   Instant excused_;
+  Instant enough_since_ = Instant::Infinite();
+};
+
+// R4: silence ends no generation that can't go on without the silent one, unless the lease is
+// proof.
+class SilenceWatch {
+ public:
+  // Params: others: nodes that might be in a generation without the lost one, at most.
+  std::string OnNote(const rendezvous::Note& note, const rendezvous::JobSpec& job, uint32_t others);
+
+ private:
+  bool running_ = false;
+  std::vector<std::string> members_;
 };
 
 // R8: a generation all of whose workers ended with 0 has its verdict within a second, and what the

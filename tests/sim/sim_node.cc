@@ -297,8 +297,8 @@ void SimNode::Take(SupervisorEffect& effect) {
     queue_->After(2 * look->sample, [this, generation = look->generation] {
       Handle(launcher::ProgressFound{generation, Findings()});
     });
-  } else if (const auto* order = std::get_if<launcher::EndHungWorkers>(&effect)) {
-    EndHung(*order);
+  } else if (const auto* order = std::get_if<launcher::HandleHungWorkers>(&effect)) {
+    HandleHung(*order);
   } else if (const auto* step = std::get_if<launcher::LookAtStopStep>(&effect)) {
     Prepare(*step);
   } else if (std::holds_alternative<launcher::CommitStopStep>(effect)) {
@@ -406,16 +406,16 @@ rendezvous::HangReport SimNode::Findings() const {
          .step = workers_[rank].hung ? 7U : 8U,
          .silent = absl::Seconds(2),
          .suspect = stands,
-         .overdue = false,
          .activity = stands ? rendezvous::Activity::kStill : rendezvous::Activity::kActive,
-         .where = "futex"});
+         .where = "futex",
+         .expired = stands});
   }
   return report;
 }
 
-void SimNode::EndHung(const launcher::EndHungWorkers& order) {
+void SimNode::HandleHung(const launcher::HandleHungWorkers& order) {
   for (const uint32_t rank : order.local_ranks) {
-    if (generation_ != order.generation || !workers_.at(rank).alive) continue;
+    if (!order.end || generation_ != order.generation || !workers_.at(rank).alive) continue;
     callbacks_.judged(number_, workers_[rank].hung);
     EndWorker(order.generation, rank, {.signal = SIGKILL, .message = "no progress", .hung = true});
   }
@@ -491,8 +491,8 @@ launcher::StopStepLooked SimNode::LookAtSteps(uint32_t round) const {
 void SimNode::Commit() {
   committed_ = true;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
-    const Worker& worker = workers_[rank];
-    // One that hangs where it was held sees neither the commit nor that a later step was prepared.
+    const Worker& worker =
+        workers_[rank];  // one that hangs sees neither the commit nor later steps
     if (worker.alive && worker.held && !worker.hung && !worker.saves) Save(rank);
   }
 }

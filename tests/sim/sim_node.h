@@ -157,7 +157,7 @@ class SimNode {
   void Spawn(const rendezvous::Assignment& assignment);
   void Signal(rendezvous::Generation generation, int signal_number);
   void Sweep(rendezvous::Generation generation);
-  void EndHung(const launcher::EndHungWorkers& order);
+  void HandleHung(const launcher::HandleHungWorkers& order);
   rendezvous::HangReport Findings() const;
   void EndWorker(rendezvous::Generation generation, uint32_t local_rank,
                  const launcher::WorkerEnd& how);

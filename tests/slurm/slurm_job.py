@@ -54,9 +54,11 @@ class SlurmTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
         return self.slurm.submit(f"#!/bin/bash\n{line}\n", *options, env=self.bed.environment)
 
     def workers(self, count, run, world=None, timeout=None):
-        """The journal lines of `count` workers of a run."""
+        """The journal lines of `count` workers; None stands for any run, and for any world."""
+        wanted = {key: value for key, value in (("run", run), ("world", world)) if value is not None}
+
         def there():
-            lines = self.bed.journal.find("worker", run=run, **({} if world is None else {"world": world}))
+            lines = self.bed.journal.find("worker", **wanted)
             return lines if len(lines) >= count else None
         lines = self.bed.wait(there, f"{count} workers of run {run}, world {world}", timeout or 30 * SLOW)
         return sorted(lines, key=lambda line: line["rank"])

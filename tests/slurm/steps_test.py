@@ -31,7 +31,9 @@ class Steps(slurm_job.SlurmTestCase):
 
     def test_without_detection_each_task_is_a_job(self):
         job = self.submit("srun " + self.line("--no_slurm"), "-N2", "--ntasks-per-node=1")
-        self.assertEqual({1}, {line["world"] for line in self.workers(2, "none")})
+        workers = self.workers(2, None)
+        self.assertEqual({1}, {line["world"] for line in workers})
+        self.assertEqual(2, len({line["run"] for line in workers}), "the two jobs share a name")
         self.assert_completed(job)
         self.assertNotIn("Slurm: job", self.slurm.output(job))
 

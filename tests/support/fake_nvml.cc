@@ -144,6 +144,12 @@ int nvmlInit_v2() {
   while (init->second == "hang") pause();
   return std::stoi(init->second);
 }
+
+// torch asks by this name, and counts GPUs only where the first line has "torch=1".
+int nvmlInit() {
+  constexpr int kDriverNotLoaded = 9;
+  return Gpus().empty() || Gpus().front().count("torch") == 0 ? kDriverNotLoaded : nvmlInit_v2();
+}
 int nvmlShutdown() { return 0; }
 
 int nvmlSystemGetDriverVersion(char* text, unsigned int size) {

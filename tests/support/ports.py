@@ -45,20 +45,10 @@ def silent_port():
 
 
 def free_port():
-    """A TCP port that is the caller's until this process ends, and the next one too, which a job of static nodes uses: no other
-    test is given it. Sockets hold both that don't listen: who connects is refused, and who sets SO_REUSEADDR, as services do, can
-    listen there (socket(7))."""
-    while True:
-        port, nobody = silent_port()
-        neighbour = socket.socket()
-        try:
-            neighbour.bind(("127.0.0.1", port + 1))
-        except OSError:
-            neighbour.close()
-            nobody.close()
-            continue
-        for holder in (nobody, neighbour):
-            # Only now: two that set it before they bind may share a port.
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _held.extend((nobody, neighbour))
-        return port
+    """A TCP port that is the caller's until this process ends: no other test is given it, nor the next one, which is odd. A
+    socket holds it that doesn't listen: who connects is refused, and who sets SO_REUSEADDR, as services do, can listen there
+    (socket(7))."""
+    port, nobody = silent_port()
+    nobody.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: two that set it before they bind may share a port
+    _held.append(nobody)
+    return port

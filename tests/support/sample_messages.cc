@@ -77,6 +77,7 @@ AgentMessage FullJoin() {
   join.job.last_call_timeout = absl::Seconds(12);
   join.job.lease = absl::Seconds(13);
   join.job.reconnect_grace = absl::Milliseconds(14);
+  join.job.lease_is_proof = true;
   join.job.stop_grace = absl::Seconds(15);
   join.job.restart = {.max_membership_changes = 16,
                       .restart_window = absl::Seconds(17),
@@ -84,7 +85,8 @@ AgentMessage FullJoin() {
                       .crash_loop = 0,
                       .give_up_after = 18,
                       .quarantine_after = 19,
-                      .quarantine_time = absl::Seconds(20)};
+                      .quarantine_time = absl::Seconds(20),
+                      .quarantine_shrinks = true};
   join.node.worker_count = 8;
   join.node.role = "trainer";
   join.node.node_rank = 0;
@@ -122,7 +124,8 @@ std::vector<AgentMessage> SampleAgentMessages() {
                               .cold_workers = 1,
                               .saved = absl::Milliseconds(1800),
                               .parked_bytes = uint64_t{200} << 20,
-                              .why_cold = "memory is short"}},
+                              .why_cold = "memory is short"},
+              .can_rejoin = true},
       0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);
@@ -131,7 +134,8 @@ std::vector<AgentMessage> SampleAgentMessages() {
                    .clean = false,
                    .master_port = 29501,
                    .step = 12,
-                   .time = SampleTime()},
+                   .time = SampleTime(),
+                   .left = {0, 3}},
       4);
   add(Leave{.reason = "SIGTERM", .end_job = true, .preempted = true}, 5);
   add(Heartbeat{.key = 43}, 0);
@@ -143,7 +147,14 @@ std::vector<AgentMessage> SampleAgentMessages() {
                               .overdue = true,
                               .activity = Activity::kStill,
                               .where = "futex_wait_queue",
-                              .collectives = 57},
+                              .collectives = 57,
+                              .expired = true,
+                              .idle = true,
+                              .deadlocked = true,
+                              .left = true,
+                              .groups = {{"0", 56, 8}, {"1", 7, 2}},
+                              .inside_group = "1",
+                              .inside_call = "all_reduce"},
                              {.local_rank = 1}},
                  .sample = absl::Milliseconds(400)},
       6);
@@ -176,34 +187,36 @@ std::vector<ServiceMessage> SampleServiceMessages() {
                                  .rule = "membership_change",
                                  .restarts_charged = 1,
                                  .redone_to = 77};
-  return {
-      Welcome{.term = Term(77),
-              .release = "0.1.0",
-              .lease = absl::Seconds(4),
-              .processed_sequence = 3,
-              .heartbeat_key = 44},
-      Probe{.nonce = 42, .processed_sequence = 4, .lease = absl::Seconds(20)},
-      Standby{.reason = "1 of 2 nodes", .spare = true, .nodes_present = 1, .nodes_wanted = 2},
-      assignment,
-      StopWorkers{.generation = Generation(5), .reason = "rank 3 failed"},
-      Verdict{.outcome = Outcome::kStopped,
-              .reason = "stopped on request",
-              .failures = {SampleFailure()},
-              .first_causes = 1,
-              .generation = Generation(5),
-              .restart_count = 2,
-              .rule = "stopped",
-              .failures_left_out = 7,
-              .causes_left_out = 3,
-              .whole_on = "host0"},
-      ReportProgress{.generation = Generation(5), .sample = absl::Milliseconds(300)},
-      EndHung{.generation = Generation(5), .local_ranks = {0, 3}, .reason = "stopped by a signal"},
-      PrepareStop{.generation = Generation(5), .round = 2, .step = 1235},
-      CommitStop{.generation = Generation(5),
-                 .step = 1235,
-                 .within = absl::Seconds(19),
-                 .reason = "host1 is preempted: SIGUSR1"},
-      Drain{.reason = "disk is failing"}};
+  return {Welcome{.term = Term(77),
+                  .release = "0.1.0",
+                  .lease = absl::Seconds(4),
+                  .processed_sequence = 3,
+                  .heartbeat_key = 44},
+          Probe{.nonce = 42, .processed_sequence = 4, .lease = absl::Seconds(20)},
+          Standby{.reason = "1 of 2 nodes", .spare = true, .nodes_present = 1, .nodes_wanted = 2},
+          assignment,
+          StopWorkers{.generation = Generation(5), .reason = "rank 3 failed"},
+          Verdict{.outcome = Outcome::kStopped,
+                  .reason = "stopped on request",
+                  .failures = {SampleFailure()},
+                  .first_causes = 1,
+                  .generation = Generation(5),
+                  .restart_count = 2,
+                  .rule = "stopped",
+                  .failures_left_out = 7,
+                  .causes_left_out = 3,
+                  .whole_on = "host0"},
+          ReportProgress{.generation = Generation(5), .sample = absl::Milliseconds(300)},
+          HungWorkers{.generation = Generation(5),
+                      .local_ranks = {0, 3},
+                      .reason = "stopped by a signal",
+                      .end = true},
+          PrepareStop{.generation = Generation(5), .round = 2, .step = 1235},
+          CommitStop{.generation = Generation(5),
+                     .step = 1235,
+                     .within = absl::Seconds(19),
+                     .reason = "host1 is preempted: SIGUSR1"},
+          Drain{.reason = "disk is failing"}};
 }
 
 }  // namespace ddprun::rendezvous

@@ -43,10 +43,12 @@ JobSpec AnySpec(Rng* rng) {
   spec.fingerprint = "0a1b";
   spec.description = AnyText(rng);
   spec.lease = absl::Milliseconds(200 + rng->Below(100'000));
+  spec.lease_is_proof = rng->Chance(50);
   spec.stop_grace = absl::Milliseconds(1 + rng->Below(100'000));
   spec.restart.backoff_max = absl::Milliseconds(rng->Below(3) * 500);
   spec.restart.restart_window = absl::Milliseconds(rng->Below(3) * 1000);
   spec.restart.quarantine_after = 3;
+  spec.restart.quarantine_shrinks = rng->Chance(50);
   return spec;
 }
 

@@ -11,7 +11,8 @@ environment, and waits for SIGUSR1; at SIGUSR2 it takes ten more steps first.
 
 STEP_MS is what a step takes beside its work; with it the worker ends by itself. A PLAN is carried out before a step of the first
 attempt, or of another (#ATTEMPT behind it), by RANK or by all (*): sleep, spin, stop, loader (whose child waits for a lock that
-it has), native (in a system call) are hangs; kill is SIGKILL; await waits for a byte of the FIFO JOURNAL.fifo; evaluate and save
+it has), native (in a system call), deadlock (of two locks), and of several ranks all_reduce beside broadcast, and groups:01
+beside groups:10 are hangs; kill is SIGKILL; await waits for a byte of the FIFO JOURNAL.fifo; evaluate and save
 are what people's scripts do, for SECONDS; pause stands still so long, in each attempt.
 """
 
@@ -127,24 +128,55 @@ def stand(seconds):
     select.select([], [], [], seconds)
 
 
+def deadlock():
+    """Of two threads with two locks that they want in opposite orders."""
+    first, second = threading.Lock(), threading.Lock()
+    both = threading.Barrier(2)
+
+    def other():
+        with second:
+            both.wait()
+            with first:
+                pass
+
+    threading.Thread(target=other).start()
+    with first:
+        both.wait()
+        with second:
+            pass
+
+
+def collective(plan, order):
+    """As its rank's part of collectives that can't meet."""
+    if plan == "groups":
+        groups = [dist.new_group() for _ in range(2)]
+        for which in order:
+            dist.all_reduce(torch.ones(4), group=groups[int(which)])
+    elif plan == "broadcast":
+        dist.broadcast(torch.ones(4), 0)
+    else:
+        dist.all_reduce(torch.ones(4))
+
+
 def spin():
     while True:
         pass
 
 
 def due(plans, rank, step):
-    """(what, seconds) of those that are for this step of this rank and attempt."""
+    """(what, how: mostly seconds) of those that are for this step of this rank and attempt."""
     for plan in plans:
         who, each, at, what, seconds, attempt = re.fullmatch(
             r"(\d+|\*)@(/?)(\d+)=(\w+)(?::([\d.]+))?(?:#(\d+))?", plan).groups()
         if os.environ["TORCHELASTIC_RESTART_COUNT"] != (attempt or "0") and what != "pause":
             continue
         if who in (str(rank), "*") and (step % int(at) == 0 if each else step == int(at)):
-            yield what, float(seconds or 0)
+            yield what, seconds or "0"
 
 
-def carry_out(plan, seconds, training, journal):
+def carry_out(plan, how, training, journal):
     write_line(journal, "plan", plan=plan, rank=dist.get_rank())
+    seconds = float(how)
     if plan == "sleep":
         stand(100000)
     elif plan == "spin":
@@ -155,6 +187,10 @@ def carry_out(plan, seconds, training, journal):
         os.kill(os.getpid(), signal.SIGKILL)
     elif plan == "await":
         os.read(os.open(journal + ".fifo", os.O_RDONLY), 1)
+    elif plan == "deadlock":
+        deadlock()
+    elif plan in ("all_reduce", "broadcast", "groups"):
+        collective(plan, how)
     elif plan == "loader":
         next(iter(DataLoader(Stuck(), num_workers=1)))
     elif plan == "native":
@@ -169,8 +205,8 @@ def carry_out(plan, seconds, training, journal):
 
 def train_by_plan(training, journal, steps, step_ms, plans):
     for step in range(1, steps + 1):
-        for what, seconds in due(plans, dist.get_rank(), step):
-            carry_out(what, seconds, training, journal)
+        for what, how in due(plans, dist.get_rank(), step):
+            carry_out(what, how, training, journal)
         stand(step_ms / 1000)
         training.step()
     write_line(journal, "trained", rank=dist.get_rank(), attempt=int(os.environ["TORCHELASTIC_RESTART_COUNT"]))

@@ -8,6 +8,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr absl::Duration kNotifyLonelyAfter = absl::Seconds(2);
+constexpr absl::Duration kNotifyAloneAfter = absl::Seconds(10);
 
 }  // namespace
 
@@ -18,16 +19,17 @@ void EndpointHints::OnEndpoint(const EndpointFound& found) {
   keeps_others_away_ = found.is_loopback && several_nodes_;
   is_elsewhere_ = !found.node_address.empty() && !found.hosts_service && !found.hosts_endpoint;
   port_is_taken_ = found.port_is_taken;
+  port_advice_ = found.port_advice;
 }
 
 void EndpointHints::OnStandby(Instant now, const rendezvous::Standby& standby) {
   // Who came before can come again.
   told_ = told_ || standby.nodes_present > 1;
-  const bool alone = keeps_others_away_ && standby.nodes_present <= 1 && !standby.spare;
+  const bool alone = HasHint() && standby.nodes_present <= 1 && !standby.spare;
   if (!alone || told_) {
     tell_at_ = Instant::Infinite();
   } else if (tell_at_.is_infinite()) {
-    tell_at_ = now + kNotifyLonelyAfter;
+    tell_at_ = now + (keeps_others_away_ ? kNotifyLonelyAfter : kNotifyAloneAfter);
   }
 }
 
@@ -35,6 +37,7 @@ std::optional<std::string> EndpointHints::OnTimer(Instant now) {
   if (now < tell_at_) return std::nullopt;
   tell_at_ = Instant::Infinite();
   told_ = true;
+  if (!keeps_others_away_) return absl::StrCat("no other node has come. ", endpoint_.alone_hint);
   return absl::StrCat("no other node has come, and", LoopbackText());
 }
 
@@ -44,7 +47,8 @@ std::string EndpointHints::WhyNobodyAnswers() const {
     return absl::StrCat(" Another process of this machine has port ", port,
                         " and is no rendezvous service that this node can use (see it with: ss "
                         "-ltnp 'sport = :",
-                        port, "'): end it, or give another port in --rdzv_endpoint on all nodes");
+                        port, "'): end it, or give another port in --rdzv_endpoint on all nodes",
+                        port_advice_);
   }
   if (keeps_others_away_) return absl::StrCat(" Note that", LoopbackText());
   if (!endpoint_.hosts_by_address || !is_elsewhere_) return "";
@@ -60,8 +64,8 @@ std::string EndpointHints::LoopbackText() const {
 
 std::string EndpointHints::BrokenInvariant() const {
   if (keeps_others_away_ && !several_nodes_) return "a single node is kept from others";
-  if (!tell_at_.is_infinite() && (told_ || !keeps_others_away_)) {
-    return "a node is told of a loopback that it knows of, or doesn't have";
+  if (!tell_at_.is_infinite() && (told_ || !HasHint())) {
+    return "a node is told a hint that it knows, or hasn't";
   }
   return "";
 }

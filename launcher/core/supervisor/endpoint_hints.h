@@ -12,7 +12,8 @@
 namespace ddprun::launcher {
 
 // What may be wrong with the endpoint that the user gave: nobody answers there, or nobody else
-// comes. A node that stays alone at a loopback address is told so once, after two seconds.
+// comes. A node that stays alone at a loopback address is told so once, after two seconds; another
+// one is given its hint after ten, in which nodes that a scheduler starts together have joined.
 // Pure; one thread.
 class EndpointHints {
  public:
@@ -22,7 +23,10 @@ class EndpointHints {
   void OnEndpoint(const EndpointFound& found);
   void OnStandby(Instant now, const rendezvous::Standby& standby);
   // A generation begins: nobody is missing.
-  void OnAssigned() { tell_at_ = Instant::Infinite(); }
+  void OnAssigned() {
+    told_ = true;
+    tell_at_ = Instant::Infinite();
+  }
   // What the user is to know, when it is time.
   std::optional<std::string> OnTimer(Instant now);
   // When OnTimer is wanted; infinite = not at all.
@@ -36,15 +40,17 @@ class EndpointHints {
   std::string BrokenInvariant() const;
 
  private:
+  bool HasHint() const { return keeps_others_away_ || !endpoint_.alone_hint.empty(); }
   std::string LoopbackText() const;
 
   EndpointName endpoint_;
   bool several_nodes_;
-  bool keeps_others_away_ = false;         // only with several_nodes_
-  bool is_elsewhere_ = false;              // not on this node, as far as it knows itself
-  bool port_is_taken_ = false;             // by another process of this node
+  bool keeps_others_away_ = false;  // only with several_nodes_
+  bool is_elsewhere_ = false;       // not on this node, as far as it knows itself
+  bool port_is_taken_ = false;      // by another process of this node
+  std::string port_advice_;
   bool told_ = false;                      // or others came; then tell_at_ stays infinite
-  Instant tell_at_ = Instant::Infinite();  // finite only with keeps_others_away_
+  Instant tell_at_ = Instant::Infinite();  // finite only with HasHint()
 };
 
 }  // namespace ddprun::launcher

@@ -80,7 +80,9 @@ void Supervisor::OnMessage(const rendezvous::Welcome& welcome) {
 
 void Supervisor::OnMessage(const rendezvous::Probe& probe) {
   watch_.OnProbe(probe.lease);
-  effects_.emplace_back(SendMessage{stream_.OnProbe(probe)});
+  rendezvous::AgentMessage answer = stream_.OnProbe(probe);
+  std::get<rendezvous::Renewal>(answer.body).can_rejoin = group_.AllCanRejoin() && MayRejoin();
+  effects_.emplace_back(SendMessage{std::move(answer)});
 }
 
 void Supervisor::OnMessage(const rendezvous::Standby& standby) {
@@ -199,7 +201,7 @@ void Supervisor::On(const WorkerSuspended& event) {
   const bool ends = restart_stopped_ && Runs(event.generation);
   Notify(NotifyUser::Level::kWarning, SuspendedText(event, group_.base_rank(), ends));
   if (!ends) return;
-  effects_.push_back(EndHungWorkers{
+  effects_.push_back(HandleHungWorkers{
       event.generation, {event.local_rank}, absl::StrCat("stopped by ", SignalName(event.signal))});
 }
 
@@ -215,9 +217,10 @@ void Supervisor::OnMessage(const rendezvous::ReportProgress& request) {
   effects_.push_back(LookAtWorkers{request.generation, request.sample});
 }
 
-void Supervisor::OnMessage(const rendezvous::EndHung& order) {
+void Supervisor::OnMessage(const rendezvous::HungWorkers& order) {
   if (!Runs(order.generation)) return;
-  effects_.push_back(EndHungWorkers{order.generation, order.local_ranks, order.reason});
+  effects_.push_back(
+      HandleHungWorkers{order.generation, order.local_ranks, order.reason, order.end});
 }
 
 void Supervisor::On(const GroupEmpty& event) {
@@ -324,9 +327,16 @@ void Supervisor::Apply(GroupAction action, const std::string& why) {
       if (!group_.succeeded() && (!stop_.committed() || group_.spared().empty())) {
         EndStores(group_.why().empty() ? why : group_.why());
       }
-      effects_.push_back(SweepGroup{group_.generation(), group_.spared(), why});
+      effects_.push_back(SweepGroup{group_.generation(), group_.spared(), why, SweepAfter()});
       break;
   }
+}
+
+// Workers that ended with 0 at a stop step aren't done: their node is taken away, or starts anew.
+SweepGroup::After Supervisor::SweepAfter() const {
+  if (killed_by_signal_) return SweepGroup::After::kSecondSignal;
+  const bool done = group_.succeeded() && !stop_.committed();
+  return done ? SweepGroup::After::kSuccess : SweepGroup::After::kStop;
 }
 
 void Supervisor::EndStores(const std::string& why) {
@@ -343,6 +353,7 @@ void Supervisor::SendStopped(bool clean) {
   stopped.master_port = stream_.node().master_port;
   stopped.step = last_.step();
   stopped.time = last_.time();
+  stopped.left = group_.left();
   Send(group_.generation(), std::move(stopped));
 }
 

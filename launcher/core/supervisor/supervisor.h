@@ -110,7 +110,7 @@ class Supervisor {
   void OnMessage(const rendezvous::StopWorkers&);
   void OnMessage(const rendezvous::Verdict&);
   void OnMessage(const rendezvous::ReportProgress&);
-  void OnMessage(const rendezvous::EndHung&);
+  void OnMessage(const rendezvous::HungWorkers&);
   void OnMessage(const rendezvous::PrepareStop&);
   void OnMessage(const rendezvous::CommitStop&);
   void OnMessage(const rendezvous::Drain&);
@@ -133,6 +133,7 @@ class Supervisor {
   std::string KeptText(const rendezvous::Assignment& assignment) const;
   void OnKeptEnded(const WorkerEnd& end);
   void SweepKept();
+  SweepGroup::After SweepAfter() const;
   void StopWhenSettled();
   void SendStopped(bool clean);
 
@@ -184,6 +185,9 @@ class Supervisor {
 
   // The workers.
   WorkerGroup group_;
+  bool killed_by_signal_ = false;  // a second signal has come
+  int ending_signal_ = 0;          // the last one that ends; 0 = none
+  Instant signalled_;              // when it came
   LastGeneration last_;
   ExitBarrier barrier_;
   std::optional<rendezvous::Assignment> next_assignment_;  // waits for the group to be empty

@@ -9,6 +9,12 @@
 // How a node leaves its job: taken away at a step of all ranks (R14, R15), or by a signal. And how
 // an agent ends: by that, a verdict, a lost service or keeper, or workers that won't die.
 namespace ddprun::launcher {
+namespace {
+
+// timeout(1) signals its child and then its own process group, which is one stop.
+constexpr absl::Duration kSameSignal = absl::Milliseconds(250);
+
+}  // namespace
 
 // ------------------------------------------------------------- signals
 
@@ -23,7 +29,12 @@ void Supervisor::On(const SignalReceived& event) {
     effects_.push_back(SignalGroup{group_.generation(), event.number, /*stops=*/false});
     return;
   }
-  RecordFact("signal", {{"signal", SignalName(event.number)}, {"action", "ends"}});
+  const bool repeats = event.number == ending_signal_ && now_ - signalled_ < kSameSignal;
+  RecordFact("signal",
+             {{"signal", SignalName(event.number)}, {"action", repeats ? "repeated" : "ends"}});
+  if (repeats) return;
+  ending_signal_ = event.number;
+  signalled_ = now_;
   if (ending_.is_leaving()) return OnSecondSignal(event.number);
   switch (preemption_.OnSignal(event.number, {.can_agree = CanAgree(),
                                               .all_started = group_.all_started(),
@@ -43,6 +54,7 @@ void Supervisor::OnSecondSignal(int number) {
   if (group_.phase() == WorkerGroup::Phase::kIdle) return Finish();
   Notify(NotifyUser::Level::kWarning,
          absl::StrCat("got ", SignalName(number), " again: killing the workers now"));
+  killed_by_signal_ = true;
   Apply(group_.KillNow(now_, real_now_), "killed by a second signal");
 }
 

@@ -29,6 +29,7 @@ struct EndpointFound {
   bool is_loopback = false;     // no other machine can reach it
   // Another process of this machine has its port: an agent with the job's service, or a stranger.
   bool port_is_taken = false;
+  std::string port_advice;  // if it is taken: how to choose another, with what joins it; or ""
 };
 
 struct StreamOpened {};
@@ -82,7 +83,6 @@ struct WorkerSuspended {
   uint32_t local_rank = 0;
   uint32_t pid = 0;
   int signal = 0;
-  bool watched = false;  // it is watched for hangs, which decides what becomes of it
 };
 
 // A look at the workers is done: some are suspect or no longer are, or the service asked.
@@ -159,12 +159,14 @@ struct LookAtWorkers {
   absl::Duration sample;
 };
 
-// These workers hang: for each that still stands where it stood feed WorkerEnded with `hung`, which
-// has the others killed too, unless the user wants to be told only.
-struct EndHungWorkers {
+// These workers hold up the others. With `end`, for each that still stands where it stood feed
+// WorkerEnded with `hung`, which has the others killed too, unless the user wants a report only.
+// Without, say so.
+struct HandleHungWorkers {
   rendezvous::Generation generation;
   std::vector<uint32_t> local_ranks;
   std::string evidence;
+  bool end = true;
 };
 
 // Hold workers that reach `step` (0 = none) from here on, see how far all are, and answer with
@@ -183,11 +185,14 @@ struct CommitStopStep {
 };
 
 // Kill all that is left of the generation, but for the workers that are spared, and what descends
-// from them; GroupEmpty follows. Comes again when spared ones are to be killed after all.
+// from them, and for what ended workers have left and has time to end; GroupEmpty follows. Comes
+// again when spared ones are to be killed after all.
 struct SweepGroup {
   rendezvous::Generation generation;
   std::vector<uint32_t> spared = {};  // local ranks
   std::string why = {};               // the generation ends, for workers that ask the agent
+  enum class After { kSuccess, kStop, kSecondSignal };
+  After after = After::kStop;  // what the workers have left has time for
 };
 
 // The generation is over for all nodes: drop its stores. Comes once for each, unless the next
@@ -221,7 +226,7 @@ struct Exit {
 };
 
 using SupervisorEffect = std::variant<SendMessage, FinishStream, SpawnGroup, SignalGroup,
-                                      SweepGroup, EndGeneration, LookAtWorkers, EndHungWorkers,
+                                      SweepGroup, EndGeneration, LookAtWorkers, HandleHungWorkers,
                                       LookAtStopStep, CommitStopStep, NotifyUser, Record, Exit>;
 
 }  // namespace ddprun::launcher

@@ -80,10 +80,7 @@ std::string SuspendedText(const WorkerSuspended& event, uint32_t base_rank, bool
   const std::string text = absl::StrCat("worker rank ", base_rank + event.local_rank, " (pid ",
                                         event.pid, ") was stopped by ", SignalName(event.signal));
   if (restarts) return absl::StrCat(text, "; it is killed (--on_stopped restart)");
-  return absl::StrCat(text,
-                      event.watched ? "; the job waits for it, and restarts unless it goes on soon"
-                                    : "; the job stands still until it goes on",
-                      " (kill -CONT ", event.pid, ")");
+  return absl::StrCat(text, "; the job stands still until it goes on (kill -CONT ", event.pid, ")");
 }
 
 }  // namespace ddprun::launcher

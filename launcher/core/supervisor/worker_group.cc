@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/signal_name.h"
 #include "rendezvous/core/bounds.h"
@@ -67,7 +68,9 @@ GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   ++ended_;
   if (phase_ == Phase::kIdle) return GroupAction::kNone;
   // What ended after our signal went out is our doing, whatever its status says (R12).
-  const bool own_failure = !end.ok() && (!stop_requested_ || end.seen < stop_began_);
+  const bool by_itself = !stop_requested_ || end.seen < stop_began_;
+  if (by_itself && end.ok()) worker.left = end.seen;
+  const bool own_failure = by_itself && !end.ok();
   std::vector<WorkerEnd>& list = own_failure ? failures_ : stopped_;
   if (!end.ok() && list.size() < rendezvous::kFailuresMax) list.push_back(end);
   if (phase_ == Phase::kSweeping) return GroupAction::kNone;
@@ -208,6 +211,36 @@ bool WorkerGroup::succeeded() const {
   return ended_ == workers_.size() && failures_.empty() && !stop_requested_;
 }
 
+std::vector<uint32_t> WorkerGroup::left() const {
+  std::vector<uint32_t> left;
+  for (uint32_t i = 0; i < workers_.size() && left.size() < rendezvous::kFailuresMax; ++i) {
+    if (!workers_[i].left.is_infinite()) left.push_back(i);
+  }
+  return left;
+}
+
+// Ranks that wait for one that has ended fail with "connection closed by peer": the end with status
+// 0 is no failure, so nothing else names it.
+std::string WorkerGroup::LeftFact(const WorkerEnd& end) const {
+  constexpr size_t kRanksNamed = 4;
+  std::vector<std::string> names;
+  Instant first = Instant::Infinite();
+  for (uint32_t local_rank = 0; local_rank < workers_.size(); ++local_rank) {
+    if (workers_[local_rank].left > end.seen) continue;
+    names.push_back(absl::StrCat(base_rank_ + local_rank));
+    first = std::min(first, workers_[local_rank].left);
+  }
+  if (names.empty()) return "";
+  const bool one = names.size() == 1;
+  const size_t more = names.size() - std::min(names.size(), kRanksNamed);
+  names.resize(names.size() - more);
+  return absl::StrCat(rendezvous::kLeftFact, one ? "rank " : "ranks ", absl::StrJoin(names, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                      " had ended with status 0, ", one ? "" : "the first of them ",
+                      absl::FormatDuration(absl::Trunc(end.seen - first, absl::Milliseconds(1))),
+                      " before");
+}
+
 rendezvous::WorkerFailure WorkerGroup::Describe(const WorkerEnd& end,
                                                 const rendezvous::NodeId& node_id,
                                                 const std::string& hostname) const {
@@ -226,6 +259,7 @@ rendezvous::WorkerFailure WorkerGroup::Describe(const WorkerEnd& end,
   failure.error_file = end.error_file;
   failure.stderr_tail = end.stderr_tail;
   failure.facts = end.facts;
+  if (std::string fact = LeftFact(end); !fact.empty()) failure.facts.push_back(std::move(fact));
   failure.wall_time_ms = end.wall_time_ms;
   if (!failures_.empty() && end.seen > failures_.front().seen) {
     failure.after_first_ms =

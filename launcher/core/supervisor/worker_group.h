@@ -122,6 +122,7 @@ class WorkerGroup {
   bool stop_requested() const { return stop_requested_; }
   // Local ranks that signals and sweeps leave out; in kIdle those that are kept.
   std::vector<uint32_t> spared() const;
+  bool AllCanRejoin() const { return spared().size() == workers_.size(); }
   // 0 = it was never started.
   uint32_t pid(uint32_t local_rank) const { return workers_.at(local_rank).pid; }
   // The worker is of an earlier generation, and goes on.
@@ -139,6 +140,8 @@ class WorkerGroup {
   const std::vector<WorkerEnd>& failures() const { return failures_; }
   // Workers that ended otherwise than well after we stopped the group, in the order seen.
   const std::vector<WorkerEnd>& stopped() const { return stopped_; }
+  // Local ranks of workers that ended with 0 by themselves; kFailuresMax at most.
+  std::vector<uint32_t> left() const;
   uint32_t base_rank() const { return base_rank_; }
   // Of the stop that is under way or agreed; "" = there is none.
   const std::string& why() const { return why_; }
@@ -159,10 +162,12 @@ class WorkerGroup {
     bool can_rejoin = false;
     bool let_go = false;  // only if can_rejoin
     uint32_t pid = 0;
+    Instant left = Instant::Infinite();  // when it ended with 0 by itself, by the keeper's clock
   };
 
   GroupAction Sweep(Instant now);
   void GiveUpLate();
+  std::string LeftFact(const WorkerEnd& end) const;
 
   Phase phase_ = Phase::kIdle;
   rendezvous::Generation generation_;  // 0 only before the first Begin

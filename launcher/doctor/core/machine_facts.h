@@ -157,6 +157,7 @@ struct MachineFacts {
   std::vector<InterfaceFacts> interfaces;
   std::vector<RdmaPort> rdma_ports;
   std::optional<ClockFacts> clock;
+  std::string why_no_pidfds;  // why no process can be held by a descriptor; "" = it can
   PythonFacts python;
   std::vector<ImportFacts> imports;                // of scripts that were run with --warm on
   std::map<std::string, std::string> environment;  // of kEnvironmentOfInterest, those that are set

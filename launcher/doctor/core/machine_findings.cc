@@ -136,6 +136,21 @@ void CheckOtherLimits(const MachineFacts& facts, Findings* findings) {
   }
 }
 
+void CheckPidfds(const MachineFacts& facts, Findings* findings) {
+  if (facts.why_no_pidfds.empty()) return;
+  std::vector<std::string> mend = {"uname -r  # 5.10 or newer: a seccomp filter is at work"};
+  if (facts.container == "kubernetes") {
+    mend.emplace_back("securityContext: {seccompProfile: {type: Unconfined}}");
+  } else if (!facts.container.empty()) {
+    mend.push_back(absl::StrCat(facts.container, " run --security-opt seccomp=unconfined …"));
+  }
+  findings->push_back(
+      {Severity::kWarning, "pidfd_refused", facts.why_no_pidfds,
+       "jobs run all the same; ddprun daemon and ddprun chaos, which hold processes "
+       "that aren't their children, can't",
+       std::move(mend)});
+}
+
 void CheckClock(const MachineFacts& facts, Findings* findings) {
   if (!facts.clock.has_value() || facts.clock->synchronised) return;
   const bool inside = !facts.container.empty();
@@ -389,6 +404,7 @@ std::vector<Finding> FindTroubles(const MachineFacts& facts) {
   CheckHostname(facts, &findings);
   CheckNcclVariables(facts, &findings);
   CheckThreads(facts, &findings);
+  CheckPidfds(facts, &findings);
   CheckClock(facts, &findings);
   CheckCgroup(facts, &findings);
   CheckImports(facts, &findings);

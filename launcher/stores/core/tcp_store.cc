@@ -78,9 +78,15 @@ bool TcpStore::HasAsked(TcpConnectionId connection) const {
   return found != connections_.end() && found->second->has_asked;
 }
 
+std::optional<uint32_t> TcpStore::PingOf(TcpConnectionId connection) const {
+  const auto found = connections_.find(connection);
+  return found == connections_.end() ? std::nullopt : found->second->ping;
+}
+
 absl::Status TcpStore::Handle(TcpConnectionId connection, TcpStoreRequest request) {
   switch (request.verb) {
     case TcpStoreVerb::kPing:
+      connections_.at(connection)->ping = static_cast<uint32_t>(request.number);
       Reply(connection, LittleEndian(static_cast<uint64_t>(request.number), sizeof(uint32_t)));
       break;
     case TcpStoreVerb::kSet:

@@ -67,6 +67,9 @@ class TcpStore {
   void Close(TcpConnectionId connection);
   // Whether it is open, and has sent a request of the protocol.
   bool HasAsked(TcpConnectionId connection) const;
+  // The number of the ping that began an open connection. torch's clients send their pid. nullopt =
+  // it sent none, as clients older than torch 2.2.
+  std::optional<uint32_t> PingOf(TcpConnectionId connection) const;
 
   size_t key_count() const { return values_.size(); }
   size_t waiter_count() const { return waits_.size(); }
@@ -91,6 +94,7 @@ class TcpStore {
     TcpStoreParser parser;
     std::optional<WaitId> wait;
     bool has_asked = false;
+    std::optional<uint32_t> ping;
   };
 
   absl::Status Handle(TcpConnectionId connection, TcpStoreRequest request);

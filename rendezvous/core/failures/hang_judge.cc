@@ -71,7 +71,7 @@ std::string StepsText(const Ranks& others) {
     least = std::min(least, rank->worker.step);
     most = std::max(most, rank->worker.step);
   }
-  if (least > most) return "";
+  if (least > most || most == 0) return "";
   return least == most ? absl::StrCat("; others are at step ", least)
                        : absl::StrCat("; others are at steps ", least, " to ", most);
 }
@@ -83,10 +83,27 @@ HangVerdict Accuse(const Ranks& guilty, const Ranks& all, const std::string& why
   const Ranks others = Select(all, [&](const RankProgress& rank) {
     return !std::binary_search(verdict.guilty.begin(), verdict.guilty.end(), rank.rank);
   });
+  verdict.end = std::all_of(guilty.begin(), guilty.end(),
+                            [](const RankProgress* rank) { return rank->worker.expired; });
   verdict.evidence = absl::StrCat(why, StepsText(others));
   if (verdict.guilty.size() > 1) {
     absl::StrAppend(&verdict.evidence, "; ", verdict.guilty.size(), " ", kTiedEvidence);
   }
+  return verdict;
+}
+
+// No worker has put out anything or used the processor for an explicit --hang_timeout.
+bool AllIdle(const Ranks& all) {
+  return std::all_of(all.begin(), all.end(),
+                     [](const RankProgress* rank) { return rank->worker.idle; });
+}
+
+// Ranks that are all stopped hold up nobody: somebody has paused the job. An explicit
+// --hang_timeout ends them, too.
+HangVerdict AccuseStopped(const Ranks& stopped, const Ranks& all, bool complete) {
+  HangVerdict verdict = Accuse(stopped, all, kStoppedEvidence);
+  const bool others_wait = complete && stopped.size() < all.size();
+  verdict.end = verdict.end && (others_wait || AllIdle(stopped));
   return verdict;
 }
 
@@ -97,32 +114,101 @@ std::vector<RankProgress> Unmarked(std::vector<RankProgress> ranks) {
   for (RankProgress& rank : ranks) {
     if (!IsCounted(rank)) continue;
     rank.worker.phase = ProgressPhase::kNone;
-    rank.worker.suspect = false;
+    rank.worker.suspect = rank.worker.idle;
+    rank.worker.expired = rank.worker.idle;
   }
   return ranks;
 }
 
+// A rank, and how many collectives of a group it has begun.
+struct Count {
+  const RankProgress* rank;
+  uint64_t begun;
+};
+
+// "hasn't come to collective 87, for which rank 1 has waited 4s".
+std::string AwaitedText(const std::vector<Count>& counts, uint64_t most, const std::string& group) {
+  Ranks waiting;
+  absl::Duration longest;
+  for (const Count& count : counts) {
+    if (count.begun != most) continue;
+    waiting.push_back(count.rank);
+    longest = std::max(longest, count.rank->worker.silent);
+  }
+  return absl::StrCat("hasn't come to collective ", most, group, ", for which ",
+                      waiting.size() == 1 ? absl::StrCat("rank ", waiting.front()->rank, " has")
+                                          : absl::StrCat(waiting.size(), " ranks have"),
+                      " waited ",
+                      absl::FormatDuration(absl::Trunc(longest, absl::Milliseconds(100))));
+}
+
+// The members of a group that all others have left behind at a collective, if all of them stand.
+std::optional<HangVerdict> JudgeGroup(const std::vector<Count>& counts, const std::string& group,
+                                      const Ranks& all) {
+  const auto [least, most] =
+      std::minmax_element(counts.begin(), counts.end(),
+                          [](const Count& a, const Count& b) { return a.begun < b.begun; });
+  if (least == counts.end() || least->begun == most->begun) return std::nullopt;
+  Ranks behind;
+  for (const Count& count : counts) {
+    if (count.begun != least->begun) continue;
+    const WorkerProgress& worker = count.rank->worker;
+    const bool still = worker.activity == Activity::kStill;
+    if (!worker.suspect || (!still && !worker.overdue)) return std::nullopt;
+    behind.push_back(count.rank);
+  }
+  return Accuse(behind, all, AwaitedText(counts, most->begun, group));
+}
+
+// Ranks that wait for one that has ended with status 0, and begins nothing more.
+std::optional<HangVerdict> JudgeLeft(const std::vector<RankProgress>& ranks, const Ranks& all) {
+  for (const RankProgress& left : ranks) {
+    if (!left.worker.left) continue;
+    for (const GroupProgress& begun : left.worker.groups) {
+      const Ranks waiting = Select(all, [&begun](const RankProgress& rank) {
+        const WorkerProgress& worker = rank.worker;
+        return worker.suspect && worker.inside_group == begun.name &&
+               std::any_of(worker.groups.begin(), worker.groups.end(),
+                           [&begun](const GroupProgress& group) {
+                             return group.name == begun.name && group.sequence > begun.sequence;
+                           });
+      });
+      if (waiting.empty()) continue;
+      HangVerdict verdict = Accuse(waiting, all, "");
+      verdict.evidence = absl::StrCat("waits in a collective after number ", begun.sequence,
+                                      " of group ", begun.name, ", the last that rank ", left.rank,
+                                      " had begun when it ended with status 0");
+      return verdict;
+    }
+  }
+  return std::nullopt;
+}
+
 // Of a program that doesn't say where it is (an evaluation, a save). All ranks of it are stalled by
-// one, so the one counts that all others have left behind at a collective; whoever can't be told
-// apart by that is left alone, and so is whoever may yet work.
+// one, so the one counts that all others have left behind at a collective; a rank that can't be
+// told apart by that is left alone, and so is one that may yet work. Where all ranks have begun as
+// many of the default group, the other groups count of which all members are known.
 std::optional<HangVerdict> JudgeCounted(const Ranks& all) {
-  uint64_t least = UINT64_MAX;
-  uint64_t most = 0;
+  std::vector<Count> world;
+  std::map<std::string, std::pair<uint32_t, std::vector<Count>>> groups;
   for (const RankProgress* rank : all) {
     if (rank->worker.collectives == 0) return std::nullopt;
-    least = std::min(least, rank->worker.collectives);
-    most = std::max(most, rank->worker.collectives);
+    world.push_back({rank, rank->worker.collectives - 1});
+    for (const GroupProgress& group : rank->worker.groups) {
+      groups[group.name].first = group.size;
+      groups[group.name].second.push_back({rank, group.sequence});
+    }
   }
-  if (least >= most) return std::nullopt;
-  const Ranks behind =
-      Select(all, [&](const RankProgress& rank) { return rank.worker.collectives == least; });
-  for (const RankProgress* rank : behind) {
-    const bool still = rank->worker.activity == Activity::kStill;
-    if (!rank->worker.suspect || (!still && !rank->worker.overdue)) return std::nullopt;
+  std::optional<HangVerdict> verdict = JudgeGroup(world, "", all);
+  const auto ends = std::minmax_element(
+      world.begin(), world.end(), [](const Count& a, const Count& b) { return a.begun < b.begun; });
+  if (verdict.has_value() || ends.first->begun != ends.second->begun) return verdict;
+  for (const auto& [name, members] : groups) {
+    if (members.first != members.second.size()) continue;
+    verdict = JudgeGroup(members.second, absl::StrCat(" of group ", name), all);
+    if (verdict.has_value()) return verdict;
   }
-  return Accuse(behind, all,
-                absl::StrCat("has begun ", least - 1, " collectives, and the others ", most - 1,
-                             most - least > 1 ? " at most" : "", "; they wait for it"));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -137,9 +223,14 @@ std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, boo
   }
   const Ranks stopped = Select(
       all, [](const RankProgress& rank) { return rank.worker.activity == Activity::kStopped; });
-  if (!stopped.empty()) return Accuse(stopped, all, kStoppedEvidence);
+  if (!stopped.empty()) return AccuseStopped(stopped, all, complete);
   if (!complete) return std::nullopt;
-  if (counted > 0) return JudgeCounted(all);
+  if (counted > 0) {
+    std::optional<HangVerdict> verdict = JudgeCounted(all);
+    if (!verdict.has_value()) verdict = JudgeLeft(ranks, all);
+    if (verdict.has_value() || !AllIdle(all)) return verdict;
+    return JudgeHang(Unmarked(ranks), complete);
+  }
 
   const Ranks behind = Behind(all);
   for (const RankProgress* rank : behind) {

@@ -103,7 +103,7 @@ RestartDecision DecideFailure(const JobSpec& spec, RestartDecision decision, con
     return EndFailed(
         std::move(decision), Rule::kCrashLoop, Outcome::kFailedForGood,
         absl::StrCat(CountText(rules.crash_loop, "start"), " in a row failed in this way within ",
-                     DurationText(kQuickFailure), ", so no restart will help (--crash_loop)"));
+                     DurationText(kQuickFailure), " (--crash_loop)"));
   }
   if (rules.give_up_after > 0 && history.without_progress >= rules.give_up_after) {
     return EndFailed(std::move(decision), Rule::kNoProgress, Outcome::kFailedForGood,

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/failures/node_blame.h"
+#include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {
 
@@ -74,6 +75,11 @@ Settlement Closing::Settle(const JobSpec& spec, const Round& round, double jitte
   }
   if (decision.blame != Blame::kWorker) return settled;
   if (first != nullptr) settled.why = FailureText(*first);
+  // The user decides what to conclude from it: the job ends by this only if --crash_loop says so,
+  // and then the decision has the same words.
+  if (history_.same_failures >= kSameFailuresNamed && decision.rule != Rule::kCrashLoop) {
+    absl::StrAppend(&settled.why, "; the same failure ", history_.same_failures, " times in a row");
+  }
   settled.blamed = BlamedNode(cause);
   if (settled.blamed) settled.blamed_host = first->hostname;
   return settled;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "rendezvous/core/failures/hang_proof.h"
 
 namespace ddprun::rendezvous {
 
@@ -10,6 +11,7 @@ HangStep HangInquiry::Add(Instant now, const Round& round, uint32_t group_rank, 
   DDPRUN_CHECK(group_rank < round.members().size(), "a report of no member");
   HangStep step;
   const bool suspect = report.any_suspect();
+  if (!suspect) ForgetNamed(round.member(group_rank));
   // A repeated suspicion means that an answer is still missing: a question is lost with its stream.
   const bool ask = suspect && (!open_ || has(group_rank));
   open_ = open_ || suspect;
@@ -30,9 +32,22 @@ HangStep HangInquiry::Add(Instant now, const Round& round, uint32_t group_rank, 
 }
 
 void HangInquiry::Close() {
+  EndInquiry();
+  proof_.clear();
+  named_.clear();
+}
+
+void HangInquiry::EndInquiry() {
   open_ = false;
   reports_.clear();
   ask_again_ = Instant();
+}
+
+// A rank that goes on is named anew when it holds up the others again.
+void HangInquiry::ForgetNamed(const RoundMember& member) {
+  const uint32_t base = member.placement.base_rank;
+  std::erase_if(named_,
+                [&](uint32_t rank) { return rank >= base && rank < base + member.worker_count; });
 }
 
 // Every member that may have something to say. Who is silent is lost by its lease.
@@ -60,9 +75,22 @@ std::optional<HangVerdict> HangInquiry::Judge(const Round& round) {
       ranks.push_back({member.placement.base_rank + worker.local_rank, worker});
     }
   }
+  std::optional<HangVerdict> verdict = Conclude(ranks, complete);
+  // A worker that is still suspect is reported again.
+  if (verdict.has_value() || complete) EndInquiry();
+  return verdict;
+}
+
+std::optional<HangVerdict> HangInquiry::Conclude(const std::vector<RankProgress>& ranks,
+                                                 bool complete) {
+  std::optional<HangProof> proof = ProveHang(ranks, complete);
+  const bool same = proof.has_value() && proof->fingerprint == proof_;
+  if (complete || proof.has_value()) proof_ = proof.has_value() ? proof->fingerprint : "";
+  if (same) return std::move(proof->verdict);
   std::optional<HangVerdict> verdict = JudgeHang(ranks, complete);
-  // Whoever is still suspect says so again.
-  if (verdict.has_value() || complete) Close();
+  if (!verdict.has_value() || verdict->end) return verdict;
+  if (verdict->guilty == named_) return std::nullopt;
+  named_ = verdict->guilty;
   return verdict;
 }
 
@@ -74,12 +102,15 @@ std::string HangInquiry::BrokenInvariant(const Round* round) const {
   return reports_.rbegin()->first < round->members().size() ? "" : "a report of no member";
 }
 
-std::vector<std::pair<uint32_t, EndHung>> EndOrders(const HangVerdict& verdict,
-                                                    const Round& round) {
-  std::vector<std::pair<uint32_t, EndHung>> orders;
+std::vector<std::pair<uint32_t, HungWorkers>> HangOrders(const HangVerdict& verdict,
+                                                         const Round& round) {
+  std::vector<std::pair<uint32_t, HungWorkers>> orders;
   for (uint32_t group_rank = 0; group_rank < round.members().size(); ++group_rank) {
     const RoundMember& member = round.member(group_rank);
-    EndHung order{.generation = round.generation(), .local_ranks = {}, .reason = verdict.evidence};
+    HungWorkers order{.generation = round.generation(),
+                      .local_ranks = {},
+                      .reason = verdict.evidence,
+                      .end = verdict.end};
     const uint32_t base = member.placement.base_rank;
     const auto first = std::lower_bound(verdict.guilty.begin(), verdict.guilty.end(), base);
     for (auto rank = first; rank != verdict.guilty.end() && *rank < base + member.worker_count;

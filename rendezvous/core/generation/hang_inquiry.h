@@ -18,18 +18,19 @@ namespace ddprun::rendezvous {
 // What is to be done about a report, in this order.
 struct HangStep {
   std::vector<uint32_t> ask;           // group ranks, ascending: what they see, with two samples
-  std::optional<HangVerdict> verdict;  // who is to be ended
+  std::optional<HangVerdict> verdict;  // ranks to be ended, or to be named
 };
 
 // The reports of one generation's members, by group rank, since the suspicion arose: whom to ask,
-// and when to judge (R13). Who is guilty is JudgeHang's. Pure.
+// and when to judge (R13). Which ranks are guilty is JudgeHang's, and ProveHang's. A proof counts
+// when two inquiries in a row give the same one; the same suspicion is passed on once. Pure.
 //
 //   closed ─(a member is suspect)─► open: the others are asked ─(judged; or all answered)─► closed
 class HangInquiry {
  public:
   // Takes the newest report of a member of the running generation.
   HangStep Add(Instant now, const Round& round, uint32_t group_rank, HangReport report);
-  // The next suspicion asks anew.
+  // Forgets everything: the generation is over.
   void Close();
 
   bool open() const { return open_; }
@@ -40,14 +41,20 @@ class HangInquiry {
  private:
   std::vector<uint32_t> WhomToAsk(const Round& round) const;
   std::optional<HangVerdict> Judge(const Round& round);
+  std::optional<HangVerdict> Conclude(const std::vector<RankProgress>& ranks, bool complete);
+  void EndInquiry();
+  void ForgetNamed(const RoundMember& member);
 
   bool open_ = false;
   std::map<uint32_t, HangReport> reports_;  // empty unless open; of members of the round
   Instant ask_again_;  // not before, however often a suspicion is repeated; 0 unless open
+  std::string proof_;  // fingerprint of what the inquiry before this one proved; "" = nothing
+  std::vector<uint32_t> named_;  // ranks of the suspicion that was passed on last
 };
 
-// What the members with guilty workers are told, by group rank, ascending.
-std::vector<std::pair<uint32_t, EndHung>> EndOrders(const HangVerdict& verdict, const Round& round);
+// The orders for the members with guilty workers, by group rank, ascending.
+std::vector<std::pair<uint32_t, HungWorkers>> HangOrders(const HangVerdict& verdict,
+                                                         const Round& round);
 
 }  // namespace ddprun::rendezvous
 

@@ -21,7 +21,9 @@ Choice ChooseNodes(const JobSpec& spec, const Roster& roster, const NodeBlame& b
   DDPRUN_CHECK(present.size() == roster.candidates(), "the number of candidates is wrong");
   Choice choice;
   std::vector<Candidate> candidates;
-  for (const size_t index : LeaveOut(failures, spec.nodes_min)) {
+  const uint32_t full = std::min(roster.candidates(), spec.nodes_max);
+  const uint32_t least = spec.restart.quarantine_shrinks ? spec.nodes_min : full;
+  for (const size_t index : LeaveOut(failures, least)) {
     const Node& node = *present[index];
     candidates.push_back({.node_id = node.id,
                           .join_order = node.order,
@@ -55,8 +57,10 @@ std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked) {
   return members;
 }
 
-Newcomers CountNewcomers(const Roster& roster, const NodeBlame& blame, Instant now) {
+Newcomers CountNewcomers(const JobSpec& spec, const Roster& roster, const NodeBlame& blame,
+                         Instant now) {
   Newcomers count{.present = roster.candidates(), .answering = roster.answering()};
+  if (!spec.restart.quarantine_shrinks) return count;
   for (const NodeId& id : blame.QuarantinedNodes(now)) {
     const Node* node = roster.table().FindById(id);
     if (node == nullptr || !node->counted) continue;

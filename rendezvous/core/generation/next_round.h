@@ -23,7 +23,8 @@ struct Choice {
   std::vector<LeftOut> left_out;    // in join order
 };
 
-// Chooses among the candidates: those in quarantine only as far as the others don't suffice (R2).
+// Chooses among the candidates: those in quarantine only as far as the others can't take their
+// places, or with quarantine_shrinks as far as the others don't suffice (R2).
 // Params: previous: node ids of the last generation by group rank. Pure; O(n log n).
 Choice ChooseNodes(const JobSpec& spec, const Roster& roster, const NodeBlame& blame,
                    const std::vector<NodeId>& previous, Instant now);
@@ -31,13 +32,15 @@ Choice ChooseNodes(const JobSpec& spec, const Roster& roster, const NodeBlame& b
 // Their places in it. Requires: at least one node.
 std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked);
 
-// The candidates that a running generation could take in: not those in quarantine.
+// The candidates that a running generation could take in: with quarantine_shrinks not those in
+// quarantine.
 struct Newcomers {
   uint32_t present = 0;
   uint32_t answering = 0;  // of them, who has answered a probe: for these a generation ends
 };
 // Pure; O(log n).
-Newcomers CountNewcomers(const Roster& roster, const NodeBlame& blame, Instant now);
+Newcomers CountNewcomers(const JobSpec& spec, const Roster& roster, const NodeBlame& blame,
+                         Instant now);
 
 }  // namespace ddprun::rendezvous
 

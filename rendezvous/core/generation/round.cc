@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
+#include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {
 
@@ -84,8 +85,19 @@ bool Round::SetStarted(uint32_t group_rank) {
   return ++started_ == members_.size();
 }
 
-void Round::SetSucceeded(uint32_t group_rank) {
-  if (!std::exchange(members_.at(group_rank).succeeded, true)) ++succeeded_;
+void Round::SetSucceeded(uint32_t group_rank, Instant now) {
+  if (std::exchange(members_.at(group_rank).succeeded, true)) return;
+  ++succeeded_;
+  last_success_ = now;
+}
+
+std::vector<uint32_t> Round::TakeLaggards(Instant now) {
+  if (last_success_.is_infinite() || now - last_success_ < kOthersEndedAfter) return {};
+  last_success_ = Instant::Infinite();
+  const std::set<uint32_t> ranks = NotSucceeded();
+  if (laggards_ > 0 && (laggards_ == 1 || ranks.size() > 1)) return {};
+  laggards_ = ranks.size();
+  return {ranks.begin(), ranks.end()};
 }
 
 std::set<uint32_t> Round::NotSucceeded() const {
@@ -107,6 +119,24 @@ bool Round::AddFailure(uint32_t group_rank, WorkerFailure failure, Instant arriv
   failure.traceback = Bounded(std::move(failure.traceback), kTracebackBytesMax);
   failures_.Add(std::move(failure), arrival);
   return true;
+}
+
+void Round::AddLeft(uint32_t group_rank, const std::vector<uint32_t>& local_ranks) {
+  const RoundMember& member = members_.at(group_rank);
+  for (const uint32_t local_rank : local_ranks) {
+    if (local_rank < member.worker_count) left_.insert(member.placement.base_rank + local_rank);
+  }
+}
+
+std::vector<uint32_t> Round::LeftBeside(const NodeId& node_id) const {
+  std::vector<uint32_t> ranks(left_.begin(), left_.end());
+  for (const RoundMember& member : members_) {
+    if (member.node_id != node_id) continue;
+    const uint32_t base = member.placement.base_rank;
+    std::erase_if(ranks,
+                  [&](uint32_t rank) { return rank >= base && rank - base < member.worker_count; });
+  }
+  return ranks;
 }
 
 std::string Round::BrokenInvariant() const {

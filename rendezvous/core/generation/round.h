@@ -77,10 +77,19 @@ class Round {
   void SetNode(uint32_t group_rank, uint64_t node_order);
   // True when it was the last one: all workers run.
   bool SetStarted(uint32_t group_rank);
-  void SetSucceeded(uint32_t group_rank);
+  void SetSucceeded(uint32_t group_rank, Instant now);
+  // Group ranks of members that run although others succeeded, the last of them kOthersEndedAfter
+  // ago; once, and once more if one member alone is left of several. Empty otherwise.
+  std::vector<uint32_t> TakeLaggards(Instant now);
   // Notes a failure of a member's worker, or completes the one of the same rank; it gets its rank
   // and generation here, whatever it says. False: there is no such worker. Bound: as FailureList.
   bool AddFailure(uint32_t group_rank, WorkerFailure failure, Instant arrival);
+
+  // Notes workers of a member that had ended with 0 before the round's end. Those that don't exist
+  // are ignored.
+  void AddLeft(uint32_t group_rank, const std::vector<uint32_t>& local_ranks);
+  // The ranks that are known to have ended so, but those of that node.
+  std::vector<uint32_t> LeftBeside(const NodeId& node_id) const;
 
   // Notes how far a member's workers were.
   void AddStep(std::optional<uint64_t> step) { step_ = std::max(step_, step); }
@@ -110,12 +119,15 @@ class Round {
   uint32_t world_size_;               // the sum of the members' workers
   RoundTerms terms_;
   // Counts of members: 0 <= each <= members_.size().
-  size_t open_;                   // that are not settled
-  size_t gone_ = 0;               // never goes down
-  size_t started_ = 0;            // never goes down
-  size_t succeeded_ = 0;          // never goes down
-  FailureList failures_;          // ranks < world_size_
-  std::optional<uint64_t> step_;  // never goes down
+  size_t open_;                                 // that are not settled
+  size_t gone_ = 0;                             // never goes down
+  size_t started_ = 0;                          // never goes down
+  size_t succeeded_ = 0;                        // never goes down
+  Instant last_success_ = Instant::Infinite();  // infinite once TakeLaggards has used it
+  size_t laggards_ = 0;                         // how many TakeLaggards named last
+  FailureList failures_;                        // ranks < world_size_
+  std::set<uint32_t> left_;                     // ranks < world_size_
+  std::optional<uint64_t> step_;                // never goes down
 };
 
 }  // namespace ddprun::rendezvous

@@ -77,6 +77,13 @@ Verdict VerdictOf(Outcome outcome, Rule rule, std::string reason,
   const bool failed = outcome == Outcome::kFailed || outcome == Outcome::kFailedForGood;
   if (failed && !round->any_gone()) verdict.first_causes = cause.ties;
   verdict.failures = std::move(cause.failures);
+  if (verdict.failures.empty()) return verdict;
+  // That of its own node has a time, and is there already.
+  WorkerFailure& first = verdict.failures.front();
+  const std::vector<uint32_t> left = round->LeftBeside(first.node_id);
+  if (Weigh(first) == Evidence::kPeerError && !left.empty()) {
+    first.facts.push_back(LeftText(left));
+  }
   return verdict;
 }
 
@@ -124,7 +131,7 @@ void Job::On(const TimerDue& /*event*/) {
       RemoveNode(node, {.state = RoundMember::State::kLost});
       continue;
     }
-    if (ProvesLoss(overdue->bound)) LoseNode(node, ProofOf(overdue->bound));
+    if (ProvesLoss(*overdue)) LoseNode(node, ProofOf(overdue->bound));
   }
   if (now_ >= probes_.due()) SendProbes();
 }
@@ -142,7 +149,7 @@ Instant Job::PhaseDeadline() const {
       return forming_.Decide(spec(), roster_.candidates(), now_).until;
     case JobPhase::kRunning:
       if (preemption_.agreeing()) return preemption_.deadline();
-      if (recovery_.open()) return Instant::Infinite();
+      if (recovery_.open() || roster_.silent() > 0) return Instant::Infinite();
       // Also when the end of a quarantine makes a newcomer.
       return std::min(growth_.Decide(spec(), *round_, Newcomers(), now_).until,
                       blame_.NextRelease(now_));
@@ -175,21 +182,22 @@ void Job::JudgeStall(Instant now) {
 
 // A lease in which no probe could be sent proves nothing. Nor does one that is over while nobody is
 // heard at all: then this service is cut off, and a generation that runs is kept for when it no
-// longer is (R4). False: the leases now end later.
-bool Job::ProvesLoss(Roster::Bound bound) {
-  if (bound != Roster::Bound::kLease) return true;
+// longer is; nor one of a member that is worth waiting for (R4). False: the leases now end later.
+bool Job::ProvesLoss(const Roster::Overdue& overdue) {
+  if (overdue.bound != Roster::Bound::kLease) return true;
   if (recorder_.withholds()) {
     Excuse(now_ + pace().interval);
     return false;
   }
-  if (phase_ != JobPhase::kRunning || recovery_.open()) return true;
+  if (phase_ != JobPhase::kRunning) return true;
+  if (recovery_.open()) return !AwaitSilent(*overdue.node);
   const bool hears_nobody = HearsNobody(roster_.nodes(), now_, pace().lease);
   const bool begins = !isolation_.open();
   if (!begins && !hears_nobody) {
     EndIsolation();
     return false;
   }
-  if (!isolation_.Holds(now_, hears_nobody)) return true;
+  if (!isolation_.Holds(now_, hears_nobody)) return !AwaitSilent(*overdue.node);
   Excuse(now_ + pace().interval);
   if (begins) outbox_.AddNote("isolated", {{"nodes", absl::StrCat(roster_.nodes().size())}});
   return false;
@@ -209,7 +217,8 @@ void Job::NoteHeard(const Node& node) {
 void Job::EndIsolation() {
   const absl::Duration lasted = now_ - isolation_.since();
   isolation_.Close();
-  Excuse(now_ + std::max(pace().lease, kRecoveryLease));
+  const Instant until = now_ + std::max(pace().lease, kRecoveryLease);
+  roster_.ChangeAll([until](Node& node) { node.Pardon(until); });
   outbox_.AddNote("isolation_over", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(lasted))}});
 }
 
@@ -240,7 +249,8 @@ bool Job::AdvanceOnce() {
         CarryOut(preemption_.OnTimer(now_));
         return phase_ != JobPhase::kRunning;
       }
-      if (recovery_.open()) return false;
+      // Who is silent would be lost by it, and may be back in time.
+      if (recovery_.open() || roster_.silent() > 0) return false;
       if (!growth_.Decide(spec(), *round_, Newcomers(), now_).close) return false;
       BeginClosing({.reason = absl::StrCat(CountText(Newcomers(), "node"), " joined"),
                     .name = "growth",
@@ -285,6 +295,7 @@ void Job::FormGeneration(Rule rule) {
   preemption_.Open();
   closing_.Open();
   ledger_.Form(now_);
+  cost_.Begin(now_);
 
   recorder_.Note();
   outbox_.AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
@@ -340,8 +351,9 @@ void Job::BeginClosing(const Trigger& trigger) {
       continue;
     }
     const Node& node = *roster_.table().FindByOrder(member.node_order);
-    if (node.stream) SendStop(node);
+    if (node.stream && !node.silent) SendStop(node);
   }
+  LoseSilent();
 }
 
 void Job::CloseRound() {

@@ -14,6 +14,7 @@
 #include "rendezvous/core/generation/hang_inquiry.h"
 #include "rendezvous/core/generation/next_round.h"
 #include "rendezvous/core/generation/preemption.h"
+#include "rendezvous/core/generation/restart_cost.h"
 #include "rendezvous/core/generation/round.h"
 #include "rendezvous/core/generation/standby.h"
 #include "rendezvous/core/job/farewell.h"
@@ -29,6 +30,7 @@
 #include "rendezvous/core/members/loss.h"
 #include "rendezvous/core/members/probe_clock.h"
 #include "rendezvous/core/members/roster.h"
+#include "rendezvous/core/members/silence.h"
 
 namespace ddprun::rendezvous {
 
@@ -124,6 +126,7 @@ class Job {
   // What a node reports: of itself, and as a member of the live generation.
   void OnMessage(const Node& node, const AgentMessage& message);
   void OnRenewal(const Node& node, const Renewal& renewal, Generation generation);
+  void SawProgress(const Node& node, const Renewal& renewal);
   void OnEvent(const Node& node, const AgentMessage& message);
   void OnLeave(const Node& node, const Leave& leave);
   void OnReport(const Node& node, const WorkersStarted& started);
@@ -139,6 +142,7 @@ class Job {
   void SendQuestion(const Node& node);
   void SendDrain(const Node& node);
   void SendProbes();
+  void SendLaggards();
   void SendDueStandbys();
 
   // Looks across parts.
@@ -151,15 +155,22 @@ class Job {
   uint64_t Confirmed(const Node& node) const {
     return recorder_.keeps() ? node.confirmed : node.processed;
   }
-  uint32_t Newcomers() const { return CountNewcomers(roster_, blame_, now_).answering; }
+  uint32_t Newcomers() const { return CountNewcomers(spec(), roster_, blame_, now_).answering; }
+  bool IsLeftOut(const Node& node) const;
   Instant PhaseDeadline() const;
   void JudgeStall(Instant now);
-  bool ProvesLoss(Roster::Bound bound);
+  bool ProvesLoss(const Roster::Overdue& overdue);
+  SilenceInput SilenceOf(const Node& node) const;
+  bool AwaitSilent(const Node& node);
+  void ReconsiderSilent(absl::Duration least = absl::ZeroDuration());
+  void NoteSilenceOver(const Node& node, absl::Duration silence);
+  void LoseSilent();
   void Excuse(Instant until);
   void NoteHeard(const Node& node);
   void EndIsolation();
   std::string StateOf(const Node& node) const;
   std::string RecoveryText() const;
+  std::string SilenceText(Instant now) const;
   const char* BrokenPhase() const;
   std::string BrokenMembers() const;
 
@@ -179,6 +190,7 @@ class Job {
 
   Forming forming_;             // counts while forming
   std::optional<Round> round_;  // while running or closing; of generation_
+  RestartCost cost_;            // of the generation that was formed last
   Growth growth_;               // counts while running; remembers what it brought
   HangInquiry inquiry_;         // open only while running
   Preemption preemption_;       // agrees only while running; committed only after that

@@ -209,6 +209,8 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
 
 void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
   const bool lives = phase_ != JobPhase::kEnded;
+  const bool was_silent = node.silent;
+  const absl::Duration silence = now_ - node.proof;
   roster_.Attach(node, stream, number, now_, lives ? std::optional(pace().lease) : std::nullopt);
   if (node.group_rank) round_->SetConnected(*node.group_rank, true);
   outbox_.SendTo(node, Welcome{.term = gate_.term(),
@@ -217,6 +219,7 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
                                .processed_sequence = Confirmed(node)});
   if (lives) probes_.Wake(now_, spec().lease, spec().nodes_min);
   NoteHeard(node);
+  if (was_silent) NoteSilenceOver(node, silence);
 }
 
 void Job::EndStream(const Node& node, absl::Status status) {
@@ -258,6 +261,71 @@ void Job::RefuseRivals(const Node& holder) {
     if (rival.stream) EndStream(rival, refusal);
     RemoveNode(rival, {});
   }
+}
+
+// ------------------------------------------------------------- silence
+
+SilenceInput Job::SilenceOf(const Node& node) const {
+  const bool others_keep_all =
+      std::all_of(roster_.nodes().begin(), roster_.nodes().end(), [&node](const auto& each) {
+        const Node& other = each.second;
+        return &other == &node || !other.group_rank || other.told.can_rejoin;
+      });
+  return {.now = now_,
+          .since = node.heard,
+          .others = CountOthers(roster_.nodes(), now_, pace().lease),
+          .is_replaced = IsReplaced(node, roster_.nodes()),
+          .is_likely_gone = recovery_.IsLikelyGone(node.order),
+          .loss = others_keep_all ? absl::ZeroDuration() : cost_.Estimate(node.heard)};
+}
+
+// Whether a member whose lease is over is waited for all the same, and until when: the generation
+// goes on with it. A node that is done is missed by nobody (R8), and one without a rank is no part
+// of a generation.
+bool Job::AwaitSilent(const Node& node) {
+  if (!node.group_rank || IsDone(node)) return false;
+  const SilenceInput input = SilenceOf(node);
+  const SilenceDecision decision = DecideSilence(spec(), input);
+  if (decision.is_lost) return false;
+  const bool begins = !node.silent;
+  roster_.Change(node, [&](Node& n) { n.Await(decision.until); });
+  if (!begins) return true;
+  outbox_.AddNote("node_silent",
+                  {{"node", node.id.value()},
+                   {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))},
+                   {"waits_ms", absl::StrCat(absl::ToInt64Milliseconds(decision.until - now_))},
+                   {"why", decision.why == SilenceDecision::Why::kNeeded ? "needed" : "cheaper"}});
+  NoteGone(node);
+  return true;
+}
+
+// Somebody has come with whom the job may be able to go on without the silent ones. Params: least:
+// how long they have at least from now on.
+void Job::ReconsiderSilent(absl::Duration least) {
+  if (phase_ != JobPhase::kRunning || roster_.silent() == 0) return;
+  for (const auto& [order, node] : roster_.nodes()) {
+    if (!node.silent) continue;
+    const Instant until = std::max(now_ + least, DecideSilence(spec(), SilenceOf(node)).until);
+    roster_.Change(node, [&](Node& n) { n.BoundLease(until); });
+  }
+}
+
+// It is back in the generation that it never left. With it the job may be able to go on without the
+// other silent ones; but those behind the same link are on their way back, too.
+void Job::NoteSilenceOver(const Node& node, absl::Duration silence) {
+  recovery_.NoteHeard(node.order);
+  outbox_.AddNote("node_back", {{"node", node.id.value()},
+                                {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(silence))}});
+  ReconsiderSilent(kRecoveryLease);
+}
+
+// The generation that the silent ones were waited for ends: their leases were over long ago.
+void Job::LoseSilent() {
+  std::vector<const Node*> silent;
+  for (const auto& [order, node] : roster_.nodes()) {
+    if (node.silent) silent.push_back(&node);
+  }
+  for (const Node* node : silent) LoseNode(*node, LossProof::kLeaseExpired);
 }
 
 // ------------------------------------------------------------- loss

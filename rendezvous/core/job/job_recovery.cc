@@ -173,6 +173,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
   if (record.round) {
     RecoverRound(*record.round, orders);
     formed = round_->formed();
+    cost_.Begin(*formed);
   }
   if (record.spec) {
     ledger_.Recover(now, record.ledger, formed,
@@ -226,7 +227,7 @@ void Job::RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& o
     const MemberRecord& each = record.members[rank];
     round_->SetConnected(rank, false);
     if (each.started) round_->SetStarted(rank);
-    if (each.succeeded) round_->SetSucceeded(rank);
+    if (each.succeeded) round_->SetSucceeded(rank, now_);
     if (each.fate == MemberRecord::Fate::kLost) {
       round_->SetState(rank, RoundMember::State::kLost);
     } else if (each.fate == MemberRecord::Fate::kLeft) {

@@ -7,6 +7,7 @@
 #include "base/progress_page.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
+#include "rendezvous/core/hang_evidence.h"
 #include "rendezvous/core/job/job.h"
 #include "rendezvous/core/timing.h"
 
@@ -75,6 +76,9 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   const bool awaited = phase_ == JobPhase::kClosing && node.group_rank &&
                        round_->member(*node.group_rank).state == RoundMember::State::kStopping;
   NoteHeard(node);
+  const bool is_new = !node.answered;
+  const bool was_silent = node.silent;
+  const absl::Duration silence = now_ - node.proof;
   // An answer that came while the service was held up is worth what it would have been before (R4).
   const absl::Duration forgiven = probes_.ForgivenSince(renewal.nonce, now_);
   bool told = false;
@@ -92,14 +96,30 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
     if (!told || word == 0 || ProgressPhaseOf(word) == ProgressPhase::kCounted) continue;
     record_.SawStep(ProgressStepOf(word));
   }
+  if (told) SawProgress(node, renewal);
   if (is_member && renewal.warm) record_.SawWarm(*node.group_rank, *renewal.warm);
-  if (told && renewal.time) ledger_.Report(now_, *node.group_rank, *renewal.time, /*done=*/false);
   // Told once: a worker on a lost GPU hangs, or ends by an error that names none.
   for (const uint32_t gpu : lost_gpus) {
     outbox_.AddNote("gpu_lost", {{"node", node.id.value()}, {"gpu", absl::StrCat(gpu)}});
   }
   if (idle) round_->SetState(*node.group_rank, RoundMember::State::kStopped);
   RefuseRivals(node);
+  if (was_silent && !node.silent) return NoteSilenceOver(node, silence);
+  if (is_new) ReconsiderSilent();
+}
+
+// What a restart would cost, and the books. Requires: it is a member, and has told how far it is.
+void Job::SawProgress(const Node& node, const Renewal& renewal) {
+  const auto trains = [](uint64_t word) {
+    const ProgressPhase phase = ProgressPhaseOf(word);
+    return phase == ProgressPhase::kTrain || phase == ProgressPhase::kCounted;
+  };
+  if (std::any_of(node.told.progress.begin(), node.told.progress.end(), trains)) {
+    cost_.SawStep(now_);
+  }
+  if (!renewal.time) return;
+  cost_.SawTime(now_, *node.group_rank, *renewal.time);
+  ledger_.Report(now_, *node.group_rank, *renewal.time, /*done=*/false);
 }
 
 void Job::OnEvent(const Node& node, const AgentMessage& message) {
@@ -113,7 +133,8 @@ void Job::OnEvent(const Node& node, const AgentMessage& message) {
   if (cleaned != nullptr && node.cleaning != Generation() && message.generation == node.cleaning) {
     if (!cleaned->clean) return LoseNode(node, LossProof::kUnclean);
     standby_due_.Mark(node.order);
-    return roster_.Change(node, [&](Node& n) { n.EndStopping(cleaned->master_port); });
+    roster_.Change(node, [&](Node& n) { n.EndStopping(cleaned->master_port); });
+    return ReconsiderSilent();
   }
   if (!node.group_rank || message.generation != generation_) {
     return ignore(absl::StrCat("generation ", message.generation.value(), " is not current"));
@@ -172,7 +193,7 @@ void Job::OnReport(const Node& node, const WorkerFailed& failed) {
 void Job::OnReport(const Node& node, const GroupSucceeded& succeeded) {
   const uint32_t rank = *node.group_rank;
   if (succeeded.time) ledger_.Report(now_, rank, *succeeded.time, /*done=*/true);
-  round_->SetSucceeded(rank);
+  round_->SetSucceeded(rank, now_);
   recorder_.Note();
   if (round_->all_succeeded()) {
     return EndJob(Outcome::kSucceeded, Rule::kAllSucceeded,
@@ -188,6 +209,7 @@ void Job::OnReport(const Node& node, const GroupStopped& stopped) {
   for (const WorkerFailure& failure : stopped.failures) {
     round_->AddFailure(rank, Signed(node, failure), now_);
   }
+  round_->AddLeft(rank, stopped.left);
   round_->AddStep(stopped.step);
   if (stopped.step) record_.SawStep(*stopped.step);
   if (stopped.time) ledger_.Report(now_, rank, *stopped.time, /*done=*/false);
@@ -213,11 +235,11 @@ void Job::OnReport(const Node& node, const HangReport& report) {
                    ReportProgress{.generation = generation_, .sample = report.sample});
   }
   if (!step.verdict) return;
-  outbox_.AddNote("hang",
+  outbox_.AddNote(step.verdict->end ? "hang" : "hang_named",
                   {{"generation", absl::StrCat(generation_.value())},
                    {"ranks", Bounded(absl::StrJoin(step.verdict->guilty, ","), kTextBytesMax)},
                    {"evidence", step.verdict->evidence}});
-  for (auto& [rank, order] : EndOrders(*step.verdict, *round_)) {
+  for (auto& [rank, order] : HangOrders(*step.verdict, *round_)) {
     outbox_.SendTo(node_of(rank), std::move(order));
   }
 }
@@ -269,8 +291,26 @@ void Job::SendDrain(const Node& node) {
   outbox_.SendTo(node, Drain{drained == nullptr ? "" : drained->reason});
 }
 
+// Has the agents whose workers run on when other nodes have ended well name them (docs/LOGS.md).
+void Job::SendLaggards() {
+  if (phase_ != JobPhase::kRunning) return;
+  std::vector<std::string> ended;
+  for (const RoundMember& member : round_->members()) {
+    if (member.succeeded) ended.push_back(member.node_id.value());
+  }
+  for (const uint32_t rank : round_->TakeLaggards(now_)) {
+    const RoundMember& member = round_->member(rank);
+    if (member.node_order == 0) continue;
+    HungWorkers order{.generation = generation_,
+                      .reason = absl::StrCat(kEndedEvidence, "the ranks of ", ListText(ended))};
+    for (uint32_t i = 0; i < member.worker_count; ++i) order.local_ranks.push_back(i);
+    outbox_.SendTo(*roster_.table().FindByOrder(member.node_order), std::move(order));
+  }
+}
+
 void Job::SendProbes() {
   if (roster_.table().connected() == 0 || phase_ == JobPhase::kEnded) return probes_.Rest();
+  SendLaggards();
   const uint64_t nonce =
       probes_.Tick(now_, spec().lease, roster_.table().connected(), spec().nodes_min);
   const absl::Duration lease = pace().lease;

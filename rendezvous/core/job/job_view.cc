@@ -10,14 +10,13 @@
 namespace ddprun::rendezvous {
 namespace {
 
-Hindrance HindranceOf(const Node& node, const Roster& roster, const NodeBlame& blame, Instant now) {
+Hindrance HindranceOf(const Node& node, const Roster& roster) {
   Hindrance hindrance{.cleaning = node.cleaning, .claim = {}, .holder = {}, .failures = {}};
   if (!roster.table().HoldsItsClaim(node)) {
     hindrance.claim = node.info.node_rank;
     const uint64_t holder = roster.table().Claimants(*node.info.node_rank).front();
     hindrance.holder = roster.table().FindByOrder(holder)->info.hostname;
   }
-  if (blame.Quarantined(node.id, now)) hindrance.failures = blame.Count(node.id, now);
   return hindrance;
 }
 
@@ -41,14 +40,16 @@ void Job::SendDueStandbys() {
   waiting.pausing = phase_ == JobPhase::kForming && forming_.pausing(now_);
   if (round_) waiting.members = static_cast<uint32_t>(round_->members().size());
   if (phase_ == JobPhase::kRunning) {
-    waiting.grows = CountNewcomers(roster_, blame_, now_).present > 0 &&
+    waiting.grows = CountNewcomers(spec(), roster_, blame_, now_).present > 0 &&
                     CanGrow(spec(), waiting.members, round_->any_succeeded());
     waiting.least_uptime = growth_.least_uptime();
     waiting.fruitless = growth_.fruitless();
   }
   const auto tell = [&](const Node& node) {
     if (!listens(node)) return;
-    const Standby standby = StandbyFor(spec(), waiting, HindranceOf(node, roster_, blame_, now_));
+    Hindrance hindrance = HindranceOf(node, roster_);
+    if (IsLeftOut(node)) hindrance.failures = blame_.Count(node.id, now_);
+    const Standby standby = StandbyFor(spec(), waiting, hindrance);
     if (node.standby == standby) return;
     roster_.Change(node, [&](Node& n) { n.TakeStandby(standby); });
     outbox_.SendTo(node, standby);
@@ -63,13 +64,17 @@ void Job::SendDueStandbys() {
   standby_due_.Clear();
 }
 
+// It is in quarantine, and no generation begins to take it in.
+bool Job::IsLeftOut(const Node& node) const {
+  const bool is_full = round_ && round_->members().size() >= spec().nodes_max;
+  return (is_full || spec().restart.quarantine_shrinks) && blame_.Quarantined(node.id, now_);
+}
+
 std::string Job::StateOf(const Node& node) const {
   if (!node.stream) return "unreachable";
   if (node.draining) return "draining";
   if (node.cleaning != Generation()) return "stopping";
-  if (!node.group_rank && phase_ == JobPhase::kRunning && blame_.Quarantined(node.id, now_)) {
-    return "quarantined";
-  }
+  if (!node.group_rank && phase_ == JobPhase::kRunning && IsLeftOut(node)) return "quarantined";
   if (!node.group_rank) return node.standby && node.standby->spare ? "spare" : "joined";
   const RoundMember& member = round_->member(*node.group_rank);
   switch (member.state) {
@@ -98,6 +103,7 @@ JobView Job::View(Instant now) const {
   view.spent = ledger_.Spent(now);
   view.recoveries = recovery_.life();
   view.record_lost = recorder_.lost();
+  if (roster_.silent() > 0) view.reason = SilenceText(now);
   if (recovery_.open()) {
     view.phase = "recovering";
     view.reason = RecoveryText();
@@ -143,6 +149,20 @@ std::string Job::RecoveryText() const {
                       more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to come back");
 }
 
+// Of the one that has been silent for longest.
+std::string Job::SilenceText(Instant now) const {
+  const Node* first = nullptr;
+  for (const auto& [order, node] : roster_.nodes()) {
+    if (node.silent && (first == nullptr || node.heard < first->heard)) first = &node;
+  }
+  const uint32_t more = roster_.silent() - 1;
+  return absl::StrCat(NodeText(*first), " hasn't been heard for ",
+                      DurationText(absl::Trunc(now - first->proof, absl::Seconds(1))),
+                      more == 0 ? "" : absl::StrCat(", nor ", CountText(more, "other node")),
+                      "; its workers may still run. ",
+                      WaitText(SilenceOf(*first), spec().nodes_min, first->lease_end - now));
+}
+
 // ------------------------------------------------------------- invariants
 
 std::string Job::BrokenInvariant() const {
@@ -151,9 +171,9 @@ std::string Job::BrokenInvariant() const {
         blame_.BrokenInvariant(), forming_.BrokenInvariant(now_), growth_.BrokenInvariant(now_),
         refusal_notes_.BrokenInvariant(now_), round_ ? round_->BrokenInvariant() : std::string(),
         inquiry_.BrokenInvariant(round_ ? &*round_ : nullptr), preemption_.BrokenInvariant(),
-        closing_.BrokenInvariant(), recovery_.BrokenInvariant(), recorder_.BrokenInvariant(),
-        farewell_.BrokenInvariant(), record_.BrokenInvariant(), ledger_.BrokenInvariant(now_),
-        BrokenMembers()}) {
+        closing_.BrokenInvariant(), cost_.BrokenInvariant(now_), recovery_.BrokenInvariant(),
+        recorder_.BrokenInvariant(), farewell_.BrokenInvariant(), record_.BrokenInvariant(),
+        ledger_.BrokenInvariant(now_), BrokenMembers()}) {
     if (!broken.empty()) return broken;
   }
   return "";
@@ -173,6 +193,7 @@ const char* Job::BrokenPhase() const {
   if (farewell_.begun() != (phase_ == JobPhase::kEnded)) return "a verdict in the wrong phase";
   if (inquiry_.open() && !running) return "a hang of workers that don't run";
   if (isolation_.open() && !running) return "a generation is kept that doesn't run";
+  if (roster_.silent() > 0 && !running) return "who is silent is waited for, and nothing runs";
   if (preemption_.agreeing() && !running) return "a stop step for workers that don't run";
   if (preemption_.committed() && running) return "workers that don't heed their stop step";
   if (!gate_.open() && !roster_.empty()) return "nodes of a job that nobody began";
@@ -190,6 +211,7 @@ std::string Job::BrokenMembers() const {
     if (node == nullptr || node->stream) return "a node is awaited that is here, or lost";
   }
   for (const auto& [order, node] : roster_.nodes()) {
+    if (node.silent && !node.group_rank) return "a node without a rank is waited for";
     if (node.group_rank) {
       ++placed;
       const bool fits = round_ && *node.group_rank < round_->members().size() &&

@@ -21,6 +21,7 @@ uint64_t Recovery::vanished() const {
 }
 
 bool Recovery::NoteBack(uint64_t node_order) {
+  NoteHeard(node_order);
   if (awaited_.erase(node_order) == 0) return false;
   ++back_;
   return awaited_.empty();

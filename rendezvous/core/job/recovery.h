@@ -35,6 +35,13 @@ class Recovery {
   const std::set<uint64_t>& awaited() const { return awaited_; }
   // Who is known to be gone, and is the only one that is awaited yet; 0 = nobody.
   uint64_t vanished() const;
+  // This node is most likely gone, and hasn't been heard of since: all that is known of it is that
+  // its service ended.
+  bool IsLikelyGone(uint64_t node_order) const { return vanished_ == node_order; }
+  // It is heard of after all.
+  void NoteHeard(uint64_t node_order) {
+    if (vanished_ == node_order) vanished_ = 0;
+  }
   // How many services had the job before this one.
   uint64_t life() const { return life_; }
   uint32_t back() const { return back_; }

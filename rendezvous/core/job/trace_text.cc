@@ -122,8 +122,8 @@ std::string Describe(const ReportProgress& m) {
                       " sample=", absl::ToInt64Milliseconds(m.sample), "ms");
 }
 
-std::string Describe(const EndHung& m) {
-  return absl::StrCat("end_hung gen=", m.generation.value(),
+std::string Describe(const HungWorkers& m) {
+  return absl::StrCat(m.end ? "end_hung gen=" : "name_hung gen=", m.generation.value(),
                       " local=", absl::StrJoin(m.local_ranks, ","), Field("reason", m.reason));
 }
 

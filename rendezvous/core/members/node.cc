@@ -15,6 +15,7 @@ bool NodeTold::TakeProgress(Instant now, const Renewal& renewal, uint32_t worker
   progress.resize(std::min<size_t>(progress.size(), worker_count));
   step_time = renewal.step_time;
   progress_at = now;
+  can_rejoin = renewal.can_rejoin;
   return true;
 }
 
@@ -71,6 +72,7 @@ void Node::Greet(Instant now, std::optional<absl::Duration> lease) {
   grace_end = Instant::Infinite();
   idle_nonce = 0;
   standby.reset();
+  silent = false;
   if (lease) lease_end = now + *lease;
 }
 
@@ -86,7 +88,10 @@ void Node::Renew(Instant now, Instant sent, absl::Duration lease) {
   heard = now;
   answered = true;
   proof = std::max(proof, sent);
-  lease_end = std::max(lease_end, sent + lease);
+  // An answer from before the silence says nothing of what came after it.
+  const bool is_back = silent && sent + lease > now;
+  if (is_back) silent = false;
+  lease_end = is_back ? sent + lease : std::max(lease_end, sent + lease);
 }
 
 bool Node::ShowsIdle(uint64_t nonce) {
@@ -128,6 +133,7 @@ void Node::BecomeMember(uint32_t rank) {
   DDPRUN_CHECK(!group_rank && cleaning == Generation(), id.value());
   group_rank = rank;
   told.progress.clear();
+  told.can_rejoin = false;
   idle_nonce = 0;  // an answer to it would speak of the last generation
   standby.reset();
 }
@@ -136,6 +142,7 @@ void Node::BecomeWaiting() {
   Settle();
   group_rank.reset();
   told.progress.clear();
+  told.can_rejoin = false;
 }
 
 void Node::TakeStandby(const Standby& sent) {
@@ -148,6 +155,7 @@ uint32_t Node::UsePort() { return std::exchange(info.master_port, 0); }
 void Node::Retire() {
   BecomeWaiting();
   EndStopping();
+  silent = false;
   lease_end = Instant::Infinite();
   GiveUp();  // it has until the end of the farewell (R8)
 }
@@ -176,6 +184,7 @@ std::string Node::BrokenInvariant() const {
   if (cleaning != Generation() && stop_bound.is_infinite()) return broken("a stop without a bound");
   if (group_rank && standby) return broken("a member that waits");
   if (!group_rank && !told.progress.empty()) return broken("progress without a rank");
+  if (told.can_rejoin && told.progress.empty()) return broken("workers without progress rejoin");
   if (proof > heard) return broken("a proof of life that nobody heard");
   if (unsettled > processed) return broken("an event is unsettled that nobody processed");
   if (recording > settled() || confirmed > recording) {

@@ -17,11 +17,12 @@
 
 namespace ddprun::rendezvous {
 
-// What a node's renewals told, for people who watch.
+// What a node's renewals told. But for `can_rejoin` for people who watch.
 struct NodeTold {
   std::vector<uint64_t> progress;  // at most a word for each worker; empty without a rank
   absl::Duration step_time;
   Instant progress_at;
+  bool can_rejoin = false;  // its workers; false without progress
   std::vector<GpuUse> gpus;
   Instant gpus_at;
   std::optional<WarmUse> warm;
@@ -63,8 +64,12 @@ struct Node {
   std::optional<Standby> standby;  // the last one sent on this stream; empty with a group_rank
   bool draining = false;           // it was asked to leave (R15); for good
   bool answered = false;           // a probe, since it joined; for good
+  // Its lease is over, and it is waited for all the same until lease_end (R4). Only of a member of
+  // a generation that runs.
+  bool silent = false;
   bool counted = false;            // among the candidates; Roster's
   bool counted_answering = false;  // among those who have answered; Roster's
+  bool counted_silent = false;     // among the silent; Roster's
 
   NodeTold told;
 
@@ -129,6 +134,19 @@ struct Node {
 
   // Nor is what an isolated service doesn't hear (R4): its lease isn't over before `until`.
   void Excuse(Instant until) { lease_end = std::max(lease_end, until); }
+
+  // Its lease is over: it is silent, and lost only if it still is then.
+  void Await(Instant until) {
+    silent = true;
+    lease_end = until;
+  }
+
+  // The same once somebody is heard again; what it was suspected of before doesn't count either.
+  void Pardon(Instant until) {
+    if (silent) lease_end = until;
+    silent = false;
+    Excuse(until);
+  }
 
   // It has until then to be back, no longer.
   void BoundLease(Instant until) { lease_end = std::min(lease_end, until); }

@@ -15,6 +15,7 @@ const Node& Roster::Add(const NodeId& id, Incarnation incarnation, const NodeInf
 std::optional<uint64_t> Roster::Remove(const Node& node, Departed record) {
   Node& own = Own(node);
   DDPRUN_CHECK(!own.counted, own.id.value());
+  if (own.counted_silent) --silent_;
   deadlines_.Set(own.order, Instant::Infinite());
   const std::optional<uint32_t> claim = own.info.node_rank;
   table_.Remove(own, std::move(record));
@@ -90,6 +91,10 @@ void Roster::Refresh(Node& node) {
     node.counted_answering = answers;
     answers ? ++answering_ : --answering_;
   }
+  if (node.silent != node.counted_silent) {
+    node.counted_silent = node.silent;
+    node.silent ? ++silent_ : --silent_;
+  }
   deadlines_.Set(node.order, node.deadline());
 }
 
@@ -104,6 +109,7 @@ std::string Roster::BrokenInvariant() const {
   uint32_t candidates = 0;
   uint32_t claiming = 0;
   uint32_t answering = 0;
+  uint32_t silent = 0;
   size_t waiting = 0;
   for (const auto& [order, node] : nodes()) {
     broken = node.BrokenInvariant();
@@ -116,8 +122,10 @@ std::string Roster::BrokenInvariant() const {
     candidates += node.counted ? 1 : 0;
     claiming += node.counted && node.info.node_rank ? 1 : 0;
     answering += node.counted && node.answered ? 1 : 0;
+    silent += node.silent ? 1 : 0;
     waiting += node.deadline().is_infinite() ? 0 : 1;
   }
+  if (silent != silent_) return "the number of silent nodes is wrong";
   if (candidates != candidates_ || claiming != claiming_ || answering != answering_) {
     return "the number of candidates is wrong";
   }

@@ -84,6 +84,8 @@ class Roster {
   uint32_t candidates() const { return candidates_; }
   // Those of them that have answered a probe.
   uint32_t answering() const { return answering_; }
+  // Members whose lease is over and that are waited for (Node::silent).
+  uint32_t silent() const { return silent_; }
   // When the first bound of a node is over; infinite = none has one.
   Instant deadline() const { return deadlines_.Earliest(); }
   // Who is yet to come of `nodes_min`, where everybody says by a claim who it is: "node ranks 3,
@@ -103,6 +105,7 @@ class Roster {
   uint32_t candidates_ = 0;  // nodes with CouldStart, which are those with `counted`
   uint32_t claiming_ = 0;    // of these, those with a claim; <= candidates_
   uint32_t answering_ = 0;   // of these, those that have answered a probe; <= candidates_
+  uint32_t silent_ = 0;      // nodes with `silent`
   DeadlineQueue deadlines_;  // for each node its deadline()
 };
 

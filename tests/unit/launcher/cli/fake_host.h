@@ -79,6 +79,14 @@ class FakeHost : public Host {
     const auto found = paths.find(path);
     return found == paths.end() ? PathKind::kMissing : found->second;
   }
+  // Of the folder that it is in alone.
+  std::vector<std::string> NamesIn(const std::string& folder) const override {
+    std::vector<std::string> names;
+    for (const auto& [path, kind] : paths) {
+      if (folder == "." && path.find('/') == std::string::npos) names.push_back(path);
+    }
+    return names;
+  }
   absl::Status CheckReadable(const std::string& path) const override {
     if (path == unreadable) return Error(path, "Permission denied (errno 13, EACCES)");
     if (paths.count(path) > 0) return absl::OkStatus();

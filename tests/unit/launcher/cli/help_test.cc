@@ -58,6 +58,7 @@ const char* const kOptions[] = {"nnodes",
                                 "isolation-timeout",
                                 "cgroup",
                                 "gpu-memory-wait",
+                                "leftovers",
                                 "run-path",
                                 "start-method",
                                 "virtual-local-rank",
@@ -76,7 +77,8 @@ const char* const kOptions[] = {"nnodes",
                                 "preempt-signals",
                                 "preempt-deadline",
                                 "preempt-after",
-                                "config"};
+                                "config",
+                                "print-completion"};
 
 TEST(HelpAll, NamesEveryOptionInBothSpellings) {  // 2
   const ExitNow help = ExitOf(Parse({"--help-all"}));
@@ -101,9 +103,13 @@ TEST(HelpAll, EveryValueOptionSaysDefaultAndVariable) {
     if (last_name.find(' ') == std::string::npos) continue;  // a flag
     ++values;
     EXPECT_THAT(paragraphs[i], HasSubstr("Default:")) << first_line;
-    // torchrun has no variable for these two.
-    if (first_line.find("--numa") == 0 || first_line.find("--logs") == 0) continue;
-    EXPECT_THAT(paragraphs[i], testing::ContainsRegex("\\[(PET|DDPRUN|TORCH(ELASTIC)?)_[A-Z_]+\\]"))
+    // torchrun has no variable for these.
+    if (first_line.find("--numa") == 0 || first_line.find("--logs") == 0 ||
+        first_line.find("--print") == 0) {
+      continue;
+    }
+    EXPECT_THAT(paragraphs[i],
+                testing::ContainsRegex("\\[(PET|DDPRUN|TORCH(ELASTIC)?)_[A-Z_]+[],]"))
         << first_line;
   }
   EXPECT_GE(values, 38U);
@@ -184,6 +190,8 @@ TEST(HelpCommand, SaysWhatTopicsThereAre) {
   EXPECT_THAT(ExitOf(Parse({"help", "quux"})).text,
               HasSubstr("groups of options: job, rendezvous, workers, output, restarts, recovery"));
   EXPECT_THAT(ExitOf(Parse({"help", "status", "top"})).text, HasSubstr("give one topic"));
+  EXPECT_EQ(ExitOf(Parse({"--help", "restarts"})).text, ExitOf(Parse({"help", "restarts"})).text);
+  EXPECT_EQ(ExitOf(Parse({"-h", "train.py"})).text, ExitOf(Parse({"--help"})).text);
   EXPECT_EQ(ExitOf(Parse({"help", "preflight-worker"})).status, 2) << "it isn't for people";
 }
 
@@ -199,7 +207,11 @@ TEST(Suggestions, ForWordsThatAreNoScript) {
     EXPECT_EQ(exit.status, 1) << word;
     EXPECT_THAT(exit.text, HasSubstr(absl::StrCat("; ", suggestion, "\n"))) << word;
   }
-  EXPECT_THAT(ExitOf(Parse({"trian.py"})).text, testing::Not(HasSubstr("did you mean")));
+  for (const char* near : {"trian.py", "trian", "tran.py", "train"}) {
+    EXPECT_THAT(ExitOf(Parse({near})).text, HasSubstr("; did you mean train.py?\n")) << near;
+  }
+  EXPECT_THAT(ExitOf(Parse({"elsewhere/trian.py"})).text, testing::Not(HasSubstr("did you mean")));
+  EXPECT_THAT(ExitOf(Parse({"evaluate.py"})).text, testing::Not(HasSubstr("did you mean")));
   EXPECT_THAT(ExitOf(Parse({"--no_python", "kill"})).text, testing::Not(HasSubstr("did you mean")));
 }
 

@@ -75,8 +75,7 @@ TEST(Accelerate, ProcessesAreCountedOverAllMachines) {
   EXPECT_EQ(plan.worker_count, 4U);
   EXPECT_EQ(plan.node_rank, 1U);
   EXPECT_EQ(plan.master_addr, "host0");
-  EXPECT_EQ(plan.master_port, 5000);
-  EXPECT_EQ(plan.endpoint.port, 5001);
+  EXPECT_EQ(plan.endpoint.port, 5000);
   // Our options still win.
   EXPECT_EQ(PlanOf(ParseAccelerate(text, "--node_rank 0 --nproc_per_node 1 train.py")).worker_count,
             1U);
@@ -103,7 +102,9 @@ TEST(Accelerate, Devices) {
   EXPECT_THAT(cpu, Contains(Pair("ACCELERATE_USE_CPU", "True")));
   EXPECT_THAT(cpu, Contains(Pair("KMP_BLOCKTIME", "1")));
   EXPECT_THAT(cpu, Contains(Pair("ACCELERATE_DEBUG_MODE", "true")));
-  EXPECT_THAT(cpu, Contains(Pair("ACCELERATE_CPU_AFFINITY", "1")));
+  EXPECT_THAT(cpu, Not(Contains(Key("ACCELERATE_CPU_AFFINITY")))) << "as by accelerate";
+  EXPECT_THAT(VariablesOf("distributed_type: MULTI_GPU\nnum_processes: 2\nuse_cpu: true\n"),
+              Not(Contains(Key("ACCELERATE_USE_CPU"))));
   EXPECT_EQ(PlanOf(ParseAccelerate(one + "use_cpu: true\n")).omp_threads, 6U);
   EXPECT_THAT(VariablesOf(one + "gpu_ids: 1,3\n"), Contains(Pair("CUDA_VISIBLE_DEVICES", "1,3")));
   // The plan is made with what the workers will see.
@@ -133,6 +134,75 @@ TEST(Accelerate, Fsdp) {
   EXPECT_THAT(variables, Contains(Pair("FSDP_SHARDING_STRATEGY", "FULL_SHARD")));
   EXPECT_THAT(variables, Contains(Pair("FSDP_MIN_NUM_PARAMS", "100000000")));
   EXPECT_THAT(variables, Not(Contains(Key("FSDP_BACKWARD_PREFETCH"))));
+}
+
+TEST(Accelerate, ValuesAreWrittenAsPythonDoes) {
+  const auto variables = VariablesOf(
+      "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_min_num_params: 1.0e+8\n"
+      "  fsdp_transformer_layer_cls_to_wrap: [A, 'B c', 1.50, no]\n  fsdp_ignored_modules: 1e-5\n"
+      "  fsdp_sharding_strategy: 1_000\n  fsdp_auto_wrap_policy: 1.0e-5\n");
+  EXPECT_THAT(variables, Contains(Pair("FSDP_MIN_NUM_PARAMS", "100000000.0")));
+  EXPECT_THAT(variables,
+              Contains(Pair("FSDP_TRANSFORMER_CLS_TO_WRAP", "['A', 'B c', 1.5, False]")));
+  EXPECT_THAT(variables, Contains(Pair("FSDP_IGNORED_MODULES", "1e-5")));
+  EXPECT_THAT(variables, Contains(Pair("FSDP_SHARDING_STRATEGY", "1000")));
+  EXPECT_THAT(variables, Contains(Pair("FSDP_AUTO_WRAP_POLICY", "1e-05")));
+}
+
+TEST(Accelerate, OtherAcceleratorsAreStartedAsGpusAre) {
+  EXPECT_EQ(PlanOf(ParseAccelerate("distributed_type: MULTI_NPU\nnum_processes: 3\n")).worker_count,
+            3U);
+  EXPECT_THAT(VariablesOf("distributed_type: MULTI_XPU\nnum_processes: 2\ngpu_ids: 0,1\n"),
+              Contains(Pair("ZE_AFFINITY_MASK", "0,1")));
+}
+
+TEST(Accelerate, OtherSections) {
+  const auto variables = VariablesOf(
+      "distributed_type: FSDP\nnum_processes: 2\nmixed_precision: fp8\nfp8_config: {margin: 2, "
+      "override_linear_precision: [true, false, false]}\nparallelism_config: "
+      "{parallelism_config_tp_size: 2, parallelism_config_cp_size: 2}\n");
+  EXPECT_THAT(variables, Contains(Pair("ACCELERATE_FP8_MARGIN", "2")));
+  EXPECT_THAT(variables, Contains(Pair("ACCELERATE_FP8_OVERRIDE_FPROP", "True")));
+  EXPECT_THAT(variables, Contains(Pair("PARALLELISM_CONFIG_TP_SIZE", "2")));
+  EXPECT_THAT(variables, Contains(Pair("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather")));
+  EXPECT_THAT(variables, Not(Contains(Key("PARALLELISM_CONFIG_SP_SEQ_LENGTH"))));
+  const auto megatron = VariablesOf(
+      "distributed_type: MEGATRON_LM\nnum_processes: 2\nmegatron_lm_config: "
+      "{megatron_lm_tp_degree: 2}\n");
+  EXPECT_THAT(megatron, Contains(Pair("MEGATRON_LM_TP_DEGREE", "2")));
+  EXPECT_THAT(megatron, Contains(Pair("ACCELERATE_USE_MEGATRON_LM", "true")));
+}
+
+TEST(Accelerate, WhatAccelerateLeavesOutIsAWarning) {
+  const struct {
+    const char* text;
+    const char* warning;
+  } kCases[] = {
+      {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_backward_prefetch_policy: "
+       "A}\n",
+       ":3: fsdp_config.fsdp_backward_prefetch_policy has no effect"},
+      {"distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: {train_batch_size: 8}\n",
+       ":3: deepspeed_config.train_batch_size has no effect"},
+      {"distributed_type: MULTI_GPU\nnum_processes: 2\nfp8_config: {a: 1}\n",
+       ":3: fp8_config.a has no effect"},
+      {"distributed_type: NO\ntpu_vm: [a]\n", ":2: tpu_vm has no effect: it is for TPUs"},
+      {"distributed_type: NO\nenable_cpu_affinity: true\n", "export ACCELERATE_CPU_AFFINITY=1"},
+  };
+  for (const auto& c : kCases) {
+    const CommandLine parsed = ParseAccelerate(c.text);
+    EXPECT_THAT(parsed.warnings, ElementsAre(HasSubstr(c.warning))) << c.text;
+    PlanOf(parsed);
+  }
+}
+
+// As CONFIG.md says, the line wins; so does Slurm's number of tasks.
+TEST(Accelerate, TheNumberOfWorkersMayBeGivenElsewhere) {
+  const std::string none = "distributed_type: MULTI_GPU\n";
+  EXPECT_EQ(PlanOf(ParseAccelerate(none, "--nproc_per_node 2 train.py")).worker_count, 2U);
+  const std::string odd =
+      "distributed_type: MULTI_GPU\nnum_processes: 3\nnum_machines: 2\nmain_process_ip: h\n"
+      "main_process_port: 1\n";
+  EXPECT_EQ(PlanOf(ParseAccelerate(odd, "--nproc_per_node 2 train.py")).worker_count, 2U);
 }
 
 TEST(Accelerate, DeepSpeed) {
@@ -178,6 +248,9 @@ TEST(Accelerate, RefusalsNameTheField) {
       {"distributed_type: MULTI_GPU\nnum_processes: -1\n", ":2: num_processes: says not how many"},
       {"distributed_type: MULTI_GPU\nnum_processes: two\n", ":2: num_processes: 'two' is not a"},
       {"distributed_type: MULTI_GPU\nnum_processes: 3\nnum_machines: 2\n",
+       "main_process_ip: is missing"},
+      {"distributed_type: MULTI_GPU\nnum_processes: 3\nnum_machines: 2\nmain_process_ip: h\n"
+       "main_process_port: 1\n",
        "3 processes can't be divided evenly between 2 machines"},
       {"distributed_type: MULTI_GPU\nnum_processes: 2\nnum_machines: 2\n",
        "main_process_ip: is missing, and the job has 2 machines"},
@@ -187,15 +260,11 @@ TEST(Accelerate, RefusalsNameTheField) {
       {"distributed_type: NO\nuse_cpu: maybe\n", ":2: use_cpu: 'maybe' is not true or false"},
       {"distributed_type: NO\nuse_cpu: [1]\n", ":2: use_cpu: must be one text or number"},
       {"distributed_type: NO\nnum_proceses: 2\n", ":2: num_proceses: is no field of accelerate"},
-      {"distributed_type: NO\nmegatron_lm_config: {a: 1}\n", "megatron_lm_config: Megatron-LM is"},
-      {"distributed_type: NO\nfp8_config: {a: 1}\n", "export the ACCELERATE_FP8_* variables"},
-      {"distributed_type: NO\ntpu_use_sudo: true\n", "tpu_use_sudo: is for TPUs"},
-      {"distributed_type: NO\ntpu_vm: [a]\n", "tpu_vm: is for TPUs"},
-      {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_bogus: 1}\n",
-       ":3: fsdp_config.fsdp_bogus: is no field"},
       {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config: 1\n", "fsdp_config: must be lines"},
-      {"distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: {deepspeed_hostfile: a}\n",
-       "deepspeed_config.deepspeed_hostfile: is no field"},
+      {"distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {sync_module_states: false}\n",
+       "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states"},
+      {"distributed_type: MULTI_CPU\nnum_processes: 2\nmpirun_config: {mpirun_hostfile: a}\n",
+       "mpirun_config.mpirun_hostfile: ddprun starts the processes itself"},
       {"distributed_type: DEEPSPEED\nnum_processes: 2\nnum_machines: 2\nmain_process_ip: h\n"
        "main_process_port: 1\ndeepspeed_config: {deepspeed_multinode_launcher: pdsh}\n",
        "set deepspeed_multinode_launcher: standard"},

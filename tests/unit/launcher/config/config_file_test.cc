@@ -76,7 +76,7 @@ log_dir:            # says nothing
 )";
   const LaunchPlan plan = PlanOf(ParseFile(text));
   EXPECT_TRUE(plan.devices.virtual_local_rank);
-  EXPECT_EQ(plan.job.run_id, "none");
+  EXPECT_EQ(plan.rdzv_backend, "c10d");
   EXPECT_THAT(plan.output.local_ranks_filter, ElementsAre(0, 2));
   EXPECT_EQ(plan.job.join_timeout, absl::Seconds(60));
   EXPECT_EQ(plan.job.last_call_timeout, absl::Seconds(5));

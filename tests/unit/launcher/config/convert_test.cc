@@ -147,8 +147,8 @@ TEST(ConvertAccelerate, BecomesAFileOfOurs) {
   // It is what --config reads.
   FakeHost host = HostWith("job.yaml", file.text);
   EXPECT_EQ(PlanOf("--config job.yaml train.py", {}, host).worker_count, 4);
-  const FakeHost bad = HostWith("acc.yaml", yaml + "megatron_lm_config: {a: 1}\n");
-  ExpectRefused({"convert acc.yaml", 2, "megatron_lm_config"}, {}, bad);
+  const FakeHost bad = HostWith("acc.yaml", yaml + "of_tomorrow: 1\n");
+  ExpectRefused({"convert acc.yaml", 2, "of_tomorrow"}, {}, bad);
 }
 
 }  // namespace

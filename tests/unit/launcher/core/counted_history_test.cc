@@ -77,7 +77,7 @@ class CountedHistory {
  private:
   static HangSettings Settings(int hangs_before) {
     HangSettings settings;
-    for (int i = 0; i < hangs_before; ++i) settings.counted_slack *= 4;
+    for (int i = 0; i < hangs_before; ++i) settings.few_steps_slack *= 4;
     return settings;
   }
 

@@ -140,7 +140,11 @@ TEST(WorkerEnvironment, VirtualLocalRank) {  // 44, 45
   EXPECT_EQ(second.at("CUDA_VISIBLE_DEVICES"), "1");
   plan.devices.visible = {"5", "GPU-7"};
   EXPECT_EQ(EnvironmentOf(0, {}, plan).at("CUDA_VISIBLE_DEVICES"), "5");
-  EXPECT_EQ(EnvironmentOf(1, {}, plan).at("CUDA_VISIBLE_DEVICES"), "GPU-7");
+  const Variables plain = EnvironmentOf(1, {}, plan);
+  EXPECT_EQ(plain.at("CUDA_VISIBLE_DEVICES"), "GPU-7");
+  EXPECT_EQ(plain.count("HIP_VISIBLE_DEVICES"), 0U);
+  const Variables hip = EnvironmentOf(1, {{"HIP_VISIBLE_DEVICES", "5,GPU-7"}}, plan);
+  EXPECT_EQ(hip.at("HIP_VISIBLE_DEVICES"), "GPU-7");
 }
 
 TEST(WorkerEnvironment, ChosenDevices) {
@@ -210,6 +214,8 @@ TEST(ConsolePrefix, Templates) {  // 74, 75
   plan.output.prefix_template =
       "<${role_name}|${rank}|${local_rank}|${foo}|${group_rank}|${host}> ";
   EXPECT_EQ(ConsolePrefix(plan, "host1", SecondAssignment(), {1}), "<a|3|1|${foo}|1|host1> ");
+  plan.output.prefix_template = "${hostname}:${rank} ";  // the newest torchrun's
+  EXPECT_EQ(ConsolePrefix(plan, "host1.domain", SecondAssignment(), {1}), "host1:3 ");
 }
 
 // Whatever of two workers or generations differs is named, so that no import ahead may read it.

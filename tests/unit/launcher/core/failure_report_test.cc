@@ -84,7 +84,7 @@ Root Cause (first observed failure):
   time      : 2026-01-02_12:04:05
   host      : host1
   rank      : 3 (local_rank: 1)
-  exitcode  : -9 (pid: 4243)
+  exitcode  : -9 (pid: 4243) (SIGKILL)
   error_file: <N/A>
   traceback : Signal 9 (SIGKILL) received by PID 4243
   cause     : killed by SIGKILL (9)
@@ -141,7 +141,7 @@ TEST(FailureReport, WorkersThatWereStoppedAreMarked) {
       FailureReport({.outcome = Outcome::kFailed, .failures = {Failure(1)}, .first_causes = 1},
                     {.entry_point = "train.py", .stopped = {stopped}});
   EXPECT_THAT(report, HasSubstr("Failures:\n[1]:\n"));
-  EXPECT_THAT(report, HasSubstr("  exitcode  : -15 (pid: 4240)\n"
+  EXPECT_THAT(report, HasSubstr("  exitcode  : -15 (pid: 4240) (SIGTERM)\n"
                                 "  error_file: <N/A>\n"
                                 "  traceback : stopped by ddprun after the first failure\n"));
   EXPECT_THAT(report, HasSubstr("  exitcode  : 1 (pid: 4241)\n"

@@ -11,6 +11,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr absl::Duration kFirstStep = absl::Seconds(600);
+constexpr absl::Duration kSlack = absl::Milliseconds(2500);
 
 StepTimes Steps(absl::Duration each, int count) {
   StepTimes times;
@@ -62,21 +63,31 @@ TEST(StepTimesTest, OneLookDoesNotOutweighAllOthers) {
   EXPECT_LE(times.Quantile(0.3), absl::Milliseconds(11));
 }
 
-TEST(LimitsTest, BelowAHundredStepsTheFirstStepTimeout) {
-  for (const int count : {0, 1, 99}) {
-    const PhaseLimits limits = LimitsOf(Steps(absl::Milliseconds(100), count), kFirstStep);
+TEST(LimitsTest, BelowFiveStepsTheFirstStepTimeout) {
+  for (const int count : {0, 1, 4}) {
+    const PhaseLimits limits = LimitsOf(Steps(absl::Milliseconds(100), count), kSlack, kFirstStep);
     EXPECT_EQ(limits.suspect, kFirstStep) << count;
     EXPECT_EQ(limits.overdue, 20 * kFirstStep);
     EXPECT_EQ(limits.sample, kUnlearnedSample);
   }
 }
 
+TEST(LimitsTest, BelowAHundredStepsTheMedianOrTwiceTheLongest) {
+  StepTimes times = Steps(absl::Milliseconds(100), 5);
+  EXPECT_GE(LimitsOf(times, kSlack, kFirstStep).suspect, 10 * absl::Milliseconds(100) + kSlack);
+  EXPECT_LE(LimitsOf(times, kSlack, kFirstStep).suspect, 10 * absl::Milliseconds(110) + kSlack);
+  EXPECT_GE(LimitsOf(Steps(absl::Seconds(3), 5), kSlack, kFirstStep).suspect, absl::Seconds(36));
+  times.Add(absl::Seconds(20));
+  EXPECT_GE(LimitsOf(times, kSlack, kFirstStep).suspect, absl::Seconds(40));
+  EXPECT_GE(LimitsOf(times, kSlack, kFirstStep).sample, kSampleMost);
+}
+
 TEST(LimitsTest, FromAHundredStepsTheLongest) {
   StepTimes times = Steps(absl::Milliseconds(100), 999);
   StepTimes with_outlier = Steps(absl::Milliseconds(100), 998);
   with_outlier.Add(absl::Seconds(1));
-  const absl::Duration plain = LimitsOf(times, kFirstStep).suspect;
-  const absl::Duration wide = LimitsOf(with_outlier, kFirstStep).suspect;
+  const absl::Duration plain = LimitsOf(times, kSlack, kFirstStep).suspect;
+  const absl::Duration wide = LimitsOf(with_outlier, kSlack, kFirstStep).suspect;
   EXPECT_GE(plain, 3 * absl::Milliseconds(100) + kSuspectSlack);
   EXPECT_LE(plain, 3 * absl::Milliseconds(110) + kSuspectSlack);
   EXPECT_GE(wide, 3 * absl::Seconds(1) + kSuspectSlack);
@@ -85,19 +96,19 @@ TEST(LimitsTest, FromAHundredStepsTheLongest) {
 TEST(LimitsTest, FromAThousandStepsTheQuantile) {
   StepTimes times = Steps(absl::Milliseconds(100), 2999);
   times.Add(absl::Seconds(10));  // one in 3,000
-  const PhaseLimits limits = LimitsOf(times, kFirstStep);
+  const PhaseLimits limits = LimitsOf(times, kSlack, kFirstStep);
   EXPECT_LE(limits.suspect, 3 * absl::Milliseconds(110) + kSuspectSlack);
   EXPECT_GE(limits.sample, 4 * absl::Milliseconds(100));
   EXPECT_LE(limits.sample, 4 * absl::Milliseconds(110));
   EXPECT_EQ(limits.overdue, kBusyLeast);
-  EXPECT_GE(LimitsOf(Steps(absl::Seconds(2), 2000), kFirstStep).overdue, absl::Seconds(40));
+  EXPECT_GE(LimitsOf(Steps(absl::Seconds(2), 2000), kSlack, kFirstStep).overdue, absl::Seconds(40));
 }
 
 // Two samples outlast a program that sleeps through steps ten times as long.
 TEST(LimitsTest, TenTimesSlowerIsWithinTheSamples) {
   for (const absl::Duration step :
        {absl::Milliseconds(1), absl::Milliseconds(70), absl::Seconds(1), absl::Seconds(9)}) {
-    const PhaseLimits limits = LimitsOf(Steps(step, 2000), kFirstStep);
+    const PhaseLimits limits = LimitsOf(Steps(step, 2000), kSlack, kFirstStep);
     EXPECT_GT(limits.suspect + 2 * limits.sample, 10 * step) << absl::FormatDuration(step);
     EXPECT_GT(limits.overdue, 10 * step);
   }

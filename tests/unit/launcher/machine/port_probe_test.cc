@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -31,6 +36,13 @@ Fd Listen(int family, uint16_t port, bool reuse) {
   return fd;
 }
 
+std::pair<int, int> KernelPorts() {
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  std::pair<int, int> range;
+  file >> range.first >> range.second;
+  return range;
+}
+
 TEST(PortProbeTest, ReservedPortsDiffer) {
   std::vector<ReservedPort> reserved;
   std::set<uint16_t> ports;
@@ -40,6 +52,39 @@ TEST(PortProbeTest, ReservedPortsDiffer) {
   }
   EXPECT_EQ(ports.size(), 200U);
   EXPECT_FALSE(ports.contains(0));
+}
+
+// A fourth of what the kernel gives; it begins with the lower half where SO_REUSEADDR is set.
+TEST(PortProbeTest, AnAvoidedPortIsNotReserved) {
+  const auto [first, last] = KernelPorts();
+  std::vector<uint16_t> avoided;
+  for (int port = first; port < first + (last - first) / 4; ++port) {
+    avoided.push_back(static_cast<uint16_t>(port));
+  }
+  for (int i = 0; i < 100; ++i) EXPECT_GE(ReservePort(0, avoided)->port, avoided.size() + first);
+  EXPECT_EQ(ReservePort(avoided[7], avoided)->port, avoided[7]) << "it was asked for";
+}
+
+TEST(PortProbeTest, TwinWithoutAnyItIs) {
+  const auto [first, last] = KernelPorts();
+  int low = 0;
+  for (int i = 0; i < 100; ++i) low += ReservePort(0)->port < first + (last - first) / 4 ? 1 : 0;
+  EXPECT_GT(low, 0);
+}
+
+TEST(PortProbeTest, AdviceAboutPortsOfTheKernel) {
+  const std::string root = ::testing::TempDir() + "/port_probe." + std::to_string(getpid());
+  std::filesystem::create_directories(root + "/proc/sys/net/ipv4");
+  EXPECT_EQ(KernelPortsHint(40000, root), "") << "nothing is known";
+  std::ofstream(root + "/proc/sys/net/ipv4/ip_local_port_range") << "32768\t60999\n";
+  const std::string advice =
+      "; the kernel gives ports 32768 to 60999 to any connection (net.ipv4.ip_local_port_range): "
+      "one outside is safer";
+  EXPECT_EQ(KernelPortsHint(32768, root), advice);
+  EXPECT_EQ(KernelPortsHint(60999, root), advice);
+  EXPECT_EQ(KernelPortsHint(32767, root), "");
+  EXPECT_EQ(KernelPortsHint(61000, root), "");
+  std::filesystem::remove_all(root);
 }
 
 // R11: what the reservation is for.
@@ -59,14 +104,12 @@ TEST(PortProbeTest, AWorkersStoreCanListenOnAReservedPortAndOthersCanNot) {
 
 // R11: the agent's own store.
 TEST(PortProbeTest, NobodyElseCanListenOnAPortThatIsListenedOn) {
-  for (const PortScope scope : {PortScope::kAllAddresses, PortScope::kLoopback}) {
-    const ReservedPort reserved = *ReservePort(0, scope);
-    ASSERT_TRUE(ListenOn(reserved).ok());
-    EXPECT_FALSE(Listen(AF_INET, reserved.port, /*reuse=*/true).valid());
-    // Both families, as torch's server binds first.
-    EXPECT_FALSE(Listen(AF_INET6, reserved.port, /*reuse=*/true).valid());
-    EXPECT_TRUE(absl::IsUnavailable(ReservePort(reserved.port).status()));
-  }
+  const ReservedPort reserved = *ReservePort(0);
+  ASSERT_TRUE(ListenOn(reserved).ok());
+  EXPECT_FALSE(Listen(AF_INET, reserved.port, /*reuse=*/true).valid());
+  // Both families, as torch's server binds first.
+  EXPECT_FALSE(Listen(AF_INET6, reserved.port, /*reuse=*/true).valid());
+  EXPECT_TRUE(absl::IsUnavailable(ReservePort(reserved.port).status()));
 }
 
 TEST(PortProbeTest, ReservesTheGivenPort) {

@@ -119,7 +119,7 @@ TEST(Grammar, BracketsAreNoList) { EXPECT_EQ(PlanOf("--role=[a,b] train.py").rol
 TEST(Grammar, FlagsTakeNoWords) {
   const LaunchPlan plan = PlanOf("--standalone train.py");
   EXPECT_THAT(plan.entry_point, "train.py");
-  EXPECT_EQ(PlanOf("--standalone=false train.py").job.run_id, "none");
+  EXPECT_EQ(PlanOf("--standalone=false --master_port 1 train.py").job.run_id, "none");
   EXPECT_EQ(ExitOf(Parse({"--standalone=maybe", "train.py"})).status, 2);
 }
 
@@ -143,7 +143,8 @@ TEST(Environment, Flags) {  // 25
     EXPECT_EQ(PlanOf("train.py", {{"PET_STANDALONE", on}}).job.run_id, fresh) << on;
   }
   for (const char* off : {"0", "false", "no"}) {
-    EXPECT_EQ(PlanOf("train.py", {{"PET_STANDALONE", off}}).job.run_id, "none") << off;
+    EXPECT_EQ(PlanOf("--master_port 1 train.py", {{"PET_STANDALONE", off}}).job.run_id, "none")
+        << off;
   }
   for (const char* bad : {"", "maybe"}) {
     const ExitNow exit = ExitOf(Parse({"train.py"}, {{"PET_STANDALONE", bad}}));
@@ -151,7 +152,8 @@ TEST(Environment, Flags) {  // 25
     EXPECT_THAT(exit.text, HasSubstr("PET_STANDALONE")) << bad;
   }
   // The command line wins.
-  EXPECT_EQ(PlanOf("--standalone=0 train.py", {{"PET_STANDALONE", "1"}}).job.run_id, "none");
+  EXPECT_EQ(PlanOf("--standalone=0 --master_port 1 train.py", {{"PET_STANDALONE", "1"}}).job.run_id,
+            "none");
 }
 
 TEST(Environment, ProcessVariablesAreNotRead) {

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -32,6 +33,24 @@ TEST_F(FoldersTest, AFolderToWriteIn) {
   const absl::Status status = MakeWritableFolder("/proc/self/fd/none");
   EXPECT_TRUE(absl::StrContains(status.message(), "/proc/self/fd/none")) << status;
   EXPECT_FALSE(MakeWritableFolder("/proc/self/fdinfo").ok() && geteuid() != 0);
+}
+
+TEST_F(FoldersTest, AFileIsTriedAndGone) {
+  EXPECT_TRUE(TryFolder(tree_.path()).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(tree_.path()));
+  const absl::Status status = TryFolder("/proc");
+  EXPECT_TRUE(absl::StrContains(status.message(), "/proc")) << status;
+}
+
+// As Python's tempfile has it.
+TEST_F(FoldersTest, TemporaryOnesInTheirOrder) {
+  setenv("TMPDIR", "relative", 1);
+  setenv("TEMP", "/temp", 1);
+  setenv("TMP", "", 1);
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(TemporaryFolders(), (std::vector<std::string>{here + "/relative", "/temp", "/tmp",
+                                                          "/var/tmp", "/usr/tmp", here}));
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"}) unsetenv(name);
 }
 
 TEST_F(FoldersTest, SaysWhichFolderCouldNotBeMade) {

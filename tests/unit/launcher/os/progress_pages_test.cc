@@ -153,6 +153,9 @@ TEST_F(ProgressPagesTest, WhatAWorkerSaysOfItselfIsCleanAndFresh) {
   witness = pages_->Witnesses(now + absl::Seconds(2), absl::Seconds(1))[1];
   EXPECT_EQ(witness.collectives, 0U);
   EXPECT_FALSE(TurnsInCircles(witness));
+  // But what it said last of all, however long its process takes to end.
+  put(432, 2);
+  EXPECT_EQ(pages_->Witnesses(now + absl::Seconds(60), absl::Seconds(1))[1].collectives, 27U);
   // A time that is to come is none.
   EXPECT_EQ(pages_->Witnesses(now - absl::Seconds(1), absl::Seconds(1))[1].collectives, 0U);
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {
@@ -32,6 +34,13 @@ TEST(RendezvousConfig, Times) {
   EXPECT_EQ(PlanOf("--rdzv_conf join_timeout=3,timeout=7 train.py").job.join_timeout,
             absl::Seconds(3));
   EXPECT_EQ(PlanOf("--rdzv_conf timeout=7 train.py").job.join_timeout, absl::Seconds(7));
+  // As long as torchrun waits: its static rendezvous takes 900 s.
+  EXPECT_EQ(PlanOf("--nnodes 2 --rdzv_endpoint h:1 --rdzv_backend c10d train.py").job.join_timeout,
+            absl::Seconds(600));
+  const char kStatic[] = "--nnodes 2 --node_rank 1 --master_addr h train.py";
+  EXPECT_EQ(PlanOf(kStatic).job.join_timeout, absl::Seconds(900));
+  EXPECT_EQ(PlanOf(absl::StrCat("--rdzv_conf timeout=7 ", kStatic)).job.join_timeout,
+            absl::Seconds(7));
   EXPECT_EQ(PlanOf("--rdzv_conf timeout=7,timeout=8 train.py").job.join_timeout, absl::Seconds(8));
   EXPECT_EQ(PlanOf("--rdzv_conf read_timeout=5 train.py").service.reach, absl::Seconds(5));
   EXPECT_EQ(plan.service.reach, absl::InfiniteDuration());
@@ -58,15 +67,27 @@ TEST(RendezvousConfig, Etcd) {
 }
 
 TEST(RendezvousConfig, StrangeKeysWarn) {
-  const CommandLine parsed =
-      Parse({"--rdzv_conf", " close_timeout = 60 , etcd_prefix=/x,colour=red,store_type=tcp",
-             "train.py"});
+  const CommandLine parsed = Parse(
+      {"--rdzv_conf",
+       " close_timeout = 60 , etcd_prefix=/x,colour=red,store_type=tcp,cas_backoff_max_seconds=1",
+       "train.py"});
   PlanOf(parsed);
   EXPECT_THAT(parsed.warnings,
               testing::UnorderedElementsAre(
                   HasSubstr("--rdzv_conf close_timeout is ignored: it has no meaning"),
                   HasSubstr("--rdzv_conf etcd_prefix is ignored: it has no meaning"),
+                  HasSubstr("--rdzv_conf cas_backoff_max_seconds is ignored: it has no meaning"),
                   HasSubstr("--rdzv_conf colour is ignored: unknown key")));
+}
+
+// No other node can know a free port, whatever the host is, and one node is enough.
+TEST(RendezvousConfig, AFreePortOfAnElasticJobIsOneNodes) {
+  for (const absl::string_view host : {"localhost", "host9", "10.1.2.3"}) {
+    const LaunchPlan plan = PlanOf(
+        absl::StrCat("--nnodes 1:2 --rdzv_backend c10d --rdzv_endpoint ", host, ":0 train.py"));
+    EXPECT_EQ(plan.endpoint.port, 0) << host;
+    EXPECT_EQ(plan.job.nodes_max, 1U) << host;
+  }
 }
 
 }  // namespace

@@ -13,6 +13,10 @@ TEST(RestartOptions, DefaultsAreTheRules) {
   const LaunchPlan plan = PlanOf("train.py");
   EXPECT_EQ(plan.job.max_restarts, 0U);
   EXPECT_EQ(plan.job.restart, RestartRules{});
+  // Nothing but the number of restarts ends a job that fails, unless a limit is given.
+  EXPECT_EQ(plan.job.restart.crash_loop, 0U);
+  EXPECT_EQ(plan.job.restart.give_up_after, 0U);
+  EXPECT_EQ(plan.job.restart.max_membership_changes, rendezvous::kNoLimit);
 }
 
 TEST(RestartOptions, EachHasItsField) {
@@ -25,7 +29,8 @@ TEST(RestartOptions, EachHasItsField) {
                                  .crash_loop = 7,
                                  .give_up_after = 5,
                                  .quarantine_after = 4,
-                                 .quarantine_time = absl::Seconds(30)};
+                                 .quarantine_time = absl::Seconds(30),
+                                 .quarantine_shrinks = true};
   EXPECT_EQ(plan.job.max_restarts, 9U);
   EXPECT_EQ(plan.job.restart, expected);
 }

@@ -87,6 +87,10 @@ TEST(WorkerOptions, ShutdownTimeoutIsTheGrace) {
   EXPECT_EQ(PlanOf("--shutdown_timeout 7 --grace 7s train.py").job.stop_grace, absl::Seconds(7));
   const Variables variable = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "90"}};
   EXPECT_EQ(PlanOf("train.py", variable).job.stop_grace, absl::Seconds(90));
+  EXPECT_EQ(
+      PlanOf("train.py", {{"PET_SHUTDOWN_TIMEOUT", "8"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "90"}})
+          .job.stop_grace,
+      absl::Seconds(8));
   ExpectRefused({"--grace 5 train.py", 1, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT '90': is the same"},
                 variable);
 }
@@ -128,6 +132,54 @@ TEST(WorkerOptions, PythonIsThatOfTheVirtualEnvironmentWithThisProgram) {
   EXPECT_THAT(PlanOf("train.py", {}, host).argv, ElementsAre("/usr/bin/python3", "-u", "train.py"));
 }
 
+TEST(WorkerOptions, AnActiveEnvironmentWinsOverThatOfATool) {
+  FakeHost host;
+  host.paths["/opt/venv/bin/../pyvenv.cfg"] = Host::PathKind::kFile;
+  for (const char* python :
+       {"/opt/venv/bin/python3", "/my project/bin/python3", "/opt/conda/bin/python3"}) {
+    host.programs[python] = python;
+  }
+  const auto python = [&host](const Variables& variables) {
+    return PlanOf("train.py", variables, host).argv[0];
+  };
+  const std::pair<std::string, std::string> venv = {"VIRTUAL_ENV", "/my project"};
+  const std::pair<std::string, std::string> conda = {"CONDA_PREFIX", "/opt/conda"};
+  EXPECT_EQ(python({}), "/opt/venv/bin/python3");
+  EXPECT_EQ(python({venv}), "/my project/bin/python3");
+  EXPECT_EQ(python({conda}), "/opt/conda/bin/python3");
+  EXPECT_EQ(python({{"VIRTUAL_ENV", "/opt/venv"}}), "/opt/venv/bin/python3");
+  EXPECT_EQ(python({venv, {"PYTHON_EXEC", "python"}}), "python");
+  // Nothing that runs.
+  EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}}), "/opt/venv/bin/python3");
+  EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}, conda}), "/opt/conda/bin/python3");
+  EXPECT_EQ(python({{"VIRTUAL_ENV", ""}}), "/opt/venv/bin/python3");
+  // Of both, the one that was activated last is the first of PATH.
+  EXPECT_EQ(python({venv, conda}), "/my project/bin/python3");
+  host.programs["python3"] = "/opt/conda/bin/python3";
+  EXPECT_EQ(python({venv, conda}), "/opt/conda/bin/python3");
+  host.programs["python3"] = "/my project/bin/python3";
+  EXPECT_EQ(python({venv, conda}), "/my project/bin/python3");
+}
+
+TEST(WorkerOptions, AnEnvironmentWithTorchAndThisProgramIsNoTools) {
+  FakeHost host;
+  host.paths["/opt/venv/bin/../pyvenv.cfg"] = Host::PathKind::kFile;
+  for (const char* python : {"/opt/venv/bin/python3", "/project/bin/python3"}) {
+    host.programs[python] = python;
+  }
+  for (const char* config : {"home = /usr/bin\nversion = 3.11.2\n", "version_info = 3.11.2.final.0",
+                             "implementation = CPython\nversion_info = 3.11.2\n"}) {
+    host.files["/opt/venv/bin/../pyvenv.cfg"] = config;
+    const std::string torch = "/opt/venv/bin/../lib/python3.11/site-packages/torch";
+    host.paths.erase(torch);
+    EXPECT_EQ(PlanOf("train.py", {{"VIRTUAL_ENV", "/project"}}, host).argv[0],
+              "/project/bin/python3");
+    host.paths[torch] = Host::PathKind::kDirectory;
+    EXPECT_EQ(PlanOf("train.py", {{"VIRTUAL_ENV", "/project"}}, host).argv[0],
+              "/opt/venv/bin/python3");
+  }
+}
+
 TEST(WorkerOptions, OtherAcceleratorsAreCountedByTorch) {
   FakeHost host;
   host.torch_devices = {{"xpu", 3}, {"auto", 5}, {"gpu", 2}};
@@ -158,6 +210,40 @@ TEST(DeepSpeed, IsAskedForByTheScriptsArguments) {
   EXPECT_FALSE(PlanOf("train.py --config deepspeed.json").deepspeed);
 }
 
+TEST(WorkerOptions, TorchrunsNameOfThePrefixTemplate) {
+  const auto template_of = [](const std::string& words, const Variables& variables = {}) {
+    return PlanOf(words, variables).output.prefix_template;
+  };
+  const Variables newer = {{"PET_LOG_LINE_PREFIX_TEMPLATE", "b"},
+                           {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "c"}};
+  EXPECT_EQ(template_of("--log-line-prefix-template a train.py", newer), "a");
+  EXPECT_EQ(template_of("--log_line_prefix_template a train.py"), "a");
+  EXPECT_EQ(template_of("train.py", newer), "b");
+  EXPECT_EQ(template_of("train.py", {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "c"}}), "c");
+  EXPECT_EQ(template_of("--log-line-prefix-template= train.py"), OutputPlan().prefix_template);
+}
+
+// torchrun's rule since 2.12: a job of one node without a port is a standalone one.
+TEST(WorkerOptions, TheNameOfARunOfOneNode) {
+  EXPECT_EQ(PlanOf("train.py").job.run_id, FakeHost().RandomId());
+  EXPECT_EQ(PlanOf("train.py").rdzv_backend, "c10d");
+  EXPECT_EQ(PlanOf("--rdzv_id job7 train.py").job.run_id, "job7");  // torchrun drops it
+  EXPECT_EQ(PlanOf("--master_port 29501 train.py").job.run_id, "none");
+  EXPECT_EQ(PlanOf("--master_port 29501 train.py").rdzv_backend, "static");
+  EXPECT_EQ(PlanOf("--nnodes 2 train.py").job.run_id, "none");
+}
+
+TEST(Completion, IsWhatWasInstalledBesideTheProgram) {
+  FakeHost host;
+  host.files["/opt/venv/bin/../share/bash-completion/completions/ddprun"] = "complete ddprun\n";
+  const ExitNow bash = ExitOf(Parse({"--print-completion", "bash"}, {}, host));
+  EXPECT_EQ(bash.status, 0);
+  EXPECT_EQ(bash.text, "complete ddprun\n");
+  ExpectRefused({"--print-completion zsh", 1, "/opt/venv/bin/../share has no completion"});
+  ExpectRefused({"--print-completion tcsh", 1, "there is no completion for tcsh"});
+  ExpectRefused({"--print-completion fish", 2, "give bash or zsh"});
+}
+
 TEST(Gpus, VirtualLocalRank) {  // 44, 45
   const LaunchPlan plan = PlanOf("--virtual-local-rank --nproc-per-node 2 train.py");
   EXPECT_TRUE(plan.devices.virtual_local_rank);
@@ -166,6 +252,10 @@ TEST(Gpus, VirtualLocalRank) {  // 44, 45
                      {{"CUDA_VISIBLE_DEVICES", "5, GPU-7"}})
                   .devices.visible,
               ElementsAre("5", "GPU-7"));
+  EXPECT_THAT(PlanOf("--virtual-local-rank --nproc-per-node 2 train.py",
+                     {{"CUDA_VISIBLE_DEVICES", "5,7"}, {"HIP_VISIBLE_DEVICES", "1,2"}})
+                  .devices.visible,
+              ElementsAre("1", "2"));
   ExpectRefused({"--virtual-local-rank --nproc-per-node 2 train.py", 1,
                  "needs a device for each of the 2 workers, but CUDA_VISIBLE_DEVICES lists 1"},
                 {{"CUDA_VISIBLE_DEVICES", "5"}});

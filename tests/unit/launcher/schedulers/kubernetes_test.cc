@@ -80,21 +80,22 @@ TEST(KubernetesIndexedJob, TheCommandLineWins) {
       PlanOf("--master_addr host0 --master_port 7000 train.py", SecondPod(), PodHost());
   EXPECT_EQ(fixed.rdzv_backend, "static");
   EXPECT_EQ(fixed.node_rank, 1);
-  EXPECT_EQ(fixed.endpoint.port, 7001);
+  EXPECT_EQ(fixed.endpoint.port, 7000);
 }
 
 TEST(KubernetesIndexedJob, NoKubernetesIsNoKubernetes) {
   const Variables pod = PodOf({});
-  EXPECT_EQ(PlanOf("--no_kubernetes --nnodes 1 train.py", pod, PodHost()).job.run_id, "none");
+  EXPECT_EQ(PlanOf("--no_kubernetes --nnodes 1 train.py", pod, PodHost()).job.run_id,
+            FakeHost().RandomId());
   EXPECT_EQ(
       PlanOf("--nnodes 1 train.py", PodOf({{"PET_NO_KUBERNETES", "1"}}), PodHost()).job.run_id,
-      "none");
+      FakeHost().RandomId());
   EXPECT_EQ(PlanOf("--nnodes 1 train.py", pod, PodHost()).job.run_id, "train");
   EXPECT_EQ(PlanOf("--standalone train.py", pod, PodHost()).endpoint.kind,
             EndpointPlan::Kind::kUnix);
   // Others have such a variable too.
   EXPECT_EQ(PlanOf("--nnodes 1 train.py", {{"JOB_COMPLETION_INDEX", "1"}}, PodHost()).job.run_id,
-            "none");
+            FakeHost().RandomId());
 }
 
 TEST(KubernetesIndexedJob, PodsBeyondTheNodesAreSpares) {
@@ -168,7 +169,7 @@ TEST(KubernetesPyTorchJob, RankIsTheNodes) {
   EXPECT_EQ(worker.node_rank, 2);
   EXPECT_EQ(worker.worker_count, 2);
   EXPECT_EQ(worker.endpoint.host, "mnist-master-0");
-  EXPECT_EQ(worker.endpoint.port, 23457);
+  EXPECT_EQ(worker.endpoint.port, 23456);
 
   host.hostname = "mnist-master-0";
   const CommandLine master = Parse({"train.py"}, Replica("0"), host);
@@ -202,7 +203,7 @@ TEST(KubernetesPyTorchJob, NewerOperatorsSayItInTorchrunsVariables) {
   EXPECT_EQ(plan.job.nodes_max, 3);
   EXPECT_EQ(plan.node_rank, 1);
   EXPECT_EQ(plan.worker_count, 2);
-  EXPECT_EQ(plan.endpoint.port, 23457);
+  EXPECT_EQ(plan.endpoint.port, 23456);
 
   const CommandLine trainer = Parse({"train.py"},
                                     PodOf({{"PET_NNODES", "2"},

@@ -11,6 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -75,6 +76,16 @@ TEST(SlurmStepOfNodes, OneLineTellsWhatWasFound) {
   EXPECT_THAT(first.warnings, IsEmpty());
 }
 
+TEST(SlurmStepOfNodes, ALoneNodeHasTheCure) {
+  EXPECT_THAT(
+      PlanOf("train.py", FirstNode()).endpoint.alone_hint,
+      AllOf(HasSubstr("srun --overlap --ntasks-per-node=1 ddprun"), HasSubstr("--no_slurm")));
+  EXPECT_EQ(
+      PlanOf("train.py", With(FirstNode(), {{"PET_RDZV_ENDPOINT", "n01:1"}})).endpoint.alone_hint,
+      "")
+      << "the user says where the nodes meet";
+}
+
 TEST(SlurmStepOfNodes, ARequeuedJobIsAnotherOne) {
   const Variables again = With(Step(), {{"SLURM_RESTART_COUNT", "2"}});
   const LaunchPlan plan = PlanOf("train.py", again);
@@ -101,7 +112,7 @@ TEST(SlurmStepOfNodes, TheCommandLineWins) {
       PlanOf("--nnodes 2 --master_addr host0 --master_port 7000 train.py", Step());
   EXPECT_EQ(fixed.rdzv_backend, "static");
   EXPECT_EQ(fixed.node_rank, 1);
-  EXPECT_EQ(fixed.endpoint.port, 7001);
+  EXPECT_EQ(fixed.endpoint.port, 7000);
 
   const LaunchPlan standalone = PlanOf("--standalone train.py", Step());
   EXPECT_EQ(standalone.job.nodes_max, 1);
@@ -113,11 +124,12 @@ TEST(SlurmStepOfNodes, NoSlurmIsNoSlurm) {
   const LaunchPlan plan = PlanOf("--no_slurm train.py", Step());
   EXPECT_EQ(plan.job.nodes_max, 1);
   EXPECT_EQ(plan.worker_count, 1);
-  EXPECT_EQ(plan.job.run_id, "none");
-  EXPECT_EQ(PlanOf("train.py", With(Step(), {{"PET_NO_SLURM", "1"}})).job.run_id, "none");
+  EXPECT_EQ(plan.job.run_id, FakeHost().RandomId());
+  EXPECT_EQ(PlanOf("train.py", With(Step(), {{"PET_NO_SLURM", "1"}})).job.run_id,
+            FakeHost().RandomId());
   // salloc's shell has the job's variables, but no step's, and is on no node of it.
   EXPECT_EQ(PlanOf("train.py", {{"SLURM_JOB_ID", "123"}, {"SLURM_JOB_NUM_NODES", "2"}}).job.run_id,
-            "none");
+            FakeHost().RandomId());
 }
 
 TEST(SlurmStepOfNodes, MoreNodesThanTheJobTakesAreSpares) {
@@ -268,7 +280,7 @@ TEST(SlurmRefusals, NameTheVariableAndTheWayOut) {
     const Variables bad = With(Step(), {{name, value}});
     ExpectRefused({"train.py", 1, name}, bad);
     ExpectRefused({"train.py", 1, "--no_slurm makes ddprun ignore"}, bad);
-    EXPECT_EQ(PlanOf("--no_slurm train.py", bad).job.run_id, "none");
+    EXPECT_EQ(PlanOf("--no_slurm train.py", bad).job.run_id, FakeHost().RandomId());
   }
 }
 

@@ -20,6 +20,7 @@ class ElasticEventsTest : public ::testing::Test {
                 [this](const std::string& line) { lines_.push_back(line); }) {
     plan_.worker_count = 2;
     plan_.job.run_id = "job";
+    plan_.rdzv_backend = "static";
     plan_.argv = {"/usr/bin/python3", "-u", "train.py"};
     assignment_.generation = rendezvous::Generation(1);
     assignment_.group_rank = 1;

@@ -42,5 +42,20 @@ TEST(BareReason, OfAConnectThatWasGivenUp) {
   }
 }
 
+// What gRPC 1.51 says where this process has no descriptor for the connection.
+TEST(DescribeFailure, WithoutADescriptorThereIsNoOtherTry) {
+  const grpc::Status none(grpc::StatusCode::UNAVAILABLE,
+                          "failed to connect to all addresses; last error: UNKNOWN: "
+                          "ipv4:127.0.0.1:29400: Too many open files");
+  const absl::Status status = DescribeFailure("127.0.0.1:29400", none);
+  EXPECT_FALSE(IsWorthRetrying(status));
+  EXPECT_TRUE(LacksDescriptors(status));
+  EXPECT_NE(status.message().find("open files (ulimit -n)"), absl::string_view::npos) << status;
+  // What else is exhausted, and what may pass.
+  EXPECT_FALSE(LacksDescriptors(absl::ResourceExhaustedError("as many jobs as it takes")));
+  const grpc::Status refused(grpc::StatusCode::UNAVAILABLE, "Connection refused");
+  EXPECT_TRUE(IsWorthRetrying(DescribeFailure("127.0.0.1:29400", refused)));
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

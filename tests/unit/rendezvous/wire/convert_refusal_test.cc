@@ -43,7 +43,7 @@ enum ServiceSample {
   kStopWorkers,
   kVerdict,
   kAsk,
-  kEndHung,
+  kHungWorkers,
   kPrepare,
   kCommit
 };
@@ -164,6 +164,17 @@ AgentRows HangRows() {
        kMalformed, "hang_report.workers.activity: 4"},
       {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_where(std::string(257, 'w')); },
        kTooMuch, "hang_report.workers.where"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->mutable_groups(0)->set_name(kLongText); },
+       kTooMuch, "hang_report.workers.groups.name"},
+      {kHangs,
+       [=](M* m) {
+         for (size_t i = 0; i <= kGroupsMax; ++i) report(m)->mutable_workers(0)->add_groups();
+       },
+       kTooMuch, "hang_report.workers.groups: has"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_inside_group(kLongText); }, kTooMuch,
+       "hang_report.workers.inside_group"},
+      {kHangs, [=](M* m) { report(m)->mutable_workers(0)->set_inside_call(kLongText); }, kTooMuch,
+       "hang_report.workers.inside_call"},
       {kHangs,
        [=](M* m) {
          for (uint32_t i = 0; i < kWorkersPerNodeMax; ++i) report(m)->add_workers();
@@ -300,19 +311,21 @@ std::vector<ServiceRow> HangServiceRows() {
        "report_progress.generation"},
       {kAsk, [](S* m) { m->mutable_report_progress()->set_sample_ms(kWeek + 1); }, kMalformed,
        "report_progress.sample_ms"},
-      {kEndHung, [](S* m) { m->mutable_end_hung()->clear_generation(); }, kMalformed,
-       "end_hung.generation"},
-      {kEndHung, [](S* m) { m->mutable_end_hung()->clear_local_ranks(); }, kMalformed,
-       "end_hung.local_ranks: is empty"},
-      {kEndHung, [](S* m) { m->mutable_end_hung()->set_local_ranks(0, kWorkersPerNodeMax); },
-       kMalformed, "end_hung.local_ranks: 4096"},
-      {kEndHung,
+      {kHungWorkers, [](S* m) { m->mutable_hung_workers()->clear_generation(); }, kMalformed,
+       "hung_workers.generation"},
+      {kHungWorkers, [](S* m) { m->mutable_hung_workers()->clear_local_ranks(); }, kMalformed,
+       "hung_workers.local_ranks: is empty"},
+      {kHungWorkers,
+       [](S* m) { m->mutable_hung_workers()->set_local_ranks(0, kWorkersPerNodeMax); }, kMalformed,
+       "hung_workers.local_ranks: 4096"},
+      {kHungWorkers,
        [](S* m) {
          for (uint32_t i = 0; i < kWorkersPerNodeMax; ++i)
-           m->mutable_end_hung()->add_local_ranks(i);
+           m->mutable_hung_workers()->add_local_ranks(i);
        },
-       kTooMuch, "end_hung.local_ranks: has 4098 entries"},
-      {kEndHung, [](S* m) { m->mutable_end_hung()->set_reason(kLongText); }, kTooMuch, "reason"},
+       kTooMuch, "hung_workers.local_ranks: has 4098 entries"},
+      {kHungWorkers, [](S* m) { m->mutable_hung_workers()->set_reason(kLongText); }, kTooMuch,
+       "reason"},
   };
 }
 

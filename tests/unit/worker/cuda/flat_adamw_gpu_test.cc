@@ -40,7 +40,8 @@ class Managed {
 class FlatAdamWOnGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    setenv("DDPRUN_CUDA_PLUGIN", InBuildTree("bin/libddprun_cuda.so").c_str(), 1);
+    // Unless it is named: scripts/gpu_check takes this program elsewhere.
+    setenv("DDPRUN_CUDA_PLUGIN", InBuildTree("bin/libddprun_cuda.so").c_str(), 0);
     const auto loaded = LoadCudaFlatAdamW();
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     gpu_ = *loaded;

@@ -147,8 +147,10 @@ TEST_F(SupervisorPreemptionTest, AJobThatEndsBeforeTheStepHasSucceeded) {
 
 TEST_F(SupervisorPreemptionTest, ASecondSignalDoesNotWaitForTheStepAndAThirdKills) {
   bench_.Feed(SignalReceived{SIGUSR2});
+  bench_.Advance(absl::Seconds(1));
   bench_.Feed(SignalReceived{SIGUSR2});
   EXPECT_EQ(bench_.Effect<SignalGroup>()->signal, SIGUSR2);
+  bench_.Advance(absl::Seconds(1));
   bench_.Feed(SignalReceived{SIGUSR2});
   EXPECT_TRUE(bench_.Effect<SweepGroup>().has_value());
   bench_.End(1, 0, 0, SIGKILL);
@@ -322,6 +324,7 @@ TEST_F(PlainTermTest, ASecondOneDoesNotWait) {
   Start();
   bench_.Feed(SignalReceived{SIGTERM});
   Answer(/*heeds=*/true);
+  bench_.Advance(absl::Seconds(1));
   bench_.Feed(SignalReceived{SIGTERM});
   EXPECT_EQ(bench_.Effect<SignalGroup>()->signal, SIGTERM);
   bench_.End(1, 0, 0, SIGTERM);

@@ -263,6 +263,19 @@ TEST_F(SupervisorRejoinTest, WhoHasDoneItsWorkIsStoppedLikeOthers) {
   EXPECT_THAT(bench_.Effect<SignalGroup>()->spared, ElementsAre(1));
 }
 
+TEST_F(SupervisorRejoinTest, TheServiceHearsWhetherALossWouldCostAnything) {
+  const auto hears = [&] {
+    bench_.FeedMessage(rendezvous::Probe{.nonce = 7});
+    return bench_.Sent<rendezvous::Renewal>()->can_rejoin;
+  };
+  Run({0});
+  EXPECT_FALSE(hears()) << "worker 1 would be started again";
+  bench_.Feed(WorkerCanRejoin{Generation(1), 1});
+  EXPECT_TRUE(hears());
+  bench_.Feed(WorkerCanRejoin{Generation(1), 0, /*can=*/false});
+  EXPECT_FALSE(hears());
+}
+
 TEST_F(SupervisorRejoinTest, WordsOfOtherGenerationsAreIgnored) {
   Run({});
   bench_.Feed(WorkerCanRejoin{Generation(2), 0});

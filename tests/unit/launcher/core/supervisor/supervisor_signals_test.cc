@@ -31,6 +31,9 @@ TEST(SupervisorTest, CtrlCEndsTheWholeJobAndASecondOneKills) {
   ASSERT_TRUE(bench.Sent<rendezvous::Leave>().has_value());
   EXPECT_TRUE(bench.Sent<rendezvous::Leave>()->end_job);
   EXPECT_EQ(bench.Effect<SignalGroup>()->signal, SIGINT);
+  bench.Feed(SignalReceived{SIGINT});  // to the process, and to its group: one stop
+  EXPECT_FALSE(bench.Effect<SweepGroup>().has_value());
+  bench.Advance(absl::Milliseconds(250));
   bench.Feed(SignalReceived{SIGINT});
   EXPECT_TRUE(bench.Effect<SweepGroup>().has_value());
   bench.End(1, 0, 0, SIGKILL);
@@ -143,7 +146,7 @@ TEST(SupervisorTest, ASignalWhileTheGroupStopsKeepsTheGraceAndASecondOneEndsIt) 
   bench.Feed(SignalReceived{SIGTERM});
   EXPECT_FALSE(bench.Effect<SignalGroup>().has_value());
   EXPECT_FALSE(bench.Effect<SweepGroup>().has_value());
-  bench.Feed(SignalReceived{SIGTERM});
+  bench.Feed(SignalReceived{SIGINT});
   EXPECT_TRUE(bench.Effect<SweepGroup>().has_value());
   bench.End(1, 1, 0, SIGKILL);
   bench.Empty(1);

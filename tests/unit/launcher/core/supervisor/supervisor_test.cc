@@ -356,11 +356,15 @@ TEST(SupervisorTest, AHungWorkerIsAFailureAndItsNodeIsKilledAtOnce) {
   Bench bench;
   bench.Join();
   bench.Assign(1);
-  bench.FeedMessage(rendezvous::EndHung{Generation(1), {1}, "stopped by a signal"});
-  const auto order = bench.Effect<EndHungWorkers>();
+  bench.FeedMessage(rendezvous::HungWorkers{Generation(1), {1}, "it waits", false});
+  ASSERT_TRUE(bench.Effect<HandleHungWorkers>().has_value());
+  EXPECT_FALSE(bench.Effect<HandleHungWorkers>()->end) << "a suspicion";
+  bench.FeedMessage(rendezvous::HungWorkers{Generation(1), {1}, "stopped by a signal", true});
+  const auto order = bench.Effect<HandleHungWorkers>();
   ASSERT_TRUE(order.has_value());
   EXPECT_EQ(order->local_ranks, std::vector<uint32_t>{1});
   EXPECT_EQ(order->evidence, "stopped by a signal");
+  EXPECT_TRUE(order->end);
   bench.Feed(WorkerEnded{Generation(1), Hung(Instant())});
   const auto failed = bench.Sent<rendezvous::WorkerFailed>();
   ASSERT_TRUE(failed.has_value());
@@ -396,9 +400,9 @@ TEST(SupervisorTest, AStoppedWorkerIsToldAndEndedOnlyOnRequest) {
     Bench bench(config);
     bench.Join();
     bench.Assign(1);
-    bench.Feed(WorkerSuspended{Generation(1), 1, 11, SIGSTOP, /*watched=*/false});
+    bench.Feed(WorkerSuspended{Generation(1), 1, 11, SIGSTOP});
     EXPECT_THAT(bench.told_, HasSubstr("worker rank 3 (pid 11) was stopped by SIGSTOP"));
-    EXPECT_EQ(bench.Effect<EndHungWorkers>().has_value(), restart);
+    EXPECT_EQ(bench.Effect<HandleHungWorkers>().has_value(), restart);
     EXPECT_THAT(bench.told_, HasSubstr(restart ? "--on_stopped restart" : "kill -CONT 11"));
   }
 }

@@ -10,6 +10,7 @@
 namespace ddprun::launcher::waiting_parts_test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 Instant Time(double seconds) { return Instant() + absl::Seconds(seconds); }
@@ -84,6 +85,21 @@ TEST(EndpointHints, CompanyOrAGenerationEndsIt) {
   EXPECT_TRUE(hints.Deadline().is_infinite());
 }
 
+TEST(EndpointHints, ASchedulersNodeThatStaysAloneGetsItsHintOnce) {
+  EndpointHints hints({.text = "n1:15000", .alone_hint = "srun ddprun …"}, true);
+  hints.OnEndpoint({.node_address = "10.0.0.1"});
+  hints.OnStandby(Time(1), Present(1));
+  EXPECT_EQ(hints.Deadline(), Time(11));
+  EXPECT_EQ(hints.OnTimer(Time(11)), "no other node has come. srun ddprun …");
+  hints.OnStandby(Time(12), Present(1));
+  EXPECT_TRUE(hints.Deadline().is_infinite());
+  EXPECT_EQ(hints.BrokenInvariant(), "");
+  EndpointHints twin({.text = "n1:15000", .alone_hint = "srun ddprun …"}, true);
+  twin.OnStandby(Time(1), Present(1));
+  twin.OnStandby(Time(2), Present(2));
+  EXPECT_TRUE(twin.Deadline().is_infinite());
+}
+
 TEST(EndpointHints, AJobOfOneNodeNeedsNoOther) {
   EndpointHints hints = AtLoopback(/*several_nodes=*/false);
   hints.OnStandby(Time(1), Present(1));
@@ -104,6 +120,8 @@ TEST(EndpointHints, WhyNobodyAnswers) {
   EXPECT_EQ(hints.WhyNobodyAnswers(), "") << "another agent of this machine is to have it";
   hints.OnEndpoint({.node_address = "10.0.0.1", .hosts_endpoint = true, .port_is_taken = true});
   EXPECT_THAT(hints.WhyNobodyAnswers(), HasSubstr("ss -ltnp 'sport = :1'"));
+  hints.OnEndpoint({.hosts_endpoint = true, .port_is_taken = true, .port_advice = "; advice"});
+  EXPECT_THAT(hints.WhyNobodyAnswers(), EndsWith("on all nodes; advice"));
   EndpointHints told({.text = "host0:1", .hosts_by_address = false}, true);
   told.OnEndpoint({.node_address = "10.0.0.1"});
   EXPECT_EQ(told.WhyNobodyAnswers(), "") << "who hosts was said";

@@ -53,6 +53,29 @@ TEST(WorkerGroupTest, SuccessSweepsBeforeItCounts) {
   EXPECT_EQ(group.phase(), Phase::kIdle);
 }
 
+TEST(WorkerGroupTest, AFailureTellsWhichRanksHadLeftBefore) {
+  WorkerGroup group = Running(4);
+  group.OnEnded(At(1), Ended(0, 1, 3));
+  EXPECT_TRUE(group.Describe(group.failures()[0], {}, "").facts.empty());
+  group = Running(4);
+  group.OnEnded(At(1), Ended(1, 1));
+  group.OnEnded(At(2), Ended(3, 2));
+  group.OnEnded(At(3.5), Ended(0, 3.5, 1));
+  group.OnEnded(At(4), Ended(2, 4));
+  EXPECT_EQ(group.Describe(group.failures()[0], {}, "").facts,
+            std::vector<std::string>{
+                "left: ranks 5, 7 had ended with status 0, the first of them 2.5s before"});
+  EXPECT_EQ(group.left(), (std::vector<uint32_t>{1, 2, 3}));
+}
+
+TEST(WorkerGroupTest, AWorkerThatWeStopHasNotLeft) {
+  WorkerGroup group = Running(2);
+  group.OnEnded(At(1), Ended(0, 1, 1));
+  group.Stop(At(1.1), At(1.1), SIGTERM, absl::Seconds(30));
+  group.OnEnded(At(2), Ended(1, 2));
+  EXPECT_TRUE(group.left().empty());
+}
+
 TEST(WorkerGroupTest, FailureThenStopThenKill) {
   WorkerGroup group = Running(3);
   EXPECT_EQ(group.OnEnded(At(1), Ended(1, 1, 3)), GroupAction::kNone);

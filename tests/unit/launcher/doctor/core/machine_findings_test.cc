@@ -104,6 +104,18 @@ TEST(Limits, ProcessesAndCoreFiles) {
   EXPECT_THAT(Ids(facts), IsEmpty());
 }
 
+TEST(Limits, ProcessesThatCannotBeHeld) {
+  MachineFacts facts = HealthyMachine();
+  facts.why_no_pidfds = "pidfd_open of this process: Operation not permitted (errno 1, EPERM)";
+  EXPECT_EQ(The("pidfd_refused", facts).what, facts.why_no_pidfds);
+  EXPECT_THAT(Mend("pidfd_refused", facts), HasSubstr("uname -r"));
+  facts.container = "docker";
+  EXPECT_THAT(Mend("pidfd_refused", facts),
+              HasSubstr("docker run --security-opt seccomp=unconfined"));
+  facts.container = "kubernetes";
+  EXPECT_THAT(Mend("pidfd_refused", facts), HasSubstr("seccompProfile"));
+}
+
 TEST(Hostname, LoopbackIsATrap) {
   MachineFacts facts = HealthyMachine();
   facts.host.addresses = {"127.0.1.1"};

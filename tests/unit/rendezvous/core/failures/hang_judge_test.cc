@@ -158,14 +158,17 @@ std::vector<Row> CountedRows() {
       {"who has not come to the collective is named, still as it is",
        {Counted(0, 27), Counted(1, 26), Counted(2, 27)},
        {1},
-       "has begun 25 collectives, and the others 26; they wait for it; others are at step 7"},
+       "hasn't come to collective 26, for which 2 ranks have waited 5s; others are at step 7"},
       {"two of them", {Counted(0, 26), Counted(1, 26), Counted(2, 27)}, {0, 1}, "2 workers"},
       {"that others wait actively, as NCCL's do, changes nothing",
        {Counted(0, 27, kBusy), Counted(1, 26), Counted(2, 27, kBusy)},
        {1},
-       "they wait for it"},
+       "for which 2 ranks have waited"},
       {"it evaluates or saves", {Counted(0, 27), Counted(1, 26, kBusy)}, {}, ""},
-      {"it runs in a circle", {Counted(0, 27), Counted(1, 26, kBusy, true)}, {1}, "they wait"},
+      {"it runs in a circle",
+       {Counted(0, 27), Counted(1, 26, kBusy, true)},
+       {1},
+       "for which rank 0 has"},
       {"one of two may yet work", {Counted(0, 27), Counted(1, 26), Counted(2, 26, kBusy)}, {}, ""},
       {"all wait in the same collective, or outside of all",
        {Counted(0, 27), Counted(1, 27)},
@@ -184,6 +187,75 @@ std::vector<Row> CountedRows() {
        {1},
        "stopped by a signal"},
   };
+}
+
+// As where DistributedDataParallel has a group of its own.
+TEST(JudgeHangTest, ARankIsNamedByAnotherGroupThanTheDefaultOne) {
+  Ranks ranks = {Counted(0, 3), Counted(1, 3), Counted(2, 3)};
+  ranks[0].worker.groups = {{"0", 2, 3}, {"1", 40, 2}};
+  ranks[1].worker.groups = {{"0", 2, 3}, {"1", 39, 2}};
+  ranks[2].worker.groups = {{"0", 2, 3}};
+  const std::optional<HangVerdict> verdict = JudgeHang(ranks, true);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->guilty, std::vector<uint32_t>{1});
+  EXPECT_THAT(verdict->evidence,
+              HasSubstr("hasn't come to collective 40 of group 1, for which rank 0 has"));
+  ranks[1].worker.groups.pop_back();
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: a member isn't known";
+}
+
+TEST(JudgeHangTest, RanksThatWaitForOneThatHasLeftAreNamed) {
+  Ranks ranks = {Counted(0, 31), Counted(1, 31), Rank(2, Phase::kDone, 0, false, kStill)};
+  ranks[0].worker.groups = ranks[1].worker.groups = {{"0", 30, 3}};
+  ranks[0].worker.inside_group = ranks[1].worker.inside_group = "0";
+  ranks[2].worker.groups = {{"0", 29, 3}};
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: it may yet come";
+  ranks[2].worker.left = true;
+  const std::optional<HangVerdict> verdict = JudgeHang(ranks, true);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->guilty, (std::vector<uint32_t>{0, 1}));
+  EXPECT_FALSE(verdict->end);
+  EXPECT_EQ(verdict->evidence,
+            "waits in a collective after number 29 of group 0, the last that rank 2 had begun when "
+            "it ended with status 0");
+  ranks[1].worker.inside_group = "";
+  EXPECT_EQ(JudgeHang(ranks, true)->guilty, std::vector<uint32_t>{0}) << "rank 1 has caught it";
+  ranks[2].worker.groups = {{"0", 30, 3}};
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "it has done its part";
+}
+
+TEST(JudgeHangTest, OnlyAnExpiredSuspicionEnds) {
+  Ranks ranks = {Waits(0, 8), Waits(1, 7), Waits(2, 7)};
+  EXPECT_FALSE(JudgeHang(ranks, true)->end);
+  ranks[1].worker.expired = true;
+  EXPECT_FALSE(JudgeHang(ranks, true)->end) << "rank 2 may be the one that holds up the others";
+  ranks[2].worker.expired = true;
+  EXPECT_TRUE(JudgeHang(ranks, true)->end);
+}
+
+// Somebody has paused them. An explicit --hang_timeout ends them all the same.
+TEST(JudgeHangTest, RanksThatAreAllStoppedHoldUpNobody) {
+  Ranks ranks = {Rank(0, Phase::kTrain, 7, true, kStopped),
+                 Rank(1, Phase::kTrain, 7, true, kStopped)};
+  for (RankProgress& rank : ranks) rank.worker.expired = true;
+  EXPECT_FALSE(JudgeHang(ranks, true)->end);
+  for (RankProgress& rank : ranks) rank.worker.idle = true;
+  EXPECT_TRUE(JudgeHang(ranks, true)->end);
+  ranks = {Rank(0, Phase::kTrain, 7, true, kStopped), Waits(1)};
+  ranks[0].worker.expired = true;
+  EXPECT_TRUE(JudgeHang(ranks, true)->end) << "the twin: rank 1 waits";
+  EXPECT_FALSE(JudgeHang(ranks, false)->end) << "not all have answered";
+}
+
+TEST(JudgeHangTest, AnExplicitTimeoutEndsRanksThatAllDoNothing) {
+  Ranks ranks = {Counted(0, 27), Counted(1, 27)};
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value());
+  for (RankProgress& rank : ranks) rank.worker.idle = true;
+  const std::optional<HangVerdict> verdict = JudgeHang(ranks, true);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_TRUE(verdict->end);
+  ranks[1].worker.idle = false;
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: one does something";
 }
 
 TEST(JudgeHangTest, Table) {

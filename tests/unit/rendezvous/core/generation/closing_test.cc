@@ -50,6 +50,28 @@ TEST(Closing, AFailureIsChargedAndItsNodeBlamed) {
   EXPECT_EQ(WithDecision(settled), settled.why + " (restart 1 of 2)");
 }
 
+// Said, and nothing else: the job goes on for as long as it has restarts.
+TEST(Closing, TheSameFailureAgainAndAgainIsSaid) {
+  JobSpec spec = Spec();
+  spec.max_restarts = 4;
+  Round round = TwoNodes();
+  round.AddFailure(1, Crash(), Instant());
+  Closing closing;
+  const std::string once = "worker rank 1 on hostb exited with code 1: ValueError: bad option";
+  for (const char* more :
+       {"", "", "; the same failure 3 times in a row", "; the same failure 4 times in a row"}) {
+    closing.Open();
+    closing.Begin(Instant(), {.reason = "the trigger", .name = "worker_failed"}, absl::Seconds(5));
+    const Settlement settled = closing.Settle(spec, round, 0, 0);
+    EXPECT_EQ(settled.why, once + more);
+    EXPECT_FALSE(settled.decision.verdict.has_value());
+  }
+  closing.Open();
+  closing.Begin(Instant(), {.reason = "the trigger", .name = "worker_failed"}, absl::Seconds(5));
+  EXPECT_EQ(WithDecision(closing.Settle(spec, round, 0, 0)),
+            once + "; the same failure 5 times in a row (all 4 restarts are used up)");
+}
+
 TEST(Closing, TheFirstLossIsTheReasonWhateverTriggeredTheEnd) {
   Round round = TwoNodes();
   round.AddFailure(1, Crash(), Instant());

@@ -61,7 +61,7 @@ TEST_F(HangInquiryTest, ASuspicionThatIsRepeatedAsksWhoIsMissingNotTooOften) {
 }
 
 TEST_F(HangInquiryTest, WhoIsDoneOrGoneIsNotAsked) {
-  round_.SetSucceeded(1);
+  round_.SetSucceeded(1, Instant());
   round_.SetNode(2, 0);
   EXPECT_TRUE(Add(0, Report(true)).ask.empty());
 }
@@ -91,7 +91,8 @@ TEST_F(HangInquiryTest, AWorkerThatThereIsNotIsNoEvidence) {
 
 TEST_F(HangInquiryTest, EachNodeIsToldOfItsOwn) {
   round_.SetNode(2, 0);
-  const auto orders = EndOrders({.guilty = {0, 2, 3, 5}, .evidence = "behind"}, round_);
+  const auto orders =
+      HangOrders({.guilty = {0, 2, 3, 5}, .evidence = "behind", .end = true}, round_);
   ASSERT_EQ(orders.size(), 2U) << "nobody is there to hear of rank 5";
   EXPECT_EQ(orders[0].first, 0U);
   EXPECT_EQ(orders[0].second.local_ranks, Ranks({0}));
@@ -99,6 +100,53 @@ TEST_F(HangInquiryTest, EachNodeIsToldOfItsOwn) {
   EXPECT_EQ(orders[1].second.local_ranks, Ranks({0, 1}));
   EXPECT_EQ(orders[1].second.generation, Generation(4));
   EXPECT_EQ(orders[1].second.reason, "behind");
+  EXPECT_TRUE(orders[1].second.end);
+}
+
+// A suspicion is passed on once, until its rank goes on.
+TEST_F(HangInquiryTest, ASuspicionIsPassedOnOnce) {
+  const auto judge = [this] {
+    Add(0, Report(true));
+    Add(1, Report(true));
+    return Add(2, Report(true, Activity::kStill, 6)).verdict;
+  };
+  const std::optional<HangVerdict> first = judge();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_FALSE(first->end);
+  EXPECT_FALSE(judge().has_value());
+  Add(2, Report(false));
+  EXPECT_TRUE(judge().has_value()) << "the rank holds up the others again";
+  inquiry_.Close();
+  EXPECT_TRUE(judge().has_value()) << "another generation";
+}
+
+TEST_F(HangInquiryTest, AnExpiredSuspicionEndsHoweverOftenItWasNamed) {
+  HangReport behind = Report(true, Activity::kStill, 6);
+  Add(0, Report(true));
+  Add(1, Report(true));
+  EXPECT_FALSE(Add(2, behind).verdict->end);
+  behind.workers[0].expired = true;
+  Add(0, Report(true));
+  Add(1, Report(true));
+  EXPECT_TRUE(Add(2, behind).verdict->end);
+}
+
+// Nodes report at different moments: only what two inquiries show was true at one moment.
+TEST_F(HangInquiryTest, AProofHoldsTheSecondTime) {
+  HangReport locked = Report(true);
+  locked.workers[0].deadlocked = true;
+  const auto judge = [this](HangReport last) {
+    Add(0, Report(true));
+    Add(1, Report(true));
+    return Add(2, std::move(last)).verdict;
+  };
+  EXPECT_FALSE(judge(locked)->end);
+  EXPECT_FALSE(judge(Report(true)).has_value()) << "in between it was none";
+  EXPECT_FALSE(judge(locked).has_value());
+  const std::optional<HangVerdict> verdict = judge(locked);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_TRUE(verdict->end);
+  EXPECT_EQ(verdict->guilty, Ranks({4}));
 }
 
 TEST_F(HangInquiryTest, ReportsOfAnotherRoundAreSeen) {

@@ -17,6 +17,7 @@ class NextRoundTest : public ::testing::Test {
     spec_.nodes_min = 1;
     spec_.nodes_max = 2;
     spec_.restart.quarantine_after = 1;
+    spec_.restart.quarantine_shrinks = true;
     blame_.SetRules(spec_.restart);
   }
 
@@ -65,9 +66,21 @@ TEST_F(NextRoundTest, AQuarantinedNodeIsLeftOutUntilItIsNeeded) {
   EXPECT_TRUE(choice_.left_out.empty());
 }
 
+TEST_F(NextRoundTest, ByDefaultAQuarantinedNodeMakesRoomOnlyForASpare) {
+  spec_.restart.quarantine_shrinks = false;
+  for (const char* id : {"a", "b"}) Join(id);
+  blame_.Add(NodeId("a"), "hosta", Instant());
+  EXPECT_THAT(Ranked(), ElementsAre("a", "b")) << "a guess costs no node";
+  EXPECT_TRUE(choice_.left_out.empty());
+  EXPECT_EQ(CountNewcomers(spec_, roster_, blame_, Instant()).present, 2U);
+  Join("c");
+  EXPECT_THAT(Ranked(), ElementsAre("b", "c"));
+  EXPECT_EQ(choice_.left_out.size(), 1U);
+}
+
 TEST_F(NextRoundTest, AQuarantinedNodeIsNoNewcomer) {
   for (const char* id : {"a", "b"}) Join(id);
-  const auto present = [this] { return CountNewcomers(roster_, blame_, Instant()).present; };
+  const auto present = [this] { return CountNewcomers(spec_, roster_, blame_, Instant()).present; };
   EXPECT_EQ(present(), 2U);
   blame_.Add(NodeId("a"), "hosta", Instant());
   blame_.Add(NodeId("gone"), "hostg", Instant());
@@ -78,7 +91,9 @@ TEST_F(NextRoundTest, AQuarantinedNodeIsNoNewcomer) {
 
 TEST_F(NextRoundTest, ANewcomerCountsWhenItHasAnswered) {
   for (const char* id : {"a", "b"}) Join(id);
-  const auto answering = [this] { return CountNewcomers(roster_, blame_, Instant()).answering; };
+  const auto answering = [this] {
+    return CountNewcomers(spec_, roster_, blame_, Instant()).answering;
+  };
   EXPECT_EQ(answering(), 0U);
   for (const char* id : {"a", "b"}) {
     roster_.Change(*roster_.table().FindById(NodeId(id)),

@@ -57,8 +57,8 @@ TEST_F(RoundTest, IsSettledWhenAllHaveStoppedAndAreThereOrGone) {
 }
 
 TEST_F(RoundTest, AMemberThatWasDoneLeavesItsPlaceOpen) {
-  round_.SetSucceeded(0);
-  round_.SetSucceeded(0);
+  round_.SetSucceeded(0, Instant());
+  round_.SetSucceeded(0, Instant());
   EXPECT_EQ(round_.succeeded(), 1U);
   EXPECT_THAT(round_.NotSucceeded(), ElementsAre(1));
   EXPECT_FALSE(round_.IsVacant(0));
@@ -66,6 +66,20 @@ TEST_F(RoundTest, AMemberThatWasDoneLeavesItsPlaceOpen) {
   EXPECT_TRUE(round_.IsVacant(0));
   round_.SetState(0, State::kLost);
   EXPECT_FALSE(round_.IsVacant(0)) << "it was missed";
+}
+
+TEST_F(RoundTest, WhoRunsHalfAMinuteAfterTheOthersEndedIsNamedOnce) {
+  EXPECT_TRUE(round_.TakeLaggards(kFormed + absl::Hours(1)).empty());
+  round_.SetSucceeded(0, kFormed);
+  EXPECT_TRUE(round_.TakeLaggards(kFormed + absl::Seconds(29)).empty());
+  EXPECT_THAT(round_.TakeLaggards(kFormed + absl::Seconds(30)), ElementsAre(1));
+  EXPECT_TRUE(round_.TakeLaggards(kFormed + absl::Hours(1)).empty());
+}
+
+TEST_F(RoundTest, KnowsWhichRanksOfOtherNodesHadLeft) {
+  round_.AddLeft(1, {1, 7});  // there is no local rank 7
+  EXPECT_THAT(round_.LeftBeside(NodeId("a")), ElementsAre(3));
+  EXPECT_TRUE(round_.LeftBeside(NodeId("b")).empty());
 }
 
 TEST_F(RoundTest, TellsOnceThatAllHaveStarted) {

@@ -1,0 +1,68 @@
+#include "rendezvous/core/members/silence.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "rendezvous/core/describe.h"
+#include "rendezvous/core/timing.h"
+
+namespace ddprun::rendezvous {
+
+SilenceDecision DecideSilence(const JobSpec& spec, const SilenceInput& input) {
+  using Why = SilenceDecision::Why;
+  const SilenceDecision lost{.is_lost = true, .until = input.now};
+  if (spec.lease_is_proof) return lost;
+  SilenceDecision decision{.until = {}};
+  absl::Duration wait;
+  if (input.is_replaced) {
+    decision.why = Why::kReplaced;
+  } else if (input.others < spec.nodes_min) {
+    decision.why = Why::kNeeded;
+    wait = spec.join_timeout;
+  } else if (!input.is_likely_gone) {
+    decision.why = Why::kCheaper;
+    wait = std::min(input.loss, kSilenceMax);
+  }
+  decision.until = std::max(input.now, input.since + wait);
+  decision.is_lost = decision.until <= input.now;
+  return decision;
+}
+
+std::string WaitText(const SilenceInput& input, uint32_t nodes_min, absl::Duration left) {
+  const std::string wait =
+      absl::StrCat("Waiting up to ",
+                   DurationText(std::max(absl::Ceil(left, absl::Seconds(1)), absl::ZeroDuration())),
+                   " more for it, because ");
+  if (input.others < nodes_min) {
+    return absl::StrCat(wait, "the job needs ", CountText(nodes_min, "node"),
+                        ": another node ends the wait");
+  }
+  return absl::StrCat(wait, "a restart without it would cost ",
+                      DurationText(absl::Ceil(input.loss, absl::Seconds(1))));
+}
+
+uint32_t CountOthers(const NodeTable::Nodes& nodes, Instant now, absl::Duration lease) {
+  return static_cast<uint32_t>(
+      std::count_if(nodes.begin(), nodes.end(), [&](const NodeTable::Nodes::value_type& each) {
+        const Node& node = each.second;
+        if (!node.stream || node.silent || node.draining || now - node.heard > lease / 2) {
+          return false;
+        }
+        return node.group_rank || node.counted_answering;
+      }));
+}
+
+bool IsReplaced(const Node& silent, const NodeTable::Nodes& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [&](const NodeTable::Nodes::value_type& each) {
+    const Node& node = each.second;
+    if (node.order <= silent.order || node.group_rank || !node.stream || !node.answered) {
+      return false;
+    }
+    const bool same_claim = silent.info.node_rank && node.info.node_rank == silent.info.node_rank;
+    const bool same_machine =
+        node.info.hostname == silent.info.hostname && node.info.address == silent.info.address;
+    return same_claim || same_machine;
+  });
+}
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,27 @@
+// --leftovers.
+#include <gtest/gtest.h>
+
+#include "tests/unit/launcher/cli/fake_host.h"
+
+namespace ddprun::launcher {
+namespace {
+
+using Mode = LeftoverPlan::Mode;
+
+TEST(LeftoverOptions, Values) {
+  EXPECT_EQ(PlanOf("train.py").leftovers.mode, Mode::kWait);
+  EXPECT_EQ(PlanOf("--leftovers kill train.py").leftovers.mode, Mode::kKill);
+  EXPECT_EQ(PlanOf("--leftovers spare train.py").leftovers.mode, Mode::kSpare);
+  const LeftoverPlan wait = PlanOf("train.py", {{"PET_LEFTOVERS", "wait=2m"}}).leftovers;
+  EXPECT_EQ(wait.mode, Mode::kWait);
+  EXPECT_EQ(wait.after_success, absl::Minutes(2));
+}
+
+TEST(LeftoverOptions, WhatIsNoneIsRefused) {
+  ExpectRefused({"--leftovers maybe train.py", 2, "is none of kill, wait, wait=SECONDS and spare"});
+  ExpectRefused({"--leftovers wait=soon train.py", 2, "is not a number of seconds"});
+  ExpectRefused({"--leftovers wait=-1 train.py", 1, "--leftovers '-1'"});
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
