@@ -107,6 +107,12 @@ def count_cases(output):
     return passed, failed, reasons
 
 
+def failed_cases(output):
+    """Names of the cases that failed, by what GoogleTest and unittest print."""
+    return re.findall(r"^\[  FAILED  \] ([^\s,]+).* \(\d+ ms\)$", output, re.MULTILINE) + re.findall(
+        r"^(?:FAIL|ERROR): (\S+ \(\S+\))", output, re.MULTILINE)
+
+
 def print_progress(suite):
     verdict = "FAILED" if suite.failed else "ok"
     skipped = f", {suite.total_skipped()} skipped" if suite.skipped else ""
@@ -126,6 +132,10 @@ def print_summary(suites, started):
         for reason, count in suite.skipped.items():
             print(f"{'':<17}  skipped {count}: {reason}")
     print(f"{'':<17}{'':>24}{time.monotonic() - started:>8.1f} s in all\n")
+    for suite in suites:
+        for problem in suite.problems:
+            test, _, output = problem.partition("\n")
+            print(f"failed: {suite.name}: {test}: {', '.join(failed_cases(output)) or 'the test as a whole'}")
     passed = sum(suite.passed for suite in suites)
     failed = sum(suite.failed for suite in suites)
     skipped = sum(suite.total_skipped() for suite in suites)

@@ -15,7 +15,7 @@ import run_tests  # noqa: E402
 import set_up  # noqa: E402
 from changed import suites_of, unchanged_lints  # noqa: E402
 from fuzzers import count, run_fuzzer  # noqa: E402
-from suites import Suite, count_cases, count_test, print_summary  # noqa: E402
+from suites import Suite, count_cases, count_test, failed_cases, print_summary  # noqa: E402
 
 GOOGLE = """[==========] Running 4 tests from 1 test suite.
 [ RUN      ] A.Works
@@ -87,6 +87,12 @@ class Counting(unittest.TestCase):
     def test_skip_return_code(self):
         self.assertEqual((0, 0, {"t: torchrun is not there": 1}),
                          counted("notrun", "torchrun is not there\n", "SKIP_RETURN_CODE=77"))
+
+    def test_the_cases_that_failed_have_names(self):
+        self.assertEqual(["A.B", "A.C/1"], failed_cases("[  FAILED  ] A.B (3 ms)\n[  FAILED  ] A.C/1, where GetParam() = 4 (0 ms)\n"
+                                                        "[  FAILED  ] A.B\n"))
+        self.assertEqual(["test_c (x.T.test_c)"], failed_cases("FAIL: test_c (x.T.test_c)\n-----\n"))
+        self.assertEqual([], failed_cases("Segmentation fault\n"))
 
     def test_nothing_run_is_a_failure(self):
         self.assertEqual(1, print_summary([Suite("empty")], 0))
