@@ -13,9 +13,10 @@ import unittest
 
 import job
 from bed import ROOT, TORCH_PYTHON, torch_ahead, torch_is_there
+from seeds import drawn_seed
 
 WORKER = os.path.join(ROOT, "tests", "support", "ddp_worker.py")
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 SAMPLE = 4
 VICTIM = 3
 PATIENCE = 90

@@ -12,9 +12,10 @@ import time
 
 import job
 from bed import SLOW
+from seeds import drawn_seed
 from timeline import state_of
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 REPETITIONS = int(os.environ.get("DDPRUN_TEST_REPETITIONS", "5"))
 
 

@@ -4,7 +4,6 @@
 One trial of each kind; bench/host_lost_bench.py and bench/etcd_takeover_bench.py have many.
 """
 
-import os
 import random
 import unittest
 
@@ -12,8 +11,9 @@ import job
 import takeover
 from cluster import ClusterTestCaseMixin
 from etcd import EtcdCluster, etcd_is_there
+from seeds import drawn_seed
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 
 
 class StateDirIsShared(ClusterTestCaseMixin, unittest.TestCase):

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import takeover  # noqa: E402
 from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 
 MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
 
@@ -104,7 +105,7 @@ class WorkersGoOn(StepsTestCase):
     STEPS = 600
 
     def test_when_the_service_is_killed_at_random_moments(self):
-        seed = int(os.environ.get("DDPRUN_TEST_SEED", random.randrange(1 << 32)))
+        seed = drawn_seed()
         print(f"DDPRUN_TEST_SEED={seed}", flush=True)
         chance = random.Random(seed)
         nodes = self.start_nodes(2, steps=self.STEPS)
@@ -150,7 +151,7 @@ class TrainingGoesOn(unittest.TestCase):
     """Steps that are saved, and a worker that is killed, too; bench/service_kill_bench.py has fifty such jobs."""
 
     def test_when_service_and_worker_are_killed(self):
-        seed = int(os.environ.get("DDPRUN_TEST_SEED", random.randrange(1 << 32)))
+        seed = drawn_seed()
         print(f"DDPRUN_TEST_SEED={seed}", flush=True)
         takeover.check(self, takeover.ServiceKill(random.Random(seed)), lambda _: takeover.BACK_WITHIN)
 

@@ -3,7 +3,6 @@
 
 import json
 import os
-import random
 import select
 import signal
 import subprocess
@@ -14,9 +13,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, TORCH_PYTHON, free_port, torch_is_there  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 from warm_case import TRAINING, KilledAtRandom, MemoryPressure, WarmTestCase  # noqa: E402
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
 # A process in a small memory cgroup that reads a file larger than that again and again, until its input ends: it stands
 # still for every page.

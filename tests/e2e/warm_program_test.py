@@ -3,7 +3,6 @@
 
 import json
 import os
-import random
 import re
 import select
 import shutil
@@ -15,10 +14,11 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import DDPRUN, PATIENCE, SLOW, free_port  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 from timeline import parent_of  # noqa: E402
 from warm_case import KilledAtRandom, WarmTestCase  # noqa: E402
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
 WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
 # Of one worker, or of one generation.

@@ -8,7 +8,6 @@ which costs torchrun some seconds of a processor. DDPRUN_LAUNCHES_PEER is anothe
 import concurrent.futures
 import copy
 import os
-import random
 import sys
 import unittest
 
@@ -20,9 +19,10 @@ import play  # noqa: E402
 from beside import Beside, completed  # noqa: E402
 from draw import draw  # noqa: E402
 from launch import Launch  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 
 WHOLE = os.environ.get("DDPRUN_CONTRACT") == "whole"
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 COUNT = int(os.environ.get("DDPRUN_LAUNCHES_BESIDE", "60"))
 # torchrun imports torch, beside others that do.
 PATIENCE = 30 * play.SLOW

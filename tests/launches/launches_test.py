@@ -8,7 +8,6 @@ import collections
 import concurrent.futures
 import json
 import os
-import random
 import sys
 import unittest
 
@@ -20,10 +19,11 @@ import play  # noqa: E402
 import shrink  # noqa: E402
 from draw import draw, mended  # noqa: E402
 from launch import AROUND, MEANINGS, PLAIN, PROGRAMS, Launch  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 
 # A bug that is awake must be found by these.
 MUTATED = "AWAKE_MUTANT" in os.environ
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", 1 if MUTATED else random.SystemRandom().randrange(1 << 32)))
+SEED = 1 if MUTATED else drawn_seed()
 COUNT = int(os.environ.get("DDPRUN_LAUNCHES", 50 if MUTATED else 150))
 # Launchers that do one thing wrong, and what the judge must call it. "$0" is ddprun.
 SPOILED = {

@@ -5,6 +5,7 @@ Only the standard library: it speaks the protocol of torch's TCPStore itself. PL
 `deed`, `doer`, `amount`, `lines`, `journal` and `patience`; the journal is a folder, with two files for each start of a worker.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ class Store:
 
     def __init__(self, host, port, patience):
         self._socket = socket.create_connection((host, port), patience)
+        atexit.register(self._socket.close)  # with PYTHONDEVMODE Python would say on stderr that nobody did
         self._socket.sendall(_VALIDATE + struct.pack("<I", _MAGIC))
 
     @staticmethod

@@ -89,8 +89,8 @@ class Counting(unittest.TestCase):
                          counted("notrun", "torchrun is not there\n", "SKIP_RETURN_CODE=77"))
 
     def test_the_cases_that_failed_have_names(self):
-        self.assertEqual(["A.B", "A.C/1"], failed_cases("[  FAILED  ] A.B (3 ms)\n[  FAILED  ] A.C/1, where GetParam() = 4 (0 ms)\n"
-                                                        "[  FAILED  ] A.B\n"))
+        self.assertEqual(["A.B", "A.C/1"], failed_cases("[  FAILED  ] A.B (3 ms)\n[  FAILED  ] A.B\n"
+                                                        "[  FAILED  ] A.C/1, where GetParam() = 4 (0 ms)\n"))
         self.assertEqual(["test_c (x.T.test_c)"], failed_cases("FAIL: test_c (x.T.test_c)\n-----\n"))
         self.assertEqual([], failed_cases("Segmentation fault\n"))
 

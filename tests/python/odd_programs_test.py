@@ -5,15 +5,14 @@ DDPRUN_TEST_SEED is the first program's seed. --all has 300 more, each beside to
 """
 
 import itertools
-import os
-import random
 import unittest
 
 import crowd
 from odd_programs import draw_program
 from python_bed import SLOW, WHOLE, torch_is_there
+from seeds import drawn_seed
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 COUNT, BESIDE_TORCHRUN = 12, 300
 # A hang is named after 4 s here, and ended at once: as a rule that knows time alone would do it.
 HASTY = ("--hang_timeout", "3")

@@ -5,7 +5,6 @@ can't go on, or after --hang_timeout.
 DDPRUN_TEST_SEED is the first seed of each kind. --all has all kinds, and several seeds of each.
 """
 
-import os
 import random
 import re
 import time
@@ -15,8 +14,9 @@ import crowd
 import hang_deeds
 from odd_programs import draw_hang
 from python_bed import SLOW, WHOLE, torch_is_there
+from seeds import drawn_seed
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 NAMED = 6  # seconds after the steps stop, without other load
 PROVEN = 10
 QUIET = 15  # for so long nothing is ended

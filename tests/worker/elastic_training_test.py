@@ -12,8 +12,9 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 
 import cluster  # noqa: E402
 import elastic_training as elastic  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 EPOCHS = 3
 FALL_EPOCHS = 8
 

@@ -17,8 +17,9 @@ import saving_survivors  # noqa: E402
 import survivors  # noqa: E402
 from bed import WHOLE, TimelineError  # noqa: E402
 from saving_survivors import OF_A_SHARD, OF_THE_WHOLE, SavingTraining  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 # Nodes, workers of each, backend, stage. In stage 1 Gloo's sums have another order in a generation's first step.
 SHAPES = [(1, 3, "auto", "2")]
 if WHOLE:

@@ -10,8 +10,9 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 
 import survivors  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
 
-SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = drawn_seed()
 KILLS = 5
 OF_COMPRESSION = ("--in_process_restart", "--comm_hook", "power_sgd", "--healing", "beside")
 
