@@ -230,7 +230,9 @@ void Agent::PrepareWorker(SpawnRequest* request) {
 absl::Status Agent::StartWarm() {
   if (!plan_.warm.on && !plan_.warm.for_survivors) return absl::OkStatus();
   if (const std::string why = WhyCold(plan_); !why.empty()) {
-    if (plan_.warm.on) Notify(absl::StrCat("--warm on: workers start cold: ", why));
+    if (plan_.warm.on && !plan_.warm.unasked) {
+      Notify(absl::StrCat("--warm on: workers start cold: ", why));
+    }
     return absl::OkStatus();
   }
   WarmStarts::Hooks hooks;
@@ -253,11 +255,11 @@ absl::Status Agent::StartWarm() {
 // What those who watch are told of warm starts.
 std::optional<rendezvous::WarmUse> Agent::WarmUse() {
   if (warm_ == nullptr) {
-    if (!plan_.warm.on) return std::nullopt;
+    if (!plan_.warm.on || plan_.warm.unasked) return std::nullopt;
     return rendezvous::WarmUse{.why_cold = WhyCold(plan_)};
   }
   warm_->LookAround();
-  if (!warm_->wanted()) return std::nullopt;
+  if (!warm_->shows()) return std::nullopt;
   WarmStarts::Use use = warm_->use();
   return rendezvous::WarmUse{.warm_workers = use.warm,
                              .cold_workers = use.cold,

@@ -44,6 +44,7 @@ absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::
   if (plan_.warm.asks_daemon && plan_.runs_python && WhyCold(plan_).empty() && node_socket < 0) {
     daemon_ = VisitDaemon(plan_, environment, options);
     plan_.warm.on |= daemon_.is_there;
+    plan_.warm.unasked &= !daemon_.is_there;
     if (daemon_.tells) {
       Notify(absl::StrCat("workers start without the interpreter of ddprun daemon: ", daemon_.why));
     }
@@ -94,7 +95,10 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     const bool well = exit.exit_code == 0 && exit.signal == 0;
     notices_->OnEnded(exit.local_rank, well);
     if (!hangs_->OnEnded(exit.local_rank, well)) return;  // reported when it was found to hang
-    FeedEnd(Generation(exit.generation), workers_->Describe(exit));
+    WorkerEnd end = workers_->Describe(exit);
+    if (warm_ != nullptr)
+      warm_->OnExited(exit, absl::StrCat(end.message, end.traceback, end.stderr_tail));
+    FeedEnd(Generation(exit.generation), std::move(end));
   };
   callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {
     Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number});
@@ -197,8 +201,8 @@ void Agent::WriteStart(uint64_t generation, uint32_t local_rank, pid_t pid, bool
     fields["cpus"] = CpuSetText(plan_.worker_cpus[local_rank]);
   }
   if (warm_ != nullptr) {
-    if (warm_->wanted()) fields["warm"] = parked;
     warm_->OnStarted(generation, local_rank, pid, parked);
+    if (warm_->shows()) fields["warm"] = parked;
   }
   Write("worker_started", fields);
   if (const std::string note = std::exchange(plan_.note_at_start, ""); !note.empty()) Notify(note);

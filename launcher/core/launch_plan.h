@@ -115,7 +115,12 @@ enum class Preflight {
 
 // How workers start (docs/WARM.md).
 struct WarmPlan {
-  bool on = false;  // --warm on
+  bool on = false;  // --warm on; of programs in Python that may be restarted by default
+  // Nobody has asked for it, by --warm, --preload, --warm_memory or a daemon: no start is later for
+  // it than without it, and nothing is said to the user.
+  bool unasked = false;
+  // Workers have all of the processors: imports ahead have only what they leave.
+  bool crowded = false;
   // No --warm is given, and the workers' program isn't Python: on from when a worker says that it
   // goes on in its process when another one fails. Then the start of the missing one is nearly all
   // that the others wait for.

@@ -13,6 +13,7 @@ _PLACE, _USER_PLACE, _GROUPS = (512, 480), (1024, 512), (1536, 2560)  # texts: w
 LOOK_SECONDS = 0.25
 GROWTH = 64  # blocks of memory by which a look finds more than the one before: something is made
 STANDS = 8  # looks without a step after which it is looked at what the threads wait for
+LEARN_SECONDS = 20  # after which a program that has no optimizer of torch's has imported what it needs
 GROUPS = 64
 # A program may catch the time-out of a collective, and go on: what ends sooner than --hang_timeout is left to torch.
 LONG_TIMEOUT_MS = 600000
@@ -48,6 +49,7 @@ class Witness:
         self.looks = self.blocks = self.grown = 0
         self.places = set()
         self.backends = {}  # by the name of a group
+        self.learning_ends = time.monotonic() + LEARN_SECONDS
         self.locks = {}  # whether an instruction of a function acquires a lock: (code, offset)
         self.looking = _thread.allocate_lock()
         pause = _thread.allocate_lock()
@@ -84,6 +86,9 @@ class Witness:
     def look(self):
         page, frames = self.page, None
         begun = self.collectives()
+        if begun and time.monotonic() >= self.learning_ends:
+            self.learning_ends = float("inf")
+            getattr(sys, "_ddprun_learn", int)()  # for warm starts (launcher/warm/diary.py), unless an optimizer has stepped
         if (page[_MARK], begun) != self.progress:
             self.progress = page[_MARK], begun
             self.looks = self.grown = page[_LOOKS] = page[_JUMPS] = page[_PLACES] = page[_FLAGS] = 0

@@ -96,7 +96,7 @@ struct LaunchArguments {
   Argument cgroup{.text = "on"};
   Argument leftovers{.text = "wait"};
   Argument gpu_memory_wait{.text = DurationText(LaunchPlan().gpu_memory_wait)};
-  Argument warm{.text = "off"};
+  Argument warm{.text = "on"};
   Argument warm_memory;
   Argument preload;
   Argument exit_code{.text = "1"};

@@ -68,6 +68,7 @@ class Planner {
     }
     PlanCommand(arguments_, *std::move(command), &plan_);
     DDPRUN_RETURN_IF_ERROR(PlanWarm(arguments_, environment_, &plan_));
+    plan_.warm.crowded = plan_.worker_count >= host_.CpuCount();
     return std::move(plan_);
   }
 

@@ -69,24 +69,25 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->warm,
                     {.names = "--warm",
                      .placeholder = "on|off",
-                     .help = "on: keep a Python interpreter ready that has imported what the "
-                             "script imports, and fork workers from it, so that a restart "
-                             "doesn't wait for imports. What to import is learned from the "
-                             "first workers and kept for the next job. It is on by itself where a "
-                             "ddprun daemon of yours runs, unless off is given. A program with "
-                             "ddprun's C++ runtime is started ahead instead, and waits before "
-                             "its main(); that is on by itself where the program has "
-                             "--in_process_restart."});
-  options->AddValue(&target->preload,
-                    {.names = "--preload",
-                     .placeholder = "MODULES",
-                     .help = "With --warm on: modules to import ahead beside those that are "
-                             "learned, with commas between them, for instance "
-                             "torch,torch.nn.parallel."});
+                     .help = "Keep a Python interpreter ready that has imported what the script "
+                             "imports, and fork workers from it, so that a restart doesn't wait "
+                             "for imports. What to import is learned from the first workers. "
+                             "Default: as on, where workers may be restarted (--max_restarts, or "
+                             "a number of nodes that may change), and a start never waits "
+                             "for imports ahead that are slower than its own. on: the first start "
+                             "waits for them, too, if an earlier job has learned them, and a line "
+                             "says why workers start cold. off: never. A program with ddprun's "
+                             "C++ runtime is started ahead instead, and waits before its main(): "
+                             "by default where the program has --in_process_restart."});
+  options->AddValue(&target->preload, {.names = "--preload",
+                                       .placeholder = "MODULES",
+                                       .help = "Modules to import ahead beside those that are "
+                                               "learned, with commas between them, for instance "
+                                               "torch,torch.nn.parallel."});
   options->AddValue(&target->warm_memory,
                     {.names = "--warm_memory",
                      .placeholder = "SIZE|PERCENT",
-                     .help = "With --warm on: what that interpreter may hold of the memory, for "
+                     .help = "What that interpreter may hold of the memory, for "
                              "instance 2GiB or 5%; 0: there is none. Default: all that it takes, "
                              "but none is kept where less than a quarter of the memory is free."});
 }
@@ -96,7 +97,11 @@ absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup&
   if (const std::string& warm = arguments.warm.text; warm != "on" && warm != "off") {
     return BadWord(arguments.warm, "is neither on nor off");
   }
-  plan->warm.on = arguments.warm.text == "on";
+  // Only where workers may start again: else the imports ahead are for nobody.
+  const bool by_default = !arguments.warm.given() && plan->runs_python &&
+                          (plan->job.max_restarts > 0 || plan->job.nodes_min < plan->job.nodes_max);
+  plan->warm.on = arguments.warm.given() ? arguments.warm.text == "on" : by_default;
+  plan->warm.unasked = by_default && !arguments.preload.filled() && !arguments.warm_memory.filled();
   plan->warm.asks_daemon = plan->warm.on || !arguments.warm.given();
   plan->warm.for_survivors = !plan->runs_python && !arguments.warm.given();
   if (arguments.preload.filled()) {

@@ -63,6 +63,7 @@ class _Parked:
         self.varying = {line[7:] for line in self.lines if line.startswith("varies ")}
         self.refused = {}  # module: why
         self.printed = {}  # descriptor: what imports printed there
+        self.trial = _Trial()
 
     @staticmethod
     def read(path):
@@ -98,6 +99,11 @@ class _Parked:
         if self.refused:
             for module, why in self.refused.items():
                 self.say("refuse %s %s" % (module, why))
+            os._exit(0)
+        alone = len(self.list("task")) == 1
+        why = "" if alone and "torch" not in sys.modules else self.trial.why_not()
+        if why:
+            self.say("cannot " + why)
             os._exit(0)
         self.files = self.imported_files()
         import ctypes
@@ -174,7 +180,9 @@ class _Parked:
         import importlib
         learned = {line[7:] for line in self.lines if line.startswith("module ")}
         known = learned | {line[5:] for line in self.lines if line.startswith("seen ")} | set(sys.modules)
-        set_before = {}  # variables of the script: what they were without it
+        # variables of the script, and what has torch ask NVML, and not CUDA, whether there are GPUs: what they were without
+        set_before = {"PYTORCH_NVML_BASED_CUDA_CHECK": os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK")}
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         self.watch_environment()
         self.capture()
         fds, threads = self.list("fd"), {}
@@ -233,15 +241,15 @@ class _Parked:
             return "?"
 
     def refuse_threads(self, threads):
-        """Of threads only those may be left that a library stops itself when it sees a fork (OpenBLAS does)."""
+        """Of threads those may be left that a library stops itself when it sees a fork (OpenBLAS does), and those of libraries
+        that sleep, as jemalloc's and Arrow's pools do: they hold no lock, and their libraries know of forks (pthread_atfork),
+        as every DataLoader with workers needs it. Not Python's: a module that has started one counts on it."""
         if len(self.list("task")) == 1:
             return
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0)
-        os.waitpid(pid, 0)
+        self.trial.child(lambda: 0)
+        pythons = len(sys._current_frames()) > 1
         for task in self.list("task"):
-            if task != str(os.getpid()):
+            if task != str(os.getpid()) and (pythons or not self.trial.sleeps(task)):
                 self.refuse([threads.get(task, self.importing)], "starts a thread")
 
     def watch_environment(self):
@@ -295,7 +303,7 @@ class _Parked:
         asked, ask = os.pipe()
         orphaned, orphan = os.pipe()
         waiting = os.getpid()
-        between = os.fork()
+        between = self.trial.fork()
         if between != 0:
             for fd in (asked, ask, orphaned):
                 os.close(fd)
@@ -306,7 +314,7 @@ class _Parked:
         os.close(orphan)
         self.die_with(waiting)
         between = os.getpid()
-        if os.fork() != 0:
+        if self.trial.fork() != 0:
             os.close(ask)
             os._exit(0 if os.read(asked, 1) else 1)
         self.die_with(between)

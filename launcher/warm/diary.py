@@ -2,13 +2,13 @@
 
 
 class _Diary:
-    """What a worker does until its first optimizer step."""
+    """What a worker does until its first optimizer step, or until some seconds after its first collective without one."""
 
     def __init__(self, path):
         self.path = path
-        self.roots = _roots()
+        self.roots = None
         self.before = set(sys.modules)
-        self.settings = []  # (how many modules there were, name, value)
+        self.settings = []  # (how many modules there were, name, value, the file that did it)
         self.over = False
         diary = self
 
@@ -22,6 +22,7 @@ class _Diary:
         self.plain = type(os.environ)
         os.environ.__class__ = Environ
         sys.meta_path.insert(0, self)
+        sys._ddprun_learn = self.on_step  # for those who know a better moment (launcher/marks/witness.py)
 
     def on_set(self, name, value):
         if self.over or not isinstance(name, str):
@@ -29,10 +30,7 @@ class _Diary:
         frame = sys._getframe(2)
         while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
             frame = frame.f_back
-        # What a library sets it sets again when it is imported.
-        file = frame.f_code.co_filename if frame is not None else ""
-        if not _is_below(os.path.realpath(file), self.roots):
-            self.settings.append((len(sys.modules), name, value))
+        self.settings.append((len(sys.modules), name, value, frame.f_code.co_filename if frame is not None else ""))
 
     def find_spec(self, name, path=None, target=None):
         """A finder of importlib that finds nothing; it only waits for the optimizers."""
@@ -70,16 +68,19 @@ class _Diary:
             return
         self.over = True
         os.environ.__class__ = self.plain
+        del sys._ddprun_learn
         try:
             self.write()
         except Exception as error:  # the training is none of our business
             sys.stderr.write("ddprun: what this worker has imported could not be written down: %r\n" % (error,))
 
     def write(self):
+        self.roots = _roots()
         script_folder = os.path.realpath(sys.path[0]) if sys.path and sys.path[0] else os.getcwd()
         self.inside = [root for root in self.roots if _is_below(root, [script_folder])]  # an environment in the project's folder
         lines = ["signature " + _signature(self.roots)]
-        settings = list(self.settings)
+        # What a library sets it sets again when it is imported.
+        settings = [setting[:3] for setting in self.settings if not _is_below(os.path.realpath(setting[3]), self.roots)]
         for index, (name, module) in enumerate(list(sys.modules.items())):
             while settings and settings[0][0] <= index:
                 lines.append(self.line_of(settings.pop(0)))

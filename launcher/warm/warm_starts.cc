@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <optional>
 #include <variant>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
@@ -23,6 +27,15 @@
 namespace ddprun::launcher {
 namespace {
 
+// A worker that was forked ended as one may that must not be: CUDA refuses to begin in a child of a
+// process that it has begun in; what a library has kept of a thread that is not in the child
+// crashes.
+bool MayBeOfTheFork(const WorkerExit& exit, absl::string_view why) {
+  static constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  return absl::c_linear_search(kCrashes, exit.signal) ||
+         absl::StrContains(why, "in forked subprocess");
+}
+
 // What --warm_memory comes to; 0 = no bound.
 uint64_t BytesMax(const WarmPlan& plan) {
   if (plan.memory_bytes.has_value()) return std::max<uint64_t>(*plan.memory_bytes, 1);
@@ -31,6 +44,13 @@ uint64_t BytesMax(const WarmPlan& plan) {
   if (!memory.has_value()) return 0;
   const double bytes = static_cast<double>(memory->total) / 100 * *plan.memory_percent;
   return std::max<uint64_t>(static_cast<uint64_t>(bytes), 1);
+}
+
+WarmStarter::Rules RulesOf(const LaunchPlan& plan) {
+  return {.bytes_max = BytesMax(plan.warm),
+          .kind = plan.runs_python ? WarmStarter::Kind::kInterpreter : WarmStarter::Kind::kProgram,
+          .unasked = plan.warm.unasked,
+          .crowded = plan.warm.crowded};
 }
 
 }  // namespace
@@ -72,8 +92,7 @@ WarmStarts::WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* ke
       hooks_(std::move(hooks)),
       program_(plan->runs_python ? "" : ProgramFile(*plan, environment_)),
       wanted_(plan->warm.on),
-      starter_(BytesMax(plan->warm),
-               plan->runs_python ? WarmStarter::Kind::kInterpreter : WarmStarter::Kind::kProgram) {}
+      starter_(RulesOf(*plan)) {}
 
 absl::Status WarmStarts::MakeFiles() {
   if (!plan_->runs_python) return absl::OkStatus();  // it needs none
@@ -168,6 +187,8 @@ void WarmStarts::Prepare(SpawnRequest* request) {
     prepared_ = loop_->Now();
     started_ = Use();
     starting_ = 0;
+    forked_.clear();
+    Do(starter_.OnStart(loop_->Now()));
   }
   ++starting_;
   offers_.OnPrepared(request->local_rank);
@@ -214,8 +235,17 @@ void WarmStarts::OnEnded(const std::string& how) { Do(starter_.OnEnded(loop_->No
 
 void WarmStarts::OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked) {
   if (generation != generation_) return;
+  forked_[local_rank] = parked;
   CountStart(parked);
   LookAtOffer(offers_.OnStarted(local_rank, pid));
+}
+
+// Those that end after the first one mostly do because of it.
+void WarmStarts::OnExited(const WorkerExit& exit, absl::string_view why) {
+  if (exit.generation != generation_ || !forked_.contains(exit.local_rank)) return;
+  const bool forked = forked_[exit.local_rank];
+  forked_.clear();
+  Do(starter_.OnFirstEnd(forked, MayBeOfTheFork(exit, why), loop_->Now() - prepared_));
 }
 
 void WarmStarts::CountStart(bool parked) {
@@ -299,7 +329,8 @@ absl::Status WarmStarts::ParkIt() {
   if (!plan_->runs_python) return keeper_->Park(PrepareParkedProgram(*plan_, environment_));
   DDPRUN_ASSIGN_OR_RETURN(const ParkRequest request,
                           PreparePark(MakeParkRecipe(*plan_, environment_, hooks_.prepare),
-                                      starter_.learned(), folder_, "parked", /*idle=*/running_));
+                                      starter_.learned(), folder_, "parked",
+                                      /*idle=*/running_ && plan_->warm.crowded));
   return keeper_->Park(request);
 }
 
@@ -318,7 +349,7 @@ void WarmStarts::Do(const Keep& /*effect*/) {
 }
 
 void WarmStarts::Do(const NotifyOnce& effect) {
-  if (plan_->warm.on) return hooks_.tell(effect.text);
+  if (plan_->warm.on && !plan_->warm.unasked) return hooks_.tell(effect.text);
   Log(LogLevel::kInfo, effect.text);
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,13 +24,13 @@
 
 namespace ddprun::launcher {
 
-// Why the workers of a plan can't start warm although --warm on asks for it; "" = they can.
+// Why the workers of a plan can't start warm; "" = they can.
 std::string WhyCold(const LaunchPlan& plan);
 
 // Starts workers warm, as its WarmStarter decides: has the keeper park an interpreter, and workers
 // tell what to import; or their own program, when a worker has told that it can be. Of a plan that
-// is for_survivors it does so from when a worker has told that it goes on in its process, too, and
-// says nothing to the user: nobody has asked for it.
+// is for_survivors it does so from when a worker has told that it goes on in its process, too. It
+// says nothing to a user who hasn't asked for it.
 // Threads: the loop's.
 class WarmStarts {
  public:
@@ -58,6 +59,8 @@ class WarmStarts {
 
   // From the keeper's callbacks.
   void OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked);
+  // `why`: what the worker said of its end, as far as it is known.
+  void OnExited(const WorkerExit& exit, absl::string_view why);
   void OnSaid(const std::string& text);
   void OnEnded(const std::string& how);
   // No process of the node's workers is left.
@@ -79,8 +82,10 @@ class WarmStarts {
     std::string why_cold;       // "" = all were warm, or would be
   };
   Use use() const;
-  // Whether workers are to start warm: --warm on, or there are survivors that would wait.
-  bool wanted() const { return wanted_; }
+  // Whether there is anything to tell of it: somebody has asked for it, or has got something of it.
+  bool shows() const {
+    return wanted_ && (!plan_->warm.unasked || started_.warm > 0 || starter_.bytes_held() > 0);
+  }
 
  private:
   struct Version {
@@ -133,7 +138,9 @@ class WarmStarts {
   Instant prepared_;         // when its first worker was
   Use started_;              // of its workers; not the parked one's fields
   uint32_t starting_ = 0;    // workers of it, those that have started among them
-  Version kept_version_;     // of the file that was read last
+  // Of its workers, those that were forked, by local rank; until the first one has ended.
+  std::map<uint32_t, bool> forked_;
+  Version kept_version_;  // of the file that was read last
   bool watches_memory_ = false;
   std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us, or not yet
   Fd written_;                      // inotify(7): a worker has written down what it imported

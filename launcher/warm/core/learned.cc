@@ -68,6 +68,12 @@ absl::Status TakeLine(absl::string_view line, Learned* learned) {
       return absl::InvalidArgumentError("is no time of an import");
     }
     learned->SetSlow(slow.first, milliseconds);
+  } else if (word == "imports") {
+    if (!absl::SimpleAtoi(rest, &learned->imports_milliseconds)) {
+      return absl::InvalidArgumentError("is no time of all imports");
+    }
+  } else if (word == "unfit") {
+    learned->unfit = std::string(rest);
   } else if (word == "signature") {
     learned->signature = std::string(rest);
   } else {
@@ -148,6 +154,10 @@ std::string LearnedText(const Learned& learned) {
   for (const Learned::Refusal& refusal : learned.refused) {
     absl::StrAppend(&text, "refused ", refusal.module, " ", refusal.why, "\n");
   }
+  if (learned.imports_milliseconds != 0) {
+    absl::StrAppend(&text, "imports ", learned.imports_milliseconds, "\n");
+  }
+  if (!learned.unfit.empty()) absl::StrAppend(&text, "unfit ", learned.unfit, "\n");
   return text;
 }
 

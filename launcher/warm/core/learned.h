@@ -20,8 +20,12 @@ namespace ddprun::launcher {
 //   seen NAME           is there after the imports without having been asked for
 //   set NAME=VALUE      the script sets this variable at this place
 //   varies NAME         this variable differs between workers, or is set by them differently
-//   took NAME MS        the import took so many milliseconds, which stands out; only in what is
-//   kept refused NAME WHY    a module that can't be imported ahead; only in what is kept
+//   took NAME MS        the import took so many milliseconds, which stands out
+//   refused NAME WHY    a module that can't be imported ahead
+//   imports MS          all of them took so many milliseconds when they were made ahead
+//   unfit WHY           workers must not be forked from an interpreter that has imported these
+//
+// The last four are only in what is kept.
 struct Learned {
   struct Step {
     enum class Kind { kModule, kSeen, kSet };
@@ -40,7 +44,9 @@ struct Learned {
   std::vector<Step> steps;
   std::vector<std::string> varying;
   std::vector<Refusal> refused;
-  std::vector<Slow> slow;  // each module once
+  std::vector<Slow> slow;             // each module once
+  uint32_t imports_milliseconds = 0;  // 0 = not known
+  std::string unfit;                  // "" = nothing is known against it
 
   size_t module_count() const;
   // Whether the module, or a package that it is in, was refused: Python imports a package before

@@ -1,6 +1,7 @@
 #include "launcher/warm/core/warm_starter.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -16,12 +17,22 @@ namespace {
 // Imports that stand out; more than these don't.
 constexpr size_t kSlowMax = 16;
 
+Learned WithoutSteps(Learned learned) {
+  learned.steps.clear();
+  learned.varying.clear();
+  return learned;
+}
+
 }  // namespace
 
 std::vector<WarmEffect> WarmStarter::Begin(Instant now, std::optional<Learned> kept,
                                            bool preloads) {
   // A job with --preload has learned only what is refused; that is nothing to begin with.
   const bool known = kept.has_value() && (is_program() || !kept->steps.empty());
+  if (rules_.unasked && !preloads) {
+    if (kept.has_value()) learned_ = WithoutSteps(*std::move(kept));
+    return {};
+  }
   if (!known && !preloads) return {};
   if (kept.has_value()) learned_ = *std::move(kept);
   return Load(now);
@@ -40,6 +51,7 @@ std::vector<WarmEffect> WarmStarter::BeginReady(Instant now, std::optional<Learn
 std::vector<WarmEffect> WarmStarter::OnKept(Instant now, Learned kept) {
   if (state_ != State::kUnlearned) return {};
   if (!stale_signature_.empty() && kept.signature == stale_signature_) return {};
+  if (rules_.unasked && !kept.unfit.empty()) return {};
   learned_ = std::move(kept);
   std::vector<WarmEffect> effects = {
       WarmNote{"warm_kept", {{"modules", absl::StrCat(learned_.module_count())}}}};
@@ -51,6 +63,7 @@ std::vector<WarmEffect> WarmStarter::OnKept(Instant now, Learned kept) {
 std::vector<WarmEffect> WarmStarter::Load(Instant now) {
   state_ = State::kLoading;
   loading_since_ = now;
+  stood_aside_ = false;
   refusing_ = false;
   stale_ = false;
   old_ = false;
@@ -70,7 +83,15 @@ void WarmStarter::End(std::vector<WarmEffect>* effects) {
 
 std::vector<WarmEffect> WarmStarter::OnLearned(Instant now, Learned learned) {
   if (state_ != State::kUnlearned) return {};
+  // What is known of the same installation beside what was learned anew.
+  if (learned.signature == learned_.signature) {
+    learned.refused = std::move(learned_.refused);
+    learned.slow = std::move(learned_.slow);
+    learned.imports_milliseconds = learned_.imports_milliseconds;
+    learned.unfit = std::move(learned_.unfit);
+  }
   learned_ = std::move(learned);
+  if (rules_.unasked && !learned_.unfit.empty()) return GiveUp(learned_.unfit);
   std::vector<WarmEffect> effects = {
       WarmNote{"warm_learned", {{"modules", absl::StrCat(learned_.module_count())}}}, Keep{}};
   const std::vector<WarmEffect> load = Load(now);
@@ -97,7 +118,8 @@ std::vector<WarmEffect> WarmStarter::OnSaid(Instant now, absl::string_view text)
     refusing_ = true;
     learned_.refused.push_back({std::string(parts.first), std::string(parts.second)});
     return {WarmNote{"warm_refused",
-                     {{"module", std::string(parts.first)}, {"why", std::string(parts.second)}}}};
+                     {{"module", std::string(parts.first)}, {"why", std::string(parts.second)}}},
+            Keep{}};
   }
   if (absl::ConsumePrefix(&text, "took ")) {
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -109,6 +131,7 @@ std::vector<WarmEffect> WarmStarter::OnSaid(Instant now, absl::string_view text)
     return {};
   }
   if (absl::ConsumePrefix(&text, "cannot ")) {
+    if (!is_program()) return Unfit(absl::StrCat("they can't be forked: ", text));
     return GiveUp(absl::StrCat("their program can't be started ahead: ", text));
   }
   if (!absl::ConsumePrefix(&text, "ready ")) return {};
@@ -125,11 +148,13 @@ std::vector<WarmEffect> WarmStarter::OnReady(Instant now, absl::string_view rest
   state_ = State::kReady;
   import_time_ = absl::Milliseconds(std::max<int64_t>(milliseconds, 0));
   bytes_held_ = std::min(kibibytes, UINT64_MAX >> 10) << 10;
-  if (bytes_max_ != 0 && bytes_held_ > bytes_max_) {
-    return GiveUp(
-        absl::StrCat(is_program() ? "their program, started ahead, holds "
-                                  : "the interpreter that has imported what they import holds ",
-                     BytesText(bytes_held_), ", and --warm_memory allows ", BytesText(bytes_max_)));
+  learned_.imports_milliseconds = static_cast<uint32_t>(
+      std::clamp<int64_t>(milliseconds, 0, std::numeric_limits<uint32_t>::max()));
+  if (rules_.bytes_max != 0 && bytes_held_ > rules_.bytes_max) {
+    return GiveUp(absl::StrCat(
+        is_program() ? "their program, started ahead, holds "
+                     : "the interpreter that has imported what they import holds ",
+        BytesText(bytes_held_), ", and --warm_memory allows ", BytesText(rules_.bytes_max)));
   }
   return {WarmNote{"warm_ready",
                    {{"modules", absl::StrCat(learned_.module_count())},
@@ -148,7 +173,7 @@ std::vector<WarmEffect> WarmStarter::OnEnded(Instant now, absl::string_view how)
   if (old_) return Load(now);
   if (std::exchange(stale_, false)) return Unlearn();
   if (std::exchange(refusing_, false)) {
-    if (++refusals_ <= kRefusalsMax) return Load(now);
+    if (++refusals_ <= (rules_.unasked ? kRefusalsUnaskedMax : kRefusalsMax)) return Load(now);
     return GiveUp(absl::StrCat("importing ahead met ", learned_.refused.size(),
                                " modules that can't be, '", learned_.refused.back().module,
                                "' the last (it ", learned_.refused.back().why, ")"));
@@ -206,12 +231,14 @@ std::vector<WarmEffect> WarmStarter::OnEmpty(Instant now) {
 std::string WarmStarter::WhyCold() const {
   switch (state_) {
     case State::kUnlearned:
+      if (stood_aside_) return "imports of their own were quicker";
       return is_program() ? "their program has not said that it can be started ahead"
                           : "what the script imports is not known yet";
     case State::kLoading:
       return is_program() ? "the program that is started ahead was not ready in time"
                           : "the interpreter was not ready in time";
     case State::kReady:
+      if (suspected_) return "one crashed soon after its fork, and the next start is a cold one";
       return is_program() ? "the program that was started ahead did not become a worker"
                           : "the interpreter did not become a worker";
     case State::kShort:
@@ -221,13 +248,33 @@ std::string WarmStarter::WhyCold() const {
   return "";
 }
 
+std::vector<WarmEffect> WarmStarter::OnStart(Instant now) {
+  if (!rules_.unasked || state_ != State::kLoading || Patience(now) > absl::ZeroDuration()) {
+    return {};
+  }
+  state_ = State::kUnlearned;
+  learned_ = WithoutSteps(std::move(learned_));
+  stood_aside_ = true;
+  std::vector<WarmEffect> effects = {WarmNote{"warm_aside", {}}};
+  End(&effects);
+  return effects;
+}
+
 absl::Duration WarmStarter::Patience(Instant now) const {
+  if (suspected_) return absl::ZeroDuration();
   switch (state_) {
     case State::kReady:
       return kForkPatience;
-    case State::kLoading:
+    case State::kLoading: {
+      const absl::Duration loading = now - loading_since_;
       // What is left of it; no start waits behind imports that stand still.
-      return std::max(absl::ZeroDuration(), kLoadPatience - (now - loading_since_));
+      if (!rules_.unasked) return std::max(absl::ZeroDuration(), kLoadPatience - loading);
+      // Imports ahead, which are examined one by one, take up to a fifth longer than a worker's
+      // own; so much, and as much again, must be done before they are the quicker way.
+      const absl::Duration imports = absl::Milliseconds(learned_.imports_milliseconds);
+      if (rules_.crowded || loading < imports * 0.4 || loading > imports * 1.5) break;
+      return imports * 1.5 - loading;
+    }
     case State::kUnlearned:
     case State::kShort:
     case State::kOff:
@@ -240,10 +287,32 @@ void WarmStarter::OnStarted(bool parked) {
   if (parked) deaths_ = 0;
 }
 
+std::vector<WarmEffect> WarmStarter::OnFirstEnd(bool warm, bool crashed, absl::Duration lived) {
+  const bool soon = crashed && lived < kSoon;
+  if (warm && soon) {
+    suspected_ = true;
+    return {
+        WarmNote{"warm_suspected", {{"lived_ms", absl::StrCat(absl::ToInt64Milliseconds(lived))}}}};
+  }
+  if (warm || !std::exchange(suspected_, false) || soon) return {};
+  return Unfit("one that was forked crashed soon, and the next one, which was not, did not");
+}
+
+// What is known against it is kept for jobs to come.
+std::vector<WarmEffect> WarmStarter::Unfit(std::string why) {
+  if (state_ == State::kOff) return {};
+  learned_.unfit = why;
+  std::vector<WarmEffect> effects = {Keep{}};
+  const std::vector<WarmEffect> off = GiveUp(std::move(why));
+  effects.insert(effects.end(), off.begin(), off.end());
+  return effects;
+}
+
 std::string WarmStarter::BrokenInvariant() const {
   if (state_ == State::kReady && (refusing_ || stale_ || old_)) return "ready although it refused";
   if (deaths_ > kDeathsMax && state_ != State::kOff) return "more deaths than are borne";
   if (refusals_ > kRefusalsMax && state_ != State::kOff) return "more refusals than are borne";
+  if (stood_aside_ && !rules_.unasked) return "stood aside for a start that had asked for it";
   if (leaving_ && !parked_) return "ends what is not there";
   if (load_when_gone_ && !(leaving_ && state_ == State::kLoading)) return "loads for nobody";
   if (state_ == State::kReady && !parked_) return "ready although there is none";

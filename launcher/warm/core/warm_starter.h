@@ -40,6 +40,12 @@ using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, NotifyOnce
 //   refused modules are left out, and it is loaded again; too many, or too many deaths: kOff
 //   memory is short: it is ended, kShort; it is loaded again when workers have ended
 //
+// Where nobody has asked for it (`unasked`), no start is later for it than a cold one: what earlier
+// jobs have learned is no reason to import ahead before the first start, and a start that would
+// wait longer than imports of its own take has what is loading ended, kUnlearned. For example, with
+// imports of 2,000 ms: a worker is killed 500 ms after they began: it starts cold, and they begin
+// again at its first step; 1,500 ms after they began: it waits.
+//
 // Whatever happens to the parked interpreter, workers start: cold, as if there were none.
 // Pure; one thread.
 class WarmStarter {
@@ -50,15 +56,25 @@ class WarmStarter {
 
   // Loads that end in refusals, and deaths between two starts, before it gives up.
   static constexpr int kRefusalsMax = 16;
+  static constexpr int kRefusalsUnaskedMax = 3;
   static constexpr int kDeathsMax = 3;
   // How long a start may wait for an interpreter that is ready; a fork takes some milliseconds.
   static constexpr absl::Duration kForkPatience = absl::Seconds(5);
   // How long it may wait for one that still imports what workers would import themselves.
   static constexpr absl::Duration kLoadPatience = absl::Seconds(60);
+  // A worker that crashes so soon after its fork may owe that to the fork.
+  static constexpr absl::Duration kSoon = absl::Seconds(10);
 
-  // `bytes_max`: what the parked process may hold of the memory; 0 = no bound.
-  explicit WarmStarter(uint64_t bytes_max = 0, Kind kind = Kind::kInterpreter)
-      : bytes_max_(bytes_max), kind_(kind) {}
+  struct Rules {
+    uint64_t bytes_max = 0;  // what the parked process may hold of the memory; 0 = no bound
+    Kind kind = Kind::kInterpreter;
+    bool unasked = false;
+    // Imports have only the processor time that workers leave, so that nothing is known of how far
+    // they are.
+    bool crowded = false;
+  };
+  WarmStarter() = default;
+  explicit WarmStarter(const Rules& rules) : rules_(rules) {}
 
   // `kept`: what a job before this one has learned, if there was one. `preloads`: modules are named
   // by hand, so that there is something to import ahead in any case, and nothing to learn.
@@ -89,9 +105,14 @@ class WarmStarter {
   // It can't be kept; workers start cold from now on.
   std::vector<WarmEffect> GiveUp(std::string why);
 
+  // The workers of a generation are about to start.
+  std::vector<WarmEffect> OnStart(Instant now);
   // How long a worker's start may wait for it; zero = it starts cold.
   absl::Duration Patience(Instant now) const;
   void OnStarted(bool parked);
+  // The first worker of a generation to end has ended. `warm`: it was forked; `crashed`: in a way
+  // that a fork may be the reason of; `lived`: since its start.
+  std::vector<WarmEffect> OnFirstEnd(bool warm, bool crashed, absl::Duration lived);
   // Whether workers are to write down what they import.
   bool WantsToLearn() const { return state_ == State::kUnlearned; }
 
@@ -111,10 +132,10 @@ class WarmStarter {
   std::vector<WarmEffect> Unlearn();
   std::vector<WarmEffect> OnReady(Instant now, absl::string_view rest);
   void End(std::vector<WarmEffect>* effects);
-  bool is_program() const { return kind_ == Kind::kProgram; }
+  std::vector<WarmEffect> Unfit(std::string why);
+  bool is_program() const { return rules_.kind == Kind::kProgram; }
 
-  uint64_t bytes_max_;
-  Kind kind_;
+  Rules rules_;
   State state_ = State::kUnlearned;
   Learned learned_;
   Instant loading_since_;        // of kLoading
@@ -125,6 +146,8 @@ class WarmStarter {
   bool leaving_ = false;         // it was ended by us; implies parked_
   bool load_when_gone_ = false;  // implies leaving_
   bool short_told_ = false;      // the user knows of the lack of memory
+  bool stood_aside_ = false;     // the last one was ended by a start that was quicker without it
+  bool suspected_ = false;       // a forked worker crashed soon: the next start is a cold one
   std::string why_;              // of kShort, kOff
   std::string stale_signature_;  // of what was of another installation; "" = nothing was
   uint64_t bytes_held_ = 0;      // of kReady

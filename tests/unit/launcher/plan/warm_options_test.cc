@@ -1,6 +1,7 @@
 // --warm and --preload.
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {
@@ -8,9 +9,25 @@ namespace {
 
 TEST(WarmOptions, Defaults) {
   const LaunchPlan plan = PlanOf("train.py");
-  EXPECT_FALSE(plan.warm.on);
+  EXPECT_FALSE(plan.warm.on) << "nothing is started again";
   EXPECT_TRUE(plan.warm.preload.empty());
   EXPECT_TRUE(plan.runs_python);
+}
+
+TEST(WarmOptions, ItIsOnByItselfWhereWorkersMayStartAgain) {
+  for (const char* line :
+       {"--max_restarts 3 train.py", "--nnodes 1:2 --rdzv_endpoint n0 train.py"}) {
+    const LaunchPlan plan = PlanOf(line);
+    EXPECT_TRUE(plan.warm.on) << line;
+    EXPECT_TRUE(plan.warm.unasked) << line;
+  }
+  EXPECT_FALSE(PlanOf("--max_restarts 3 --warm off train.py").warm.on);
+  EXPECT_FALSE(PlanOf("--max_restarts 3 --no_python echo").warm.on);
+  for (const char* line : {"--warm on", "--preload torch", "--warm_memory 2GiB"}) {
+    const LaunchPlan plan = PlanOf(absl::StrCat("--max_restarts 3 ", line, " train.py"));
+    EXPECT_TRUE(plan.warm.on) << line;
+    EXPECT_FALSE(plan.warm.unasked) << line;
+  }
 }
 
 TEST(WarmOptions, Values) {

@@ -15,7 +15,9 @@ constexpr char kText[] =
     "seen torch.ops\n"
     "module torch.nn\n"
     "varies CACHE\n"
-    "refused torch.nn reads RANK when it is imported\n";
+    "refused torch.nn reads RANK when it is imported\n"
+    "imports 1900\n"
+    "unfit one that was forked crashed soon\n";
 
 Learned Parsed(const std::string& text) {
   absl::StatusOr<Learned> learned = ParseLearned(text);
@@ -41,6 +43,7 @@ TEST(Learned, BadLinesAreNamed) {
       {"varies a b\n", "line 1 is no name of a variable"},
       {"refused\n", "line 1 refuses no module"},
       {"took torch long\n", "line 1 is no time of an import"},
+      {"imports soon\n", "line 1 is no time of all imports"},
       {"took\n", "line 1 is no time of an import"},
       {"import torch\n", "line 1 is of no known kind"},
   };

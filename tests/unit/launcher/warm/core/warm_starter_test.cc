@@ -98,7 +98,7 @@ TEST_F(WarmStarterTest, AnotherInstallationIsLearnedAnew) {
 
 TEST_F(WarmStarterTest, WhatIsRefusedIsLeftOut) {
   Begin(Modules({"torch", "spoilt"}));
-  EXPECT_EQ(Said("refuse spoilt reads RANK when it is imported"), "warm_refused");
+  EXPECT_EQ(Said("refuse spoilt reads RANK when it is imported"), "warm_refused keep");
   EXPECT_EQ(Said("refuse spoilt starts a thread"), "");
   EXPECT_EQ(Ended(), "park");
   EXPECT_EQ(Said("ready 5"), "warm_ready keep");
@@ -195,7 +195,7 @@ TEST_F(WarmStarterTest, WhatCouldNotBeParkedForMemoryIsTriedAgain) {
 }
 
 TEST_F(WarmStarterTest, OneThatHoldsMoreThanItMayIsEnded) {
-  starter_ = WarmStarter(/*bytes_max=*/1 << 20);
+  starter_ = WarmStarter({.bytes_max = 1 << 20});
   Begin(Modules({"torch"}));
   EXPECT_EQ(Said("ready 5 1025"), "warm_off tell unpark");
   EXPECT_EQ(starter_.WhyCold(),
@@ -213,7 +213,7 @@ TEST_F(WarmStarterTest, ImportsThatStandOutAreKept) {
 }
 
 TEST_F(WarmStarterTest, OneThatHoldsWhatItMayStays) {
-  starter_ = WarmStarter(/*bytes_max=*/1 << 20);
+  starter_ = WarmStarter({.bytes_max = 1 << 20});
   Begin(Modules({"torch"}));
   EXPECT_EQ(Said("ready 5 1024"), "warm_ready keep");
 }
@@ -225,10 +225,141 @@ TEST_F(WarmStarterTest, WhatItDoesNotUnderstandIsIgnored) {
   EXPECT_EQ(starter_.state(), WarmStarter::State::kLoading);
 }
 
+// A fork is the reason of a crash where a start without one, of the same worker, goes on.
+TEST_F(WarmStarterTest, AWorkerThatCrashesSoonAfterItsForkIsStartedColdOnce) {
+  Begin(Modules({"torch"}));
+  Said("ready 5");
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/true, /*crashed=*/true, absl::Seconds(2))),
+            "warm_suspected");
+  EXPECT_EQ(Patience(), absl::ZeroDuration());
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/true, absl::Seconds(2))), "")
+      << "it was not the fork";
+  EXPECT_EQ(Patience(), WarmStarter::kForkPatience);
+}
+
+TEST_F(WarmStarterTest, WhereItWasTheForkTheyStayColdAndThatIsKept) {
+  Begin(Modules({"torch"}));
+  Said("ready 5");
+  starter_.OnFirstEnd(/*warm=*/true, /*crashed=*/true, absl::Seconds(2));
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/true, absl::Seconds(20))),
+            "keep warm_off tell unpark");
+  EXPECT_EQ(starter_.learned().unfit,
+            "one that was forked crashed soon, and the next one, which was not, did not");
+}
+
+TEST_F(WarmStarterTest, OtherEndsSayNothingOfTheFork) {
+  Begin(Modules({"torch"}));
+  Said("ready 5");
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/true, /*crashed=*/false, absl::Seconds(2))), "");
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/true, /*crashed=*/true, absl::Seconds(20))), "");
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/true, absl::Seconds(2))), "");
+  EXPECT_EQ(Patience(), WarmStarter::kForkPatience);
+}
+
+TEST_F(WarmStarterTest, AnInterpreterThatCanNotBeForkedIsNotTriedAgain) {
+  Begin(Modules({"torch"}));
+  EXPECT_EQ(Said("cannot a child that used the imported libraries did not come to an end"),
+            "keep warm_off tell unpark");
+}
+
+// Nobody has asked for warm starts.
+class UnaskedTest : public WarmStarterTest {
+ protected:
+  UnaskedTest() { starter_ = WarmStarter({.unasked = true}); }
+
+  static Learned Kept() {
+    Learned kept = Modules({"torch"});
+    kept.imports_milliseconds = 2000;
+    return kept;
+  }
+  // What is loaded in a job whose interpreter needs 2 s, as an earlier job has found.
+  void Load() {
+    Begin(Kept());
+    EXPECT_EQ(Done(starter_.OnLearned(now_, Modules({"torch"}))), "warm_learned keep park");
+  }
+  std::string Start() { return Done(starter_.OnStart(now_)); }
+};
+
+TEST_F(UnaskedTest, WhatWasKeptIsNoReasonToImportBeforeTheFirstStart) {
+  EXPECT_EQ(Begin(Kept()), "");
+  EXPECT_EQ(Start(), "");
+  EXPECT_EQ(Patience(), absl::ZeroDuration());
+  EXPECT_TRUE(starter_.WantsToLearn());
+}
+
+TEST_F(UnaskedTest, AStartThatIsQuickerAloneHasTheImportsEnded) {
+  Load();
+  now_ = now_ + absl::Milliseconds(500);
+  EXPECT_EQ(Start(), "warm_aside unpark");
+  EXPECT_EQ(Patience(), absl::ZeroDuration());
+  EXPECT_EQ(starter_.WhyCold(), "imports of their own were quicker");
+  EXPECT_EQ(Ended(), "");
+  EXPECT_EQ(Done(starter_.OnLearned(now_, Modules({"torch"}))), "warm_learned keep park");
+}
+
+TEST_F(UnaskedTest, AStartWaitsForImportsThatAreAlmostThere) {
+  Load();
+  now_ = now_ + absl::Milliseconds(1500);
+  EXPECT_EQ(Start(), "");
+  EXPECT_EQ(Patience(), absl::Milliseconds(1500));
+  now_ = now_ + absl::Milliseconds(1600);
+  EXPECT_EQ(Start(), "warm_aside unpark") << "they take longer than they did";
+}
+
+TEST_F(UnaskedTest, NobodyWaitsForImportsOfWhichNothingIsKnown) {
+  Begin(std::nullopt);
+  Done(starter_.OnLearned(now_, Modules({"torch"})));
+  now_ = now_ + absl::Seconds(1);
+  EXPECT_EQ(Start(), "warm_aside unpark");
+  starter_ = WarmStarter({.unasked = true, .crowded = true});
+  Load();
+  now_ = now_ + absl::Milliseconds(1500);
+  EXPECT_EQ(Start(), "warm_aside unpark") << "workers had all processors";
+}
+
+TEST_F(UnaskedTest, OneThatIsReadyIsUsed) {
+  Load();
+  Said("ready 1900");
+  EXPECT_EQ(Start(), "");
+  EXPECT_EQ(Patience(), WarmStarter::kForkPatience);
+}
+
+TEST_F(UnaskedTest, WhatWasRefusedStaysLeftOutWhenItIsLearnedAnew) {
+  Learned kept = Kept();
+  kept.refused.push_back({"spoilt", "reads RANK when it is imported"});
+  Begin(kept);
+  Done(starter_.OnLearned(now_, Modules({"torch", "spoilt"})));
+  EXPECT_TRUE(starter_.learned().IsRefused("spoilt"));
+  EXPECT_EQ(starter_.learned().imports_milliseconds, 2000U);
+}
+
+TEST_F(UnaskedTest, WhatIsKnownAgainstItCountsForTheSameInstallation) {
+  Learned kept = Kept();
+  kept.unfit = "one that was forked crashed soon";
+  Begin(kept);
+  EXPECT_EQ(Done(starter_.OnLearned(now_, Modules({"torch"}))), "warm_off tell");
+  starter_ = WarmStarter({.unasked = true});
+  Begin(kept);
+  EXPECT_EQ(Done(starter_.OnKept(now_, kept)), "");
+  Learned learned = Modules({"torch"});
+  learned.signature = "another installation";
+  EXPECT_EQ(Done(starter_.OnLearned(now_, learned)), "warm_learned keep park");
+}
+
+TEST_F(UnaskedTest, ItGivesUpSooner) {
+  Load();
+  for (int i = 0; i < WarmStarter::kRefusalsUnaskedMax; ++i) {
+    Said(absl::StrCat("refuse m", i, " why"));
+    EXPECT_EQ(Ended(), "park");
+  }
+  Said("refuse last starts a thread");
+  EXPECT_EQ(Ended(), "warm_off tell");
+}
+
 // The workers' own program, which has nothing to learn but that it can be started ahead.
 class ProgramStarterTest : public WarmStarterTest {
  protected:
-  ProgramStarterTest() { starter_ = WarmStarter(/*bytes_max=*/0, WarmStarter::Kind::kProgram); }
+  ProgramStarterTest() { starter_ = WarmStarter({.kind = WarmStarter::Kind::kProgram}); }
 
   static Learned Program(std::string signature) {
     Learned learned;
@@ -280,7 +411,7 @@ TEST_F(ProgramStarterTest, ItsDeathsAreBornAndCounted) {
 }
 
 TEST_F(ProgramStarterTest, WhatItMayHoldIsBounded) {
-  starter_ = WarmStarter(/*bytes_max=*/1 << 20, WarmStarter::Kind::kProgram);
+  starter_ = WarmStarter({.bytes_max = 1 << 20, .kind = WarmStarter::Kind::kProgram});
   Begin(Program("one"));
   EXPECT_EQ(Said("ready 5 1025"), "warm_off tell unpark");
   EXPECT_EQ(starter_.WhyCold(),

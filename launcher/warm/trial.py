@@ -1,0 +1,75 @@
+"""Whether an interpreter that has imported what workers import may be forked: in front of bootstrap.py, whose imports this uses."""
+
+
+class _Trial:
+    """Has a child do what workers do, before any worker depends on it."""
+
+    SECONDS = 5  # it takes some milliseconds
+    OF_CUDA = 2  # its exit status
+
+    @staticmethod
+    def fork():
+        import warnings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 3.12 warns of forks beside threads
+            return os.fork()
+
+    def child(self, run):
+        """The exit status of a child, which is what `run` returns; minus the signal that it died of."""
+        pid = self.fork()
+        if pid == 0:
+            status = 1
+            try:
+                status = run()
+            finally:
+                os._exit(status)
+        status = os.waitpid(pid, 0)[1]
+        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    @staticmethod
+    def sleeps(task):
+        """Whether a thread does at one of many moments: it may have to wake up now and then."""
+        for _ in range(200):
+            try:
+                with open("/proc/self/task/%s/stat" % task, "rb") as file:
+                    if file.read().rpartition(b")")[2].split()[0] == b"S":
+                        return True
+            except OSError:  # it has ended
+                return True
+            os.sched_yield()
+        return False
+
+    def why_not(self):
+        """What is wrong with forks of this process; "" = nothing is."""
+        status = self.child(self.do_what_workers_do)
+        if status == 0:
+            return ""
+        if status == self.OF_CUDA:
+            return "a module that is imported asks CUDA, which can't be used in a fork then"
+        return "a child that used the imported libraries %s" % (
+            "did not come to an end" if status == -14 else "ended with status %d" % status)  # SIGALRM
+
+    def do_what_workers_do(self):
+        import _signal
+        import _thread
+        import gc
+        _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+        _signal.alarm(self.SECONDS)
+        gc.collect()
+        kept = [bytes(1 << (i % 20)) for i in range(200)]
+        ended = _thread.allocate_lock()
+        ended.acquire()
+        _thread.start_new_thread(ended.release, ())
+        ended.acquire()
+        del kept
+        numpy, pyarrow, torch = map(sys.modules.get, ("numpy", "pyarrow", "torch"))
+        if hasattr(numpy, "ones"):
+            numpy.ones((64, 64)).dot(numpy.ones((64, 64)))
+        if hasattr(pyarrow, "array"):
+            pyarrow.array([1, 2, 3]).to_pylist()
+        if hasattr(torch, "ones"):
+            torch.ones(256, 256).mm(torch.ones(256, 256)).sum().item()
+            cuda = getattr(torch, "cuda", None)
+            if getattr(cuda, "_is_in_bad_fork", lambda: False)() or getattr(cuda, "is_initialized", lambda: False)():
+                return self.OF_CUDA
+        return 0

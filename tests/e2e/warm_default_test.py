@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Warm starts that nobody has asked for: a restart is quicker, a start never later, and nothing is said."""
+
+import os
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+
+from bed import TORCH_PYTHON, torch_is_there  # noqa: E402
+from warm_case import TRAINING, WarmTestCase  # noqa: E402
+
+# A module of a library with a thread of its own that sleeps, as pyarrow's are.
+SLEEPER = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, ctypes.cast(libc.pause, ctypes.c_void_p), None)
+"""
+# A worker that says how far it is, and crashes in the generations that it is told.
+CRASHING = TRAINING.replace("signal.sigwait", """
+if dist.get_rank() == 1 and os.environ["DDPRUN_GENERATION"] in sys.argv[2:]:
+    os.kill(os.getpid(), signal.SIGSEGV)
+signal.sigwait""")
+# Scripts whose optimizer is none of torch's.
+BY_HAND = TRAINING.replace("optimizer.step()", "").replace("optimizer = torch.optim.SGD(model.parameters(), 0.1)", "")
+
+
+@unittest.skipUnless(torch_is_there(), "torch is not installed")
+class DefaultTestCase(WarmTestCase):
+    def setUp(self):
+        super().setUp()
+        installed = self.bed.path("modules/lib/site-packages")
+        os.makedirs(installed)
+        self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, PYTHONPATH=installed)
+
+    def job(self, text, *options, name="agent", arguments=()):
+        script = self.bed.write("train.py", text)
+        return self.bed.run(name, ["--standalone", "--nproc_per_node", 2, "--max_restarts", 9, *options, "--event_log",
+                                   self.bed.events.path, script, self.bed.journal.path, *arguments])
+
+    def warm(self, generation):
+        return [bool(warm) for warm in self.starts(generation)]
+
+    def kept(self):
+        folder = self.bed.path("cache/ddprun/warm")
+        return os.listdir(folder) if os.path.isdir(folder) else []
+
+    def end(self, agent, workers):
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+        self.assertNotIn("warm", agent.text())
+        self.assertNotIn("cold", agent.text())
+
+
+class Default(DefaultTestCase):
+    def test_a_restart_is_a_fork(self):
+        agent = self.job(TRAINING)
+        self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
+        self.end(agent, self.restart(agent, 1, 2))
+        self.assertEqual(([False, False], [True, True]), (self.warm(1), self.warm(2)))
+        self.assertEqual(1, len(self.kept()))
+
+    def test_twin_that_does_not_want_it(self):
+        agent = self.job(TRAINING, "--warm", "off")
+        self.end(agent, self.restart(agent, 1, 2))
+        self.assertEqual([False, False], self.warm(2))
+        self.assertEqual([], self.kept())
+
+    def test_a_job_that_is_never_restarted_learns_nothing(self):
+        agent = self.job(TRAINING, "--max_restarts", 0)
+        self.end(agent, self.bed.workers(1, 2, alive=[agent]))
+        self.assertEqual([], self.kept())
+
+    def test_the_first_start_waits_for_nothing(self):
+        """What the job before has learned is imported beside training, not before it."""
+        for name in ("first", "second"):
+            self.bed.follower.refresh()
+            count = len(self.bed.events.find("warm_ready"))
+            since = max((line["t"] for line in self.bed.journal.find("worker")), default=0)
+            agent = self.job(TRAINING, name=name)
+            workers = self.bed.wait(lambda: len(found := self.bed.journal.find("worker", since)) == 2 and found, "two workers",
+                                    alive=[agent])
+            self.ready(count=count + 1, alive=[agent])
+            order = [line["event"] for line in self.bed.events.find() if line["event"] in ("worker_started", "warm_ready")]
+            self.assertEqual(["worker_started", "worker_started", "warm_ready"], order[-3:])
+            self.end(agent, workers)
+
+    def test_a_script_whose_optimizer_is_none_of_torchs(self):
+        agent = self.job(BY_HAND)
+        self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
+        self.end(agent, self.restart(agent, 1, 2))
+        self.assertEqual([True, True], self.warm(2))
+
+
+class Threads(DefaultTestCase):
+    """A library's threads that sleep are no reason to start cold."""
+
+    def test_one_that_sleeps(self):
+        self.module("lib/site-packages/sleeper", SLEEPER)
+        agent = self.job(TRAINING.replace("import numpy\n", "import numpy, sleeper\n"))
+        self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
+        self.end(agent, self.restart(agent, 1, 2))
+        self.assertEqual([True, True], self.warm(2))
+        self.assertEqual([], self.bed.events.find("warm_refused"))
+
+    def test_twin_of_python(self):
+        self.module("lib/site-packages/sleeper", "import threading\n"
+                    "threading.Thread(target=threading.Event().wait, daemon=True).start()\n")
+        agent = self.job(TRAINING.replace("import numpy\n", "import numpy, sleeper\n"))
+        self.bed.workers(1, 2, alive=[agent])
+        self.assertEqual("sleeper", self.bed.event("warm_refused", alive=[agent])["module"])
+        self.ready(alive=[agent])
+        self.end(agent, self.restart(agent, 1, 2))
+        self.assertEqual([True, True], self.warm(2))
+
+    def test_one_that_a_child_can_not_do_without(self):
+        """The child that tries what workers do finds that they would hang."""
+        self.module("lib/site-packages/pyarrow", SLEEPER + "\nimport os\nPARENT = os.getpid()\n"
+                    "def array(values):\n    import signal\n    signal.pause()\n")
+        agent = self.job(TRAINING.replace("import numpy\n", "import numpy, pyarrow\n"))
+        self.bed.workers(1, 2, alive=[agent])
+        self.assertIn("did not come to an end", self.bed.event("warm_off", alive=[agent])["why"])
+        self.end(agent, self.restart(agent, 1, 2))
+        self.assertEqual([False, False], self.warm(2))
+
+
+class Crashes(DefaultTestCase):
+    """A worker that crashes soon after its fork is started cold, once; if it was the fork, that is remembered."""
+
+    def run_with(self, *crashes):
+        agent = self.job(CRASHING, arguments=crashes)
+        self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
+        self.restart(agent, 1, 2)
+        return agent
+
+    def test_the_fork_was_the_reason(self):
+        agent = self.run_with("2")
+        self.bed.event("warm_suspected", alive=[agent])
+        self.end(agent, self.restart(agent, 3, 2))
+        self.assertIn("crashed soon", self.bed.event("warm_off")["why"])
+        self.assertEqual(([True] * 2, [False] * 2, [False] * 2), (self.warm(2), self.warm(3), self.warm(4)))
+
+    def test_twin_it_was_not(self):
+        agent = self.run_with("2", "3")
+        self.end(agent, self.restart(agent, 4, 2))
+        self.assertEqual([], self.bed.events.find("warm_off"))
+        self.assertEqual([True] * 2, self.warm(5))
+
+
+if __name__ == "__main__":
+    unittest.main()
