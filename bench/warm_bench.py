@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How soon a plain PyTorch DDP script trains: ddprun beside `ddprun daemon`, ddprun --warm on, ddprun, and torchrun, in one run.
+"""How soon a plain PyTorch DDP script trains: ddprun beside `ddprun daemon`, ddprun, ddprun --warm off, and torchrun, in one run.
 
 warm_bench.py [--kills N] [--torchrun-kills N] [--starts N] [--torchrun-starts N] [--daemon-starts N] [--spares N] [--check]
               [--json FILE]
@@ -50,7 +50,7 @@ os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run whil
 
 WAYS = {  # name: (launcher, options)
     "daemon": (jobs.OURS, ()),
-    "warm": (jobs.OURS, ("--warm", "on")),
+    "warm": (jobs.OURS, ()),  # the default
     "cold": (jobs.OURS, ("--warm", "off")),
     "torchrun": (jobs.THEIRS, ()),
 }
@@ -71,7 +71,7 @@ def environment_of(pid):
 class Training:
     """Runs of one job, one after the other; the first host has the endpoint."""
 
-    def __init__(self, way, hosts):
+    def __init__(self, way, hosts, script=TRAIN):
         launcher, self.options = WAYS[way]
         self.hosts = hosts
         self.job = jobs.Job(launcher)
@@ -80,7 +80,7 @@ class Training:
         self.has_daemons = way == "daemon"
         self.daemons = {}
         self.spares = 0  # that each of them has parked, or is about to
-        self.script = self.job.script(TRAIN)
+        self.script = self.job.script(script)
         self.nodes = {}
         self.port = 0
 
@@ -237,8 +237,10 @@ def measure(way, hosts, kills, starts, spares):
         seconds["start"] = []
         for _ in range(starts):
             training.end(lines)
+            began = time.monotonic()
             took, lines = training.start()
             seconds["start"].append(told(way, "start", took))
+            training.await_parked(began)
         seconds["kill"], lines = again(way, "kill", kills, lines, training.kill_one)
         seconds["second kill"], lines = again(way, "second kill", kills, lines, training.kill_two)
         if spares:

@@ -96,8 +96,9 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
     notices_->OnEnded(exit.local_rank, well);
     if (!hangs_->OnEnded(exit.local_rank, well)) return;  // reported when it was found to hang
     WorkerEnd end = workers_->Describe(exit);
-    if (warm_ != nullptr)
+    if (warm_ != nullptr) {
       warm_->OnExited(exit, absl::StrCat(end.message, end.traceback, end.stderr_tail));
+    }
     FeedEnd(Generation(exit.generation), std::move(end));
   };
   callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {

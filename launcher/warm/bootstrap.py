@@ -203,6 +203,7 @@ class _Parked:
             except BaseException:  # the worker will meet it, if it is one
                 continue
             took = time.monotonic() - began
+            self.trial.watch_cuda(self.on_asked)
             if took >= SLOW_IMPORT:
                 self.say("took %s %d" % (rest, took * 1000))
             for fd in self.list("fd") - fds:
@@ -215,6 +216,7 @@ class _Parked:
                 self.refuse([rest], "imports %s, which the script does not" % sorted(unknown)[0])
             known |= unknown
         self.unwatch_environment()
+        self.trial.unwatch_cuda()
         self.release()
         for name, value in set_before.items():
             if value is None:
@@ -260,7 +262,7 @@ class _Parked:
         class Environ(type(os.environ)):
             def __getitem__(self, name):
                 if name in parked.varying:
-                    parked.on_varying(name)
+                    parked.on_asked(name)
                 return super().__getitem__(name)
 
         os.environ.__class__ = Environ
@@ -268,13 +270,14 @@ class _Parked:
     def unwatch_environment(self):
         os.environ.__class__ = self.plain
 
-    def on_varying(self, name):
+    def on_asked(self, what):
+        """For what can't be known, or asked, before there are workers."""
         frame, modules = sys._getframe(2), [self.importing]
         while frame is not None and frame.f_code is not _Parked.import_all.__code__:
             if frame.f_code.co_name == "<module>":
                 modules.append(frame.f_globals.get("__name__", "?"))
             frame = frame.f_back
-        self.refuse(modules, "reads %s when it is imported" % name)
+        self.refuse(modules, "reads %s when it is imported" % what)
 
     def capture(self):
         """What imports print every worker prints."""

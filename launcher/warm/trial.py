@@ -1,4 +1,4 @@
-"""Whether an interpreter that has imported what workers import may be forked: in front of bootstrap.py, whose imports this uses."""
+"""Whether an interpreter that has imported what workers import may be forked: in front of bootstrap.py, as diary.py is."""
 
 
 class _Trial:
@@ -6,6 +6,9 @@ class _Trial:
 
     SECONDS = 5  # it takes some milliseconds
     OF_CUDA = 2  # its exit status
+
+    def __init__(self):
+        self.asked_cuda = None  # functions of torch that ask CUDA, by name; None = they aren't watched
 
     @staticmethod
     def fork():
@@ -70,6 +73,26 @@ class _Trial:
         if hasattr(torch, "ones"):
             torch.ones(256, 256).mm(torch.ones(256, 256)).sum().item()
             cuda = getattr(torch, "cuda", None)
-            if getattr(cuda, "_is_in_bad_fork", lambda: False)() or getattr(cuda, "is_initialized", lambda: False)():
+            if self.has_gpu() and getattr(cuda, "_is_in_bad_fork", lambda: False)():
                 return self.OF_CUDA
         return 0
+
+    @staticmethod
+    def has_gpu():
+        """Without one nothing is lost when torch thinks that CUDA can't be used in a fork."""
+        return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")
+
+    def watch_cuda(self, on_asked):
+        """Whoever asks CUDA at its import, and not NVML, can't be imported ahead: CUDA can't be used in a fork then."""
+        library = getattr(sys.modules.get("torch"), "_C", None)
+        if library is None or self.asked_cuda is not None or not self.has_gpu():
+            return
+        self.asked_cuda = {}
+        for name in ("_cuda_getDeviceCount", "_cuda_init"):
+            if hasattr(library, name):
+                self.asked_cuda[name] = getattr(library, name)
+                setattr(library, name, lambda *_, ask=self.asked_cuda[name]: (on_asked("CUDA"), ask())[1])
+
+    def unwatch_cuda(self):
+        for name, ask in (self.asked_cuda or {}).items():
+            setattr(sys.modules["torch"]._C, name, ask)

@@ -31,7 +31,8 @@ namespace {
 // process that it has begun in; what a library has kept of a thread that is not in the child
 // crashes.
 bool MayBeOfTheFork(const WorkerExit& exit, absl::string_view why) {
-  static constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  // Not SIGABRT, with which NCCL's watchdog ends a worker whose peer is gone.
+  static constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
   return absl::c_linear_search(kCrashes, exit.signal) ||
          absl::StrContains(why, "in forked subprocess");
 }
@@ -126,6 +127,8 @@ void WarmStarts::Begin(const std::optional<std::string>& leased) {
   if (leased.has_value()) WatchMemory();
   std::optional<Learned> kept = ReadKept();
   wanted_ |= kept.has_value();
+  // A node without workers begins with it when it has waited for a while: LookAround().
+  if (plan_->warm.unasked) kept_version_ = Version();
   Do(leased.has_value() ? starter_.BeginReady(loop_->Now(), std::move(kept), *leased)
                         : starter_.Begin(loop_->Now(), std::move(kept),
                                          plan_->runs_python && !plan_->warm.preload.empty()));
@@ -259,7 +262,7 @@ void WarmStarts::CountStart(bool parked) {
     started_.why_cold = starter_.WhyCold();
   }
   starter_.OnStarted(parked);
-  if (started_.warm + started_.cold != starting_ || !wanted_) return;
+  if (started_.warm + started_.cold != starting_ || !shows()) return;
   if (started_.cold == 0 && hooks_.settled) hooks_.settled();
   NotifyIfNobodySaidSo();
   hooks_.record("warm_start",
@@ -349,7 +352,7 @@ void WarmStarts::Do(const Keep& /*effect*/) {
 }
 
 void WarmStarts::Do(const NotifyOnce& effect) {
-  if (plan_->warm.on && !plan_->warm.unasked) return hooks_.tell(effect.text);
+  if (effect.unasked || (plan_->warm.on && !plan_->warm.unasked)) return hooks_.tell(effect.text);
   Log(LogLevel::kInfo, effect.text);
 }
 

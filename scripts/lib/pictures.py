@@ -66,7 +66,7 @@ def top(folder, columns, rows):
 def recovery(folder):
     """A bar for each way of launching, of bench/warm_bench.py's kills."""
     record = json.loads(read(folder, "recovery.json"))
-    names = {"warm": ("ddprun --warm on", True), "cold": ("ddprun", True), "torchrun": ("torchrun", False)}
+    names = {"warm": ("ddprun", True), "cold": ("ddprun --warm off", True), "torchrun": ("torchrun", False)}
     kills = {way: record["seconds"].get(way, {}).get("kill") for way in names}
     missing = [way for way, values in kills.items() if not values]
     if missing:

@@ -46,9 +46,11 @@ class DefaultTestCase(WarmTestCase):
         folder = self.bed.path("cache/ddprun/warm")
         return os.listdir(folder) if os.path.isdir(folder) else []
 
-    def end(self, agent, workers):
+    def end(self, agent, workers, quiet=True):
         self.bed.finish(workers)
         self.assert_status(0, agent)
+        if not quiet:
+            return
         self.assertNotIn("warm", agent.text())
         self.assertNotIn("cold", agent.text())
 
@@ -86,6 +88,22 @@ class Default(DefaultTestCase):
             order = [line["event"] for line in self.bed.events.find() if line["event"] in ("worker_started", "warm_ready")]
             self.assertEqual(["worker_started", "worker_started", "warm_ready"], order[-3:])
             self.end(agent, workers)
+
+    def test_a_start_does_not_wait_for_imports_that_take_longer_than_its_own(self):
+        fifo = self.bed.path("never")
+        os.mkfifo(fifo)
+        self.module("lib/site-packages/slow", "import sys\nif not hasattr(sys.modules['__main__'], '__file__'):  # ahead\n"
+                    f"    open({fifo!r}).read()\n")
+        agent = self.job(TRAINING.replace("import numpy\n", "import numpy, slow\n"))
+        workers = self.bed.workers(1, 2, alive=[agent])
+        self.bed.event("warm_learned", alive=[agent])
+        os.kill(workers[1]["pid"], signal.SIGKILL)
+        self.bed.event("warm_aside", alive=[agent])
+        self.module("lib/site-packages/slow", "")
+        self.bed.workers(2, 2, alive=[agent])
+        self.ready(alive=[agent])
+        self.end(agent, self.restart(agent, 2, 2))
+        self.assertEqual(([False] * 2, [True] * 2), (self.warm(2), self.warm(3)))
 
     def test_a_script_whose_optimizer_is_none_of_torchs(self):
         agent = self.job(BY_HAND)
@@ -141,13 +159,14 @@ class Crashes(DefaultTestCase):
     def test_the_fork_was_the_reason(self):
         agent = self.run_with("2")
         self.bed.event("warm_suspected", alive=[agent])
-        self.end(agent, self.restart(agent, 3, 2))
-        self.assertIn("crashed soon", self.bed.event("warm_off")["why"])
+        self.end(agent, self.restart(agent, 3, 2), quiet=False)
+        self.assertIn("the next start is a cold one", agent.text())
+        self.assertIn("workers start cold from now on: one that was forked crashed soon", agent.text())
         self.assertEqual(([True] * 2, [False] * 2, [False] * 2), (self.warm(2), self.warm(3), self.warm(4)))
 
     def test_twin_it_was_not(self):
         agent = self.run_with("2", "3")
-        self.end(agent, self.restart(agent, 4, 2))
+        self.end(agent, self.restart(agent, 4, 2), quiet=False)
         self.assertEqual([], self.bed.events.find("warm_off"))
         self.assertEqual([True] * 2, self.warm(5))
 

@@ -6,6 +6,7 @@ Only the standard library: it speaks the protocol of torch's TCPStore itself. PL
 """
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -23,8 +24,12 @@ class Store:
 
     def __init__(self, host, port, patience):
         self._socket = socket.create_connection((host, port), patience)
-        atexit.register(self._socket.close)  # with PYTHONDEVMODE Python would say on stderr that nobody did
+        atexit.register(self.close)  # with PYTHONDEVMODE Python would say on stderr that nobody did
         self._socket.sendall(_VALIDATE + struct.pack("<I", _MAGIC))
+
+    def close(self):
+        with contextlib.suppress(OSError):  # a worker may have closed all that is open
+            self._socket.close()
 
     @staticmethod
     def _text(text):

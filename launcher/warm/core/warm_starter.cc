@@ -131,7 +131,7 @@ std::vector<WarmEffect> WarmStarter::OnSaid(Instant now, absl::string_view text)
     return {};
   }
   if (absl::ConsumePrefix(&text, "cannot ")) {
-    if (!is_program()) return Unfit(absl::StrCat("they can't be forked: ", text));
+    if (!is_program()) return Unfit(absl::StrCat("they can't be forked: ", text), /*tells=*/false);
     return GiveUp(absl::StrCat("their program can't be started ahead: ", text));
   }
   if (!absl::ConsumePrefix(&text, "ready ")) return {};
@@ -201,13 +201,13 @@ std::vector<WarmEffect> WarmStarter::Unlearn() {
   return {Forget{}, WarmNote{"warm_stale", {}}};
 }
 
-std::vector<WarmEffect> WarmStarter::GiveUp(std::string why) {
+std::vector<WarmEffect> WarmStarter::GiveUp(std::string why, bool tells) {
   if (state_ == State::kOff) return {};
   state_ = State::kOff;
   why_ = why;
   std::vector<WarmEffect> effects = {
       WarmNote{"warm_off", {{"why", why}}},
-      NotifyOnce{absl::StrCat("workers start cold from now on: ", why)}};
+      NotifyOnce{absl::StrCat("workers start cold from now on: ", why), tells}};
   End(&effects);
   return effects;
 }
@@ -288,22 +288,28 @@ void WarmStarter::OnStarted(bool parked) {
 }
 
 std::vector<WarmEffect> WarmStarter::OnFirstEnd(bool warm, bool crashed, absl::Duration lived) {
+  if (is_program()) return {};  // its fork is before its main()
   const bool soon = crashed && lived < kSoon;
   if (warm && soon) {
     suspected_ = true;
-    return {
-        WarmNote{"warm_suspected", {{"lived_ms", absl::StrCat(absl::ToInt64Milliseconds(lived))}}}};
+    const std::string ms = absl::StrCat(absl::ToInt64Milliseconds(lived));
+    return {WarmNote{"warm_suspected", {{"lived_ms", ms}}},
+            NotifyOnce{absl::StrCat("a worker crashed ", ms,
+                                    " ms after its fork from the interpreter that is kept ready: "
+                                    "the next start is a cold one"),
+                       /*unasked=*/true}};
   }
   if (warm || !std::exchange(suspected_, false) || soon) return {};
-  return Unfit("one that was forked crashed soon, and the next one, which was not, did not");
+  return Unfit("one that was forked crashed soon, and the next one, which was not, did not",
+               /*tells=*/true);
 }
 
 // What is known against it is kept for jobs to come.
-std::vector<WarmEffect> WarmStarter::Unfit(std::string why) {
+std::vector<WarmEffect> WarmStarter::Unfit(std::string why, bool tells) {
   if (state_ == State::kOff) return {};
   learned_.unfit = why;
   std::vector<WarmEffect> effects = {Keep{}};
-  const std::vector<WarmEffect> off = GiveUp(std::move(why));
+  const std::vector<WarmEffect> off = GiveUp(std::move(why), tells);
   effects.insert(effects.end(), off.begin(), off.end());
   return effects;
 }

@@ -26,6 +26,7 @@ struct WarmNote {  // a line for the event log
 };
 struct NotifyOnce {  // one line for the user
   std::string text;
+  bool unasked = false;  // also for one who hasn't asked for warm starts
 };
 using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, NotifyOnce>;
 
@@ -102,8 +103,8 @@ class WarmStarter {
   std::vector<WarmEffect> OnShort(std::string why);
   // The node's workers have ended, and what they held is free.
   std::vector<WarmEffect> OnEmpty(Instant now);
-  // It can't be kept; workers start cold from now on.
-  std::vector<WarmEffect> GiveUp(std::string why);
+  // It can't be kept; workers start cold from now on. `tells`: as NotifyOnce::unasked.
+  std::vector<WarmEffect> GiveUp(std::string why, bool tells = false);
 
   // The workers of a generation are about to start.
   std::vector<WarmEffect> OnStart(Instant now);
@@ -132,7 +133,7 @@ class WarmStarter {
   std::vector<WarmEffect> Unlearn();
   std::vector<WarmEffect> OnReady(Instant now, absl::string_view rest);
   void End(std::vector<WarmEffect>* effects);
-  std::vector<WarmEffect> Unfit(std::string why);
+  std::vector<WarmEffect> Unfit(std::string why, bool tells);
   bool is_program() const { return rules_.kind == Kind::kProgram; }
 
   Rules rules_;

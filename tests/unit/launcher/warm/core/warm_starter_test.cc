@@ -230,7 +230,7 @@ TEST_F(WarmStarterTest, AWorkerThatCrashesSoonAfterItsForkIsStartedColdOnce) {
   Begin(Modules({"torch"}));
   Said("ready 5");
   EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/true, /*crashed=*/true, absl::Seconds(2))),
-            "warm_suspected");
+            "warm_suspected tell");
   EXPECT_EQ(Patience(), absl::ZeroDuration());
   EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/true, absl::Seconds(2))), "")
       << "it was not the fork";

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""What the default costs and gains scripts with the libraries that people import: a plain DDP script with each of them, in pairs
+with --warm off, on two nodes of one worker.
+
+warm_imports_bench.py [--pairs N] [--only NAME]… [--check]
+
+Seconds from the command to the first step of all, and from the SIGKILL of a worker, 5 s after that, to the next one. Libraries
+that aren't installed are left out; DDPRUN_TEST_PYTHON says which Python has them. --check: exit status 1 when a start is more
+than 3 % later than with --warm off, beyond what two standard errors of the pairs explain, or a killed worker costs more than
+half. 77 without PyTorch.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+
+from warm_bench import TRAIN, Training, cluster, jobs, pause, told
+
+LIBRARIES = ("pyarrow", "pandas", "datasets", "transformers.trainer", "polars", "sklearn", "cv2", "lightning")
+KILL_AFTER = 5  # seconds
+
+
+def is_installed(module):
+    name = module.partition(".")[0]
+    return subprocess.run([jobs.TORCH_PYTHON, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec({name!r}) is None)"],
+                          check=False).returncode == 0
+
+
+def try_once(training, way):
+    """Seconds of a start, and of a kill."""
+    took, lines = training.start()
+    told(way, "start", took)
+    pause(KILL_AFTER)
+    lost, lines = training.kill_one(lines)
+    told(way, "kill", lost)
+    training.end(lines)
+    return took, lost
+
+
+def compare(library, hosts, pairs):
+    """(ratios of starts, ratios of kills): the default's seconds to those of --warm off, of each pair."""
+    print(library, flush=True)
+    ways = {way: Training(way, hosts, f"import {library}\n{TRAIN}") for way in ("warm", "cold")}
+    try:
+        for way, training in ways.items():  # files come from the disk; and what is to be imported is learned
+            try_once(training, f"({way})")
+        found = []
+        for pair in range(pairs):
+            order = ("warm", "cold") if pair % 2 == 0 else ("cold", "warm")
+            seconds = {way: try_once(ways[way], way) for way in order}
+            found.append([warm / cold for warm, cold in zip(seconds["warm"], seconds["cold"])])
+        return tuple(zip(*found))
+    finally:
+        for training in ways.values():
+            training.close()
+
+
+def run(arguments, hosts):
+    held = True
+    for library in filter(is_installed, arguments.only or LIBRARIES):
+        starts, kills = compare(library, hosts, arguments.pairs)
+        error = statistics.stdev(starts) / len(starts) ** 0.5 if len(starts) > 1 else 0
+        start, kill = statistics.mean(starts), statistics.median(kills)
+        print(f"{library}: start {start:.3f} (± {error:.3f}) and kill {kill:.3f} of --warm off ({len(starts)} pairs)", flush=True)
+        held = held and start - 2 * error <= 1.03 and kill <= 0.5
+    return 1 if arguments.check and not held else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", action="append", metavar="NAME")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    if not jobs.torchrun_is_there():
+        print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
+        return 77
+    if cluster.why_not():
+        return run(arguments, None)
+    return cluster.run_inside(lambda: run(arguments, cluster.Cluster(2)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
