@@ -138,7 +138,7 @@ def measure(hosts, kind, runs, lease):
 def count_torchrun(hosts, kind, runs, patience):
     reacted = 0
     for _ in range(runs):
-        trial = Trial(hosts, jobs.THEIRS, 0)
+        trial = Trial(hosts, jobs.PINNED, 0)
         try:
             fault = time.monotonic()
             kind[1](trial)
@@ -151,7 +151,7 @@ def count_torchrun(hosts, kind, runs, patience):
 def run(arguments):
     hosts = cluster.Cluster(NODES)
     missed = False
-    theirs = arguments.torchrun_runs if jobs.torchrun_is_there() else 0
+    theirs = arguments.torchrun_runs if jobs.PINNED.is_there() else 0
     print(f"{arguments.runs} runs each, lease {arguments.lease:g} s; milliseconds; torchrun: reactions of survivors within "
           f"{arguments.patience:g} s")
     print(f"{'fault':<24}{'noticed p50':>12}{'p95':>8}{'bound':>8}{'told p50':>10}{'p95':>8}   torchrun")

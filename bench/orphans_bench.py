@@ -77,9 +77,9 @@ def main():
     orphaned, took = count(jobs.OURS, arguments.kills, rng, GONE_WITHIN)
     middle = f"; all gone after {1000 * took[len(took) // 2]:.0f} ms (median), {1000 * took[-1]:.0f} ms (longest)" if took else ""
     print(f"ddprun: orphans after {orphaned} of {arguments.kills} kills{middle}", flush=True)
-    theirs = arguments.torchrun_kills if jobs.torchrun_is_there() else 0
+    theirs = arguments.torchrun_kills if jobs.PINNED.is_there() else 0
     if theirs:
-        print(f"torchrun: orphans after {count(jobs.THEIRS, theirs, rng, GONE_WITHIN)[0]} of {theirs} kills", flush=True)
+        print(f"torchrun: orphans after {count(jobs.PINNED, theirs, rng, GONE_WITHIN)[0]} of {theirs} kills", flush=True)
     return 1 if orphaned else 0
 
 

@@ -139,13 +139,13 @@ def main():
     parser.add_argument("--torchrun-trials", type=int, default=5, help="of each fault, with torchrun; 0: none")
     parser.add_argument("--only", default="", help="the faults whose names hold these words")
     arguments = parser.parse_args()
-    if not jobs.torchrun_is_there():
+    if not jobs.PINNED.is_there():
         print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
         return 77
     worse = False
     for name, cell in [(name, cell) for name, cell in CELLS if arguments.only in name]:
         ours = count(jobs.OURS, cell, arguments.trials)
-        theirs = count(jobs.THEIRS, cell, arguments.torchrun_trials)
+        theirs = count(jobs.PINNED, cell, arguments.torchrun_trials)
         beside = f"{theirs} of {arguments.torchrun_trials}" if arguments.torchrun_trials else "not run"
         print(f"{name:<32}ddprun {ours} of {arguments.trials}, torchrun {beside}", flush=True)
         worse = worse or ours < arguments.trials

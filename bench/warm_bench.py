@@ -52,7 +52,7 @@ WAYS = {  # name: (launcher, options)
     "daemon": (jobs.OURS, ()),
     "warm": (jobs.OURS, ()),  # the default
     "cold": (jobs.OURS, ("--warm", "off")),
-    "torchrun": (jobs.THEIRS, ()),
+    "torchrun": (jobs.PINNED, ()),
 }
 # Kills on purpose, again and again: no pause before a restart, and no node that is left out for them.
 UNMOVED = ("--restart_backoff", 0, "--quarantine_after", 0, "--membership_changes", 10000)
@@ -316,7 +316,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
-    if not jobs.torchrun_is_there():
+    if not jobs.PINNED.is_there():
         print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
         return 77
     if cluster.why_not():

@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--only", action="append", metavar="NAME")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    if not jobs.torchrun_is_there():
+    if not jobs.PINNED.is_there():
         print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
         return 77
     if cluster.why_not():

@@ -164,7 +164,7 @@ def main():
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     arguments = parser.parse_args()
-    if not jobs.torchrun_is_there():
+    if not jobs.PINNED.is_there():
         print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
         return 77
     if cluster.why_not():

@@ -72,7 +72,7 @@ class Content(unittest.TestCase):
     def test_the_figure_has_the_benchmarks_numbers(self):
         words = words_of(pictures.recovery(pictures.FOLDER))
         record = json.loads(pictures.read(pictures.FOLDER, "recovery.json"))
-        for name in ("ddprun --warm on", "torchrun", record["date"]):
+        for name in ("ddprun --warm off", "torchrun", record["date"]):
             self.assertIn(name, words)
         svg = pictures.recovery(pictures.FOLDER)
         self.assertEqual(sum(len(record["seconds"][way]["kill"]) for way in ("warm", "cold", "torchrun")), svg.count("<circle"))
