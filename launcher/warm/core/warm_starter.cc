@@ -289,8 +289,7 @@ void WarmStarter::OnStarted(bool parked) {
 
 std::vector<WarmEffect> WarmStarter::OnFirstEnd(bool warm, bool crashed, absl::Duration lived) {
   if (is_program()) return {};  // its fork is before its main()
-  const bool soon = crashed && lived < kSoon;
-  if (warm && soon) {
+  if (warm && crashed && lived < kSoon) {
     suspected_ = true;
     const std::string ms = absl::StrCat(absl::ToInt64Milliseconds(lived));
     return {WarmNote{"warm_suspected", {{"lived_ms", ms}}},
@@ -299,7 +298,8 @@ std::vector<WarmEffect> WarmStarter::OnFirstEnd(bool warm, bool crashed, absl::D
                                     "the next start is a cold one"),
                        /*unasked=*/true}};
   }
-  if (warm || !std::exchange(suspected_, false) || soon) return {};
+  // A cold one that crashes, too, however late its own imports have it do so, clears the fork.
+  if (warm || !std::exchange(suspected_, false) || crashed) return {};
   return Unfit("one that was forked crashed soon, and the next one, which was not, did not",
                /*tells=*/true);
 }
