@@ -298,8 +298,12 @@ std::vector<WarmEffect> WarmStarter::OnFirstEnd(bool warm, bool crashed, absl::D
                                     "the next start is a cold one"),
                        /*unasked=*/true}};
   }
-  // A cold one that crashes, too, however late its own imports have it do so, clears the fork.
-  if (warm || !std::exchange(suspected_, false) || crashed) return {};
+  if (warm || !suspected_) return {};
+  // A cold one that crashes, too, however late its own imports have it do so, clears the fork. One
+  // that was ended early, because of another node or by the user, shows nothing.
+  if (!crashed && lived < kLong) return {};
+  suspected_ = false;
+  if (crashed) return {};
   return Unfit("one that was forked crashed soon, and the next one, which was not, did not",
                /*tells=*/true);
 }

@@ -65,6 +65,8 @@ class WarmStarter {
   static constexpr absl::Duration kLoadPatience = absl::Seconds(60);
   // A worker that crashes so soon after its fork may owe that to the fork.
   static constexpr absl::Duration kSoon = absl::Seconds(10);
+  // One that was started cold after that, and lives so long, has come further, imports included.
+  static constexpr absl::Duration kLong = absl::Minutes(1);
 
   struct Rules {
     uint64_t bytes_max = 0;  // what the parked process may hold of the memory; 0 = no bound

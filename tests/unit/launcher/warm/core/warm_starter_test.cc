@@ -241,7 +241,10 @@ TEST_F(WarmStarterTest, WhereItWasTheForkTheyStayColdAndThatIsKept) {
   Begin(Modules({"torch"}));
   Said("ready 5");
   starter_.OnFirstEnd(/*warm=*/true, /*crashed=*/true, absl::Seconds(2));
-  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/false, absl::Seconds(20))),
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/false, absl::Seconds(20))), "")
+      << "it was ended, by whatever, before it was as far";
+  EXPECT_EQ(Patience(), absl::ZeroDuration());
+  EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/false, WarmStarter::kLong)),
             "keep warm_off tell unpark");
   EXPECT_EQ(starter_.learned().unfit,
             "one that was forked crashed soon, and the next one, which was not, did not");
