@@ -29,7 +29,7 @@ class Healed(survivors.LiveTraining):
     """Takes its times before its journal is gone."""
 
     def __init__(self, way, width, arguments, rng):
-        options = ("--in_process_restart", "--healing", way, "--backend", arguments.backend)
+        options = ("--healing", way, "--backend", arguments.backend)
         per_node = arguments.workers // arguments.nodes
         super().__init__(arguments.nodes, per_node, rng, options=options)
         self.bed.environment["SESSION_PROBE_WIDTH"] = str(width)

@@ -11,7 +11,7 @@ plain ones have only such, and every second two of them heal new workers beside 
 has trained, no step is lost but the one that was under way (of a zero_stage one more, which comes to the same bits), all ranks
 have the same parameters, bit by bit, after each, and every checkpoint that can be loaded is whole. Who takes a killed one's
 place is forked from the program that was started ahead; every second of either kind has --warm off. Beside them one training
-without --in_process_restart has some kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a
+with --no_in_process_restart has some kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a
 training isn't good; 77 without namespaces.
 """
 
@@ -129,7 +129,7 @@ def make(number, rng, hosts):
     launch = LAUNCHES[number // 2 % len(LAUNCHES)]
     if number % 2 == 0:
         healing = HEALINGS[number // 2 // len(LAUNCHES) % len(HEALINGS)]
-        options = ("--in_process_restart", "--healing", healing)
+        options = ("--healing", healing)
         training = Stalls(nodes, per_node, rng, hosts=hosts, backend=backend, options=options, launch=launch)
         return training, " ".join(["plain, healed", healing, *launch])
     # In stage 1 Gloo adds in another order in a generation's first step, where more than two hosts are added up.
@@ -154,7 +154,7 @@ def run(arguments):
         else:
             book.add(kind, training, kills)
             print(f"{shape}: {kills} kills: {describe(training.stalls.values())}", flush=True)
-    twin = Twin(2, 2, rng, hosts=hosts, options=())
+    twin = Twin(2, 2, rng, hosts=hosts, options=("--no_in_process_restart",))
     survivors.run(twin, TWIN_KILLS)
     print(f"{book.good} of {trainings} trainings good, {book.kills} kills; without the option steps stand still for "
           f"{describe(twin.stalls.values())}", flush=True)

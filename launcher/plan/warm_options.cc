@@ -78,7 +78,7 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                              "waits for them, too, if an earlier job has learned them, and a line "
                              "says why workers start cold. off: never. A program with ddprun's "
                              "C++ runtime is started ahead instead, and waits before its main(): "
-                             "by default where the program has --in_process_restart."});
+                             "by default where its workers live on in their processes."});
   options->AddValue(&target->preload, {.names = "--preload",
                                        .placeholder = "MODULES",
                                        .help = "Modules to import ahead beside those that are "

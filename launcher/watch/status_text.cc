@@ -199,9 +199,9 @@ std::string WarmStartText(const JobStatus& job) {
 }
 
 std::string JobText(const JobStatus& job, StatusDetail detail) {
-  std::string text = absl::StrFormat("job %s: %s, generation %d, restarts %d of %d\n  %s\n",
-                                     job.run_id(), PhaseText(job), job.generation(),
-                                     job.restart_count(), job.max_restarts(), job.description());
+  std::string text =
+      absl::StrFormat("job %s: %s, generation %d, %s\n  %s\n", job.run_id(), PhaseText(job),
+                      job.generation(), RestartsText(job), job.description());
   if (!job.reason().empty()) absl::StrAppend(&text, "  ", job.reason(), "\n");
   absl::StrAppend(&text, RecordText(job), LedgerText(job), TrainingText(job), WarmStartText(job));
   absl::StrAppendFormat(&text, "  %5s  %-28s %-12s %7s  %8s  %-14s %7s  %-12s %s\n", "rank", "node",

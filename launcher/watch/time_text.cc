@@ -23,6 +23,12 @@ std::string PhaseText(const rendezvous::v1::JobStatus& job) {
                       " (the job is ", TimeText(job.age_ms()), " old)");
 }
 
+std::string RestartsText(const rendezvous::v1::JobStatus& job) {
+  const std::string made = absl::StrCat("restarts ", job.restart_count());
+  if (job.restart_count() > job.max_restarts()) return made;
+  return absl::StrCat(made, " of ", job.max_restarts());
+}
+
 std::string RangeText(uint64_t first, uint64_t last) {
   return first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last);
 }

@@ -15,6 +15,9 @@ std::string TimeText(uint64_t ms);
 // is the job's age, and "closing for 3.0 s (the job is 13 min 2 s old)".
 std::string PhaseText(const rendezvous::v1::JobStatus& job);
 
+// "restarts 1 of 3"; "restarts 1" where more were made than the user chose, which cost none.
+std::string RestartsText(const rendezvous::v1::JobStatus& job);
+
 // "7", or "7 to 9".
 std::string RangeText(uint64_t first, uint64_t last);
 

@@ -188,8 +188,7 @@ std::string RowText(const Row& row, const TopLayout& layout, double fastest) {
 std::string JobLine(const JobStatus& job, const std::string& target, size_t columns) {
   const std::string head = absl::StrCat("job ", job.run_id(), ": ", PhaseText(job));
   if (job.generation() == 0) return absl::StrCat(head, "; ", target);
-  const std::string tail = absl::StrCat(job.generation(), ", restarts ", job.restart_count(),
-                                        " of ", job.max_restarts());
+  const std::string tail = absl::StrCat(job.generation(), ", ", RestartsText(job));
   const std::string text = absl::StrCat(head, ", generation ", tail);
   if (text.size() > columns) return absl::StrCat(head, ", gen ", tail);
   return absl::StrCat(text, "; ", target);

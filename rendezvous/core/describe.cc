@@ -88,6 +88,7 @@ std::string OutcomeName(Outcome outcome) {
 }
 
 std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint32_t max_restarts) {
+  if (max_restarts == 0) return absl::StrCat("restart ", restart_count);
   if (restart_count == restarts_charged) {
     return absl::StrCat("restart ", restart_count, " of ", max_restarts);
   }

@@ -33,7 +33,7 @@ std::string OutcomeText(Outcome outcome);
 std::string OutcomeName(Outcome outcome);
 
 // "restart 2 of 3", or with restarts that were given back "restart 7, 2 of 3 since the last
-// progress".
+// progress"; "restart 2" where none is charged (max_restarts 0).
 std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint32_t max_restarts);
 
 // kLeftFact: "left: ranks 1, 3 had ended with status 0". Requires: there are ranks.

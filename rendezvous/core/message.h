@@ -63,6 +63,7 @@ struct GroupStopped {
   std::optional<uint64_t> step;       // highest that was marked; nullopt = none marks
   std::optional<NodeTime> time = {};  // until they began to be stopped
   std::vector<uint32_t> left = {};    // local ranks that had ended with 0 before; kFailuresMax
+  uint32_t kept = 0;                  // workers that go on in their processes
 };
 
 struct Leave {

@@ -12,6 +12,8 @@ std::string RuleName(Rule rule) {
       return "worker_failure";
     case Rule::kBackoff:
       return "backoff";
+    case Rule::kSurvivors:
+      return "survivors";
     case Rule::kMembershipChange:
       return "membership_change";
     case Rule::kGrowth:

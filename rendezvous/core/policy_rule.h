@@ -17,6 +17,7 @@ enum class Rule {
   kLastCall,          // first formation: nodes_min are here and the last call is over (R3)
   kWorkerFailure,     // a failure was charged as a restart (R7)
   kBackoff,           // the same, after a pause: quick failures in a row (R7)
+  kSurvivors,         // a worker was killed from outside, and others go on (R7)
   kMembershipChange,  // a node was lost or left (R7)
   kGrowth,            // newcomers are taken in (R3)
   kQuarantine,        // a node is left out (R2)

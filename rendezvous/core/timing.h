@@ -39,6 +39,10 @@ inline constexpr absl::Duration kProgressUptime = absl::Seconds(60);
 // A failure that comes sooner after the assignment is a failed start (R7).
 inline constexpr absl::Duration kQuickFailure = absl::Seconds(10);
 
+// Where the user chose no max_restarts: kills from outside in a row without progress, after which
+// workers that go on aren't joined by new ones any more (R7).
+inline constexpr uint32_t kSurvivorsRestartsInARow = 3;
+
 // Failed starts in a row that were alike, from which on each decision says how many there were
 // (R7).
 inline constexpr uint32_t kSameFailuresNamed = 3;

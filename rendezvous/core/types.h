@@ -51,6 +51,9 @@ struct JobSpec {
   uint32_t nodes_min = 1;
   uint32_t nodes_max = 1;
   uint32_t max_restarts = 0;
+  // Nobody chose max_restarts: a worker that was killed from outside is replaced all the same where
+  // others go on in their processes (R7).
+  bool survivors_restart = false;
   std::string fingerprint;  // digest of command, sizes and versions
   std::string description;  // the same for people
   absl::Duration join_timeout = absl::Seconds(600);

@@ -45,7 +45,7 @@ function figures(job, curves) {
     ["ranks", live && job.phase === "running" ? live.world_size : "–"],
     ["step", steps.length ? minOf(steps) : "–"],
     ["steps/s", slowest > 0 ? digits(1e6 / slowest) : "–"],
-    ["restarts", `${job.restart_count} of ${job.max_restarts}`],
+    ["restarts", job.restart_count > job.max_restarts ? job.restart_count : `${job.restart_count} of ${job.max_restarts}`],
     ["goodput", goodput(job)],
   ];
   const more = [["loss", latestOf(curves, "loss")], ["samples/s", latestOf(curves, "samples_per_second")],

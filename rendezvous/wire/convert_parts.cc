@@ -112,6 +112,7 @@ JobSpec ReadJobSpec(FieldChecker* checker, absl::string_view field, const std::s
   job.nodes_min = checker->Number(path("nodes_min"), proto.nodes_min(), 1, proto.nodes_max());
   job.max_restarts = checker->Number(path("max_restarts"), proto.max_restarts(), 0,
                                      std::numeric_limits<int32_t>::max());
+  job.survivors_restart = proto.survivors_restart();
   job.fingerprint = checker->OptionalName(path("fingerprint"), proto.fingerprint());
   job.description = checker->Text(path("description"), proto.description());
   job.join_timeout = checker->Milliseconds(path("join_timeout_ms"), proto.join_timeout_ms(),
@@ -157,6 +158,7 @@ void WriteJobSpec(const JobSpec& job, v1::JobSpec* proto) {
   proto->set_nodes_min(job.nodes_min);
   proto->set_nodes_max(job.nodes_max);
   proto->set_max_restarts(job.max_restarts);
+  proto->set_survivors_restart(job.survivors_restart);
   proto->set_fingerprint(ValidUtf8(job.fingerprint));
   proto->set_description(CutText(job.description, kTextBytesMax));
   proto->set_join_timeout_ms(ToMilliseconds(job.join_timeout));

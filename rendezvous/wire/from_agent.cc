@@ -80,6 +80,7 @@ GroupStopped ReadGroupStopped(FieldChecker* checker, const v1::GroupStopped& pro
   stopped.time = ReadNodeTime(checker, proto.has_time(), "group_stopped.time", proto.time());
   checker->Count("group_stopped.left", proto.left_size(), kFailuresMax);
   stopped.left.assign(proto.left().begin(), proto.left().end());
+  stopped.kept = checker->Number("group_stopped.kept", proto.kept(), 0, kWorkersPerNodeMax);
   return stopped;
 }
 

@@ -72,6 +72,7 @@ void Write(const GroupStopped& stopped, v1::GroupStopped* proto) {
   if (stopped.step.has_value()) proto->set_step(*stopped.step);
   if (stopped.time.has_value()) Write(*stopped.time, proto->mutable_time());
   proto->mutable_left()->Assign(stopped.left.begin(), stopped.left.end());
+  proto->set_kept(stopped.kept);
 }
 
 v1::Activity ToProto(Activity activity) {

@@ -96,6 +96,7 @@ void RendezvousWorld::StartJob(const Command& command) {
   spec_.nodes_min = command.Number("min", command.Number("nodes", 1));
   spec_.nodes_max = command.Number("max", command.Number("nodes", 1));
   spec_.max_restarts = command.Number("max_restarts", 0);
+  spec_.survivors_restart = command.Has("survivors_restart");
   spec_.fingerprint = "f";
   spec_.description = "train.py";
   spec_.join_timeout = command.Duration("join_timeout", spec_.join_timeout);
@@ -162,6 +163,7 @@ void RendezvousWorld::FillJoin(const Command& command, Puppet& puppet) {
   join.job.fingerprint = command.Text("fingerprint", spec_.fingerprint);
   join.job.description = command.Text("description", spec_.description);
   join.job.max_restarts = command.Number("max_restarts", spec_.max_restarts);
+  join.job.survivors_restart = spec_.survivors_restart;
   join.job.nodes_min = command.Number("nodes", spec_.nodes_min);
   join.job.nodes_max = command.Number("nodes", spec_.nodes_max);
   NodeInfo& node = join.node;
@@ -290,6 +292,7 @@ void RendezvousWorld::Report(const Command& command) {
     GroupStopped stopped;
     stopped.clean = !command.Has("unclean");
     stopped.master_port = command.Number("port", 5000);
+    stopped.kept = command.Number("kept", 0);
     if (command.Has("step")) stopped.step = command.Number("step", 0);
     stopped.time = Time(command);
     if (command.Has("code") || command.Has("signal")) stopped.failures.push_back(Failure(command));

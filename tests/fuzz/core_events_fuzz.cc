@@ -29,6 +29,7 @@ class Player {
     spec_.nodes_max = 1 + shape % 4;
     spec_.nodes_min = 1 + (shape / 4) % spec_.nodes_max;
     spec_.max_restarts = shape / 16 % 4 * 3;
+    spec_.survivors_restart = spec_.max_restarts == 0;
     spec_.join_timeout = absl::Seconds(20);
     spec_.last_call_timeout = absl::Seconds(1);
     spec_.lease = absl::Seconds(2);
@@ -161,6 +162,7 @@ class Player {
     stopped.master_port = static_cast<uint32_t>(bytes_.Around(5000));
     if (bytes_.Next() < 80) stopped.failures.push_back(Failure());
     if (bytes_.Next() < 80) stopped.left = {bytes_.Next() % 3U, bytes_.Next()};
+    stopped.kept = bytes_.Next() % 3U;
     return stopped;
   }
 

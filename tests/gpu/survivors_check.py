@@ -33,7 +33,7 @@ class Survivors(unittest.TestCase):
         self.train("warm", 1, RANKS, 20 if ON_GPU else 2)
 
     def test_cold(self):
-        self.train("cold", 1, RANKS, 5 if ON_GPU else 1, launch=())
+        self.train("cold", 1, RANKS, 5 if ON_GPU else 1, launch=("--warm", "off"))
 
     @unittest.skipUnless(ON_GPU, "worker_survivors has it over Gloo")
     def test_new_workers_are_healed_beside_a_step(self):

@@ -73,6 +73,7 @@ AgentMessage FullJoin() {
   join.token = "geheim";
   join.job.nodes_min = 2;
   join.job.max_restarts = 3;
+  join.job.survivors_restart = true;
   join.job.join_timeout = absl::Seconds(11);
   join.job.last_call_timeout = absl::Seconds(12);
   join.job.lease = absl::Seconds(13);
@@ -135,7 +136,8 @@ std::vector<AgentMessage> SampleAgentMessages() {
                    .master_port = 29501,
                    .step = 12,
                    .time = SampleTime(),
-                   .left = {0, 3}},
+                   .left = {0, 3},
+                   .kept = 2},
       4);
   add(Leave{.reason = "SIGTERM", .end_job = true, .preempted = true}, 5);
   add(Heartbeat{.key = 43}, 0);

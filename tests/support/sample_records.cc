@@ -40,6 +40,7 @@ JobSpec AnySpec(Rng* rng) {
   spec.nodes_min = 1 + static_cast<uint32_t>(rng->Below(kNodesWanted));
   spec.nodes_max = kNodesWanted;
   spec.max_restarts = AnyNumber(rng);
+  spec.survivors_restart = rng->Chance(50);
   spec.fingerprint = "0a1b";
   spec.description = AnyText(rng);
   spec.lease = absl::Milliseconds(200 + rng->Below(100'000));

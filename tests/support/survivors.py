@@ -1,4 +1,4 @@
-"""A training of Sessions with --in_process_restart whose workers are killed at random moments: who lives goes on in its process.
+"""A training of Sessions whose workers are killed at random moments: who lives goes on in its process.
 
 Each worker writes down every step that it has done, with a digest of its parameters. Used by a test and, with many kills, by
 a benchmark.
@@ -85,14 +85,16 @@ def check_shares(step, lines):
 class LiveTraining:
     """A job of so many nodes, all of this machine, or hosts of a cluster."""
 
-    def __init__(self, nodes, per_node, rng, hosts=None, backend="auto", options=("--in_process_restart",), launch=()):
+    def __init__(self, nodes, per_node, rng, hosts=None, backend="auto", options=(), launch=(), restarts=100000):
         self.bed, self.rng = Bed(hosts), rng
         self.nodes, self.per_node, self.hosts, self.backend = nodes, per_node, hosts, backend
         self.options, self.launch = options, launch  # of the program; of ddprun
+        self.restarts = () if restarts is None else ("--max_restarts", restarts)
         # Shares of the state go with who is killed; a step that others have done may be done again with a copy from before it.
         self.sharded = "--zero_stage" in options
         self.victims = []  # (pid, moment), in order
         self.undisturbed = []  # moments of those that were killed while all trained, and next to whom nobody was killed
+        self.signal = signal.SIGKILL  # what kills them
         self.agents = []
         self.outlived = 0  # generations that one worker has seen the end of, and gone on
         self.starts = []  # what agents say of their workers' starts
@@ -102,17 +104,17 @@ class LiveTraining:
         address = "n1:29400" if self.hosts else f"127.0.0.1:{free_port()}"
         for node in range(self.nodes):
             place = [] if self.hosts else ["--local_addr", "127.0.0.1", "--rdzv_conf", f"is_host={int(node == 0)}"]
-            job = ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, "--max_restarts", 100000,
-                   "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, *self.launch, "--event_log",
-                   self.bed.events.path]
+            job = ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, *self.restarts,
+                   "--rdzv_backend", "c10d", "--rdzv_endpoint", address, *place, *self.launch,
+                   "--event_log", self.bed.events.path]
             training = [PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--step_delay_ms", 10,
                         "--learning_rate", 0.001, "--lr_schedule", "constant", "--backend", self.backend, *self.options]
             self.agents.append(self.bed.run(f"node{node}", [*job, *training], host=node + 1 if self.hosts else None))
 
     @property
     def starts_ahead(self):
-        """As programs do whose workers live on, unless they are told otherwise."""
-        return "--in_process_restart" in self.options and "off" not in self.launch
+        """As programs do whose workers live on, which is the default, unless they are told otherwise."""
+        return "--no_in_process_restart" not in self.options and "off" not in self.launch
 
     @property
     def world(self):
@@ -165,7 +167,7 @@ class LiveTraining:
         pid = self.rng.choice(candidates)
         moment = time.monotonic()
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, self.signal)
         except ProcessLookupError:
             return
         if recovers and self.undisturbed[-1:] == [self.victims[-1][1]]:

@@ -28,7 +28,7 @@ class InProcessRestartTest : public ::testing::Test {
 
   // A worker of `world` in `generation`. `fault`: as SESSION_PROBE_FAULT.
   Process& Start(uint32_t rank, uint32_t world, uint64_t generation, const std::string& fault = "",
-                 std::vector<std::string> options = {"--in_process_restart"}) {
+                 std::vector<std::string> options = {}) {
     auto variables = WorkerVariables(directory_.path(), rank, world, generation);
     variables["SESSION_PROBE_FAULT"] = fault;
     std::vector<std::string> command = {InBuildTree("bin/session_probe"), what_,

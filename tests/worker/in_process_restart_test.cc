@@ -26,8 +26,7 @@ TEST_F(InProcessRestartTest, TheBrokenStepIsDoneAgainWithANewWorker) {
   const std::map<std::string, std::vector<std::string>> moments = {
       {"gloo", {"load", "forward", "backward", "between", "after"}}, {"shm", {"backward"}}};
   for (const auto& [backend, of_backend] : moments) {
-    const std::vector<std::string> options = {"--in_process_restart", "--backend", backend,
-                                              "--ema_decay", "0.75"};
+    const std::vector<std::string> options = {"--backend", backend, "--ema_decay", "0.75"};
     const auto expected = Undisturbed(options);
     for (const std::string& moment : of_backend) {
       Process& survivor = Start(0, 2, 1, "", options);
@@ -51,9 +50,10 @@ TEST_F(InProcessRestartTest, TheBrokenStepIsDoneAgainWithANewWorker) {
   }
 }
 
-TEST_F(InProcessRestartTest, TwinWithoutTheOptionEndsWithItsPeer) {
-  Process& survivor = Start(0, 2, 1, "", {});
-  Process& victim = Start(1, 2, 1, "5 backward 9", {});
+TEST_F(InProcessRestartTest, TwinThatMayNotEndsWithItsPeer) {
+  const std::vector<std::string> options = {"--no_in_process_restart"};
+  Process& survivor = Start(0, 2, 1, "", options);
+  Process& victim = Start(1, 2, 1, "5 backward 9", options);
   EXPECT_EQ(victim.Wait(), -SIGKILL);
   EXPECT_EQ(survivor.Wait(), 1);
   EXPECT_THAT(Output(0, 1), HasSubstr("PeerError: "));
@@ -61,7 +61,7 @@ TEST_F(InProcessRestartTest, TwinWithoutTheOptionEndsWithItsPeer) {
 
 // Rank 0 is new: what it begins with must not become everybody's.
 TEST_F(InProcessRestartTest, ANewRankZeroTakesTheStateOfTheWorkerThatLives) {
-  auto expected = Undisturbed({"--in_process_restart"});
+  auto expected = Undisturbed({});
   // The local rank is the rank here, so the roles change instead: rank 1 lives.
   Process& victim = Start(0, 2, 1);
   Process& survivor = Start(1, 2, 1, "5 backward 19");  // stops itself
@@ -87,9 +87,8 @@ TEST_F(InProcessRestartTest, ANewRankZeroTakesTheStateOfTheWorkerThatLives) {
 // still: the agent's word ends what waits for it.
 TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
   for (const char* backend : {"gloo", "shm"}) {
-    Process& survivor = Start(0, 2, 1, "", {"--in_process_restart", "--backend", backend});
-    Process& silent =
-        Start(1, 2, 1, "5 backward 19", {"--in_process_restart", "--backend", backend});
+    Process& survivor = Start(0, 2, 1, "", {"--backend", backend});
+    Process& silent = Start(1, 2, 1, "5 backward 19", {"--backend", backend});
     ASSERT_TRUE(silent.AwaitStop());
     agent_->EndGeneration("rank 1 stands still");
     agent_->BeginGeneration(2, 1);
@@ -105,7 +104,7 @@ TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
 }
 
 TEST_F(InProcessRestartTest, ANextGenerationThatBreaksTooIsFollowedByAnother) {
-  const auto expected = Undisturbed({"--in_process_restart"});
+  const auto expected = Undisturbed({});
   Process& survivor = Start(0, 2, 1);
   Process& victim = Start(1, 2, 1, "5 backward 9");
   EXPECT_EQ(victim.Wait(), -SIGKILL);
@@ -127,7 +126,7 @@ TEST_F(InProcessRestartTest, ANextGenerationThatBreaksTooIsFollowedByAnother) {
 
 // The rate grows with the workers, also where the rate was another one before.
 TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
-  Grow({"--in_process_restart", "--lr_scaling", "linear", "--constant_batch", "worker"});
+  Grow({"--lr_scaling", "linear", "--constant_batch", "worker"});
   EXPECT_EQ(Seen(0)["steps"], Seen(1)["steps"]);
   EXPECT_THAT(Output(0, 1), HasSubstr("on 2 workers"));
   EXPECT_THAT(Output(0, 1), Not(HasSubstr("goes on after step 0")));
@@ -135,8 +134,8 @@ TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
 
 // Who it was that sent it the state may be killed before they train.
 TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
-  auto expected = Undisturbed({"--in_process_restart"});
-  LoseBothOneAfterTheOther("5 backward 9", {"--in_process_restart"});
+  auto expected = Undisturbed({});
+  LoseBothOneAfterTheOther("5 backward 9", {});
   EXPECT_THAT(Output(0, 3), HasSubstr("goes on at step 5, epoch 0, with the state of a worker"));
   for (const uint32_t rank : {0, 1}) {
     EXPECT_EQ(Seen(rank)["parameters"], expected[rank]["parameters"]) << "rank " << rank;
@@ -147,7 +146,7 @@ TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
 // And it saves what counts as newer than all that there is.
 TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateSavesTheNewestCheckpoint) {
   const std::string checkpoints = directory_.File("checkpoints");
-  std::vector<std::string> options = {"--checkpoint_dir", checkpoints, "--in_process_restart"};
+  std::vector<std::string> options = {"--checkpoint_dir", checkpoints};
   std::vector<std::string> earlier = options;
   earlier.insert(earlier.end(), {"--epochs", "1"});
   Undisturbed(earlier);  // has the fence 1
@@ -159,10 +158,9 @@ TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateSavesTheNewestCheckp
 // A worker of a node that was away has done as many steps as those that are here, the last ones
 // with others, which are gone: here another seed's, so that nothing of theirs is alike.
 TEST_F(InProcessRestartTest, OfAStepThatWasDoneTwiceTheSecondTimeCounts) {
-  const std::vector<std::string> other = {"--in_process_restart", "--seed", "2"};
+  const std::vector<std::string> other = {"--seed", "2"};
   const auto expected = Undisturbed(other);
-  const auto [here, away] =
-      MeetAfterAbsence("6 after 19", {"--in_process_restart"}, "6 after 19", other);
+  const auto [here, away] = MeetAfterAbsence("6 after 19", {}, "6 after 19", other);
   EXPECT_EQ(here.Wait(), 0) << Output(0, 2);
   EXPECT_EQ(away.Wait(), 0) << Output(1, 1);
   for (const uint32_t rank : {0, 1}) {
@@ -175,7 +173,7 @@ TEST_F(InProcessRestartTest, OfAStepThatWasDoneTwiceTheSecondTimeCounts) {
 
 // 4 samples a step, as one rank had. What the rate grows with doesn't.
 TEST_F(InProcessRestartTest, AStepStaysWhatItIsWhenAJobGrows) {
-  Grow({"--in_process_restart", "--lr_scaling", "linear"});
+  Grow({"--lr_scaling", "linear"});
   EXPECT_EQ(Seen(0)["steps"], "32");
   EXPECT_EQ(Seen(1)["steps"], "32");
 }
@@ -192,7 +190,7 @@ TEST_F(InProcessRestartTest, EachSampleIsLearnedFromOnceAnEpoch) {
                                             "--num_workers",      "2",
                                             "--checkpoint_dir",   directory_.File("checkpoints"),
                                             "--checkpoint_every", "3"};
-        if (in_place) options.emplace_back("--in_process_restart");
+        if (!in_place) options.emplace_back("--no_in_process_restart");
         Process& survivor = Start(0, 2, 1, "", options);
         Process& victim = Start(1, 2, 1, std::string("7 ") + moment + " 9", options);
         EXPECT_EQ(victim.Wait(), -SIGKILL);
@@ -234,7 +232,7 @@ TEST_F(InProcessRestartTest, AnEpochIsEvaluatedThoughAFaultFallsOnItsEnd) {
     for (const char* fault : {"8 after 9", "8 evaluation 9", "8 forward 9"}) {
       std::vector<std::string> options = {"--checkpoint_dir", directory_.File("checkpoints"),
                                           "--checkpoint_every", "8"};
-      if (in_place) options.emplace_back("--in_process_restart");
+      if (!in_place) options.emplace_back("--no_in_process_restart");
       Process& survivor = Start(0, 2, 1, "", options);
       Process& victim = Start(1, 2, 1, fault, options);
       EXPECT_EQ(victim.Wait(), -SIGKILL);

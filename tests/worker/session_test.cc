@@ -120,7 +120,7 @@ TEST_F(SessionTest, ParameterGroupsKeepTheirShareOfTheRate) {
 }
 
 TEST_F(SessionTest, AThrownStatusReachesEveryRankAsAReturnedOneWould) {
-  Run("throw");
+  Run("throw", {"--no_in_process_restart"});
   EXPECT_EQ(exits_, std::vector<int>({1, 1}));
   EXPECT_THAT(Message(1), StartsWith("DATA_LOSS: points.csv is cut short"));
   EXPECT_THAT(Message(0), StartsWith("PeerError: rank 1 failed: "));

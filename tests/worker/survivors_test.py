@@ -3,6 +3,7 @@
 
 import os
 import random
+import signal
 import sys
 import unittest
 
@@ -11,10 +12,11 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 
 import survivors  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
+from timeline import TimelineError  # noqa: E402
 
 SEED = drawn_seed()
 KILLS = 5
-OF_COMPRESSION = ("--in_process_restart", "--comm_hook", "power_sgd", "--healing", "beside")
+OF_COMPRESSION = ("--comm_hook", "power_sgd", "--healing", "beside")
 
 
 class Survivors(unittest.TestCase):
@@ -28,7 +30,7 @@ class Survivors(unittest.TestCase):
         survivors.run(survivors.LiveTraining(2, 1, random.Random(SEED), backend="gloo"), KILLS)
 
     def test_two_nodes_of_two_workers(self):
-        options = ("--in_process_restart", "--healing", "beside")
+        options = ("--healing", "beside")
         survivors.run(survivors.LiveTraining(2, 2, random.Random(SEED), options=options), KILLS)
 
     def test_who_takes_a_killed_ones_place_was_started_ahead(self):
@@ -66,8 +68,28 @@ class Survivors(unittest.TestCase):
             survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=options), 1)
 
     def test_twin_without_the_option_starts_all_workers_anew(self):
+        options = ("--no_in_process_restart",)
         with self.assertRaisesRegex(survivors.Wrong, "2 workers were started anew that nobody had killed"):
-            survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=()), 1)
+            survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=options), 1)
+
+    def test_without_any_option(self):
+        """The launcher's, too: nothing restarts a job, but who is killed from outside is replaced."""
+        training = survivors.LiveTraining(2, 2, random.Random(SEED), restarts=None)
+        survivors.run(training, KILLS)
+        rules = {line["rule"] for line in training.bed.events.find("generation", generation="2")}
+        self.assertEqual({"survivors"}, rules)
+
+    def test_twin_that_may_not_restart(self):
+        training = survivors.LiveTraining(1, 3, random.Random(SEED), restarts=0)
+        with self.assertRaisesRegex(TimelineError, "ended"):
+            survivors.run(training, 1)
+
+    def test_twin_of_a_crash(self):
+        """A fault of the program's own ends the job, as under torchrun."""
+        training = survivors.LiveTraining(1, 3, random.Random(SEED), restarts=None)
+        training.signal = signal.SIGSEGV
+        with self.assertRaisesRegex(TimelineError, "ended"):
+            survivors.run(training, 1)
 
 
 class WhatSteps(unittest.TestCase):

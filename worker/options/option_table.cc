@@ -118,6 +118,17 @@ void OptionTable::Switch(const std::string& name, bool* target, const std::strin
   });
 }
 
+void OptionTable::Switch(const std::string& name, std::optional<bool>* target,
+                         const std::string& help) {
+  const std::string own = !target->has_value() ? "" : **target ? "on" : "off";
+  Add(name, "", help, own, [target](const std::string& text) {
+    bool value = false;
+    if (!absl::SimpleAtob(text, &value)) return std::string("give true or false");
+    *target = value;
+    return std::string();
+  });
+}
+
 const OptionTable::Row* OptionTable::Find(absl::string_view name) const {
   const auto row =
       std::find_if(rows_.begin(), rows_.end(), [name](const Row& r) { return r.name == name; });

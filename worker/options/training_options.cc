@@ -83,15 +83,16 @@ void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* 
                 "How gradients travel: as they are, in half the bytes, or as thin matrices.");
   table->Switch("in_process_restart", &options->in_process_restart,
                 "Workers go on in their process when another one fails, or nodes come and go; new "
-                "ones get the state from them. Without: all are started anew, and resume from a "
-                "checkpoint.");
+                "ones get the state from them. By default so on CPUs; with a zero_stage only where "
+                "checkpoints are kept, from which they go on. --no_in_process_restart: all are "
+                "started anew, and resume from a checkpoint.");
   table->Choice("healing", {"auto", "beside", "before"}, &options->healing,
                 "With in_process_restart: how a new worker gets the state from the others. They "
                 "send it beside their next step, in which they learn from its samples, too; or all "
                 "wait before that step; 'auto': whichever takes less time. With a zero_stage, "
                 "before it.");
   table->Integer("replicas", {0, 1000}, &options->replicas,
-                 "With in_process_restart and a zero_stage: other workers, on other nodes first, "
+                 "With --in_process_restart and a zero_stage: other workers, on other nodes first, "
                  "that keep a copy of what one has alone. So many may be lost at once, and their "
                  "state isn't; beyond that, and with 0, all go on from a checkpoint.");
   table->Integer("replicate_every", {1, kCountMax}, &options->replicate_every,
@@ -179,7 +180,8 @@ absl::Status CheckTrainingOptions(const TrainingOptions& options) {
         "zero_stage 3 needs all ranks to use the same parameters in the same order, so it excludes "
         "find_unused_parameters; give zero_stage 2");
   }
-  if (options.in_process_restart && options.zero_stage != "0" && options.comm_hook == "power_sgd") {
+  if (options.in_process_restart.value_or(false) && options.zero_stage != "0" &&
+      options.comm_hook == "power_sgd") {
     return absl::InvalidArgumentError(
         "with a zero_stage, in_process_restart goes back to an earlier step from copies, and there "
         "are none of what comm_hook power_sgd carries from step to step; leave one of them out");

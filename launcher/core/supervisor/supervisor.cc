@@ -354,6 +354,7 @@ void Supervisor::SendStopped(bool clean) {
   stopped.step = last_.step();
   stopped.time = last_.time();
   stopped.left = group_.left();
+  stopped.kept = static_cast<uint32_t>(group_.spared().size());
   Send(group_.generation(), std::move(stopped));
 }
 

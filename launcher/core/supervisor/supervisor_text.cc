@@ -9,9 +9,9 @@ namespace {
 // "restart 2 of 3 (worker rank 0 on host1 exited with code 1; rule worker_failure)".
 std::string RestartText(const rendezvous::Assignment& assignment, uint32_t max_restarts) {
   std::string text = absl::StrCat("restart ", assignment.restart_count);
-  if (assignment.restarts_charged == assignment.restart_count) {
-    absl::StrAppend(&text, " of ", max_restarts);
-  } else {
+  const bool all_charged = assignment.restarts_charged == assignment.restart_count;
+  if (max_restarts > 0 && all_charged) absl::StrAppend(&text, " of ", max_restarts);
+  if (max_restarts > 0 && !all_charged) {
     absl::StrAppend(&text, ", ", assignment.restarts_charged, " of ", max_restarts,
                     " since the last progress");
   }

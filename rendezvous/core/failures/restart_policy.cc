@@ -91,9 +91,25 @@ RestartDecision DecideMembership(const JobSpec& spec, RestartDecision decision) 
                    " without a generation that made progress for ", DurationText(kProgressUptime)));
 }
 
+// Workers that go on lose one step at most, and a kill from outside says nothing about the program:
+// where the user chose no number such a kill is no reason to end the job. What the program does
+// itself, an error or a crash, ends it as it does under torchrun.
+bool SurvivorsRestart(const JobSpec& spec, const RestartHistory& history, const RoundEnd& end) {
+  return spec.survivors_restart && end.any_kept && end.cause != nullptr &&
+         KilledFromOutside(*end.cause) && history.without_progress <= kSurvivorsRestartsInARow;
+}
+
 RestartDecision DecideFailure(const JobSpec& spec, RestartDecision decision, const RoundEnd& end) {
   const RestartRules& rules = spec.restart;
   RestartHistory& history = decision.history;
+  if (SurvivorsRestart(spec, history, end)) {
+    ++history.restart_count;
+    decision.rule = Rule::kSurvivors;
+    decision.why = absl::StrCat(
+        RestartText(history.restart_count, history.restarts_charged, spec.max_restarts),
+        ", for the workers that go on");
+    return decision;
+  }
   // First of all as torchrun: its scripts test for that status.
   if (history.restarts_charged >= spec.max_restarts) {
     std::string why = SpentText(spec, history);

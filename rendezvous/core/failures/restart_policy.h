@@ -28,6 +28,7 @@ struct RoundEnd {
   // Highest step that one of its workers marked; nullopt = the program doesn't say. Progress is
   // then a step beyond all before, and uptime alone otherwise.
   std::optional<uint64_t> step;
+  bool any_kept = false;                 // workers go on in their processes
   const WorkerFailure* cause = nullptr;  // the first one (R12); null = nobody reported a failure
   double jitter = 0;                     // 0 to 1: how much of half a pause is left out
 };
@@ -46,7 +47,8 @@ struct RestartDecision {
 // Who pays for the end of a generation, and whether that was the last one. In this order:
 //   what a preflight found ends the job;
 //   a loss makes failures of the same round consequences: a membership change, never a pause;
-//   growth is free, unless who it was for is gone: a membership change; else a failure costs a
+//   growth is free, unless who it was for is gone: a membership change; a kill from outside is free
+//   where others go on in their processes and the user chose no number; else a failure costs a
 //   restart, if one is left; failures that no restart will cure end the job for good; quick ones in
 //   a row wait longer and longer.
 RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,

@@ -61,6 +61,7 @@ Settlement Closing::Settle(const JobSpec& spec, const Round& round, double jitte
                                                 .newcomers_gone = for_growth_ && newcomers_gone > 0,
                                                 .uptime = uptime_,
                                                 .step = round.step(),
+                                                .any_kept = round.any_kept(),
                                                 .cause = first,
                                                 .jitter = jitter})};
   const RestartDecision& decision = settled.decision;

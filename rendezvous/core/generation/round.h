@@ -94,6 +94,11 @@ class Round {
   // Notes how far a member's workers were.
   void AddStep(std::optional<uint64_t> step) { step_ = std::max(step_, step); }
 
+  // Notes how many of a member's workers go on in their processes.
+  void AddKept(uint32_t kept) { any_kept_ = any_kept_ || kept > 0; }
+
+  // Some of its workers go on in their processes.
+  bool any_kept() const { return any_kept_; }
   // Highest step that one of its workers marked; nullopt = none marks.
   std::optional<uint64_t> step() const { return step_; }
   // Nothing more is awaited from any member.
@@ -128,6 +133,7 @@ class Round {
   FailureList failures_;                        // ranks < world_size_
   std::set<uint32_t> left_;                     // ranks < world_size_
   std::optional<uint64_t> step_;                // never goes down
+  bool any_kept_ = false;                       // never goes back
 };
 
 }  // namespace ddprun::rendezvous

@@ -211,6 +211,7 @@ void Job::OnReport(const Node& node, const GroupStopped& stopped) {
   }
   round_->AddLeft(rank, stopped.left);
   round_->AddStep(stopped.step);
+  round_->AddKept(stopped.kept);
   if (stopped.step) record_.SawStep(*stopped.step);
   if (stopped.time) ledger_.Report(now_, rank, *stopped.time, /*done=*/false);
   if (!stopped.clean) return LoseNode(node, LossProof::kUnclean);

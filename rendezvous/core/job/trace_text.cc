@@ -99,6 +99,7 @@ std::string Describe(const GroupSucceeded& /*m*/) { return "succeeded"; }
 std::string Describe(const GroupStopped& m) {
   return absl::StrCat("stopped clean=", m.clean ? 1 : 0, " port=", m.master_port,
                       m.step ? absl::StrCat(" step=", *m.step) : "",
+                      m.kept > 0 ? absl::StrCat(" kept=", m.kept) : "",
                       m.failures.empty() ? "" : Field("failures", FailuresText(m.failures)));
 }
 

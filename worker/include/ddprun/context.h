@@ -35,6 +35,8 @@ struct ContextOptions {
   // This process goes on when another worker fails, or nodes come and go: see Rejoin. The agent
   // then neither signals nor replaces it, but waits for it.
   bool in_process_restart = false;
+  // The same, unless the backend is nccl.
+  bool in_process_restart_on_cpu = false;
 };
 
 // A worker's place in its generation and its connection to the other workers.

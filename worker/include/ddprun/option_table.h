@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,9 @@ class OptionTable {
   void Real(const std::string& name, OptionRange<double> range, double* target,
             const std::string& help);
   void Switch(const std::string& name, bool* target, const std::string& help);
+  // A switch that nobody may have set, so that its default depends on the rest: the help says on
+  // what.
+  void Switch(const std::string& name, std::optional<bool>* target, const std::string& help);
 
   // Fills the targets. `arguments` are without the program's name.
   // Returns: true = --help was asked for, and nothing else was looked at.

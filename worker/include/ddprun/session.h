@@ -84,14 +84,15 @@ struct SessionOptions {
 // (docs/DATA.md), its place is committed with each step and saved with the model, also for another
 // number of workers. An epoch's last step has what is left; a rank without any gets uncounted ones.
 //
-// With --in_process_restart a worker that lives goes on in its process when another one fails, or
-// nodes come and go: the step that was under way is done again by all, new workers too, from the
-// state of the rank that had come furthest (with ZeRO: of which all shares have copies, a step less
-// at most; where more were lost than there are copies, from the newest whole checkpoint). To a new
-// worker that may come beside its first step: its model then has it when Step() returns. The
-// program notices nothing but a batch that comes again, and a Step() that returns false. What it
-// keeps of its own between steps is its own affair; an error of a collective that it calls itself
-// (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the process, as ever.
+// By default on CPUs, and with --in_process_restart anywhere, a worker that lives goes on in its
+// process when another one fails, or nodes come and go: the step that was under way is done again
+// by all, new workers too, from the state of the rank that had come furthest (with ZeRO: of which
+// all shares have copies, a step less at most; where more were lost than there are copies, from the
+// newest whole checkpoint). To a new worker that may come beside its first step: its model then has
+// it when Step() returns. The program notices nothing but a batch that comes again, and a Step()
+// that returns false. What it keeps of its own between steps is its own affair; an error of a
+// collective that it calls itself (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the
+// process, as ever.
 //
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
 // what is missing. DATA_LOSS — checkpoints are damaged (see Prepare), or, from the loop, a share of

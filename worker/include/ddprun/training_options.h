@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_INCLUDE_DDPRUN_TRAINING_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ddprun/option_table.h"
@@ -43,11 +44,14 @@ struct TrainingOptions {
   bool sync_batch_norm = false;
   std::string backend = "auto";
 
-  bool in_process_restart = false;  // survivors of a fault keep their process
+  // Survivors of a fault keep their process. Unset: on CPUs they do; with a zero_stage only where
+  // checkpoints are kept, from which they then go on, as copies of shares take time and memory.
+  std::optional<bool> in_process_restart;
   // With that, when a new worker gets the state of the others: "beside" the next step, in which
   // they learn from its samples, too; "before" it; "auto": whichever holds them up for less.
   std::string healing = "auto";
-  int64_t replicas = 1;         // with that and a zero_stage: copies of each worker's share
+  // With in_process_restart set and a zero_stage: copies of each worker's share.
+  int64_t replicas = 1;
   int64_t replicate_every = 1;  // steps
   int64_t seed = 1;
   int64_t threads = 1;  // LibTorch's, of each worker

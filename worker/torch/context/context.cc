@@ -65,7 +65,7 @@ absl::Status CheckStillCurrent(const WorkerEnvironment& environment,
 }
 
 bool CanRejoin(const Context::Implementation& context) {
-  return context.options.in_process_restart && context.agent != nullptr;
+  return context.rejoins && context.agent != nullptr;
 }
 
 // The store of the generation that `context.environment` speaks of.
@@ -178,6 +178,8 @@ absl::Status Plan(Context::Implementation& context, const ContextOptions& option
   DDPRUN_ASSIGN_OR_RETURN(const BackendKind backend,
                           ChooseBackend(WantedBackend(options), context.environment));
   plan.backend = backend;
+  context.rejoins = options.in_process_restart ||
+                    (options.in_process_restart_on_cpu && backend != BackendKind::kNccl);
   plan.rank = context.environment.rank;
   plan.world_size = context.environment.world_size;
   plan.host = context.environment.group_rank;
@@ -186,7 +188,7 @@ absl::Status Plan(Context::Implementation& context, const ContextOptions& option
   if (backend == BackendKind::kNccl) {
     DDPRUN_ASSIGN_OR_RETURN(plan.device_index, ChooseGpu(context.environment.local_rank));
     context.device = torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
-    if (options.in_process_restart) worker::LeaveNcclErrorsAlone();
+    if (context.rejoins) worker::LeaveNcclErrorsAlone();
   }
   return absl::OkStatus();
 }

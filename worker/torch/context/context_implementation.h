@@ -23,6 +23,7 @@ struct Context::Implementation {
   ContextOptions options;
   worker::WorkerEnvironment environment;
   worker::ProgressPage progress;
+  bool rejoins = false;      // it goes on in other generations, under ddprun
   std::string node_address;  // "" = unknown
   std::string backend;
   torch::Device device = torch::kCPU;

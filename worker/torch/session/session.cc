@@ -104,6 +104,7 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     DDPRUN_RETURN_IF_ERROR(SaveAndWait());
     return false;
   }
+  if (!stops) context->Mark(ProgressPhase::kTrain, progress.step);
   step_began = MonotonicNow();
   step_metrics = {.learning_rate = schedule.At(SchedulePlace())};
   DDPRUN_RETURN_IF_ERROR(TakeShare());

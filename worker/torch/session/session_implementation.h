@@ -97,6 +97,7 @@ struct Session::Implementation {
   using Pass = worker::Pass;
 
   // In-process restarts (session_recovery.cc).
+  bool SurvivesUnasked() const;
   // Whether such an error is followed by a generation in which this process can go on.
   bool CanRecover(const absl::Status& status) const;
   // The step comes to nothing: until the next one the program computes without the others.

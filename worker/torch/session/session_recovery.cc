@@ -76,6 +76,12 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
   DDPRUN_RETURN_IF_ERROR(ReturnToStepStart());
   while (true) {
     absl::Status joined = context->Rejoin();
+    // Whoever has left with status 0 ends no generation.
+    if (absl::IsDeadlineExceeded(joined)) {
+      return absl::UnavailableError(absl::StrCat(
+          why.message(), "; no agent has told of the end of a worker since (", joined.message(),
+          "): one that left the loop, or called exit(0), while others go on?"));
+    }
     if (joined.ok()) joined = PlanSteps();  // with another number of workers
     if (joined.ok()) joined = StartTogether();
     if (joined.ok()) break;
@@ -123,7 +129,8 @@ void Session::Implementation::SayWhereItGoesOn() const {
 }
 
 bool Session::Implementation::KeepsReplicas() const {
-  return zero != nullptr && context->CanRejoin() && options.replicas > 0;
+  return zero != nullptr && context->CanRejoin() && options.in_process_restart.has_value() &&
+         options.replicas > 0;
 }
 
 absl::StatusOr<bool> Session::Implementation::TakeShardsBack(

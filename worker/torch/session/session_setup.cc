@@ -97,12 +97,22 @@ std::string PrecisionText(const std::string& mixed_precision, const torch::nn::M
 
 }  // namespace
 
+// Where that costs a step next to nothing: a share of ZeRO's has to come back from a checkpoint,
+// because copies of it in other workers' memory are for who asks for them.
+bool Session::Implementation::SurvivesUnasked() const {
+  if (options.zero_stage == "0") return true;
+  return !options.CheckpointDirectory().empty() && options.comm_hook != "power_sgd";
+}
+
 absl::Status Session::Implementation::Connect() {
   if (!options.log_level.empty()) SetLogLevel(options.log_level);
   at::set_num_threads(static_cast<int>(options.threads));
+  const std::optional<bool>& survive = options.in_process_restart;
   DDPRUN_ASSIGN_OR_RETURN(
-      context, Context::Create(
-                   {.backend = options.backend, .in_process_restart = options.in_process_restart}));
+      context,
+      Context::Create({.backend = options.backend,
+                       .in_process_restart = survive.value_or(false),
+                       .in_process_restart_on_cpu = !survive.has_value() && SurvivesUnasked()}));
   torch::manual_seed(static_cast<uint64_t>(options.seed));
   return absl::OkStatus();
 }

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "rendezvous/core/describe.h"
 
 namespace ddprun::rendezvous {
@@ -117,6 +119,23 @@ const Scenario kScenarios[] = {
      "restart 20/1000", "worker_failure"},
     {"a hang is no failed start", "max=1000 crash_loop=4", "hang@5s*9", "restart 9/1000",
      "worker_failure"},
+    // Nobody gave a number, and workers go on in their processes.
+    {"a kill from outside costs them nothing", "survivors", "kept9@30s:5", "restart 1:0/0",
+     "survivors"},
+    {"right after the start, too", "survivors", "kept9@1s:5 kept9@1s:6", "restart 2:0/0",
+     "survivors"},
+    {"without a pause, however often, while they get on", "survivors",
+     "kept9@1s:5 kept9@1s:6 kept9@1s:7 kept9@1s:8 kept9@1s:9 kept15@1s:10", "restart 6:0/0",
+     "survivors"},
+    {"three times without progress", "survivors", "kept9@1s:5 kept9@1s:5*3", "restart 4:0/0",
+     "survivors"},
+    {"not a fourth time", "survivors", "kept9@1s:5 kept9@1s:5*4", "failed", "restarts_spent"},
+    {"nobody goes on", "survivors", "kill9@30s:5", "failed", "restarts_spent"},
+    {"a crash of its own is an end", "survivors", "kept11@30s:5", "failed", "restarts_spent"},
+    {"so is a lack of memory", "survivors", "keptoom@30s:5", "failed", "restarts_spent"},
+    {"so is an error", "survivors", "keptfail1@30s:5", "failed", "restarts_spent"},
+    {"a number was given, and it is 0", "", "kept9@30s:5", "failed", "restarts_spent"},
+    {"a number was given", "max=1", "kept9@30s:5*2", "failed", "restarts_spent"},
     // No progress.
     {"never, unless asked", "max=1000", "fail3@30s*50", "restart 50/1000", "worker_failure"},
     {"three in a row", "max=1000 give_up=3", "fail3@30s*3", "failed for good", "no_progress"},
@@ -202,6 +221,10 @@ class Play {
 
  private:
   void SetRule(absl::string_view word) {
+    if (word == "survivors") {
+      spec_.survivors_restart = true;
+      return;
+    }
     const std::pair<std::string, std::string> rule = absl::StrSplit(word, '=');
     RestartRules& rules = spec_.restart;
     uint32_t number = 0;
@@ -237,7 +260,10 @@ class Play {
     }
     WorkerFailure failure;
     if (!end.any_gone && !end.for_growth && parts[0] != "failA") {
-      failure = FailureOf(parts[0]);
+      absl::string_view what = parts[0];
+      end.any_kept = absl::ConsumePrefix(&what, "kept");
+      const bool is_signal = end.any_kept && absl::ascii_isdigit(what.front());
+      failure = FailureOf(is_signal ? absl::StrCat("kill", what) : what);
       end.cause = &failure;
     }
     uint32_t times = 1;
@@ -281,6 +307,7 @@ TEST(RestartPolicy, SaysWhy) {
        "4 starts in a row failed in this way within 10 s (--crash_loop)"},
       {{"", "max=9 give_up=2", "fail3@20s*2", "", ""},
        "2 generations in a row failed without progress (--give_up_after)"},
+      {{"", "survivors", "kept9@30s:5", "", ""}, "restart 1, for the workers that go on"},
       {{"", "changes=1", "lost@1s*2", "", ""},
        "more than 1 membership change without a generation that made progress for 60 s"},
   };
