@@ -91,9 +91,13 @@ class Job:
 # -------------------------------------------------------------------- what is measured
 
 def start(launcher, nodes, nproc):
-    """Seconds from the launchers' start until all of them have ended; the workers do nothing."""
+    """Seconds from the launchers' start until all of them have ended, and until the last worker was started; the workers do
+    nothing."""
     with Job(launcher, nodes, nproc, ["--no_python", "true"]) as job:
-        return {"total": job.wait_all()}
+        figures = {"total": job.wait_all()}
+        if launcher is DDPRUN:
+            figures["own_share"] = max(line["t"] for line in job.event("worker_started", 0)) - job.started
+        return figures
 
 
 def start_python(launcher, nodes, nproc):
@@ -164,9 +168,11 @@ def children(pid):
 
 # (name, function, nodes, workers a node, also torchrun)
 CELLS = [
+    ("start 1x1, true", start, 1, 1, True),
     ("start 1x2, true", start, 1, 2, True),
     ("start 2x1, true", start, 2, 1, True),
     ("start 4x1, true", start, 4, 1, True),
+    ("start 16x1, true", start, 16, 1, False),
     ("start 1x2, python", start_python, 1, 2, True),
     ("start 2x1, python", start_python, 2, 1, True),
     ("killed worker to restarted, 2x1", restart, 2, 1, True),
@@ -220,6 +226,10 @@ def broken_promises(results):
 
     for cell in ("start 1x2, true", "start 2x1, true"):
         promise(f"{cell} at least 20 times shorter", ratio(cell, "total"), lambda value: value >= 20)
+    promise("own share of a start of one worker at most 15 ms", median(results, "start 1x1, true", "ddprun", "own_share"),
+            lambda value: value <= 0.015)
+    promise("16 agents on this machine within 0.35 s", median(results, "start 16x1, true", "ddprun", "total"),
+            lambda value: value <= 0.350)
     promise("agent's resident memory at most 1/20", ratio("memory, 2x1", "agent_rss"), lambda value: value >= 20)
     promise("own share of a restart at most 50 ms", median(results, "killed worker to restarted, 2x1", "ddprun", "own_share"),
             lambda value: value <= 0.050)

@@ -1,5 +1,5 @@
-# -DDDPRUN_STATIC=ON: everything but glibc becomes part of the program, so that one file runs on other
-# distributions (the wheel, docs/decisions/0033). Debian's CMake packages and pkg-config name the shared libraries; their
+# -DDDPRUN_STATIC=ON: everything but glibc becomes part of the program, so that one file runs on other distributions and
+# starts sooner (the release build, the wheel, the Debian package; docs/decisions/0033). Debian's CMake packages and pkg-config name the shared libraries; their
 # archives lie beside them.
 
 # ddprun_static_target(target): an imported library becomes the archive beside it, where there is one.
@@ -48,6 +48,7 @@ if(DDPRUN_STATIC)
   set_property(TARGET PkgConfig::SQLITE APPEND PROPERTY INTERFACE_LINK_LIBRARIES m Threads::Threads ${CMAKE_DL_LIBS})
   # Programs of LibTorch, which has the shared one, mustn't have two.
   add_link_options("$<$<NOT:$<BOOL:$<TARGET_PROPERTY:DDPRUN_USES_TORCH>>>:-static-libstdc++;-static-libgcc>")
+  add_link_options(-Wl,--gc-sections)  # of the archives' inline functions, half a megabyte
   # Debian has no archives of spdlog and fmt.
   set(DDPRUN_SPDLOG spdlog::spdlog_header_only)
   set_property(TARGET spdlog::spdlog_header_only PROPERTY INTERFACE_LINK_LIBRARIES fmt::fmt-header-only Threads::Threads)

@@ -8,7 +8,7 @@ prefix=$1
 
 mkdir -p "$prefix/bin" "$prefix/lib" "$prefix/share"
 install --strip -t "$prefix/bin" "$root/build/release/bin/ddprun" "$root/build/release/bin/digits"
-# LibTorch and what its wheel brings along; Debian's own libraries come as packages.
+# LibTorch and what its wheel brings along.
 ldd "$root/build/release/bin/digits" | awk -v cache="$ddprun_cache_dir/" 'index($3, cache) == 1 { print $3 }' | sort -u |
   xargs -r cp -L -t "$prefix/lib"
 cp "$ddprun_cache_dir"/digits/* "$prefix/share/"

@@ -37,18 +37,18 @@ class Deb(PackageCase):
         self.assertEqual({"ddprun", "python3-ddprun"}, set(self.packages))
         listed = self.output("dpkg-deb", "-c", self.packages["ddprun"])
         files = {line.split()[5]: line.split()[0] for line in listed.splitlines() if not line.startswith("d")}
+        licences = {name for name in files if name.startswith("./usr/share/doc/ddprun/copyright/")}
+        self.assertIn("./usr/share/doc/ddprun/copyright/libgrpc++-dev", licences, "of what is linked in")
         self.assertEqual({"./usr/bin/ddprun", "./usr/share/man/man1/ddprun.1", "./usr/share/bash-completion/completions/ddprun",
-                          "./usr/share/zsh/site-functions/_ddprun"}, set(files))
+                          "./usr/share/zsh/site-functions/_ddprun"}, set(files) - licences)
         self.assertEqual("-rwxr-xr-x", files["./usr/bin/ddprun"])
         listed = self.output("dpkg-deb", "-c", self.packages["python3-ddprun"])
         self.assertIn("./usr/lib/python3/dist-packages/ddprun/progress.py", listed)
         self.assertNotIn("__pycache__", listed)
 
     def test_needs_are_found_in_the_program(self):
-        """By dpkg-shlibdeps; and this machine can meet them."""
-        depends = self.field("ddprun", "Depends")
-        for library in ("libgrpc++1.51", "libprotobuf32", "libre2-9", "libuv1", "libsqlite3-0", "libyaml-cpp0.7", "libc6 (>= "):
-            self.assertIn(library, depends)
+        """By dpkg-shlibdeps: nothing but glibc; and this machine can meet them."""
+        self.assertRegex(self.field("ddprun", "Depends"), r"^libc6 \(>= [0-9.]+\)$")
         self.assertEqual("amd64", self.field("ddprun", "Architecture"))
         self.assertEqual("all", self.field("python3-ddprun", "Architecture"))
         if shutil.which("apt-get"):

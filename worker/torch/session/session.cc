@@ -96,9 +96,11 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     DDPRUN_RETURN_IF_ERROR(EndEpoch());
     epoch_is_over = false;
   }
-  // A node is about to be taken away. Where nothing can be saved, but others live on, they have
-  // what would be lost if all of them stopped.
-  const bool stops = checkpointer != nullptr || !context->CanRejoin();
+  // A node is about to be taken away. Where nothing can be saved, but others live on, on other
+  // nodes, they have what would be lost if all of them stopped.
+  const bool others_live_on =
+      context->CanRejoin() && context->local_world_size() < context->world_size();
+  const bool stops = checkpointer != nullptr || !others_live_on;
   if (stops && context->StopAt(progress.step)) {
     stopped = true;
     DDPRUN_RETURN_IF_ERROR(SaveAndWait());
