@@ -24,6 +24,7 @@ DIGITS = os.path.join(ROOT, "build", "release", "bin", "digits")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 ACCURACY_LEAST = 97.0
 # Nothing of the story takes longer than this, even on a busy machine.
+NODE_VARIABLE = "DDPRUN_DEMO_NODE"  # in the environment of all processes of a node: its letter
 PATIENCE = 40.0
 # Epochs of training: enough that the whole story happens before the end, and that the model is good.
 EPOCHS = {"full": 32, "short": 24}
@@ -82,6 +83,8 @@ class Story:
             return f"generation {line['generation']}: {line['world']} ranks on {line['nodes']} node(s); {line['reason']}"
         if event == "assignment":
             return f"    {who}: rank {line['rank']} of {line['world']}, restart count {line['restart_count']}"
+        if event == "worker_kept":
+            return f"    {who}: its worker goes on in its process (pid {line['worker_pid']})"
         if event == "verdict" and line["who"] == "service":
             return f"verdict: {line['outcome']}; {line['reason']}"
         return None
@@ -96,7 +99,8 @@ class Story:
             os.path.join(self.folder, "checkpoints"), "--checkpoint_every", str(CHECKPOINT_EVERY), "--journal",
             self.journal.path,
         ]
-        environment = {"DDPRUN_DIGITS": os.path.join(CACHE, "digits", "digits.csv.gz"), **os.environ, TAG_VARIABLE: self.tag}
+        environment = {"DDPRUN_DIGITS": os.path.join(CACHE, "digits", "digits.csv.gz"), **os.environ, TAG_VARIABLE: self.tag,
+                       NODE_VARIABLE: letter}
         agent = Process(f"node {letter}", command, os.path.join(self.folder, f"node_{letter}.out"), environment)
         self.agents.append(agent)
         self.names[agent.pid] = agent.name
@@ -177,7 +181,7 @@ def play(story):
     story.figures["node noticed"] = (seen - fault) * 1000
     story.say(f"noticed after {(seen - fault) * 1000:.1f} ms", seen)
     generation = story.resumed(fault, "node resumed", 1, generation, [node_a])
-    left = [pid for pid in leftovers(story.tag, 0) if is_child_of_b(pid, story, generation)]
+    left = [pid for pid in leftovers(story.tag, 0) if is_of_b(pid)]
     if left:
         raise TimelineError(f"workers of the dead node live on: {left}")
 
@@ -187,14 +191,12 @@ def play(story):
     return finish(story, node_a, node_b)
 
 
-def is_child_of_b(pid, story, generation):
-    """True for a worker of an older generation: what the dead node left."""
+def is_of_b(pid):
     try:
         with open(f"/proc/{pid}/environ", "rb") as source:
-            values = dict(item.split(b"=", 1) for item in source.read().split(b"\0") if b"=" in item)
+            return f"{NODE_VARIABLE}=b".encode() in source.read().split(b"\0")
     except OSError:
         return False
-    return int(values.get(b"DDPRUN_GENERATION", b"%d" % generation)) < generation
 
 
 def finish(story, node_a, node_b):
