@@ -2,6 +2,8 @@
 //   session_probe train FILE [OPTION...]    weights, and how often there was a batch and a step
 //   session_probe groups FILE [OPTION...]   learning rate and weight decay of each parameter group
 //   session_probe throw FILE [OPTION...]    rank 1 throws a StatusError in its third step
+//   session_probe break FILE [OPTION...]    rank 1 leaves the loop there
+//   session_probe exit FILE [OPTION...]     rank 1 calls exit(0) there
 //   session_probe fault FILE [OPTION...]    as train; SESSION_PROBE_FAULT="STEP MOMENT SIGNAL":
 //                                           sends itself a signal there, once;
 //                                           MOMENT: load, forward, backward, between, after
@@ -224,13 +226,15 @@ void TrainShards(Session& session, const std::string& path) {
   out << "parameters " << Digest(*net) << "\nbuffers " << buffers << "\n";
 }
 
-void Train(Session& session, bool throws, std::ofstream& out) {
+void Train(Session& session, const std::string& what, std::ofstream& out) {
   auto line = session.Prepare(Line(1, 1), Sgd{.momentum = 0.5}, Points());
   int batches = 0;
   int stepped = 0;
   for (const Batch& batch : session.Batches()) {
-    if (throws && session.context().rank() == 1 && session.step() == 2) {
-      ddprun::OrThrow(absl::DataLossError("points.csv is cut short"));
+    if (session.context().rank() == 1 && session.step() == 2) {
+      if (what == "throw") ddprun::OrThrow(absl::DataLossError("points.csv is cut short"));
+      if (what == "exit") std::exit(0);
+      if (what == "break") break;
     }
     session.Backward(Loss(line(batch.inputs), batch));
     ++batches;
@@ -381,6 +385,6 @@ int main(int argc, char** argv) {
         if (what == "narrow") return TrainNarrow(session, out);
         if (what == "average") return TrainAverage(session, out);
         if (what == "groups") return ShowGroups(session, out);
-        Train(session, what == "throw", out);
+        Train(session, what, out);
       }));
 }

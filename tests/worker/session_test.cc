@@ -33,6 +33,9 @@ class SessionTest : public ::testing::Test {
                                                       const std::vector<std::string>& options = {},
                                                       uint32_t ranks = 2) {
     std::filesystem::remove(directory_.File("agent"));
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      std::filesystem::remove(directory_.File("error." + std::to_string(rank)));
+    }
     const auto agent =
         FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
     std::vector<std::string> command = {InBuildTree("bin/session_probe"), what,
@@ -125,6 +128,20 @@ TEST_F(SessionTest, AThrownStatusReachesEveryRankAsAReturnedOneWould) {
   EXPECT_THAT(Message(1), StartsWith("DATA_LOSS: points.csv is cut short"));
   EXPECT_THAT(Message(0), StartsWith("PeerError: rank 1 failed: "));
   EXPECT_THAT(Message(0), HasSubstr("points.csv is cut short"));
+}
+
+// Nobody's generation ends by that, so that who goes on would wait for nothing.
+TEST_F(SessionTest, WhoLeavesWithStatusZeroIsNamed) {
+  const std::pair<const char*, const char*> ways[] = {
+      {"break", "rank 1 left the loop after step 2, with status 0, while rank 0 goes on"},
+      {"exit", "rank 1 called exit(), with status 0, while rank 0 goes on"}};
+  for (const auto& [way, words] : ways) {
+    for (const char* survives : {"--in_process_restart", "--no_in_process_restart"}) {
+      Run(way, {survives});
+      EXPECT_EQ(exits_, std::vector<int>({1, 0})) << way << survives << Output(0) << Output(1);
+      EXPECT_THAT(Message(0), StartsWith(std::string("PeerError: ") + words)) << survives;
+    }
+  }
 }
 
 // 9 samples a step, and one is left for the eighth: two of three ranks, or two of three passes,

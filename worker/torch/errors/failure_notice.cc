@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@ namespace ddprun::worker {
 namespace {
 
 constexpr const char* kFailureKey = "failure";
+constexpr const char* kDepartureKey = "departure";
 constexpr std::chrono::milliseconds kCauseTimeout(333);
 constexpr std::chrono::seconds kStayMax(5);
 // The store is no place for long stacks.
@@ -30,18 +33,25 @@ std::vector<FailureNotice>& Notices() {
   return *notices;
 }
 
-// Where several ranks fail, the first to tell is the cause.
-void NotifyFailure(const FailureNotice& notice, absl::string_view message) {
+// Where several ranks tell, the first one is the cause.
+void Tell(const FailureNotice& notice, const char* key, absl::string_view message) {
   const std::string text = absl::StrCat(notice.rank, "\n", message.substr(0, kCauseBytesMax));
-  notice.store->compareSet(kFailureKey, std::vector<uint8_t>(),
+  notice.store->compareSet(key, std::vector<uint8_t>(),
                            std::vector<uint8_t>(text.begin(), text.end()));
 }
 
+// Rank and words.
+std::pair<std::string, std::string> Told(const FailureNotice& notice, const char* key) {
+  return absl::StrSplit(notice.store->get_to_str(key), absl::MaxSplits('\n', 1));
+}
+
+// exit() unwinds nothing, so the contexts are still there.
+void OnExit() { NotifyDeparture("called exit()"); }
+
 absl::Status AddCause(const FailureNotice& notice, const absl::Status& peer_error) {
   notice.store->wait({kFailureKey}, kCauseTimeout);
-  const std::pair<std::string, std::string> parts =
-      absl::StrSplit(notice.store->get_to_str(kFailureKey), absl::MaxSplits('\n', 1));
-  return WithCause(peer_error, parts.first, parts.second);
+  const std::pair<std::string, std::string> told = Told(notice, kFailureKey);
+  return WithCause(peer_error, told.first, told.second);
 }
 
 void StayForOthers(const FailureNotice& notice, bool failed) {
@@ -57,7 +67,40 @@ void StayForOthers(const FailureNotice& notice, bool failed) {
 
 }  // namespace
 
-void AddFailureNotice(FailureNotice notice) { Notices().push_back(std::move(notice)); }
+void AddFailureNotice(FailureNotice notice) {
+  [[maybe_unused]] static const int registered = std::atexit(&OnExit);
+  Notices().push_back(std::move(notice));
+}
+
+void NotifyDeparture(const std::string& how) {
+  for (const FailureNotice& notice : Notices()) {
+    // With a store that it hosts, all that is told goes, too.
+    if (notice.world_size == 1 || (notice.rank_zero_hosts && notice.rank == 0)) continue;
+    try {
+      Tell(notice, kDepartureKey, how);
+    } catch (...) {
+      return;  // the store went with its rank or launcher
+    }
+  }
+}
+
+std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error) {
+  absl::string_view seen = peer_error.message();
+  absl::ConsumePrefix(&seen, kPeerErrorPrefix);
+  for (const FailureNotice& notice : Notices()) {
+    try {
+      if (!notice.store->check({kDepartureKey})) continue;
+      const auto [rank, how] = Told(notice, kDepartureKey);
+      if (absl::StrContains(seen, how)) return peer_error;  // which was asked about before
+      return absl::UnavailableError(absl::StrCat(
+          kPeerErrorPrefix, "rank ", rank, " ", how, ", with status 0, while rank ", notice.rank,
+          " goes on: all ranks make the same steps (seen here as: ", seen, ")"));
+    } catch (...) {
+      return std::nullopt;  // the store has gone
+    }
+  }
+  return std::nullopt;
+}
 
 void RemoveFailureNotice(const c10d::Store* store) {
   std::vector<FailureNotice>& notices = Notices();
@@ -83,13 +126,16 @@ absl::Status WithCause(const absl::Status& peer_error, const std::string& rank,
 absl::Status ExchangeFailures(const absl::Status& status) {
   if (status.ok()) return status;
   const bool of_peer = absl::StartsWith(status.message(), kPeerErrorPrefix);
+  if (of_peer) {
+    if (std::optional<absl::Status> left = DepartureBehind(status)) return *std::move(left);
+  }
   absl::Status told = status;
   for (const FailureNotice& notice : Notices()) {
     try {
       if (of_peer) {
         told = AddCause(notice, told);
       } else {
-        NotifyFailure(notice, status.message());
+        Tell(notice, kFailureKey, status.message());
       }
     } catch (...) {
       // The store went with its rank or launcher, or the peer had no time to say anything.

@@ -2,6 +2,7 @@
 #define DDPRUN_WORKER_TORCH_ERRORS_FAILURE_NOTICE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -20,6 +21,15 @@ struct FailureNotice {
 
 // Threads of all: main() only.
 void AddFailureNotice(FailureNotice notice);
+
+// This process leaves the other ranks with status 0 and without a word of theirs: tells them `how`,
+// which names no rank ("left the loop after step 3"). Nothing else tells them that it won't come
+// back, and no generation ends. Returns early, having told nobody, where a store is gone. Whoever
+// calls exit() is found out without a call.
+void NotifyDeparture(const std::string& how);
+
+// The error of a peer with what a rank has said that left so; nullopt: none has.
+std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error);
 
 // A context has let go of this store.
 void RemoveFailureNotice(const c10d::Store* store);

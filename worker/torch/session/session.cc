@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include <cmath>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "ddprun/clip_grad_norm.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
@@ -332,7 +334,14 @@ Session::Session(SessionOptions options)
   OrThrow(implementation_->Connect());
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  const Implementation& self = *implementation_;
+  // The program ends the loop on its own: with all other ranks, or they wait in vain.
+  const bool leaves =
+      self.has_begun && !self.stopped && self.place != Implementation::Place::kEnded;
+  if (!leaves || std::uncaught_exceptions() > 0) return;
+  worker::NotifyDeparture(absl::StrCat("left the loop after step ", self.progress.step));
+}
 
 void Session::PrepareModule(std::shared_ptr<torch::nn::Module> module,
                             const OptimizerKind& optimizer, Dataset data,

@@ -1,6 +1,7 @@
 // How a session goes on, in this process, in the next generation.
 #include <torch/utils.h>
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +14,7 @@
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/peer_state.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/session/session_implementation.h"
 #include "worker/torch/zero/zero_optimizer_implementation.h"
 
@@ -75,13 +77,9 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
   DDPRUN_RETURN_IF_ERROR(LeaveHealing());
   DDPRUN_RETURN_IF_ERROR(ReturnToStepStart());
   while (true) {
-    absl::Status joined = context->Rejoin();
     // Whoever has left with status 0 ends no generation.
-    if (absl::IsDeadlineExceeded(joined)) {
-      return absl::UnavailableError(absl::StrCat(
-          why.message(), "; no agent has told of the end of a worker since (", joined.message(),
-          "): one that left the loop, or called exit(0), while others go on?"));
-    }
+    if (std::optional<absl::Status> left = worker::DepartureBehind(why)) return *std::move(left);
+    absl::Status joined = context->Rejoin();
     if (joined.ok()) joined = PlanSteps();  // with another number of workers
     if (joined.ok()) joined = StartTogether();
     if (joined.ok()) break;
