@@ -229,7 +229,7 @@ class Demo(cluster.ClusterTestCaseMixin, unittest.TestCase):
             self.start(number, *self.words)
         self.wait_for(0, "step ")
         run(tool("podman", "kill", self.names[1]))
-        self.wait_for(0, "on 1 workers, this one without a restart")
+        self.wait_for(0, "on 1 worker, this one without a restart")
         run(tool("podman", "start", self.names[1]))
         self.assertEqual([0, 0], [self.wait(number) for number in (0, 1)], self.output(0) + self.output(1))
         self.assertRegex(self.output(0), r"final accuracy 9\d\.\d% .*world 2, generation 3")

@@ -95,7 +95,7 @@ TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
     EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
     EXPECT_EQ(Seen(0)["generation"], "2");
     EXPECT_EQ(Seen(0)["steps"], "16") << "a step has 8 samples still";
-    EXPECT_THAT(Output(0, 1), HasSubstr("on 1 workers"));
+    EXPECT_THAT(Output(0, 1), HasSubstr("on 1 worker,"));
     silent.Kill(SIGKILL);
     EXPECT_EQ(silent.Wait(), -SIGKILL);
     agent_->EndGeneration("it is done");

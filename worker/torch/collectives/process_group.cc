@@ -198,6 +198,7 @@ struct Choice {
 };
 
 Choice ChooseForCpu(const HostLayout& layout, uint32_t world_size) {
+  if (world_size == 1) return {BackendKind::kShm, "the only worker trains on the CPU"};
   const std::string all = absl::StrCat("all ", world_size, " workers");
   if (layout.hosts.size() == 1) {
     return {BackendKind::kShm, absl::StrCat(all, " are on one host and train on the CPU")};

@@ -34,14 +34,14 @@ std::vector<FailureNotice>& Notices() {
 }
 
 // Where several ranks tell, the first one is the cause.
-void Tell(const FailureNotice& notice, const char* key, absl::string_view message) {
+void Report(const FailureNotice& notice, const char* key, absl::string_view message) {
   const std::string text = absl::StrCat(notice.rank, "\n", message.substr(0, kCauseBytesMax));
   notice.store->compareSet(key, std::vector<uint8_t>(),
                            std::vector<uint8_t>(text.begin(), text.end()));
 }
 
 // Rank and words.
-std::pair<std::string, std::string> Told(const FailureNotice& notice, const char* key) {
+std::pair<std::string, std::string> Reported(const FailureNotice& notice, const char* key) {
   return absl::StrSplit(notice.store->get_to_str(key), absl::MaxSplits('\n', 1));
 }
 
@@ -50,7 +50,7 @@ void OnExit() { NotifyDeparture("called exit()"); }
 
 absl::Status AddCause(const FailureNotice& notice, const absl::Status& peer_error) {
   notice.store->wait({kFailureKey}, kCauseTimeout);
-  const std::pair<std::string, std::string> told = Told(notice, kFailureKey);
+  const std::pair<std::string, std::string> told = Reported(notice, kFailureKey);
   return WithCause(peer_error, told.first, told.second);
 }
 
@@ -77,7 +77,7 @@ void NotifyDeparture(const std::string& how) {
     // With a store that it hosts, all that is told goes, too.
     if (notice.world_size == 1 || (notice.rank_zero_hosts && notice.rank == 0)) continue;
     try {
-      Tell(notice, kDepartureKey, how);
+      Report(notice, kDepartureKey, how);
     } catch (...) {
       return;  // the store went with its rank or launcher
     }
@@ -90,7 +90,7 @@ std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error) {
   for (const FailureNotice& notice : Notices()) {
     try {
       if (!notice.store->check({kDepartureKey})) continue;
-      const auto [rank, how] = Told(notice, kDepartureKey);
+      const auto [rank, how] = Reported(notice, kDepartureKey);
       if (absl::StrContains(seen, how)) return peer_error;  // which was asked about before
       return absl::UnavailableError(absl::StrCat(
           kPeerErrorPrefix, "rank ", rank, " ", how, ", with status 0, while rank ", notice.rank,
@@ -135,7 +135,7 @@ absl::Status ExchangeFailures(const absl::Status& status) {
       if (of_peer) {
         told = AddCause(notice, told);
       } else {
-        Tell(notice, kFailureKey, status.message());
+        Report(notice, kFailureKey, status.message());
       }
     } catch (...) {
       // The store went with its rank or launcher, or the peer had no time to say anything.

@@ -89,8 +89,8 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
   }
   if (context->is_main()) {
     worker::Print(absl::StrFormat(
-        "generation %d: goes on after step %d on %d workers, this one without a restart (%d ms)",
-        context->generation(), progress.step, context->world_size(),
+        "generation %d: goes on after step %d on %s, this one without a restart (%d ms)",
+        context->generation(), progress.step, worker::WorkersText(context->world_size()),
         absl::ToInt64Milliseconds(MonotonicNow() - began)));
   }
   return absl::OkStatus();

@@ -133,8 +133,8 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   // The weights are the same everywhere; what a model draws while it trains differs by rank.
   torch::manual_seed(static_cast<uint64_t>(options.seed) + context->rank());
   if (context->is_main()) {
-    worker::Print(absl::StrFormat("%s: %d workers over %s, %d %s to learn from, %d a step",
-                                  settings.name, context->world_size(), context->backend(),
+    worker::Print(absl::StrFormat("%s: %s over %s, %d %s to learn from, %d a step", settings.name,
+                                  worker::WorkersText(context->world_size()), context->backend(),
                                   data.size, data.samples_name, GlobalBatch()));
   }
   DDPRUN_RETURN_IF_ERROR(PrepareData());

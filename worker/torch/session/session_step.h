@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ddprun/checkpointed_state.h"
 #include "ddprun/dataset.h"
 
@@ -15,6 +16,11 @@ namespace ddprun::worker {
 
 // Steps between two at which the loss is read, for the metrics and to see that it is a number.
 inline constexpr int64_t kNotifyEvery = 10;
+
+// "1 worker", "2 workers".
+inline std::string WorkersText(uint32_t count) {
+  return absl::StrCat(count, count == 1 ? " worker" : " workers");
+}
 
 // A line on standard output, at once.
 inline void Print(const std::string& line) {
