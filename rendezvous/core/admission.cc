@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"

@@ -48,10 +48,6 @@ std::string NodesText(const JobSpec& spec) {
                                           : absl::StrCat(spec.nodes_min, " to ", spec.nodes_max);
 }
 
-std::string CountText(uint64_t count, const std::string& noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
-}
-
 std::string ListText(const std::vector<std::string>& names) {
   if (names.empty()) return "none";
   const size_t listed = std::min(names.size(), kNamesListedMax);
