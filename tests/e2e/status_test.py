@@ -321,6 +321,18 @@ class InABrowser(StatusTestCase):
         self.assertNotEqual(light, dark)
         self.stop()
 
+    @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
+    def test_an_address_with_the_password_in_it(self):
+        """http://user:password@host: fetch() refuses to be told one, and the page was empty."""
+        secret = self.bed.write("password", "geheim\n", mode=0o600)
+        self.start_job("--status_page_token_file", secret)
+        self.wait_for_step(100)
+        chromium = self.browser()
+        title = chromium.value(self.url.replace("://", "://user:geheim@"), "document.title.startsWith('job7')", 1000,
+                               "document.title")
+        self.assertEqual("job7: running – ddprun", title)
+        self.stop()
+
 
 class StatusCommand(StatusTestCase):
     def test_it_tells_of_steps_and_generations(self):
