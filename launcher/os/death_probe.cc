@@ -55,6 +55,17 @@ std::string Newest(const std::string& pattern) {
   return newest;
 }
 
+// The folder of the file in "OSError: [Errno 28] No space left on device: '/scratch/last.pt'"; "" =
+// the words name none.
+std::string FolderNamed(absl::string_view words) {
+  constexpr absl::string_view kSign = "No space left on device: '";
+  const size_t at = words.rfind(kSign);
+  if (at == absl::string_view::npos) return "";
+  words.remove_prefix(at + kSign.size());
+  const std::filesystem::path file(std::string(words.substr(0, words.find('\''))));
+  return file.has_parent_path() ? file.parent_path().string() : "";
+}
+
 }  // namespace
 
 DeathProbe::DeathProbe(std::string root) : root_(std::move(root)) {
@@ -143,6 +154,8 @@ std::string DeathProbe::DiskFact(const Death& death) const {
   };
   look(death.output_folder);
   if (!SaysFullDisk(death)) return FullDiskFact(looked_at);
+  look(FolderNamed(death.words));
+  if (std::string fact = FullDiskFact(looked_at); !fact.empty()) return fact;
   for (const absl::string_view line : absl::StrSplit(Text("/proc/self/mounts"), '\n')) {
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');
     if (fields.size() < 3 || absl::StartsWith(fields[2], "nfs") || fields[2] == "cifs" ||

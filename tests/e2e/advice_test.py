@@ -63,21 +63,31 @@ class PlainPrograms(AdviceTestCase):
         advice = self.assert_advised("module_misspelled", "import mymodels.vti\n")
         self.assertIn("mymodels has vit. Is the name misspelled?", advice["text"])
 
+    def run_with_tmpfs(self, options, folder, script, *words):
+        """The words on stderr of a job that fails, with a tmpfs of its own at `folder`."""
+        os.mkdir(folder)
+        line = f'mount -t tmpfs -o {options} none {folder} && exec "$0" "$@"'
+        if subprocess.run(["unshare", "-rm", "sh", "-c", line, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no tmpfs of its own can be mounted")
+        result = subprocess.run(["unshare", "-rm", "sh", "-c", line, DDPRUN, *words, self.bed.write("train.py", script)],
+                                capture_output=True, text=True, env=self.bed.environment, timeout=PATIENCE, check=False)
+        self.assertEqual(1, result.returncode, result.stderr)
+        return result.stderr
+
     def test_full_disk_of_the_logs(self):
         """Workers write to their files themselves, and their last words are lost with the disk."""
         logs = self.bed.path("full")
-        os.mkdir(logs)
-        script = self.bed.write("train.py", "for _ in range(3000):\n    print('x' * 100, flush=True)\n")
-        mount = subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", logs],
-                               capture_output=True, text=True, check=False)
-        if mount.returncode != 0:
-            self.skipTest(f"no tmpfs of its own: {mount.stderr}")
-        line = f'mount -t tmpfs -o size=64k none {logs} && exec "$0" --redirects 3 --log_dir {logs} {script}'
-        result = subprocess.run(["unshare", "-rm", "sh", "-c", line, DDPRUN], capture_output=True, text=True,
-                                env=self.bed.environment, timeout=PATIENCE, check=False)
-        self.assertEqual(1, result.returncode, result.stderr)
-        self.assertRegex(result.stderr, rf"error: the job failed: .* exited with code 1: {logs}/\S+ is full \(64.0 KiB\)\n")
-        self.assertIn("\n  next      : ssh ", result.stderr)
+        text = self.run_with_tmpfs("size=64k", logs, "for _ in range(3000):\n    print('x' * 100, flush=True)\n",
+                                   "--redirects", "3", "--log_dir", logs)
+        self.assertRegex(text, rf"error: the job failed: .* exited with code 1: {logs}/\S+ is full \(64.0 KiB\)\n")
+        self.assertIn("\n  next      : ssh ", text)
+
+    def test_full_disk_of_the_workers_own_files(self):
+        """Without inodes, so that df shows room."""
+        folder = self.bed.path("full")
+        text = self.run_with_tmpfs("size=1m,nr_inodes=4", folder, f"for i in range(9):\n    open(f'{folder}/{{i}}', 'w')\n")
+        self.assertIn(f"\n  disk      : {folder} is full (1.0 MiB, all 4 inodes)\n", text)
+        self.assertIn(f"No space left on device: '{folder}/", text)
 
     def test_port_that_two_workers_want(self):
         """A port that is written into the program serves one worker of a node."""
