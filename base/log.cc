@@ -3,6 +3,7 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -63,6 +64,10 @@ class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
 };
 
+// Somebody has chosen a level, to read or search a log. Without that, a warning is for a person at
+// a terminal, and looks like all other messages.
+std::atomic<bool> for_a_log{false};
+
 // Never destroyed: threads of gRPC still log while a process exits.
 spdlog::logger& Logger() {
   static spdlog::logger* const logger = [] {
@@ -77,6 +82,7 @@ spdlog::logger& Logger() {
 }  // namespace
 
 void SetLogLevel(absl::string_view name) {
+  for_a_log = !name.empty();
   const std::string upper = absl::AsciiStrToUpper(name);
   LogLevel level = LogLevel::kWarning;
   if (upper == "DEBUG") level = LogLevel::kDebug;
@@ -89,6 +95,9 @@ bool LogEnabled(LogLevel level) { return Logger().should_log(ToSpdlog(level)); }
 
 void Log(LogLevel level, absl::string_view message) {
   if (!LogEnabled(level)) return;
+  if (!for_a_log) {
+    return Notify(absl::StrCat(level == LogLevel::kError ? "error: " : "warning: ", message));
+  }
   for (const absl::string_view line : absl::StrSplit(message, '\n')) {
     Logger().log(ToSpdlog(level), "{}", std::string(line));
   }

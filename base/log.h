@@ -17,9 +17,9 @@ void SetLogLevel(absl::string_view name);
 // True when a message of this level is printed; to skip building it.
 bool LogEnabled(LogLevel level);
 
-// Prints one message to stderr, each of its lines as
-// "<L><MMDD> <HH:MM:SS.micros> <pid> ddprun] text" (torchrun's glog style, torchrun-contract 4.7).
-// Threads: any.
+// Prints one message to stderr: where SetLogLevel() got a name, each of its lines as
+// "<L><MMDD> <HH:MM:SS.micros> <pid> ddprun] text" (torchrun's glog style, torchrun-contract 4.7);
+// else "ddprun: warning: text". Threads: any.
 void Log(LogLevel level, absl::string_view message);
 
 // Has `write` write what is printed from now on, whole lines, instead of this module: a process

@@ -127,6 +127,14 @@ std::string Quoted(absl::string_view value) {
   return absl::StrCat("'", Shown(value, kQuotedBytesMax), "'");
 }
 
+std::string CountText(uint64_t count, absl::string_view noun) {
+  return CountText(absl::StrCat(count), noun);
+}
+
+std::string CountText(absl::string_view count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == "1" ? "" : "s");
+}
+
 std::string BytesText(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024) return absl::StrCat(bytes, " bytes");

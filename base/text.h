@@ -32,6 +32,10 @@ std::string Shown(absl::string_view value, size_t bytes_max);
 // The same in quotes, at most 120 bytes of it: for error messages.
 std::string Quoted(absl::string_view value);
 
+// "1 node", "3 nodes"; a count as the user typed it: "1 node", "2:4 nodes".
+std::string CountText(uint64_t count, absl::string_view noun);
+std::string CountText(absl::string_view count, absl::string_view noun);
+
 // "1.5 GiB"; up to 1023 "512 bytes".
 std::string BytesText(uint64_t bytes);
 

@@ -161,9 +161,9 @@ absl::Status AgentService::CheckWorker(absl::string_view what, uint32_t local_ra
         what, ": only workers of this node may ask for it; use the unix socket DDPRUN_AGENT"));
   }
   if (local_rank >= options_.worker_count) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": there is no local rank ", local_rank,
-                                                   ", this node has ", options_.worker_count,
-                                                   " workers; take LOCAL_RANK of the environment"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": there is no local rank ", local_rank, ", this node has ",
+        CountText(options_.worker_count, "worker"), "; take LOCAL_RANK of the environment"));
   }
   return absl::OkStatus();
 }

@@ -188,7 +188,11 @@ std::string RuleText(const LaunchPlan& plan, const Verdict& verdict) {
 }
 
 void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
-  if (!exit.verdict.has_value()) return;  // said when it happened
+  if (!exit.verdict.has_value()) {  // why was said when it happened
+    if (exit.signal == 0) return;
+    return Notify(absl::StrCat("this node has left the job on ", SignalName(exit.signal),
+                               "; exit status ", exit.status));
+  }
   const Verdict& verdict = *exit.verdict;
   if (verdict.outcome == Outcome::kSucceeded) return;
   const std::string rule = RuleText(plan, verdict);

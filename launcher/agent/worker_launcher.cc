@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -333,9 +335,16 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
                              .rank = rank,
                              .signal = end->signal,
                              .core_dumped = end->core_dumped,
-                             .words = words});
+                             .words = words,
+                             .output_folder = attempt_folder_});
   if (plan_->runs_python) {
-    std::string module = MissingModuleFact(words, plan_->argv.front(), FromEnvironment);
+    std::error_code ignored;
+    std::string module =
+        MissingModuleFact(words, {.python = plan_->argv.front(),
+                                  .entry_point = plan_->entry_point,
+                                  .is_module = plan_->is_module,
+                                  .folder = std::filesystem::current_path(ignored).string(),
+                                  .environment = FromEnvironment});
     if (!module.empty()) end->facts.push_back(std::move(module));
   }
   const std::string dump = CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment), rank,

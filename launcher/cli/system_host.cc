@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "launcher/certs/certificate_check.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/topology_probe.h"
+#include "launcher/options/shell_line.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/schedulers/slurm_text.h"
 
@@ -128,7 +130,34 @@ absl::StatusOr<std::string> SystemHost::ReadFile(const std::string& path) const 
   return content;
 }
 
+// As ssh does with private keys, a file is refused that every user of the machine may read, or
+// replace: a warning would scroll by, and the secret would stay known to whoever has read it.
+// What is accepted, and why:
+//   - A group that may read it (0640): somebody has decided so, for people who share jobs. The
+//     default umask leaves 0644, which nobody has decided.
+//   - A file of another user, as root's /etc/ddprun/token: this user can't change its mode. ssh
+//     looks at its own user's files alone, too.
+//   - A file on a read-only mount. Kubernetes mounts secrets so, through links, with mode 0644
+//     unless defaultMode says otherwise, and owned by root, who often is the only user of a
+//     container. chmod would fail there, and nobody else shares the file system.
+absl::Status SystemHost::CheckSecret(const std::string& path) const {
+  constexpr mode_t kOthers = S_IROTH | S_IWOTH;
+  struct stat facts {};
+  struct statvfs file_system {};
+  if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return absl::OkStatus();
+  if ((facts.st_mode & kOthers) == 0 || facts.st_uid != geteuid()) return absl::OkStatus();
+  if (statvfs(path.c_str(), &file_system) == 0 && (file_system.f_flag & ST_RDONLY) != 0) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s has mode %04o, so that every user of this machine may %s the secret: "
+                      "chmod 600 %s",
+                      Quoted(path), facts.st_mode & 07777,
+                      (facts.st_mode & S_IROTH) != 0 ? "read" : "replace", ShellWord(path)));
+}
+
 absl::Status SystemHost::CheckTls(const TlsFiles& tls) const {
+  DDPRUN_RETURN_IF_ERROR(CheckSecret(tls.key));
   TlsTexts texts;
   DDPRUN_ASSIGN_OR_RETURN(texts.ca, ReadFile(tls.ca));
   DDPRUN_ASSIGN_OR_RETURN(texts.certificate, ReadFile(tls.certificate));

@@ -26,6 +26,7 @@ class SystemHost : public Host {
   absl::Status CheckReadable(const std::string& path) const override;
   absl::StatusOr<std::string> FindProgram(const std::string& name) const override;
   absl::StatusOr<std::string> ReadFile(const std::string& path) const override;
+  absl::Status CheckSecret(const std::string& path) const override;
   absl::Status CheckTls(const TlsFiles& tls) const override;
   std::optional<absl::Duration> SlurmTimeLeft(const std::string& job_id,
                                               int64_t end_time) const override;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -108,9 +109,10 @@ CpuSet Socket(const CpuTopology& topology, const Near& near) {
 absl::StatusOr<CpuSet> Exclusive(const CpuTopology& topology, const Near& near) {
   const std::vector<CpuSet> cores = SetsOf(CoresOf(topology, near.cpus));
   if (cores.size() < near.gpus) {
-    return CannotBind(absl::StrCat("there are only ", cores.size(), " physical cores at NUMA node ",
-                                   near.node, " for its ", near.gpus,
-                                   " GPUs, so they can't have some each; give node, which shares "
+    return CannotBind(absl::StrCat("there are only ", CountText(cores.size(), "physical core"),
+                                   " at NUMA node ", near.node, " for its ",
+                                   CountText(near.gpus, "GPU"),
+                                   ", so they can't have some each; give node, which shares "
                                    "them, or use fewer GPUs"));
   }
   return Union(cores, Share(cores.size(), near.gpus, near.index));
@@ -249,9 +251,10 @@ absl::StatusOr<std::vector<CpuSet>> PlanNumaBinding(NumaBinding mode, const CpuT
                                                     uint32_t workers) {
   DDPRUN_CHECK(mode != NumaBinding::kNone, "there is a binding to plan");
   if (gpus.size() < workers) {
-    return CannotBind(absl::StrCat(
-        "binds each worker to the CPUs near its GPU, but there are ", gpus.size(), " GPUs for ",
-        workers, " workers; leave it out, or use --cpu_binding, which needs none"));
+    return CannotBind(absl::StrCat("binds each worker to the CPUs near its GPU, but there are ",
+                                   CountText(gpus.size(), "GPU"), " for ",
+                                   CountText(workers, "worker"),
+                                   "; leave it out, or use --cpu_binding, which needs none"));
   }
   std::vector<CpuSet> result;
   for (uint32_t worker = 0; worker < workers; ++worker) {

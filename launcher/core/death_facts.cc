@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/text.h"
@@ -79,6 +80,30 @@ CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const Deat
   }
   if (uses_pid && !has_pid) absl::StrAppend(&name, ".", death.pid);
   return {.path = absl::StartsWith(name, "/") ? name : absl::StrCat(directory, "/", name)};
+}
+
+bool IsFull(const FileSystem& file_system) {
+  constexpr uint64_t kFreeBytes = 1 << 20;
+  const uint64_t least = std::min(kFreeBytes, file_system.size_bytes / 100);
+  return file_system.size_bytes > 0 && (file_system.free_bytes <= least ||
+                                        (file_system.files > 0 && file_system.free_files == 0));
+}
+
+bool SaysFullDisk(const Death& death) {
+  return Says(death, "no space left on device") || Says(death, "disk quota exceeded");
+}
+
+std::string FullDiskFact(const std::vector<FileSystem>& file_systems) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> full;
+  for (const FileSystem& each : file_systems) {
+    if (!IsFull(each) || full.size() == kNamed) continue;
+    const bool of_files = each.files > 0 && each.free_files == 0;
+    full.push_back(absl::StrCat(each.folder, " is full (", BytesText(each.size_bytes),
+                                of_files ? absl::StrCat(", all ", each.files, " inodes") : "",
+                                ")"));
+  }
+  return full.empty() ? "" : absl::StrCat(rendezvous::kFullDiskFact, absl::StrJoin(full, ", "));
 }
 
 std::vector<std::string> LimitFacts(const Death& death, const Limits& limits) {

@@ -18,7 +18,8 @@ struct Death {
   uint32_t rank = 0;
   int signal = 0;  // 0 = it exited
   bool core_dumped = false;
-  std::string words;  // what it left behind: message and the end of stderr
+  std::string words;          // what it left behind: message and the end of stderr
+  std::string output_folder;  // of its log files; "" = it has none
 };
 
 // Where the kernel put a core file. `path` may hold '*' for what can't be known afterwards (the
@@ -46,6 +47,24 @@ struct Limits {
   std::optional<uint64_t> file_bytes;
   std::optional<uint64_t> cpu_seconds;
 };
+
+// A file system that a failed worker may have written to.
+struct FileSystem {
+  std::string folder;  // its mount point, or a folder in it
+  uint64_t size_bytes = 0;
+  uint64_t free_bytes = 0;  // for unprivileged users
+  uint64_t files = 0;       // inodes; 0 = it doesn't count them
+  uint64_t free_files = 0;
+};
+
+// Whether a write there fails: less than 1 MiB and 1 % is free, or no inode is.
+bool IsFull(const FileSystem& file_system);
+
+// Whether the worker's words are that a file system is full.
+bool SaysFullDisk(const Death& death);
+
+// "disk: /scratch is full (2.0 TiB)"; "" = none of them is.
+std::string FullDiskFact(const std::vector<FileSystem>& file_systems);
 
 // The limits that this end speaks of, each with its value and the command that shows it.
 std::vector<std::string> LimitFacts(const Death& death, const Limits& limits);

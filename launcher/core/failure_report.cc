@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/error_line.h"
 #include "base/signal_name.h"
 #include "base/text.h"
 #include "rendezvous/core/hang_evidence.h"
@@ -135,10 +136,13 @@ std::string ExitCodeText(const WorkerFailure& failure) {
   return absl::StrCat(-failure.signal, pid, " (", SignalName(failure.signal), ")");
 }
 
-// For a failure without an error file; torchrun's texts stay in one line, for those who search.
+// For a failure without an error file: what its stderr says. Without that, torchrun's texts, in one
+// line, for those who search for them.
 void AddPlainTraceback(const WorkerFailure& failure, std::string* report) {
   if (!failure.start_error.empty()) return AddField("traceback", DescribeFailure(failure), report);
   if (failure.signal == 0) {
+    const std::string line = ErrorLine(failure.stderr_tail);
+    if (!line.empty()) return AddTraceback(OneLine(line), report);
     return AddTraceback(absl::StrCat("To enable traceback see: ", kTracebackHelp), report);
   }
   AddTraceback(absl::StrCat("Signal ", failure.signal, " (", SignalName(failure.signal),

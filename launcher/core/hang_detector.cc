@@ -458,7 +458,7 @@ absl::Duration HangDetector::step_time() const {
 absl::Duration HangDetector::MedianStep(const Worker& worker) {
   for (const ProgressPhase phase : {ProgressPhase::kTrain, ProgressPhase::kCounted}) {
     const auto times = worker.times.find(phase);
-    if (times != worker.times.end()) return times->second.Quantile(0.5);
+    if (times != worker.times.end()) return times->second.Median();
   }
   return absl::ZeroDuration();
 }

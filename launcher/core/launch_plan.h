@@ -166,6 +166,7 @@ struct LaunchPlan {
   std::string preflight_result;
   // argv begins with a Python interpreter, which ddprun has chosen for a script or module.
   bool runs_python = false;
+  bool is_module = false;  // python3 -m; entry_point is the module's name
   WarmPlan warm;
   // How reports name it: the script, module or program as given.
   std::string entry_point;

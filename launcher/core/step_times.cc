@@ -27,22 +27,39 @@ void StepTimes::Add(absl::Duration each, uint64_t count) {
   seen_ += count;
   count = std::min(count, kHeldMax / 2);  // one look never outweighs all others
   counts_[bucket] += static_cast<uint32_t>(count);
+  microseconds_[bucket] += us * static_cast<double>(count);
   held_ += count;
   if (held_ < kHeldMax) return;
   held_ = 0;
-  for (uint32_t& each_count : counts_) held_ += each_count /= 2;
+  for (size_t i = 0; i < kBuckets; ++i) {
+    if (counts_[i] == 0) continue;
+    const uint32_t kept = counts_[i] / 2;
+    microseconds_[i] *= static_cast<double>(kept) / counts_[i];
+    held_ += counts_[i] = kept;
+  }
 }
 
-absl::Duration StepTimes::Quantile(double q) const {
+size_t StepTimes::BucketOf(double q) const {
   const double wanted = q * static_cast<double>(held_);
   uint64_t below = 0;
   for (size_t bucket = 0; bucket < kBuckets; ++bucket) {
     below += counts_[bucket];
-    if (counts_[bucket] == 0 || static_cast<double>(below) < wanted) continue;
-    const double doublings = static_cast<double>(bucket) / kBucketsPerDoubling;
-    return absl::Microseconds(kLeastMicroseconds * std::exp2(doublings));
+    if (counts_[bucket] != 0 && static_cast<double>(below) >= wanted) return bucket;
   }
-  return absl::ZeroDuration();
+  return kBuckets;
+}
+
+absl::Duration StepTimes::Quantile(double q) const {
+  const size_t bucket = BucketOf(q);
+  if (bucket == kBuckets) return absl::ZeroDuration();
+  const double doublings = static_cast<double>(bucket) / kBucketsPerDoubling;
+  return absl::Microseconds(kLeastMicroseconds * std::exp2(doublings));
+}
+
+absl::Duration StepTimes::Median() const {
+  const size_t bucket = BucketOf(0.5);
+  if (bucket == kBuckets) return absl::ZeroDuration();
+  return absl::Microseconds(microseconds_[bucket] / counts_[bucket]);
 }
 
 PhaseLimits LimitsOf(const StepTimes& times, absl::Duration slack,

@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 
 // How long the steps of one worker took, in one phase: counts in buckets whose edges grow by 9 %
-// (2^(1/8)), from 16 µs to more than a day. 1 KiB whatever their number.
+// (2^(1/8)), from 16 µs to more than a day, and the time in each. 3 KiB whatever their number.
 //
 // Older steps fade: all counts are halved when 16,384 are held, so that a program whose steps grow
 // longer is learned anew. Pure; one thread.
@@ -24,11 +24,18 @@ class StepTimes {
   // The upper edge of the bucket that holds the quantile; zero when nothing was seen. Params: `q`
   // within (0, 1]; 1 is the longest that is held.
   absl::Duration Quantile(double q) const;
+  // The mean of the bucket that holds the median; zero when nothing was seen. For people and
+  // comparisons: by upper edges, equal nodes whose steps take 101 and 102 ms might differ by 9 %.
+  absl::Duration Median() const;
 
  private:
   static constexpr size_t kBuckets = 264;
 
+  // The bucket that holds a quantile; kBuckets when nothing was seen.
+  size_t BucketOf(double q) const;
+
   std::array<uint32_t, kBuckets> counts_{};
+  std::array<double, kBuckets> microseconds_{};  // that the steps of a bucket took together
   uint64_t held_ = 0;
   uint64_t seen_ = 0;
 };

@@ -171,7 +171,8 @@ template <typename Compare>
 int ShowExchange(const MachineOptions& options, const NodeReport& mine, Compare compare) {
   const absl::StatusOr<std::vector<NodeReport>> reports = Exchange(options, mine);
   if (reports.ok() && reports->empty()) {
-    Notify("the first node shows the report of all nodes");
+    Notify(absl::StrCat("the report of all nodes is shown on rank 0's node, ",
+                        options.worker.at("MASTER_ADDR")));
     return 0;
   }
   const absl::StatusOr<NodesText> shown =

@@ -35,6 +35,9 @@ class AnyGpus : public Host {
   absl::StatusOr<std::string> ReadFile(const std::string& path) const override {
     return host_.ReadFile(path);
   }
+  absl::Status CheckSecret(const std::string& path) const override {
+    return host_.CheckSecret(path);
+  }
   // Nobody waits for an import of torch that knows nothing of that machine.
   absl::StatusOr<uint32_t> TorchDevices(const std::string&, const std::string&) const override {
     return rendezvous::kWorkersPerNodeMax;

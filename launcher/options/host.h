@@ -41,6 +41,9 @@ class Host {
   virtual absl::StatusOr<std::string> FindProgram(const std::string& name) const = 0;
   // The first 256 KiB of a file. Errors: errno with the path.
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) const = 0;
+  // OK when a file with a secret is private enough, or is no regular file; else which mode it has,
+  // and the command that changes it.
+  virtual absl::Status CheckSecret(const std::string& /*path*/) const { return absl::OkStatus(); }
   // OK when these are certificates and a key that TLS works with at this time; else what is wrong
   // with which file.
   virtual absl::Status CheckTls(const TlsFiles& /*tls*/) const { return absl::OkStatus(); }

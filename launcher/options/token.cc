@@ -20,6 +20,9 @@ absl::StatusOr<std::string> ReadToken(const Argument& token, const Argument& tok
     if (!content.ok()) {
       return PlanError(absl::StrCat(token_file.source, ": ", content.status().message()));
     }
+    if (const absl::Status status = host.CheckSecret(token_file.text); !status.ok()) {
+      return PlanError(absl::StrCat(token_file.source, ": ", status.message()));
+    }
     secret = std::string(absl::StripAsciiWhitespace(*content));
     if (secret.empty()) return BadValue(token_file, "the file holds no secret");
   }

@@ -205,6 +205,9 @@ absl::StatusOr<std::string> ParseStatusPage(const Argument& argument) {
   if (argument.text.empty()) return std::string();
   Endpoint page{.host = "127.0.0.1", .port = ReadPort(argument.text)};
   if (!page.port.has_value()) {
+    if (ReadInteger(argument.text).has_value()) {
+      return BadValue(argument, "is no port; give one from 0 to 65535");
+    }
     DDPRUN_ASSIGN_OR_RETURN(page, ParseEndpoint(argument));
   }
   if (!page.port.has_value()) {

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -52,6 +53,17 @@ std::string Newest(const std::string& pattern) {
   }
   globfree(&found);
   return newest;
+}
+
+// The folder of the file in "OSError: [Errno 28] No space left on device: '/scratch/last.pt'"; "" =
+// the words name none.
+std::string FolderNamed(absl::string_view words) {
+  constexpr absl::string_view kSign = "No space left on device: '";
+  const size_t at = words.rfind(kSign);
+  if (at == absl::string_view::npos) return "";
+  words.remove_prefix(at + kSign.size());
+  const std::filesystem::path file(std::string(words.substr(0, words.find('\''))));
+  return file.has_parent_path() ? file.parent_path().string() : "";
 }
 
 }  // namespace
@@ -124,6 +136,39 @@ std::string DeathProbe::SharedMemoryFact(const Death& death) const {
                       " of shared memory (/dev/shm) are in use now");
 }
 
+// A worker whose output goes to files loses its last words with the disk: the file system of these
+// is always looked at. Others only for a worker that says that one is full: which one, its error
+// seldom says. A file system of another machine, which might not answer, is looked at where the
+// worker's folder or words name it, because the worker has just written there.
+std::string DeathProbe::DiskFact(const Death& death) const {
+  std::vector<FileSystem> looked_at;
+  const auto look = [&](const std::string& folder) {
+    struct statvfs facts {};
+    if (folder.empty() || statvfs((root_ + folder).c_str(), &facts) != 0) return;
+    if ((facts.f_flag & ST_RDONLY) != 0) return;  // an image, which is always full
+    looked_at.push_back({.folder = folder,
+                         .size_bytes = uint64_t{facts.f_blocks} * facts.f_frsize,
+                         .free_bytes = uint64_t{facts.f_bavail} * facts.f_frsize,
+                         .files = facts.f_files,
+                         .free_files = facts.f_favail});
+  };
+  look(death.output_folder);
+  if (!SaysFullDisk(death)) return FullDiskFact(looked_at);
+  look(FolderNamed(death.words));
+  if (std::string fact = FullDiskFact(looked_at); !fact.empty()) return fact;
+  for (const absl::string_view line : absl::StrSplit(Text("/proc/self/mounts"), '\n')) {
+    const std::vector<std::string> fields = absl::StrSplit(line, ' ');
+    if (fields.size() < 3 || absl::StartsWith(fields[2], "nfs") || fields[2] == "cifs" ||
+        absl::StartsWith(fields[2], "fuse") || fields[2] == "lustre") {
+      continue;
+    }
+    look(fields[1]);
+  }
+  std::error_code ignored;
+  if (FullDiskFact(looked_at).empty()) look(std::filesystem::current_path(ignored).string());
+  return FullDiskFact(looked_at);
+}
+
 std::vector<std::string> DeathProbe::Facts(const Death& death) const {
   const Limits limits{.core_bytes = Limit(RLIMIT_CORE),
                       .open_files = Limit(RLIMIT_NOFILE),
@@ -133,7 +178,7 @@ std::vector<std::string> DeathProbe::Facts(const Death& death) const {
                       .file_bytes = Limit(RLIMIT_FSIZE),
                       .cpu_seconds = Limit(RLIMIT_CPU)};
   std::vector<std::string> facts = {CoreFact(death), MemoryFact(death, Witness()),
-                                    SharedMemoryFact(death)};
+                                    SharedMemoryFact(death), DiskFact(death)};
   std::erase(facts, "");
   for (std::string& fact : LimitFacts(death, limits)) facts.push_back(std::move(fact));
   return facts;

@@ -11,9 +11,9 @@
 namespace ddprun::launcher {
 
 // Asks this machine why a worker died: core files (core(5)), out-of-memory kills (memory.events of
-// cgroups v2, memory.oom_control of v1, oom_kill in /proc/vmstat), resource limits, shared memory.
-// The workers are in our own cgroup and have our own limits.
-// Threads: one at a time.
+// cgroups v2, memory.oom_control of v1, oom_kill in /proc/vmstat), resource limits, shared memory,
+// full file systems. The workers are in our own cgroup and have our own limits. Threads: one at a
+// time.
 class DeathProbe {
  public:
   // `root` comes before /proc and /sys; for tests.
@@ -34,6 +34,7 @@ class DeathProbe {
   MemoryWitness Witness() const;
   std::string CoreFact(const Death& death) const;
   std::string SharedMemoryFact(const Death& death) const;
+  std::string DiskFact(const Death& death) const;
   std::string Text(const std::string& path) const;
 
   std::string root_;

@@ -9,35 +9,91 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/nearest.h"
+#include "base/text.h"
+#include "launcher/core/python_packages.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// "torch" of "ModuleNotFoundError: No module named 'torch.nn'"; "" = there is no such line.
+namespace fs = std::filesystem;
+
+constexpr size_t kFoldersMax = 64;   // searched for a module
+constexpr size_t kEntriesMax = 500;  // of one folder
+constexpr size_t kLevelsMax = 8;     // from a folder up to its repository's root
+constexpr size_t kFoldersShown = 3;
+
+// The module's name that `words` begin with, "mymodels.vit"; "" = it is none.
+std::string ModuleAt(absl::string_view words) {
+  const auto end = std::find_if_not(words.begin(), words.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+  });
+  const absl::string_view name(words.data(), static_cast<size_t>(end - words.begin()));
+  if (absl::StartsWith(name, ".") || absl::StrContains(name, "..")) return "";
+  return std::string(absl::StripSuffix(name, "."));
+}
+
+// The module that Python didn't find, of its last line that says so; "" = none does. An import
+// names the part that is missing ("No module named 'a.b'": there is an a); python3 -m of a
+// module has no quotes.
 std::string MissingModule(absl::string_view words) {
-  constexpr absl::string_view kSign = "ModuleNotFoundError: No module named '";
-  const size_t at = words.rfind(kSign);
-  if (at == absl::string_view::npos) return "";
-  words.remove_prefix(at + kSign.size());
-  const auto end = std::find_if_not(words.begin(), words.end(),
-                                    [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
-  return {words.begin(), end};
+  for (const absl::string_view sign : {"ModuleNotFoundError: No module named '",
+                                       "python3: No module named ", "python: No module named "}) {
+    const size_t at = words.rfind(sign);
+    if (at == absl::string_view::npos) continue;
+    if (std::string name = ModuleAt(words.substr(at + sign.size())); !name.empty()) return name;
+  }
+  return "";
 }
 
 bool Exists(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
+  return fs::exists(path, ignored);
+}
+
+bool IsFolder(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// The names in a folder, at most kEntriesMax.
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator each(folder, error), end; !error && each != end;
+       each.increment(error)) {
+    names.push_back(each->path().filename().string());
+    if (names.size() == kEntriesMax) break;
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// A package without an __init__.py counts where a file of Python lies in it: a folder "datasets"
+// that holds images is no module.
+bool IsPackage(const std::string& folder) {
+  if (Exists(folder + "/__init__.py")) return true;
+  if (!IsFolder(folder)) return false;
+  const std::vector<std::string> names = NamesIn(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return absl::EndsWith(name, ".py"); });
+}
+
+bool HasModule(const std::string& folder, const std::string& module) {
+  return Exists(absl::StrCat(folder, "/", module, ".py")) ||
+         IsPackage(absl::StrCat(folder, "/", module));
 }
 
 // In the folders where pip, conda and Debian put packages.
-bool HasModule(const std::string& prefix, const std::string& module) {
-  std::error_code error;
+bool EnvironmentHasModule(const std::string& prefix, const std::string& module) {
   for (const char* lib : {"/lib", "/local/lib"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(prefix + lib, error)) {
-      if (!absl::StartsWith(entry.path().filename().string(), "python3")) continue;
-      for (const char* packages : {"/site-packages/", "/dist-packages/"}) {
-        const std::string path = absl::StrCat(entry.path().string(), packages, module);
+    for (const std::string& name : NamesIn(prefix + lib)) {
+      if (!absl::StartsWith(name, "python3")) continue;
+      for (const char* packages : {"/site-packages", "/dist-packages"}) {
+        const std::string path = absl::StrCat(prefix, lib, "/", name, packages, "/", module);
         if (Exists(path) || Exists(path + ".py")) return true;
       }
     }
@@ -45,32 +101,179 @@ bool HasModule(const std::string& prefix, const std::string& module) {
   return false;
 }
 
-}  // namespace
-
-std::string MissingModuleFact(
-    absl::string_view words, const std::string& python,
-    const std::function<std::optional<std::string>(const std::string& name)>& environment) {
-  const std::string module = MissingModule(words);
-  if (module.empty()) return "";
+// "; /opt/venv/bin/python3 ($VIRTUAL_ENV) has it: …"; "" = no other active Python has it.
+std::string InOtherPython(const PythonStart& start, const std::string& module) {
   std::vector<std::pair<std::string, std::string>> others;  // prefix, where it is from
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const std::string prefix = environment(variable).value_or("");
+    const std::string prefix = start.environment(variable).value_or("");
     if (!prefix.empty()) others.emplace_back(prefix, absl::StrCat("$", variable));
   }
-  const std::string path = environment("PATH").value_or("");
+  const std::string path = start.environment("PATH").value_or("");
   for (const absl::string_view folder : absl::StrSplit(path, ':')) {
     if (!absl::EndsWith(folder, "/bin") || !Exists(absl::StrCat(folder, "/python3"))) continue;
     others.emplace_back(folder.substr(0, folder.size() - 4), "PATH");
     break;
   }
-  std::string fact = absl::StrCat("module: ", python, " ran the script, and has no ", module);
   for (const auto& [prefix, from] : others) {
     const std::string other = prefix + "/bin/python3";
-    if (other == python || !Exists(other) || !HasModule(prefix, module)) continue;
-    return absl::StrCat(fact, "; ", other, " (", from, ") has it: export PYTHON_EXEC=", other,
+    if (other == start.python || !Exists(other) || !EnvironmentHasModule(prefix, module)) continue;
+    return absl::StrCat("; ", other, " (", from, ") has it: export PYTHON_EXEC=", other,
                         " runs it with that one");
   }
-  return fact;
+  return "";
+}
+
+void AddOnce(const std::string& folder, std::vector<std::string>* folders) {
+  if (folders->size() < kFoldersMax &&
+      std::find(folders->begin(), folders->end(), folder) == folders->end()) {
+    folders->push_back(folder);
+  }
+}
+
+// Absolute, without "." and "..".
+std::string Absolute(const std::string& path, const std::string& folder) {
+  const std::string whole = (fs::path(folder) / path).lexically_normal().string();
+  return whole.size() > 1 ? std::string(absl::StripSuffix(whole, "/")) : whole;
+}
+
+std::string ParentOf(const std::string& path) { return fs::path(path).parent_path().string(); }
+
+// Where a project begins: a repository, or what pip can install.
+bool IsRoot(const std::string& folder) {
+  for (const char* sign : {"/.git", "/.hg", "/pyproject.toml", "/setup.py", "/setup.cfg"}) {
+    if (Exists(folder + sign)) return true;
+  }
+  return false;
+}
+
+// `folder` and those above it up to its project's root; `folder` alone where it is in none.
+std::vector<std::string> UpToTheRoot(const std::string& folder) {
+  std::vector<std::string> folders = {folder};
+  while (!IsRoot(folders.back())) {
+    const std::string parent = ParentOf(folders.back());
+    if (folders.size() == kLevelsMax || parent == "/" || parent == folders.back()) return {folder};
+    folders.push_back(parent);
+  }
+  return folders;
+}
+
+// Folders around a start, by how likely a module of the user's own lies in them.
+struct Places {
+  std::vector<std::string> on_path;  // Python looks there: sys.path[0] and $PYTHONPATH
+  std::vector<std::string> above;    // up to the project's root, and each one's src
+  std::vector<std::string> below;    // directly in one of the above
+};
+
+Places PlacesOf(const PythonStart& start) {
+  Places places;
+  const std::string working = Absolute(start.folder, "/");
+  const std::string of_script =
+      start.is_module ? working : ParentOf(Absolute(start.entry_point, working));
+  AddOnce(of_script, &places.on_path);
+  const std::string python_path = start.environment("PYTHONPATH").value_or("");
+  for (const absl::string_view folder : absl::StrSplit(python_path, ':', absl::SkipEmpty())) {
+    AddOnce(Absolute(std::string(folder), working), &places.on_path);
+  }
+  for (const std::string& from : {of_script, working}) {
+    for (const std::string& folder : UpToTheRoot(from)) {
+      AddOnce(folder, &places.above);
+      if (IsFolder(folder + "/src")) AddOnce(folder + "/src", &places.above);
+    }
+  }
+  const std::vector<std::string> around = places.above;
+  for (const std::string& folder : around) {
+    for (const std::string& name : NamesIn(folder)) {
+      const std::string path = absl::StrCat(folder, "/", name);
+      if (name.front() != '.' && IsFolder(path)) AddOnce(path, &places.below);
+    }
+  }
+  return places;
+}
+
+// "; it lies in /repo, where this Python doesn't look"; "" = it is in none of the folders.
+std::string InFolder(const std::vector<std::string>& folders, const Places& places,
+                     const std::string& module) {
+  for (const std::string& folder : folders) {
+    const bool looked =
+        std::find(places.on_path.begin(), places.on_path.end(), folder) != places.on_path.end();
+    if (looked || !HasModule(folder, module)) continue;
+    const std::string project = BaseName(folder) == "src" ? ParentOf(folder) : folder;
+    const bool installs = Exists(project + "/pyproject.toml") || Exists(project + "/setup.py");
+    return absl::StrCat("; it lies in ", folder, ", where this Python doesn't look",
+                        installs ? absl::StrCat(", of the project ", project) : "");
+  }
+  return "";
+}
+
+// What can be imported from a folder, by the names of files.
+std::vector<std::string> ModulesIn(const std::string& folder) {
+  std::vector<std::string> modules;
+  for (const std::string& name : NamesIn(folder)) {
+    if (absl::EndsWith(name, ".py")) {
+      modules.push_back(name);
+    } else if (name.find('.') == std::string::npos && IsPackage(absl::StrCat(folder, "/", name))) {
+      modules.push_back(name + ".py");
+    }
+  }
+  return modules;
+}
+
+// "; /repo has mymodels: is the name misspelled?"; "" = no name is near.
+std::string NearMiss(const std::vector<std::string>& folders, const std::string& module) {
+  for (const std::string& folder : folders) {
+    // With the suffix, as for scripts: of "vti" and "vit" two letters of three differ.
+    const std::string near = NearestWord(module + ".py", ModulesIn(folder));
+    if (!near.empty()) {
+      return absl::StrCat("; ", folder, " has ", absl::StripSuffix(near, ".py"),
+                          ": is the name misspelled?");
+    }
+  }
+  return "";
+}
+
+// Of a module in a package that Python did find: the package is looked for among the user's own.
+std::string InPackage(const Places& places, const std::string& package, const std::string& part) {
+  const std::string path = fs::path(absl::StrJoin(absl::StrSplit(package, '.'), "/")).string();
+  for (const std::string& folder : places.on_path) {
+    const std::string found = absl::StrCat(folder, "/", path);
+    if (Exists(found + ".py")) {
+      return absl::StrCat("; ", found, ".py is imported as ", package,
+                          ", and hides a package of that name");
+    }
+    if (!IsPackage(found)) continue;
+    const std::string near = NearMiss({found}, part);
+    return near.empty() ? absl::StrCat("; ", package, " is ", found) : near;
+  }
+  return absl::StrCat("; its ", package, " has no part ", part);
+}
+
+}  // namespace
+
+std::string MissingModuleFact(absl::string_view words, const PythonStart& start) {
+  const std::string module = MissingModule(words);
+  if (module.empty()) return "";
+  const std::string fact =
+      absl::StrCat("module: ", start.python, " ran the script, and has no ", module);
+  std::string where = InOtherPython(start, module.substr(0, module.find('.')));
+  if (!where.empty()) return fact + where;
+  const Places places = PlacesOf(start);
+  // Python names the part that is missing: of 'a.b' there is an a.
+  if (const size_t dot = module.rfind('.'); dot != std::string::npos) {
+    return fact + InPackage(places, module.substr(0, dot), module.substr(dot + 1));
+  }
+  const absl::string_view package = PackageOfModule(module);
+  where = InFolder(places.above, places, module);
+  if (where.empty() && !package.empty()) {
+    where = absl::StrCat("; PyPI's package ", package, " has it");
+  }
+  if (where.empty()) where = InFolder(places.below, places, module);
+  if (where.empty()) where = NearMiss(places.on_path, module);
+  if (where.empty()) where = NearMiss(places.above, module);
+  if (!where.empty()) return fact + where;
+  const auto last =
+      places.above.begin() + static_cast<ptrdiff_t>(std::min(kFoldersShown, places.above.size()));
+  return absl::StrCat(fact, "; it isn't near the script either (",
+                      absl::StrJoin(places.above.begin(), last, ", "), ")");
 }
 
 }  // namespace ddprun::launcher

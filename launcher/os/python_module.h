@@ -9,14 +9,24 @@
 
 namespace ddprun::launcher {
 
-// "module: /usr/bin/python3 ran the script, and has no torch; /opt/venv/bin/python3 ($VIRTUAL_ENV)
-// has it: …", for a worker whose last words are that Python has no such module; "" = they are
-// others. Another Python is that of $VIRTUAL_ENV, of $CONDA_PREFIX, or python3 of PATH. None is
-// run: their folders are searched. Params: words: message and end of stderr; python: that ran the
-// script.
-std::string MissingModuleFact(
-    absl::string_view words, const std::string& python,
-    const std::function<std::optional<std::string>(const std::string& name)>& environment);
+// A worker in Python, as it was started.
+struct PythonStart {
+  std::string python;       // the interpreter
+  std::string entry_point;  // path of the script, or with is_module the name of a module
+  bool is_module = false;   // python3 -m
+  std::string folder;       // the working folder, absolute
+  std::function<std::optional<std::string>(const std::string& name)> environment;
+};
+
+// Why a worker's Python lacks a module: "module: /usr/bin/python3 ran the script, and has no torch;
+// <where it is, or where it was looked for>"; "" = its last words are others. Nothing is run or
+// imported: folders are searched, in this order:
+//   1. another active Python ($VIRTUAL_ENV, $CONDA_PREFIX, python3 of PATH) has the module;
+//   2. it lies near the script or the working folder, where Python doesn't look;
+//   3. a module with nearly this name does;
+//   4. it is a well-known one (PackageOfModule()).
+// Params: words: message and end of stderr. Bound: some hundred stat(2) and 64 directories.
+std::string MissingModuleFact(absl::string_view words, const PythonStart& start);
 
 }  // namespace ddprun::launcher
 

@@ -18,6 +18,7 @@
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/unix_address.h"
+#include "launcher/os/dead_runtime_dirs.h"
 #include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
@@ -112,6 +113,11 @@ bool SharesOurNetwork(const std::string& socket) {
 
 RuntimeDir::RuntimeDir(RuntimeDir&& other) noexcept : path_(std::exchange(other.path_, "")) {}
 
-RuntimeDir::~RuntimeDir() { RemoveFolder(path_); }
+RuntimeDir::~RuntimeDir() {
+  if (path_.empty()) return;
+  RemoveFolder(path_);
+  // At the end, where nobody waits for it.
+  RemoveDeadRuntimeDirs(path_.substr(0, path_.rfind('/')));
+}
 
 }  // namespace ddprun::launcher

@@ -10,7 +10,8 @@ namespace ddprun::launcher {
 
 // A directory of one agent's life, mode 0700, for sockets: ddprun_XXXXXX in $XDG_RUNTIME_DIR, or
 // the first of TemporaryFolders() that can be written. Removed with all that is in it when
-// destroyed; of an agent that is killed the keeper removes it.
+// destroyed; of an agent that is killed the keeper removes it, and if that was killed, too, another
+// agent that ends a minute or more later (RemoveDeadRuntimeDirs()).
 class RuntimeDir {
  public:
   // Errors: where none can be written, the first one's, of mkdtemp(3) or TryFolder();

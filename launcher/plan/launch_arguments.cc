@@ -72,7 +72,7 @@ void DefineToken(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->token_file,
                     {.names = "--token-file",
                      .placeholder = "FILE",
-                     .help = "File that holds the secret; blanks around it don't count."});
+                     .help = "File that holds the secret (chmod 600); blanks don't count."});
   DefineTlsDir(&target->tls_dir, options);
 }
 

@@ -296,6 +296,7 @@ void PlanCommand(const LaunchArguments& arguments, WorkerCommand command, Launch
   IdentifyJob(command, &plan->job);
   plan->argv = std::move(command.argv);
   plan->runs_python = command.kind != WorkerCommand::Kind::kProgram;
+  plan->is_module = command.kind == WorkerCommand::Kind::kModule;
   plan->entry_point = std::move(command.entry_point);
   plan->run_path = arguments.run_path;
   plan->extra_environment = arguments.worker_environment;

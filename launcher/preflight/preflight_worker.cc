@@ -52,7 +52,8 @@ void ShowNetwork(const PreflightWorker& worker, const NetworkVerdict& verdict) {
   if (worker.local_rank != 0) return;
   if (worker.node != 0) {
     std::fputs(verdict.brief.c_str(), stderr);
-    if (worker.test) Notify("the report is shown on the first node");
+    if (worker.test)
+      Notify(absl::StrCat("the report is shown on rank 0's node, ", worker.master_addr));
   } else if (!worker.json) {
     std::fputs(verdict.text.c_str(), worker.test ? stdout : stderr);
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
@@ -114,7 +115,7 @@ void FinishTestPlan(bool own_times, LaunchPlan* plan) {
       plan->argv.push_back(absl::StrCat("--claim=", *plan->node_rank));
     }
   }
-  plan->job.description = absl::StrCat("ddprun test, ", plan->job.nodes_max, " nodes");
+  plan->job.description = absl::StrCat("ddprun test, ", CountText(plan->job.nodes_max, "node"));
 }
 
 void AddPreflight(LaunchPlan* plan) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/values.h"
 #include "launcher/schedulers/kubernetes_pod.h"
@@ -29,8 +30,8 @@ void FillGpus(const Host& host, LaunchArguments* arguments, const std::string& s
 
 std::string FoundInPod(const std::string& what, const LaunchArguments& arguments) {
   return absl::StrCat(
-      "Kubernetes: ", what, ", ", arguments.nnodes.text, " nodes, ", arguments.nproc_per_node.text,
-      " workers on each, rendezvous at ",
+      "Kubernetes: ", what, ", ", CountText(arguments.nnodes.text, "node"), ", ",
+      CountText(arguments.nproc_per_node.text, "worker"), " on each, rendezvous at ",
       arguments.rdzv_endpoint.filled() ? arguments.rdzv_endpoint.text : arguments.master_addr.text,
       " (--no_kubernetes: none of this)");
 }

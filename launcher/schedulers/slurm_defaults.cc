@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/values.h"
 #include "launcher/schedulers/slurm_step.h"
@@ -111,7 +112,7 @@ class SlurmFiller {
     const uint32_t wanted = step_.cpus_per_task.value_or(0);
     if (step_.local_tasks == 1 && wanted > *step_.cpus && !step_.step_id.empty()) {
       warnings_->push_back(absl::StrCat(
-          "this step has ", *step_.cpus, " CPUs on a node, the job asked for ", wanted,
+          "this step has ", CountText(*step_.cpus, "CPU"), " on a node, the job asked for ", wanted,
           ": srun takes --cpus-per-task over no more; export SRUN_CPUS_PER_TASK=", wanted,
           " in the batch script"));
     }
@@ -167,10 +168,13 @@ class SlurmFiller {
         step_.nodes.begin(),
         step_.nodes.begin() + static_cast<ptrdiff_t>(std::min(step_.nodes.size(), kNodesTold)));
     if (names.size() < step_.nodes.size()) names.emplace_back("…");
-    std::string text = absl::StrCat("Slurm: job ", step_.RunId(), ", ", arguments_.nnodes.text,
-                                    " nodes of ", absl::StrJoin(names, ","), ", ",
-                                    arguments_.nproc_per_node.text, " workers on each");
-    if (step_.cpus.has_value()) absl::StrAppend(&text, " with ", *step_.cpus, " CPUs");
+    std::string text =
+        absl::StrCat("Slurm: job ", step_.RunId(), ", ", CountText(arguments_.nnodes.text, "node"),
+                     " of ", absl::StrJoin(names, ","), ", ",
+                     CountText(arguments_.nproc_per_node.text, "worker"), " on each");
+    if (step_.cpus.has_value()) {
+      absl::StrAppend(&text, " with ", CountText(*step_.cpus, "CPU"));
+    }
     if (arguments_.rdzv_endpoint.filled() && !arguments_.standalone) {
       absl::StrAppend(&text, ", rendezvous at ", arguments_.rdzv_endpoint.text);
     }

@@ -95,9 +95,9 @@ absl::StatusOr<std::vector<std::string>> StepNodes(const SlurmVariables& variabl
     all.insert(all.end(), part.begin(), part.end());
   }
   if (all.size() == count) return all;
-  return BadVariable(
-      "SLURM_STEP_NODELIST", variables.Text("SLURM_STEP_NODELIST"),
-      absl::StrCat("names ", nodes.size(), " nodes, but SLURM_STEP_NUM_NODES is ", count));
+  return BadVariable("SLURM_STEP_NODELIST", variables.Text("SLURM_STEP_NODELIST"),
+                     absl::StrCat("names ", CountText(nodes.size(), "node"),
+                                  ", but SLURM_STEP_NUM_NODES is ", count));
 }
 
 absl::Status ReadTasks(const SlurmVariables& variables, SlurmStep* step) {
@@ -106,7 +106,7 @@ absl::Status ReadTasks(const SlurmVariables& variables, SlurmStep* step) {
                           variables.NumberOr("SLURM_NODEID", rendezvous::kNodesMax - 1, 0));
   if (step->node >= step->nodes.size()) {
     return BadVariable("SLURM_NODEID", variables.Text("SLURM_NODEID"),
-                       absl::StrCat("the step has ", step->nodes.size(), " nodes"));
+                       absl::StrCat("the step has ", CountText(step->nodes.size(), "node")));
   }
   DDPRUN_ASSIGN_OR_RETURN(step->task, variables.NumberOr("SLURM_PROCID", kMost, 0));
   DDPRUN_ASSIGN_OR_RETURN(step->local_task, variables.NumberOr("SLURM_LOCALID", kMost, 0));

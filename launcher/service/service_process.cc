@@ -348,7 +348,9 @@ void ServiceProcess::OnExit() {
   const bool exited = info.si_code == CLD_EXITED;
   const bool orderly = exited && info.si_status == 0;
   const bool replaced = exited && info.si_status == rendezvous::kLeadershipLost;
-  const std::string how = replaced ? "lost the job to another service" : DescribeExit(info);
+  const std::string how =
+      replaced ? "lost the job: another service has it, or etcd (if used) doesn't answer"
+               : DescribeExit(info);
   if (on_ready_ != nullptr && !NotifyReady(how)) return;
   TakeNews();
   const auto on_end = on_end_;

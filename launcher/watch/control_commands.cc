@@ -2,12 +2,14 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/log.h"
@@ -34,23 +36,28 @@ bool WaitForNextLook(absl::Duration time) {
   return ppoll(&output, 1, &timeout, nullptr) == 0;
 }
 
-// One object for each service; and one, with no job, for nodes that hear none. Who looks again and
-// again gets a line for each.
+// One document, however many services there are: their jobs in one list, each with its service's
+// address as "endpoint", and in "cut_off" the nodes that reach no service. "term" and "release" are
+// those of the only service. Indented, or with --watch one line for each look.
 void PrintJson(const std::vector<FoundService>& services,
                const std::vector<agent::v1::NodeState>& cut_off, bool is_one_of_many) {
-  const auto layout =
-      is_one_of_many ? rendezvous::JsonLayout::kOneLine : rendezvous::JsonLayout::kIndented;
+  using Json = nlohmann::ordered_json;
   const absl::Time now = absl::Now();
+  Json document = Json::object();
+  Json jobs = Json::array();
   for (const FoundService& service : services) {
-    std::puts(rendezvous::StatusJson(service.reply, now, layout).c_str());
+    Json reply = Json::parse(rendezvous::StatusJson(service.reply, now));
+    for (Json& job : reply["jobs"]) {
+      job["endpoint"] = service.target;
+      jobs.push_back(std::move(job));
+    }
+    if (services.size() == 1) document = std::move(reply);
   }
-  if (cut_off.empty()) return;
-  std::vector<std::string> nodes;
-  nodes.reserve(cut_off.size());
+  document["jobs"] = std::move(jobs);
   for (const agent::v1::NodeState& node : cut_off) {
-    nodes.push_back(rendezvous::StatusJson(node, now, layout));
+    document["cut_off"].push_back(Json::parse(rendezvous::StatusJson(node, now)));
   }
-  std::puts(absl::StrCat("{\"jobs\":[],\"cut_off\":[", absl::StrJoin(nodes, ","), "]}").c_str());
+  std::puts(document.dump(is_one_of_many ? -1 : 2).c_str());
 }
 
 void PrintText(const std::vector<FoundService>& services,
@@ -81,7 +88,12 @@ absl::Status Look(const StatusOptions& options) {
               options.form == OutputForm::kWide ? StatusDetail::kWide : StatusDetail::kPlain);
   }
   std::fflush(stdout);
-  return absl::OkStatus();
+  const bool has_job = std::any_of(services.begin(), services.end(), [](const FoundService& each) {
+    return each.reply.jobs_size() > 0;
+  });
+  if (watches || has_job || !cut_off.empty()) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("no job runs at ", services.front().target, ", where the service answers"));
 }
 
 // "job 'job7' (train.py) at host0:29400", as far as the service tells.
@@ -115,7 +127,7 @@ int ShowStatus(const StatusOptions& options) {
 }
 
 int StopJob(StopOptions options) {
-  const absl::StatusOr<std::string> target = FindTarget("stop", &options);
+  const absl::StatusOr<std::string> target = FindTarget("stop", &options, WhenOne::kAsks);
   if (!target.ok()) return Fail(target.status());
   const std::string what = WhatIsThere(*target, options);
   const absl::Status status = rendezvous::RequestStop(*target, options.run_id, options.token,

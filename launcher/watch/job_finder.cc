@@ -121,6 +121,15 @@ std::optional<size_t> Ask(absl::string_view command, const std::vector<Choice>& 
   return is_one ? std::optional(number - 1) : std::nullopt;
 }
 
+// Whether the only job is meant.
+bool Confirms(absl::string_view command, const Choice& choice) {
+  NotifyLines(Printable(absl::StrCat("ddprun ", command, ": job ", choice.run_id, ", ",
+                                     choice.description, " at ", choice.target, "? [y/N] ")));
+  char line[32] = "";
+  if (std::fgets(line, sizeof(line), stdin) == nullptr) return false;
+  return line[0] == 'y' || line[0] == 'Y';
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options) {
@@ -134,11 +143,12 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
   std::vector<FoundService> found = Answering(targets, options, &error);
   if (!found.empty()) return found;
   if (options.endpoint_given) return error;
+  // Nothing listens at the default address: it needn't be mentioned.
+  const bool is_silent = absl::StrContains(error.message(), "Connection refused");
   return absl::NotFoundError(absl::StrCat(
-      options.run_id.empty()
-          ? "no job of yours runs on this machine"
-          : absl::StrCat("no job '", options.run_id, "' of yours runs on this machine"),
-      ", and ", error.message(), "; say where the service is: --rdzv_endpoint"));
+      "no job ", options.run_id.empty() ? "" : absl::StrCat(Quoted(options.run_id), " "),
+      "of yours runs on this machine", is_silent ? "" : absl::StrCat(", and ", error.message()),
+      "; a service elsewhere is named with --rdzv_endpoint HOST:PORT"));
 }
 
 std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
@@ -161,13 +171,20 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
   return nodes;
 }
 
-absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options) {
+absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options,
+                                       WhenOne when_one) {
   if (options->endpoint_given) return TargetOf(*options);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Choice> choices, Choices(*options));
+  const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
   std::optional<size_t> chosen;
   if (choices.size() == 1) {
+    // A job that nobody has named may be another one than the person at the keyboard thinks of.
+    const bool asks = when_one == WhenOne::kAsks && options->run_id.empty() && on_terminal;
+    if (asks && !Confirms(command, choices.front())) {
+      return absl::CancelledError("nothing was done");
+    }
     chosen = 0;
-  } else if (isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1) {
+  } else if (on_terminal) {
     chosen = Ask(command, choices);
   }
   if (chosen.has_value()) {

@@ -31,8 +31,10 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
 // Where the service of the job is that is meant; without --rdzv_id its name is put into `options`,
 // where that is known. Of several jobs on this machine the user is asked on a terminal. Blocking.
 // Params: command: "stop", that asks. Errors, too: INVALID_ARGUMENT: there are several; the text
-// has the commands to choose from.
-absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options);
+// has the commands to choose from. CANCELLED: the user said no to the only one.
+enum class WhenOne { kTakesIt, kAsks };
+absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options,
+                                       WhenOne when_one = WhenOne::kTakesIt);
 
 }  // namespace ddprun::launcher
 

@@ -121,7 +121,8 @@ absl::StatusOr<OptionsOrHelp<StopOptions>> ParseStopOptions(
   OptionSet options(R"(usage: ddprun stop [options]
 
 Ends a job: every node stops its workers and exits. A job with a token needs it;
-without one it can be ended from the service's own machine only.
+without one it can be ended from the service's own machine only. On a terminal
+it asks before it ends the only job of this machine, unless you name the job.
 
 Example:
   ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");

@@ -87,8 +87,9 @@ std::string NodeText(const NodeStatus& node, StatusDetail detail) {
   const std::string gpus = GpuListText(node);
   if (!gpus.empty()) absl::StrAppend(&text, "         GPU ", gpus, "\n");
   if (node.has_warm()) absl::StrAppend(&text, "         warm: ", WarmText(node), "\n");
+  if (detail != StatusDetail::kWide) return text;
   if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
-  if (detail == StatusDetail::kWide) absl::StrAppend(&text, RanksText(node));
+  absl::StrAppend(&text, RanksText(node));
   return text;
 }
 

@@ -3,16 +3,18 @@
 import os
 import shutil
 import sys
+import sysconfig
 
 
 def find_ddprun():
-    """The path of ddprun: $DDPRUN_BIN, else the one in PATH. Errors: FileNotFoundError that says so."""
+    """The path of ddprun: $DDPRUN_BIN, else this environment's, else the one in PATH. Errors: FileNotFoundError that says so."""
     given = os.environ.get("DDPRUN_BIN")
     if given:
         if os.access(given, os.X_OK):
             return given
         raise FileNotFoundError(f"DDPRUN_BIN '{given}' is no program that can be run")
-    found = shutil.which("ddprun")
+    # The environment may not be activated: its interpreter alone was named.
+    found = shutil.which("ddprun", path=sysconfig.get_path("scripts")) or shutil.which("ddprun")
     if found is None:
         raise FileNotFoundError("there is no ddprun in PATH; put it there, or set DDPRUN_BIN to its path")
     return found

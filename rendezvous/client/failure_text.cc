@@ -92,6 +92,13 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
   if (IsTlsTrouble(plain)) {
     return absl::UnauthenticatedError(TlsTrouble(target, plain.message()));
   }
+  // What our own front door answers to callers without TLS is HTTP/1, which gRPC names, not quotes.
+  if (absl::StrContains(plain.message(), "http1.x server")) {
+    return absl::UnimplementedError(
+        absl::StrCat(target,
+                     " speaks TLS only, or is not a ddprun rendezvous service: give --tls_dir DIR, "
+                     "as the service has it, or check host and port"));
+  }
   if (IsForeign(plain)) {
     return absl::UnimplementedError(
         absl::StrCat(target,

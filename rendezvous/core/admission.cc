@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
@@ -83,7 +84,12 @@ absl::Status CheckProtocol(const Join& join) {
 }
 
 absl::Status CheckToken(const std::string& token, const Join& join) {
-  if (token.empty() || SameSecret(token, join.token)) return absl::OkStatus();
+  if (SameSecret(token, join.token)) return absl::OkStatus();
+  if (token.empty()) {
+    return absl::UnauthenticatedError(
+        "the agent has a token and the rendezvous service has none, so that anybody could join the "
+        "job: start the service's node (or ddprun rendezvous) with the same token, too");
+  }
   return absl::UnauthenticatedError(
       join.token.empty() ? "this job needs a token and the agent gave none: start it with the job's"
                          : "the agent's token is not that of this job: start it with the job's");

@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "base/error_line.h"
 #include "base/signal_name.h"
+#include "base/text.h"
 #include "rendezvous/core/hang_evidence.h"
 
 namespace ddprun::rendezvous {
@@ -14,6 +16,23 @@ namespace {
 
 constexpr size_t kNamesListedMax = 3;
 constexpr size_t kMessageShownMax = 200;
+
+// What a worker left behind about its end, in one line: its message, the error among its last
+// words, or else what the machine knows (a full file system, the out-of-memory killer). "" =
+// nothing is known.
+std::string CauseLine(const WorkerFailure& failure) {
+  if (!failure.message.empty()) {
+    return Bounded(failure.message.substr(0, failure.message.find('\n')), kMessageShownMax);
+  }
+  const std::string line = ErrorLine(failure.stderr_tail);
+  if (!line.empty()) return Bounded(Printable(line), kMessageShownMax);
+  for (const std::string& fact : failure.facts) {
+    if (absl::StartsWith(fact, kFullDiskFact) || absl::StartsWith(fact, kOutOfMemoryFact)) {
+      return Bounded(fact.substr(fact.find(": ") + 2), kMessageShownMax);
+    }
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -27,10 +46,6 @@ std::string DurationText(absl::Duration duration) {
 std::string NodesText(const JobSpec& spec) {
   return spec.nodes_min == spec.nodes_max ? absl::StrCat(spec.nodes_max)
                                           : absl::StrCat(spec.nodes_min, " to ", spec.nodes_max);
-}
-
-std::string CountText(uint64_t count, const std::string& noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
 std::string ListText(const std::vector<std::string>& names) {
@@ -58,13 +73,11 @@ std::string FailureText(const WorkerFailure& failure) {
     }
     return absl::StrCat(who, " hung: ", Bounded(how, kMessageShownMax));
   }
-  if (failure.signal != 0) {
-    return absl::StrCat(who, " was killed by ", SignalName(failure.signal));
-  }
-  std::string exited = absl::StrCat(who, " exited with code ", failure.exit_code);
-  if (failure.message.empty()) return exited;
-  const std::string first_line = failure.message.substr(0, failure.message.find('\n'));
-  return absl::StrCat(exited, ": ", Bounded(first_line, kMessageShownMax));
+  const std::string how = failure.signal != 0
+                              ? absl::StrCat(" was killed by ", SignalName(failure.signal))
+                              : absl::StrCat(" exited with code ", failure.exit_code);
+  const std::string cause = CauseLine(failure);
+  return absl::StrCat(who, how, cause.empty() ? "" : ": ", cause);
 }
 
 std::string OutcomeText(Outcome outcome) {

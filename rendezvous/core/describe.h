@@ -17,9 +17,6 @@ std::string DurationText(absl::Duration duration);
 // "2", or "2 to 4" when the number of nodes is elastic.
 std::string NodesText(const JobSpec& spec);
 
-// "1 node", "3 nodes".
-std::string CountText(uint64_t count, const std::string& noun);
-
 // "a, b, c and 4 more"; "none" for an empty list.
 std::string ListText(const std::vector<std::string>& names);
 

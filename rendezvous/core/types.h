@@ -87,6 +87,9 @@ struct NodeInfo {
 // How the fact begins that says that the kernel's out-of-memory killer was it (docs/LOGS.md).
 inline constexpr char kOutOfMemoryFact[] = "memory: the kernel killed ";
 
+// How the fact begins that names a full file system (docs/LOGS.md).
+inline constexpr char kFullDiskFact[] = "disk: ";
+
 // How the fact begins that names ranks that had ended with status 0 before a failure
 // (docs/LOGS.md).
 inline constexpr char kLeftFact[] = "left: ";

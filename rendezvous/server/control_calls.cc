@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "rendezvous/core/admission.h"
 #include "rendezvous/core/bounds.h"

@@ -72,6 +72,15 @@ bool IsLoopbackName(absl::string_view host) {
   return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
 }
 
+// Of `ddprun rendezvous`: an agent's own service has one job, whose nodes are all told to trust it.
+void WarnIfOpen(const ServeConfig& config) {
+  const std::string host = config.listen.substr(0, config.listen.rfind(':'));
+  if (!config.token.empty() || config.tls.used() || IsLoopbackName(host)) return;
+  Notify(absl::StrCat("warning: whoever reaches ", config.listen,
+                      " can join jobs there and read of them: --token_file gives the service a "
+                      "token, --tls_dir certificates"));
+}
+
 // A job doesn't fail for want of a page to watch it on.
 std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& events, Instant now,
                                           RendezvousServer& server) {
@@ -248,6 +257,7 @@ int ServeMain(const ServeConfig& config) {
   }
   const std::unique_ptr<WebServer> page = ShowStatusPage(config, *events, (*loop)->Now(), **server);
   NotifyReady(config, (*server)->port(), page == nullptr ? 0 : page->port());
+  if (config.life_fd < 0) WarnIfOpen(config);
   (*loop)->Run();
   (*server)->Shutdown();
   if (seat != nullptr) seat->Leave(/*node_lives=*/!agent_gone);

@@ -158,10 +158,18 @@ let curvesOfJobs = new Map();  // by run id
 let curvesAt = -Infinity;      // when they were asked for
 let last = null;               // the status that is shown
 
+// fetch() refuses an address with a user and a password, which a page has that was opened as
+// http://user:password@host: the browser keeps them, and sends them without being told.
+function ask(path) {
+  const page = new URL(location.href);
+  page.username = page.password = "";
+  return fetch(new URL(path, page));
+}
+
 async function askForCurves(jobs) {
   if (performance.now() - curvesAt < CURVES_PAUSE_MS * Math.max(1, jobs)) return;
   const at = performance.now();
-  const response = await fetch("api/v1/curves");
+  const response = await ask("api/v1/curves");
   if (!response.ok) return;  // of a service that has none
   curvesOfJobs = new Map((await response.json()).jobs.map(job => [job.run_id, job]));
   curvesAt = at;
@@ -182,7 +190,7 @@ function showJobs(jobs) {
 async function look() {
   const service = document.getElementById("service");
   try {
-    const [response] = await Promise.all([fetch("api/v1/status"), askForCurves(sections.size)]);
+    const [response] = await Promise.all([ask("api/v1/status"), askForCurves(sections.size)]);
     if (!response.ok) throw new Error(await response.text());
     const status = await response.json();
     setText(service, `rendezvous service ${status.release}, ${count(status.jobs.length, "job")}`);

@@ -86,7 +86,7 @@ class Machines(job.ClusterTestCase):
         self.assertRegex(text, r"other differences\n(.*\n)*?  system\n    .+: n1, n3\n    Another: n2\n")
         self.assertNotIn("differences that make runs fail", text)
         for i in (2, 3):
-            self.assertIn("the first node shows the report of all nodes", nodes[i].text())
+            self.assertIn("the report of all nodes is shown on rank 0's node, ", nodes[i].text())
 
     def test_a_job_of_another_network_is_not_this_machines(self):
         """As of a container that shares /tmp: the job's address may be a stranger's in the network of who asks."""

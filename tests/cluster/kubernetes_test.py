@@ -48,7 +48,7 @@ class Kubernetes(job.ClusterTestCase):
         self.assertEqual(["200", "200"], [self.healthy(i) for i in range(2)])
         for agent in agents:
             self.assert_status(0, agent)
-        self.assertIn(f"Kubernetes: pod 0 of train, 2 nodes, 1 workers on each, rendezvous at train-0.{kubernetes.DOMAIN}",
+        self.assertIn(f"Kubernetes: pod 0 of train, 2 nodes, 1 worker on each, rendezvous at train-0.{kubernetes.DOMAIN}",
                       agents[1].text())
 
     def test_without_detection_each_pod_is_refused(self):

@@ -3,27 +3,28 @@
 
 import json
 import os
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
 
 
 class AdviceTestCase(BedTestCase):
-    def advice(self, script, *options, env=None, timeout=10, **more):
-        """The JSON report's advice on the root cause, and the text of the report."""
+    def advice(self, text, *options, env=None, timeout=10, script=None, **more):
+        """The JSON report's advice on the root cause, and the report. `text` is train.py's, if no `script` is named."""
         report = self.bed.path("report.json")
         agent = self.bed.run("ddprun", ["--redirects", 2, *options, "--report_file", report, "--log_dir",
-                                        self.bed.path("logs"), self.bed.write("train.py", script)], env=env, **more)
+                                        self.bed.path("logs"), script or self.bed.write("train.py", text)], env=env, **more)
         self.assert_status(1, agent, timeout * SLOW)
         with open(report, encoding="utf-8") as source:
             return json.load(source)["root_causes"][0]["advice"], agent.text()
 
-    def assert_advised(self, rule, script, *options, **more):
-        advice, text = self.advice(script, *options, **more)
+    def assert_advised(self, rule, words, *options, **more):
+        advice, text = self.advice(words, *options, **more)
         self.assertIsNotNone(advice, text)
         self.assertEqual(rule, advice["rule"])
         self.assertIn("\n  advice    : " + advice["text"].split()[0], text)
@@ -39,6 +40,54 @@ class PlainPrograms(AdviceTestCase):
         self.assertNotIn("pip install", advice["next"])
         self.assertIn("print(sys.executable, *sys.path)", advice["next"])
         self.assertEqual("ModuleNotFoundError: No module named 'flash_attn_of_nobody'", advice["line"])
+
+    def test_module_of_a_library(self):
+        """The package of a well-known module; of another one nothing is installed, see above."""
+        advice = self.assert_advised("module_not_installed", "raise ModuleNotFoundError(\"No module named 'cv2'\")\n")
+        self.assertIn(" -m pip install opencv-python ", advice["next"])
+
+    def test_module_of_ones_own(self):
+        """It lies in the repository of the script, where Python doesn't look."""
+        for folder in (".git", "mymodels", "scripts"):
+            os.mkdir(self.bed.path(folder))
+        self.bed.write("mymodels/vit.py", "")
+        script = self.bed.write("scripts/train.py", "import mymodels.vit\n")
+        advice = self.assert_advised("module_outside_path", "", script=script)
+        self.assertEqual(f"PYTHONPATH={self.bed.folder} ddprun …  # the same line as before, on every node", advice["next"])
+        agent = self.bed.run("cured", [script], env={"PYTHONPATH": self.bed.folder})
+        self.assert_status(0, agent, 10 * SLOW)
+
+    def test_module_that_is_misspelled(self):
+        os.mkdir(self.bed.path("mymodels"))
+        self.bed.write("mymodels/vit.py", "")
+        advice = self.assert_advised("module_misspelled", "import mymodels.vti\n")
+        self.assertIn("mymodels has vit. Is the name misspelled?", advice["text"])
+
+    def run_with_tmpfs(self, options, folder, script, *words):
+        """The words on stderr of a job that fails, with a tmpfs of its own at `folder`."""
+        os.mkdir(folder)
+        line = f'mount -t tmpfs -o {options} none {folder} && exec "$0" "$@"'
+        if subprocess.run(["unshare", "-rm", "sh", "-c", line, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no tmpfs of its own can be mounted")
+        result = subprocess.run(["unshare", "-rm", "sh", "-c", line, DDPRUN, *words, self.bed.write("train.py", script)],
+                                capture_output=True, text=True, env=self.bed.environment, timeout=PATIENCE, check=False)
+        self.assertEqual(1, result.returncode, result.stderr)
+        return result.stderr
+
+    def test_full_disk_of_the_logs(self):
+        """Workers write to their files themselves, and their last words are lost with the disk."""
+        logs = self.bed.path("full")
+        text = self.run_with_tmpfs("size=64k", logs, "for _ in range(3000):\n    print('x' * 100, flush=True)\n",
+                                   "--redirects", "3", "--log_dir", logs)
+        self.assertRegex(text, rf"error: the job failed: .* exited with code 1: {logs}/\S+ is full \(64.0 KiB\)\n")
+        self.assertIn("\n  next      : ssh ", text)
+
+    def test_full_disk_of_the_workers_own_files(self):
+        """Without inodes, so that df shows room."""
+        folder = self.bed.path("full")
+        text = self.run_with_tmpfs("size=1m,nr_inodes=4", folder, f"for i in range(9):\n    open(f'{folder}/{{i}}', 'w')\n")
+        self.assertIn(f"\n  disk      : {folder} is full (1.0 MiB, all 4 inodes)\n", text)
+        self.assertIn(f"No space left on device: '{folder}/", text)
 
     def test_port_that_two_workers_want(self):
         """A port that is written into the program serves one worker of a node."""

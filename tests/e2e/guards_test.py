@@ -193,7 +193,8 @@ class Status(BedTestCase):
         agent = self.bed.agent("agent", ["--nnodes", 1, "--nproc_per_node", 1, "--rdzv_endpoint", f"127.0.0.1:{port}",
                                          *options])
         workers = self.bed.workers(1, 1, alive=[agent])
-        text = subprocess.run([DDPRUN, "status", "--rdzv_endpoint", f"127.0.0.1:{port}"], capture_output=True, text=True).stdout
+        text = subprocess.run([DDPRUN, "status", "-o", "wide", "--rdzv_endpoint", f"127.0.0.1:{port}"],
+                              capture_output=True, text=True).stdout
         self.bed.finish(workers)
         self.assert_status(0, agent)
         return text, self.bed.event("agent_start")

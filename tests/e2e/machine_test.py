@@ -228,7 +228,7 @@ class Nodes(MachineTestCase):
         serious = text.split("differences that make runs fail")[1].split("the same on all")[0]
         self.assertIn("  torch\n", serious)
         self.assertIn(f"    9.8.7: {name}\n", serious)
-        self.assertIn("the first node shows the report of all nodes", text)
+        self.assertIn("the report of all nodes is shown on rank 0's node, ", text)
 
     def test_twin_alike_ones_do_not(self):
         text = self.compare()

@@ -26,7 +26,7 @@ class PreflightTestCase(BedTestCase):
         for agent in agents:
             self.assert_status(status, agent, timeout=PATIENCE * 2)
         # The first node is the one that came first.
-        return sorted((agent.text() for agent in agents), key=lambda text: "is shown on the first node" in text)
+        return sorted((agent.text() for agent in agents), key=lambda text: "is shown on rank 0's node, " in text)
 
     def run_alone(self, *words, env=None, status=0):
         agent = self.bed.run("alone", words, env={**WITHOUT_TORCH, **(env or {})})

@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, SLOW, BedTestCase  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, BedTestCase  # noqa: E402
 
 PACKAGES = os.path.join("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
 
@@ -92,6 +92,17 @@ class PythonChoice(BedTestCase):
         self.assertEqual(1, result.returncode)
         text = " ".join(result.stderr.split())
         self.assertIn(f"module : {python} ran the script, and has no torch; {project}/bin/python3 ($VIRTUAL_ENV) has it", text)
+        self.assertIn(f"next : PYTHON_EXEC={project}/bin/python3 ddprun …", text)
+
+    def test_python_dash_m_is_that_python(self):
+        """Of an environment that isn't activated: its own ddprun, and its interpreter for the workers."""
+        environment = {**self.bed.environment, "PYTHONPATH": os.path.join(ROOT, "python")}
+        for name in ("DDPRUN_BIN", "PYTHON_EXEC"):
+            environment.pop(name, None)
+        python = os.path.join(self.tool, "bin", "python3")
+        result = subprocess.run([python, "-m", "ddprun", "--standalone", self.script], capture_output=True, text=True,
+                                check=False, env=environment, timeout=30 * SLOW)
+        self.assertEqual((0, f"PREFIX {self.tool}\n"), (result.returncode, result.stdout), result.stderr)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ class TwoServices(StateDirTestCase):
         os.rename(taken, self.file + ".holder")
         self.bed.signal_workers(worker, signal.SIGKILL)  # whose restart is to be recorded
         self.assert_status(1, agent)
-        self.assertIn("the rendezvous service, a child of this agent, lost the job to another service", agent.text())
+        self.assertIn("the rendezvous service, a child of this agent, lost the job: another service has it", agent.text())
         self.bed.follower.refresh()
         self.assertEqual([], self.bed.events.find("service_restarted"))
         self.assertEqual({1}, {line["generation"] for line in self.bed.journal.find("worker")})

@@ -321,6 +321,18 @@ class InABrowser(StatusTestCase):
         self.assertNotEqual(light, dark)
         self.stop()
 
+    @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
+    def test_an_address_with_the_password_in_it(self):
+        """http://user:password@host: fetch() refuses to be told one, and the page was empty."""
+        secret = self.bed.write("password", "geheim\n", mode=0o600)
+        self.start_job("--status_page_token_file", secret)
+        self.wait_for_step(100)
+        chromium = self.browser()
+        title = chromium.value(self.url.replace("://", "://user:geheim@"), "document.title.startsWith('job7')", 1000,
+                               "document.title")
+        self.assertEqual("job7: running – ddprun", title)
+        self.stop()
+
 
 class StatusCommand(StatusTestCase):
     def test_it_tells_of_steps_and_generations(self):
@@ -356,13 +368,10 @@ class JobsOfThisMachine(BedTestCase):
 
     def job_of(self, name):
         """The id of the job whose workers have this word: other tests may have jobs here, too."""
-        text = self.run_command("status", "--json")
-        while text.strip():
-            reply, end = json.JSONDecoder().raw_decode(text.lstrip())
-            text = text.lstrip()[end:]
-            for job in reply["jobs"]:
-                if f"{self.bed.folder}/{name}" in job["description"]:
-                    return job["runId" if "runId" in job else "run_id"]
+        for job in json.loads(self.run_command("status", "--json"))["jobs"]:
+            if f"{self.bed.folder}/{name}" in job["description"]:
+                self.assertRegex(job["endpoint"], r"^unix:|:\d+$")
+                return job["run_id"]
         return self.fail(f"{name} is not among the jobs")
 
     def start(self, name, *options):
@@ -443,6 +452,39 @@ class JobsOfThisMachine(BedTestCase):
         self.assertFalse(first.ended())
         self.run_command("stop", "--rdzv_id", ids["first"])
         self.assert_status(1, first)
+
+    def test_without_a_job(self):
+        """One short line. In folders of its own for sockets: other tests have jobs on this machine, too."""
+        self.bed.environment["TMPDIR"] = self.bed.path("tmp")
+        os.mkdir(self.bed.path("tmp"))
+        for command in ("status", "top", "logs", "events", "stop"):
+            error = self.run_command(command, status=1)
+            self.assertRegex(error, r"^ddprun: error: no job of yours runs on this machine; a service elsewhere is named with "
+                                    r"--rdzv_endpoint HOST:PORT\n$")
+
+    def test_an_idle_service(self):
+        port = free_port()
+        service = self.bed.run("service", ["rendezvous", "--listen", f"127.0.0.1:{port}"])
+        self.bed.wait(lambda: "rendezvous service on" in service.text(), "the service", alive=[service])
+        self.assertIn(f"no job runs at 127.0.0.1:{port}, where the service answers",
+                      self.run_command("status", "--rdzv_endpoint", f"127.0.0.1:{port}", status=1))
+
+    def test_a_bare_stop_asks_on_a_terminal(self):
+        """Only one job runs, and nobody has named it."""
+        self.bed.environment["TMPDIR"] = self.bed.path("tmp")
+        os.mkdir(self.bed.path("tmp"))
+        job = self.start("only")
+        for answer, status, end in ((b"\n", 1, rb"nothing was done"), (b"y\n", 0, rb"ended job '")):
+            master, terminal = os.openpty()
+            self.addCleanup(os.close, master)
+            asks = subprocess.Popen([DDPRUN, "stop"], stdin=terminal, stderr=terminal, stdout=terminal, env=self.bed.environment)
+            os.close(terminal)
+            with os.fdopen(os.dup(master), "rb", buffering=0) as words:
+                read_until(words, rb"only wait .*\[y/N\] ", PATIENCE)
+                os.write(master, answer)
+                read_until(words, end, PATIENCE)
+            self.assertEqual(status, asks.wait(PATIENCE))
+        self.assert_status(1, job)
 
 
 if __name__ == "__main__":

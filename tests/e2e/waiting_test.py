@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -52,6 +53,44 @@ class Waiting(BedTestCase):
         self.assert_status(0, other)
         self.assert_status(0, host)
         self.assertFalse(self.bed.events.find("node_left"))
+
+    def pair(self, nnodes):
+        """Two nodes of one command; the first has the service."""
+        words = ["--nnodes", nnodes, "--rdzv_id", "S", "--rdzv_endpoint", f"127.0.0.1:{self.port}",
+                 "--event_log", self.bed.events.path, WORKER, self.bed.journal.path, "wait"]
+        host = self.bed.run("host", words)
+        workers = self.bed.workers(1, 1, alive=[host]) if nnodes == "1:1" else None
+        return host, self.bed.run("other", ["--rdzv_conf", "is_host=0", *words]), workers
+
+    def test_a_spare_says_that_it_ran_nothing(self):
+        """Its status is 0: a second launch of the same command looks as if it had trained."""
+        host, spare, workers = self.pair("1:1")
+        self.bed.event("standby", spare="true", alive=[host, spare])
+        self.bed.finish(workers)
+        self.assert_status(0, host)
+        self.assert_status(0, spare)
+        said = "the job succeeded without this node, which was a spare and ran no worker"
+        self.assertIn(said, spare.text())
+        self.assertNotIn(said, host.text())
+
+    def test_the_last_word_of_a_node_that_leaves(self):
+        host, other, _ = self.pair("1:2")
+        self.bed.workers(1, 2, alive=[host, other])
+        other.signal(signal.SIGTERM)
+        self.assert_status(1, other)
+        self.assertTrue(other.text().endswith("ddprun: this node has left the job on SIGTERM; exit status 1\n"), other.text())
+        self.bed.finish(self.bed.next_workers(1, 1, 1, alive=[host]))
+        self.assert_status(0, host)
+
+    def test_a_service_that_comes_is_said(self):
+        waiter = self.node(1)
+        self.bed.wait(lambda: "can't reach the rendezvous service" in waiter.text(), "the warning", alive=[waiter])
+        host = self.node(0)
+        self.bed.finish(self.bed.workers(1, 2, alive=[host, waiter]))
+        self.assert_status(0, waiter)
+        self.assert_status(0, host)
+        self.assertRegex(waiter.text(), r"the rendezvous service at \S+ answers now, after \d+s\n")
+        self.assertNotIn("answers now", host.text())
 
 
 if __name__ == "__main__":

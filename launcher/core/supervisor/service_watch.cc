@@ -76,9 +76,17 @@ ServiceWatch::Decision ServiceWatch::OnTimer(Instant now) {
     decision.give_up = WhyGivenUp();
   } else if (now >= tell_at_) {
     tell_at_ = Instant::Infinite();
+    told_since_ = since_;
     decision.tell = WaitText(Bound() - now);
   }
   return decision;
+}
+
+std::optional<std::string> ServiceWatch::TakeReturn(Instant now) {
+  if (state_ != State::kHeard || told_since_.is_infinite()) return std::nullopt;
+  const absl::Duration missed = now - std::exchange(told_since_, Instant::Infinite());
+  return absl::StrCat("the rendezvous service at ", endpoint_, " answers now, after ",
+                      absl::FormatDuration(absl::Ceil(missed, absl::Seconds(1))));
 }
 
 std::optional<ServiceWatch::Absence> ServiceWatch::Look(Instant now) const {

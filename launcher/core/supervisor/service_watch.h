@@ -63,6 +63,10 @@ class ServiceWatch {
   // When OnTimer is wanted; never infinite, but for a job without bounds.
   Instant Deadline() const;
 
+  // "the rendezvous service at host0:29400 answers now, after 12s": once, when a service is heard
+  // whose absence the user was told of.
+  std::optional<std::string> TakeReturn(Instant now);
+
   // Empty while it is heard. Params: now: not before the last step.
   std::optional<Absence> Look(Instant now) const;
   // What is known of the service's absence; "" = nothing.
@@ -97,7 +101,10 @@ class ServiceWatch {
   Instant since_;                            // joining, silent or lost; infinite only while heard
   Instant last_contact_;                     // never after a step's time
   Instant halted_at_ = Instant::Infinite();  // infinite: the workers can go on
-  Instant tell_at_;         // when to tell the user; infinite while heard, or when it was told
+  Instant tell_at_;  // when to tell the user; infinite while heard, or when it was told
+  // Since when the service had been missing when the user was told; infinite: nothing is told, or
+  // its return is, too.
+  Instant told_since_ = Instant::Infinite();
   std::string last_error_;  // "" after each Welcome
 };
 

@@ -213,6 +213,13 @@ bool Supervisor::LeavePreempted() {
 void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
   RecordFact("verdict", VerdictFields(verdict));
   ending_.OnVerdict(verdict);
+  const bool ran_here = group_.generation() != rendezvous::Generation();
+  if (verdict.outcome == rendezvous::Outcome::kSucceeded && !ran_here) {
+    // Its status is 0, as if it had trained.
+    Notify(NotifyUser::Level::kWarning,
+           "the job succeeded without this node, which was a spare and ran no worker (a job of its "
+           "own needs its own --rdzv_id, or another endpoint)");
+  }
   if (phase_ == Phase::kEnding) return ContinueEnding();
   End(ending_.StatusOf(verdict), verdict.reason);
 }

@@ -64,19 +64,23 @@ void CheckVisible(const MachineFacts& facts, std::vector<Finding>* findings) {
   const size_t visible = VisibleGpus(facts).size();
   if (visible >= entries.size() || absl::StartsWith(entries[visible], "MIG-")) return;
   if (list->empty() || *list == "-1" || absl::StrContains(*list, "NoDevFiles")) {
-    findings->push_back({Severity::kNote,
-                         "gpus_hidden",
-                         absl::StrCat("CUDA_VISIBLE_DEVICES=", Shown(*list, 200), " hides all ",
-                                      facts.gpus.size(), " GPUs"),
-                         "workers run on CPUs",
-                         {"unset CUDA_VISIBLE_DEVICES"}});
+    findings->push_back(
+        {Severity::kNote,
+         "gpus_hidden",
+         absl::StrCat("CUDA_VISIBLE_DEVICES=", Shown(*list, 200), " hides ",
+                      facts.gpus.size() == 1 ? "the only GPU"
+                                             : absl::StrCat("all ", facts.gpus.size(), " GPUs")),
+         "workers run on CPUs",
+         {"unset CUDA_VISIBLE_DEVICES"}});
     return;
   }
   findings->push_back(
       {Severity::kError,
        "visible_devices_wrong",
        absl::StrCat(Quoted(entries[visible]), " of CUDA_VISIBLE_DEVICES=", Shown(*list, 200),
-                    " is none of the ", facts.gpus.size(), " GPUs"),
+                    facts.gpus.size() == 1
+                        ? std::string(" isn't the only GPU")
+                        : absl::StrCat(" is none of the ", facts.gpus.size(), " GPUs")),
        "CUDA stops reading there, so that workers see fewer GPUs than are listed",
        {"nvidia-smi -L  # what is there", "unset CUDA_VISIBLE_DEVICES"}});
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/failures/first_cause.h"
 #include "rendezvous/core/timing.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/core/describe.h"
+#include "base/text.h"
 
 namespace ddprun::rendezvous {
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/policy_rule.h"
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/timing.h"

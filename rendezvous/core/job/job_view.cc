@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/job/job.h"
 

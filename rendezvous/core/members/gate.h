@@ -29,7 +29,7 @@ struct JoinDecision {
 // What this job is, and who may take part in it (R1, R2, R6, R9). Pure.
 class Gate {
  public:
-  // Requires: a term. Params: token: "" = everyone may.
+  // Requires: a term. Params: token: "" = everyone without one may.
   Gate(Term term, std::string token);
 
   // Checks a Join in the order of R6. Params: unformed: the job lives, and had no generation yet.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/timing.h"
 

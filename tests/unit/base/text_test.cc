@@ -96,5 +96,12 @@ TEST(Substitute, FollowsPythonsSafeSubstitute) {
   for (const auto& c : kCases) EXPECT_EQ(Substitute(c.text, values), c.result) << c.text;
 }
 
+TEST(CountText, OneIsSingular) {
+  EXPECT_EQ(CountText(0, "node"), "0 nodes");
+  EXPECT_EQ(CountText(1, "CPU"), "1 CPU");
+  EXPECT_EQ(CountText(12, "worker"), "12 workers");
+  EXPECT_EQ(CountText("1:2", "node"), "1:2 nodes");
+}
+
 }  // namespace
 }  // namespace ddprun

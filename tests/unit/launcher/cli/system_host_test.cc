@@ -45,6 +45,29 @@ TEST_F(SystemHostTest, Counts) {
   EXPECT_LT(host_.CudaCount(), 1000U);
 }
 
+// ssh's rule for private keys, but for a group, which somebody has chosen.
+TEST_F(SystemHostTest, SecretsThatOthersMayRead) {
+  for (const mode_t mode : {0600, 0400, 0640, 0440}) {
+    EXPECT_TRUE(host_.CheckSecret(MakeFile("plain", "secret", mode)).ok()) << mode;
+    chmod((folder_ + "/plain").c_str(), 0600);
+  }
+  for (const mode_t mode : {0644, 0604, 0666}) {
+    const std::string path = MakeFile("plain", "secret", mode);
+    EXPECT_THAT(std::string(host_.CheckSecret(path).message()),
+                MatchesRegex(".*mode 06.*may read the secret: chmod 600 " + path));
+    chmod(path.c_str(), 0600);
+  }
+  EXPECT_THAT(std::string(host_.CheckSecret(MakeFile("plain", "secret", 0602)).message()),
+              HasSubstr("may replace the secret"));
+  // No file of ours, and no file.
+  EXPECT_TRUE(host_.CheckSecret("/dev/null").ok());
+  EXPECT_TRUE(host_.CheckSecret(folder_ + "/missing").ok());
+  // Through a link, as Kubernetes mounts secrets; that mount is read-only, this folder isn't.
+  chmod((folder_ + "/plain").c_str(), 0644);
+  ASSERT_EQ(symlink("plain", (folder_ + "/link").c_str()), 0);
+  EXPECT_FALSE(host_.CheckSecret(folder_ + "/link").ok());
+}
+
 TEST_F(SystemHostTest, Kinds) {
   const std::string plain = MakeFile("plain", "", 0644);
   ASSERT_EQ(symlink(plain.c_str(), (folder_ + "/link").c_str()), 0);

@@ -65,6 +65,22 @@ TEST(LimitFactsTest, OnlyThoseThatTheEndSpeaksOf) {
   EXPECT_THAT(LimitFacts({.words = "too many open files"}, {}), IsEmpty()) << "unlimited";
 }
 
+TEST(FullDiskFactTest, NamesWhatIsFull) {
+  const uint64_t gib = uint64_t{1} << 30;
+  const FileSystem full{.folder = "/scratch", .size_bytes = gib, .free_bytes = 4096};
+  const FileSystem empty{.folder = "/home", .size_bytes = gib, .free_bytes = gib / 2};
+  FileSystem of_files = empty;
+  of_files.files = 100;
+  EXPECT_EQ(FullDiskFact({}), "");
+  EXPECT_EQ(FullDiskFact({empty}), "");
+  EXPECT_EQ(FullDiskFact({empty, full}), "disk: /scratch is full (1.0 GiB)");
+  EXPECT_EQ(FullDiskFact({of_files, full}),
+            "disk: /home is full (1.0 GiB, all 100 inodes), /scratch is full (1.0 GiB)");
+  // Kinds that have no size, as /proc, and a small one with room.
+  EXPECT_EQ(FullDiskFact({{.folder = "/proc"}}), "");
+  EXPECT_EQ(FullDiskFact({{.folder = "/s", .size_bytes = 65536, .free_bytes = 32768}}), "");
+}
+
 TEST(MemoryFactTest, SaysWhetherTheKillerWasAtWork) {
   const Death killed{.signal = SIGKILL};
   EXPECT_EQ(MemoryFact({.signal = SIGSEGV}, {.cgroup_kills = 1}), "");

@@ -150,6 +150,16 @@ TEST(FailureReport, WorkersThatWereStoppedAreMarked) {
                                 "https://pytorch.org/docs/stable/elastic/errors.html\n"));
 }
 
+// torchrun's link to a page about tracebacks helps nobody who has one on the screen.
+TEST(FailureReport, TheErrorOfStderrIsTheTraceback) {
+  WorkerFailure failure = Failure(1);
+  failure.stderr_tail = "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n";
+  const std::string report =
+      Report({.outcome = Outcome::kFailed, .failures = {failure}, .first_causes = 1});
+  EXPECT_THAT(report, HasSubstr("  traceback : ValueError: bad\n"));
+  EXPECT_THAT(report, Not(HasSubstr("To enable traceback see")));
+}
+
 TEST(FailureReport, FactsFollowTheCause) {
   WorkerFailure failure = Failure(0);
   failure.signal = SIGKILL;

@@ -40,6 +40,21 @@ TEST(StepTimesTest, QuantilesAreUpperEdgesWithinNinePercent) {
   }
 }
 
+// 101.1 ms is the edge of a bucket: by edges the nodes would differ by 9 %.
+TEST(StepTimesTest, MediansOfEqualNodesAreEqual) {
+  EXPECT_EQ(StepTimes().Median(), absl::ZeroDuration());
+  StepTimes below;
+  StepTimes above;
+  for (int i = 0; i < 40000; ++i) {  // some fade meanwhile
+    below.Add(absl::Microseconds(98000 + i % 4000));
+    above.Add(absl::Microseconds(98500 + i % 4000));
+  }
+  EXPECT_NEAR(absl::FDivDuration(below.Median(), absl::Milliseconds(100)), 1.0, 0.02);
+  EXPECT_NEAR(absl::FDivDuration(above.Median(), below.Median()), 1.0, 0.03);
+  above.Add(absl::Hours(1), 100);
+  EXPECT_NEAR(absl::FDivDuration(above.Median(), absl::Milliseconds(100)), 1.0, 0.03);
+}
+
 TEST(StepTimesTest, ExtremesFindAPlace) {
   StepTimes times;
   times.Add(absl::ZeroDuration());

@@ -52,7 +52,7 @@ TEST(Binding, ChosenDevicesCount) {
       ElementsAre(CpuSet{1, 3}, CpuSet{5}));
   ExpectRefused({"--nproc_per_node 3 --numa_binding node train.py", 1, "2 GPUs for 3 workers"},
                 variable, host);
-  ExpectRefused({"--numa_binding node train.py", 1, "0 GPUs for 1 workers"},
+  ExpectRefused({"--numa_binding node train.py", 1, "0 GPUs for 1 worker"},
                 {{"CUDA_VISIBLE_DEVICES", ""}}, host);
 }
 
@@ -82,7 +82,7 @@ TEST(Binding, Mistakes) {
       {"--numa-binding=foo train.py", 2, "--numa-binding 'foo': give node, socket"},
       {"--cpu_binding cores --numa_binding node train.py", 1,
        "--cpu_binding 'cores': --numa_binding binds the workers already; give one of them"},
-      {"--numa_binding node train.py", 1, "there are 0 GPUs for 1 workers; leave it out, or use"},
+      {"--numa_binding node train.py", 1, "there are 0 GPUs for 1 worker; leave it out, or use"},
       {"--nproc_per_node 7 --cpu_binding cores train.py", 1,
        "--cpu_binding 'cores': needs a physical core for each of the 7 workers, but this process"},
   };
@@ -97,7 +97,7 @@ TEST(Binding, Mistakes) {
 TEST(Binding, FallsBackWhenAsked) {
   const CommandLine parsed = Parse(Words("--binding_fallback --numa_binding node train.py"));
   EXPECT_THAT(PlanOf(parsed).worker_cpus, IsEmpty());
-  EXPECT_THAT(parsed.warnings, ElementsAre(testing::AllOf(HasSubstr("0 GPUs for 1 workers"),
+  EXPECT_THAT(parsed.warnings, ElementsAre(testing::AllOf(HasSubstr("0 GPUs for 1 worker"),
                                                           HasSubstr("workers are not bound"))));
   // Mistakes in words are none of its business.
   ExpectRefused({"--binding_fallback --cpu_binding x train.py", 2, "give cores"});

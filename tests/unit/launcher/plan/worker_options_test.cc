@@ -30,7 +30,7 @@ TEST(WorkerOptions, Refusals) {
       {"--numa-binding=foo train.py", 2, "--numa-binding 'foo': give node, socket"},
       {"--numa-binding= train.py", 2, "--numa-binding ''"},
       // 99
-      {"--numa-binding node train.py", 1, "there are 0 GPUs for 1 workers"},
+      {"--numa-binding node train.py", 1, "there are 0 GPUs for 1 worker"},
       {"--local-ranks-filter=a train.py", 1, "--local-ranks-filter 'a': 'a' is no number"},
       {"--local-ranks-filter=1, train.py", 1, "--local-ranks-filter '1,': '' is no number"},
       {"--local-ranks-filter=0-9999 train.py", 1, "'0-9999' is no number from 0 to 4095"},

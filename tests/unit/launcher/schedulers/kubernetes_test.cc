@@ -54,7 +54,7 @@ TEST(KubernetesIndexedJob, OnlyTheNumberOfNodesIsNamed) {
 TEST(KubernetesIndexedJob, OneLineTellsWhatWasFound) {
   const CommandLine first = Parse({"train.py"}, FirstPod(), PodHost("train-0"));
   EXPECT_THAT(first.notes, ElementsAre(HasSubstr(
-                               "Kubernetes: pod 0 of train, 2 nodes, 1 workers on each, "
+                               "Kubernetes: pod 0 of train, 2 nodes, 1 worker on each, "
                                "rendezvous at train-0.train.default.svc.cluster.local:29400")));
   EXPECT_THAT(first.warnings, IsEmpty());
   EXPECT_THAT(Parse({"train.py"}, SecondPod(), PodHost()).notes, IsEmpty());

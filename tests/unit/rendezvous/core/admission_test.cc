@@ -36,10 +36,12 @@ TEST(Admission, ASecretIsComparedAsAWhole) {
   EXPECT_FALSE(SameSecret("aa", "aaaa"));
 }
 
-TEST(Admission, AServiceWithoutATokenTakesEveryone) {
+TEST(Admission, AServiceWithoutATokenTakesWhoHasNone) {
   Join join = GoodJoin();
-  join.token = "whatever";
   EXPECT_TRUE(CheckToken("", join).ok());
+  join.token = "whatever";
+  EXPECT_EQ(CheckToken("", join).code(), absl::StatusCode::kUnauthenticated)
+      << "the service's node has forgotten it";
 }
 
 TEST(Admission, BoundsOfAJoin) {

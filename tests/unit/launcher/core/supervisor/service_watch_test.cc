@@ -75,6 +75,20 @@ TEST_F(ServiceWatchTest, AWelcomeEndsTheLoss) {
   EXPECT_FALSE(decision.lost || decision.tell || decision.give_up);
 }
 
+TEST_F(ServiceWatchTest, TheReturnIsToldIfTheLossWas) {
+  watch_.OnWelcome();
+  watch_.OnClosed(Time(2), "reset");
+  watch_.OnWelcome();
+  EXPECT_FALSE(watch_.TakeReturn(Time(2.5)).has_value()) << "the user never heard of it";
+  watch_.OnClosed(Time(3), "reset");
+  ASSERT_TRUE(At(4).tell.has_value());
+  EXPECT_FALSE(watch_.TakeReturn(Time(5)).has_value()) << "not yet";
+  watch_.OnWelcome();
+  EXPECT_EQ(*watch_.TakeReturn(Time(14)),
+            "the rendezvous service at host0:29400 answers now, after 11s");
+  EXPECT_FALSE(watch_.TakeReturn(Time(15)).has_value()) << "once";
+}
+
 TEST_F(ServiceWatchTest, SilenceForALeaseIsALossFromTheLastContactOn) {
   watch_.OnHeard(Time(1));
   watch_.OnWelcome();

@@ -1,0 +1,32 @@
+#include "rendezvous/core/describe.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+
+namespace ddprun::rendezvous {
+namespace {
+
+TEST(FailureText, EndsWithTheCause) {
+  WorkerFailure failure = {.rank = 1, .hostname = "host1", .exit_code = 1};
+  failure.stderr_tail = "Traceback (most recent call last):\nValueError: 'bad'\x1b[2J\n";
+  EXPECT_EQ(FailureText(failure), "worker rank 1 on host1 exited with code 1: ValueError: 'bad'");
+  failure.message = "RuntimeError: its own words";
+  EXPECT_EQ(FailureText(failure),
+            "worker rank 1 on host1 exited with code 1: RuntimeError: its own words");
+  failure.message.clear();
+  failure.stderr_tail.clear();
+  failure.facts = {"core: /core", "disk: /logs is full (64.0 KiB)"};
+  EXPECT_EQ(FailureText(failure),
+            "worker rank 1 on host1 exited with code 1: /logs is full (64.0 KiB)");
+  failure.signal = SIGKILL;
+  failure.facts = {"memory: the kernel killed 1 process"};
+  EXPECT_EQ(FailureText(failure),
+            "worker rank 1 on host1 was killed by SIGKILL: the kernel killed 1 process");
+  failure.facts.clear();
+  EXPECT_EQ(FailureText(failure), "worker rank 1 on host1 was killed by SIGKILL");
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
