@@ -317,6 +317,7 @@ agent::v1::NodeState Agent::NodeState() const {
   state.set_endpoint(rendezvous::ValidUtf8(endpoint_name_));
   state.set_state(supervisor_->StateName());
   state.set_generation(supervisor_->generation().value());
+  state.set_worker_count(plan_.worker_count);
   if (client_ != nullptr) {
     state.set_service(rendezvous::ValidUtf8(client_->target()));
   }

@@ -22,6 +22,8 @@
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::ServiceAddress;
+
 int Fail(const absl::Status& status) {
   Notify(absl::StrCat("error: ", status.message()));
   return 1;
@@ -56,7 +58,7 @@ void PrintJson(const std::vector<FoundService>& services,
 void PrintText(const std::vector<FoundService>& services,
                const std::vector<agent::v1::NodeState>& cut_off, StatusDetail detail) {
   for (const FoundService& service : services) {
-    std::fputs(Printable(StatusText(service.reply, service.target, detail)).c_str(), stdout);
+    std::fputs(Printable(StatusText(service.reply, service.address.name, detail)).c_str(), stdout);
   }
   for (const agent::v1::NodeState& node : cut_off) {
     std::fputs(Printable(NodeStateText(node)).c_str(), stdout);
@@ -85,16 +87,16 @@ absl::Status Look(const StatusOptions& options) {
 }
 
 // "job 'job7' (train.py) at host0:29400", as far as the service tells.
-std::string WhatIsThere(const std::string& target, const QueryOptions& options) {
+std::string WhatIsThere(const ServiceAddress& service, const QueryOptions& options) {
   const auto reply =
-      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls);
+      rendezvous::FetchStatus(service, options.run_id, options.timeout, options.token, options.tls);
   std::string name = options.run_id;
   std::string description;
   if (reply.ok() && reply->jobs_size() == 1) {
     name = reply->jobs(0).run_id();
     description = absl::StrCat(" (", reply->jobs(0).description(), ")");
   }
-  return absl::StrCat("job ", name.empty() ? "" : Quoted(name), description, " at ", target);
+  return absl::StrCat("job ", name.empty() ? "" : Quoted(name), description, " at ", service.name);
 }
 
 std::string ShownEvent(OutputForm form, const std::string& run_id,
@@ -115,10 +117,10 @@ int ShowStatus(const StatusOptions& options) {
 }
 
 int StopJob(StopOptions options) {
-  const absl::StatusOr<std::string> target = FindTarget("stop", &options);
-  if (!target.ok()) return Fail(target.status());
-  const std::string what = WhatIsThere(*target, options);
-  const absl::Status status = rendezvous::RequestStop(*target, options.run_id, options.token,
+  const absl::StatusOr<ServiceAddress> service = FindService("stop", &options);
+  if (!service.ok()) return Fail(service.status());
+  const std::string what = WhatIsThere(*service, options);
+  const absl::Status status = rendezvous::RequestStop(*service, options.run_id, options.token,
                                                       options.reason, options.timeout, options.tls);
   if (!status.ok()) return Fail(status);
   Notify(Printable(absl::StrCat("ended ", what)));
@@ -126,16 +128,16 @@ int StopJob(StopOptions options) {
 }
 
 int DrainNode(DrainOptions options) {
-  const absl::StatusOr<std::string> target =
-      FindTarget(absl::StrCat("drain ", options.node), &options);
-  if (!target.ok()) return Fail(target.status());
+  const absl::StatusOr<ServiceAddress> service =
+      FindService(absl::StrCat("drain ", options.node), &options);
+  if (!service.ok()) return Fail(service.status());
   rendezvous::v1::DrainNodeRequest request;
   request.set_run_id(options.run_id);
   request.set_token(options.token);
   request.set_node(options.node);
   request.set_reason(options.reason);
   request.set_undo(options.undo);
-  const auto reply = rendezvous::RequestDrain(*target, request, options.timeout, options.tls);
+  const auto reply = rendezvous::RequestDrain(*service, request, options.timeout, options.tls);
   if (!reply.ok()) return Fail(reply.status());
   Notify(Printable(reply->text()));
   if (options.undo || !options.wait) return 0;
@@ -146,7 +148,7 @@ int DrainNode(DrainOptions options) {
   watch.set_follow(true);
   std::string how;
   const absl::Status status = rendezvous::WatchEvents(
-      *target, watch, options.timeout,
+      *service, watch, options.timeout,
       [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
         how = HowItLeft(event, reply->node_id());
         return how.empty();
@@ -161,8 +163,8 @@ int DrainNode(DrainOptions options) {
 }
 
 int ShowEvents(EventsOptions options) {
-  const absl::StatusOr<std::string> target = FindTarget("events", &options);
-  if (!target.ok()) return Fail(target.status());
+  const absl::StatusOr<ServiceAddress> service = FindService("events", &options);
+  if (!service.ok()) return Fail(service.status());
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
   request.set_token(options.token);
@@ -171,7 +173,7 @@ int ShowEvents(EventsOptions options) {
   const absl::Time first = absl::Now() - options.since;
   uint64_t last = options.after;
   const absl::Status status = rendezvous::WatchEvents(
-      *target, request, options.timeout,
+      *service, request, options.timeout,
       [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
         if (event.number() > last + 1 && last > 0) Notify(MissedText(last, event.number()));
         last = event.number();

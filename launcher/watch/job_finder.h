@@ -9,12 +9,13 @@
 #include "ddprun/agent/v1/agent.pb.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "launcher/options/query_options.h"
+#include "rendezvous/client/service_address.h"
 
 namespace ddprun::launcher {
 
 // A rendezvous service that answers, and its jobs as far as they are asked for.
 struct FoundService {
-  std::string target;  // "host:port" or "unix:/path"
+  rendezvous::ServiceAddress address;
   rendezvous::v1::GetStatusReply reply;
 };
 
@@ -32,7 +33,8 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
 // where that is known. Of several jobs on this machine the user is asked on a terminal. Blocking.
 // Params: command: "stop", that asks. Errors, too: INVALID_ARGUMENT: there are several; the text
 // has the commands to choose from.
-absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options);
+absl::StatusOr<rendezvous::ServiceAddress> FindService(absl::string_view command,
+                                                       QueryOptions* options);
 
 }  // namespace ddprun::launcher
 

@@ -78,8 +78,8 @@ absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
 
 Shows the jobs of a rendezvous service: nodes, how far their workers are,
 restarts, and what each generation was. Where the service doesn't answer, what
-this machine's nodes know of it. From another machine than the service's a job
-with a token needs it.
+this machine's nodes know of it. From another machine than the service's it takes
+the token of a job that has one.
 
 Examples:
   ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
@@ -120,8 +120,8 @@ absl::StatusOr<OptionsOrHelp<StopOptions>> ParseStopOptions(
     const Host& host) {
   OptionSet options(R"(usage: ddprun stop [options]
 
-Ends a job: every node stops its workers and exits. A job with a token needs it;
-without one it can be ended from the service's own machine only.
+Ends a job: every node stops its workers and exits. Its owner can do so on the
+service's machine; elsewhere it takes the job's token.
 
 Example:
   ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");

@@ -200,6 +200,7 @@ int ServeMain(const ServeConfig& config) {
   }
   ServerOptions options;
   options.listen = config.listen;
+  options.socket = config.socket;
   options.token = config.token;
   options.tls = config.tls;
   options.only_run_id = config.only_run_id;
