@@ -337,7 +337,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   AgentServerOptions options;
   options.socket_path = runtime_dir_->File(kAgentSocket);
   if (plan_.job.nodes_max > 1) {
-    options.peer_listen = ListenAnyPort(node_address);
+    options.peer_listen = ListenFor(node_address);
     options.avoided_ports = GivenPorts(plan_);
   }
   options.run_id = plan_.job.run_id;

@@ -70,7 +70,7 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
 
 // Whichever node has the service, none is its host: it is taken over when that one is lost.
 void Agent::StandForService(const FoundEndpoint& found) {
-  const std::string listen = ListenAnyPort(found.node_address);
+  const std::string listen = ListenFor(found.node_address, plan_.service_port);
   absl::StatusOr<std::unique_ptr<ElectedService>> elected = ElectedService::Create(
       loop_.get(), *plan_.etcd,
       {.listen = listen,

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "launcher/watch/event_text.h"
 #include "launcher/watch/job_finder.h"
+#include "launcher/watch/job_service.h"
 #include "launcher/watch/status_text.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/web/status_json.h"
@@ -117,19 +118,21 @@ int ShowStatus(const StatusOptions& options) {
 }
 
 int StopJob(StopOptions options) {
-  const absl::StatusOr<ServiceAddress> service = FindService("stop", &options);
+  absl::StatusOr<JobService> service = JobService::Find("stop", &options);
   if (!service.ok()) return Fail(service.status());
-  const std::string what = WhatIsThere(*service, options);
-  const absl::Status status = rendezvous::RequestStop(*service, options.run_id, options.token,
-                                                      options.reason, options.timeout, options.tls);
+  const std::string what = WhatIsThere(service->address(), options);
+  const absl::Status status = service->Ask([&](const ServiceAddress& address) {
+    return rendezvous::RequestStop(address, options.run_id, options.token, options.reason,
+                                   options.timeout, options.tls);
+  });
   if (!status.ok()) return Fail(status);
   Notify(Printable(absl::StrCat("ended ", what)));
   return 0;
 }
 
 int DrainNode(DrainOptions options) {
-  const absl::StatusOr<ServiceAddress> service =
-      FindService(absl::StrCat("drain ", options.node), &options);
+  absl::StatusOr<JobService> service =
+      JobService::Find(absl::StrCat("drain ", options.node), &options);
   if (!service.ok()) return Fail(service.status());
   rendezvous::v1::DrainNodeRequest request;
   request.set_run_id(options.run_id);
@@ -137,7 +140,9 @@ int DrainNode(DrainOptions options) {
   request.set_node(options.node);
   request.set_reason(options.reason);
   request.set_undo(options.undo);
-  const auto reply = rendezvous::RequestDrain(*service, request, options.timeout, options.tls);
+  const auto reply = service->Ask([&](const ServiceAddress& address) {
+    return rendezvous::RequestDrain(address, request, options.timeout, options.tls);
+  });
   if (!reply.ok()) return Fail(reply.status());
   Notify(Printable(reply->text()));
   if (options.undo || !options.wait) return 0;
@@ -147,13 +152,11 @@ int DrainNode(DrainOptions options) {
   watch.set_after(reply->after());
   watch.set_follow(true);
   std::string how;
-  const absl::Status status = rendezvous::WatchEvents(
-      *service, watch, options.timeout,
-      [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
+  const absl::Status status = service->WatchEvents(
+      watch, options, [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
         how = HowItLeft(event, reply->node_id());
         return how.empty();
-      },
-      options.tls);
+      });
   if (how.empty()) {
     return Fail(status.ok() ? absl::UnavailableError("the job is over, without a verdict")
                             : status);
@@ -163,7 +166,7 @@ int DrainNode(DrainOptions options) {
 }
 
 int ShowEvents(EventsOptions options) {
-  const absl::StatusOr<ServiceAddress> service = FindService("events", &options);
+  absl::StatusOr<JobService> service = JobService::Find("events", &options);
   if (!service.ok()) return Fail(service.status());
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
@@ -172,17 +175,15 @@ int ShowEvents(EventsOptions options) {
   request.set_follow(options.follow);
   const absl::Time first = absl::Now() - options.since;
   uint64_t last = options.after;
-  const absl::Status status = rendezvous::WatchEvents(
-      *service, request, options.timeout,
-      [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
+  const absl::Status status = service->WatchEvents(
+      request, options, [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
         if (event.number() > last + 1 && last > 0) Notify(MissedText(last, event.number()));
         last = event.number();
         if (absl::FromUnixMillis(static_cast<int64_t>(event.wall_time_ms())) < first) return true;
         std::fputs(ShownEvent(options.form, run_id, event).c_str(), stdout);
         std::fflush(stdout);
         return true;
-      },
-      options.tls);
+      });
   return status.ok() ? 0 : Fail(status);
 }
 

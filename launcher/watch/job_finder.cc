@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "launcher/options/shell_line.h"
 #include "launcher/os/runtime_dir.h"
+#include "launcher/watch/job_service.h"
 #include "launcher/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
 
@@ -83,6 +84,16 @@ std::vector<FoundService> Answering(const std::vector<ServiceAddress>& services,
   return found;
 }
 
+absl::StatusOr<std::vector<FoundService>> FindInEtcd(const QueryOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(JobService service, JobService::FindInEtcd(options));
+  auto reply = service.Ask([&](const ServiceAddress& address) {
+    return rendezvous::FetchStatus(address, options.run_id, options.timeout, options.token,
+                                   options.tls);
+  });
+  if (!reply.ok()) return reply.status();
+  return std::vector<FoundService>{{service.address(), *std::move(reply)}};
+}
+
 // All jobs that may be meant: those of the services that answer, and those whose service doesn't
 // say so much to whoever asks.
 absl::StatusOr<std::vector<Choice>> Choices(const QueryOptions& options) {
@@ -124,6 +135,7 @@ std::optional<size_t> Ask(absl::string_view command, const std::vector<Choice>& 
 }  // namespace
 
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options) {
+  if (options.etcd.has_value()) return FindInEtcd(options);
   std::vector<ServiceAddress> services;
   if (!options.endpoint_given) {
     for (const Choice& job : JobsOfAgents(options)) services.push_back(job.service);
@@ -158,13 +170,14 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
   for (OwnNode& node : FindOwnNodes(options.run_id, options.timeout)) {
     if (!node.state.has_absence()) continue;
     if (known.contains({node.state.run_id(), node.state.node_id()})) continue;
-    if (options.endpoint_given && EndpointOf(options) != node.state.endpoint()) continue;
+    const bool by_endpoint = options.endpoint_given && !options.etcd.has_value();
+    if (by_endpoint && EndpointOf(options) != node.state.endpoint()) continue;
     nodes.push_back(std::move(node.state));
   }
   return nodes;
 }
 
-absl::StatusOr<ServiceAddress> FindService(absl::string_view command, QueryOptions* options) {
+absl::StatusOr<ServiceAddress> ChooseService(absl::string_view command, QueryOptions* options) {
   if (options->endpoint_given) return AddressOf(EndpointOf(*options));
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Choice> choices, Choices(*options));
   std::optional<size_t> chosen;

@@ -19,9 +19,10 @@ struct FoundService {
   rendezvous::v1::GetStatusReply reply;
 };
 
-// The service at the endpoint; without one those of this user's jobs on this machine, wherever they
-// listen (their agents know), and that at localhost:29400. Each once, and at least one. Blocking.
-// Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where it looked.
+// The service at the endpoint, or that etcd names; without either those of this user's jobs on this
+// machine, wherever they listen (their agents know), and that at localhost:29400. Each once, and at
+// least one. Blocking. Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where
+// it looked.
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options);
 
 // What agents of this user on this machine say of themselves that hear no service, but for those
@@ -33,8 +34,8 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
 // where that is known. Of several jobs on this machine the user is asked on a terminal. Blocking.
 // Params: command: "stop", that asks. Errors, too: INVALID_ARGUMENT: there are several; the text
 // has the commands to choose from.
-absl::StatusOr<rendezvous::ServiceAddress> FindService(absl::string_view command,
-                                                       QueryOptions* options);
+absl::StatusOr<rendezvous::ServiceAddress> ChooseService(absl::string_view command,
+                                                         QueryOptions* options);
 
 }  // namespace ddprun::launcher
 

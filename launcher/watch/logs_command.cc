@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "launcher/watch/agent_client.h"
-#include "launcher/watch/job_finder.h"
+#include "launcher/watch/job_service.h"
 #include "launcher/watch/log_lines.h"
 #include "launcher/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
@@ -162,14 +162,16 @@ class Readers {
   bool failed_ = false;
 };
 
-absl::StatusOr<JobStatus> FetchTheJob(const ServiceAddress& service, const LogsOptions& options) {
-  DDPRUN_ASSIGN_OR_RETURN(const rendezvous::v1::GetStatusReply reply,
-                          rendezvous::FetchStatus(service, options.run_id, options.timeout,
-                                                  options.token, options.tls));
+absl::StatusOr<JobStatus> FetchTheJob(JobService& service, const LogsOptions& options) {
+  const auto fetch = [&](const ServiceAddress& address) {
+    return rendezvous::FetchStatus(address, options.run_id, options.timeout, options.token,
+                                   options.tls);
+  };
+  DDPRUN_ASSIGN_OR_RETURN(const rendezvous::v1::GetStatusReply reply, service.Ask(fetch));
   if (reply.jobs_size() == 1) return reply.jobs(0);
-  return absl::NotFoundError(
-      absl::StrCat("the rendezvous service at ", service.name, " holds ", reply.jobs_size(),
-                   reply.jobs_size() == 0 ? " jobs" : " jobs; name one of them with --rdzv_id"));
+  return absl::NotFoundError(absl::StrCat(
+      "the rendezvous service at ", service.address().name, " holds ", reply.jobs_size(),
+      reply.jobs_size() == 0 ? " jobs" : " jobs; name one of them with --rdzv_id"));
 }
 
 // A rank that no generation of the job had, as far as the service remembers.
@@ -185,26 +187,23 @@ absl::Status CheckRank(const JobStatus& job, const LogsOptions& options) {
 }
 
 // Begins to read nodes that come, and that whose the rank is from now on, until the job has ended.
-absl::Status FollowNodes(const ServiceAddress& service, const LogsOptions& options,
-                         Readers* readers) {
+absl::Status FollowNodes(JobService& service, const LogsOptions& options, Readers* readers) {
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
   request.set_token(options.token);
   request.set_follow(true);
-  return rendezvous::WatchEvents(
-      service, request, options.timeout,
-      [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
+  return service.WatchEvents(
+      request, options, [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
         const absl::string_view changes = options.rank.has_value() ? "generation" : "node_joined";
         if (event.event() != changes) return true;
         const absl::StatusOr<JobStatus> job = FetchTheJob(service, options);
         if (job.ok()) readers->Begin(*job);
         return true;
-      },
-      options.tls);
+      });
 }
 
 absl::Status ReadJob(LogsOptions options, Readers* readers) {
-  DDPRUN_ASSIGN_OR_RETURN(const ServiceAddress service, FindService("logs", &options));
+  DDPRUN_ASSIGN_OR_RETURN(JobService service, JobService::Find("logs", &options));
   DDPRUN_ASSIGN_OR_RETURN(const JobStatus job, FetchTheJob(service, options));
   DDPRUN_RETURN_IF_ERROR(CheckRank(job, options));
   readers->Begin(job);

@@ -164,7 +164,7 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrain(const std::vector<std::st
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   result.options.wait = !no_wait;
   result.options.reason = reason.text;
   DDPRUN_RETURN_IF_ERROR(
@@ -191,7 +191,7 @@ absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogs(const std::vector<std::stri
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   DDPRUN_RETURN_IF_ERROR(FinishLogs(logs, &result.options));
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
@@ -273,7 +273,7 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   DDPRUN_ASSIGN_OR_RETURN(result.options.form, ReadOutput(output, /*has_wide=*/true));
   uint64_t number = 0;
   if (absl::SimpleAtoi(since.text, &number)) {
@@ -310,7 +310,7 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   DDPRUN_ASSIGN_OR_RETURN(result.options.interval,
                           ParseDuration(interval, absl::Milliseconds(100)));
   DDPRUN_RETURN_IF_ERROR(

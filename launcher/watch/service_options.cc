@@ -105,7 +105,7 @@ Examples:
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   if (!watch.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
   }
@@ -140,7 +140,7 @@ Example:
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   if (query.run_id.given() && !query.run_id.filled()) {
     return BadValue(query.run_id, "give the name of a job");
   }
