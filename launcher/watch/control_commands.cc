@@ -16,6 +16,7 @@
 #include "launcher/watch/event_text.h"
 #include "launcher/watch/job_finder.h"
 #include "launcher/watch/job_service.h"
+#include "launcher/watch/page_command.h"
 #include "launcher/watch/status_text.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/web/status_json.h"
@@ -110,6 +111,7 @@ std::string ShownEvent(OutputForm form, const std::string& run_id,
 }  // namespace
 
 int ShowStatus(const StatusOptions& options) {
+  if (!options.status_page.empty()) return ServePage(options);
   while (true) {
     if (const absl::Status status = Look(options); !status.ok()) return Fail(status);
     if (options.watch == absl::ZeroDuration()) return 0;

@@ -84,7 +84,8 @@ the token of a job that has one.
 Examples:
   ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
   ddprun status --rdzv_endpoint host0:29400 --watch 1
-  ddprun status -o json | jq '.jobs[].nodes[].state')");
+  ddprun status -o json | jq '.jobs[].nodes[].state'
+  ddprun status --rdzv_endpoint host0:29400 --status_page 8080)");
   QueryArguments query;
   DefineQuery(&query, "The job to show.", "all", &options);
   CredentialArguments credentials;
@@ -96,6 +97,16 @@ Examples:
                                     "the service.",
                             .default_text = "look once",
                             .environment = ""});
+  Argument status_page;
+  Argument status_page_token_file;
+  options.AddValue(&status_page,
+                   {.names = "--status-page",
+                    .placeholder = "[HOST:]PORT",
+                    .help = "Show it on a page, and to Prometheus, over HTTP, until Ctrl-C or the "
+                            "job's end: at one address, also when another node takes the job "
+                            "over. Without HOST: this machine alone.",
+                    .environment = ""});
+  DefineStatusPageToken(&status_page_token_file, &options);
   OptionsOrHelp<StatusOptions> result;
   OutputArguments output;
   DefineOutput(&output, "also each rank, and all generations",
@@ -110,6 +121,9 @@ Examples:
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
   }
   DDPRUN_ASSIGN_OR_RETURN(result.options.form, ReadOutput(output, /*has_wide=*/true));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page_token,
+                          ReadStatusPageToken(status_page_token_file, environment, host));
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;

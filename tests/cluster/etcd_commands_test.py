@@ -5,6 +5,8 @@ its successor when another node takes the job over.
 
 import os
 import signal
+import subprocess
+import sys
 import unittest
 import unittest.mock
 
@@ -46,6 +48,12 @@ class EtcdCommands(asking.Asking):
         self.assertEqual(str(SERVICE_PORT), str(started["port"]), "the port that was asked for")
         host = next(int(agent.name.removeprefix("agent")) for agent in agents if agent.pid == started["pid"])
         return host, started["service_pid"]
+
+    def metrics(self):
+        """What the page on host 4 says to Prometheus; "" = it has no service to ask."""
+        read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8080/metrics', timeout=30).read().decode())"
+        return subprocess.run(self.cluster.command(4, [sys.executable, "-c", read]), check=False, text=True,
+                              capture_output=True).stdout
 
     def check_rows(self, protection, workers, holder, state):
         places = {"service": holder, "node": 3 - holder, "elsewhere": 4}
@@ -107,6 +115,9 @@ class EtcdCommands(asking.Asking):
         top = Terminal(self.bed, self.cluster.command(4, [DDPRUN, "top", "--interval", "0.2", *about]),
                        env={**self.bed.environment, "TERM": "xterm"})
         self.addCleanup(top.close)
+        page = self.ask(4, "status", "--status_page", 8080, *about)
+        self.bed.wait(lambda: "status page on http://127.0.0.1:8080/" in page.text(), "a page", alive=[page])
+        self.assertIn('ddprun_job_generation{run_id="job"} 1', self.metrics())
         self.bed.wait(lambda: "generation=1" in events.text(), "the first generation", alive=[events])
         self.bed.wait(lambda: logs.text().count("I am a worker") == 2, "two workers", alive=[logs])
         top.wait(lambda screen: "2 nodes" in "".join(screen), "both nodes")
@@ -115,9 +126,14 @@ class EtcdCommands(asking.Asking):
         self.bed.wait(lambda: "generation=2" in events.text(), "the second generation", alive=[events])
         self.bed.wait(lambda: logs.text().count("I am a worker") == 3, "its worker", alive=[logs])
         top.wait(lambda screen: "generation 2" in "".join(screen), "the second generation")
+        for _ in range(1000):  # each one a whole process: until the page has heard of the new service
+            if 'ddprun_job_generation{run_id="job"} 2' in self.metrics():
+                break
+        else:
+            self.fail("the page shows no second generation")
         self.bed.finish(second)
         self.assert_status(0, left)
-        for follower in (events, logs):
+        for follower in (events, logs, page):
             self.assert_status(0, follower)
 
 
