@@ -7,7 +7,7 @@ import os
 
 import job
 
-# `drain` names what isn't there: whoever may drain hears so, and the job goes on.
+# `drain` names a node that isn't there: a caller that may drain gets that answer, and the job goes on.
 COMMANDS = {"status": ("status",), "top": ("top",), "events": ("events",), "drain": ("drain", "nosuchnode")}
 ALLOWED = {"status": (0, "job job: "), "top": (1, "ddprun top needs a terminal"), "events": (0, "node_joined"),
            "logs": (0, "I am a worker"), "drain": (1, "no node of the job has the id, host name or group rank 'nosuchnode'"),

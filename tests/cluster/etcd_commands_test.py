@@ -102,7 +102,7 @@ class EtcdCommands(asking.Asking):
         self.meet += ["--rdzv_conf", f"protocol=https,ca_cert={authority.ca},ssl_cert={certificate},ssl_cert_key={key}"]
         self.check_all("token")
 
-    def test_who_follows_goes_on_when_the_machine_of_the_service_is_lost(self):
+    def test_followers_go_on_when_the_machine_of_the_service_is_lost(self):
         """And with it a member of etcd."""
         self.use()
         agents, workers = self.start_two("token", *self.meet, "--nnodes", "1:2", "--max_restarts", 1)

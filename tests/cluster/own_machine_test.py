@@ -14,7 +14,7 @@ NAMES = {"none": (), **{name: ("--rdzv_endpoint", endpoint) for name, endpoint i
     ("localhost", f"localhost:{job.PORT}"), ("name", ENDPOINT), ("IPv4", f"10.77.0.1:{job.PORT}"),
     ("IPv6", f"[fd00:77::1]:{job.PORT}"))}}
 PLACES = {"service": 1, "node": 2, "elsewhere": 3}
-# `stop` names what isn't there, too.
+# `stop` names a job that isn't there, for the same reason.
 COMMANDS = {**asking.COMMANDS, "logs0": ("logs", "rank0"), "logs1": ("logs", "rank1"), "stop": ("stop", "--rdzv_id", "nosuchjob")}
 # job: what protects it. given: the credentials of who asks. at: names of the service's machine; "*" = all but "localhost".
 MATRIX = """

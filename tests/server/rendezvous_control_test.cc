@@ -168,7 +168,9 @@ TEST(IsLocalPeer, KnowsThisMachine) {
         "ipv6:%5B::ffff:127.0.0.1%5D:1", "unix:", "unix:/tmp/x", "inproc"}) {
     EXPECT_TRUE(IsLocalPeer(peer)) << peer;
   }
-  for (const std::string& address : *OwnAddresses()) {
+  const absl::StatusOr<std::vector<std::string>> own = OwnAddresses();
+  ASSERT_TRUE(own.ok()) << own.status();
+  for (const std::string& address : *own) {
     const bool six = absl::StrContains(address, ':');
     const std::string peer = six ? absl::StrCat("ipv6:%5B", address, "%5D:4711")
                                  : absl::StrCat("ipv4:", address, ":4711");

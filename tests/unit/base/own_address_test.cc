@@ -24,7 +24,9 @@ TEST(OwnAddressTest, KnowsItsOwn) {
        {"127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1"}) {
     EXPECT_TRUE(IsOwnAddress(address)) << address;
   }
-  for (const std::string& address : *OwnAddresses()) EXPECT_TRUE(IsOwnAddress(address)) << address;
+  const absl::StatusOr<std::vector<std::string>> own = OwnAddresses();
+  ASSERT_TRUE(own.ok()) << own.status();
+  for (const std::string& address : *own) EXPECT_TRUE(IsOwnAddress(address)) << address;
 }
 
 TEST(OwnAddressTest, TakesNothingElse) {
