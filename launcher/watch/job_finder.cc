@@ -142,7 +142,7 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
   }
   const bool has_job = !services.empty();
   if (!options.endpoint_given) {
-    // Those whose agent doesn't answer. One with a port in another network is another machine's.
+    // Services without an agent that answers. A port in another network is another machine's.
     for (const LocalService& service : FindLocalServices()) {
       if (!service.listen.empty() && !SharesOurNetwork(service.socket)) continue;
       services.emplace_back(service.socket);

@@ -186,7 +186,7 @@ absl::Status CheckRank(const JobStatus& job, const LogsOptions& options) {
                                           " has ranks 0 to ", world_size - 1));
 }
 
-// Begins to read nodes that come, and that whose the rank is from now on, until the job has ended.
+// Begins to read each node that joins, or gets the rank, until the job has ended.
 absl::Status FollowNodes(JobService& service, const LogsOptions& options, Readers* readers) {
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);

@@ -19,7 +19,7 @@ struct OwnNode {
   std::string socket;  // of its agent: "unix:/path"
   agent::v1::NodeState state;
 };
-// The nodes whose agents answer; `run_id`: of this job alone, "" = of all. Blocking.
+// The nodes with an agent that answers; `run_id`: of this job alone, "" = of all. Blocking.
 std::vector<OwnNode> FindOwnNodes(const std::string& run_id, absl::Duration timeout);
 
 // How to ask the service at `endpoint`, "host:port" or "unix:/path". Blocks in the resolver.

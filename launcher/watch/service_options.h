@@ -33,7 +33,7 @@ struct StatusOptions : QueryOptions {
   OutputForm form = OutputForm::kText;
   absl::Duration watch = absl::ZeroDuration();  // time between two looks; zero = one look
   std::string status_page;                      // "host:port": shows it there; "" = on stdout
-  std::string status_page_token;                // of who reads the page; "" = none
+  std::string status_page_token;                // that a reader of the page needs; "" = none
 };
 
 // `ddprun stop`.
