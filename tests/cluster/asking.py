@@ -9,7 +9,7 @@ import job
 
 # `drain` names a node that isn't there: a caller that may drain gets that answer, and the job goes on.
 COMMANDS = {"status": ("status",), "top": ("top",), "events": ("events",), "drain": ("drain", "nosuchnode")}
-ALLOWED = {"status": (0, "job job: "), "top": (1, "ddprun top needs a terminal"), "events": (0, "node_joined"),
+ALLOWED = {"status": (0, "job {job}: "), "top": (1, "ddprun top needs a terminal"), "events": (0, "node_joined"),
            "logs": (0, "I am a worker"), "drain": (1, "no node of the job has the id, host name or group rank 'nosuchnode'"),
            "stop": (1, "no job with the run id 'nosuchjob'")}
 # What a refusal says would help.
@@ -32,6 +32,7 @@ class Asking(job.ClusterTestCase):
     def setUp(self):
         super().setUp()
         self.asked = 0
+        self.run_id = f"job{self.bed.tag}"  # no other test's: agents of a whole machine are found in /tmp
         self.folders = {}
         for host in range(1, self.cluster.count + 1):
             folder = self.bed.path(f"n{host}")
@@ -47,7 +48,7 @@ class Asking(job.ClusterTestCase):
         """On hosts 1 and 2: the agents, and their workers by host."""
         agents = []
         for host in (1, 2):
-            arguments = ["--nnodes", 2, "--rdzv_id", "job", "--redirects", 3, "--log_dir", self.bed.path(f"logs{host}"),
+            arguments = ["--nnodes", 2, "--rdzv_id", self.run_id, "--redirects", 3, "--log_dir", self.bed.path(f"logs{host}"),
                          *self.credentials(protection), *options]
             agents.append(self.bed.agent(f"agent{host}", arguments, ("print=I am a worker", "wait"), host=host,
                                          env=self.folders[host]))
@@ -68,6 +69,6 @@ class Asking(job.ClusterTestCase):
         status, text = ALLOWED[command] if comes_to == "ok" else (1, REFUSED[comes_to])
         with self.subTest(row=row, command=command):
             self.assert_status(status, asker)
-            self.assertIn(text, asker.text())
+            self.assertIn(text.replace("{job}", self.run_id), asker.text())
             if status == 1:
                 self.assertEqual(1, asker.text().count("\n"), "one line")

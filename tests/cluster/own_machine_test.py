@@ -72,7 +72,7 @@ class OwnMachine(asking.Asking):
         self.assertEqual([0, 1], [workers[host]["rank"] for host in (1, 2)])
         for row, given, host, name, outcomes in rows(protection):
             askers = {command: self.ask(host, *words, *NAMES[name], *self.credentials(given),
-                                        *(() if command == "stop" else ("--rdzv_id", "job")))
+                                        *(() if command == "stop" else ("--rdzv_id", self.run_id)))
                       for command, words in COMMANDS.items()}
             for command, comes_to in outcomes.items():
                 self.check(row, command.rstrip("01"), comes_to, askers[command])
@@ -99,7 +99,7 @@ class OwnMachine(asking.Asking):
         self.assert_status(75, agents[1])
         stopped = self.ask(1, "stop", "--rdzv_endpoint", ENDPOINT)
         self.assert_status(0, stopped)
-        self.assertIn("ended job 'job' (", stopped.text())
+        self.assertIn(f"ended job '{self.run_id}' (", stopped.text())
         self.assertIn(f"at {ENDPOINT}", stopped.text(), "the name that was typed, not the socket")
         self.assert_status(1, agents[0])
 
