@@ -20,10 +20,10 @@ inline bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
 }
 
-// Where a server listens that others reach at `host` and at a port of the kernel's choice: at that
-// address alone if no other machine can reach it, else at all. Pure.
-inline std::string ListenAnyPort(const std::string& host) {
-  return IsLoopback(host) ? HostPort(host, 0) : "[::]:0";
+// Where a server listens that others reach at `host`: at that address alone if no other machine can
+// reach it, else at all. `port` 0 = of the kernel's choice. Pure.
+inline std::string ListenFor(const std::string& host, int port = 0) {
+  return HostPort(IsLoopback(host) ? host : "::", port);
 }
 
 }  // namespace ddprun

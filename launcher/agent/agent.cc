@@ -317,6 +317,7 @@ agent::v1::NodeState Agent::NodeState() const {
   state.set_endpoint(rendezvous::ValidUtf8(endpoint_name_));
   state.set_state(supervisor_->StateName());
   state.set_generation(supervisor_->generation().value());
+  state.set_worker_count(plan_.worker_count);
   if (client_ != nullptr) {
     state.set_service(rendezvous::ValidUtf8(client_->target()));
   }
@@ -336,7 +337,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   AgentServerOptions options;
   options.socket_path = runtime_dir_->File(kAgentSocket);
   if (plan_.job.nodes_max > 1) {
-    options.peer_listen = ListenAnyPort(node_address);
+    options.peer_listen = ListenFor(node_address);
     options.avoided_ports = GivenPorts(plan_);
   }
   options.run_id = plan_.job.run_id;

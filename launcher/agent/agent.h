@@ -81,6 +81,7 @@ class Agent {
   void OnEndpointFound(const FoundEndpoint& found);
   absl::StatusOr<std::string> MakeStateDir() const;
   void Host(const FoundEndpoint& found, const std::string& listen);
+  void PublishServicePort(const std::string& host, int port);
   void OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port);
   void OnServiceRestarted(const ServiceChild::Restarted& restarted);
   void StandForService(const FoundEndpoint& found);

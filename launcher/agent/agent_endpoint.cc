@@ -24,7 +24,16 @@ absl::Status NotServingError(const EndpointPlan& endpoint, const absl::Status& w
                                              " on all nodes", KernelPortsHint(endpoint.port)));
 }
 
+// Of "host:port"; brackets stay.
+std::string HostOf(const std::string& listen) { return listen.substr(0, listen.rfind(':')); }
+
 }  // namespace
+
+// Commands on this machine then find the service by any name; without, over TCP alone.
+void Agent::PublishServicePort(const std::string& host, int port) {
+  const absl::Status status = runtime_dir_->PublishServicePort(absl::StrCat(host, ":", port));
+  if (!status.ok()) Log(LogLevel::kWarning, status.message());
+}
 
 void Agent::StartEndpoint() {
   if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) {
@@ -61,9 +70,11 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
 
 // Whichever node has the service, none is its host: it is taken over when that one is lost.
 void Agent::StandForService(const FoundEndpoint& found) {
+  const std::string listen = ListenFor(found.node_address, plan_.service_port);
   absl::StatusOr<std::unique_ptr<ElectedService>> elected = ElectedService::Create(
       loop_.get(), *plan_.etcd,
-      {.listen = ListenAnyPort(found.node_address),
+      {.listen = listen,
+       .socket = absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)),
        .token = plan_.token,
        .tls = plan_.tls,
        .run_id = plan_.job.run_id,
@@ -74,7 +85,8 @@ void Agent::StandForService(const FoundEndpoint& found) {
        .etcd = {}},
       node_id_, found.node_address,
       {.on_serving =
-           [this](int port, pid_t pid) {
+           [this, host = HostOf(listen)](int port, pid_t pid) {
+             PublishServicePort(host, port);
              Log(LogLevel::kInfo, "this node serves the job");
              Write("service_started", {{"port", port}, {"service_pid", pid}});
            },
@@ -106,9 +118,11 @@ absl::StatusOr<std::string> Agent::MakeStateDir() const {
 void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
   const absl::StatusOr<std::string> state_dir = MakeStateDir();
   if (!state_dir.ok()) return Fail(state_dir.status());
+  const bool is_unix = plan_.endpoint.kind == EndpointPlan::Kind::kUnix;
   service_->Serve(
       loop_.get(),
       {.listen = listen,
+       .socket = is_unix ? "" : absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)),
        .token = plan_.token,
        .tls = plan_.tls,
        .run_id = plan_.job.run_id,
@@ -120,8 +134,11 @@ void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
        .host = incarnation_.value(),
        .store_socket = master_.service_socket()},
       plan_.service.loss,
-      {.on_ready = [this,
-                    found](absl::StatusOr<int> port) { OnServiceReady(found, std::move(port)); },
+      {.on_ready =
+           [this, found, host = is_unix ? "" : HostOf(listen)](absl::StatusOr<int> port) {
+             if (port.ok() && !host.empty()) PublishServicePort(host, *port);
+             OnServiceReady(found, std::move(port));
+           },
        .on_trouble = [](const std::string& text) { Notify(text); },
        .on_restarted =
            [this](const ServiceChild::Restarted& restarted) { OnServiceRestarted(restarted); },

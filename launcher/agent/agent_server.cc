@@ -399,6 +399,7 @@ void AgentServerImpl::Route(uint64_t id, StoreExchange& exchange) {
 
 void AgentServerImpl::Route(uint64_t id, const StateExchange& exchange) {
   *exchange.reply = options_.node_state();
+  if (newest_ && !over_) exchange.reply->set_first_rank(newest_->base_rank);
   Answer(id, absl::OkStatus());
 }
 

@@ -20,9 +20,8 @@ namespace {
 // Each has a thread.
 constexpr size_t kLogReadersMax = 16;
 
-// gRPC names callers "unix:…", "ipv4:…" or "ipv6:…".
 bool IsPeer(const grpc::CallbackServerContext& context) {
-  return !absl::StartsWith(context.peer(), "unix:");
+  return !rendezvous::IsOwnerPeer(context.peer());
 }
 
 }  // namespace
@@ -126,7 +125,7 @@ absl::Status AgentService::CheckPeer(const grpc::CallbackServerContext& context)
 
 absl::Status AgentService::CheckLogs(const agent::v1::ReadLogsRequest& request,
                                      const std::string& peer) const {
-  const bool by_owner = absl::StartsWith(peer, "unix:");
+  const bool by_owner = rendezvous::IsOwnerPeer(peer);
   if (!by_owner && !options_.token.empty() &&
       !rendezvous::SameSecret(options_.token, request.token())) {
     return absl::UnauthenticatedError("logs: wrong or missing token of the job");
@@ -139,7 +138,7 @@ absl::Status AgentService::CheckLogs(const agent::v1::ReadLogsRequest& request,
   if (!by_owner && options_.token.empty() && !rendezvous::IsLocalPeer(peer)) {
     return absl::PermissionDeniedError(absl::StrCat(
         "logs: those of a job without a token are read only on the node's own machine, not from ",
-        peer, ": run the command there, or start jobs with a token"));
+        rendezvous::PeerHost(peer), ": run the command there, or start jobs with a token"));
   }
   if (options_.logs != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(

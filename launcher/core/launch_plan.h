@@ -144,6 +144,8 @@ struct LaunchPlan {
   EndpointPlan endpoint;  // with etcd its first member, for the way there
   // The job's record is in etcd, and any node can have its service; nullopt = the endpoint has it.
   std::optional<rendezvous::EtcdSettings> etcd;
+  // Where the service listens on the node that has it, with etcd; 0 = at any free port.
+  uint16_t service_port = 0;
   // torchrun's name of what this run asked for: "static", "c10d", "etcd" or "etcd-v2".
   std::string rdzv_backend = "c10d";
 

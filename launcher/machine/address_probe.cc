@@ -1,6 +1,5 @@
 // Names and addresses.
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,12 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
+#include "base/own_address.h"
 #include "base/status_macros.h"
 #include "launcher/machine/address_list.h"
 #include "launcher/machine/host_probe.h"
@@ -24,14 +22,6 @@ namespace {
 void AddOnce(std::vector<std::string>* list, std::string text) {
   if (text.empty() || std::find(list->begin(), list->end(), text) != list->end()) return;
   list->push_back(std::move(text));
-}
-
-// The whole of 127/8 is this machine (RFC 1122 3.2.1.3), and so are the unspecified addresses: a
-// connection to 0.0.0.0 or :: reaches a server of this machine.
-bool IsSelf(absl::string_view address) {
-  if (absl::StartsWith(address, "::ffff:")) address.remove_prefix(7);
-  return absl::StartsWith(address, "127.") || address == "::1" || address == "0.0.0.0" ||
-         address == "::";
 }
 
 }  // namespace
@@ -75,17 +65,6 @@ std::string Hostname() {
   return *name == '\0' ? "localhost" : name;
 }
 
-absl::StatusOr<std::vector<std::string>> LocalAddresses() {
-  ifaddrs* raw = nullptr;
-  if (getifaddrs(&raw) != 0) return ErrnoStatus(errno, "getifaddrs");
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(raw, freeifaddrs);
-  std::vector<std::string> addresses;
-  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr != nullptr) AddOnce(&addresses, AddressText(entry->ifa_addr));
-  }
-  return addresses;
-}
-
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host) {
   DDPRUN_ASSIGN_OR_RETURN(const AddressList list, LookUp(host, 0));
   std::vector<std::string> addresses;
@@ -96,11 +75,8 @@ absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host) {
 }
 
 absl::StatusOr<bool> IsLocalHost(const std::string& host) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> wanted, ResolveHost(host));
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> ours, LocalAddresses());
-  return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& address) {
-    return IsSelf(address) || std::find(ours.begin(), ours.end(), address) != ours.end();
-  });
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, ResolveHost(host));
+  return std::any_of(addresses.begin(), addresses.end(), IsOwnAddress);
 }
 
 absl::StatusOr<std::string> LocalAddressToward(const std::string& host, uint16_t port) {

@@ -34,14 +34,11 @@ uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& ro
 // gethostname(2).
 std::string Hostname();
 
-// All addresses of this machine's interfaces, as inet_ntop(3) writes them; scopes cut off.
-absl::StatusOr<std::vector<std::string>> LocalAddresses();
-
 // The addresses that `host` (a name or a literal, without brackets) stands for.
 // Errors: NOT_FOUND with getaddrinfo's text. Blocks: at most the resolver's own timeouts.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);
 
-// True when one of `host`'s addresses is this machine's: by interface address, or loopback.
+// True when one of `host`'s addresses is this machine's own (IsOwnAddress, base/own_address.h).
 // Errors: as ResolveHost.
 absl::StatusOr<bool> IsLocalHost(const std::string& host);
 

@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
+#include "launcher/options/etcd_options.h"
 #include "launcher/options/tls_dir.h"
 #include "launcher/options/token.h"
 #include "launcher/options/values.h"
@@ -48,21 +49,61 @@ void DefineQuery(QueryArguments* target, const std::string& job, const std::stri
   options->AddValue(&target->endpoint,
                     {.names = "--rdzv-endpoint",
                      .placeholder = "HOST[:PORT]|unix:PATH",
-                     .help = "Where the rendezvous service is.",
+                     .help = "Where the rendezvous service is; with --rdzv_backend etcd, etcd's "
+                             "members.",
                      .default_text = absl::StrCat("that of your only job on this machine, or ",
                                                   target->endpoint.text)});
   options->AddValue(
       &target->run_id,
       {.names = "--rdzv-id", .placeholder = "NAME", .help = job, .default_text = default_job});
+  options->AddValue(&target->backend,
+                    {.names = "--rdzv-backend",
+                     .placeholder = "static|c10d|etcd",
+                     .help = "As the job was started. etcd: it says which node has the service, "
+                             "also after another node has taken the job over.",
+                     .default_text = "c10d"});
+  options->AddValue(&target->conf,
+                    {.names = "--rdzv-conf",
+                     .placeholder = "KEY=VALUE,…",
+                     .help = "As the job was started: etcd's prefix, user and files of TLS; other "
+                             "keys have no meaning here.",
+                     .default_text = "",
+                     .shape = ValueShape::kAssignments});
   options->AddValue(&target->timeout, {.names = "--timeout",
                                        .placeholder = "SECONDS",
                                        .help = "How long to wait for the answer.",
                                        .environment = ""});
 }
 
-absl::Status FinishQuery(const QueryArguments& arguments, QueryOptions* options) {
+namespace {
+
+absl::Status FinishEtcd(const QueryArguments& arguments, const EnvironmentLookup& environment,
+                        QueryOptions* options) {
+  rendezvous::EtcdSettings& etcd = options->etcd.emplace();
+  DDPRUN_ASSIGN_OR_RETURN(const auto values, ParseKeyValues(arguments.conf));
+  for (const auto& [key, value] : values) {
+    const std::string source = absl::StrCat(arguments.conf.source, " ", Printable(key));
+    DDPRUN_RETURN_IF_ERROR(ReadEtcdKey(key, {.text = value, .source = source}, &etcd).status());
+  }
+  const Argument members = arguments.endpoint.given() ? arguments.endpoint : Argument();
+  options->endpoint_given = true;
+  return ReadEtcdMembers(members, arguments.conf, environment, &etcd);
+}
+
+}  // namespace
+
+absl::Status FinishQuery(const QueryArguments& arguments, const EnvironmentLookup& environment,
+                         QueryOptions* options) {
+  const std::string& backend = arguments.backend.text;
   options->endpoint_given = arguments.endpoint.filled();
-  if (absl::StartsWith(arguments.endpoint.text, "unix:")) {
+  if (IsEtcdBackend(backend)) {
+    if (!arguments.run_id.filled()) {
+      return UsageError("a job whose record is in etcd is found by its name: give --rdzv_id NAME");
+    }
+    DDPRUN_RETURN_IF_ERROR(FinishEtcd(arguments, environment, options));
+  } else if (backend != "c10d" && backend != "static") {
+    return BadValue(arguments.backend, "give static, c10d or etcd");
+  } else if (absl::StartsWith(arguments.endpoint.text, "unix:")) {
     options->socket = arguments.endpoint.text;
   } else if (!arguments.endpoint.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(arguments.endpoint));

@@ -2,6 +2,7 @@
 #define DDPRUN_LAUNCHER_OPTIONS_QUERY_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "launcher/options/host.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
+#include "rendezvous/etcd/core/etcd_settings.h"
 
 namespace ddprun::launcher {
 
@@ -24,7 +26,9 @@ inline constexpr uint16_t kDefaultServicePort = 29400;
 struct QueryOptions {
   std::string host = "localhost";  // without brackets
   uint16_t port = kDefaultServicePort;
-  std::string socket;           // "unix:/path", in place of these; "" = none
+  std::string socket;  // "unix:/path", in place of these; "" = none
+  // The job's record is in etcd, which says where its service is; nullopt = the above says it.
+  std::optional<rendezvous::EtcdSettings> etcd;
   bool endpoint_given = false;  // else the jobs of this machine count, too
   std::string run_id;           // "" = all jobs, or the only one
   std::string token;            // of the job; "" = none
@@ -36,6 +40,8 @@ struct QueryOptions {
 struct QueryArguments {
   Argument endpoint{.text = absl::StrCat(QueryOptions().host, ":", QueryOptions().port)};
   Argument run_id;
+  Argument backend{.text = "c10d"};
+  Argument conf;
   Argument timeout{.text = DurationText(QueryOptions().timeout)};
 };
 // Who asks: what the job's secret and the cluster's certificates are.
@@ -45,8 +51,8 @@ struct CredentialArguments {
   Argument tls_dir;
 };
 
-// Adds --rdzv_endpoint, --rdzv_id and --timeout, under "Service". `job`: what --rdzv_id names, as
-// "The job to end."; `default_job`: what is meant without.
+// Adds --rdzv_endpoint, --rdzv_id, --rdzv_backend, --rdzv_conf and --timeout, under "Service".
+// `job`: what --rdzv_id names, as "The job to end."; `default_job`: what is meant without.
 void DefineQuery(QueryArguments* target, const std::string& job, const std::string& default_job,
                  OptionSet* options);
 // Adds --token, --token_file and --tls_dir.
@@ -55,7 +61,8 @@ void DefineCredentials(CredentialArguments* target, OptionSet* options);
 absl::Status FinishCredentials(const CredentialArguments& arguments, const Host& host,
                                std::string* token, TlsFiles* tls);
 // Errors: plan errors (errors.h).
-absl::Status FinishQuery(const QueryArguments& arguments, QueryOptions* options);
+absl::Status FinishQuery(const QueryArguments& arguments, const EnvironmentLookup& environment,
+                         QueryOptions* options);
 
 // Parses a command that takes options only. True when the help is wanted.
 // Params: instead: what whoever typed a word besides may have meant.

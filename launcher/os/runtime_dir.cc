@@ -45,6 +45,10 @@ bool IsOwnSocket(const std::string& path) {
   return S_ISDIR(folder.st_mode) && folder.st_uid == geteuid() && S_ISSOCK(socket.st_mode);
 }
 
+// A symbolic link, which is made and read in one step: its target is where the service beside it
+// listens.
+constexpr char kServicePort[] = "service.port";
+
 // The process that listens on a socket of ours; 0 = nobody, or it isn't known here.
 pid_t ListenerOf(const std::string& path) {
   const absl::StatusOr<sockaddr_un> address = UnixAddress(path);
@@ -104,11 +108,29 @@ std::vector<std::string> FindLocalSockets(const std::string& name) {
   return {found.begin(), found.end()};
 }
 
+std::vector<LocalService> FindLocalServices() {
+  std::vector<LocalService> services;
+  for (std::string& socket : FindLocalSockets(kServiceSocket)) {
+    const std::filesystem::path path(std::string(absl::StripPrefix(socket, "unix:")));
+    std::error_code error;  // of a service without a port
+    std::string listen = std::filesystem::read_symlink(path.parent_path() / kServicePort, error);
+    services.push_back({.socket = std::move(socket), .listen = std::move(listen)});
+  }
+  return services;
+}
+
 bool SharesOurNetwork(const std::string& socket) {
   const pid_t listener = ListenerOf(std::string(absl::StripPrefix(socket, "unix:")));
   if (listener == 0) return false;  // of a PID namespace that isn't below ours
   const std::string theirs = NetworkOf(std::to_string(listener));
   return theirs.empty() || theirs == NetworkOf("self");
+}
+
+absl::Status RuntimeDir::PublishServicePort(const std::string& listen) const {
+  const std::string path = File(kServicePort);
+  unlink(path.c_str());  // of a former service of this agent
+  if (symlink(listen.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("symlink '", path, "'"));
 }
 
 RuntimeDir::RuntimeDir(RuntimeDir&& other) noexcept : path_(std::exchange(other.path_, "")) {}

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace ddprun::launcher {
@@ -25,6 +26,8 @@ class RuntimeDir {
   const std::string& path() const { return path_; }
   // A file of that name in it.
   std::string File(const std::string& name) const { return path_ + "/" + name; }
+  // Says where the service of kServiceSocket listens over TCP: "[::]:29400". Errors: of symlink(2).
+  absl::Status PublishServicePort(const std::string& listen) const;
   // Leaves the directory to somebody else: a child process after fork(2) must not remove it.
   void Disown() { path_.clear(); }
 
@@ -33,7 +36,7 @@ class RuntimeDir {
   std::string path_;  // "" = nothing to remove
 };
 
-// How the service of a job on one node listens, in its agent's directory.
+// How the service of an agent listens for the job's owner, in the agent's directory.
 inline constexpr char kServiceSocket[] = "service.sock";
 
 // Where the service of an agent keeps what outlives it, unless the user names another folder.
@@ -46,6 +49,14 @@ inline constexpr char kAgentSocket[] = "agent.sock";
 // "unix:/tmp/ddprun_a1b2c3/service.sock", in the order of their paths. Nobody may listen on some:
 // those of agents that are just ending.
 std::vector<std::string> FindLocalSockets(const std::string& name);
+
+// A service of this user's on this machine.
+struct LocalService {
+  std::string socket;  // "unix:/tmp/ddprun_a1b2c3/service.sock"
+  std::string listen;  // as PublishServicePort() had it; "" = it listens on the socket alone
+};
+// In the order of their sockets' paths; nobody may listen on some, as above.
+std::vector<LocalService> FindLocalServices();
 
 // Whether who listens on such a socket has this process's network: an address in another network
 // namespace (a container's that shares /tmp) may be a stranger's here. False where who listens is

@@ -6,8 +6,10 @@
 #include "launcher/options/query_options.h"
 #include "launcher/options/tls_dir.h"
 #include "launcher/options/token.h"
+#include "launcher/plan/etcd_planner.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/hang_options.h"
+#include "launcher/plan/rendezvous_config.h"
 #include "launcher/plan/warm_options.h"
 
 namespace ddprun::launcher {
@@ -77,7 +79,6 @@ void DefineToken(LaunchArguments* target, OptionSet* options) {
 }
 
 void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
-  const rendezvous::JobSpec job;
   options->Group("Rendezvous");
   options->AddValue(&target->master_addr,
                     {.names = "--master-addr",
@@ -114,21 +115,8 @@ void DefineRendezvous(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->rdzv_id, {.names = "--rdzv-id",
                                        .placeholder = "NAME",
                                        .help = "Name of the job, the same on every node."});
-  options->AddValue(
-      &target->rdzv_conf,
-      {.names = "--rdzv-conf",
-       .placeholder = "KEY=VALUE,…",
-       .help = absl::StrCat("join_timeout (seconds to wait for enough nodes, default ",
-                            DurationText(job.join_timeout),
-                            ", with the static rendezvous 900; timeout is the same), read_timeout "
-                            "(seconds that the service may be out of "
-                            "reach at the beginning, default join_timeout), last_call_timeout "
-                            "(seconds that the first start waits for more than MIN nodes, "
-                            "default ",
-                            DurationText(job.last_call_timeout),
-                            "), lease (see --lease), state_dir (see --state_dir), is_host "
-                            "(true or false: this node does or does not host the service)."),
-       .shape = ValueShape::kAssignments});
+  DefineRendezvousConfig(&target->rdzv_conf, options);
+  DefineServicePort(target, options);
   options->AddValue(&target->local_addr,
                     {.names = "--local-addr",
                      .placeholder = "HOST",

@@ -37,6 +37,7 @@ struct LaunchArguments {
   Argument rdzv_id{.text = "none"};
   Argument rdzv_conf;
   Argument local_addr;
+  Argument service_port{.text = "0"};
   Argument token;
   Argument token_file;
   Argument tls_dir;

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
+#include "launcher/options/etcd_options.h"
 #include "launcher/options/tls_dir.h"
 #include "launcher/options/token.h"
 #include "launcher/options/values.h"
@@ -152,7 +153,7 @@ absl::Status Planner::PlanMode() {
     for (const Argument* ignored : {&arguments_.rdzv_endpoint, &arguments_.rdzv_id}) {
       if (ignored->filled()) Warn(absl::StrCat("--standalone ignores ", ignored->source));
     }
-  } else if (backend == "etcd" || backend == "etcd-v2") {
+  } else if (IsEtcdBackend(backend)) {
     mode_ = Mode::kEtcd;
   } else if (backend != "static" && backend != "c10d") {
     return BadValue(arguments_.rdzv_backend,
@@ -163,6 +164,11 @@ absl::Status Planner::PlanMode() {
     mode_ = Mode::kDynamic;
   }
   const bool etcd = mode_ == Mode::kEtcd;
+  if (!etcd && arguments_.service_port.given()) {
+    return UsageError(absl::StrCat(arguments_.service_port.source,
+                                   " is for --rdzv_backend etcd; else the service is at the port "
+                                   "of --rdzv_endpoint, or of --master_port"));
+  }
   const bool is_static = mode_ == Mode::kStatic && !IsAlone();
   plan_.rdzv_backend = etcd ? backend : is_static ? "static" : "c10d";
   DDPRUN_ASSIGN_OR_RETURN(config_, ParseRendezvousConfig(arguments_.rdzv_conf, etcd, warnings_));

@@ -10,7 +10,9 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
+#include "launcher/options/etcd_options.h"
 #include "launcher/options/values.h"
+#include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -32,30 +34,6 @@ constexpr absl::string_view kMeaningless[] = {
     "ssl_cert",
     "ssl_cert_key",
 };
-
-// Keys of torchrun's etcd and etcd-v2, and ours. Returns: whether it is one of them.
-absl::StatusOr<bool> ReadEtcdKey(const std::string& key, const Argument& value,
-                                 RendezvousConfig* config) {
-  rendezvous::EtcdSettings& etcd = config->etcd;
-  std::string* text = nullptr;
-  if (key == "cacert" || key == "ca_cert") text = &etcd.ca_file;
-  if (key == "cert" || key == "ssl_cert") text = &etcd.cert_file;
-  if (key == "key" || key == "ssl_cert_key") text = &etcd.key_file;
-  if (key == "etcd_user") text = &etcd.user;
-  if (text != nullptr) {
-    *text = value.text;
-    if (key != "etcd_user") etcd.tls = true;
-    return true;
-  }
-  if (key == "etcd_prefix") {
-    etcd.prefix = std::string(absl::StripSuffix(value.text, "/"));
-    return true;
-  }
-  if (key != "protocol") return false;
-  if (value.text != "http" && value.text != "https") return BadValue(value, "give http or https");
-  etcd.tls = value.text == "https";
-  return true;
-}
 
 absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousConfig* config,
                      std::vector<std::string>* warnings) {
@@ -107,6 +85,25 @@ Argument WithoutQuotes(Argument argument, std::vector<std::string>* warnings) {
 
 }  // namespace
 
+void DefineRendezvousConfig(Argument* target, OptionSet* options) {
+  const rendezvous::JobSpec job;
+  options->AddValue(
+      target,
+      {.names = "--rdzv-conf",
+       .placeholder = "KEY=VALUE,…",
+       .help = absl::StrCat("join_timeout (seconds to wait for enough nodes, default ",
+                            DurationText(job.join_timeout),
+                            ", with the static rendezvous 900; timeout is the same), read_timeout "
+                            "(seconds that the service may be out of "
+                            "reach at the beginning, default join_timeout), last_call_timeout "
+                            "(seconds that the first start waits for more than MIN nodes, "
+                            "default ",
+                            DurationText(job.last_call_timeout),
+                            "), lease (see --lease), state_dir (see --state_dir), is_host "
+                            "(true or false: this node does or does not host the service)."),
+       .shape = ValueShape::kAssignments});
+}
+
 absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument, bool for_etcd,
                                                        std::vector<std::string>* warnings) {
   const Argument bare = WithoutQuotes(argument, warnings);
@@ -120,7 +117,7 @@ absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument,
                            .source = absl::StrCat(argument.source, " ", Printable(key))};
       bool read = false;
       if (for_etcd) {
-        DDPRUN_ASSIGN_OR_RETURN(read, ReadEtcdKey(key, named, &config));
+        DDPRUN_ASSIGN_OR_RETURN(read, ReadEtcdKey(key, named, &config.etcd));
       }
       if (!read) DDPRUN_RETURN_IF_ERROR(ReadKey(key, named, &config, warnings));
     }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/options/argument.h"
+#include "launcher/options/option_set.h"
 #include "rendezvous/etcd/core/etcd_settings.h"
 
 namespace ddprun::launcher {
@@ -23,6 +24,9 @@ struct RendezvousConfig {
   // What etcd needs beside endpoints: prefix, files of TLS, user.
   rendezvous::EtcdSettings etcd;
 };
+
+// Adds --rdzv_conf.
+void DefineRendezvousConfig(Argument* target, OptionSet* options);
 
 // Reads --rdzv_conf (torchrun-contract 1.5). Keys of torchrun's backends that mean nothing here,
 // and unknown ones, get a warning each. Errors: plan errors that name key and value.

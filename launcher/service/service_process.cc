@@ -88,6 +88,7 @@ rendezvous::EtcdSeatConfig SeatOf(const nlohmann::json& json, const std::string&
 
 std::string SettingsLine(const ServiceSettings& settings, int store_fd) {
   nlohmann::json line = {{"listen", settings.listen},
+                         {"socket", settings.socket},
                          {"token", settings.token},
                          {"tls_ca", settings.tls.ca},
                          {"tls_certificate", settings.tls.certificate},
@@ -121,6 +122,7 @@ std::string SettingsLine(const ServiceSettings& settings, int store_fd) {
   if (!settings.is_object()) _exit(2);
   rendezvous::ServeConfig config;
   config.listen = settings.value("listen", "");
+  config.socket = settings.value("socket", "");
   config.token = settings.value("token", "");
   config.tls = {.ca = settings.value("tls_ca", ""),
                 .certificate = settings.value("tls_certificate", ""),

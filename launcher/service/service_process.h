@@ -25,6 +25,7 @@ inline constexpr absl::string_view kServiceCommand = "service-process";
 // What the embedded service is told when its agent has found out that it hosts.
 struct ServiceSettings {
   std::string listen;  // as ServerOptions.listen
+  std::string socket;  // as ServerOptions.socket
   std::string token;
   TlsFiles tls;  // as ServerOptions.tls
   std::string run_id;

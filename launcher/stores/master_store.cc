@@ -22,7 +22,7 @@ constexpr absl::Duration kReachBound = absl::Milliseconds(1500);
 bool IsRankZero(const LaunchPlan& plan) { return plan.job.nodes_max == 1 || plan.node_rank == 0U; }
 
 std::vector<uint16_t> GivenPorts(const LaunchPlan& plan) {
-  return {plan.endpoint.port, plan.master_port.value_or(plan.endpoint.port)};
+  return {plan.endpoint.port, plan.master_port.value_or(plan.endpoint.port), plan.service_port};
 }
 
 // Where the agent serves the store it listens from the start, so that the port is nobody else's. Of

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/own_address.h"
 #include "base/packet.h"
 #include "launcher/machine/address_list.h"
 #include "rendezvous/wire/peer.h"
@@ -44,17 +45,6 @@ Fd AcceptPassed(int socket, sockaddr_storage* peer) {
   packet.fds.clear();
   errno = ECONNABORTED;
   return Fd();
-}
-
-// Whether both ends of a connection are on this machine. The kernel gives a connection to one of
-// its own addresses that address as its source, too; to a loopback address, a loopback one.
-bool IsOfThisMachine(int socket, const rendezvous::PeerAddress& peer) {
-  const std::string loopback6 = std::string(15, '\0') + '\1';
-  if (peer.host.size() == 4 ? peer.host[0] == 127 : peer.host == loopback6) return true;
-  sockaddr_storage own{};
-  socklen_t length = sizeof(own);
-  return getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-         rendezvous::PeerOf(own).host == peer.host;
 }
 
 bool IsTransient(int error) {
@@ -132,9 +122,9 @@ void TcpStoreServer::AcceptSome() {
 }
 
 void TcpStoreServer::Add(Fd socket, const sockaddr_storage& peer) {
-  if (this_machine_only_ && !IsOfThisMachine(socket.get(), rendezvous::PeerOf(peer))) {
-    Note(absl::StrCat("the workers' store closes a connection from ",
-                      AddressText(reinterpret_cast<const sockaddr*>(&peer)),
+  const std::string address = AddressText(reinterpret_cast<const sockaddr*>(&peer));
+  if (this_machine_only_ && !IsOwnAddress(address)) {
+    Note(absl::StrCat("the workers' store closes a connection from ", address,
                       ": MASTER_ADDR is a loopback address, so only this machine may use it"));
     return;
   }
@@ -148,7 +138,7 @@ void TcpStoreServer::Add(Fd socket, const sockaddr_storage& peer) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   store_.Open(id);
   Connection& connection = connections_[id];
-  connection.peer = AddressText(reinterpret_cast<const sockaddr*>(&peer));
+  connection.peer = address;
   connection.watch = std::make_unique<FdWatch>(loop_, socket.get(), [this, id] { OnReady(id); });
   connection.watch->WatchFor(/*readable=*/true, /*writable=*/false);
   connection.socket = std::move(socket);
@@ -180,7 +170,7 @@ void TcpStoreServer::NotifyClient(TcpConnectionId id) {
   socklen_t length = sizeof(peer);
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return;
   const rendezvous::PeerAddress address = rendezvous::PeerOf(peer);
-  on_client_({.of_this_machine = IsOfThisMachine(socket, address),
+  on_client_({.of_this_machine = IsOwnAddress(connections_.at(id).peer),
               .host = address.host,
               .pid = store_.PingOf(id)});
 }

@@ -16,21 +16,22 @@ absl::Status DescribeAgentFailure(const std::string& target, const grpc::Status&
   if (status.error_code() == grpc::StatusCode::CANCELLED) {
     return absl::UnavailableError(absl::StrCat(target, ": the agent there ends"));
   }
-  return rendezvous::DescribeFailure(target, status);
+  return rendezvous::DescribeFailure(target, status, "agent");
 }
 
 }  // namespace
 
-absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
+absl::Status ReadLogs(const rendezvous::ServiceAddress& agent,
+                      const agent::v1::ReadLogsRequest& request,
                       const std::function<void(const agent::v1::LogPiece&)>& on_piece,
                       const TlsFiles& tls) {
-  const auto stub = agent::v1::Agent::NewStub(rendezvous::MakeChannel(target, tls));
+  const auto stub = agent::v1::Agent::NewStub(rendezvous::MakeChannel(agent.target, tls));
   grpc::ClientContext context;
   const auto reader = stub->ReadLogs(&context, request);
   agent::v1::LogPiece piece;
   while (reader->Read(&piece)) on_piece(piece);
   const grpc::Status status = reader->Finish();
-  return status.ok() ? absl::OkStatus() : DescribeAgentFailure(target, status);
+  return status.ok() ? absl::OkStatus() : DescribeAgentFailure(agent.name, status);
 }
 
 absl::StatusOr<agent::v1::NodeState> FetchNodeState(const std::string& target,

@@ -9,14 +9,16 @@
 #include "absl/time/time.h"
 #include "base/tls_files.h"
 #include "ddprun/agent/v1/agent.pb.h"
+#include "rendezvous/client/service_address.h"
 
 namespace ddprun::launcher {
 
-// Reads the logs of an agent at `target` ("host:port" or "unix:/path"), and returns when they end:
+// Reads the logs of an agent, and returns when they end:
 // with `follow` when the agent does. Blocking. Errors: those of ReadLogs (agent.proto);
 // UNAVAILABLE: not reached, lost, or it ends; the text says which. Threads: any, but the first of a
 // process alone.
-absl::Status ReadLogs(const std::string& target, const agent::v1::ReadLogsRequest& request,
+absl::Status ReadLogs(const rendezvous::ServiceAddress& agent,
+                      const agent::v1::ReadLogsRequest& request,
                       const std::function<void(const agent::v1::LogPiece&)>& on_piece,
                       const TlsFiles& tls);
 

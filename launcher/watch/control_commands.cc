@@ -17,12 +17,16 @@
 #include "base/text.h"
 #include "launcher/watch/event_text.h"
 #include "launcher/watch/job_finder.h"
+#include "launcher/watch/job_service.h"
+#include "launcher/watch/page_command.h"
 #include "launcher/watch/status_text.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/web/status_json.h"
 
 namespace ddprun::launcher {
 namespace {
+
+using rendezvous::ServiceAddress;
 
 int Fail(const absl::Status& status) {
   Notify(absl::StrCat("error: ", status.message()));
@@ -48,7 +52,7 @@ void PrintJson(const std::vector<FoundService>& services,
   for (const FoundService& service : services) {
     Json reply = Json::parse(rendezvous::StatusJson(service.reply, now));
     for (Json& job : reply["jobs"]) {
-      job["endpoint"] = service.target;
+      job["endpoint"] = service.address.name;
       jobs.push_back(std::move(job));
     }
     if (services.size() == 1) document = std::move(reply);
@@ -63,7 +67,7 @@ void PrintJson(const std::vector<FoundService>& services,
 void PrintText(const std::vector<FoundService>& services,
                const std::vector<agent::v1::NodeState>& cut_off, StatusDetail detail) {
   for (const FoundService& service : services) {
-    std::fputs(Printable(StatusText(service.reply, service.target, detail)).c_str(), stdout);
+    std::fputs(Printable(StatusText(service.reply, service.address.name, detail)).c_str(), stdout);
   }
   for (const agent::v1::NodeState& node : cut_off) {
     std::fputs(Printable(NodeStateText(node)).c_str(), stdout);
@@ -92,21 +96,21 @@ absl::Status Look(const StatusOptions& options) {
     return each.reply.jobs_size() > 0;
   });
   if (watches || has_job || !cut_off.empty()) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("no job runs at ", services.front().target, ", where the service answers"));
+  return absl::NotFoundError(absl::StrCat("no job runs at ", services.front().address.name,
+                                          ", where the service answers"));
 }
 
 // "job 'job7' (train.py) at host0:29400", as far as the service tells.
-std::string WhatIsThere(const std::string& target, const QueryOptions& options) {
+std::string WhatIsThere(const ServiceAddress& service, const QueryOptions& options) {
   const auto reply =
-      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls);
+      rendezvous::FetchStatus(service, options.run_id, options.timeout, options.token, options.tls);
   std::string name = options.run_id;
   std::string description;
   if (reply.ok() && reply->jobs_size() == 1) {
     name = reply->jobs(0).run_id();
     description = absl::StrCat(" (", reply->jobs(0).description(), ")");
   }
-  return absl::StrCat("job ", name.empty() ? "" : Quoted(name), description, " at ", target);
+  return absl::StrCat("job ", name.empty() ? "" : Quoted(name), description, " at ", service.name);
 }
 
 std::string ShownEvent(OutputForm form, const std::string& run_id,
@@ -119,6 +123,7 @@ std::string ShownEvent(OutputForm form, const std::string& run_id,
 }  // namespace
 
 int ShowStatus(const StatusOptions& options) {
+  if (!options.status_page.empty()) return ServePage(options);
   while (true) {
     if (const absl::Status status = Look(options); !status.ok()) return Fail(status);
     if (options.watch == absl::ZeroDuration()) return 0;
@@ -127,27 +132,31 @@ int ShowStatus(const StatusOptions& options) {
 }
 
 int StopJob(StopOptions options) {
-  const absl::StatusOr<std::string> target = FindTarget("stop", &options, WhenOne::kAsks);
-  if (!target.ok()) return Fail(target.status());
-  const std::string what = WhatIsThere(*target, options);
-  const absl::Status status = rendezvous::RequestStop(*target, options.run_id, options.token,
-                                                      options.reason, options.timeout, options.tls);
+  absl::StatusOr<JobService> service = JobService::Find("stop", &options, WhenOne::kAsks);
+  if (!service.ok()) return Fail(service.status());
+  const std::string what = WhatIsThere(service->address(), options);
+  const absl::Status status = service->Ask([&](const ServiceAddress& address) {
+    return rendezvous::RequestStop(address, options.run_id, options.token, options.reason,
+                                   options.timeout, options.tls);
+  });
   if (!status.ok()) return Fail(status);
   Notify(Printable(absl::StrCat("ended ", what)));
   return 0;
 }
 
 int DrainNode(DrainOptions options) {
-  const absl::StatusOr<std::string> target =
-      FindTarget(absl::StrCat("drain ", options.node), &options);
-  if (!target.ok()) return Fail(target.status());
+  absl::StatusOr<JobService> service =
+      JobService::Find(absl::StrCat("drain ", options.node), &options);
+  if (!service.ok()) return Fail(service.status());
   rendezvous::v1::DrainNodeRequest request;
   request.set_run_id(options.run_id);
   request.set_token(options.token);
   request.set_node(options.node);
   request.set_reason(options.reason);
   request.set_undo(options.undo);
-  const auto reply = rendezvous::RequestDrain(*target, request, options.timeout, options.tls);
+  const auto reply = service->Ask([&](const ServiceAddress& address) {
+    return rendezvous::RequestDrain(address, request, options.timeout, options.tls);
+  });
   if (!reply.ok()) return Fail(reply.status());
   Notify(Printable(reply->text()));
   if (options.undo || !options.wait) return 0;
@@ -157,13 +166,11 @@ int DrainNode(DrainOptions options) {
   watch.set_after(reply->after());
   watch.set_follow(true);
   std::string how;
-  const absl::Status status = rendezvous::WatchEvents(
-      *target, watch, options.timeout,
-      [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
+  const absl::Status status = service->WatchEvents(
+      watch, options, [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
         how = HowItLeft(event, reply->node_id());
         return how.empty();
-      },
-      options.tls);
+      });
   if (how.empty()) {
     return Fail(status.ok() ? absl::UnavailableError("the job is over, without a verdict")
                             : status);
@@ -173,8 +180,8 @@ int DrainNode(DrainOptions options) {
 }
 
 int ShowEvents(EventsOptions options) {
-  const absl::StatusOr<std::string> target = FindTarget("events", &options);
-  if (!target.ok()) return Fail(target.status());
+  absl::StatusOr<JobService> service = JobService::Find("events", &options);
+  if (!service.ok()) return Fail(service.status());
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
   request.set_token(options.token);
@@ -182,17 +189,15 @@ int ShowEvents(EventsOptions options) {
   request.set_follow(options.follow);
   const absl::Time first = absl::Now() - options.since;
   uint64_t last = options.after;
-  const absl::Status status = rendezvous::WatchEvents(
-      *target, request, options.timeout,
-      [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
+  const absl::Status status = service->WatchEvents(
+      request, options, [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
         if (event.number() > last + 1 && last > 0) Notify(MissedText(last, event.number()));
         last = event.number();
         if (absl::FromUnixMillis(static_cast<int64_t>(event.wall_time_ms())) < first) return true;
         std::fputs(ShownEvent(options.form, run_id, event).c_str(), stdout);
         std::fflush(stdout);
         return true;
-      },
-      options.tls);
+      });
   return status.ok() ? 0 : Fail(status);
 }
 

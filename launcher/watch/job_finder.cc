@@ -17,26 +17,29 @@
 #include "base/text.h"
 #include "launcher/options/shell_line.h"
 #include "launcher/os/runtime_dir.h"
-#include "launcher/watch/agent_client.h"
+#include "launcher/watch/job_service.h"
+#include "launcher/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
 
 namespace ddprun::launcher {
 namespace {
 
-std::string TargetOf(const QueryOptions& options) {
+using rendezvous::ServiceAddress;
+
+std::string EndpointOf(const QueryOptions& options) {
   return options.socket.empty() ? HostPort(options.host, options.port) : options.socket;
 }
 
 // A job that may be meant.
 struct Choice {
-  std::string target;
+  ServiceAddress service;
   std::string run_id;  // "" = the service has none now
   std::string description;
 };
 
 // "ddprun stop --rdzv_endpoint unix:/tmp/… --rdzv_id job7  # train.py"
 std::string CommandText(absl::string_view command, const Choice& choice) {
-  std::string text = absl::StrCat("ddprun ", command, " --rdzv_endpoint ", choice.target);
+  std::string text = absl::StrCat("ddprun ", command, " --rdzv_endpoint ", choice.service.name);
   if (!choice.run_id.empty()) absl::StrAppend(&text, " --rdzv_id ", ShellWord(choice.run_id));
   if (!choice.description.empty()) absl::StrAppend(&text, "  # ", choice.description);
   return text;
@@ -46,41 +49,49 @@ std::string CommandText(absl::string_view command, const Choice& choice) {
 // service is, and that address means the same here.
 std::vector<Choice> JobsOfAgents(const QueryOptions& options) {
   std::vector<Choice> jobs;
-  for (const std::string& socket : FindLocalSockets(kAgentSocket)) {
-    auto node = FetchNodeState(socket, options.timeout);
-    if (!node.ok() || node->service().empty()) continue;
-    if (!options.run_id.empty() && options.run_id != node->run_id()) continue;
-    if (!absl::StartsWith(node->service(), "unix:") && !SharesOurNetwork(socket)) continue;
-    jobs.push_back({node->service(), node->run_id(), node->description()});
+  for (const OwnNode& node : FindOwnNodes(options.run_id, options.timeout)) {
+    const std::string& service = node.state.service();
+    if (service.empty()) continue;
+    if (!absl::StartsWith(service, "unix:") && !SharesOurNetwork(node.socket)) continue;
+    jobs.push_back({AddressOf(service), node.state.run_id(), node.state.description()});
   }
   return jobs;
 }
 
-// The same service may be found under several names of this machine, but at one port.
-std::string IdentityOf(const std::string& target, const rendezvous::v1::GetStatusReply& reply) {
-  const bool is_socket = absl::StartsWith(target, "unix:");
-  std::string identity = is_socket ? target : target.substr(target.rfind(':'));
+// One service may be found under several names.
+std::string IdentityOf(const rendezvous::v1::GetStatusReply& reply) {
+  std::string identity = absl::StrCat(reply.term());
   for (const auto& job : reply.jobs()) absl::StrAppend(&identity, "\n", job.run_id());
   return identity;
 }
 
-// The services that answer at these addresses, each once. `error`: of the last that doesn't.
-std::vector<FoundService> Answering(const std::vector<std::string>& targets,
+// The services that answer at these addresses, each once. `error`: of the first that doesn't.
+std::vector<FoundService> Answering(const std::vector<ServiceAddress>& services,
                                     const QueryOptions& options, absl::Status* error) {
   std::vector<FoundService> found;
   std::set<std::string> identities;
   std::set<std::string> asked;
-  for (const std::string& target : targets) {
-    if (!asked.insert(target).second) continue;
-    auto reply = rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token,
+  for (const ServiceAddress& service : services) {
+    if (!asked.insert(service.target).second) continue;
+    auto reply = rendezvous::FetchStatus(service, options.run_id, options.timeout, options.token,
                                          options.tls);
     if (!reply.ok()) {
-      *error = reply.status();
-    } else if (identities.insert(IdentityOf(target, *reply)).second) {
-      found.push_back({target, *std::move(reply)});
+      error->Update(reply.status());
+    } else if (identities.insert(IdentityOf(*reply)).second) {
+      found.push_back({service, *std::move(reply)});
     }
   }
   return found;
+}
+
+absl::StatusOr<std::vector<FoundService>> FindInEtcd(const QueryOptions& options) {
+  DDPRUN_ASSIGN_OR_RETURN(JobService service, JobService::FindInEtcd(options));
+  auto reply = service.Ask([&](const ServiceAddress& address) {
+    return rendezvous::FetchStatus(address, options.run_id, options.timeout, options.token,
+                                   options.tls);
+  });
+  if (!reply.ok()) return reply.status();
+  return std::vector<FoundService>{{service.address(), *std::move(reply)}};
 }
 
 // All jobs that may be meant: those of the services that answer, and those whose service doesn't
@@ -91,7 +102,7 @@ absl::StatusOr<std::vector<Choice>> Choices(const QueryOptions& options) {
   std::set<std::string> known;
   for (const FoundService& service : found.ok() ? *found : std::vector<FoundService>()) {
     for (const auto& job : service.reply.jobs()) {
-      choices.push_back({service.target, job.run_id(), job.description()});
+      choices.push_back({service.address, job.run_id(), job.description()});
       known.insert(job.run_id());
     }
   }
@@ -100,7 +111,7 @@ absl::StatusOr<std::vector<Choice>> Choices(const QueryOptions& options) {
   }
   if (!choices.empty()) return choices;
   if (!found.ok()) return found.status();
-  for (const FoundService& service : *found) choices.push_back({service.target, "", ""});
+  for (const FoundService& service : *found) choices.push_back({service.address, "", ""});
   return choices;
 }
 
@@ -110,7 +121,7 @@ std::optional<size_t> Ask(absl::string_view command, const std::vector<Choice>& 
       absl::StrCat("several jobs run here; which one is to be meant by ddprun ", command, "?\n");
   for (size_t i = 0; i < choices.size(); ++i) {
     absl::StrAppend(&text, "  ", i + 1, ") ", choices[i].run_id, ": ", choices[i].description, " (",
-                    choices[i].target, ")\n");
+                    choices[i].service.name, ")\n");
   }
   NotifyLines(absl::StrCat(Printable(text), "1-", choices.size(), ", or nothing: "));
   char line[32] = "";
@@ -124,7 +135,7 @@ std::optional<size_t> Ask(absl::string_view command, const std::vector<Choice>& 
 // Whether the only job is meant.
 bool Confirms(absl::string_view command, const Choice& choice) {
   NotifyLines(Printable(absl::StrCat("ddprun ", command, ": job ", choice.run_id, ", ",
-                                     choice.description, " at ", choice.target, "? [y/N] ")));
+                                     choice.description, " at ", choice.service.name, "? [y/N] ")));
   char line[32] = "";
   if (std::fgets(line, sizeof(line), stdin) == nullptr) return false;
   return line[0] == 'y' || line[0] == 'Y';
@@ -133,16 +144,25 @@ bool Confirms(absl::string_view command, const Choice& choice) {
 }  // namespace
 
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options) {
-  std::vector<std::string> targets;
+  if (options.etcd.has_value()) return FindInEtcd(options);
+  std::vector<ServiceAddress> services;
   if (!options.endpoint_given) {
-    targets = FindLocalSockets(kServiceSocket);
-    for (const Choice& job : JobsOfAgents(options)) targets.push_back(job.target);
+    for (const Choice& job : JobsOfAgents(options)) services.push_back(job.service);
   }
-  targets.push_back(TargetOf(options));
+  const bool has_job = !services.empty();
+  if (!options.endpoint_given) {
+    // Services without an agent that answers. A port in another network is another machine's.
+    for (const LocalService& service : FindLocalServices()) {
+      if (!service.listen.empty() && !SharesOurNetwork(service.socket)) continue;
+      services.emplace_back(service.socket);
+    }
+  }
+  services.push_back(AddressOf(EndpointOf(options)));
   absl::Status error;
-  std::vector<FoundService> found = Answering(targets, options, &error);
+  std::vector<FoundService> found = Answering(services, options, &error);
   if (!found.empty()) return found;
-  if (options.endpoint_given) return error;
+  // Where the user named a service, or a job of theirs has it, why it doesn't answer is the answer.
+  if (options.endpoint_given || has_job) return error;
   // Nothing listens at the default address: it needn't be mentioned.
   const bool is_silent = absl::StrContains(error.message(), "Connection refused");
   return absl::NotFoundError(absl::StrCat(
@@ -160,20 +180,19 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
     }
   }
   std::vector<agent::v1::NodeState> nodes;
-  for (const std::string& target : FindLocalSockets(kAgentSocket)) {
-    auto node = FetchNodeState(target, options.timeout);
-    if (!node.ok() || !node->has_absence()) continue;
-    if (known.contains({node->run_id(), node->node_id()})) continue;
-    if (!options.run_id.empty() && options.run_id != node->run_id()) continue;
-    if (options.endpoint_given && TargetOf(options) != node->endpoint()) continue;
-    nodes.push_back(*std::move(node));
+  for (OwnNode& node : FindOwnNodes(options.run_id, options.timeout)) {
+    if (!node.state.has_absence()) continue;
+    if (known.contains({node.state.run_id(), node.state.node_id()})) continue;
+    const bool by_endpoint = options.endpoint_given && !options.etcd.has_value();
+    if (by_endpoint && EndpointOf(options) != node.state.endpoint()) continue;
+    nodes.push_back(std::move(node.state));
   }
   return nodes;
 }
 
-absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options,
-                                       WhenOne when_one) {
-  if (options->endpoint_given) return TargetOf(*options);
+absl::StatusOr<ServiceAddress> ChooseService(absl::string_view command, QueryOptions* options,
+                                             WhenOne when_one) {
+  if (options->endpoint_given) return AddressOf(EndpointOf(*options));
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Choice> choices, Choices(*options));
   const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
   std::optional<size_t> chosen;
@@ -189,7 +208,7 @@ absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* 
   }
   if (chosen.has_value()) {
     options->run_id = choices[*chosen].run_id;
-    return choices[*chosen].target;
+    return choices[*chosen].service;
   }
   std::string text = "which job? There are several on this machine; name one with --rdzv_id, or by";
   for (const Choice& choice : choices) {

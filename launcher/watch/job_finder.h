@@ -9,18 +9,20 @@
 #include "ddprun/agent/v1/agent.pb.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "launcher/options/query_options.h"
+#include "rendezvous/client/service_address.h"
 
 namespace ddprun::launcher {
 
 // A rendezvous service that answers, and its jobs as far as they are asked for.
 struct FoundService {
-  std::string target;  // "host:port" or "unix:/path"
+  rendezvous::ServiceAddress address;
   rendezvous::v1::GetStatusReply reply;
 };
 
-// The service at the endpoint; without one those of this user's jobs on this machine, wherever they
-// listen (their agents know), and that at localhost:29400. Each once, and at least one. Blocking.
-// Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where it looked.
+// The service at the endpoint, or that etcd names; without either those of this user's jobs on this
+// machine, wherever they listen (their agents know), and that at localhost:29400. Each once, and at
+// least one. Blocking. Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where
+// it looked.
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options);
 
 // What agents of this user on this machine say of themselves that hear no service, but for those
@@ -33,8 +35,8 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
 // Params: command: "stop", that asks. Errors, too: INVALID_ARGUMENT: there are several; the text
 // has the commands to choose from. CANCELLED: the user said no to the only one.
 enum class WhenOne { kTakesIt, kAsks };
-absl::StatusOr<std::string> FindTarget(absl::string_view command, QueryOptions* options,
-                                       WhenOne when_one = WhenOne::kTakesIt);
+absl::StatusOr<rendezvous::ServiceAddress> ChooseService(absl::string_view command,
+                                                         QueryOptions* options, WhenOne when_one);
 
 }  // namespace ddprun::launcher
 

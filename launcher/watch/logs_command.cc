@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -11,22 +12,22 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "launcher/os/runtime_dir.h"
 #include "launcher/watch/agent_client.h"
-#include "launcher/watch/job_finder.h"
+#include "launcher/watch/job_service.h"
 #include "launcher/watch/log_lines.h"
+#include "launcher/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
 
 namespace ddprun::launcher {
 namespace {
 
 using agent::v1::LogPiece;
+using rendezvous::ServiceAddress;
 using rendezvous::v1::JobStatus;
 using rendezvous::v1::NodeStatus;
 
@@ -67,24 +68,46 @@ class Printer {
   LogLines lines_;
 };
 
+// The node that has a rank in the current generation; nullopt = none has, as far as the service
+// says. Ranks follow each other in the order of the nodes' group ranks (R7).
+std::optional<NodeStatus> NodeOfRank(const JobStatus& job, uint32_t rank) {
+  std::map<uint32_t, NodeStatus> members;
+  for (const NodeStatus& node : job.nodes()) {
+    if (node.has_group_rank()) members.emplace(node.group_rank(), node);
+  }
+  uint32_t first = 0;
+  uint32_t group_rank = 0;
+  for (const auto& [number, node] : members) {
+    if (number != group_rank++) return std::nullopt;  // one has left: where ranks begin isn't known
+    if (rank - first < node.worker_count()) return node;
+    first += node.worker_count();
+  }
+  return std::nullopt;
+}
+
 // The readers of a job's nodes, a thread each.
 class Readers {
  public:
   explicit Readers(const LogsOptions& options) : options_(options), printer_(options) {}
 
-  // Begins to read those nodes that are new.
+  // Begins to read those nodes that are new: of one rank that which has it, while one does.
   void Begin(const JobStatus& job) {
-    for (const NodeStatus& node : job.nodes()) {
-      if (!begun_.insert(node.node_id()).second) continue;
-      absl::StatusOr<std::thread> thread =
-          StartThread("a node's logs", [this, run_id = job.run_id(), node] { Read(run_id, node); });
-      if (thread.ok()) {
-        threads_.push_back(*std::move(thread));
-      } else {
-        Fail(node, thread.status());
-      }
+    const std::optional<NodeStatus> only =
+        options_.rank.has_value() ? NodeOfRank(job, *options_.rank) : std::nullopt;
+    if (only.has_value()) return Begin(job.run_id(), *only);
+    for (const NodeStatus& node : job.nodes()) Begin(job.run_id(), node);
+  }
+  void Begin(const std::string& run_id, const NodeStatus& node) {
+    if (!begun_.insert(node.node_id()).second) return;
+    absl::StatusOr<std::thread> thread =
+        StartThread("a node's logs", [this, run_id, node] { Read(run_id, node); });
+    if (thread.ok()) {
+      threads_.push_back(*std::move(thread));
+    } else {
+      Fail(node, thread.status());
     }
   }
+  bool begun() const { return !begun_.empty(); }
   // Waits for all of them. True: nothing was wrong.
   bool Finish() {
     for (std::thread& thread : threads_) thread.join();
@@ -118,13 +141,13 @@ class Readers {
       request.set_since_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(options_.since)));
     }
     const auto print = [&](const LogPiece& piece) { printer_.Print(node.node_id(), piece); };
-    if (!node.agent_address().empty())
+    // A node of this machine is asked here, whatever its address is elsewhere.
+    for (const OwnNode& own : FindOwnNodes(run_id, options_.timeout)) {
+      if (own.state.node_id() != node.node_id()) continue;
+      return ReadLogs({own.socket, node.node_id()}, request, print, {});
+    }
+    if (!node.agent_address().empty()) {
       return ReadLogs(node.agent_address(), request, print, options_.tls);
-    // A job of one node: its agent has a socket in its own folder, and others refuse.
-    for (const std::string& socket : FindLocalSockets(kAgentSocket)) {
-      absl::Status status = ReadLogs(socket, request, print, {});
-      const bool is_another = absl::IsPermissionDenied(status) || absl::IsUnavailable(status);
-      if (!is_another) return status;
     }
     return absl::UnavailableError(absl::StrCat("its agent is reached on its own machine only, ",
                                                node.hostname(),
@@ -139,14 +162,16 @@ class Readers {
   bool failed_ = false;
 };
 
-absl::StatusOr<JobStatus> FetchTheJob(const std::string& target, const LogsOptions& options) {
-  DDPRUN_ASSIGN_OR_RETURN(
-      const rendezvous::v1::GetStatusReply reply,
-      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls));
+absl::StatusOr<JobStatus> FetchTheJob(JobService& service, const LogsOptions& options) {
+  const auto fetch = [&](const ServiceAddress& address) {
+    return rendezvous::FetchStatus(address, options.run_id, options.timeout, options.token,
+                                   options.tls);
+  };
+  DDPRUN_ASSIGN_OR_RETURN(const rendezvous::v1::GetStatusReply reply, service.Ask(fetch));
   if (reply.jobs_size() == 1) return reply.jobs(0);
-  return absl::NotFoundError(
-      absl::StrCat("the rendezvous service at ", target, " holds ", reply.jobs_size(),
-                   reply.jobs_size() == 0 ? " jobs" : " jobs; name one of them with --rdzv_id"));
+  return absl::NotFoundError(absl::StrCat(
+      "the rendezvous service at ", service.address().name, " holds ", reply.jobs_size(),
+      reply.jobs_size() == 0 ? " jobs" : " jobs; name one of them with --rdzv_id"));
 }
 
 // A rank that no generation of the job had, as far as the service remembers.
@@ -161,29 +186,53 @@ absl::Status CheckRank(const JobStatus& job, const LogsOptions& options) {
                                           " has ranks 0 to ", world_size - 1));
 }
 
-// Begins to read nodes that come, until the job has ended.
-absl::Status FollowNodes(const std::string& target, const LogsOptions& options, Readers* readers) {
+// Begins to read each node that joins, or gets the rank, until the job has ended.
+absl::Status FollowNodes(JobService& service, const LogsOptions& options, Readers* readers) {
   rendezvous::v1::WatchEventsRequest request;
   request.set_run_id(options.run_id);
   request.set_token(options.token);
   request.set_follow(true);
-  return rendezvous::WatchEvents(
-      target, request, options.timeout,
-      [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
-        if (event.event() != "node_joined") return true;
-        const absl::StatusOr<JobStatus> job = FetchTheJob(target, options);
+  return service.WatchEvents(
+      request, options, [&](const std::string& /*run_id*/, const rendezvous::v1::JobEvent& event) {
+        const absl::string_view changes = options.rank.has_value() ? "generation" : "node_joined";
+        if (event.event() != changes) return true;
+        const absl::StatusOr<JobStatus> job = FetchTheJob(service, options);
         if (job.ok()) readers->Begin(*job);
         return true;
-      },
-      options.tls);
+      });
 }
 
-absl::Status ReadAll(LogsOptions options, Readers* readers) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget("logs", &options));
-  DDPRUN_ASSIGN_OR_RETURN(const JobStatus job, FetchTheJob(target, options));
+absl::Status ReadJob(LogsOptions options, Readers* readers) {
+  DDPRUN_ASSIGN_OR_RETURN(JobService service, JobService::Find("logs", &options));
+  DDPRUN_ASSIGN_OR_RETURN(const JobStatus job, FetchTheJob(service, options));
   DDPRUN_RETURN_IF_ERROR(CheckRank(job, options));
   readers->Begin(job);
-  return options.follow ? FollowNodes(target, options, readers) : absl::OkStatus();
+  return options.follow ? FollowNodes(service, options, readers) : absl::OkStatus();
+}
+
+// The node of this machine that has the rank, if it is one alone: asked where the service doesn't
+// answer, or not without a token.
+std::optional<OwnNode> OwnNodeOfRank(const LogsOptions& options) {
+  if (!options.rank.has_value()) return std::nullopt;
+  std::vector<OwnNode> nodes = FindOwnNodes(options.run_id, options.timeout);
+  std::erase_if(nodes, [rank = *options.rank](const OwnNode& node) {
+    const uint32_t first = node.state.first_rank();
+    const bool has_it = rank >= first && rank - first < node.state.worker_count();
+    return !node.state.has_first_rank() || !has_it;
+  });
+  if (nodes.size() != 1) return std::nullopt;
+  return std::move(nodes.front());
+}
+
+absl::Status ReadAll(const LogsOptions& options, Readers* readers) {
+  absl::Status status = ReadJob(options, readers);
+  if (status.ok() || readers->begun()) return status;
+  const std::optional<OwnNode> own = OwnNodeOfRank(options);
+  if (!own.has_value()) return status;
+  NodeStatus node;
+  node.set_node_id(own->state.node_id());
+  readers->Begin(own->state.run_id(), node);
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ node id or its group rank, as ddprun status shows them. Where the workers ask
 for a stop step, all ranks stop at the same step and save, and none is lost;
 else the workers get TERM and --grace. Then the node's ddprun exits with status
 75, the others go on with fewer nodes (--nnodes MIN:MAX), or wait for another
-one, and the drained machine may not join again before --undo. A job with a
-token needs it; without one this works from the service's own machine only.
+one, and the drained machine may not join again before --undo. Its owner
+can do so on the service's machine; elsewhere it takes the job's token.
 
 Examples:
   ddprun drain host3 --reason "disk is failing" --rdzv_endpoint host0:29400
@@ -42,7 +42,7 @@ constexpr char kEventsIntroduction[] = R"(usage: ddprun events [options]
 Shows what happened to a job, in order: nodes that came, left and were lost,
 what ended each generation and how the next one began, hangs, preemptions and
 the verdict. The service remembers the last 4096. From another machine than the
-service's a job with a token needs it.
+service's it takes the token of a job that has one.
 
 Examples:
   ddprun events --rdzv_endpoint host0:29400
@@ -53,8 +53,8 @@ constexpr char kLogsIntroduction[] = R"(usage: ddprun logs [RANK] [options]
 
 Prints what the workers of a job have written, on all its nodes, with the rank in
 front of each line. The job must keep its output in files: --tee 3 (files and
-console) or --redirects 3 (files only), with --log_dir. A job with a token needs
-it; without one a node's logs are read on its own machine only.
+console) or --redirects 3 (files only), with --log_dir. Their owner can read a
+node's logs on its machine; from another one it takes the job's token.
 
 Examples:
   ddprun logs --rdzv_endpoint host0:29400 --token_file secret -f
@@ -164,7 +164,7 @@ absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrain(const std::vector<std::st
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   result.options.wait = !no_wait;
   result.options.reason = reason.text;
   DDPRUN_RETURN_IF_ERROR(
@@ -191,7 +191,7 @@ absl::StatusOr<OptionsOrHelp<LogsOptions>> ParseLogs(const std::vector<std::stri
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   DDPRUN_RETURN_IF_ERROR(FinishLogs(logs, &result.options));
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
@@ -273,7 +273,7 @@ absl::StatusOr<OptionsOrHelp<EventsOptions>> ParseEventsOptions(
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   DDPRUN_ASSIGN_OR_RETURN(result.options.form, ReadOutput(output, /*has_wide=*/true));
   uint64_t number = 0;
   if (absl::SimpleAtoi(since.text, &number)) {
@@ -310,7 +310,7 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   DDPRUN_ASSIGN_OR_RETURN(result.options.interval,
                           ParseDuration(interval, absl::Milliseconds(100)));
   DDPRUN_RETURN_IF_ERROR(

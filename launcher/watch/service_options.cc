@@ -78,13 +78,14 @@ absl::StatusOr<OptionsOrHelp<StatusOptions>> ParseStatusOptions(
 
 Shows the jobs of a rendezvous service: nodes, how far their workers are,
 restarts, and what each generation was. Where the service doesn't answer, what
-this machine's nodes know of it. From another machine than the service's a job
-with a token needs it.
+this machine's nodes know of it. From another machine than the service's it takes
+the token of a job that has one.
 
 Examples:
   ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
   ddprun status --rdzv_endpoint host0:29400 --watch 1
-  ddprun status -o json | jq '.jobs[].nodes[].state')");
+  ddprun status -o json | jq '.jobs[].nodes[].state'
+  ddprun status --rdzv_endpoint host0:29400 --status_page 8080)");
   QueryArguments query;
   DefineQuery(&query, "The job to show.", "all", &options);
   CredentialArguments credentials;
@@ -96,6 +97,16 @@ Examples:
                                     "the service.",
                             .default_text = "look once",
                             .environment = ""});
+  Argument status_page;
+  Argument status_page_token_file;
+  options.AddValue(&status_page,
+                   {.names = "--status-page",
+                    .placeholder = "[HOST:]PORT",
+                    .help = "Show it on a page, and to Prometheus, over HTTP, until Ctrl-C or the "
+                            "job's end: at one address, also when another node takes the job "
+                            "over. Without HOST: this machine alone.",
+                    .environment = ""});
+  DefineStatusPageToken(&status_page_token_file, &options);
   OptionsOrHelp<StatusOptions> result;
   OutputArguments output;
   DefineOutput(&output, "also each rank, and all generations",
@@ -105,11 +116,14 @@ Examples:
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   if (!watch.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
   }
   DDPRUN_ASSIGN_OR_RETURN(result.options.form, ReadOutput(output, /*has_wide=*/true));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));
+  DDPRUN_ASSIGN_OR_RETURN(result.options.status_page_token,
+                          ReadStatusPageToken(status_page_token_file, environment, host));
   DDPRUN_RETURN_IF_ERROR(
       FinishCredentials(credentials, host, &result.options.token, &result.options.tls));
   return result;
@@ -120,9 +134,9 @@ absl::StatusOr<OptionsOrHelp<StopOptions>> ParseStopOptions(
     const Host& host) {
   OptionSet options(R"(usage: ddprun stop [options]
 
-Ends a job: every node stops its workers and exits. A job with a token needs it;
-without one it can be ended from the service's own machine only. On a terminal
-it asks before it ends the only job of this machine, unless you name the job.
+Ends a job: every node stops its workers and exits. Its owner can do so on the
+service's machine; elsewhere it takes the job's token. On a terminal it asks
+before it ends the only job of this machine, unless you name the job.
 
 Example:
   ddprun stop --rdzv_endpoint host0:29400 --rdzv_id job7)");
@@ -141,7 +155,7 @@ Example:
     result.help = options.Help();
     return result;
   }
-  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, &result.options));
+  DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   if (query.run_id.given() && !query.run_id.filled()) {
     return BadValue(query.run_id, "give the name of a job");
   }

@@ -32,6 +32,8 @@ struct ServiceOptions {
 struct StatusOptions : QueryOptions {
   OutputForm form = OutputForm::kText;
   absl::Duration watch = absl::ZeroDuration();  // time between two looks; zero = one look
+  std::string status_page;                      // "host:port": shows it there; "" = on stdout
+  std::string status_page_token;                // that a reader of the page needs; "" = none
 };
 
 // `ddprun stop`.

@@ -5,10 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "base/instant.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/watch/job_finder.h"
+#include "launcher/watch/job_service.h"
 #include "launcher/watch/terminal.h"
 #include "launcher/watch/top_view.h"
 #include "rendezvous/client/control_client.h"
@@ -16,20 +18,25 @@
 namespace ddprun::launcher {
 namespace {
 
+using rendezvous::ServiceAddress;
 using rendezvous::v1::JobStatus;
 
 // Errors: those of FetchStatus; NOT_FOUND: no job, FAILED_PRECONDITION: several.
-absl::StatusOr<JobStatus> FetchJob(const TopOptions& options, const std::string& target) {
-  DDPRUN_ASSIGN_OR_RETURN(
-      const rendezvous::v1::GetStatusReply reply,
-      rendezvous::FetchStatus(target, options.run_id, options.timeout, options.token, options.tls));
+absl::StatusOr<JobStatus> FetchJob(const TopOptions& options, JobService& service,
+                                   absl::Duration patience = JobService::kTakeover) {
+  const auto fetch = [&](const ServiceAddress& address) {
+    return rendezvous::FetchStatus(address, options.run_id, options.timeout, options.token,
+                                   options.tls);
+  };
+  DDPRUN_ASSIGN_OR_RETURN(const rendezvous::v1::GetStatusReply reply, service.Ask(fetch, patience));
   if (reply.jobs_size() == 1) return reply.jobs(0);
   if (reply.jobs_size() == 0) {
-    return absl::NotFoundError(absl::StrCat("the rendezvous service at ", target, " holds no job"));
+    return absl::NotFoundError(
+        absl::StrCat("the rendezvous service at ", service.address().name, " holds no job"));
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("the rendezvous service at ", target, " holds ", reply.jobs_size(),
-                   " jobs; name one of them with --rdzv_id: ",
+      absl::StrCat("the rendezvous service at ", service.address().name, " holds ",
+                   reply.jobs_size(), " jobs; name one of them with --rdzv_id: ",
                    absl::StrJoin(reply.jobs(), ", ", [](std::string* out, const JobStatus& job) {
                      absl::StrAppend(out, job.run_id());
                    })));
@@ -51,11 +58,12 @@ TopOrder OrderOf(char key, TopOrder now) {
 }
 
 // Until the user has enough of it (OK), or there is nothing to look at any more.
-absl::Status Watch(const TopOptions& options, const std::string& target, JobStatus job) {
+absl::Status Watch(const TopOptions& options, JobService& service, JobStatus job) {
   DDPRUN_ASSIGN_OR_RETURN(const Terminal terminal, Terminal::Open());
   TopOrder order = TopOrder::kRank;
+  Instant heard = MonotonicNow();
   while (true) {
-    terminal.Draw(TopLines(job, target, order, terminal.Size()));
+    terminal.Draw(TopLines(job, service.address().name, order, terminal.Size()));
     char key = 0;
     switch (terminal.Wait(options.interval, &key)) {
       case Terminal::Wake::kEnd:
@@ -67,7 +75,14 @@ absl::Status Watch(const TopOptions& options, const std::string& target, JobStat
       case Terminal::Wake::kResized:
         break;
       case Terminal::Wake::kTime: {
-        DDPRUN_ASSIGN_OR_RETURN(job, FetchJob(options, target));
+        absl::StatusOr<JobStatus> fresh = FetchJob(options, service, options.interval);
+        if (fresh.ok()) {
+          job = *std::move(fresh);
+          heard = MonotonicNow();
+        } else if (!service.MayMove(fresh.status()) ||
+                   MonotonicNow() - heard > JobService::kTakeover) {
+          return fresh.status();
+        }
         break;
       }
     }
@@ -75,9 +90,9 @@ absl::Status Watch(const TopOptions& options, const std::string& target, JobStat
 }
 
 absl::Status FindAndWatch(TopOptions options) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::string target, FindTarget("top", &options));
-  DDPRUN_ASSIGN_OR_RETURN(JobStatus job, FetchJob(options, target));
-  return Watch(options, target, std::move(job));
+  DDPRUN_ASSIGN_OR_RETURN(JobService service, JobService::Find("top", &options));
+  DDPRUN_ASSIGN_OR_RETURN(JobStatus job, FetchJob(options, service));
+  return Watch(options, service, std::move(job));
 }
 
 }  // namespace

@@ -31,31 +31,31 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& target, const TlsFiles
   return MakeChannel(target, tls, limits);
 }
 
-absl::Status Describe(const std::string& target, const grpc::Status& status) {
-  absl::Status described = DescribeFailure(target, status);
+absl::Status Describe(const std::string& name, const grpc::Status& status) {
+  absl::Status described = DescribeFailure(name, status);
   // What the service says itself, and what is a whole sentence already.
   if (!IsWorthRetrying(described) || absl::IsNotFound(described)) return described;
-  return {described.code(), absl::StrCat("cannot reach the rendezvous service at ", target, ": ",
-                                         described.message())};
+  return {described.code(),
+          absl::StrCat("cannot reach the rendezvous service at ", name, ": ", described.message())};
 }
 
 }  // namespace
 
-absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
-                                               absl::Duration timeout, const std::string& token,
-                                               const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
+absl::StatusOr<v1::GetStatusReply> FetchStatus(const ServiceAddress& service,
+                                               const std::string& run_id, absl::Duration timeout,
+                                               const std::string& token, const TlsFiles& tls) {
+  const auto stub = v1::Rendezvous::NewStub(Connect(service.target, tls, timeout));
   v1::GetStatusReply reply;
   const grpc::Status status =
       FetchWholeStatus(*stub, ValidUtf8(run_id), ValidUtf8(token), timeout, &reply);
-  if (!status.ok()) return Describe(target, status);
+  if (!status.ok()) return Describe(service.name, status);
   return reply;
 }
 
-absl::Status RequestStop(const std::string& target, const std::string& run_id,
+absl::Status RequestStop(const ServiceAddress& service, const std::string& run_id,
                          const std::string& token, const std::string& reason,
                          absl::Duration timeout, const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
+  const auto stub = v1::Rendezvous::NewStub(Connect(service.target, tls, timeout));
   grpc::ClientContext context;
   SetTimeout(timeout, &context);
   v1::StopJobRequest request;
@@ -63,26 +63,26 @@ absl::Status RequestStop(const std::string& target, const std::string& run_id,
   request.set_token(ValidUtf8(token));
   request.set_reason(CutText(reason, kTextBytesMax));
   v1::StopJobReply reply;
-  return Describe(target, stub->StopJob(&context, request, &reply));
+  return Describe(service.name, stub->StopJob(&context, request, &reply));
 }
 
-absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
+absl::StatusOr<v1::DrainNodeReply> RequestDrain(const ServiceAddress& service,
                                                 const v1::DrainNodeRequest& request,
                                                 absl::Duration timeout, const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
+  const auto stub = v1::Rendezvous::NewStub(Connect(service.target, tls, timeout));
   grpc::ClientContext context;
   SetTimeout(timeout, &context);
   v1::DrainNodeReply reply;
   const grpc::Status status = stub->DrainNode(&context, request, &reply);
-  if (!status.ok()) return Describe(target, status);
+  if (!status.ok()) return Describe(service.name, status);
   return reply;
 }
 
 absl::Status WatchEvents(
-    const std::string& target, const v1::WatchEventsRequest& request, absl::Duration timeout,
+    const ServiceAddress& service, const v1::WatchEventsRequest& request, absl::Duration timeout,
     const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event,
     const TlsFiles& tls) {
-  const auto stub = v1::Rendezvous::NewStub(Connect(target, tls, timeout));
+  const auto stub = v1::Rendezvous::NewStub(Connect(service.target, tls, timeout));
   grpc::ClientContext context;
   if (!request.follow()) SetTimeout(timeout, &context);
   const auto reader = stub->WatchEvents(&context, request);
@@ -101,7 +101,7 @@ absl::Status WatchEvents(
   }
   const grpc::Status status = reader->Finish();
   // After the verdict the service may be gone before it has said goodbye.
-  return status.ok() || ended ? absl::OkStatus() : Describe(target, status);
+  return status.ok() || ended ? absl::OkStatus() : Describe(service.name, status);
 }
 
 }  // namespace ddprun::rendezvous

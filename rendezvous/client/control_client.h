@@ -9,31 +9,32 @@
 #include "absl/time/time.h"
 #include "base/tls_files.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
+#include "rendezvous/client/service_address.h"
 
 namespace ddprun::rendezvous {
 
 // One call each to a rendezvous service, for `ddprun status`, `stop`, `drain` and `events`.
-// Blocking: not for a loop. `target` as in ClientOptions; `timeout` covers connecting and the
+// Blocking: not for a loop. `timeout` covers connecting and the
 // answer; `tls` as there. Errors: UNAVAILABLE, DEADLINE_EXCEEDED — not reached; the text says why.
 // UNIMPLEMENTED — something else is at that address. NOT_FOUND — the service holds no such job.
 // Threads: any, but the first of a process alone (InitializeGrpc).
 
 // The jobs that the service holds; `run_id` "" = all; `token` "" = none. Errors, too:
 // UNAUTHENTICATED: not the job's token, and the service is on another machine.
-absl::StatusOr<v1::GetStatusReply> FetchStatus(const std::string& target, const std::string& run_id,
-                                               absl::Duration timeout,
+absl::StatusOr<v1::GetStatusReply> FetchStatus(const ServiceAddress& service,
+                                               const std::string& run_id, absl::Duration timeout,
                                                const std::string& token = "",
                                                const TlsFiles& tls = {});
 
 // Ends a job. Errors, too: UNAUTHENTICATED — not the job's token; PERMISSION_DENIED — there is no
 // token, and the service is on another machine.
-absl::Status RequestStop(const std::string& target, const std::string& run_id,
+absl::Status RequestStop(const ServiceAddress& service, const std::string& run_id,
                          const std::string& token, const std::string& reason,
                          absl::Duration timeout, const TlsFiles& tls = {});
 
 // Asks a node to leave. Errors, too: those of RequestStop; FAILED_PRECONDITION: it has the service;
 // INVALID_ARGUMENT: the name means several nodes.
-absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
+absl::StatusOr<v1::DrainNodeReply> RequestDrain(const ServiceAddress& service,
                                                 const v1::DrainNodeRequest& request,
                                                 absl::Duration timeout, const TlsFiles& tls = {});
 
@@ -41,7 +42,7 @@ absl::StatusOr<v1::DrainNodeReply> RequestDrain(const std::string& target,
 // (with `follow`: the job has ended) or the connection does. `timeout` counts without `follow`
 // only.
 absl::Status WatchEvents(
-    const std::string& target, const v1::WatchEventsRequest& request, absl::Duration timeout,
+    const ServiceAddress& service, const v1::WatchEventsRequest& request, absl::Duration timeout,
     const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event,
     const TlsFiles& tls = {});
 

@@ -86,7 +86,8 @@ std::string BareReason(absl::string_view text, absl::string_view closed_hint) {
        {"Failed to connect to remote host: Connection reset by peer", kNothingComesBack}});
 }
 
-absl::Status DescribeFailure(const std::string& target, const grpc::Status& status) {
+absl::Status DescribeFailure(const std::string& target, const grpc::Status& status,
+                             absl::string_view peer) {
   absl::Status plain = FromGrpcStatus(status);
   if (plain.ok()) return plain;
   if (IsTlsTrouble(plain)) {
@@ -101,9 +102,8 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
   }
   if (IsForeign(plain)) {
     return absl::UnimplementedError(
-        absl::StrCat(target,
-                     " is not a ddprun rendezvous service, or speaks TLS only: check host and "
-                     "port, and --tls_dir (",
+        absl::StrCat(target, " is not a ddprun ", peer,
+                     ", or speaks TLS only: check host and port, and --tls_dir (",
                      BareReason(plain.message(), kClosedHint), ")"));
   }
   if (IsWorthRetrying(plain) && absl::StrContains(plain.message(), kNoDescriptor)) {
@@ -111,7 +111,7 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
         absl::StrCat(target, ": ", BareReason(plain.message(), kClosedHint), LimitAdvice(EMFILE)));
   }
   if (IsWorthRetrying(plain)) return {plain.code(), BareReason(plain.message(), kClosedHint)};
-  return {plain.code(), absl::StrCat("rendezvous service at ", target, ": ", plain.message())};
+  return {plain.code(), absl::StrCat(peer, " at ", target, ": ", plain.message())};
 }
 
 bool LacksDescriptors(const absl::Status& status) {

@@ -12,9 +12,10 @@ namespace ddprun::rendezvous {
 
 // The end of a call in words. What may pass becomes the bare reason ("127.0.0.1:29400: Connection
 // refused"), because it is told once as part of a sentence; a refusal, and a peer that is something
-// else than a rendezvous service (UNIMPLEMENTED), become a sentence that names `target`. Threads:
-// any.
-absl::Status DescribeFailure(const std::string& target, const grpc::Status& status);
+// else than a rendezvous service (UNIMPLEMENTED), become a sentence that names `target`.
+// `peer`: what should be there. Threads: any.
+absl::Status DescribeFailure(const std::string& target, const grpc::Status& status,
+                             absl::string_view peer = "rendezvous service");
 
 // What gRPC 1.51 says of a TLS handshake that failed here. Where the other side refuses our
 // certificate, it only closes the connection. Threads: any.

@@ -72,6 +72,7 @@ bool ServerImpl::MayRead(const std::string& token, const std::string& peer) cons
 }
 
 bool ServerImpl::IsTrusted(const std::string& token, const std::string& peer) const {
+  if (IsOwnerPeer(peer)) return true;
   return options_.token.empty() ? IsLocalPeer(peer) : SameSecret(options_.token, token);
 }
 
@@ -143,14 +144,16 @@ void ServerImpl::AddReports(JobShell& job, v1::JobStatus* status) const {
 // UNAUTHENTICATED: not the job's token. RESOURCE_EXHAUSTED: the reason is too long.
 absl::Status ServerImpl::CheckControl(const std::string& what, const std::string& token,
                                       const std::string& reason, const std::string& peer) {
-  if (options_.token.empty() && !IsLocalPeer(peer)) {
+  if (!IsTrusted(token, peer) && options_.token.empty()) {
     return absl::PermissionDeniedError(
         absl::StrCat("a job without a token is ", what == "drain" ? "drained" : "stopped",
-                     " only from the machine of its rendezvous service, not from ", peer,
+                     " only from the machine of its rendezvous service, not from ", PeerHost(peer),
                      ": run the command there, or start jobs with a token"));
   }
-  if (!options_.token.empty() && !SameSecret(options_.token, token)) {
-    absl::Status status = absl::UnauthenticatedError("wrong or missing token of the job");
+  if (!IsTrusted(token, peer)) {
+    absl::Status status = absl::UnauthenticatedError(
+        "wrong or missing token of the job (--token_file, DDPRUN_TOKEN); only its owner, on the "
+        "machine of its rendezvous service, needs none");
     refusals_.Count(loop_->Now(), absl::StrCat(what, "_without_token"), peer, status);
     return status;
   }

@@ -88,7 +88,15 @@ absl::Status ServerImpl::Listen() {
 absl::Status ServerImpl::ListenOnTcp() {
   DDPRUN_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options_.listen));
   const GrpcLimits limits = {.streams_per_connection = kStreamsPerConnection};
-  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed, StartFedGrpcServer(&service_, limits, options_.tls));
+  std::string socket = options_.socket;
+  if (absl::Status status = socket.empty() ? absl::OkStatus() : CheckListenable(socket);
+      !status.ok()) {
+    Notify(
+        absl::StrCat("warning: commands on this machine need token and TLS: ", status.message()));
+    socket.clear();
+  }
+  DDPRUN_ASSIGN_OR_RETURN(FedGrpcServer fed,
+                          StartFedGrpcServer(&service_, limits, options_.tls, socket));
   server_ = std::move(fed.server);
   port_ = listener.port;
   door_ = std::make_unique<FrontDoor>(

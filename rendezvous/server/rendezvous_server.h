@@ -29,7 +29,10 @@ namespace ddprun::rendezvous {
 struct ServerOptions {
   // "0.0.0.0:29400", "[::]:0", or "unix:/path". Port 0 = any free one.
   std::string listen;
-  // Secret that Join and control calls must carry; "" = none (control calls from loopback only).
+  // Where the job's owner reaches it besides, without TLS and token: "unix:/path"; "" = nowhere.
+  std::string socket;
+  // Secret that Join and control calls must carry; "" = none (control calls from this machine
+  // only).
   std::string token;
   // Who comes over TCP needs a certificate of this CA, too; none = without TLS.
   TlsFiles tls;

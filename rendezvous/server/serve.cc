@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/event_log.h"
@@ -85,21 +84,15 @@ void WarnIfOpen(const ServeConfig& config) {
 std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& events, Instant now,
                                           RendezvousServer& server) {
   if (config.status_page.empty()) return nullptr;
-  absl::StatusOr<std::unique_ptr<WebServer>> page = WebServer::Start(
-      {.listen = config.status_page, .token = config.token, .password = config.status_page_token},
-      server.InProcessChannel());
+  const WebServer::Options options = {
+      .listen = config.status_page, .token = config.token, .password = config.status_page_token};
+  absl::StatusOr<std::unique_ptr<WebServer>> page =
+      WebServer::Start(options, server.InProcessChannel());
   if (!page.ok()) {
     Notify(absl::StrCat("warning: ", page.status().message()));
     return nullptr;
   }
-  const std::string host = config.status_page.substr(0, config.status_page.rfind(':'));
-  const std::string url = absl::StrCat("http://", host, ":", (*page)->port(), "/");
-  Notify(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
-  if (config.status_page_token.empty() && !IsLoopbackName(host)) {
-    Notify(absl::StrCat("warning: whoever reaches ", url, " reads of the jobs there: ",
-                        "--status_page_token_file gives the page a password"));
-  }
-  events.Write(now, "status_page", {{"url", url}});
+  events.Write(now, "status_page", {{"url", AnnouncePage(options, (*page)->port())}});
   return *std::move(page);
 }
 
@@ -209,6 +202,7 @@ int ServeMain(const ServeConfig& config) {
   }
   ServerOptions options;
   options.listen = config.listen;
+  options.socket = config.socket;
   options.token = config.token;
   options.tls = config.tls;
   options.only_run_id = config.only_run_id;

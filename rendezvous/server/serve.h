@@ -10,9 +10,10 @@
 
 namespace ddprun::rendezvous {
 
-// How a process serves; see ServerOptions for the first four.
+// How a process serves; see ServerOptions for the first five.
 struct ServeConfig {
   std::string listen;
+  std::string socket;
   std::string token;
   TlsFiles tls;
   std::string only_run_id;

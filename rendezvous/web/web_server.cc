@@ -16,12 +16,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/host_port.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/thread.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
@@ -155,6 +158,10 @@ class WebServerImpl final : public WebServer {
     return absl::OkStatus();
   }
 
+  void MoveTo(std::shared_ptr<grpc::Channel> service) override {
+    const std::lock_guard lock(mutex_);
+    stub_ = v1::Rendezvous::NewStub(std::move(service));
+  }
   uint16_t port() const override { return port_; }
 
  private:
@@ -221,11 +228,12 @@ class WebServerImpl final : public WebServer {
       wanted_.wait(lock, [this] { return ask_ || ending_; });
       if (ending_) return;
       ask_ = false;
+      const std::shared_ptr<v1::Rendezvous::Stub> stub = stub_;
       lock.unlock();
       v1::GetStatusReply reply;
       const Instant began = MonotonicNow();
       const grpc::Status status =
-          FetchWholeStatus(*stub_, /*run_id=*/"", options_.token, kPatience, &reply);
+          FetchWholeStatus(*stub, /*run_id=*/"", options_.token, kPatience, &reply);
       lock.lock();
       cost_ = MonotonicNow() - began;
       answer_ = status.ok() ? Status(std::move(reply))
@@ -279,7 +287,6 @@ class WebServerImpl final : public WebServer {
 
   const Options options_;
   const absl::Time started_ = absl::Now();
-  const std::unique_ptr<v1::Rendezvous::Stub> stub_;
   event_base* base_ = nullptr;
   evhttp* http_ = nullptr;
   event* answered_ = nullptr;
@@ -293,6 +300,7 @@ class WebServerImpl final : public WebServer {
   CurveBook book_;
   std::mutex mutex_;  // of what follows
   std::condition_variable wanted_;
+  std::shared_ptr<v1::Rendezvous::Stub> stub_;
   bool ask_ = false;
   bool ending_ = false;
   Status answer_;
@@ -302,6 +310,18 @@ class WebServerImpl final : public WebServer {
 };
 
 }  // namespace
+
+std::string AnnouncePage(const WebServer::Options& options, uint16_t port) {
+  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
+  std::string url = absl::StrCat("http://", host, ":", port, "/");
+  Notify(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
+  // A name that means this machine alone, and isn't known here, gets a warning too many.
+  if (options.password.empty() && !IsLoopback(absl::StrReplaceAll(host, {{"[", ""}, {"]", ""}}))) {
+    Notify(absl::StrCat("warning: whoever reaches ", url, " reads of the jobs there: ",
+                        "--status_page_token_file gives the page a password"));
+  }
+  return url;
+}
 
 absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(
     Options options, std::shared_ptr<grpc::Channel> service) {

@@ -42,7 +42,12 @@ class WebServer {
   virtual ~WebServer() = default;
 
   virtual uint16_t port() const = 0;
+  // Asks this service from now on: it has taken the jobs over. Threads: any.
+  virtual void MoveTo(std::shared_ptr<grpc::Channel> service) = 0;
 };
+
+// Tells the user where the page is, and that everybody may read it where they may. Returns its URL.
+std::string AnnouncePage(const WebServer::Options& options, uint16_t port);
 
 }  // namespace ddprun::rendezvous
 

@@ -90,9 +90,10 @@ std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> AddFedPort(
 }
 
 absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service, const GrpcLimits& limits,
-                                                 const TlsFiles& tls) {
+                                                 const TlsFiles& tls, const std::string& socket) {
   grpc::ServerBuilder builder;
   ApplyServerSettings(&builder, limits);
+  if (!socket.empty()) builder.AddListeningPort(socket, grpc::InsecureServerCredentials());
   FedGrpcServer fed;
   fed.acceptor = AddFedPort(&builder, tls);
   builder.RegisterService(service);

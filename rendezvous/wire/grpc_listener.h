@@ -46,11 +46,12 @@ std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> AddFedPort(
     grpc::ServerBuilder* builder, const TlsFiles& tls);
 
 // With the same settings, and TLS where there are files for it. The service must outlive the
-// server.
+// server. `socket`: where it listens besides, without TLS: "unix:/path"; "" = nowhere.
 // Errors: UNAVAILABLE — gRPC refuses, and tells no reason.
 absl::StatusOr<FedGrpcServer> StartFedGrpcServer(grpc::Service* service,
                                                  const GrpcLimits& limits = {},
-                                                 const TlsFiles& tls = {});
+                                                 const TlsFiles& tls = {},
+                                                 const std::string& socket = "");
 
 // The check alone: binds and lets go again. gRPC tells no errno, and would take a unix socket away
 // from a live server.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/own_address.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -32,6 +33,22 @@ std::string HostBytes(bool six, const std::string& host) {
   in6_addr v6{};
   if (six) return inet_pton(AF_INET6, host.c_str(), &v6) == 1 ? Bytes(v6) : "";
   return inet_pton(AF_INET, host.c_str(), &v4) == 1 ? Bytes(v4) : "";
+}
+
+bool IsSix(const PeerAddress& peer) { return peer.host.size() == sizeof(in6_addr); }
+
+std::string HostText(const PeerAddress& peer) {
+  char host[INET6_ADDRSTRLEN] = "?";
+  inet_ntop(IsSix(peer) ? AF_INET6 : AF_INET, peer.host.data(), host, sizeof(host));
+  return host;
+}
+
+// The same on each link: such an address of another machine may be this one's on another link.
+bool IsLinkLocal(const PeerAddress& peer) {
+  in6_addr address{};
+  if (!IsSix(peer)) return false;
+  std::memcpy(&address, peer.host.data(), sizeof(address));
+  return IN6_IS_ADDR_LINKLOCAL(&address);
 }
 
 }  // namespace
@@ -67,23 +84,28 @@ PeerAddress PeerOf(const sockaddr_storage& address) {
 }
 
 std::string PeerText(const PeerAddress& peer) {
-  const bool six = peer.host.size() == sizeof(in6_addr);
-  char host[INET6_ADDRSTRLEN] = "?";
-  inet_ntop(six ? AF_INET6 : AF_INET, peer.host.data(), host, sizeof(host));
-  return six ? absl::StrCat("ipv6:%5B", host, "%5D:", peer.port)
-             : absl::StrCat("ipv4:", host, ":", peer.port);
+  const std::string host = HostText(peer);
+  return IsSix(peer) ? absl::StrCat("ipv6:%5B", host, "%5D:", peer.port)
+                     : absl::StrCat("ipv4:", host, ":", peer.port);
 }
 
 std::string AddressGroup(const PeerAddress& peer) {
   return peer.host.size() > kNetworkBytes ? peer.host.substr(0, kNetworkBytes) : peer.host;
 }
 
+bool IsOwnerPeer(absl::string_view peer) {
+  return peer == "inproc" || absl::StartsWith(peer, "unix:");
+}
+
 bool IsLocalPeer(absl::string_view peer) {
-  if (peer == "inproc" || absl::StartsWith(peer, "unix:")) return true;
+  if (IsOwnerPeer(peer)) return true;
   const std::optional<PeerAddress> address = ParsePeer(peer);
-  if (!address.has_value()) return false;
-  if (address->host.size() == sizeof(in_addr)) return address->host.front() == IN_LOOPBACKNET;
-  return address->host == Bytes(in6addr_loopback);
+  return address.has_value() && !IsLinkLocal(*address) && IsOwnAddress(HostText(*address));
+}
+
+std::string PeerHost(absl::string_view peer) {
+  const std::optional<PeerAddress> address = ParsePeer(peer);
+  return address.has_value() ? HostText(*address) : std::string(peer);
 }
 
 }  // namespace ddprun::rendezvous

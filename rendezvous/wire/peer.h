@@ -34,9 +34,17 @@ std::string PeerText(const PeerAddress& peer);
 // many addresses as they like.
 std::string AddressGroup(const PeerAddress& peer);
 
-// True when gRPC's name of a peer ("ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:", "inproc")
-// is this machine over loopback, a unix socket, or this process. Threads: any.
+// True when gRPC's name of a peer is "unix:…" or "inproc": the caller could open a socket in a
+// folder of the job's owner, or is this process. Pure; threads: any.
+bool IsOwnerPeer(absl::string_view peer);
+
+// True when gRPC's name of a peer is this machine: IsOwnerPeer(), or an address of this machine's
+// own (base/own_address.h). The kernel accepts no packet from outside that bears such an address,
+// so no other machine can have it in a connection. Threads: any.
 bool IsLocalPeer(absl::string_view peer);
+
+// The address in gRPC's name of a peer, for people: "10.0.0.7", "fd00::7"; other names as they are.
+std::string PeerHost(absl::string_view peer);
 
 }  // namespace ddprun::rendezvous
 

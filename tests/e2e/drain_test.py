@@ -90,7 +90,8 @@ class Drain(DrainTestCase):
         self.wait_for_step(100, (host, other))
 
     def test_with_a_token_it_needs_the_token(self):
-        host, other = self.two("1:2", "--token", "geheim", preempts=())
+        with self.bed.as_another_user():
+            host, other = self.two("1:2", "--token", "geheim", preempts=())
         self.wait_for_step(20, (host, other))
         self.assertIn("wrong or missing token", self.drain(self.node(other), status=1))
         self.assertIn("leaves", self.drain(self.node(other), "--token", "geheim", "--no-wait"))

@@ -164,7 +164,8 @@ class Logs(LogsTestCase):
         self.assertIn("--tee 3 (files and console) or --redirects 3 (files only)", self.logs(status=1).stderr)
 
     def test_with_a_token_it_needs_the_token(self):
-        self.start_job("--token", "geheim")
+        with self.bed.as_another_user():
+            self.start_job("--token", "geheim")
         self.assertIn("wrong or missing token", self.logs(status=1).stderr)
         self.assertIn("[rank3]:begin 0", self.logs("--token", "geheim").stdout)
 

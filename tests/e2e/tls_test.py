@@ -33,9 +33,10 @@ class TlsTestCase(BedTestCase):
         return self.bed.path(name)
 
     def node(self, name, *options, nnodes="2", host=False, worker=("wait",)):
-        return self.bed.agent(name, ["--nnodes", nnodes, "--rdzv_backend", "c10d", "--rdzv_endpoint", self.endpoint,
-                                     "--rdzv_id", "job7", "--rdzv_conf", f"is_host={int(host)},last_call_timeout=0.1",
-                                     *options], worker)
+        with self.bed.as_another_user():
+            return self.bed.agent(name, ["--nnodes", nnodes, "--rdzv_backend", "c10d", "--rdzv_endpoint", self.endpoint,
+                                         "--rdzv_id", "job7", "--rdzv_conf", f"is_host={int(host)},last_call_timeout=0.1",
+                                         *options], worker)
 
     def status(self, *options):
         return self.ddprun("status", "--rdzv_endpoint", self.endpoint, *options)
@@ -130,6 +131,17 @@ class Jobs(TlsTestCase):
         workers = self.bed.next_workers(1, 2, 2, alive=agents)
         self.assertEqual([0, 0], [line["restart_count"] for line in workers])
         self.assertEqual(1, first[0]["generation"])
+        self.end_well(agents, workers)
+
+
+    def test_their_owner_needs_none_on_the_services_machine(self):
+        """The command finds the sockets of its own user's agents, and asks there."""
+        agents, workers = self.two_nodes("--tls_dir", self.certs("tls"), "--token", "geheim")
+        for command, says in (("status", "job job7: running"), ("events", "node_joined")):
+            with self.bed.as_another_user():
+                status, text = self.ddprun(command, "--rdzv_endpoint", self.endpoint)
+            self.assertEqual(0, status, text)
+            self.assertIn(says, text)
         self.end_well(agents, workers)
 
 

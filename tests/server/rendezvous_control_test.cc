@@ -2,6 +2,9 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/own_address.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/server/core/call_budget.h"
@@ -165,6 +168,22 @@ TEST(IsLocalPeer, KnowsThisMachine) {
         "ipv6:%5B::ffff:127.0.0.1%5D:1", "unix:", "unix:/tmp/x", "inproc"}) {
     EXPECT_TRUE(IsLocalPeer(peer)) << peer;
   }
+  const absl::StatusOr<std::vector<std::string>> own = OwnAddresses();
+  ASSERT_TRUE(own.ok()) << own.status();
+  for (const std::string& address : *own) {
+    const bool six = absl::StrContains(address, ':');
+    const std::string peer = six ? absl::StrCat("ipv6:%5B", address, "%5D:4711")
+                                 : absl::StrCat("ipv4:", address, ":4711");
+    // A link-local address is the same on each link.
+    EXPECT_EQ(IsLocalPeer(peer), !absl::StartsWith(address, "fe80:")) << peer;
+    EXPECT_EQ(PeerHost(peer), address);
+  }
+}
+
+TEST(IsOwnerPeer, IsWhoOpenedASocketOfTheOwners) {
+  for (const char* peer : {"unix:", "unix:/tmp/x", "inproc"}) EXPECT_TRUE(IsOwnerPeer(peer));
+  for (const char* peer : {"ipv4:127.0.0.1:1", "", "unixes"}) EXPECT_FALSE(IsOwnerPeer(peer));
+  EXPECT_EQ(PeerHost("unix:/tmp/x"), "unix:/tmp/x");
 }
 
 TEST(IsLocalPeer, TakesNothingElse) {

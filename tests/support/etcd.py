@@ -99,7 +99,8 @@ class EtcdCluster:
         ca, *files = self.files()
         with open(ca, "w", encoding="utf-8") as sink:
             sink.write(Authority.bundle(authority, *trusted))
-        for source, target in zip(authority.sign("etcd"), files):
+        names = [f"IP:10.77.0.{host}" for host in range(1, self.hosts.count + 1)] if self.hosts else ["IP:127.0.0.1"]
+        for source, target in zip(authority.sign("etcd", ",".join(names)), files):
             shutil.copy(source, target + ".new")
             os.rename(target + ".new", target)
         own = authority.sign("etcdctl")

@@ -12,17 +12,11 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::Not;
 
 TEST(AddressProbeTest, KnowsItsName) {
   char name[HOST_NAME_MAX + 1] = "";
   ASSERT_EQ(gethostname(name, sizeof(name)), 0);
   EXPECT_EQ(Hostname(), name);
-}
-
-TEST(AddressProbeTest, ListsItsAddresses) {
-  EXPECT_THAT(*LocalAddresses(), Contains("127.0.0.1"));
-  EXPECT_THAT(*LocalAddresses(), Not(Contains("")));
 }
 
 TEST(AddressProbeTest, ResolvesLiteralsAndNames) {
@@ -43,11 +37,6 @@ TEST(AddressProbeTest, KnowsWhichHostsItIs) {
   for (const char* host :
        {"127.0.0.1", "127.8.9.10", "::1", "localhost", "0.0.0.0", "::", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(*IsLocalHost(host)) << host;
-  }
-  const std::vector<std::string> ours = *LocalAddresses();
-  for (const std::string& address : ours) {
-    if (absl::StartsWith(address, "fe80:")) continue;  // needs its scope to be reached
-    EXPECT_TRUE(*IsLocalHost(address)) << address;
   }
   // Addresses for documentation (RFC 5737, RFC 3849) are nobody's.
   EXPECT_FALSE(*IsLocalHost("192.0.2.7"));

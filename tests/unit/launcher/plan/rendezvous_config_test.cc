@@ -19,6 +19,8 @@ TEST(Refusals, Etcd) {
       {"--rdzv-backend=etcd --rdzv-endpoint=a:1,b:x train.py", 1, "'x' is no port"},
       {"--rdzv-backend=etcd --rdzv-endpoint=a:0 train.py", 1, "port 0 is no port of etcd"},
       {"--rdzv-backend=etcd --rdzv-conf=protocol=ftp train.py", 1, "give http or https"},
+      {"--service-port=7 train.py", 2, "--service-port is for --rdzv_backend etcd"},
+      {"--rdzv-backend=etcd --service-port=65536 train.py", 1, "65535"},
       {"--rdzv-backend=etcd --rdzv-conf=cert=/c train.py", 1, "cert and key belong together"},
       {"--rdzv-backend=etcd --rdzv-conf=etcd_user=u train.py", 1, "DDPRUN_ETCD_PASSWORD belong"},
   };
@@ -64,6 +66,8 @@ TEST(RendezvousConfig, Etcd) {
   EXPECT_FALSE(PlanOf("--rdzv-backend etcd train.py").etcd->tls);
   EXPECT_TRUE(PlanOf("--rdzv-backend etcd --rdzv-conf protocol=https train.py").etcd->tls);
   EXPECT_FALSE(PlanOf("train.py").etcd.has_value());
+  EXPECT_EQ(plan.service_port, 0);
+  EXPECT_EQ(PlanOf("--rdzv-backend etcd --service-port 7 train.py").service_port, 7);
 }
 
 TEST(RendezvousConfig, StrangeKeysWarn) {

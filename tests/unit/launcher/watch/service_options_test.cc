@@ -56,6 +56,21 @@ TEST(Status, Options) {
   EXPECT_EQ(OptionsOf<StatusOptions>("status --rdzv_endpoint unix:/tmp/s").socket, "unix:/tmp/s");
 }
 
+TEST(Status, OfAJobInEtcd) {
+  const auto options = OptionsOf<StatusOptions>(
+      "status --rdzv_backend etcd --rdzv_endpoint a:1,b --rdzv_id j "
+      "--rdzv_conf join_timeout=9,protocol=https,ca_cert=/ca,etcd_user=u",
+      {{"DDPRUN_ETCD_PASSWORD", "p"}});
+  ASSERT_TRUE(options.etcd.has_value());
+  EXPECT_THAT(options.etcd->endpoints, testing::ElementsAre("a:1", "b:2379"));
+  EXPECT_TRUE(options.etcd->tls);
+  EXPECT_EQ(options.etcd->ca_file, "/ca");
+  EXPECT_EQ(options.etcd->password, "p");
+  EXPECT_EQ(OptionsOf<StatusOptions>("status --rdzv_backend etcd --rdzv_id j").etcd->endpoints,
+            std::vector<std::string>{"localhost:2379"});
+  EXPECT_FALSE(OptionsOf<StatusOptions>("status --rdzv_backend c10d").etcd.has_value());
+}
+
 TEST(Stop, Options) {
   const auto plain = OptionsOf<StopOptions>("stop");
   EXPECT_EQ(plain.run_id, "");
@@ -73,6 +88,9 @@ TEST(Commands, Errors) {
   EXPECT_EQ(ExitOf(Parse(Words("status extra"))).status, 2);
   EXPECT_THAT(ExitOf(Parse(Words("status extra"))).text, HasSubstr("unexpected word 'extra'"));
   EXPECT_EQ(ExitOf(Parse(Words("status --rdzv_endpoint h:0"))).status, 1);
+  EXPECT_EQ(ExitOf(Parse(Words("status --rdzv_backend zeus"))).status, 1);
+  EXPECT_EQ(ExitOf(Parse(Words("status --rdzv_backend etcd"))).status, 2);
+  EXPECT_THAT(ExitOf(Parse(Words("status --rdzv_backend etcd"))).text, HasSubstr("--rdzv_id NAME"));
   EXPECT_EQ(ExitOf(Parse(Words("status --timeout x"))).status, 2);
   EXPECT_EQ(ExitOf(Parse(Words("stop --rdzv_id="))).status, 1);
 }

@@ -1,0 +1,15 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_PAGE_COMMAND_H_
+#define DDPRUN_LAUNCHER_WATCH_PAGE_COMMAND_H_
+
+#include "launcher/watch/service_options.h"
+
+namespace ddprun::launcher {
+
+// `ddprun status --status_page`: serves page and metrics of the service that is meant, until the
+// job has ended, or Ctrl-C ends the process. Where the job's record is in etcd they are those of
+// whichever node serves the job. Returns the exit status.
+int ServePage(StatusOptions options);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_PAGE_COMMAND_H_

@@ -1,0 +1,48 @@
+#ifndef DDPRUN_RENDEZVOUS_ETCD_SERVICE_LOOKUP_H_
+#define DDPRUN_RENDEZVOUS_ETCD_SERVICE_LOOKUP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/event_loop.h"
+#include "rendezvous/etcd/core/etcd_settings.h"
+#include "rendezvous/etcd/etcd_client.h"
+#include "rendezvous/etcd/leader_key.h"
+
+namespace ddprun::rendezvous {
+
+// Where etcd says that a job's service is, for a command: it takes no part in elections. Blocking:
+// it has a loop of its own. Threads: the one that made it.
+class ServiceLookup {
+ public:
+  // Errors: as EtcdClient::Create.
+  static absl::StatusOr<std::unique_ptr<ServiceLookup>> Create(const EtcdSettings& settings,
+                                                               std::string run_id);
+
+  // The leader that serves the job. While nobody does, and there is such a job, waits for one.
+  // Params: former: the revision of a leader that didn't answer: another one is waited for, for a
+  // moment; 0 = none. Errors: NOT_FOUND: etcd has no such job; UNAVAILABLE: nobody serves it within
+  // `patience`, or etcd doesn't answer; the text says which.
+  absl::StatusOr<Leader> Find(int64_t former, absl::Duration patience);
+
+ private:
+  ServiceLookup(std::unique_ptr<EventLoop> loop, std::unique_ptr<EtcdClient> client, JobKeys keys,
+                std::string run_id);
+  absl::StatusOr<etcdserverpb::RangeResponse> Read(const std::string& key, absl::Duration patience);
+  void AwaitChange(int64_t revision, absl::Duration patience);
+  void RunUntilDone();
+
+  const std::unique_ptr<EventLoop> loop_;
+  const std::unique_ptr<EtcdClient> client_;  // goes before its loop
+  const JobKeys keys_;
+  const std::string run_id_;
+  bool done_ = false;  // with what RunUntilDone() waits for
+};
+
+}  // namespace ddprun::rendezvous
+
+#endif  // DDPRUN_RENDEZVOUS_ETCD_SERVICE_LOOKUP_H_
