@@ -251,9 +251,9 @@ absl::StatusOr<std::vector<CpuSet>> PlanNumaBinding(NumaBinding mode, const CpuT
                                                     uint32_t workers) {
   DDPRUN_CHECK(mode != NumaBinding::kNone, "there is a binding to plan");
   if (gpus.size() < workers) {
-    return CannotBind(absl::StrCat("binds each worker to the CPUs near its GPU, but there are ",
-                                   CountText(gpus.size(), "GPU"), " for ",
-                                   CountText(workers, "worker"),
+    return CannotBind(absl::StrCat("binds each worker to the CPUs near its GPU, but there ",
+                                   gpus.size() == 1 ? "is " : "are ", CountText(gpus.size(), "GPU"),
+                                   " for ", CountText(workers, "worker"),
                                    "; leave it out, or use --cpu_binding, which needs none"));
   }
   std::vector<CpuSet> result;

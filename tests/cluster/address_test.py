@@ -239,7 +239,7 @@ class TwoNodes(AddressTestCase):
 
     def test_strangers_cost_nothing(self):
         """Whatever they send, and keep open: the next generation's processes don't have their descriptors."""
-        nodes, _ = self.waiting("--token_file", self.bed.write("token", "secret"))
+        nodes, _ = self.waiting("--token_file", self.bed.write("token", "secret", mode=0o600))
         pids = [nodes[0].pid, self.bed.event("service_started")["service_pid"]]
         before = descriptors(pids)
         strangers = self.python(2, STRANGERS)

@@ -162,7 +162,8 @@ class Player {
     stopped.master_port = static_cast<uint32_t>(bytes_.Around(5000));
     if (bytes_.Next() < 80) stopped.failures.push_back(Failure());
     if (bytes_.Next() < 80) stopped.left = {bytes_.Next() % 3U, bytes_.Next()};
-    stopped.kept = bytes_.Next() % 3U;
+    stopped.kept =
+        static_cast<uint32_t>(stopped.left.size());  // no byte: inputs keep their meaning
     return stopped;
   }
 

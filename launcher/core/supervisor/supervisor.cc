@@ -39,7 +39,8 @@ std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEven
   }
   if (phase_ != Phase::kEnded) {
     std::visit([this](const auto& e) { On(e); }, event);
-    if (const auto back = watch_.TakeReturn(now_); back.has_value()) {
+    const auto back = phase_ == Phase::kEnded ? std::nullopt : watch_.TakeReturn(now_);
+    if (back.has_value()) {
       Notify(NotifyUser::Level::kWarning, *back);
     }
     watch_.OnWorkers(now_, WorkersGoOn());

@@ -121,7 +121,7 @@ TEST(NumaBinding, OnlyAllowedCpus) {
 TEST(NumaBinding, WhatCanNotBeDoneIsSaid) {
   CpuTopology topology = Machine(1, 2, 1, 2, 1);
   EXPECT_THAT(Numa(NumaBinding::kNode, topology, {0}, 2),
-              ElementsAre(HasSubstr("there are 1 GPUs for 2 workers")));
+              ElementsAre(HasSubstr("there is 1 GPU for 2 workers")));
   EXPECT_THAT(Numa(NumaBinding::kNode, topology, {5}, 1),
               ElementsAre(HasSubstr("at NUMA node 5, which has no CPUs on this machine")));
   topology.cpus[0].cache.reset();
