@@ -17,7 +17,7 @@ inline std::string HostPort(const std::string& host, int port) {
 
 // Whether it is this machine by any reading: "localhost", "::1" or an address of 127/8. Pure.
 inline bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+  return host == "localhost" || host == "::1" || host == "[::1]" || absl::StartsWith(host, "127.");
 }
 
 // Where a server listens that others reach at `host`: at that address alone if no other machine can

@@ -19,19 +19,6 @@
 namespace ddprun {
 namespace {
 
-// "" for families other than IPv4 and IPv6.
-std::string TextOf(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-    inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
-  } else if (address->sa_family == AF_INET6) {
-    const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address);
-    inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof(text));
-  }
-  return text;
-}
-
 // The address with port 0; its family is AF_UNSPEC if the text is no address.
 sockaddr_storage Parse(const std::string& text) {
   sockaddr_storage address{};
@@ -65,13 +52,25 @@ bool MayBind(const sockaddr_storage& address) {
 
 }  // namespace
 
+std::string AddressText(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
+    inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
+  } else if (address->sa_family == AF_INET6) {
+    const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address);
+    inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof(text));
+  }
+  return std::string(absl::StripPrefix(text, "::ffff:"));
+}
+
 absl::StatusOr<std::vector<std::string>> OwnAddresses() {
   ifaddrs* raw = nullptr;
   if (getifaddrs(&raw) != 0) return ErrnoStatus(errno, "getifaddrs");
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(raw, freeifaddrs);
   std::vector<std::string> addresses;
   for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    std::string text = entry->ifa_addr == nullptr ? "" : TextOf(entry->ifa_addr);
+    std::string text = entry->ifa_addr == nullptr ? "" : AddressText(entry->ifa_addr);
     const bool known = std::find(addresses.begin(), addresses.end(), text) != addresses.end();
     if (!text.empty() && !known) addresses.push_back(std::move(text));
   }
@@ -81,7 +80,7 @@ absl::StatusOr<std::vector<std::string>> OwnAddresses() {
 bool IsOwnAddress(const std::string& address) {
   const sockaddr_storage parsed = Parse(std::string(absl::StripPrefix(address, "::ffff:")));
   if (parsed.ss_family == AF_UNSPEC) return false;
-  const std::string text = TextOf(reinterpret_cast<const sockaddr*>(&parsed));
+  const std::string text = AddressText(reinterpret_cast<const sockaddr*>(&parsed));
   if (absl::StartsWith(text, "127.") || text == "::1" || text == "0.0.0.0" || text == "::") {
     return true;
   }

@@ -6,7 +6,13 @@
 
 #include "absl/status/statusor.h"
 
+struct sockaddr;
+
 namespace ddprun {
+
+// The host of a socket's address in numeric form, without scope or port; "" for families other than
+// IPv4 and IPv6. An IPv4 address in IPv6's form (RFC 4291, 2.5.5.2) is given as IPv4. Threads: any.
+std::string AddressText(const sockaddr* address);
 
 // All addresses of this machine's interfaces, as inet_ntop(3) writes them, each once; scopes are
 // cut off. "This machine" is this process's network namespace. Errors: of getifaddrs(3).

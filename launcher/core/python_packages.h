@@ -6,8 +6,8 @@
 namespace ddprun::launcher {
 
 // The distribution on PyPI that has a well-known module: "opencv-python" for "cv2"; "" = this table
-// doesn't know the module. Whoever registers a name on PyPI owns it, and pip runs its code, so a
-// name that is guessed from the module's would install a stranger's package.
+// doesn't have the module. Anybody can register a free name on PyPI, and pip runs the package's
+// code, so advice to install a name that was guessed from the module's could run a stranger's code.
 absl::string_view PackageOfModule(absl::string_view module);
 
 }  // namespace ddprun::launcher

@@ -109,6 +109,7 @@ void Spare::LookAtStarter() {
       if (!std::exchange(told_, true)) hooks_.ready(starter_.bytes_held());
       return;
     case WarmStarter::State::kUnlearned:
+    case WarmStarter::State::kHeld:
     case WarmStarter::State::kShort:
     case WarmStarter::State::kOff:
       return Leave(starter_.WhyCold());

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/own_address.h"
 #include "launcher/doctor/core/machine_parsers.h"
 #include "launcher/doctor/machine_probe.h"
 #include "launcher/doctor/text_file.h"

@@ -9,7 +9,6 @@
 #include <climits>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/errno_status.h"
 #include "base/own_address.h"
 #include "base/status_macros.h"
@@ -25,19 +24,6 @@ void AddOnce(std::vector<std::string>* list, std::string text) {
 }
 
 }  // namespace
-
-std::string AddressText(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-    inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text));
-  } else if (address->sa_family == AF_INET6) {
-    const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address);
-    inet_ntop(AF_INET6, &in6->sin6_addr, text, sizeof(text));
-  }
-  // An IPv4 peer of a socket that takes both.
-  return std::string(absl::StripPrefix(text, "::ffff:"));
-}
 
 absl::StatusOr<AddressList> LookUp(const std::string& host, uint16_t port) {
   addrinfo hints{};

@@ -8,6 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "base/own_address.h"
 #include "base/status_macros.h"
 #include "launcher/machine/address_list.h"
 #include "launcher/machine/host_probe.h"

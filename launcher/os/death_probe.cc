@@ -55,6 +55,11 @@ std::string Newest(const std::string& pattern) {
   return newest;
 }
 
+// File systems that answer at once. One of another machine might never do so, and looking at an
+// autofs mounts it; what isn't known may be either.
+constexpr absl::string_view kLocal[] = {"ext2",  "ext3",    "ext4", "xfs", "btrfs",
+                                        "tmpfs", "overlay", "zfs",  "f2fs"};
+
 // The folder of the file in "OSError: [Errno 28] No space left on device: '/scratch/last.pt'"; "" =
 // the words name none.
 std::string FolderNamed(absl::string_view words) {
@@ -158,11 +163,9 @@ std::string DeathProbe::DiskFact(const Death& death) const {
   if (std::string fact = FullDiskFact(looked_at); !fact.empty()) return fact;
   for (const absl::string_view line : absl::StrSplit(Text("/proc/self/mounts"), '\n')) {
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');
-    if (fields.size() < 3 || absl::StartsWith(fields[2], "nfs") || fields[2] == "cifs" ||
-        absl::StartsWith(fields[2], "fuse") || fields[2] == "lustre") {
-      continue;
-    }
-    look(fields[1]);
+    const bool is_local = fields.size() > 2 && std::find(std::begin(kLocal), std::end(kLocal),
+                                                         fields[2]) != std::end(kLocal);
+    if (is_local) look(fields[1]);
   }
   std::error_code ignored;
   if (FullDiskFact(looked_at).empty()) look(std::filesystem::current_path(ignored).string());

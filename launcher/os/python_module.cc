@@ -40,13 +40,17 @@ std::string ModuleAt(absl::string_view words) {
 // names the part that is missing ("No module named 'a.b'": there is an a); python3 -m of a
 // module has no quotes.
 std::string MissingModule(absl::string_view words) {
-  for (const absl::string_view sign : {"ModuleNotFoundError: No module named '",
-                                       "python3: No module named ", "python: No module named "}) {
-    const size_t at = words.rfind(sign);
-    if (at == absl::string_view::npos) continue;
-    if (std::string name = ModuleAt(words.substr(at + sign.size())); !name.empty()) return name;
-  }
-  return "";
+  const auto after = [words](absl::string_view sign, size_t at) {
+    return at == absl::string_view::npos ? "" : ModuleAt(words.substr(at + sign.size()));
+  };
+  constexpr absl::string_view kImport = "ModuleNotFoundError: No module named '";
+  if (std::string name = after(kImport, words.rfind(kImport)); !name.empty()) return name;
+  constexpr absl::string_view kStart = ": No module named ";
+  const size_t at = words.rfind(kStart);
+  if (at == absl::string_view::npos) return "";
+  const size_t line = words.rfind('\n', at) + 1;  // 0 where there is none
+  const std::string interpreter = BaseName(std::string(words.substr(line, at - line)));
+  return absl::StartsWith(interpreter, "python") ? after(kStart, at) : "";
 }
 
 bool Exists(const std::string& path) {

@@ -22,9 +22,10 @@ struct PythonStart {
 // <where it is, or where it was looked for>"; "" = its last words are others. Nothing is run or
 // imported: folders are searched, in this order:
 //   1. another active Python ($VIRTUAL_ENV, $CONDA_PREFIX, python3 of PATH) has the module;
-//   2. it lies near the script or the working folder, where Python doesn't look;
-//   3. a module with nearly this name does;
-//   4. it is a well-known one (PackageOfModule()).
+//   2. it lies in a folder from the script's, or the working one, up to the project's root;
+//   3. it is a well-known one (PackageOfModule());
+//   4. it lies one folder below those;
+//   5. a module with nearly this name lies in one of them.
 // Params: words: message and end of stderr. Bound: some hundred stat(2) and 64 directories.
 std::string MissingModuleFact(absl::string_view words, const PythonStart& start);
 

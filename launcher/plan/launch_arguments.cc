@@ -277,8 +277,10 @@ void DefineRestarts(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->max_restarts,
                     {.names = "--max-restarts",
                      .placeholder = "N",
-                     .help = "How often in all failed workers may restart it. Unless given, a C++ "
-                             "worker killed from outside is replaced while others go on."});
+                     .help = "How often failed workers may restart the job, counted once "
+                             "for the whole job. Unless given, a C++ worker that was killed "
+                             "from outside is replaced while others go on in their "
+                             "processes."});
   options->AddValue(&target->restart_window,
                     {.names = "--restart-window",
                      .placeholder = "SECONDS",

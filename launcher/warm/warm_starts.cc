@@ -93,7 +93,8 @@ WarmStarts::WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* ke
       hooks_(std::move(hooks)),
       program_(plan->runs_python ? "" : ProgramFile(*plan, environment_)),
       wanted_(plan->warm.on),
-      starter_(RulesOf(*plan)) {}
+      starter_(RulesOf(*plan)),
+      hold_(std::make_unique<Timer>(loop, [this] { OnHoldOver(); })) {}
 
 absl::Status WarmStarts::MakeFiles() {
   if (!plan_->runs_python) return absl::OkStatus();  // it needs none
@@ -301,6 +302,12 @@ void WarmStarts::Do(const std::vector<WarmEffect>& effects) {
   for (const WarmEffect& effect : effects) {
     std::visit([this](const auto& e) { Do(e); }, effect);
   }
+  hold_->Arm(starter_.Deadline());
+}
+
+// Imports ahead are for workers that live.
+void WarmStarts::OnHoldOver() {
+  if (running_) Do(starter_.OnTimer(loop_->Now()));
 }
 
 void WarmStarts::Do(const struct Park& /*effect*/) {

@@ -114,6 +114,7 @@ class WarmStarts {
   void Do(const Forget& effect);
   void Do(const WarmNote& effect) { hooks_.record(effect.event, effect.fields); }
   void Do(const NotifyOnce& effect);
+  void OnHoldOver();
   absl::Status ParkIt();
   void NotifyIfNobodySaidSo();
   void CountStart(bool parked);
@@ -131,13 +132,14 @@ class WarmStarts {
   std::string can_park_;  // signature of the one that has said so last; "" = none has
   bool wanted_;           // what was kept, or learned, is of use
   WarmStarter starter_;
-  bool running_ = false;     // the node has workers, or did when it last looked
-  uint64_t generation_ = 0;  // the newest that was prepared
-  bool restarted_ = false;   // there was one before it
-  bool told_ = false;        // that nobody has said that the program can be parked
-  Instant prepared_;         // when its first worker was
-  Use started_;              // of its workers; not the parked one's fields
-  uint32_t starting_ = 0;    // workers of it, those that have started among them
+  std::unique_ptr<Timer> hold_;  // for the starter's deadline
+  bool running_ = false;         // the node has workers, or did when it last looked
+  uint64_t generation_ = 0;      // the newest that was prepared
+  bool restarted_ = false;       // there was one before it
+  bool told_ = false;            // that nobody has said that the program can be parked
+  Instant prepared_;             // when its first worker was
+  Use started_;                  // of its workers; not the parked one's fields
+  uint32_t starting_ = 0;        // workers of it, those that have started among them
   // Of its workers, those that were forked, by local rank; until the first one has ended.
   std::map<uint32_t, bool> forked_;
   Version kept_version_;  // of the file that was read last

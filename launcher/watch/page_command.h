@@ -5,9 +5,9 @@
 
 namespace ddprun::launcher {
 
-// `ddprun status --status_page`: serves page and metrics of the service that is meant, until the
-// job has ended, or Ctrl-C ends the process. Where the job's record is in etcd they are those of
-// whichever node serves the job. Returns the exit status.
+// `ddprun status --status_page`: serves page and metrics of a service until Ctrl-C ends the
+// process. Where the job's record is in etcd they are those of the node that serves the job at the
+// time, until the job has ended. Returns the exit status.
 int ServePage(StatusOptions options);
 
 }  // namespace ddprun::launcher

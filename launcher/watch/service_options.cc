@@ -102,9 +102,9 @@ Examples:
   options.AddValue(&status_page,
                    {.names = "--status-page",
                     .placeholder = "[HOST:]PORT",
-                    .help = "Show it on a page, and to Prometheus, over HTTP, until Ctrl-C or the "
-                            "job's end: at one address, also when another node takes the job "
-                            "over. Without HOST: this machine alone.",
+                    .help = "Show it on a page, and to Prometheus, over HTTP, until Ctrl-C; with "
+                            "etcd until the job's end, at one address, also when another node "
+                            "takes the job over. Without HOST: this machine alone.",
                     .environment = ""});
   DefineStatusPageToken(&status_page_token_file, &options);
   OptionsOrHelp<StatusOptions> result;

@@ -17,8 +17,8 @@ bool SameSecret(const std::string& expected, const std::string& offered);
 // Errors: FAILED_PRECONDITION — another protocol major; names the side to upgrade.
 absl::Status CheckProtocol(const Join& join);
 
-// Errors: UNAUTHENTICATED — not the job's token. An empty `token` takes everyone who has none: who
-// was given one relies on it, and whoever forgot it on the service's node has an open job.
+// Errors: UNAUTHENTICATED — not the job's token. An empty `token` accepts agents without a token
+// only: an agent with one was meant for a job that strangers can't join, and this one is open.
 absl::Status CheckToken(const std::string& token, const Join& join);
 
 // Errors: ABORTED — the agent knows another term.

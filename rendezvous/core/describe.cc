@@ -1,6 +1,7 @@
 #include "rendezvous/core/describe.h"
 
 #include <algorithm>
+#include <csignal>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,8 +25,12 @@ std::string CauseLine(const WorkerFailure& failure) {
   if (!failure.message.empty()) {
     return Bounded(failure.message.substr(0, failure.message.find('\n')), kMessageShownMax);
   }
+  // A signal ends a program without a word of its own, and what it wrote before (an exception that
+  // it caught) needn't be why; only abort(3) follows what C++ says of an exception nobody caught.
   const std::string line = ErrorLine(failure.stderr_tail);
-  if (!line.empty()) return Bounded(Printable(line), kMessageShownMax);
+  const bool says_why =
+      failure.signal == 0 || (failure.signal == SIGABRT && absl::StartsWith(line, "what():"));
+  if (says_why && !line.empty()) return Bounded(Printable(line), kMessageShownMax);
   for (const std::string& fact : failure.facts) {
     if (absl::StartsWith(fact, kFullDiskFact) || absl::StartsWith(fact, kOutOfMemoryFact)) {
       return Bounded(fact.substr(fact.find(": ") + 2), kMessageShownMax);

@@ -14,6 +14,7 @@
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -66,18 +67,13 @@ absl::StatusOr<EventLog> OpenEvents(const ServeConfig& config) {
   return EventLog::Open(config.event_log, "service");
 }
 
-// As ParseStatusPage gives them; a name that is this machine's alone is worth a warning too many.
-bool IsLoopbackName(absl::string_view host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
-}
-
 // Of `ddprun rendezvous`: an agent's own service has one job, whose nodes are all told to trust it.
 void WarnIfOpen(const ServeConfig& config) {
   const std::string host = config.listen.substr(0, config.listen.rfind(':'));
-  if (!config.token.empty() || config.tls.used() || IsLoopbackName(host)) return;
-  Notify(absl::StrCat("warning: whoever reaches ", config.listen,
-                      " can join jobs there and read of them: --token_file gives the service a "
-                      "token, --tls_dir certificates"));
+  if (!config.token.empty() || config.tls.used() || IsLoopback(host)) return;
+  Notify(
+      absl::StrCat("warning: anybody who can reach ", config.listen,
+                   " can join jobs there and read their status: give --token_file or --tls_dir"));
 }
 
 // A job doesn't fail for want of a page to watch it on.

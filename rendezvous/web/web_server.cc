@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -316,8 +315,8 @@ std::string AnnouncePage(const WebServer::Options& options, uint16_t port) {
   std::string url = absl::StrCat("http://", host, ":", port, "/");
   Notify(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
   // A name that means this machine alone, and isn't known here, gets a warning too many.
-  if (options.password.empty() && !IsLoopback(absl::StrReplaceAll(host, {{"[", ""}, {"]", ""}}))) {
-    Notify(absl::StrCat("warning: whoever reaches ", url, " reads of the jobs there: ",
+  if (options.password.empty() && !IsLoopback(host)) {
+    Notify(absl::StrCat("warning: anybody who can reach ", url, " can read the jobs' status: ",
                         "--status_page_token_file gives the page a password"));
   }
   return url;

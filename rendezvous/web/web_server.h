@@ -46,7 +46,8 @@ class WebServer {
   virtual void MoveTo(std::shared_ptr<grpc::Channel> service) = 0;
 };
 
-// Tells the user where the page is, and that everybody may read it where they may. Returns its URL.
+// Tells the user where the page is, and, where it has no password and other machines may reach it,
+// that everybody there may read it. Returns its URL. Threads: any.
 std::string AnnouncePage(const WebServer::Options& options, uint16_t port);
 
 }  // namespace ddprun::rendezvous

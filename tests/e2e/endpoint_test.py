@@ -2,6 +2,7 @@
 """An endpoint that isn't there yet: said at once, tried again until join_timeout."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -55,6 +56,28 @@ class Endpoint(BedTestCase):
         self.bed.finish(self.bed.workers(1, 2, alive=[client, host]))
         self.assert_status(0, client)
         self.assert_status(0, host)
+
+
+class OpenService(BedTestCase):
+    """`ddprun rendezvous` says when any machine may join jobs there."""
+
+    def said(self, *options):
+        service = self.bed.run("service", ["rendezvous", *options])
+        self.bed.wait(lambda: "rendezvous service on" in service.text(), "the service", alive=[service])
+        service.signal(signal.SIGTERM)
+        service.wait(BOUND)
+        return service.text()
+
+    def test_to_all(self):
+        text = self.said("--listen", f"0.0.0.0:{free_port()}")
+        self.assertRegex(text, r"warning: anybody who can reach 0\.0\.0\.0:\d+ can join jobs there and read their status: give "
+                               r"--token_file or --tls_dir\n")
+
+    def test_twins(self):
+        token = self.bed.write("token", "secret", mode=0o600)
+        for options in (("--listen", f"127.0.0.1:{free_port()}"), ("--listen", f"[::1]:{free_port()}"),
+                        ("--listen", f"0.0.0.0:{free_port()}", "--token_file", token)):
+            self.assertNotIn("warning", self.said(*options), options)
 
 
 class Descriptors(BedTestCase):

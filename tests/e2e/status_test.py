@@ -252,7 +252,7 @@ class ServicesPage(StatusTestCase):
         self.assertEqual([], self.bed.events.find("status_page"))
 
     def test_a_job_with_a_token_has_one_too(self):
-        """The page is for whoever reaches its address; the service behind it asks for the token."""
+        """The page is for everybody who reaches its address; the service behind it asks for the token."""
         self.start_job("--token", "geheim")
         self.wait_for_step(100)
         self.assertEqual("running", self.job()["phase"])
@@ -272,13 +272,13 @@ class ServicesPage(StatusTestCase):
             request = urllib.request.Request(url + path, headers={"Authorization": "Bearer geheim"})
             with urllib.request.urlopen(request, timeout=10 * SLOW) as answer:
                 self.assertEqual(200, answer.status)
-        self.assertNotIn("whoever reaches", agents[0].text())
+        self.assertNotIn("anybody who can reach", agents[0].text())
         self.stop()
 
     def test_twin_without_a_password_beyond_the_machine_is_a_warning(self):
         agents = self.start_job(page="0.0.0.0:0")
         url = self.url.replace("0.0.0.0", "127.0.0.1")
-        self.bed.wait(lambda: "warning: whoever reaches" in agents[0].text(), "a warning", alive=agents)
+        self.bed.wait(lambda: "warning: anybody who can reach" in agents[0].text(), "a warning", alive=agents)
         with urllib.request.urlopen(url + "api/v1/status", timeout=10 * SLOW) as answer:
             self.assertEqual(200, answer.status)
         self.stop()

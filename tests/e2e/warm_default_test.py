@@ -89,7 +89,8 @@ class Default(DefaultTestCase):
             self.assertEqual(["worker_started", "worker_started", "warm_ready"], order[-3:])
             self.end(agent, workers)
 
-    def test_a_start_does_not_wait_for_imports_that_take_longer_than_its_own(self):
+    def put_aside(self):
+        """A job whose imports ahead never end, after a start that was quicker without them."""
         fifo = self.bed.path("never")
         os.mkfifo(fifo)
         self.module("lib/site-packages/slow", "import sys\nif not hasattr(sys.modules['__main__'], '__file__'):  # ahead\n"
@@ -99,6 +100,17 @@ class Default(DefaultTestCase):
         self.bed.event("warm_learned", alive=[agent])
         os.kill(workers[1]["pid"], signal.SIGKILL)
         self.bed.event("warm_aside", alive=[agent])
+        return agent
+
+    def test_faults_in_a_row_cost_one_load(self):
+        agent = self.put_aside()
+        os.kill(self.bed.workers(2, 2, alive=[agent])[1]["pid"], signal.SIGKILL)
+        self.end(agent, self.bed.workers(3, 2, alive=[agent]))
+        events = [line["event"] for line in self.bed.events.find()]
+        self.assertEqual((1, 1), (events.count("warm_learned"), events.count("warm_aside")))
+
+    def test_a_start_does_not_wait_for_imports_that_take_longer_than_its_own(self):
+        agent = self.put_aside()
         self.module("lib/site-packages/slow", "")
         self.bed.workers(2, 2, alive=[agent])
         self.ready(alive=[agent])

@@ -4,6 +4,7 @@
 //   session_probe throw FILE [OPTION...]    rank 1 throws a StatusError in its third step
 //   session_probe break FILE [OPTION...]    rank 1 leaves the loop there
 //   session_probe exit FILE [OPTION...]     rank 1 calls exit(0) there
+//   session_probe fail FILE [OPTION...]     rank 1 calls exit(3) there
 //   session_probe fault FILE [OPTION...]    as train; SESSION_PROBE_FAULT="STEP MOMENT SIGNAL":
 //                                           sends itself a signal there, once;
 //                                           MOMENT: load, forward, backward, between, after
@@ -234,6 +235,7 @@ void Train(Session& session, const std::string& what, std::ofstream& out) {
     if (session.context().rank() == 1 && session.step() == 2) {
       if (what == "throw") ddprun::OrThrow(absl::DataLossError("points.csv is cut short"));
       if (what == "exit") std::exit(0);
+      if (what == "fail") std::exit(3);
       if (what == "break") break;
     }
     session.Backward(Loss(line(batch.inputs), batch));

@@ -144,6 +144,13 @@ TEST_F(SessionTest, WhoLeavesWithStatusZeroIsNamed) {
   }
 }
 
+// Its generation ends, so that with survivors the others go on.
+TEST_F(SessionTest, WhoExitsWithAnErrorHasNotLeft) {
+  Run("fail", {"--no_in_process_restart"});
+  EXPECT_EQ(exits_, std::vector<int>({1, 3}));
+  EXPECT_THAT(Message(0), testing::Not(HasSubstr("with status 0")));
+}
+
 // 9 samples a step, and one is left for the eighth: two of three ranks, or two of three passes,
 // have none then. It all comes to what one rank does with steps of 9. A mean over 9 may round
 // otherwise in each of its sums and in its three weights: 12 units in the last place of a gradient

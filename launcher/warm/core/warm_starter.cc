@@ -63,7 +63,6 @@ std::vector<WarmEffect> WarmStarter::OnKept(Instant now, Learned kept) {
 std::vector<WarmEffect> WarmStarter::Load(Instant now) {
   state_ = State::kLoading;
   loading_since_ = now;
-  stood_aside_ = false;
   refusing_ = false;
   stale_ = false;
   old_ = false;
@@ -231,12 +230,13 @@ std::vector<WarmEffect> WarmStarter::OnEmpty(Instant now) {
 std::string WarmStarter::WhyCold() const {
   switch (state_) {
     case State::kUnlearned:
-      if (stood_aside_) return "imports of their own were quicker";
       return is_program() ? "their program has not said that it can be started ahead"
                           : "what the script imports is not known yet";
     case State::kLoading:
       return is_program() ? "the program that is started ahead was not ready in time"
                           : "the interpreter was not ready in time";
+    case State::kHeld:
+      return "imports of their own were quicker";
     case State::kReady:
       if (suspected_) return "one crashed soon after its fork, and the next start is a cold one";
       return is_program() ? "the program that was started ahead did not become a worker"
@@ -249,15 +249,23 @@ std::string WarmStarter::WhyCold() const {
 }
 
 std::vector<WarmEffect> WarmStarter::OnStart(Instant now) {
+  const absl::Duration lived = now - std::exchange(started_, now);
   if (!rules_.unasked || state_ != State::kLoading || Patience(now) > absl::ZeroDuration()) {
     return {};
   }
-  state_ = State::kUnlearned;
-  learned_ = WithoutSteps(std::move(learned_));
-  stood_aside_ = true;
+  state_ = State::kHeld;
+  hold_ = std::min(std::max(hold_, lived * 1.5), kHoldMax);
   std::vector<WarmEffect> effects = {WarmNote{"warm_aside", {}}};
   End(&effects);
   return effects;
+}
+
+Instant WarmStarter::Deadline() const {
+  return state_ == State::kHeld ? started_ + hold_ : Instant::Infinite();
+}
+
+std::vector<WarmEffect> WarmStarter::OnTimer(Instant now) {
+  return now < Deadline() ? std::vector<WarmEffect>() : Load(now);
 }
 
 absl::Duration WarmStarter::Patience(Instant now) const {
@@ -276,6 +284,7 @@ absl::Duration WarmStarter::Patience(Instant now) const {
       return imports * 1.5 - loading;
     }
     case State::kUnlearned:
+    case State::kHeld:
     case State::kShort:
     case State::kOff:
       break;
@@ -322,7 +331,8 @@ std::string WarmStarter::BrokenInvariant() const {
   if (state_ == State::kReady && (refusing_ || stale_ || old_)) return "ready although it refused";
   if (deaths_ > kDeathsMax && state_ != State::kOff) return "more deaths than are borne";
   if (refusals_ > kRefusalsMax && state_ != State::kOff) return "more refusals than are borne";
-  if (stood_aside_ && !rules_.unasked) return "stood aside for a start that had asked for it";
+  if (state_ == State::kHeld && !rules_.unasked) return "held though it was asked for";
+  if (hold_ < absl::ZeroDuration() || hold_ > kHoldMax) return "held for longer than its bound";
   if (leaving_ && !parked_) return "ends what is not there";
   if (load_when_gone_ && !(leaving_ && state_ == State::kLoading)) return "loads for nobody";
   if (state_ == State::kReady && !parked_) return "ready although there is none";

@@ -41,17 +41,20 @@ using WarmEffect = std::variant<Park, Unpark, Keep, Forget, WarmNote, NotifyOnce
 //   refused modules are left out, and it is loaded again; too many, or too many deaths: kOff
 //   memory is short: it is ended, kShort; it is loaded again when workers have ended
 //
-// Where nobody has asked for it (`unasked`), no start is later for it than a cold one: what earlier
-// jobs have learned is no reason to import ahead before the first start, and a start that would
-// wait longer than imports of its own take has what is loading ended, kUnlearned. For example, with
-// imports of 2,000 ms: a worker is killed 500 ms after they began: it starts cold, and they begin
-// again at its first step; 1,500 ms after they began: it waits.
+// Where nobody has asked for it (`unasked`), no start waits for it longer than a cold one takes:
+// what earlier jobs have learned is no reason to import ahead before the first start, and a start
+// that would wait longer than imports of its own take has what is loading ended, kHeld: it is
+// loaded again once a generation has outlived this one by half, or has lived for kHoldMax. Faults
+// that come sooner than imports take so cost one load that is thrown away, not one each. For
+// example, with imports of 2,000 ms that begin 3 s after a start: a worker is killed 500 ms after
+// they began: it starts cold, and they begin again when the new generation is 5.25 s old; 1,500 ms
+// after they began: it waits.
 //
 // Whatever happens to the parked interpreter, workers start: cold, as if there were none.
 // Pure; one thread.
 class WarmStarter {
  public:
-  enum class State { kUnlearned, kLoading, kReady, kShort, kOff };
+  enum class State { kUnlearned, kLoading, kReady, kHeld, kShort, kOff };
   // What is parked.
   enum class Kind { kInterpreter, kProgram };
 
@@ -67,6 +70,9 @@ class WarmStarter {
   static constexpr absl::Duration kSoon = absl::Seconds(10);
   // One that was started cold after that, and lives so long, has come further, imports included.
   static constexpr absl::Duration kLong = absl::Minutes(1);
+
+  // A generation that has lived so long has imports begin in any case.
+  static constexpr absl::Duration kHoldMax = absl::Minutes(1);
 
   struct Rules {
     uint64_t bytes_max = 0;  // what the parked process may hold of the memory; 0 = no bound
@@ -110,6 +116,10 @@ class WarmStarter {
 
   // The workers of a generation are about to start.
   std::vector<WarmEffect> OnStart(Instant now);
+  // When OnTimer is wanted; infinite: not at all.
+  Instant Deadline() const;
+  // The deadline is over, and the generation lives.
+  std::vector<WarmEffect> OnTimer(Instant now);
   // How long a worker's start may wait for it; zero = it starts cold.
   absl::Duration Patience(Instant now) const;
   void OnStarted(bool parked);
@@ -142,6 +152,8 @@ class WarmStarter {
   State state_ = State::kUnlearned;
   Learned learned_;
   Instant loading_since_;        // of kLoading
+  Instant started_;              // the newest generation; of OnStart
+  absl::Duration hold_;          // from a start to the next load, of kHeld; never above kHoldMax
   bool refusing_ = false;        // it said so since it was started; its end is no death
   bool stale_ = false;           // as above
   bool old_ = false;             // as above
@@ -149,7 +161,6 @@ class WarmStarter {
   bool leaving_ = false;         // it was ended by us; implies parked_
   bool load_when_gone_ = false;  // implies leaving_
   bool short_told_ = false;      // the user knows of the lack of memory
-  bool stood_aside_ = false;     // the last one was ended by a start that was quicker without it
   bool suspected_ = false;       // a forked worker crashed soon: the next start is a cold one
   std::string why_;              // of kShort, kOff
   std::string stale_signature_;  // of what was of another installation; "" = nothing was

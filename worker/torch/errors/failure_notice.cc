@@ -45,8 +45,11 @@ std::pair<std::string, std::string> Reported(const FailureNotice& notice, const 
   return absl::StrSplit(notice.store->get_to_str(key), absl::MaxSplits('\n', 1));
 }
 
-// exit() unwinds nothing, so the contexts are still there.
-void OnExit() { NotifyDeparture("called exit()"); }
+// exit(3) unwinds nothing, so the contexts are still there. Any other status is a failure, which
+// the agent sees and which ends the generation.
+void OnExit(int status, void* /*unused*/) {
+  if (status == EXIT_SUCCESS) NotifyDeparture("called exit()");
+}
 
 absl::Status AddCause(const FailureNotice& notice, const absl::Status& peer_error) {
   notice.store->wait({kFailureKey}, kCauseTimeout);
@@ -68,7 +71,7 @@ void StayForOthers(const FailureNotice& notice, bool failed) {
 }  // namespace
 
 void AddFailureNotice(FailureNotice notice) {
-  [[maybe_unused]] static const int registered = std::atexit(&OnExit);
+  [[maybe_unused]] static const int registered = on_exit(&OnExit, nullptr);
   Notices().push_back(std::move(notice));
 }
 

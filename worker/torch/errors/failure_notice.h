@@ -24,11 +24,12 @@ void AddFailureNotice(FailureNotice notice);
 
 // This process leaves the other ranks with status 0 and without a word of theirs: tells them `how`,
 // which names no rank ("left the loop after step 3"). Nothing else tells them that it won't come
-// back, and no generation ends. Returns early, having told nobody, where a store is gone. Whoever
-// calls exit() is found out without a call.
+// back, and no generation ends. Returns early, having told nobody, where a store is gone. A process
+// that calls exit(0) need not call it. Threads: as above.
 void NotifyDeparture(const std::string& how);
 
-// The error of a peer with what a rank has said that left so; nullopt: none has.
+// `peer_error` with the rank that has called NotifyDeparture, and how it left; nullopt: none has.
+// Blocks for a call of the store. Threads: as above.
 std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error);
 
 // A context has let go of this store.

@@ -132,6 +132,9 @@ TEST_F(PythonModule, ModulesOfDashM) {
   EXPECT_EQ(Fact("/usr/bin/python3: No module named scripts.trian\n", {}, "scripts.trian", true),
             absl::StrCat(kFact, "scripts.trian; ", Root(),
                          "/repo/scripts has train: is the name misspelled?"));
+  EXPECT_EQ(Fact("/opt/bin/python3.11: No module named scripts.trian\n", {}, "scripts.trian", true),
+            Fact("/usr/bin/python3: No module named scripts.trian\n", {}, "scripts.trian", true));
+  EXPECT_EQ(Fact("tool: No module named scripts.trian\n", {}, "scripts.trian", true), "");
 }
 
 TEST_F(PythonModule, OtherWords) {

@@ -21,11 +21,17 @@ TEST(FailureText, EndsWithTheCause) {
   EXPECT_EQ(FailureText(failure),
             "worker rank 1 on host1 exited with code 1: /logs is full (64.0 KiB)");
   failure.signal = SIGKILL;
+  // Of an exception that it caught.
+  failure.stderr_tail = "Traceback (most recent call last):\nValueError: once more\n";
   failure.facts = {"memory: the kernel killed 1 process"};
   EXPECT_EQ(FailureText(failure),
             "worker rank 1 on host1 was killed by SIGKILL: the kernel killed 1 process");
   failure.facts.clear();
   EXPECT_EQ(FailureText(failure), "worker rank 1 on host1 was killed by SIGKILL");
+  failure.signal = SIGABRT;
+  EXPECT_EQ(FailureText(failure), "worker rank 1 on host1 was killed by SIGABRT");
+  failure.stderr_tail = "terminate called …\n  what():  index 7\n";
+  EXPECT_EQ(FailureText(failure), "worker rank 1 on host1 was killed by SIGABRT: what():  index 7");
 }
 
 }  // namespace

@@ -296,8 +296,42 @@ TEST_F(UnaskedTest, AStartThatIsQuickerAloneHasTheImportsEnded) {
   EXPECT_EQ(Start(), "warm_aside unpark");
   EXPECT_EQ(Patience(), absl::ZeroDuration());
   EXPECT_EQ(starter_.WhyCold(), "imports of their own were quicker");
+  EXPECT_FALSE(starter_.WantsToLearn()) << "it is known";
   EXPECT_EQ(Ended(), "");
+}
+
+// Each generation is killed 5 s after its start, 2 s after imports of 4 s would have begun.
+TEST_F(UnaskedTest, FaultsThatComeSoonerThanImportsTakeCostOneLoad) {
+  Start();
+  now_ = now_ + absl::Seconds(3);
+  Begin(std::nullopt);
   EXPECT_EQ(Done(starter_.OnLearned(now_, Modules({"torch"}))), "warm_learned keep park");
+  now_ = now_ + absl::Seconds(2);
+  EXPECT_EQ(Start(), "warm_aside unpark");
+  EXPECT_EQ(Ended(), "");
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(starter_.Deadline(), now_ + absl::Milliseconds(7500));
+    now_ = now_ + absl::Seconds(5);
+    EXPECT_EQ(Done(starter_.OnTimer(now_)), "") << "it is not time yet";
+    EXPECT_EQ(Start(), "") << "nothing was begun, so nothing is thrown away";
+  }
+  now_ = starter_.Deadline();
+  EXPECT_EQ(Done(starter_.OnTimer(now_)), "park") << "a generation that lives on";
+  EXPECT_EQ(Said("ready 4000"), "warm_ready keep");
+  EXPECT_EQ(Patience(), WarmStarter::kForkPatience);
+}
+
+TEST_F(UnaskedTest, AGenerationThatLivesForAMinuteHasImportsBegin) {
+  Start();
+  Begin(std::nullopt);
+  Done(starter_.OnLearned(now_, Modules({"torch"})));
+  now_ = now_ + absl::Hours(1);  // they never end
+  EXPECT_EQ(Start(), "warm_aside unpark");
+  EXPECT_EQ(starter_.Deadline(), now_ + WarmStarter::kHoldMax);
+  // The one that was ended is still ending.
+  now_ = starter_.Deadline();
+  EXPECT_EQ(Done(starter_.OnTimer(now_)), "");
+  EXPECT_EQ(Ended(), "park");
 }
 
 TEST_F(UnaskedTest, AStartWaitsForImportsThatAreAlmostThere) {
