@@ -71,8 +71,9 @@ def environment_of(pid):
 class Training:
     """Runs of one job, one after the other; the first host has the endpoint."""
 
-    def __init__(self, way, hosts, script=TRAIN):
+    def __init__(self, way, hosts, script=TRAIN, python=jobs.TORCH_PYTHON):
         launcher, self.options = WAYS[way]
+        self.python = python
         self.hosts = hosts
         self.job = jobs.Job(launcher)
         self.job.environment["XDG_CACHE_HOME"] = self.job.path("cache")
@@ -89,7 +90,7 @@ class Training:
         return self.job.launcher is jobs.OURS
 
     def environment(self, host):
-        environment = {**self.job.environment, "PYTHON_EXEC": jobs.TORCH_PYTHON}
+        environment = {**self.job.environment, "PYTHON_EXEC": self.python}
         if self.has_daemons:
             environment["DDPRUN_DAEMON_DIR"] = self.job.path(f"run{host}")
         return environment

@@ -7,23 +7,25 @@ warm_imports_bench.py [--pairs N] [--only NAME]… [--check]
 Seconds from the command to the first step of all, and from the SIGKILL of a worker, 5 s after that, to the next one. Libraries
 that aren't installed are left out; DDPRUN_TEST_PYTHON says which Python has them. --check: exit status 1 when a start is more
 than 3 % later than with --warm off, beyond what two standard errors of the pairs explain, or a killed worker costs more than
-half. 77 without PyTorch.
+half. 77 without PyTorch, or without any of the libraries.
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 
 from warm_bench import TRAIN, Training, cluster, jobs, pause, told
 
+PYTHON = os.environ.get("DDPRUN_TEST_PYTHON") or jobs.TORCH_PYTHON
 LIBRARIES = ("pyarrow", "pandas", "datasets", "transformers.trainer", "polars", "sklearn", "cv2", "lightning")
 KILL_AFTER = 5  # seconds
 
 
 def is_installed(module):
     name = module.partition(".")[0]
-    return subprocess.run([jobs.TORCH_PYTHON, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec({name!r}) is None)"],
+    return subprocess.run([PYTHON, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec({name!r}) is None)"],
                           check=False).returncode == 0
 
 
@@ -41,7 +43,7 @@ def try_once(training, way):
 def compare(library, hosts, pairs):
     """(ratios of starts, ratios of kills): the default's seconds to those of --warm off, of each pair."""
     print(library, flush=True)
-    ways = {way: Training(way, hosts, f"import {library}\n{TRAIN}") for way in ("warm", "cold")}
+    ways = {way: Training(way, hosts, f"import {library}\n{TRAIN}", PYTHON) for way in ("warm", "cold")}
     try:
         for way, training in ways.items():  # files come from the disk; and what is to be imported is learned
             try_once(training, f"({way})")
@@ -57,8 +59,12 @@ def compare(library, hosts, pairs):
 
 
 def run(arguments, hosts):
+    libraries = list(filter(is_installed, arguments.only or LIBRARIES))
+    if not libraries:
+        print(f"{PYTHON} has none of {', '.join(arguments.only or LIBRARIES)}")
+        return 77
     held = True
-    for library in filter(is_installed, arguments.only or LIBRARIES):
+    for library in libraries:
         starts, kills = compare(library, hosts, arguments.pairs)
         error = statistics.stdev(starts) / len(starts) ** 0.5 if len(starts) > 1 else 0
         start, kill = statistics.mean(starts), statistics.median(kills)
@@ -73,8 +79,8 @@ def main():
     parser.add_argument("--only", action="append", metavar="NAME")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    if not jobs.PINNED.is_there():
-        print(f"{jobs.TORCH_PYTHON} has no torch (scripts/setup installs it)")
+    if not is_installed("torch"):
+        print(f"{PYTHON} has no torch (scripts/setup installs it)")
         return 77
     if cluster.why_not():
         return run(arguments, None)

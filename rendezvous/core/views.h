@@ -50,6 +50,7 @@ struct JobView {
   std::vector<NodeView> nodes;       // by group rank, then join order
   std::vector<DrainedNode> drained;  // the latest last
   TimeSpent spent;                   // since the first Join
+  std::optional<TimeSpent> counted;  // see Ledger
   uint64_t recoveries = 0;           // how often the service was started again
   std::string record;                // where it is kept, for people; the shell's
   std::string record_lost;           // why the job depends on its service; "" = it doesn't

@@ -65,7 +65,8 @@ struct Families {
   Family loss{"ddprun_job_loss", "Loss as the workers report it: the mean of those that do."};
   Family samples{"ddprun_job_samples_per_second",
                  "Samples a second, of all workers that report them."};
-  Family seconds{"ddprun_job_seconds_total", "What the time since the first node joined went into.",
+  Family seconds{"ddprun_job_seconds_total",
+                 "What the time since the first node joined went into, as far as that is certain.",
                  "counter"};
   Family node{"ddprun_node_info", "A node and its state: always 1."};
   Family silent{"ddprun_node_silent_seconds", "Since the node last proved to be alive."};
@@ -144,7 +145,7 @@ void AddJob(const v1::JobStatus& job, Families& families) {
   const JobTraining training = TrainingOf(job);
   if (training.loss) families.loss.Add({run_id}, *training.loss);
   if (training.samples_per_second) families.samples.Add({run_id}, *training.samples_per_second);
-  for (const v1::TimeStatus& time : job.ledger()) {
+  for (const v1::TimeStatus& time : job.counted()) {
     families.seconds.Add({run_id, {"cause", time.cause()}}, static_cast<double>(time.us()) / 1e6);
   }
   for (const v1::NodeStatus& node : job.nodes()) AddNode(run_id, node, families);

@@ -28,6 +28,7 @@ v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRe
     // All but the nodes.
     *listed->mutable_history() = job.history();
     *listed->mutable_ledger() = job.ledger();
+    *listed->mutable_counted() = job.counted();
     *listed->mutable_drained() = job.drained();
     listed->set_run_id(job.run_id());
     listed->set_description(job.description());

@@ -268,6 +268,15 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   if (node.warm.has_value()) Write(*node.warm, proto->mutable_warm());
 }
 
+void AddTimes(const TimeSpent& spent, google::protobuf::RepeatedPtrField<v1::TimeStatus>* times) {
+  for (size_t i = 0; i < kTimeCauses; ++i) {
+    if (spent.by[i] <= absl::ZeroDuration()) continue;
+    v1::TimeStatus* time = times->Add();
+    time->set_cause(TimeCauseName(static_cast<TimeCause>(i)));
+    time->set_us(MicrosecondsOf(spent.by[i]));
+  }
+}
+
 }  // namespace
 
 v1::AgentMessage ToProto(const AgentMessage& message) {
@@ -362,12 +371,8 @@ v1::JobStatus ToProto(const JobView& view) {
   proto.set_recoveries(view.recoveries);
   proto.set_record(CutText(view.record, kTextBytesMax));
   proto.set_record_lost(CutText(view.record_lost, kTextBytesMax));
-  for (size_t i = 0; i < kTimeCauses; ++i) {
-    if (view.spent.by[i] <= absl::ZeroDuration()) continue;
-    v1::TimeStatus* time = proto.add_ledger();
-    time->set_cause(TimeCauseName(static_cast<TimeCause>(i)));
-    time->set_us(MicrosecondsOf(view.spent.by[i]));
-  }
+  AddTimes(view.spent, proto.mutable_ledger());
+  if (view.counted) AddTimes(*view.counted, proto.mutable_counted());
   for (const DrainedNode& drained : view.drained) {
     v1::DrainedNode* entry = proto.add_drained();
     entry->set_node_id(ValidUtf8(drained.node_id.value()));

@@ -56,6 +56,8 @@ class Round {
 
   Generation generation() const { return generation_; }
   Instant formed() const { return formed_; }
+  // It is older than was known, unless it isn't.
+  void FormedBefore(Instant formed) { formed_ = std::min(formed_, formed); }
   uint32_t world_size() const { return world_size_; }
   const std::vector<RoundMember>& members() const { return members_; }
   const RoundMember& member(uint32_t group_rank) const { return members_.at(group_rank); }

@@ -295,7 +295,7 @@ void Job::FormGeneration(Rule rule) {
   if (preemption_.committed()) record_.StoppedAt(preemption_.step());
   preemption_.Open();
   closing_.Open();
-  ledger_.Form(now_);
+  ledger_.Form(now_, round_->members().size());
   cost_.Begin(now_);
 
   recorder_.Note();

@@ -178,7 +178,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
   if (record.spec) {
     ledger_.Recover(now, record.ledger, formed,
                     closing ? std::optional(closing_.began()) : std::nullopt,
-                    record.verdict.has_value());
+                    record.verdict.has_value(), round_ ? round_->members().size() : 0);
   }
   std::set<uint64_t> awaited(orders.begin(), orders.end());
   if (record.verdict) {

@@ -15,6 +15,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
+// Longer than any generation: what a wrong agent says moves the books no further.
+constexpr absl::Duration kLongestGeneration = absl::Hours(24 * 366);
+
 std::string MessageName(const AgentMessage& message) {
   static constexpr const char* kNames[] = {
       "Join",         "Renewal", "Heartbeat",  "WorkersStarted", "WorkerFailed", "GroupSucceeded",
@@ -119,6 +122,12 @@ void Job::SawProgress(const Node& node, const Renewal& renewal) {
   }
   if (!renewal.time) return;
   cost_.SawTime(now_, *node.group_rank, *renewal.time);
+  // Another machine's service formed it, at a time that its record can't say: the agents can.
+  if (ledger_.recovers()) {
+    const absl::Duration told = renewal.time->spent.Total() + renewal.time->last;
+    round_->FormedBefore(now_ - std::min(told, kLongestGeneration));
+    ledger_.FormedBefore(round_->formed());
+  }
   ledger_.Report(now_, *node.group_rank, *renewal.time, /*done=*/false);
 }
 

@@ -102,6 +102,7 @@ JobView Job::View(Instant now) const {
   view.drained = drains_.nodes();
   view.age = ledger_.Age(now);
   view.spent = ledger_.Spent(now);
+  view.counted = ledger_.Counted(now);
   view.recoveries = recovery_.life();
   view.record_lost = recorder_.lost();
   if (roster_.silent() > 0) view.reason = SilenceText(now);

@@ -1,6 +1,7 @@
 #include "rendezvous/core/job/ledger.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -25,6 +26,23 @@ void FitTo(absl::Duration total, TimeCause rest, TimeCause first, TimeSpent& spe
   }
 }
 
+// Moves time between causes until none has less than in `least`, whose total is not more.
+void RaiseTo(const TimeSpent& least, TimeSpent& spent) {
+  for (size_t i = 0; i < kTimeCauses; ++i) {
+    while (spent.by[i] < least.by[i]) {
+      size_t from = 0;
+      for (size_t j = 1; j < kTimeCauses; ++j) {
+        if (spent.by[j] - least.by[j] > spent.by[from] - least.by[from]) from = j;
+      }
+      const absl::Duration moved =
+          std::min(least.by[i] - spent.by[i], spent.by[from] - least.by[from]);
+      if (moved <= absl::ZeroDuration()) return;
+      spent.by[from] -= moved;
+      spent.by[i] += moved;
+    }
+  }
+}
+
 }  // namespace
 
 void Ledger::Begin(Instant now) {
@@ -34,7 +52,7 @@ void Ledger::Begin(Instant now) {
   since_ = now;
 }
 
-void Ledger::Form(Instant now) {
+void Ledger::Form(Instant now, size_t nodes) {
   DDPRUN_CHECK(state_ == State::kForming, "a generation that nobody waited for");
   booked_[TimeCause::kRendezvous] += now - since_;
   state_ = State::kRunning;
@@ -43,10 +61,33 @@ void Ledger::Form(Instant now) {
   closed_ = Instant::Infinite();
   fault_.reset();
   told_.clear();
+  nodes_ = nodes;
+  certain_ = {};
 }
 
 void Ledger::Report(Instant now, uint32_t group_rank, const NodeTime& time, bool done) {
-  if (state_ == State::kRunning || state_ == State::kClosing) told_[group_rank] = {now, time, done};
+  if (state_ != State::kRunning && state_ != State::kClosing) return;
+  told_[group_rank] = {now, time, done};
+  // Ascertain walks over all nodes: once for the reports of all is enough.
+  if (state_ == State::kRunning && told_.begin()->first == group_rank) Ascertain(now);
+}
+
+// Requires: a node has told.
+void Ledger::Ascertain(Instant now) {
+  if (told_.size() < nodes_) return;
+  recovers_ = false;
+  TimeSpent least = told_.begin()->second.time.spent;
+  for (const auto& [rank, told] : told_) {
+    for (size_t i = 0; i < kTimeCauses; ++i) {
+      least.by[i] = std::min(least.by[i], told.time.spent.by[i]);
+    }
+  }
+  least[TimeCause::kUnmarked] = absl::ZeroDuration();  // the first mark makes it start_up
+  if (!first_) least[TimeCause::kRestart] += std::exchange(least[TimeCause::kStartUp], {});
+  for (size_t i = 0; i < kTimeCauses; ++i) {
+    least.by[i] = std::max(least.by[i], certain_.by[i]);
+  }
+  if (least.Total() <= now - formed_) certain_ = least;
 }
 
 void Ledger::Close(Instant now, std::optional<Instant> fault) {
@@ -61,12 +102,14 @@ void Ledger::Settle(Instant now) {
   if (state_ != State::kClosing) return;
   BookGeneration();
   booked_[TimeCause::kRestart] += now - closed_;
+  recovers_ = false;
   state_ = State::kForming;
   since_ = now;
 }
 
 void Ledger::End(Instant now) {
   booked_ = Spent(now);
+  recovers_ = false;
   state_ = State::kEnded;
   since_ = now;
 }
@@ -77,7 +120,7 @@ LedgerRecord Ledger::ToRecord(Instant now) const {
 }
 
 void Ledger::Recover(Instant now, const LedgerRecord& record, std::optional<Instant> formed,
-                     std::optional<Instant> closed, bool ended) {
+                     std::optional<Instant> closed, bool ended, size_t nodes) {
   DDPRUN_CHECK(state_ == State::kNew, "a ledger that has begun");
   booked_ = record.booked;
   first_ = record.first;
@@ -88,7 +131,17 @@ void Ledger::Recover(Instant now, const LedgerRecord& record, std::optional<Inst
   state_ = ended ? State::kEnded : formed ? State::kRunning : State::kForming;
   if (!formed) return;
   formed_ = *formed;
+  nodes_ = nodes;
+  recovers_ = true;
   if (closed) Close(*closed, std::nullopt);
+}
+
+void Ledger::FormedBefore(Instant formed) {
+  DDPRUN_CHECK(recovers_, "a generation that was formed here");
+  if (state_ != State::kRunning || formed >= formed_) return;
+  begun_ = *begun_ - (formed_ - formed);
+  since_ = formed;
+  formed_ = formed;
 }
 
 // The lowest rank that told when the generation was over, or done; else the lowest.
@@ -121,6 +174,7 @@ TimeSpent Ledger::SplitGeneration(Instant end) const {
   // Workers that have marked before were on their way to their first mark.
   if (marks_) spent[TimeCause::kStartUp] += std::exchange(spent[TimeCause::kUnmarked], {});
   if (!first_) spent[TimeCause::kRestart] += std::exchange(spent[TimeCause::kStartUp], {});
+  RaiseTo(certain_, spent);
   return spent;
 }
 
@@ -142,7 +196,20 @@ std::string Ledger::BrokenInvariant(Instant now) const {
   const bool negative = std::any_of(spent.by.begin(), spent.by.end(), [](absl::Duration each) {
     return each < absl::ZeroDuration();
   });
-  return negative ? "time that was spent is negative" : "";
+  if (negative) return "time that was spent is negative";
+  const TimeSpent counted = Counted(now).value_or(TimeSpent{});
+  const bool more =
+      !std::equal(counted.by.begin(), counted.by.end(), spent.by.begin(), std::less_equal<>());
+  return more ? "more time is counted than was spent" : "";
+}
+
+std::optional<TimeSpent> Ledger::Counted(Instant now) const {
+  if (recovers_) return std::nullopt;
+  TimeSpent counted = booked_;
+  if (state_ == State::kForming) counted[TimeCause::kRendezvous] += now - since_;
+  if (state_ == State::kRunning || state_ == State::kClosing) counted += certain_;
+  if (state_ == State::kClosing) counted[TimeCause::kRestart] += now - closed_;
+  return counted;
 }
 
 TimeSpent Ledger::Spent(Instant now) const {

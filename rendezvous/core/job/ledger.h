@@ -19,12 +19,26 @@ namespace ddprun::rendezvous {
 //
 // Within a generation one node speaks for all: that of the lowest rank among those that told how
 // they spent it to its end, or told at all. Pure; one thread. Bounds: one record a node.
+//
+// Counters can't follow the books: what a generation's time went into is known for good only when
+// the generation is over. The wait for a message counts as `other` until the message is there; the
+// last second of training becomes detection when a fault in it is found; a node that speaks in
+// place of a lost one knows of some milliseconds less. So Counted has of a live generation only
+// what *each* node has told of the time before its last mark. No later report and no lost node
+// makes that less:
+//
+//   node 0 tells  start_up 4.0  training 9.8  and 0.2 of training since its last mark
+//   node 1 tells  start_up 4.1  training 9.7  and 0.1 of training since its last mark
+//   counted:      start_up 4.0  training 9.7
+//
+// A service that goes on with the job hears the same from the same agents. It counts again when all
+// of them have told, and has at least what the former service had.
 class Ledger {
  public:
   // The first node has joined.
   void Begin(Instant now);
-  // A generation has its ranks.
-  void Form(Instant now);
+  // A generation of so many nodes has its ranks.
+  void Form(Instant now, size_t nodes);
   // A node has told how it spends the live generation. `done`: its workers have all ended well.
   void Report(Instant now, uint32_t group_rank, const NodeTime& time, bool done);
   // It was decided that the generation ends. `fault`: not before then happened what ended it, of
@@ -39,9 +53,17 @@ class Ledger {
   // = none is, or nothing ends it; ended: the job has.
   LedgerRecord ToRecord(Instant now) const;
   void Recover(Instant now, const LedgerRecord& record, std::optional<Instant> formed,
-               std::optional<Instant> closed, bool ended);
+               std::optional<Instant> closed, bool ended, size_t nodes);
+  // A recovered generation runs, of which not all nodes have told yet.
+  bool recovers() const { return recovers_; }
+  // The generation was formed earlier than its record says, whose clock ended with its machine.
+  // Requires: recovers().
+  void FormedBefore(Instant formed);
 
   TimeSpent Spent(Instant now) const;
+  // What of Spent is certain. No cause is ever less than before, also after a recovery. nullopt =
+  // recovers(), or the recovered generation has ended before all nodes told.
+  std::optional<TimeSpent> Counted(Instant now) const;
   // Since Begin; zero before.
   absl::Duration Age(Instant now) const;
   // What is wrong with it; "" = nothing.
@@ -58,6 +80,7 @@ class Ledger {
   const Told* Speaker() const;
   TimeSpent SplitGeneration(Instant end) const;
   void BookGeneration();
+  void Ascertain(Instant now);
 
   State state_ = State::kNew;
   std::optional<Instant> begun_;  // empty in kNew; a job may end before anybody joined
@@ -68,7 +91,10 @@ class Ledger {
   bool first_ = true;              // no generation before the live one
   bool marks_ = false;             // a generation before it was marked
   std::map<uint32_t, Told> told_;  // of the live generation, by group rank
-  TimeSpent booked_;               // from begun_ to the beginning of what is not over yet
+  size_t nodes_ = 0;               // of the live generation
+  bool recovers_ = false;
+  TimeSpent certain_;  // of the live generation; its total is at most that until closed_
+  TimeSpent booked_;   // from begun_ to the beginning of what is not over yet
 };
 
 }  // namespace ddprun::rendezvous

@@ -26,7 +26,7 @@ v1::GetStatusReply Sample() {
   job->set_max_restarts(5);
   job->set_age_ms(61500);
   job->add_history()->set_world_size(3);
-  v1::TimeStatus* time = job->add_ledger();
+  v1::TimeStatus* time = job->add_counted();
   time->set_cause("data_wait");
   time->set_us(2500000);
   v1::NodeStatus* node = job->add_nodes();

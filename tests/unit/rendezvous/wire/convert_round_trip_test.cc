@@ -174,6 +174,7 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.record = "/run/ddprun/service/journal.db";
   view.record_lost = "the disk is full";
   view.spent[TimeCause::kDataWait] = absl::Milliseconds(1500);
+  view.counted = view.spent;
   NodeView node = {.node_id = NodeId("a"),
                    .info = {},
                    .state = "running",
