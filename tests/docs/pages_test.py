@@ -45,6 +45,16 @@ class Watching(PageTestCase):
         self.end(agents)
         self.close()
 
+    def test_a_fault_that_is_absent_is_missed(self):
+        """The twin: the page's lines about it aren't printed."""
+        self.training()
+        agents = self.job(f"{JOB7} train.py --lr 0.1")
+        self.open("docs/EVENTS.md")
+        (command,) = self.next_block().commands()
+        with self.assertRaisesRegex(AssertionError, "not printed: +5 .* round_closing"):
+            self.carry_out(command)
+        self.end(agents)
+
     def test_goodput(self):
         agents = self.a_killed_rank()
         self.open("docs/GOODPUT.md")
@@ -109,7 +119,7 @@ class Jobs(PageTestCase):
 
     def test_security(self):
         self.have(train_py=HELLO)
-        self.stand_in("scp", f'for file; do [ "$file" = host1:/etc/ddprun/ ] || cp "$file" {self.bed.path("etc")} || exit 1; done')
+        self.stand_in("scp", f'for file; do [ $file = host1:/etc/ddprun/ ] || cp "$file" {self.bed.path("etc")} || exit 1; done')
         os.mkdir(self.bed.path("etc"))
         os.chmod(self.bed.path("etc"), 0o700)
         self.open("docs/SECURITY.md")
@@ -211,6 +221,22 @@ class Tutorials(PageTestCase):
         for _ in range(commands):
             self.run_page()
         self.close()
+
+    def test_a_wrong_page_fails(self):
+        """The twin: by its words, its numbers, a line too few, its status."""
+        def change(command, name):
+            if name == "status":
+                command.status = 1
+            elif name == "few":
+                command.shown = command.shown[1:-1]
+            else:
+                command.shown[-1] = command.shown[-1].replace(*name)
+        for name in (("meets", "misses"), ("1 of 2", "1 of 3"), "few", "status"):
+            self.open("docs/tutorials/first-run.md")
+            (command,) = self.next_block().commands()
+            change(command, name)
+            with self.subTest(name), self.assertRaises(AssertionError):
+                self.carry_out(command)
 
     def test_first_run(self):
         self.have(train_py=HELLO)

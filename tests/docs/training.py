@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the pages call train.py: marks a step each 10 ms, saves each tenth, stops at one step, and ends when there is a file `done`.
+"""What the pages call train.py: marks a step each 10 ms, saves each tenth, stops at one step, ends when there is a file `done`.
 
 With STEPS in the environment it ends after so many. Prints a line each hundredth step, as a training does.
 """
@@ -34,9 +34,11 @@ def main():
             return
         ddprun.report(loss=0.41, samples_per_second=1000.0)
         threading.Event().wait(0.01)
-        if step % 10 == 0 and rank == 0:
+        if step % 10 == 0:
             ddprun.mark(ddprun.Phase.CHECKPOINT, step)
-            save(step)
+            if rank == 0:
+                save(step)
+            threading.Event().wait(0.02)
         if step % 100 == 20:
             print(f"step {step} loss 0.41", flush=True)
         step += 1
