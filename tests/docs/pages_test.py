@@ -142,9 +142,17 @@ class Jobs(PageTestCase):
         self.close()
 
     def test_warm(self):
-        self.have(train_py=HELLO)
+        self.training()
         self.open("docs/WARM.md")
-        self.run_page("ddprun --nproc_per_node 4")
+        (command,) = self.next_block().commands()
+        # Without an optimizer of torch's nothing is learned soon.
+        agent = self.start(command.words, env={"PET_EVENT_LOG": self.bed.events.path, "PET_PRELOAD": "decimal"})
+        self.bed.event("warm_ready", alive=[agent])
+        self.bed.event("worker_started", count=4, alive=[agent])
+        self.kill(3, workers_per_node=4)
+        self.assertTrue(self.bed.event("worker_started", generation="2")["warm"])
+        self.end([agent])
+        self.have(train_py=HELLO)
         os.mkdir(self.bed.path("daemon"), 0o700)
         self.bed.environment["DDPRUN_DAEMON_DIR"] = self.bed.path("daemon")
         self.run_page("ddprun daemon &")
