@@ -3,6 +3,7 @@
 of, and what it prints is compared with what stands there (pages.py says how, page_case.py follows a page)."""
 
 import os
+import shutil
 import signal
 import sys
 import unittest
@@ -88,6 +89,7 @@ class Jobs(PageTestCase):
         self.run_page("ddprun", kill=1, until_shown=True, env={"PET_EVENT_LOG": self.bed.events.path})
         self.close()
 
+    @unittest.skipUnless(shutil.which("curl"), "there is no curl")
     def test_monitoring(self):
         self.training()
         agents = self.job(f"--nproc_per_node 2 {ENDPOINT} --rdzv_id job7 train.py", nodes=1, workers=2,
