@@ -10,6 +10,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
+import pages  # noqa: E402
 from bed import ROOT, BedTestCase, free_port  # noqa: E402
 
 TRAIN = "import os\nprint('trained', os.environ['RANK'], os.environ['WORLD_SIZE'], flush=True)\n"
@@ -22,8 +23,8 @@ def readme():
 
 def first_block():
     """The commands of the first code block, without their comments."""
-    block = re.search(r"```\n(.*?)```", readme(), re.DOTALL).group(1)
-    return [line.split("#")[0].strip() for line in block.splitlines() if line.strip()]
+    block = pages.blocks("README.md")[0]
+    return [command.words.split("#")[0].strip() for command in block.commands()]
 
 
 class Commands(unittest.TestCase):
