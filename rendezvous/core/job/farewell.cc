@@ -12,8 +12,10 @@
 
 namespace ddprun::rendezvous {
 
-Audience AudienceOf(const NodeTable::Nodes& nodes) {
-  Audience audience{.nodes = std::max<size_t>(nodes.size(), 1)};
+Audience AudienceOf(const NodeTable& table) {
+  const NodeTable::Nodes& nodes = table.nodes();
+  Audience audience{.nodes = std::max<size_t>(nodes.size(), 1),
+                    .joined = nodes.size() + table.departed().size()};
   const auto worth = [](const Node& node) {
     return std::tuple(node.stream.has_value(), node.info.hosts_service, node.info.hosts_endpoint);
   };
@@ -36,6 +38,13 @@ void Farewell::Begin(Instant now, Verdict verdict, const Audience& audience) {
   end_ = now + kFarewell;
   verdict_ = std::move(verdict);
   awaits_lost_ = last_loss_ && now < *last_loss_ + kFarewell;
+  // One that was stopped from outside isn't waited for: its user or scheduler wants it to be over.
+  const bool by_itself =
+      verdict_.outcome != Outcome::kStopped && verdict_.outcome != Outcome::kPreempted;
+  if (by_itself && now < agents_until_ && audience.joined < agents_) {
+    late_agents_ = agents_ - audience.joined;
+    end_ = std::max(end_, agents_until_);
+  }
   reader_ = audience.reader;
   whole_ = shared_ = ShareMessage(verdict_);
   const size_t bytes_max = VerdictBytesFor(audience.nodes);
@@ -52,9 +61,17 @@ const SharedMessage& Farewell::WordsFor(const NodeId& node) const {
 
 bool Farewell::Finish(Instant now, bool anybody_left) {
   DDPRUN_CHECK(begun(), "the job is not over");
-  if (state_ == State::kForgotten || ((anybody_left || awaits_lost_) && now < end_)) return false;
+  const bool waits = anybody_left || awaits_lost_ || late_agents_ > 0;
+  if (state_ == State::kForgotten || (waits && now < end_)) return false;
   state_ = State::kForgotten;
   end_ = Instant::Infinite();
+  return true;
+}
+
+bool Farewell::TakeLateAgent() {
+  DDPRUN_CHECK(begun(), "the job is not over");
+  if (late_agents_ == 0) return false;
+  --late_agents_;
   return true;
 }
 
@@ -68,6 +85,7 @@ absl::Status Farewell::Refusal() const {
 std::string Farewell::BrokenInvariant() const {
   if ((state_ == State::kNotifying) == end_.is_infinite()) return "a farewell without an end";
   if (begun() == verdict_.rule.empty()) return "a verdict of a job that is not over";
+  if (!begun() && late_agents_ > 0) return "agents are late for a job that lives";
   if (begun() != (whole_ != nullptr && shared_ != nullptr)) return "a verdict without its words";
   return "";
 }

@@ -15,6 +15,7 @@ namespace ddprun::rendezvous {
 // Who is told how a job ended.
 struct Audience {
   size_t nodes = 1;
+  size_t joined = 1;  // nodes that have ever been here
   // The one whose log people look at, which is told all: that of the service, else the endpoint's
   // host, else that of rank 0; who is here goes before who isn't. "" = there is none of these.
   NodeId reader;
@@ -22,14 +23,30 @@ struct Audience {
 };
 
 // Requires: the last generation's ranks still stand.
-Audience AudienceOf(const NodeTable::Nodes& nodes);
+Audience AudienceOf(const NodeTable& table);
 
 // The end of a job: its verdict, until everybody who can be told was told (R8). What is told is
 // made at most twice, whole and as large as the others may have it, however many there are. Pure.
 //
-//   (it lives) ─Begin─► telling ─(all are gone, or kFarewell is over)─► forgotten
+//   (it lives) ─Begin─► telling ─(all are gone, or its time is over)─► forgotten
+//
+// Its time is kFarewell, but where agents are still to come that a scheduler has started, it lasts
+// until they may no longer be late. Without a service such an agent would wait for one until the
+// join timeout, and hold its node for a job that is over:
+//
+//   step of 3 nodes, --nnodes 2     0 s        5 s              20 s
+//   agents 0, 1                     join, run  verdict
+//   agent 2                                    (not here yet)   join: hears the verdict, exits
+//   service                                    waits ─────────► ends
+//
+// A job that lasts longer than kAgentsStart never waits so, nor does one that was stopped.
 class Farewell {
  public:
+  // The job begins. A scheduler starts `agents` of it, the last of them before `until`.
+  void ExpectAgents(size_t agents, Instant until) {
+    agents_ = agents;
+    agents_until_ = until;
+  }
   // A node was lost that may come back, while the job lived.
   void NoteLoss(Instant now) { last_loss_ = now; }
   // The job is over. Requires: it wasn't before.
@@ -46,7 +63,10 @@ class Farewell {
   const Verdict& verdict() const { return verdict_; }
   // What this node is told of it. Requires: Begin.
   const SharedMessage& WordsFor(const NodeId& node) const;
-  // What a Join hears that comes too late. Requires: Begin.
+  // A node that was never here joins. True: a scheduler started it with the others, so it hears the
+  // verdict. Requires: Begin.
+  bool TakeLateAgent();
+  // What any other Join hears that comes too late. Requires: Begin.
   absl::Status Refusal() const;
 
   // What is wrong with it; "" = nothing.
@@ -58,6 +78,9 @@ class Farewell {
   State state_ = State::kAlive;
   Instant end_ = Instant::Infinite();  // finite while telling, and only then
   Verdict verdict_;                    // has a rule from Begin on, and never changes
+  size_t agents_ = 0;                  // that a scheduler starts; 0 = not known
+  Instant agents_until_;               // the last of them is here before
+  size_t late_agents_ = 0;             // those that are still to come; 0 before Begin
   std::optional<Instant> last_loss_;
   bool awaits_lost_ = false;  // somebody was lost so shortly before the end that it may come back
   NodeId reader_;

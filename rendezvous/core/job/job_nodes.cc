@@ -101,6 +101,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   if (gate_.Admit(join, roster_, unformed())) {
     ledger_.Begin(now_);
     forming_.BeginFirst(now_);
+    farewell_.ExpectAgents(spec().agents_started, now_ + kAgentsStart);
     reason_ = "waiting for nodes";
     blame_.SetRules(spec().restart);
     recorder_.Note();
@@ -148,17 +149,20 @@ void Job::Reattach(const Node& node, StreamKey stream, const AgentMessage& messa
   RefuseRivals(node);
 }
 
-// A node that we knew gets the verdict, and everybody else is sent away: it would wait for a job
-// that nobody is left of.
+// A node that we knew gets the verdict, and so does one that a scheduler started with them.
+// Everybody else is sent away: it would wait for a job that nobody is left of.
 void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join) {
-  if (farewell_.forgotten() || !Gate::MayHearVerdict(message, roster_)) {
+  const Node* node = roster_.table().FindById(message.node_id);
+  const Departed* departed = roster_.table().FindDeparted(message.incarnation);
+  const bool is_new = node == nullptr && departed == nullptr;
+  if (farewell_.forgotten() ||
+      (is_new ? !farewell_.TakeLateAgent() : !Gate::MayHearVerdict(message, roster_))) {
     return Refuse(stream, message.node_id, farewell_.Refusal());
   }
-  const Node* node = roster_.table().FindById(message.node_id);
   if (node == nullptr) {
-    const uint64_t processed = roster_.table().FindDeparted(message.incarnation)->processed;
+    const uint64_t processed = is_new ? 0 : departed->processed;  // Add may move the record
     node = &roster_.Add(message.node_id, message.incarnation, join.node);
-    roster_.Change(*node, [&](Node& n) { n.Resume(processed); });
+    if (!is_new) roster_.Change(*node, [&](Node& n) { n.Resume(processed); });
   }
   if (node->stream) EndStream(*node, absl::AbortedError("a newer stream took over"));
   OpenStream(*node, stream, message.stream);
