@@ -12,10 +12,8 @@
 
 namespace ddprun::rendezvous {
 
-Audience AudienceOf(const NodeTable& table) {
-  const NodeTable::Nodes& nodes = table.nodes();
-  Audience audience{.nodes = std::max<size_t>(nodes.size(), 1),
-                    .joined = nodes.size() + table.departed().size()};
+Audience AudienceOf(const NodeTable::Nodes& nodes) {
+  Audience audience{.nodes = std::max<size_t>(nodes.size(), 1)};
   const auto worth = [](const Node& node) {
     return std::tuple(node.stream.has_value(), node.info.hosts_service, node.info.hosts_endpoint);
   };
@@ -41,10 +39,7 @@ void Farewell::Begin(Instant now, Verdict verdict, const Audience& audience) {
   // One that was stopped from outside isn't waited for: its user or scheduler wants it to be over.
   const bool by_itself =
       verdict_.outcome != Outcome::kStopped && verdict_.outcome != Outcome::kPreempted;
-  if (by_itself && now < agents_until_ && audience.joined < agents_) {
-    late_agents_ = agents_ - audience.joined;
-    end_ = std::max(end_, agents_until_);
-  }
+  if (by_itself && joined_ < agents_) late_agents_ = agents_ - joined_;
   reader_ = audience.reader;
   whole_ = shared_ = ShareMessage(verdict_);
   const size_t bytes_max = VerdictBytesFor(audience.nodes);
@@ -61,18 +56,32 @@ const SharedMessage& Farewell::WordsFor(const NodeId& node) const {
 
 bool Farewell::Finish(Instant now, bool anybody_left) {
   DDPRUN_CHECK(begun(), "the job is not over");
-  const bool waits = anybody_left || awaits_lost_ || late_agents_ > 0;
-  if (state_ == State::kForgotten || (waits && now < end_)) return false;
+  const bool tells = (anybody_left || awaits_lost_) && now < end_;
+  const bool waits = late_agents_ > 0 && now < agents_until_;
+  if (state_ == State::kForgotten || tells || waits) return false;
+  late_agents_ = 0;
   state_ = State::kForgotten;
   end_ = Instant::Infinite();
   return true;
 }
 
-bool Farewell::TakeLateAgent() {
+void Farewell::OnAgent(const std::string& host) {
+  if (agents_ == 0) return;
+  ++joined_;
+  hosts_.insert(host);
+}
+
+Farewell::Newcomer Farewell::OnNewcomer(Instant now, const std::string& host) {
   DDPRUN_CHECK(begun(), "the job is not over");
-  if (late_agents_ == 0) return false;
+  if (late_agents_ == 0) return Newcomer::kStranger;
+  if (hosts_.contains(host)) {
+    late_agents_ = 0;
+    return Newcomer::kNextJob;
+  }
   --late_agents_;
-  return true;
+  hosts_.insert(host);
+  end_ = std::max(end_, now + kFarewell);
+  return Newcomer::kLate;
 }
 
 absl::Status Farewell::Refusal() const {

@@ -448,7 +448,7 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   Verdict verdict = VerdictOf(outcome, rule, std::move(reason), round_);
   verdict.generation = generation_;
   verdict.restart_count = closing_.history().restart_count;
-  const Audience audience = AudienceOf(roster_.table());
+  const Audience audience = AudienceOf(roster_.nodes());
   phase_ = JobPhase::kEnded;
   reason_ = verdict.reason;
   round_.reset();

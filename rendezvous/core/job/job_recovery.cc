@@ -182,7 +182,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
   }
   std::set<uint64_t> awaited(orders.begin(), orders.end());
   if (record.verdict) {
-    const Audience audience = AudienceOf(roster_.table());
+    const Audience audience = AudienceOf(roster_.nodes());
     phase_ = JobPhase::kEnded;
     roster_.Retire();
     farewell_.Begin(now, *std::move(record.verdict), audience);

@@ -52,47 +52,62 @@ TEST(Farewell, WhoComesTooLateHearsWhatHappened) {
               HasSubstr("the job has ended (failed: rank 1 crashed)"));
 }
 
+using Newcomer = Farewell::Newcomer;
+
 constexpr absl::Duration kStart = absl::Seconds(60);
 
-TEST(Farewell, AgentsThatASchedulerHasStartedAreWaitedFor) {
+// Two of `agents` have come, on hosts a and b.
+Farewell Expecting(size_t agents) {
   Farewell farewell;
-  farewell.ExpectAgents(4, Instant() + kStart);
+  farewell.ExpectAgents(agents, Instant() + kStart);
+  farewell.OnAgent("a");
+  farewell.OnAgent("b");
+  return farewell;
+}
+
+TEST(Farewell, AgentsThatASchedulerHasStartedAreWaitedFor) {
+  Farewell farewell = Expecting(4);
   const Instant end = Instant() + absl::Seconds(5);
-  farewell.Begin(end, Failed(), {.nodes = 1, .joined = 2});
+  farewell.Begin(end, Failed());
   EXPECT_EQ(farewell.deadline(), Instant() + kStart);
-  EXPECT_TRUE(farewell.TakeLateAgent());
-  EXPECT_FALSE(farewell.Finish(end + absl::Seconds(10), /*anybody_left=*/false));
-  EXPECT_TRUE(farewell.TakeLateAgent());
-  EXPECT_FALSE(farewell.TakeLateAgent()) << "nobody else was started";
-  EXPECT_FALSE(farewell.Finish(end + absl::Seconds(10), /*anybody_left=*/true));
-  EXPECT_TRUE(farewell.Finish(end + absl::Seconds(10), /*anybody_left=*/false));
+  const Instant late = end + absl::Seconds(10);
+  EXPECT_EQ(farewell.OnNewcomer(late, "c"), Newcomer::kLate);
+  EXPECT_FALSE(farewell.Finish(late, /*anybody_left=*/false));
+  EXPECT_EQ(farewell.OnNewcomer(late, "d"), Newcomer::kLate);
+  EXPECT_EQ(farewell.OnNewcomer(late, "e"), Newcomer::kStranger) << "it wasn't started with them";
+  EXPECT_FALSE(farewell.Finish(late, /*anybody_left=*/true));
+  EXPECT_EQ(farewell.deadline(), late + kFarewell) << "the last one has its time, too";
+  EXPECT_TRUE(farewell.Finish(late, /*anybody_left=*/false));
   EXPECT_EQ(farewell.BrokenInvariant(), "");
 }
 
 TEST(Farewell, AgentsThatNeverComeAreWaitedForUntilTheirTimeIsOver) {
-  Farewell farewell;
-  farewell.ExpectAgents(3, Instant() + kStart);
-  farewell.Begin(Instant(), Failed(), {.nodes = 2, .joined = 2});
+  Farewell farewell = Expecting(3);
+  farewell.Begin(Instant(), Failed());
   const Instant before = Instant() + kStart - absl::Nanoseconds(1);
   EXPECT_FALSE(farewell.Finish(before, /*anybody_left=*/false));
   EXPECT_TRUE(farewell.Finish(Instant() + kStart, /*anybody_left=*/false));
+  EXPECT_EQ(farewell.BrokenInvariant(), "");
 }
 
-TEST(Farewell, NobodyIsLateForAJobThatWasLongOrStopped) {
-  Farewell longer;
-  longer.ExpectAgents(3, Instant() + kStart);
-  longer.Begin(Instant() + kStart, Failed(), {.nodes = 2, .joined = 2});
-  EXPECT_FALSE(longer.TakeLateAgent());
+TEST(Farewell, NobodyIsLateForAJobThatWasLongOrStoppedOrHadAll) {
+  Farewell longer = Expecting(3);
+  longer.Begin(Instant() + kStart, Failed());
   EXPECT_TRUE(longer.Finish(Instant() + kStart, /*anybody_left=*/false));
-  Farewell stopped;
-  stopped.ExpectAgents(3, Instant() + kStart);
-  stopped.Begin(Instant(), {.outcome = Outcome::kStopped, .rule = "stopped"}, {.joined = 2});
-  EXPECT_FALSE(stopped.TakeLateAgent());
+  Farewell stopped = Expecting(3);
+  stopped.Begin(Instant(), {.outcome = Outcome::kStopped, .rule = "stopped"});
   EXPECT_TRUE(stopped.Finish(Instant(), /*anybody_left=*/false));
-  Farewell complete;
-  complete.ExpectAgents(2, Instant() + kStart);
-  complete.Begin(Instant(), Failed(), {.joined = 2});
-  EXPECT_FALSE(complete.TakeLateAgent());
+  Farewell complete = Expecting(2);
+  complete.Begin(Instant(), Failed());
+  EXPECT_EQ(complete.OnNewcomer(Instant(), "c"), Newcomer::kStranger);
+  EXPECT_TRUE(complete.Finish(Instant(), /*anybody_left=*/false));
+}
+
+TEST(Farewell, TheNextJobOfTheNameNeedNotWait) {
+  Farewell farewell = Expecting(3);
+  farewell.Begin(Instant(), Failed());
+  EXPECT_EQ(farewell.OnNewcomer(Instant(), "b"), Newcomer::kNextJob);
+  EXPECT_TRUE(farewell.Finish(Instant(), /*anybody_left=*/false));
 }
 
 // A verdict that is too long for 4096 nodes.
@@ -128,21 +143,22 @@ TEST(Farewell, OfManyNodesOneIsToldAllAndTheOthersWhoItIs) {
 class AudienceTest : public ::testing::Test {
  protected:
   Node& Add(const std::string& id) {
-    Node& node = table_.Add(NodeId(id), Incarnation(++incarnation_), {.hostname = "host-" + id});
-    table_.Attach(node, StreamKey(incarnation_), StreamNumber(1));
+    Node& node = nodes_[nodes_.size() + 1];
+    node.id = NodeId(id);
+    node.info.hostname = "host-" + id;
+    node.stream = StreamKey(nodes_.size());
     return node;
   }
-  std::string Reader() const { return AudienceOf(table_).reader.value(); }
+  std::string Reader() const { return AudienceOf(nodes_).reader.value(); }
 
-  NodeTable table_;
-  uint64_t incarnation_ = 0;
+  NodeTable::Nodes nodes_;
 };
 
 TEST_F(AudienceTest, NobodyInParticularReads) {
-  EXPECT_EQ(AudienceOf(table_).nodes, 1U);
+  EXPECT_EQ(AudienceOf(nodes_).nodes, 1U);
   Add("a");
   Add("b").group_rank = 1;
-  EXPECT_EQ(AudienceOf(table_).nodes, 2U);
+  EXPECT_EQ(AudienceOf(nodes_).nodes, 2U);
   EXPECT_EQ(Reader(), "");
 }
 
@@ -150,7 +166,7 @@ TEST_F(AudienceTest, TheServicesNodeThenTheEndpointsThenRankZeros) {
   Add("a");
   Add("b").group_rank = 0;
   EXPECT_EQ(Reader(), "b");
-  EXPECT_EQ(AudienceOf(table_).reader_host, "host-b");
+  EXPECT_EQ(AudienceOf(nodes_).reader_host, "host-b");
   Add("c").info.hosts_endpoint = true;
   EXPECT_EQ(Reader(), "c");
   Node& service = Add("d");
@@ -158,7 +174,7 @@ TEST_F(AudienceTest, TheServicesNodeThenTheEndpointsThenRankZeros) {
   EXPECT_EQ(Reader(), "d");
   Add("e").info.hosts_service = true;
   EXPECT_EQ(Reader(), "d") << "one alone, whatever they all say";
-  table_.Detach(service);
+  service.stream.reset();
   EXPECT_EQ(Reader(), "e") << "who isn't here may never be";
 }
 
